@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""asv: sweeps, fits, scoring and point estimates of mixture models."""
+
+import warnings
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from skdpm import DPMixture
+from skdpm.partitions import point_estimate
+from suite.problems import NAMES, Sweeper, make_problem
+
+
+class Sweep:
+    """One Gibbs sweep; n, D and K vary one at a time around 2000 rows, 8 columns, 8 clusters."""
+
+    param_names = ("likelihood", "n_samples, n_features, n_clusters")
+    params = (NAMES, ((2000, 8, 8), (8000, 8, 8), (2000, 32, 8), (2000, 8, 32)))
+
+    def setup(self, name, sizes):
+        n_samples, n_features, n_clusters = sizes
+        if name == "relational":  # each row has a column per row
+            n_samples //= 4
+        problem = make_problem(name, n_samples, n_features, n_clusters)
+        self.sweeper = Sweeper(*problem, n_components=n_clusters)
+
+    def time_sweep(self, name, sizes):
+        self.sweeper.sweep()
+
+
+class Yardstick:
+    """The sizes for which the project states a time per sweep."""
+
+    param_names = ("problem",)
+    params = (
+        (
+            ("gaussian", 5000, 2, 15),
+            ("gaussian", 1024, 128, 16),
+            ("bernoulli", 5000, 50, 16),
+        ),
+    )
+
+    def setup(self, problem):
+        self.sweeper = Sweeper(*make_problem(*problem), n_components=problem[-1])
+
+    def time_sweep(self, problem):
+        self.sweeper.sweep()
+
+
+class Fitted:
+    """What follows the sampling: `log_joint`, scoring and summaries of 4 x 250 draws."""
+
+    timeout = 300
+
+    def setup_cache(self):
+        likelihood, X, labels = make_problem("gaussian", 3000, 2, 15)
+        model = DPMixture(
+            likelihood=likelihood, init=labels[:2000], n_warmup=50, point_estimate="last"
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.set_params(random_state=0).fit(X[:2000])
+        return model, X
+
+    def setup(self, fitted):
+        _, X = fitted
+        likelihood, X, labels = make_problem("gaussian", 3000, 2, 15)
+        self.state = Sweeper(likelihood, X, labels).state
+
+    def time_log_joint(self, fitted):
+        self.state.compute_log_joint()
+
+    def time_score_samples(self, fitted):
+        model, X = fitted
+        model.score_samples(X[2000:])
+
+    def time_predict(self, fitted):
+        model, X = fitted
+        model.predict(X[2000:])
+
+    def time_point_estimate_vi(self, fitted):
+        model, _ = fitted
+        point_estimate(model.label_samples_, loss="vi", random_state=0)
+
+    def time_point_estimate_binder(self, fitted):
+        model, _ = fitted
+        point_estimate(model.label_samples_, loss="binder", random_state=0)
+
+
+class Memory:
+    """Peak memory of a process that makes the data and fits; of the data alone for comparison."""
+
+    param_names = ("n_samples",)
+    params = ((10_000, 100_000),)
+    timeout = 300
+
+    def setup(self, n_samples):
+        self.problem = make_problem("gaussian", n_samples, 2, 15)
+
+    def peakmem_data(self, n_samples):
+        pass
+
+    def peakmem_fit(self, n_samples):
+        likelihood, X, labels = self.problem
+        model = DPMixture(
+            likelihood=likelihood, init=labels, n_warmup=0, n_draws=50, point_estimate="last"
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.set_params(random_state=0).fit(np.ascontiguousarray(X))

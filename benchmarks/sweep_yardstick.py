@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The speed targets of the project, each measured in one run on one machine.
+
+    python benchmarks/sweep_yardstick.py            # all of them, some minutes
+    python benchmarks/sweep_yardstick.py bare gaussian
+
+Run it on an otherwise idle machine. Times of sweeps and of scoring are processor time of the one
+thread that does them, the smallest of several repetitions, and what is compared with each other
+alternates, so that a busy neighbour disturbs both sides. Sweeps run under a finite Dirichlet
+prior over the stated number of clusters, so that the number stays what it is. A missed target is
+printed, not raised: this is no test.
+"""
+
+import argparse
+import ctypes
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from scipy.special import gammaln
+from sklearn.exceptions import ConvergenceWarning
+from suite.problems import Sweeper, make_problem
+
+from skdpm import DPMixture
+
+HERE = Path(__file__).resolve().parent
+
+
+def report(what, value, target, unit=""):
+    """One line of the table; a target of None is for orientation."""
+    if target is None:
+        print(f"{what:<72} {value:>9.4g} {unit}", flush=True)
+    else:
+        verdict = "ok" if value <= target else "MISSED"
+        print(f"{what:<72} {value:>9.4g} {unit:<4} target <= {target:g}: {verdict}", flush=True)
+
+
+def smallest_times(*functions, repetitions=30):
+    """Seconds of processor time of each function, the smallest of several alternating calls."""
+    best = [np.inf] * len(functions)
+    for _ in range(repetitions):
+        for f, function in enumerate(functions):
+            began = time.thread_time()
+            function()
+            best[f] = min(best[f], time.thread_time() - began)
+    return best
+
+
+# The bare C loop.
+
+
+class Cluster(ctypes.Structure):
+    _fields_ = [
+        ("center", ctypes.c_double * 2),
+        ("a", ctypes.c_double),
+        ("b", ctypes.c_double),
+        ("c", ctypes.c_double),
+        ("ratio", ctypes.c_double),
+        ("power", ctypes.c_double),
+        ("constant", ctypes.c_double),
+    ]
+
+
+def compile_bare_loop(folder):
+    library = Path(folder) / "bare_loop.so"
+    command = [os.environ.get("CC", "cc"), "-std=c11", "-O3", "-shared", "-fPIC"]
+    subprocess.run([*command, HERE / "bare_loop.c", "-o", library, "-lm"], check=True)
+    return ctypes.CDLL(str(library))
+
+
+def student_clusters(gaussian, X, labels):
+    """The clusters' predictive densities as the C loop wants them, from the formulas in NumPy."""
+    n_samples, n_clusters = len(X), labels.max() + 1
+    u, r, nu = np.broadcast_to(gaussian.mean, 2), gaussian.mean_precision, gaussian.df
+    scale = np.asarray(gaussian.scale, dtype=float)
+    scale = scale if scale.ndim == 2 else np.diag(np.broadcast_to(scale, 2))
+    clusters = (Cluster * n_clusters)()
+    for k in range(n_clusters):
+        members = X[labels == k]
+        n = len(members)
+        gap = members.mean(axis=0) - u
+        deviations = members - members.mean(axis=0)
+        scatter = scale + deviations.T @ deviations + r * n / (r + n) * np.outer(gap, gap)
+        L = np.linalg.cholesky(scatter)
+        power = (nu + n + 1) / 2
+        constant = (
+            gammaln(power)
+            - gammaln(power - 1)
+            + np.log((r + n) / (r + n + 1) / np.pi)
+            - np.log(np.diag(L)).sum()
+            + np.log(n / n_samples)
+        )
+        clusters[k] = Cluster(
+            tuple((r * u + members.sum(axis=0)) / (r + n)),
+            1 / L[0, 0],
+            L[1, 0],
+            1 / L[1, 1],
+            (r + n) / (r + n + 1),
+            power,
+            constant,
+        )
+    return clusters
+
+
+def bare():
+    likelihood, X, labels = make_problem("gaussian", 5000, 2, 15)
+    n_samples, n_clusters = len(X), 15
+    sweeper = Sweeper(likelihood, X, labels, n_components=n_clusters)
+    clusters = student_clusters(sweeper.likelihood, X, labels)
+    state = ctypes.c_uint64(1)
+    w = np.empty(n_clusters)
+    drawn = np.empty(n_samples, dtype=np.intp)
+    rows = X.ctypes.data_as(ctypes.c_void_p)
+    n, k = ctypes.c_ssize_t(n_samples), ctypes.c_ssize_t(n_clusters)
+    with tempfile.TemporaryDirectory() as folder:
+        library = compile_bare_loop(folder)
+    # The same numbers on both sides, or the comparison means nothing.
+    theirs = np.empty((n_samples, n_clusters))
+    library.log_densities(rows, n, clusters, k, theirs.ctypes.data_as(ctypes.c_void_p))
+    other = sweeper.likelihood.kernel(sweeper.likelihood.encode(X), n_samples)
+    other.load(sweeper.state.dump())
+    ours = other.log_predictive_rows(np.arange(n_clusters), 0, n_samples).T
+    weights = np.log(np.bincount(labels) / n_samples)
+    np.testing.assert_allclose(theirs, ours + weights, rtol=1e-9, atol=1e-9)
+
+    def loop(function):
+        pointers = [w.ctypes.data_as(ctypes.c_void_p), drawn.ctypes.data_as(ctypes.c_void_p)]
+        return lambda: function(rows, n, clusters, k, ctypes.byref(state), *pointers)
+
+    for _ in range(20):
+        sweeper.sweep()
+    ours, plain, short = smallest_times(
+        sweeper.sweep,
+        loop(library.sweep),
+        loop(library.sweep_with_shortcuts),
+        repetitions=300,
+    )
+    print(
+        f"Gaussian 5000 x 2, 15 clusters ({sweeper.state.n_clusters} at the end): sweep "
+        f"{1e3 * ours:.3f} ms; bare C loop {1e3 * plain:.3f} ms "
+        f"({1e9 * plain / n_samples / n_clusters:.1f} ns per row and cluster), with our shortcuts "
+        f"{1e3 * short:.3f} ms ({1e9 * short / n_samples / n_clusters:.1f} ns)"
+    )
+    report("Gaussian 5000 x 2, 15 clusters: sweep / bare C loop", ours / plain, 2)
+    report("  the same / bare C loop with the kernel's shortcuts", ours / short, None)
+
+
+# Times of a sweep.
+
+
+def gaussian():
+    sweeper = Sweeper(*make_problem("gaussian", 1024, 128, 16), n_components=16)
+    (seconds,) = smallest_times(sweeper.sweep, repetitions=20)
+    clusters = f"({sweeper.state.n_clusters} at the end)"
+    report(f"Gaussian 1024 x 128, 16 clusters {clusters}: sweep", 1e3 * seconds, 60, "ms")
+    sweeper = Sweeper(*make_problem("gaussian", 1024, 128, 16))
+    (seconds,) = smallest_times(sweeper.sweep, repetitions=20)
+    clusters = f"({sweeper.state.n_clusters} at the end)"
+    report(f"  under a Dirichlet process prior {clusters}", 1e3 * seconds, None, "ms")
+    # A row that changes its cluster costs a downdate and an update more: here nearly all do.
+    seconds = np.inf
+    for seed in range(3):
+        likelihood, X, labels = make_problem("gaussian", 1024, 128, 16, seed=seed)
+        sweeper = Sweeper(likelihood, X, np.roll(labels, 1), n_components=16)
+        seconds = min(seconds, *smallest_times(sweeper.sweep, repetitions=1))
+    report("  the first sweep from random labels, at most 16 clusters", 1e3 * seconds, None, "ms")
+
+
+def bernoulli():
+    sweeper = Sweeper(*make_problem("bernoulli", 5000, 50, 16), n_components=16)
+    (seconds,) = smallest_times(sweeper.sweep, repetitions=50)
+    clusters = f"({sweeper.state.n_clusters} at the end)"
+    report(f"Bernoulli 5000 x 50, 16 clusters {clusters}: sweep", 1e3 * seconds, 8, "ms")
+
+
+def slope(sizes, name, make):
+    """Slope of log time against log size, by least squares."""
+    sweepers = []
+    for size in sizes:
+        likelihood, X, labels = make(size)
+        sweepers.append(Sweeper(likelihood, X, labels, n_components=labels.max() + 1))
+    times = smallest_times(*(s.sweep for s in sweepers), repetitions=10)
+    steps = np.diff(np.log(times)) / np.diff(np.log(sizes))
+    fitted = np.polyfit(np.log(sizes), np.log(times), 1)[0]
+    milliseconds = ", ".join(f"{1e3 * seconds:.3g}" for seconds in times)
+    print(
+        f"  {name} = {list(sizes)}: {milliseconds} ms; step by step "
+        f"{', '.join(f'{step:.2f}' for step in steps)}"
+    )
+    return fitted
+
+
+def linearity():
+    report(
+        "slope in n (Gaussian, 2 columns, 15 clusters)",
+        slope(
+            (5000, 10000, 20000, 40000, 80000),
+            "n",
+            lambda n: make_problem("gaussian", n, 2, 15),
+        ),
+        1.1,
+    )
+    report(
+        "slope in K (Gaussian, 20000 x 2)",
+        slope((8, 16, 32, 64, 128), "K", lambda k: make_problem("gaussian", 20000, 2, k)),
+        1.1,
+    )
+    report(
+        "slope in D (Gaussian, 1024 rows, 16 clusters)",
+        slope((16, 32, 64, 128, 256), "D", lambda d: make_problem("gaussian", 1024, d, 16)),
+        2.1,
+    )
+    report(
+        "slope in D (Bernoulli, 5000 rows, 16 clusters)",
+        slope((16, 32, 64, 128, 256), "D", lambda d: make_problem("bernoulli", 5000, d, 16)),
+        1.1,
+    )
+
+
+# The estimator.
+
+
+def scoring():
+    likelihood, X, labels = make_problem("gaussian", 2024, 128, 16)
+    model = DPMixture(
+        likelihood=likelihood,
+        init=labels[:1024],
+        n_warmup=5,
+        n_draws=25,
+        n_chains=4,
+        point_estimate="last",
+        random_state=0,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X[:1024])
+    n_clusters = model.n_components_samples_.mean()
+    (seconds,) = smallest_times(lambda: model.score_samples(X[1024:]), repetitions=3)
+    report(
+        f"score_samples: 1000 rows, 1024 x 128, 100 draws of {n_clusters:.0f} clusters",
+        seconds,
+        5,
+        "s",
+    )
+
+
+MEMORY = """
+import resource, sys, time, warnings
+sys.path.insert(0, sys.argv[1])
+from suite.problems import make_problem
+from skdpm import DPMixture
+warnings.simplefilter("ignore")
+likelihood, X, labels = make_problem("gaussian", 100_000, 2, 15)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+began = time.perf_counter()
+DPMixture(likelihood=likelihood, n_warmup=250, n_draws=250, n_chains=4, n_jobs=2,
+          random_state=0).fit(X)
+print(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter() - began)
+"""
+
+
+def memory():
+    out = subprocess.run(
+        [sys.executable, "-c", MEMORY, str(HERE)],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=tempfile.gettempdir(),
+    ).stdout
+    before, peak, seconds = map(float, out.split())
+    unit = 2.0**20 if sys.platform != "darwin" else 2.0**30  # ru_maxrss: KiB, on a Mac bytes
+    report("100,000 x 2, 4 chains x 500 iterations: peak memory", peak / unit, 1, "GiB")
+    report("  before the fit", before / unit, None, "GiB")
+    report("  time of the fit, point estimate included", seconds, None, "s")
+
+
+def import_time():
+    program = "import time; t = time.perf_counter(); {}; print(time.perf_counter() - t)"
+    best = {}
+    for _ in range(9):
+        for modules in ("sklearn", "sklearn, skdpm", "sklearn.mixture"):
+            out = subprocess.run(
+                [sys.executable, "-c", program.format(f"import {modules}")],
+                check=True,
+                capture_output=True,
+                text=True,
+                cwd=tempfile.gettempdir(),
+            ).stdout
+            best[modules] = min(best.get(modules, np.inf), float(out))
+    added = best["sklearn, skdpm"] - best["sklearn"]
+    report("import: skdpm adds to sklearn", added, 0.2, "s")
+    report("  sklearn alone", best["sklearn"], None, "s")
+    report(
+        "  sklearn.mixture adds to sklearn", best["sklearn.mixture"] - best["sklearn"], None, "s"
+    )
+
+
+MEASUREMENTS = {
+    "bare": bare,
+    "gaussian": gaussian,
+    "bernoulli": bernoulli,
+    "linearity": linearity,
+    "import": import_time,
+    "scoring": scoring,
+    "memory": memory,
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("which", nargs="*", choices=[[], *MEASUREMENTS], help="default: all")
+    for which in parser.parse_args().which or MEASUREMENTS:
+        MEASUREMENTS[which]()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Counts of failures before a success."""
+
+import numpy as np
+
+from skdpm._validation import check_real
+from skdpm.mixture.likelihoods.base import Likelihood
+from skdpm_geometric._geometric import GeometricModel
+
+
+class Geometric(Likelihood):
+    """Independent columns of counts 0, 1, 2, ...: failures before the first success.
+
+    Parameters
+    ----------
+    a, b : float, default=1.0
+        Beta prior of each column's probability of success: pseudo-counts of successes and of
+        failures.
+    """
+
+    positive_only = True  # for scikit-learn's checks: no negative values
+
+    def __init__(self, a=1.0, b=1.0):
+        self.a = a
+        self.b = b
+
+    def resolve(self, X):
+        return self._copy(
+            a=check_real(self.a, "Geometric.a", low=0.0),
+            b=check_real(self.b, "Geometric.b", low=0.0),
+        )
+
+    def encode(self, X):
+        # Larger counts are no longer exact as doubles.
+        bad = ~((X >= 0) & (X < 2.0**53) & (X == np.floor(X)))
+        self._check_columns(X, bad, "counts 0, 1, 2, ...")
+        return {"X": np.ascontiguousarray(X, dtype=np.float64)}
+
+    def kernel(self, data, n_max):
+        return GeometricModel(data["X"], self.a, self.b, n_max)
+
+    def cluster_params(self, rows):
+        """`probabilities`: (n_clusters, n_features), of a success."""
+        successes, failures = self._posterior(rows)
+        return {"probabilities": successes / (successes + failures)}
+
+    def draw(self, rows, rng):
+        return rng.geometric(rng.beta(*self._posterior(rows))) - 1.0
+
+    def _posterior(self, rows):
+        failures = self.b + rows[:, 1:]
+        return np.broadcast_to(self.a + rows[:, :1], failures.shape), failures
+
+    @classmethod
+    def _examples(cls):
+        rng = np.random.default_rng(0)
+        yield cls(), rng.geometric(0.3, size=(12, 3)) - 1.0
+        yield cls(a=0.7, b=2.5), rng.geometric([0.05, 0.8], size=(12, 2)) - 1.0

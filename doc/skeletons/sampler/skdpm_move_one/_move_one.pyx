@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Metropolis moves of single items.
+
+A random item leaves its cluster; with k clusters left it is proposed one of those or a new one,
+each with probability 1 / (k + 1). What is left does not depend on where the item was, so the
+proposal is symmetric and the ratio is that of the item's full conditional,
+
+    p(item i joins j | rest) ~ (n_j - sigma)          p(x_i | items of j),
+    p(item i joins a new one) ~ V_{n,k+1} / V_{n,k}   p(x_i).
+"""
+from libc.math cimport isnan, log
+from numpy.random cimport bitgen_t
+
+from skdpm._core._check cimport SKDPM_CHECK
+from skdpm._core._rng cimport integer, uniform
+from skdpm.mixture._state cimport MixtureState
+from skdpm.mixture.samplers._base cimport PartitionSampler
+
+
+cdef double log_weight(MixtureState state, Py_ssize_t i, Py_ssize_t position) noexcept nogil:
+    """log full conditional of detached item i joining the cluster at a position (the spare one
+    is last), up to a constant."""
+    cdef Py_ssize_t slot = state.slots[position]
+    cdef Py_ssize_t k = state.n_clusters
+    cdef double log_prior
+    SKDPM_CHECK(0 <= position <= k, "log_weight: no such cluster")
+    if position < k:
+        log_prior = state.prior.log_join[state.sizes[slot]]
+    else:
+        log_prior = state.prior.log_v[k + 1] - state.prior.log_v[k]
+    return log_prior + state.model.log_predictive(slot, i)
+
+
+cdef class MoveOneKernel(PartitionSampler):
+    cdef Py_ssize_t n_proposals
+    cdef Py_ssize_t n_proposed, n_accepted
+
+    def __init__(self, Py_ssize_t n_proposals):
+        self.n_proposals = n_proposals
+
+    cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
+        cdef Py_ssize_t i, k, _m, slot, old, new
+        cdef double log_ratio
+        for _m in range(self.n_proposals * state.n_samples):
+            if state.model.n_free == 0:     # `attach` may need one; memory is taken with the GIL
+                with gil:
+                    state.reserve(2 * state.capacity)
+            i = integer(rng, state.n_samples)
+            slot = state.detach(i)
+            k = state.n_clusters
+            old = state.position[slot] if state.sizes[slot] > 0 else k
+            new = integer(rng, k + 1)
+            if new != old:
+                log_ratio = log_weight(state, i, new) - log_weight(state, i, old)
+                if isnan(log_ratio):
+                    with gil:
+                        raise FloatingPointError(f"row {i}: a density is not a number")
+                self.n_proposed += 1
+                if log(uniform(rng)) < log_ratio:
+                    self.n_accepted += 1
+                    old = new
+            state.attach(i, state.slots[old])
+        return 0
+
+    def acceptance(self):
+        return {"move_one": (self.n_proposed, self.n_accepted)}

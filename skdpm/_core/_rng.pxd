@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Random draws inside kernels, from numpy's bit generators.
+
+A `bitgen_t*` is an argument of every function that draws, never an attribute or a global, so that
+a stream belongs to the call and not to an object.
+"""
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from libc.math cimport INFINITY, exp
+from numpy.random cimport bitgen_t
+
+
+cdef inline bitgen_t* bit_generator_pointer(bit_generator) except NULL:
+    """The C interface of a numpy bit generator; use it `with bit_generator.lock, nogil`."""
+    return <bitgen_t*>PyCapsule_GetPointer(bit_generator.capsule, "BitGenerator")
+
+
+cdef inline double uniform(bitgen_t* rng) noexcept nogil:
+    """Uniform on [0, 1)."""
+    return rng.next_double(rng.state)
+
+
+cdef inline Py_ssize_t integer(bitgen_t* rng, Py_ssize_t n) noexcept nogil:
+    """Uniform on {0, ..., n - 1}. A double has 53 random bits: the bias is below n / 2**53."""
+    return <Py_ssize_t>(rng.next_double(rng.state) * n)
+
+
+cdef inline Py_ssize_t categorical_log(
+    bitgen_t* rng, double* log_w, Py_ssize_t n    # INOUT (n,): exp(log_w - max) on return
+) noexcept nogil:
+    """Index j with probability proportional to exp(log_w[j]); -1 where that is no distribution.
+
+    Comparisons are written so that a NaN reaches `top` or `total`: the caller hears of it.
+    """
+    cdef Py_ssize_t j
+    cdef double top = -INFINITY
+    cdef double total = 0.0
+    cdef double u
+    for j in range(n):
+        if not (log_w[j] <= top):
+            top = log_w[j]
+    if not (-INFINITY < top < INFINITY):
+        return -1
+    for j in range(n):
+        # Below exp(-50) a term adds nothing to a total of at least one: save the exponential.
+        log_w[j] = 0.0 if log_w[j] - top < -50.0 else exp(log_w[j] - top)
+        total += log_w[j]
+    if not (0.0 < total < INFINITY):
+        return -1
+    u = uniform(rng) * total
+    for j in range(n - 1):
+        u -= log_w[j]
+        if u < 0.0:
+            return j
+    # Rounding may leave u at 0 past the last positive weight: never return a weight of zero.
+    j = n - 1
+    while log_w[j] == 0.0:
+        j -= 1
+    return j

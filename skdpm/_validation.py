@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Checks of parameters and data, with messages that name the culprit."""
+
+import numbers
+
+import numpy as np
+import scipy.sparse as sp
+
+# Doubles count exactly up to here.
+LARGEST_COUNT = 2.0**53
+
+
+def check_real(value, name, *, low=-np.inf, high=np.inf, closed=False):
+    """A finite float in (low, high), or in [low, high) where `closed`.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter.
+    """
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+        raise ValueError(f"{name} must be a number, got {value!r}")
+    value = float(value)
+    inside = (value >= low if closed else value > low) and value < high
+    if not (np.isfinite(value) and inside):
+        if low == -np.inf and high == np.inf:
+            raise ValueError(f"{name} must be finite, got {value!r}")
+        bounds = f"{'>=' if closed else '>'} {low:g}"
+        if high < np.inf:
+            bounds += f" and < {high:g}"
+        raise ValueError(f"{name} must be finite and {bounds}, got {value!r}")
+    return value
+
+
+def check_integer(value, name, *, low, high=2**31 - 1):
+    """An integer from `low` to `high`.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter.
+    """
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
+        raise ValueError(f"{name} must be an integer, got {value!r}")
+    if value < low:
+        raise ValueError(f"{name} must be at least {low}, got {value!r}")
+    if value > high:
+        raise ValueError(f"{name} must be at most {high}, got {value!r}")
+    return int(value)
+
+
+def check_choice(value, name, known):
+    """One of the known names.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter and the known names.
+    """
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(sorted(known))}; got {value!r}")
+    return value
+
+
+def check_gamma_prior(value, name):
+    """A pair (shape, rate) of positive numbers.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter.
+    """
+    try:
+        shape, rate = value
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a pair (shape, rate), got {value!r}") from None
+    return (
+        check_real(shape, f"{name}[0] (shape)", low=0.0),
+        check_real(rate, f"{name}[1] (rate)", low=0.0),
+    )
+
+
+def check_finite(X, *, allow_nan):
+    """Raise where X is infinite, or NaN unless that is allowed.
+
+    Parameters
+    ----------
+    X : ndarray or CSR matrix of shape (n_samples, n_features)
+    allow_nan : bool
+
+    Raises
+    ------
+    ValueError
+        Naming the first bad column.
+    """
+    entries = X.data if sp.issparse(X) else X
+    for what, is_bad in (("infinity", np.isinf), ("NaN", np.isnan)):
+        if what == "NaN" and allow_nan:
+            continue
+        bad = is_bad(entries)
+        if bad.any():
+            columns = X.indices[bad] if sp.issparse(X) else np.flatnonzero(bad.any(axis=0))
+            raise ValueError(f"Input X contains {what} in column {columns.min()}")
+
+
+def check_columns(X, bad, what):
+    """Raise where any entry of X is bad.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+    bad : ndarray of shape (n_samples, n_features), bool
+    what : str
+        Beginning of the message: who needs what.
+
+    Raises
+    ------
+    ValueError
+        Naming the first bad column and a value in it.
+    """
+    if bad.any():
+        column = int(np.flatnonzero(bad.any(axis=0))[0])
+        value = X[np.flatnonzero(bad[:, column])[0], column]
+        raise ValueError(f"{what}; column {column} of X holds {value:g}")
+
+
+def check_counts(X, name, *, allow_nan=False):
+    """Nonnegative integer counts that doubles hold exactly.
+
+    Parameters
+    ----------
+    X : ndarray or COO array of shape (n_samples, n_features), floats
+    name : str
+        Who needs counts.
+    allow_nan : bool, default=False
+
+    Raises
+    ------
+    ValueError
+        Naming the first bad column and a value in it.
+    """
+    values = X.data if sp.issparse(X) else X
+    with np.errstate(invalid="ignore"):
+        bad = ~((values >= 0) & (values < np.inf) & (values == np.floor(values)))
+        large = values > LARGEST_COUNT
+    if allow_nan:
+        bad &= ~np.isnan(values)
+    for entries, what in (
+        (bad, f"nonnegative integer counts{' (NaN = missing)' if allow_nan else ''}"),
+        (large, f"counts of at most 2**53 = {LARGEST_COUNT:.0f}"),
+    ):
+        if entries.any() and sp.issparse(X):
+            at = np.flatnonzero(entries)
+            at = at[np.argmin(X.col[at])]
+            raise ValueError(f"{name} needs {what}; column {X.col[at]} of X holds {X.data[at]:g}")
+        check_columns(X, entries, f"{name} needs {what}")
+
+
+def check_count_sums(sums, name, what):
+    """Raise where sums of counts, each of row or column `what`, are more than doubles can count.
+
+    Raises
+    ------
+    ValueError
+        Naming the first such row or column.
+    """
+    large = np.flatnonzero(~(sums <= LARGEST_COUNT))
+    if large.size:
+        raise ValueError(
+            f"{name}: the counts in {what} {large[0]} of X add up to more than 2**53, beyond "
+            "which doubles do not count exactly"
+        )

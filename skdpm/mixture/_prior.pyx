@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Priors over partitions, normalised: p(partition) sums to 1 over all partitions of n items.
+
+All three are of Gibbs type (Gnedin & Pitman 2006), with k clusters of sizes n_1, ..., n_k:
+
+    p = V_{n,k} prod_j (1 - sigma)_{n_j - 1},   V_{n,1} = Gamma(A + 1) / Gamma(A + n),
+
+                         sigma    V_{n,k+1} / V_{n,k}
+    Dirichlet process      0      A
+    Pitman-Yor             d      A + k d
+    finite Dirichlet      -a      (k0 - k) a,    a = A / k0
+
+where A is the concentration, (x)_m the rising factorial, d the discount and k0 the number of
+components. The ratio is the weight of a new cluster and m - sigma that of a cluster of m items.
+"""
+from libc.math cimport INFINITY, exp, lgamma, log, log1p
+from libc.stdlib cimport free, malloc
+from numpy.random cimport bitgen_t
+from numpy.random.c_distributions cimport random_standard_exponential, random_standard_gamma
+
+import numpy as np
+
+from skdpm._core._rng cimport bit_generator_pointer, uniform
+
+
+cdef double log_rising(double x, double m) noexcept nogil:
+    """log Gamma(x + m) / Gamma(x). For large x the two agree in most of their digits, or overflow:
+    there by the difference of Stirling's series."""
+    if x < 1e5:
+        return lgamma(x + m) - lgamma(x)
+    return m * log(x) + (x + m - 0.5) * log1p(m / x) - m + (1.0 / (x + m) - 1.0 / x) / 12.0
+
+
+cdef class PartitionPrior:
+
+    def __cinit__(self, Py_ssize_t n_samples, *args, **kwargs):
+        self.n_samples = n_samples
+        self.log_v = <double*>malloc((n_samples + 2) * sizeof(double))
+        self.log_join = <double*>malloc((n_samples + 1) * sizeof(double))
+        self.log_block = <double*>malloc((n_samples + 1) * sizeof(double))
+        if self.log_v == NULL or self.log_join == NULL or self.log_block == NULL:
+            raise MemoryError
+        self.sigma = INFINITY   # no table yet
+
+    def __dealloc__(self):
+        free(self.log_v)
+        free(self.log_join)
+        free(self.log_block)
+
+    cdef int tabulate(self, double concentration) except -1:
+        """Fill the tables for a new concentration, in O(n)."""
+        cdef Py_ssize_t k, m
+        cdef double sigma = self.sigma_at(concentration)
+        self.concentration = concentration
+        self.log_v[1] = -log_rising(concentration + 1.0, self.n_samples - 1.0)
+        # V_{n,0} has no meaning (with A <= 0 not even a logarithm), but a state whose only item
+        # is detached has no cluster, and then the new one must have a finite weight.
+        self.log_v[0] = self.log_v[1]
+        for k in range(1, self.n_samples + 1):
+            self.log_v[k + 1] = self.log_v[k] + self.log_ratio(concentration, k)
+        if sigma != self.sigma:
+            self.sigma = sigma
+            self.log_join[0] = -INFINITY
+            self.log_block[0] = 0.0
+            for m in range(1, self.n_samples + 1):
+                self.log_join[m] = log(m - sigma)
+            if self.n_samples > 0:
+                self.log_block[1] = 0.0
+            for m in range(1, self.n_samples):
+                self.log_block[m + 1] = self.log_block[m] + self.log_join[m]
+        return 0
+
+    cdef double log_eppf_at(
+        self, double concentration, const Py_ssize_t* sizes, Py_ssize_t k    # IN (k,)
+    ) noexcept nogil:
+        """log p(partition) at any concentration, in O(k) and without the tables."""
+        cdef Py_ssize_t j
+        cdef double sigma = self.sigma_at(concentration)
+        cdef double total = -log_rising(concentration + 1.0, self.n_samples - 1.0)
+        for j in range(1, k):
+            total += self.log_ratio(concentration, j)
+        for j in range(k):
+            total += log_rising(1.0 - sigma, sizes[j] - 1.0)
+        return total
+
+    cdef double sigma_at(self, double concentration) noexcept nogil:
+        return 0.0
+
+    cdef double log_ratio(self, double concentration, Py_ssize_t k) noexcept nogil:
+        """log V_{n,k+1} - log V_{n,k}, k >= 1; it depends on n for none of the three."""
+        return log(concentration)
+
+    cdef double draw_concentration(
+        self, const Py_ssize_t* sizes, Py_ssize_t k,    # IN (k,)
+        double shape, double rate, bitgen_t* rng
+    ) noexcept nogil:
+        """One slice step on log A under p(sizes | A) Gamma(A; shape, rate): Neal (2003), fig. 3,
+        with stepping out. The factor A in the density of log A is the Jacobian."""
+        cdef double x = log(self.concentration)
+        cdef double level = self.log_density(x, sizes, k, shape, rate)
+        cdef double left, right, proposal
+        cdef Py_ssize_t n_left, n_right
+        level -= random_standard_exponential(rng)
+        left = x - uniform(rng)
+        right = left + 1.0
+        # At most 50 steps in all, split at random between the two sides: still exact.
+        n_left = <Py_ssize_t>(50 * uniform(rng))
+        n_right = 49 - n_left
+        while n_left > 0 and self.log_density(left, sizes, k, shape, rate) > level:
+            left -= 1.0
+            n_left -= 1
+        while n_right > 0 and self.log_density(right, sizes, k, shape, rate) > level:
+            right += 1.0
+            n_right -= 1
+        while True:
+            proposal = left + (right - left) * uniform(rng)
+            if self.log_density(proposal, sizes, k, shape, rate) >= level:
+                return exp(proposal)
+            if proposal < x:
+                left = proposal
+            else:
+                right = proposal
+            if not right - left > 1e-12:
+                return exp(x)
+
+    cdef double log_density(
+        self, double log_concentration, const Py_ssize_t* sizes, Py_ssize_t k,    # IN (k,)
+        double shape, double rate
+    ) noexcept nogil:
+        """log density of log A given the partition, up to a constant."""
+        cdef double concentration
+        if not -700.0 < log_concentration < 700.0:
+            return -INFINITY
+        concentration = exp(log_concentration)
+        return (
+            shape * log_concentration - rate * concentration
+            + self.log_eppf_at(concentration, sizes, k)
+        )
+
+    # The Python boundary.
+
+    def set_concentration(self, double concentration):
+        self.tabulate(concentration)
+
+    def log_weights(self, sizes):
+        """log of the weights of clusters of the given sizes and of a new one, summing to 1.
+
+        Returns
+        -------
+        log_weights : ndarray of shape (len(sizes) + 1,)
+        """
+        sizes = np.asarray(sizes, dtype=np.intp)
+        cdef double total = self.concentration + sizes.sum()
+        cdef double ratio = self.log_ratio(self.concentration, sizes.shape[0])
+        with np.errstate(divide="ignore"):
+            return np.append(np.log(sizes - self.sigma), ratio) - np.log(total)
+
+    def log_probability(self, sizes):
+        """log p(partition) for clusters of the given sizes, at the current concentration."""
+        cdef const Py_ssize_t[::1] view = np.ascontiguousarray(sizes, dtype=np.intp)
+        return self.log_eppf_at(self.concentration, &view[0], view.shape[0])
+
+    def resample(self, sizes, double shape, double rate, bit_generator):
+        """Draw the concentration given the partition under its Gamma(shape, rate) prior."""
+        cdef const Py_ssize_t[::1] view = np.ascontiguousarray(sizes, dtype=np.intp)
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        cdef double concentration
+        with bit_generator.lock, nogil:
+            concentration = self.draw_concentration(&view[0], view.shape[0], shape, rate, rng)
+        self.tabulate(concentration)
+
+
+cdef class DirichletProcessPrior(PartitionPrior):
+    """Chinese restaurant process: A^k Gamma(A) / Gamma(A + n) prod_j Gamma(n_j)."""
+
+    def __init__(self, Py_ssize_t n_samples, double concentration):
+        self.tabulate(concentration)
+
+    cdef double draw_concentration(
+        self, const Py_ssize_t* sizes, Py_ssize_t k,    # IN (k,)
+        double shape, double rate, bitgen_t* rng
+    ) noexcept nogil:
+        """Escobar & West (1995), eqs. (13)-(14): exact, through eta ~ Beta(A + 1, n)."""
+        cdef double g = random_standard_gamma(rng, self.concentration + 1.0)
+        cdef double h = random_standard_gamma(rng, <double>self.n_samples)
+        cdef double new_rate = rate - log(g / (g + h))
+        cdef double odds = (shape + k - 1.0) / (self.n_samples * new_rate)
+        cdef double new_shape = shape + k
+        if uniform(rng) * (1.0 + odds) >= odds:
+            new_shape -= 1.0
+        # A tiny shape can underflow to 0, whose logarithm would end the chain.
+        return max(random_standard_gamma(rng, new_shape) / new_rate, 1e-300)
+
+
+cdef class PitmanYorPrior(PartitionPrior):
+    """prod_{i<k} (A + i d) / prod_{i<n} (A + i) prod_j Gamma(n_j - d) / Gamma(1 - d)."""
+    cdef readonly double discount
+
+    def __init__(self, Py_ssize_t n_samples, double concentration, double discount):
+        self.discount = discount
+        self.tabulate(concentration)
+
+    cdef double sigma_at(self, double concentration) noexcept nogil:
+        return self.discount
+
+    cdef double log_ratio(self, double concentration, Py_ssize_t k) noexcept nogil:
+        return log(concentration + k * self.discount)
+
+
+cdef class FiniteDirichletPrior(PartitionPrior):
+    """k0!/(k0-k)! Gamma(A)/Gamma(n + A) prod_j Gamma(n_j + a)/Gamma(a), a = A/k0, k <= k0."""
+    cdef readonly Py_ssize_t n_components
+
+    def __init__(self, Py_ssize_t n_samples, double concentration, Py_ssize_t n_components):
+        self.n_components = n_components
+        self.tabulate(concentration)
+
+    cdef double sigma_at(self, double concentration) noexcept nogil:
+        return -concentration / self.n_components
+
+    cdef double log_ratio(self, double concentration, Py_ssize_t k) noexcept nogil:
+        if k >= self.n_components:
+            return -INFINITY
+        return log((self.n_components - k) * (concentration / self.n_components))

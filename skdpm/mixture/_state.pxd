@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from skdpm.mixture._prior cimport PartitionPrior
+from skdpm.mixture.likelihoods._base cimport ClusterModel
+
+
+cdef class MixtureState:
+    """A partition of the items and the statistics of its clusters, kept consistent."""
+    cdef readonly ClusterModel model
+    cdef readonly PartitionPrior prior
+    cdef readonly Py_ssize_t n_samples
+    cdef readonly Py_ssize_t n_clusters     # occupied
+    cdef Py_ssize_t capacity                # length of the arrays over slots
+    cdef Py_ssize_t* labels                 # (n_samples,) slot of item i, -1 while detached
+    # The n_clusters occupied slots, packed, then the spare: an empty cluster that is always open.
+    cdef Py_ssize_t* slots
+    cdef Py_ssize_t* position               # index of a slot in `slots`
+    cdef Py_ssize_t* sizes                  # items per slot
+    cdef double* log_w                      # scratch: n_clusters + 1 log weights
+    cdef object _labels_owner
+
+    cdef int reserve(self, Py_ssize_t n_slots) except -1
+    cdef void attach(self, Py_ssize_t i, Py_ssize_t slot) noexcept nogil
+    cdef Py_ssize_t detach(self, Py_ssize_t i) noexcept nogil
+    cdef void open_spare(self) noexcept nogil
+    cdef void close_cluster(self, Py_ssize_t slot) noexcept nogil
+    cdef void replace(
+        self, const Py_ssize_t* items, const signed char* blocks, Py_ssize_t n_items,
+        const Py_ssize_t* old_slots, Py_ssize_t n_old,
+        const Py_ssize_t* new_slots, Py_ssize_t n_new
+    ) noexcept nogil
+    cdef double log_prior(self) noexcept nogil
+    cdef double log_joint(self) noexcept nogil

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The state of a chain: labels, occupied clusters and their statistics, always in agreement."""
+from libc.stdlib cimport free, realloc
+
+import numpy as np
+
+from skdpm._core._check cimport SKDPM_CHECK
+
+
+cdef class MixtureState:
+    """State of one chain, from a partition.
+
+    Parameters
+    ----------
+    model : ClusterModel
+        Bound to the items; its clusters are replaced by those of the partition.
+    prior : PartitionPrior
+    labels : ndarray of shape (n_samples,), optional
+        Cluster of each item, 0, ..., K - 1, none of them empty.
+    saved : dict, optional
+        From `save`, in place of labels: a chain goes on to the bit. (Rows computed anew from the
+        items would differ in their last digits, other slots in the order of sums.)
+    """
+
+    def __cinit__(self, ClusterModel model, PartitionPrior prior, labels=None, saved=None):
+        self.model = model
+        self.prior = prior
+        self.n_samples = model.n_samples
+
+    def __init__(self, ClusterModel model, PartitionPrior prior, labels=None, saved=None):
+        cdef Py_ssize_t i, k
+        cdef const Py_ssize_t[::1] slots
+        cdef const Py_ssize_t[::1] given
+        cdef Py_ssize_t[::1] view
+        given = np.ascontiguousarray(labels if saved is None else saved["labels"], dtype=np.intp)
+        if given.shape[0] != self.n_samples:
+            raise ValueError(f"{given.shape[0]} labels for {self.n_samples} items")
+        self._labels_owner = np.full(self.n_samples, -1, dtype=np.intp)
+        view = self._labels_owner
+        self.labels = &view[0]
+        model.bind_labels(self._labels_owner)
+        if saved is None:
+            self.n_clusters = np.max(labels) + 1
+            model.clear(max(16, 2 * (self.n_clusters + 1)))
+            slots = np.array([model.acquire() for _ in range(self.n_clusters + 1)], dtype=np.intp)
+        else:
+            slots = saved["slots"]
+            self.n_clusters = slots.shape[0] - 1
+            model.load(saved["rows"], saved["slots"], saved["free"])
+        self.reserve(model.n_slots)
+        for k in range(self.n_clusters + 1):
+            self.slots[k] = slots[k]
+            self.position[slots[k]] = k
+            self.sizes[slots[k]] = 0
+        for i in range(self.n_samples):
+            if saved is None:
+                model.add(slots[given[i]], i)
+                self.labels[i] = slots[given[i]]
+            else:
+                self.labels[i] = given[i]
+            self.sizes[self.labels[i]] += 1
+        model.settle()
+
+    def __dealloc__(self):
+        free(self.slots)
+        free(self.position)
+        free(self.sizes)
+        free(self.log_w)
+
+    cdef int reserve(self, Py_ssize_t n_slots) except -1:
+        """Make room for `n_slots` clusters, the spare one included."""
+        cdef void* memory
+        if n_slots <= self.capacity:
+            return 0
+        self.model.reserve(n_slots)
+        memory = realloc(self.slots, n_slots * sizeof(Py_ssize_t))
+        if memory == NULL:
+            raise MemoryError
+        self.slots = <Py_ssize_t*>memory
+        memory = realloc(self.position, n_slots * sizeof(Py_ssize_t))
+        if memory == NULL:
+            raise MemoryError
+        self.position = <Py_ssize_t*>memory
+        memory = realloc(self.sizes, n_slots * sizeof(Py_ssize_t))
+        if memory == NULL:
+            raise MemoryError
+        self.sizes = <Py_ssize_t*>memory
+        memory = realloc(self.log_w, n_slots * sizeof(double))
+        if memory == NULL:
+            raise MemoryError
+        self.log_w = <double*>memory
+        self.capacity = n_slots
+        return 0
+
+    cdef void open_spare(self) noexcept nogil:
+        """Open an empty cluster behind the occupied ones; a slot must be free."""
+        cdef Py_ssize_t slot = self.model.acquire()
+        self.slots[self.n_clusters] = slot
+        self.position[slot] = self.n_clusters
+        self.sizes[slot] = 0
+
+    cdef void attach(self, Py_ssize_t i, Py_ssize_t slot) noexcept nogil:
+        """Detached item i joins a cluster; joining the spare one takes one free slot."""
+        SKDPM_CHECK(self.labels[i] == -1, "attach: the item is in a cluster")
+        SKDPM_CHECK(self.position[slot] <= self.n_clusters, "attach: the slot is not open")
+        self.model.add(slot, i)
+        self.labels[i] = slot
+        self.sizes[slot] += 1
+        if self.position[slot] == self.n_clusters:
+            self.n_clusters += 1
+            self.open_spare()
+
+    cdef Py_ssize_t detach(self, Py_ssize_t i) noexcept nogil:
+        """Item i leaves its cluster, which is closed when that empties it. Returns its slot."""
+        cdef Py_ssize_t slot = self.labels[i]
+        SKDPM_CHECK(slot >= 0, "detach: the item is in no cluster")
+        self.labels[i] = -1
+        self.sizes[slot] -= 1
+        self.model.remove(slot, i)
+        if self.sizes[slot] == 0:
+            self.close_cluster(slot)
+        return slot
+
+    cdef void close_cluster(self, Py_ssize_t slot) noexcept nogil:
+        """An emptied cluster goes; the last occupied one and the spare one move up."""
+        cdef Py_ssize_t last = self.slots[self.n_clusters - 1]
+        cdef Py_ssize_t spare = self.slots[self.n_clusters]
+        self.slots[self.position[slot]] = last
+        self.position[last] = self.position[slot]
+        self.n_clusters -= 1
+        self.slots[self.n_clusters] = spare
+        self.position[spare] = self.n_clusters
+        self.model.release(slot)
+
+    cdef void replace(
+        self, const Py_ssize_t* items, const signed char* blocks, Py_ssize_t n_items,
+        const Py_ssize_t* old_slots, Py_ssize_t n_old,
+        const Py_ssize_t* new_slots, Py_ssize_t n_new
+    ) noexcept nogil:
+        """Whole clusters go, others come: item m joins the slot `new_slots[blocks[m]]`, whose row
+        already holds its items. The items are all those of the clusters that go."""
+        cdef Py_ssize_t m, slot
+        cdef Py_ssize_t spare = self.slots[self.n_clusters]
+        for m in range(n_old):
+            self.sizes[old_slots[m]] = 0
+            self.close_cluster(old_slots[m])
+        for m in range(n_new):
+            slot = new_slots[m]
+            self.slots[self.n_clusters] = slot
+            self.position[slot] = self.n_clusters
+            self.sizes[slot] = 0
+            self.n_clusters += 1
+        self.slots[self.n_clusters] = spare
+        self.position[spare] = self.n_clusters
+        for m in range(n_items):
+            slot = new_slots[blocks[m]]
+            self.labels[items[m]] = slot
+            self.sizes[slot] += 1
+
+    cdef double log_prior(self) noexcept nogil:
+        """log p(partition) at the current concentration."""
+        cdef Py_ssize_t k
+        cdef double total = self.prior.log_v[self.n_clusters]
+        for k in range(self.n_clusters):
+            total += self.prior.log_block[self.sizes[self.slots[k]]]
+        return total
+
+    cdef double log_joint(self) noexcept nogil:
+        """log p(partition) + log p(X | partition)."""
+        return self.log_prior() + self.model.log_likelihood(self.slots, self.n_clusters)
+
+    # The Python boundary.
+
+    def assign(self, labels):
+        """Move the items into the clusters of another partition, in the memory there is.
+
+        Far cheaper than a new state: many short chains can share one.
+
+        Parameters
+        ----------
+        labels : ndarray of shape (n_samples,)
+            Cluster of each item, 0, ..., K - 1, none of them empty.
+        """
+        cdef Py_ssize_t i, k
+        cdef Py_ssize_t n_clusters = 0
+        cdef const Py_ssize_t[::1] given = np.ascontiguousarray(labels, dtype=np.intp)
+        cdef Py_ssize_t[::1] first = np.full(self.n_samples, -1, dtype=np.intp)
+        if given.shape[0] != self.n_samples:
+            raise ValueError(f"{given.shape[0]} labels for {self.n_samples} items")
+        for i in range(self.n_samples):
+            if not 0 <= given[i] < self.n_samples:
+                raise ValueError(f"labels must be 0, ..., K - 1, got {given[i]}")
+            n_clusters = max(n_clusters, given[i] + 1)
+            if first[given[i]] < 0:
+                first[given[i]] = i
+        for k in range(n_clusters):
+            if first[k] < 0:
+                raise ValueError(f"cluster {k} of {n_clusters} is empty")
+        self.reserve(n_clusters + 2)
+        for i in range(self.n_samples):
+            if self.labels[i] >= 0:
+                self.detach(i)
+        for k in range(n_clusters):
+            self.attach(first[k], self.slots[k])
+        for i in range(self.n_samples):
+            if first[given[i]] != i:
+                self.attach(i, self.slots[given[i]])
+        self.model.settle()
+
+    def cluster_sizes(self):
+        """Items per cluster, ndarray of shape (n_clusters,), in the order of `dump`."""
+        return np.array([self.sizes[self.slots[k]] for k in range(self.n_clusters)], np.intp)
+
+    def compute_log_joint(self):
+        """log p(partition, X) at the current concentration, natural logarithm."""
+        self.model.settle()
+        return self.log_joint()
+
+    def cluster_labels(self):
+        """Cluster of each item, ndarray of shape (n_samples,), in the order of `dump`."""
+        labels = np.empty(self.n_samples, dtype=np.intp)
+        cdef Py_ssize_t[::1] view = labels
+        cdef Py_ssize_t i
+        for i in range(self.n_samples):
+            view[i] = self.position[self.labels[i]]
+        return labels
+
+    def dump(self, clusters=None):
+        """Statistics of the clusters, or of those at some positions (`ClusterModel.dump`)."""
+        slots = self._slots()[: self.n_clusters]
+        return self.model.dump(slots if clusters is None else slots[clusters])
+
+    def save(self):
+        """All that a chain needs to go on to the bit, as a dict of arrays."""
+        slots = self._slots()
+        return {
+            "labels": self._labels_owner.copy(),
+            "slots": slots,
+            "free": self.model.free_list(),
+            "rows": self.model.dump(slots[: self.n_clusters], True),
+        }
+
+    def _slots(self):
+        """The slots of the clusters, then that of the spare one."""
+        return np.array([self.slots[k] for k in range(self.n_clusters + 1)], dtype=np.intp)
+
+    def rebuild(self):
+        """Recompute all rows from the items; nothing to do for likelihoods that do not round."""
+        cdef Py_ssize_t k
+        cdef const Py_ssize_t[::1] items
+        cdef Py_ssize_t first = 0
+        if not self.model.drifts:
+            return
+        items = np.argsort(self.cluster_labels(), kind="stable")
+        for k in range(self.n_clusters):
+            self.model.rebuild(self.slots[k], &items[first], self.sizes[self.slots[k]])
+            first += self.sizes[self.slots[k]]
+        self.model.settle()
+
+
+cdef class StateProbe:
+    """The kernel methods of a state for Python; its tests go through it.
+
+    Clusters are given by their position, 0, ..., n_clusters - 1; n_clusters is the spare one.
+    """
+    cdef readonly MixtureState state
+
+    def __init__(self, MixtureState state):
+        self.state = state
+
+    def attach(self, Py_ssize_t i, Py_ssize_t cluster):
+        if self._item(i).labels[i] >= 0:
+            raise ValueError(f"item {i} is in a cluster")
+        if not 0 <= cluster <= self.state.n_clusters:
+            raise IndexError(f"cluster {cluster} of {self.state.n_clusters}")
+        if self.state.model.n_free == 0:
+            raise IndexError("no free slot for a new spare cluster")
+        self.state.attach(i, self.state.slots[cluster])
+
+    def detach(self, Py_ssize_t i):
+        if self._item(i).labels[i] < 0:
+            raise ValueError(f"item {i} is in no cluster")
+        self.state.detach(i)
+
+    def reserve(self, Py_ssize_t n_slots):
+        self.state.reserve(n_slots)
+
+    def cluster(self, Py_ssize_t i):
+        """Position of item i's cluster, -1 while it is detached."""
+        cdef Py_ssize_t slot = self._item(i).labels[i]
+        return self.state.position[slot] if slot >= 0 else -1
+
+    def slots(self):
+        """The slots of the clusters, then that of the spare one."""
+        return self.state._slots()
+
+    def log_predictive(self, Py_ssize_t i):
+        """log p(x_i | items of each cluster) of a detached item, last for the spare one."""
+        cdef Py_ssize_t n_slots = self.state.n_clusters + 1
+        if self._item(i).labels[i] >= 0:
+            raise ValueError(f"item {i} is in a cluster")
+        self.state.model.log_predictive_many(self.state.slots, n_slots, i, self.state.log_w)
+        return np.array([self.state.log_w[k] for k in range(n_slots)])
+
+    def log_likelihood(self):
+        """log p of the rows that are in clusters."""
+        return self.state.model.log_likelihood(self.state.slots, self.state.n_clusters)
+
+    cdef MixtureState _item(self, Py_ssize_t i):
+        if not 0 <= i < self.state.n_samples:
+            raise IndexError(f"item {i} of {self.state.n_samples}")
+        return self.state
+
+
+def number_by_first_appearance(const Py_ssize_t[::1] labels, out):
+    """Renumber labels 0, ..., K - 1 into `out`, an array of any unsigned type, in O(n)."""
+    cdef Py_ssize_t i
+    cdef Py_ssize_t n_seen = 0
+    cdef Py_ssize_t n_samples = labels.shape[0]
+    new = np.full(n_samples + 1, -1, dtype=np.intp)
+    numbered = np.empty(n_samples, dtype=np.intp)
+    cdef Py_ssize_t[::1] new_view = new
+    cdef Py_ssize_t[::1] numbered_view = numbered
+    for i in range(n_samples):
+        if new_view[labels[i]] < 0:
+            new_view[labels[i]] = n_seen
+            n_seen += 1
+        numbered_view[i] = new_view[labels[i]]
+    out[...] = numbered

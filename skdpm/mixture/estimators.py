@@ -1,0 +1,853 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`DPMixture` and `FiniteMixture`: the scikit-learn face of the mixture models."""
+
+import functools
+import hashlib
+import math
+import warnings
+from numbers import Integral
+
+import joblib
+import numpy as np
+import scipy.sparse
+from sklearn.base import BaseEstimator, ClusterMixin, DensityMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from skdpm import diagnostics, partitions
+from skdpm._validation import (
+    check_choice,
+    check_finite,
+    check_gamma_prior,
+    check_integer,
+    check_real,
+)
+from skdpm.chains import run_chains, seed_entropy, stream
+from skdpm.mixture import _predictive
+from skdpm.mixture._chain import MixtureProgram
+from skdpm.mixture._prior import DirichletProcessPrior, FiniteDirichletPrior, PitmanYorPrior
+from skdpm.mixture._state import MixtureState
+from skdpm.mixture.likelihoods import LIKELIHOODS
+from skdpm.mixture.likelihoods.base import Likelihood
+from skdpm.mixture.samplers import SAMPLERS
+from skdpm.mixture.samplers.base import Sampler
+
+# A quantity whose split R-hat is above this has not mixed (Vehtari et al. 2021 recommend 1.01 for
+# publication; a clustering is useful before that).
+LARGEST_R_HAT = 1.05
+
+# Streams of a run beyond those of its chains, which are numbered from 0.
+POINT_ESTIMATE_STREAM = 2**32 - 1
+SAMPLE_STREAM = 2**32 - 2
+
+# Parameters that may change between the fits of a warm start.
+FREE_PARAMETERS = frozenset(
+    {"n_draws", "n_jobs", "point_estimate", "random_state", "verbose", "warm_start"}
+)
+
+
+class _MixtureBase(ClusterMixin, DensityMixin, BaseEstimator):
+    """What the two mixtures share; a subclass checks its own parameters and makes its prior."""
+
+    # Written by the subclasses: the smallest concentration allowed where it is fixed, and a
+    # function of (n_samples, concentration) that makes a PartitionPrior, to check and to pickle.
+    def _prior_maker(self):
+        raise NotImplementedError
+
+    def fit(self, X, y=None):
+        """Sample the posterior over partitions of the rows of X.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+            What it may hold depends on the likelihood.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : object
+
+        Raises
+        ------
+        ValueError
+            For a parameter or a column of X that does not fit the model, before any sampling.
+        KeyboardInterrupt
+            After Ctrl-C, once the attributes hold the draws so far.
+
+        Warns
+        -----
+        ConvergenceWarning
+            Where the chains disagree: names the quantity with R-hat above 1.05.
+        """
+        continuing = self.warm_start and hasattr(self, "_run")
+        likelihood, sampler = self._resolved("likelihood"), self._resolved("sampler")
+        X = self._validate(X, likelihood, reset=not (continuing and hasattr(self, "labels_")))
+        program = self._program(X, likelihood, sampler)
+        if continuing:
+            run, chains = self._run, self._continued(program, X)
+            if chains is None:
+                return self
+        else:
+            entropy = seed_entropy(self.random_state)
+            run = {
+                "entropy": entropy,
+                "signature": self._signature(likelihood, sampler),
+                "data": _fingerprint(X),
+            }
+            chains = [program.start(entropy, c) for c in range(program.n_chains)]
+        interrupted = run_chains(
+            program.advance,
+            chains,
+            program.n_iterations,
+            n_jobs=self.n_jobs,
+            verbose=self.verbose,
+        )
+        self._run = {**run, "chains": chains}
+        n_draws = min(len(chain["draws"]["log_joint"]) for chain in chains)
+        if n_draws > 0:
+            self.likelihood_ = program.likelihood
+            self.sampler_ = sampler
+            self._collect(program, chains, n_draws)
+            self._summarise(program, chains, n_draws)
+        else:
+            self._forget()
+        if interrupted:
+            warnings.warn(
+                f"{type(self).__name__}.fit was interrupted after {n_draws} of {self.n_draws} "
+                "draws of each chain"
+                + ("; the attributes describe those" if n_draws else ": nothing is fitted"),
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            raise KeyboardInterrupt
+        self._warn_if_not_mixed()
+        return self
+
+    def predict(self, X):
+        """Most probable cluster of each row, among those of `labels_`.
+
+        Each row is on its own, a new observation: `predict(X_train)` need not equal `labels_`,
+        which are chosen jointly, given each other. Nothing is drawn at random.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,), int64
+        """
+        return np.argmax(self._log_probabilities(X), axis=1).astype(np.int64)
+
+    def predict_proba(self, X):
+        """Posterior probability of each cluster of `labels_` given each row.
+
+        Weights are the cluster's size, minus the discount or plus concentration / n_components,
+        at the posterior mean of the concentration. The mass of a new cluster is dropped.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_samples, `n_components_`)
+            Rows sum to 1.
+        """
+        return np.exp(self._log_probabilities(X))
+
+    def score_samples(self, X):
+        """log posterior predictive density of each row.
+
+        The density is averaged over the kept draws (evenly spaced ones, 100 at most), each with
+        its own clusters and concentration and with the mass of a new cluster.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        log_density : ndarray of shape (n_samples,)
+            Natural logarithm.
+        """
+        return _predictive.mean_log_density(self._model_of_new(X), self._mixtures)
+
+    def score(self, X, y=None):
+        """Mean of `score_samples(X)`: the held-out log predictive density per row.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        score : float
+            Natural logarithm.
+        """
+        return float(np.mean(self.score_samples(X)))
+
+    def _can_sample(self):
+        return getattr(self._lenient_likelihood(), "draw", None) is not None
+
+    @available_if(_can_sample)
+    def sample(self, n_samples=1):
+        """Draw rows from the posterior predictive distribution, the one `score_samples` evaluates.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+        labels : ndarray of shape (n_samples,), int64
+            A cluster of `labels_` for each row, drawn from `predict_proba(X)`.
+        """
+        check_is_fitted(self)
+        n_samples = check_integer(n_samples, "n_samples", low=1)
+        bit_generator = stream(seed_entropy(self.random_state), SAMPLE_STREAM)
+        rng = np.random.Generator(bit_generator)
+        (mixture,) = self._mixtures
+        empty = np.zeros((1, mixture["rows"].shape[1]))
+        weights = np.exp(mixture["log_weights"])
+        component = rng.choice(len(weights), size=n_samples, p=weights / weights.sum())
+        rows = np.concatenate([mixture["rows"], empty])[component]
+        X = self.likelihood_.draw(rows, rng)
+        log_probabilities = _predictive.cluster_log_probabilities(
+            self._kernel_of_new(X), self._partition
+        )
+        cumulated = np.cumsum(np.exp(log_probabilities), axis=1)
+        u = rng.random((n_samples, 1)) * cumulated[:, -1:]
+        return X, (u >= cumulated).sum(axis=1).astype(np.int64)
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "labels_")
+
+    def set_params(self, **params):
+        for name in ("likelihood", "sampler"):
+            nested = [key for key in params if key.startswith(f"{name}__")]
+            value = params.get(name, getattr(self, name))
+            if nested and isinstance(value, str):
+                raise ValueError(
+                    f"cannot set {nested[0]!r}: {name}={value!r} is a name, which stands for an "
+                    f"object with default parameters; give {name} an object to set its parameters"
+                )
+        return super().set_params(**params)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        likelihood = self._lenient_likelihood()
+        if likelihood is not None:
+            tags.input_tags.allow_nan = likelihood.allow_nan
+            tags.input_tags.sparse = likelihood.accept_sparse
+            tags.input_tags.pairwise = likelihood.pairwise
+            tags.input_tags.positive_only = likelihood.positive_only
+        return tags
+
+    def _most_components(self, n_samples):
+        """The largest number of clusters of n_samples rows that the prior allows."""
+        return n_samples
+
+    # Parameters.
+
+    def _resolved(self, name):
+        """The likelihood or sampler object; a name means the object with its defaults."""
+        value = getattr(self, name)
+        registry, base = {"likelihood": (LIKELIHOODS, Likelihood), "sampler": (SAMPLERS, Sampler)}[
+            name
+        ]
+        if isinstance(value, base):
+            return value
+        if name == "sampler" and isinstance(value, str) and value == "auto":
+            return self._auto_sampler()
+        if isinstance(value, str) and value in registry:
+            return registry[value]()
+        known = ", ".join(sorted([*registry, "auto"] if name == "sampler" else registry))
+        raise ValueError(
+            f"{name} must be a {base.__name__} object or one of {known}; got {value!r}"
+        )
+
+    def _auto_sampler(self):
+        """The first of PGSM and SAMS that the likelihood has the capability for."""
+        capabilities = self._resolved("likelihood").capabilities
+        candidates = (SAMPLERS["pgsm"](), SAMPLERS["sams"]())
+        fitting = (sampler for sampler in candidates if sampler.requires in capabilities)
+        return next(fitting, candidates[-1])
+
+    def _lenient_likelihood(self):
+        """The likelihood object, or None where the parameter is wrong: tags must not raise."""
+        try:
+            return self._resolved("likelihood")
+        except ValueError:
+            return None
+
+    def _program(self, X, likelihood, sampler):
+        """Everything the chains need, all parameters checked."""
+        n_samples = X.shape[0]
+        prior_maker = self._prior_maker()
+        check_choice(self.point_estimate, "point_estimate", ("vi", "binder", "map", "last"))
+        for name in ("store_labels", "warm_start"):
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise ValueError(f"{name} must be a bool, got {getattr(self, name)!r}")
+        if not self.store_labels and self.point_estimate in ("vi", "binder"):
+            raise ValueError(
+                f"point_estimate={self.point_estimate!r} needs the kept partitions; with "
+                'store_labels=False choose point_estimate="map" or "last"'
+            )
+        if sampler.requires not in likelihood.capabilities:
+            raise ValueError(
+                f"{sampler!r} cannot sample a mixture with the likelihood "
+                f"{type(likelihood).__name__}: it needs the capability {sampler.requires!r}, "
+                f"and {type(likelihood).__name__} has {', '.join(sorted(likelihood.capabilities))}"
+            )
+        if self.n_jobs is not None and (not isinstance(self.n_jobs, Integral) or self.n_jobs == 0):
+            raise ValueError(
+                f"n_jobs must be None or an integer other than 0, got {self.n_jobs!r}"
+            )
+        if not isinstance(self.verbose, (bool, np.bool_)):
+            check_integer(self.verbose, "verbose", low=0)
+        sampler.kernel()  # checks its parameters
+        likelihood = likelihood.resolve(X)
+        return MixtureProgram(
+            likelihood=likelihood,
+            data=likelihood.encode(X),
+            n_samples=n_samples,
+            make_prior=functools.partial(prior_maker, n_samples),
+            sampler=sampler,
+            concentration=self._fixed_concentration(),
+            concentration_prior=check_gamma_prior(self.concentration_prior, "concentration_prior"),
+            n_warmup=check_integer(self.n_warmup, "n_warmup", low=0),
+            n_draws=check_integer(self.n_draws, "n_draws", low=1),
+            thin=check_integer(self.thin, "thin", low=1),
+            n_chains=check_integer(self.n_chains, "n_chains", low=1),
+            store_labels=bool(self.store_labels),
+            initial_labels=self._initial_labels(X, likelihood),
+        )
+
+    def _fixed_concentration(self):
+        if self.concentration is None:
+            return None
+        return check_real(self.concentration, "concentration", low=self._lowest_concentration())
+
+    def _lowest_concentration(self):
+        return 0.0
+
+    def _initial_labels(self, X, likelihood):
+        """A function of a bit generator that gives the labels at which a chain starts."""
+        n_samples = X.shape[0]
+        most = self._most_components(n_samples)
+        if isinstance(self.init, str):
+            check_choice(self.init, "init", ("single", "singletons", "kmeans"))
+            if self.init == "kmeans":
+                if not isinstance(X, np.ndarray) or likelihood.pairwise or np.isnan(X).any():
+                    raise ValueError(
+                        'init="kmeans" needs dense numeric data without NaN; choose "single"'
+                    )
+                return functools.partial(_kmeans_labels, X, most)
+            labels = np.zeros(n_samples, np.intp) if self.init == "single" else None
+            labels = np.arange(n_samples) if labels is None else labels
+        else:
+            labels = np.asarray(self.init)
+            if labels.shape != (n_samples,):
+                raise ValueError(
+                    f"init must be a name or {n_samples} labels, one per row of X; got shape "
+                    f"{labels.shape}"
+                )
+            if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+                raise ValueError("init must hold finite labels")
+            try:
+                labels = np.unique(labels, return_inverse=True)[1]
+            except TypeError as error:
+                raise ValueError(f"init must hold labels of one type: {error}") from None
+        if labels.max() >= most:
+            raise ValueError(
+                f"init has {labels.max() + 1} clusters, more than n_components={most}"
+            )
+        return lambda bit_generator: labels
+
+    def _signature(self, likelihood, sampler):
+        """What must be equal in the fits of a warm start."""
+        signature = {
+            name: value
+            for name, value in self.get_params(deep=False).items()
+            if name not in FREE_PARAMETERS
+        }
+        for name, value in (("likelihood", likelihood), ("sampler", sampler)):
+            signature[name] = (type(value).__name__, value.get_params())
+        return {name: joblib.hash(value) for name, value in signature.items()}
+
+    # Warm start.
+
+    def _continued(self, program, X):
+        """The chains of the last fit, ready to go on; None where they have all their draws."""
+        signature = self._signature(self._resolved("likelihood"), self._resolved("sampler"))
+        changed = [name for name in signature if signature[name] != self._run["signature"][name]]
+        if changed:
+            raise ValueError(
+                f"warm_start cannot go on with another {', '.join(sorted(changed))}; set "
+                "warm_start=False to start anew"
+            )
+        if _fingerprint(X) != self._run["data"]:
+            raise ValueError(
+                "warm_start cannot go on with other data than those of the last fit; set "
+                "warm_start=False to start anew"
+            )
+        most = max(chain["iteration"] for chain in self._run["chains"])
+        if program.n_iterations < most:
+            done = (most - program.n_warmup) // program.thin
+            raise ValueError(
+                f"warm_start needs n_draws of at least the {done} draws there are, got "
+                f"{program.n_draws}; set warm_start=False to start anew"
+            )
+        if all(chain["iteration"] == program.n_iterations for chain in self._run["chains"]):
+            warnings.warn(
+                f"all {program.n_draws} draws are there already; fit with a larger n_draws to "
+                "go on",
+                UserWarning,
+                stacklevel=3,
+            )
+            return None
+        return [{**chain, "draws": self._draws_of(chain)} for chain in self._run["chains"]]
+
+    def _draws_of(self, chain):
+        """The draws of one chain: the public ones, then those beyond the common number."""
+        draws = dict(chain["draws"])
+        if hasattr(self, "log_joint_samples_"):
+            for name, public in self._public_draws().items():
+                draws[name] = np.concatenate([public[chain["index"]], draws[name]])
+        return draws
+
+    def _public_draws(self):
+        public = {
+            "log_joint": self.log_joint_samples_,
+            "concentration": self.concentration_samples_,
+            "n_components": self.n_components_samples_,
+        }
+        if hasattr(self, "label_samples_"):
+            public["labels"] = self.label_samples_
+        return public
+
+    # Results.
+
+    def _collect(self, program, chains, n_draws):
+        """Set the draws' attributes; what a chain has beyond the common number stays with it."""
+        public = {}
+        names = ["log_joint", "concentration", "n_components"]
+        for name in names + ["labels"] * program.store_labels:
+            parts = [chain["draws"][name] for chain in chains]
+            dtype = np.result_type(*parts)
+            public[name] = np.empty((len(chains), n_draws, *parts[0].shape[1:]), dtype=dtype)
+            del parts
+            for c, chain in enumerate(chains):
+                values = chain["draws"].pop(name)
+                public[name][c] = values[:n_draws]
+                chain["draws"][name] = values[n_draws:].copy()
+        self.log_joint_samples_ = public["log_joint"]
+        self.concentration_samples_ = public["concentration"]
+        self.n_components_samples_ = public["n_components"]
+        if program.store_labels:
+            self.label_samples_ = public["labels"]
+        elif hasattr(self, "label_samples_"):
+            del self.label_samples_
+        self.n_iter_ = max(chain["iteration"] for chain in chains)
+        self.acceptance_rate_ = {
+            move: np.array([_rate(chain["acceptance"][move]) for chain in chains])
+            for move in chains[0]["acceptance"]
+        }
+
+    def _forget(self):
+        """Drop all fitted attributes, as those of an earlier fit to other data."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+
+    def _summarise(self, program, chains, n_draws):
+        """The point estimate, the predictive distribution and the diagnostics."""
+        self.labels_ = self._point_estimate(program, chains)
+        self.n_components_ = int(self.labels_.max()) + 1
+        concentration = float(self.concentration_samples_.mean())
+        state = MixtureState(
+            program._model(), program.make_prior(concentration), self.labels_.astype(np.intp)
+        )
+        rows = state.dump()
+        sizes = state.cluster_sizes()
+        log_weights = state.prior.log_weights(sizes)
+        self.weights_ = np.exp(log_weights[:-1])
+        self.cluster_params_ = program.likelihood.cluster_params(rows)
+        self._partition = {"rows": rows, "log_weights": log_weights}
+        snapshots = [chain["snapshots"] for chain in chains if chain["snapshots"].get("draws")]
+        factorizes = state.model.factorizes
+        if not factorizes:
+            self._partition["labels"] = self.labels_.astype(np.min_scalar_type(len(rows)))
+        self._mixtures = _predictive.pool_draws(snapshots, n_draws, factorizes)
+        self._largest_cluster = program.n_samples
+        self.diagnostics_ = self._diagnostics(program)
+
+    def _point_estimate(self, program, chains):
+        if self.point_estimate in ("vi", "binder"):
+            rng = np.random.RandomState(
+                np.random.MT19937(
+                    np.random.SeedSequence(
+                        self._run["entropy"], spawn_key=(POINT_ESTIMATE_STREAM,)
+                    )
+                )
+            )
+            return partitions.point_estimate(
+                self.label_samples_,
+                loss=self.point_estimate,
+                max_components=self._most_components(program.n_samples),
+                random_state=rng,
+            )
+        if self.point_estimate == "map":
+            value = self.log_joint_samples_ + program.log_hyperprior(self.concentration_samples_)
+            chain, draw = np.unravel_index(np.argmax(value), value.shape)
+        else:
+            chain, draw = 0, -1
+        if program.store_labels:
+            return partitions.relabel_by_size(self.label_samples_[chain, draw])
+        if self.point_estimate == "last":
+            return partitions.relabel_by_size(chains[0]["draws"]["best"]["last"])
+        best = max((chain["draws"]["best"] for chain in chains), key=lambda best: best["value"])
+        return partitions.relabel_by_size(best["labels"])
+
+    def _diagnostics(self, program):
+        if program.n_chains < 2:
+            return {}
+        quantities = {
+            "log_joint": self.log_joint_samples_,
+            "n_components": self.n_components_samples_,
+        }
+        if program.concentration is None:
+            quantities["concentration"] = self.concentration_samples_
+        return {
+            name: {
+                "r_hat": diagnostics.split_rhat(draws),
+                "ess_bulk": diagnostics.bulk_ess(draws),
+            }
+            for name, draws in quantities.items()
+        }
+
+    def _warn_if_not_mixed(self):
+        bad = [
+            f"{name} (R-hat {figures['r_hat']:.2f})"
+            for name, figures in self.diagnostics_.items()
+            if figures["r_hat"] > LARGEST_R_HAT
+        ]
+        if bad:
+            warnings.warn(
+                f"the chains have not mixed: {', '.join(bad)}; more iterations (n_warmup, "
+                "n_draws), another init or another sampler may help",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    # New rows.
+
+    def _validate(self, X, likelihood, reset):
+        X = validate_data(
+            self,
+            X,
+            reset=reset,
+            dtype=np.float64,
+            order="C",
+            accept_sparse="csr" if likelihood.accept_sparse else False,
+            ensure_all_finite=False,
+        )
+        check_finite(X, allow_nan=likelihood.allow_nan)
+        return X
+
+    def _model_of_new(self, X):
+        check_is_fitted(self)
+        return self._kernel_of_new(self._validate(X, self.likelihood_, reset=False))
+
+    def _kernel_of_new(self, X):
+        return self.likelihood_.kernel(self.likelihood_.encode_new(X), self._largest_cluster)
+
+    def _log_probabilities(self, X):
+        return _predictive.cluster_log_probabilities(self._model_of_new(X), self._partition)
+
+
+class DPMixture(_MixtureBase):
+    """Dirichlet process (or Pitman-Yor) mixture, sampled by MCMC over partitions.
+
+    The model is partition ~ CRP(concentration, discount) and X | partition ~ `likelihood`, with
+    the parameters of clusters integrated out. The number of clusters is not given but inferred.
+
+    Parameters
+    ----------
+    likelihood : str or Likelihood, default="gaussian"
+        What one cluster's data look like: an object of `skdpm.mixture.likelihoods`, or the name
+        of one with its defaults ("gaussian", "bernoulli", "categorical", "multinomial",
+        "poisson", "relational").
+    sampler : str or Sampler, default="auto"
+        How the posterior is explored: an object of `skdpm.mixture.samplers`, or the name of one
+        with its defaults ("gibbs", "pgsm", "sams", "split_merge"). "auto": PGSM where clusters are
+        independent given the partition, SAMS elsewhere ("relational").
+    concentration : float or None, default=None
+        Of the process; larger values favour more clusters. None: resampled in every iteration
+        under its prior, from 1. With a discount d it may be as low as -d, when it is fixed.
+    concentration_prior : tuple (shape, rate), default=(1.0, 0.1)
+        Gamma prior, in force where `concentration` is None.
+    discount : float, default=0.0
+        Pitman-Yor discount, in [0, 1).
+    n_warmup : int, default=250
+        Iterations that are dropped; samplers adapt only in these.
+    n_draws : int, default=250
+        Draws kept, of each chain.
+    thin : int, default=1
+        Iterations per kept draw.
+    n_chains : int, default=4
+        Independent chains.
+    n_jobs : int or None, default=None
+        Threads over chains, as in joblib. The result does not depend on it.
+    init : {"single", "singletons", "kmeans"} or array-like of shape (n_samples,), default="single"
+        Where chains start: one cluster, one per row, k-means with as many clusters as the prior
+        expects, or the given labels.
+    store_labels : bool, default=True
+        False: `label_samples_` is not kept, and `point_estimate` must be "map" or "last".
+    point_estimate : {"vi", "binder", "map", "last"}, default="vi"
+        How `labels_` summarises the draws: least posterior expected variation of information or
+        Binder loss, the draw of the largest log joint (plus log hyperprior of the
+        concentration), or the last draw of the first chain.
+    warm_start : bool, default=False
+        `fit` again with a larger `n_draws` continues the chains: 500 draws, then 1000, are one
+        run of 1000 to the bit, also through a pickle.
+    random_state : int, RandomState, Generator or None, default=None
+        Same seed, same draws.
+    verbose : int, default=0
+        1: a progress bar with the number of clusters and the log joint.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_samples,), int64
+        The point estimate, numbered from 0 by decreasing cluster size.
+    n_components_ : int
+        Clusters in `labels_`.
+    label_samples_ : ndarray of shape (n_chains, n_draws, n_samples), unsigned int
+        Every kept partition, clusters numbered by first appearance.
+    n_components_samples_ : ndarray of shape (n_chains, n_draws), int64
+    concentration_samples_ : ndarray of shape (n_chains, n_draws)
+    log_joint_samples_ : ndarray of shape (n_chains, n_draws)
+        log p(partition given the concentration) + log p(X given the partition), both normalised,
+        natural logarithm.
+    weights_ : ndarray of shape (`n_components_`,)
+        Posterior mean weights of the clusters of `labels_`. They sum to less than 1: the rest is
+        the mass of clusters not seen yet.
+    cluster_params_ : dict of ndarrays, first axis `n_components_`
+        Posterior means of their parameters; which ones depends on the likelihood.
+    diagnostics_ : dict
+        With two chains or more: for "log_joint", "n_components" and, where it is resampled,
+        "concentration", a dict of "r_hat" (rank-normalised split R-hat) and "ess_bulk".
+    acceptance_rate_ : dict of str to ndarray of shape (n_chains,)
+        After warm-up, for each kind of move of the sampler, the share of moves accepted; for
+        "pgsm", which needs no acceptance step, of moves that changed the partition. NaN where
+        none was made; empty for "gibbs".
+    likelihood_ : Likelihood
+        With all defaults made concrete.
+    sampler_ : Sampler
+        The one that "auto" stands for.
+    n_iter_ : int
+        Iterations of each chain, warm-up included.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Where X has feature names that are all strings.
+
+    References
+    ----------
+    Neal (2000), Markov chain sampling methods for Dirichlet process mixture models.
+    Escobar & West (1995), Bayesian density estimation and inference using mixtures.
+    Pitman & Yor (1997), The two-parameter Poisson-Dirichlet distribution.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+    >>> DPMixture(random_state=0).fit(X).labels_.tolist() == [0] * 10 + [1] * 10
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        likelihood="gaussian",
+        sampler="auto",
+        concentration=None,
+        concentration_prior=(1.0, 0.1),
+        discount=0.0,
+        n_warmup=250,
+        n_draws=250,
+        thin=1,
+        n_chains=4,
+        n_jobs=None,
+        init="single",
+        store_labels=True,
+        point_estimate="vi",
+        warm_start=False,
+        random_state=None,
+        verbose=0,
+    ):
+        self.likelihood = likelihood
+        self.sampler = sampler
+        self.concentration = concentration
+        self.concentration_prior = concentration_prior
+        self.discount = discount
+        self.n_warmup = n_warmup
+        self.n_draws = n_draws
+        self.thin = thin
+        self.n_chains = n_chains
+        self.n_jobs = n_jobs
+        self.init = init
+        self.store_labels = store_labels
+        self.point_estimate = point_estimate
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _lowest_concentration(self):
+        return 0.0 - self._checked_discount()  # not -0.0, which a message would show
+
+    def _checked_discount(self):
+        return check_real(self.discount, "discount", low=0.0, high=1.0, closed=True)
+
+    def _prior_maker(self):
+        discount = self._checked_discount()
+        if discount == 0.0:
+            return DirichletProcessPrior
+        return functools.partial(_pitman_yor, discount)
+
+
+class FiniteMixture(_MixtureBase):
+    """Mixture of at most `n_components` clusters with symmetric Dirichlet weights.
+
+    The model is weights ~ Dirichlet(concentration / n_components, ...), labels ~ weights and X |
+    labels ~ `likelihood`, with weights and parameters integrated out, sampled by MCMC over
+    partitions. As `n_components` grows it tends to `DPMixture` with the same concentration.
+
+    Parameters
+    ----------
+    n_components : int, default=10
+        Components, of which some may stay empty.
+    likelihood, sampler
+        As in `DPMixture`.
+    concentration : float or None, default=None
+        The total: each component has concentration / n_components. None: resampled in every
+        iteration under its prior, from 1.
+    concentration_prior, n_warmup, n_draws, thin, n_chains, n_jobs
+        As in `DPMixture`.
+    init : {"single", "singletons", "kmeans"} or array-like of shape (n_samples,), default="single"
+        As in `DPMixture`; more than `n_components` clusters are refused.
+    store_labels, point_estimate, warm_start, random_state, verbose
+        As in `DPMixture`.
+
+    Attributes
+    ----------
+    labels_, label_samples_, concentration_samples_, log_joint_samples_
+        As in `DPMixture`.
+    n_components_ : int
+        Clusters in use in `labels_`, at most `n_components`.
+    n_components_samples_ : ndarray of shape (n_chains, n_draws), int64
+        Clusters in use in each draw.
+    weights_ : ndarray of shape (`n_components_`,)
+        Posterior mean weights of the clusters of `labels_`. They sum to less than 1 where
+        components are empty: the rest is theirs.
+    cluster_params_, diagnostics_, acceptance_rate_, likelihood_, sampler_, n_iter_, \
+n_features_in_, feature_names_in_
+        As in `DPMixture`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skdpm import FiniteMixture
+    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+    >>> FiniteMixture(n_components=2, random_state=0).fit(X).n_components_
+    2
+    """
+
+    def __init__(
+        self,
+        n_components=10,
+        *,
+        likelihood="gaussian",
+        sampler="auto",
+        concentration=None,
+        concentration_prior=(1.0, 0.1),
+        n_warmup=250,
+        n_draws=250,
+        thin=1,
+        n_chains=4,
+        n_jobs=None,
+        init="single",
+        store_labels=True,
+        point_estimate="vi",
+        warm_start=False,
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_components = n_components
+        self.likelihood = likelihood
+        self.sampler = sampler
+        self.concentration = concentration
+        self.concentration_prior = concentration_prior
+        self.n_warmup = n_warmup
+        self.n_draws = n_draws
+        self.thin = thin
+        self.n_chains = n_chains
+        self.n_jobs = n_jobs
+        self.init = init
+        self.store_labels = store_labels
+        self.point_estimate = point_estimate
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _most_components(self, n_samples):
+        return min(self.n_components, n_samples)
+
+    def _prior_maker(self):
+        n_components = check_integer(self.n_components, "n_components", low=1, high=2**53)
+        return functools.partial(_finite_dirichlet, n_components)
+
+
+def _pitman_yor(discount, n_samples, concentration):
+    return PitmanYorPrior(n_samples, concentration, discount)
+
+
+def _finite_dirichlet(n_components, n_samples, concentration):
+    return FiniteDirichletPrior(n_samples, concentration, n_components)
+
+
+def _rate(counts):
+    proposed, accepted = counts
+    return accepted / proposed if proposed else math.nan
+
+
+def _fingerprint(X):
+    """Shape and hash of X, equal for equal entries."""
+    parts = (X.indptr, X.indices, X.data) if scipy.sparse.issparse(X) else (X,)
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(np.ascontiguousarray(part, dtype=np.float64))
+    return (X.shape, digest.hexdigest())
+
+
+def _kmeans_labels(X, most, bit_generator):
+    """k-means on standardised columns, with as many clusters as a CRP with concentration 2 has on
+    average, but no more than `most`."""
+    from sklearn.cluster import KMeans
+    from threadpoolctl import threadpool_limits
+
+    n_distinct = len(np.unique(X, axis=0))
+    n_clusters = min(most, n_distinct, 1 + round(2 * math.log(len(X))))
+    spread = X.std(axis=0)
+    scaled = (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    seed = int(np.random.Generator(bit_generator).integers(2**31))
+    # One thread: the order of its sums, and so the labels, would depend on their number.
+    with threadpool_limits(limits=1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        kmeans = KMeans(n_clusters, n_init=1, random_state=seed).fit(scaled)
+    return np.unique(kmeans.labels_, return_inverse=True)[1]

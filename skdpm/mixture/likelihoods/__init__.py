@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Likelihoods of mixture models: what one cluster's data look like."""
+
+from skdpm.mixture.likelihoods.bernoulli import Bernoulli
+from skdpm.mixture.likelihoods.categorical import Categorical
+from skdpm.mixture.likelihoods.gaussian import Gaussian
+from skdpm.mixture.likelihoods.multinomial import Multinomial
+from skdpm.mixture.likelihoods.poisson import Poisson
+from skdpm.mixture.likelihoods.relational import Relational
+
+# The registry: one line per likelihood. A name is the snake case of its class.
+LIKELIHOODS = {
+    "bernoulli": Bernoulli,
+    "categorical": Categorical,
+    "gaussian": Gaussian,
+    "multinomial": Multinomial,
+    "poisson": Poisson,
+    "relational": Relational,
+}
+
+__all__ = [cls.__name__ for cls in LIKELIHOODS.values()]

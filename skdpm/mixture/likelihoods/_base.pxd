@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: BSD-3-Clause
+cdef class ClusterModel:
+    """Sufficient statistics of clusters, each one row ("slot") of an arena of doubles.
+
+    A row holds `n_stats` doubles that determine the cluster, then terms cached from them. The
+    first statistic of every row is the number of its items.
+    """
+    cdef readonly Py_ssize_t n_samples      # items this model is bound to
+    cdef readonly Py_ssize_t n_max          # most items that one cluster may hold
+    cdef readonly Py_ssize_t n_slots        # rows in the arena
+    cdef readonly Py_ssize_t n_free         # rows not in use
+    cdef readonly Py_ssize_t n_stats
+    cdef readonly Py_ssize_t width          # doubles per row
+    cdef readonly bint factorizes           # p(X | partition) = prod_k exp(log_marginal(k))?
+    cdef readonly bint drifts               # do add and remove round?
+    cdef double* stats                      # (n_slots, width)
+    cdef double* empty                      # (width,): the row of a cluster with no items
+    cdef Py_ssize_t* free_slots             # (n_slots,): the first n_free are the rows not in use
+    cdef const Py_ssize_t* labels           # (n_labels,) slot of each item, -1 while detached
+    cdef Py_ssize_t n_labels                # 0 until bound
+    cdef object _labels_owner
+
+    # Slots; written once, in _base.pyx.
+    cdef int allocate(self, Py_ssize_t n_stats, Py_ssize_t width) except -1
+    cdef int reserve(self, Py_ssize_t n_slots) except -1
+    cdef Py_ssize_t acquire(self) noexcept nogil
+    cdef void release(self, Py_ssize_t slot) noexcept nogil
+    cdef void reset(self, Py_ssize_t slot) noexcept nogil
+    cdef void copy(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil
+    cdef void rebuild(
+        self, Py_ssize_t slot, const Py_ssize_t* items, Py_ssize_t n_items    # IN (n_items,)
+    ) noexcept nogil
+    cdef double log_predictive(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil
+
+    # A likelihood overrides these five ...
+    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil
+    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil
+    cdef void refresh(self, Py_ssize_t slot) noexcept nogil
+    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil
+    cdef void log_predictive_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil
+    # ... and these where the default does not hold.
+    cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil
+    cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil
+    cdef void settle(self) noexcept nogil
+
+
+cdef inline double* row(ClusterModel model, Py_ssize_t slot) noexcept nogil:
+    return model.stats + slot * model.width

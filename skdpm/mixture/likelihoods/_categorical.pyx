@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Independent categorical columns with Dirichlet priors; Bernoulli columns are the case of two.
+
+With c_t items of category t in a cluster, pseudo-counts a_t, A_d = sum_t a_t over the categories
+of column d and n_d the items whose column d is observed,
+
+    p(x_i | cluster) = prod_d (a_t + c_t) / (A_d + n_d),    t = category of x_id,
+    p(cluster)       = prod_d Gamma(A_d) / Gamma(A_d + n_d) prod_t Gamma(a_t + c_t) / Gamma(a_t).
+
+The categories of all columns are numbered in one sequence; the number after the last stands for a
+missing entry, and its logarithm is 0. Counts are integers, so logarithms come from tables.
+
+Row: n, c_t (n_levels), n_d (n_features) | log values (n_levels + 1). Where entries are missing a
+log value includes its -log(A_d + n_d); else that sum depends on n alone and is tabulated.
+"""
+from libc.math cimport lgamma, log
+from libc.stdlib cimport free, malloc
+
+from skdpm._core._math cimport (
+    CountTable, fill_log, fill_log_gamma, free_table, log_count, log_gamma
+)
+from skdpm.mixture.likelihoods._base cimport ClusterModel, row
+
+
+cdef enum:
+    MAX_KINDS = 2   # distinct pseudo-counts: one per category within a Bernoulli column
+
+
+cdef class CategoricalModel(ClusterModel):
+    """Kernel of the categorical likelihoods.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n_samples, n_features), int32
+        Number of each entry's category in the common sequence, `n_levels` where missing.
+    first : ndarray of shape (n_features + 1,), int32
+        First category of each column, then `n_levels`.
+    kinds : ndarray of shape (n_levels,), int32
+        Which of the pseudo-counts each category has.
+    pseudo_counts : ndarray of shape (n_kinds,)
+    missing : bool
+        Whether an entry of the data may be missing.
+    n_max : int
+        Most items that one cluster may hold.
+    """
+    cdef Py_ssize_t n_features, n_levels
+    cdef const int* codes
+    cdef const int* first
+    cdef const int* kinds
+    cdef bint missing
+    cdef CountTable log_counts[MAX_KINDS]
+    cdef CountTable log_gammas[MAX_KINDS]
+    cdef double* totals         # (n_features,): A_d
+    cdef double* log_norm       # (n_max + 1,): sum_d log(A_d + n), where nothing is missing
+    cdef object _owners
+
+    def __init__(
+        self, const int[:, ::1] codes, const int[::1] first, const int[::1] kinds,
+        const double[::1] pseudo_counts, bint missing, Py_ssize_t n_max
+    ):
+        cdef Py_ssize_t d, n, t
+        self._owners = (codes, first, kinds)
+        self.n_samples = codes.shape[0]
+        self.n_features = codes.shape[1]
+        self.n_levels = kinds.shape[0]
+        self.n_max = n_max
+        self.codes = &codes[0, 0]
+        self.first = &first[0]
+        self.kinds = &kinds[0]
+        self.missing = missing
+        if pseudo_counts.shape[0] > MAX_KINDS:
+            raise ValueError(f"{pseudo_counts.shape[0]} kinds of pseudo-counts")
+        for t in range(pseudo_counts.shape[0]):
+            fill_log(&self.log_counts[t], pseudo_counts[t], n_max)
+            fill_log_gamma(&self.log_gammas[t], pseudo_counts[t], n_max)
+        self.totals = <double*>malloc(self.n_features * sizeof(double))
+        self.log_norm = <double*>malloc((n_max + 1) * sizeof(double))
+        if self.totals == NULL or self.log_norm == NULL:
+            raise MemoryError
+        for n in range(n_max + 1):
+            self.log_norm[n] = 0.0
+        for d in range(self.n_features):
+            self.totals[d] = 0.0
+            for t in range(first[d], first[d + 1]):
+                self.totals[d] += pseudo_counts[kinds[t]]
+            if not missing:
+                for n in range(n_max + 1):
+                    self.log_norm[n] += log(self.totals[d] + n)
+        self.allocate(
+            1 + self.n_levels + self.n_features, 2 + 2 * self.n_levels + self.n_features
+        )
+        self.compute_log_values(self.empty)
+
+    def __dealloc__(self):
+        cdef Py_ssize_t kind
+        for kind in range(MAX_KINDS):
+            free_table(&self.log_counts[kind])
+            free_table(&self.log_gammas[kind])
+        free(self.totals)
+        free(self.log_norm)
+
+    cdef void compute_column(self, double* stats, Py_ssize_t d) noexcept nogil:
+        """Cached log values of column d."""
+        cdef Py_ssize_t t
+        cdef const double* counts = stats + 1
+        cdef double* values = stats + self.n_stats
+        cdef double norm = log(self.totals[d] + counts[self.n_levels + d]) if self.missing else 0.0
+        for t in range(self.first[d], self.first[d + 1]):
+            values[t] = log_count(&self.log_counts[self.kinds[t]], counts[t]) - norm
+
+    cdef void compute_log_values(self, double* stats) noexcept nogil:
+        cdef Py_ssize_t d
+        for d in range(self.n_features):
+            self.compute_column(stats, d)
+        stats[self.n_stats + self.n_levels] = 0.0
+
+    cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
+        self.compute_log_values(row(self, slot))
+
+    cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
+        """Count item i in (by = 1) or out (by = -1)."""
+        cdef Py_ssize_t d, t
+        cdef const int* codes = self.codes + i * self.n_features
+        cdef double* counts = stats + 1
+        cdef double* observed = counts + self.n_levels
+        cdef double* values = stats + self.n_stats
+        stats[0] += by
+        if self.missing:
+            for d in range(self.n_features):
+                t = codes[d]
+                if t < self.n_levels:
+                    counts[t] += by
+                    observed[d] += by
+                    self.compute_column(stats, d)
+        else:
+            for d in range(self.n_features):
+                t = codes[d]
+                counts[t] += by
+                observed[d] += by
+                values[t] = log_count(&self.log_counts[self.kinds[t]], counts[t])
+
+    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        self.change(row(self, slot), i, 1.0)
+
+    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        self.change(row(self, slot), i, -1.0)
+
+    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
+        cdef Py_ssize_t d, t
+        cdef const double* counts = row(self, slot) + 1
+        cdef const double* observed = counts + self.n_levels
+        cdef double total = 0.0
+        for t in range(self.n_levels):
+            if counts[t] > 0:
+                total += log_gamma(&self.log_gammas[self.kinds[t]], counts[t])
+                total -= log_gamma(&self.log_gammas[self.kinds[t]], 0)
+        for d in range(self.n_features):
+            total -= lgamma(self.totals[d] + observed[d]) - lgamma(self.totals[d])
+        return total
+
+    cdef void log_predictive_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """log p(x_i | items of each slot), O(n_slots * n_features)."""
+        cdef Py_ssize_t d, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef Py_ssize_t n_paired = n_features - n_features % 4
+        cdef const int* codes = self.codes + i * n_features
+        cdef const double* stats
+        cdef const double* values
+        cdef double a, b, c, e
+        for k in range(n_slots):
+            stats = row(self, slots[k])
+            values = stats + self.n_stats
+            # Four sums, so that an addition need not wait for the one before.
+            a = b = c = e = 0.0
+            for d in range(0, n_paired, 4):
+                a += values[codes[d]]
+                b += values[codes[d + 1]]
+                c += values[codes[d + 2]]
+                e += values[codes[d + 3]]
+            for d in range(n_paired, n_features):
+                a += values[codes[d]]
+            out[k] = (a + b) + (c + e) - self.log_norm[<Py_ssize_t>stats[0]]

@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Gaussian clusters with a normal-inverse-Wishart prior: Murphy (2007), section 9.
+
+    Sigma ~ IW(nu, S),  mu | Sigma ~ N(u, Sigma / r),  x | mu, Sigma ~ N(mu, Sigma).
+
+With n items, mean x_bar and scatter C = sum (x - x_bar)(x - x_bar)', and rho = r + n,
+
+    m   = (r u + n x_bar) / rho,    S_n = S + C + (r n / rho) (x_bar - u)(x_bar - u)',
+    p(x | cluster) = c_n |S_n|^(-1/2) (1 + q rho / (rho + 1))^(-(nu + n + 1) / 2),
+    q   = (x - m)' S_n^-1 (x - m),
+    c_n = pi^(-D/2) (rho / (rho + 1))^(D/2) Gamma((nu + n + 1) / 2) / Gamma((nu + n + 1 - D) / 2).
+
+S_n = L L' is kept as its Cholesky factor and changes by one rank per item. The data come centred
+at u, so that u is 0 here and a far origin costs no digits.
+
+A removal is deferred: an item that leaves a cluster mostly comes back at once, and then nothing
+has to be done (nor is anything rounded). In between, its predictive density without itself
+follows from the factor with it: with h = q rho / (rho - 1),
+
+    p(x | cluster without x) = c_{n-1} |S_n|^(-1/2) (1 - h)^((nu + n - 1) / 2).
+
+Row: n, x_bar (D), C (packed) | log |S_n|, log c_n |S_n|^(-1/2), rho / (rho + 1),
+(nu + n + 1) / 2, m (D), L (packed, by columns, the diagonal inverted).
+"""
+from libc.math cimport INFINITY
+from libc.math cimport M_PI as PI
+from libc.math cimport lgamma, log, sqrt
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from skdpm.mixture.likelihoods._base cimport ClusterModel, row
+
+cdef double LOG_PI = log(PI)
+cdef double LOG_1E100 = log(1e100)
+
+cdef enum:
+    NONE = -1
+    # Cached terms of a row, behind its statistics.
+    LOG_DET = 0
+    LOG_PEAK = 1
+    SHRINKAGE = 2
+    EXPONENT = 3
+    CENTER = 4
+
+
+cdef extern from "cholesky.h" nogil:
+    bint cholesky(double* packed, Py_ssize_t n, double* log_det)
+    bint cholesky_update(
+        double* packed, Py_ssize_t n, double* vector, double sign, double* log_det
+    )
+    double solve_squared(const double* packed, Py_ssize_t n, double* vector)
+
+
+cdef class GaussianModel(ClusterModel):
+    """Kernel of Gaussian clusters with full covariances.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Rows minus the prior mean u.
+    scale : ndarray of shape (n_features, n_features)
+        S; its lower triangle is read.
+    mean_precision, df : float
+        r and nu.
+    n_max : int
+        Most items that one cluster may hold.
+    """
+    cdef Py_ssize_t n_features      # D
+    cdef Py_ssize_t n_packed        # D (D + 1) / 2
+    cdef const double* X
+    cdef double mean_precision, df
+    cdef double* scale              # (n_packed,): S, packed by columns
+    cdef double* log_norm           # (n_max + 1,): log c_n
+    cdef double* work               # (2 * n_features,)
+    cdef Py_ssize_t pending_slot    # the row that still holds `pending_item`, or NONE
+    cdef Py_ssize_t pending_item
+    cdef double log_det_prior
+    cdef object _owner
+
+    def __init__(
+        self, const double[:, ::1] X, const double[:, ::1] scale, double mean_precision,
+        double df, Py_ssize_t n_max
+    ):
+        cdef Py_ssize_t d, e, n
+        cdef Py_ssize_t t = 0
+        cdef double rho
+        self._owner = X
+        self.drifts = True
+        self.n_samples = X.shape[0]
+        self.n_features = X.shape[1]
+        self.n_packed = self.n_features * (self.n_features + 1) // 2
+        self.n_max = n_max
+        self.X = &X[0, 0]
+        self.mean_precision = mean_precision
+        self.df = df
+        self.pending_slot = NONE
+        self.pending_item = NONE
+        self.scale = <double*>malloc(self.n_packed * sizeof(double))
+        self.log_norm = <double*>malloc((n_max + 1) * sizeof(double))
+        self.work = <double*>malloc(2 * self.n_features * sizeof(double))
+        if self.scale == NULL or self.log_norm == NULL or self.work == NULL:
+            raise MemoryError
+        for d in range(self.n_features):
+            for e in range(d, self.n_features):
+                self.scale[t] = scale[e, d]
+                t += 1
+        for n in range(n_max + 1):
+            rho = mean_precision + n
+            self.log_norm[n] = (
+                lgamma(0.5 * (df + n + 1.0)) - lgamma(0.5 * (df + n + 1.0 - self.n_features))
+                + 0.5 * self.n_features * (log(rho / (rho + 1.0)) - LOG_PI)
+            )
+        self.allocate(
+            1 + self.n_features + self.n_packed,
+            1 + CENTER + 2 * (self.n_features + self.n_packed),
+        )
+        if not self.factorize(self.empty):
+            raise ValueError("Gaussian.scale must be positive definite")
+        self.log_det_prior = self.empty[self.n_stats + LOG_DET]
+
+    def __dealloc__(self):
+        free(self.scale)
+        free(self.log_norm)
+        free(self.work)
+
+    cdef bint factorize(self, double* stats) noexcept nogil:
+        """Cached terms from the statistics, O(D^3)."""
+        cdef Py_ssize_t d, e
+        cdef Py_ssize_t n_features = self.n_features
+        cdef Py_ssize_t t = 0
+        cdef double rho = self.mean_precision + stats[0]
+        cdef double weight = self.mean_precision * stats[0] / rho
+        cdef const double* mean = stats + 1
+        cdef const double* scatter = mean + n_features
+        cdef double* center = stats + self.n_stats + CENTER
+        cdef double* factor = center + n_features
+        for d in range(n_features):
+            center[d] = stats[0] * mean[d] / rho
+            for e in range(d, n_features):
+                factor[t] = self.scale[t] + scatter[t] + weight * mean[d] * mean[e]
+                t += 1
+        return self.finish(stats, cholesky(factor, n_features, stats + self.n_stats + LOG_DET))
+
+    cdef bint finish(self, double* stats, bint positive_definite) noexcept nogil:
+        """The cached terms that follow from n and log |S_n|."""
+        cdef double* cached = stats + self.n_stats
+        cdef double rho = self.mean_precision + stats[0]
+        cached[LOG_PEAK] = self.log_norm[<Py_ssize_t>stats[0]] - 0.5 * cached[LOG_DET]
+        cached[SHRINKAGE] = rho / (rho + 1.0)
+        cached[EXPONENT] = 0.5 * (self.df + stats[0] + 1.0)
+        return positive_definite
+
+    cdef void recover(self, Py_ssize_t slot) noexcept nogil:
+        """The factor of a row was lost to rounding: start from its items, if the labels tell
+        them, else from its scatter. What then still fails has NaN for its determinant, and is
+        refused by the sampler."""
+        cdef Py_ssize_t i
+        cdef Py_ssize_t n_items = 0
+        cdef double* stats = row(self, slot)
+        if self.n_labels == self.n_samples:
+            for i in range(self.n_samples):
+                n_items += self.labels[i] == slot
+        if n_items > 0 and n_items == stats[0]:
+            memcpy(stats, self.empty, self.width * sizeof(double))
+            for i in range(self.n_samples):
+                if self.labels[i] == slot:
+                    self.shift(stats, self.X + i * self.n_features, 1.0)
+        else:
+            self.factorize(stats)
+
+    cdef bint shift(self, double* stats, const double* x, double sign) noexcept nogil:
+        """Item x enters (sign = 1) or leaves (-1): all terms of the row, O(D^2). False where the
+        factor is no longer positive definite."""
+        cdef Py_ssize_t d, e
+        cdef Py_ssize_t n_features = self.n_features
+        cdef double n = stats[0] + sign
+        cdef double rho = self.mean_precision + n
+        cdef double* mean = stats + 1
+        cdef double* scatter = mean + n_features
+        cdef double* center = stats + self.n_stats + CENTER
+        cdef double* factor = center + n_features
+        cdef double* u = self.work
+        cdef double* v = self.work + n_features
+        cdef double by
+        # With the means before the change, sign (x - m)(x - m)' (rho - sign) / rho is the change
+        # of S_n and, without r, that of C.
+        by = sign * (n - sign) / n
+        for d in range(n_features):
+            u[d] = x[d] - mean[d]
+            mean[d] += sign * u[d] / n
+        for d in range(n_features):
+            for e in range(d, n_features):
+                scatter[e - d] += by * u[d] * u[e]
+            scatter += n_features - d
+        by = sqrt((rho - sign) / rho)
+        for d in range(n_features):
+            v[d] = x[d] - center[d]
+            center[d] += sign * v[d] / rho
+            v[d] *= by
+        stats[0] = n
+        return self.finish(
+            stats, cholesky_update(factor, n_features, v, sign, stats + self.n_stats + LOG_DET)
+        )
+
+    cdef void settle(self) noexcept nogil:
+        """Do the removal that was put off."""
+        cdef Py_ssize_t slot = self.pending_slot
+        if slot == NONE:
+            return
+        self.pending_slot = NONE
+        if not self.shift(row(self, slot), self.X + self.pending_item * self.n_features, -1.0):
+            self.recover(slot)
+
+    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        if slot == self.pending_slot and i == self.pending_item:
+            self.pending_slot = NONE
+            return
+        self.settle()
+        self.shift(row(self, slot), self.X + i * self.n_features, 1.0)
+
+    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        self.settle()
+        if row(self, slot)[0] == 1.0:
+            memcpy(row(self, slot), self.empty, self.width * sizeof(double))
+        else:
+            self.pending_slot = slot
+            self.pending_item = i
+
+    cdef void release(self, Py_ssize_t slot) noexcept nogil:
+        if slot == self.pending_slot:
+            self.pending_slot = NONE
+        ClusterModel.release(self, slot)
+
+    cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
+        self.factorize(row(self, slot))
+
+    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
+        """Murphy (2007), eq. 266."""
+        cdef Py_ssize_t d
+        cdef double n, total
+        cdef const double* stats = row(self, slot)
+        self.settle()
+        n = stats[0]
+        total = 0.5 * (
+            self.df * self.log_det_prior - (self.df + n) * stats[self.n_stats + LOG_DET]
+            + self.n_features * (
+                log(self.mean_precision) - log(self.mean_precision + n) - n * LOG_PI
+            )
+        )
+        for d in range(self.n_features):
+            total += lgamma(0.5 * (self.df + n - d)) - lgamma(0.5 * (self.df - d))
+        return total
+
+    cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
+        """Means and scatters combine without cancellation, then the factor anew: O(D^3)."""
+        cdef Py_ssize_t d, e
+        cdef Py_ssize_t n_features = self.n_features
+        cdef Py_ssize_t t = 0
+        cdef double* a = row(self, dst)
+        cdef const double* b = row(self, src)
+        cdef double* mean = a + 1
+        cdef double* scatter = mean + n_features
+        cdef double* gap = self.work
+        cdef double n, weight
+        self.settle()
+        if b[0] == 0.0:
+            return
+        n = a[0] + b[0]
+        weight = a[0] * b[0] / n
+        for d in range(n_features):
+            gap[d] = b[1 + d] - mean[d]
+            mean[d] += gap[d] * b[0] / n
+        for d in range(n_features):
+            for e in range(d, n_features):
+                scatter[t] += b[1 + n_features + t] + weight * gap[d] * gap[e]
+                t += 1
+        a[0] = n
+        self.factorize(a)
+
+    cdef double log_far_tail(self, const double* x, const double* cached) noexcept nogil:
+        """log(1 + q rho / (rho + 1)) for a new row so far away that the square q overflows: on the
+        first scale, in steps of 1e100, on which it does not."""
+        cdef Py_ssize_t d, _step
+        cdef Py_ssize_t n_steps = 0
+        cdef double q = INFINITY
+        while not q < 1e300 and n_steps < 5:
+            n_steps += 1
+            for d in range(self.n_features):
+                self.work[d] = x[d] - cached[CENTER + d]
+                for _step in range(n_steps):
+                    self.work[d] *= 1e-100
+            q = solve_squared(cached + CENTER + self.n_features, self.n_features, self.work)
+        return log(q * cached[SHRINKAGE]) + 2.0 * n_steps * LOG_1E100
+
+    cdef void log_predictive_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """log p(x_i | items of each slot), O(n_slots * D^2)."""
+        cdef Py_ssize_t d, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* x = self.X + i * n_features
+        cdef const double* stats
+        cdef const double* cached
+        cdef double* v = self.work
+        cdef double q, rho, rest, log_tail
+        if self.pending_slot != NONE and self.pending_item != i:
+            self.settle()
+        for k in range(n_slots):
+            stats = row(self, slots[k])
+            cached = stats + self.n_stats
+            for d in range(n_features):
+                v[d] = x[d] - cached[CENTER + d]
+            q = solve_squared(cached + CENTER + n_features, n_features, v)
+            if slots[k] == self.pending_slot:
+                rho = self.mean_precision + stats[0]
+                rest = 1.0 - q * rho / (rho - 1.0)
+                if rest > 1e-6:
+                    out[k] = (
+                        self.log_norm[<Py_ssize_t>stats[0] - 1] - 0.5 * cached[LOG_DET]
+                        + (cached[EXPONENT] - 1.0) * log(rest)
+                    )
+                else:
+                    # The item is nearly all of the scatter in its direction: too few digits
+                    # are left in 1 - h, so remove it in earnest.
+                    self.settle()
+                    out[k] = self.log_predictive(slots[k], i)
+                continue
+            if q < 1e300:
+                # log1p would be three times slower, for digits that the sum below loses anyway.
+                log_tail = log(1.0 + q * cached[SHRINKAGE])
+            else:
+                log_tail = self.log_far_tail(x, cached)
+            out[k] = cached[LOG_PEAK] - cached[EXPONENT] * log_tail

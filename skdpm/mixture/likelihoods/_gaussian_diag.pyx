@@ -1,0 +1,379 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Gaussian clusters with diagonal covariances, normal-inverse-gamma: Murphy (2007), section 6.
+
+    v ~ InvGamma(nu / 2, rate s / 2),  mu | v ~ N(u, v / r),  x | mu, v ~ N(mu, v)
+
+in every column, independently; missing entries drop out. With n entries of mean x_bar and centred
+sum of squares C in a column of a cluster, rho = r + n and the data centred at u,
+
+    m = n x_bar / rho,    S = s + C + (r n / rho) x_bar^2,    t^2 = (x - m)^2 rho / ((rho + 1) S),
+    p(x | cluster) = g_n S^(-1/2) (1 + t^2)^(-(nu + n + 1) / 2),
+    g_n = (pi (rho + 1) / rho)^(-1/2) Gamma((nu + n + 1) / 2) / Gamma((nu + n) / 2).
+
+Columns with the same n share one logarithm of the product of their 1 + t^2.
+
+Row: n, n_d (D), x_bar (D), C (D) | sum_d log S / s, whether all n_d are n, m (D), t / (x - m) (D),
+S / s (D).
+"""
+from libc.math cimport M_PI as PI
+from libc.math cimport fabs, lgamma, log, log1p, sqrt
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from skdpm.mixture.likelihoods._base cimport ClusterModel, row
+
+cdef double LOG_PI = log(PI)
+
+cdef double LARGE = 1e150           # the product of two such numbers is finite
+# Digits that a removal may cost: t^2 of the item that leaves, S being divided by 1 + t^2.
+cdef double LARGEST_LOSS = 1e4
+
+
+cdef inline double log_factor(double x, double center, double spread) noexcept nogil:
+    """log(1 + t^2), also where the square overflows."""
+    cdef double t = fabs(x - center) * spread
+    if t < LARGE:
+        return log1p(t * t)
+    return 2.0 * (log(fabs(x - center)) + log(spread))
+
+
+cdef inline double log_factors(
+    const double* x, const double* center, const double* spread, Py_ssize_t n    # IN (n,)
+) noexcept nogil:
+    """Sum of log(1 + t^2) over n columns, with few logarithms."""
+    cdef Py_ssize_t d, e
+    cdef double a, b, p, q, t, u, v, w
+    cdef double product = 1.0
+    cdef double total = 0.0
+    # Sixteen factors between two looks for an overflow, in four products, so that a multiplication
+    # need not wait for the one before.
+    for d in range(0, n, 16):
+        a = b = p = q = 1.0
+        if n - d >= 16:
+            for e in range(d, d + 16, 4):
+                t = (x[e] - center[e]) * spread[e]
+                u = (x[e + 1] - center[e + 1]) * spread[e + 1]
+                v = (x[e + 2] - center[e + 2]) * spread[e + 2]
+                w = (x[e + 3] - center[e + 3]) * spread[e + 3]
+                a *= 1.0 + t * t
+                b *= 1.0 + u * u
+                p *= 1.0 + v * v
+                q *= 1.0 + w * w
+        else:
+            for e in range(d, n):
+                t = (x[e] - center[e]) * spread[e]
+                a *= 1.0 + t * t
+        a = (a * b) * (p * q)
+        if a < LARGE:
+            product *= a
+            if product > LARGE:
+                total += log(product)
+                product = 1.0
+        else:
+            for e in range(d, min(d + 16, n)):
+                total += log_factor(x[e], center[e], spread[e])
+    return total + log(product)
+
+
+cdef class GaussianDiagModel(ClusterModel):
+    """Kernel of Gaussian clusters with diagonal covariances.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Rows minus the prior mean u, NaN where an entry is missing.
+    scale : ndarray of shape (n_features,)
+        s.
+    mean_precision, df : float
+        r and nu.
+    missing : bool
+        Whether an entry of the data may be missing.
+    n_max : int
+        Most items that one cluster may hold.
+    """
+    cdef Py_ssize_t n_features      # D
+    cdef const double* X
+    cdef const double* scale
+    cdef double mean_precision, df
+    cdef bint missing
+    cdef double* log_gain           # (n_max + 1,): log g_n
+    cdef double* log_norm           # (n_max + 1,): sum of the log g_m, m < n
+    cdef double* log_scale          # (n_samples,): sum of log s over the columns of each item
+    cdef object _owners
+
+    def __init__(
+        self, const double[:, ::1] X, const double[::1] scale, double mean_precision, double df,
+        bint missing, Py_ssize_t n_max
+    ):
+        cdef Py_ssize_t d, i, n
+        cdef double rho
+        cdef double log_all = 0.0
+        self._owners = (X, scale)
+        self.drifts = True
+        self.n_samples = X.shape[0]
+        self.n_features = X.shape[1]
+        self.n_max = n_max
+        self.X = &X[0, 0]
+        self.scale = &scale[0]
+        self.mean_precision = mean_precision
+        self.df = df
+        self.missing = missing
+        self.log_gain = <double*>malloc((n_max + 1) * sizeof(double))
+        self.log_norm = <double*>malloc((n_max + 1) * sizeof(double))
+        self.log_scale = <double*>malloc(self.n_samples * sizeof(double))
+        if self.log_gain == NULL or self.log_norm == NULL or self.log_scale == NULL:
+            raise MemoryError
+        for n in range(n_max + 1):
+            rho = mean_precision + n
+            self.log_gain[n] = (
+                lgamma(0.5 * (df + n + 1.0)) - lgamma(0.5 * (df + n))
+                + 0.5 * (log(rho / (rho + 1.0)) - LOG_PI)
+            )
+            self.log_norm[n] = (
+                lgamma(0.5 * (df + n)) - lgamma(0.5 * df)
+                + 0.5 * (log(mean_precision / rho) - n * LOG_PI)
+            )
+        for d in range(self.n_features):
+            log_all += log(scale[d])
+        for i in range(self.n_samples):
+            self.log_scale[i] = log_all
+            if missing:
+                self.log_scale[i] = 0.0
+                for d in range(self.n_features):
+                    if X[i, d] == X[i, d]:
+                        self.log_scale[i] += log(scale[d])
+        self.allocate(1 + 3 * self.n_features, 3 + 6 * self.n_features)
+        self.compute(self.empty)
+
+    def __dealloc__(self):
+        free(self.log_gain)
+        free(self.log_norm)
+        free(self.log_scale)
+
+    cdef void compute(self, double* stats) noexcept nogil:
+        """Cached terms from the statistics, O(D)."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* counts = stats + 1
+        cdef const double* mean = counts + n_features
+        cdef const double* scatter = mean + n_features
+        cdef double* cached = stats + self.n_stats
+        cdef double* center = cached + 2
+        cdef double* spread = center + n_features
+        cdef double* ratio = spread + n_features
+        cdef const double* scale = self.scale
+        cdef double n = stats[0]
+        cdef double rho = self.mean_precision + n
+        cdef double shrink = n / rho
+        cdef double pull = self.mean_precision * shrink
+        cdef double root = sqrt(rho / (rho + 1.0))
+        cdef double total, product
+        cdef bint complete = True
+        if self.missing:
+            # The same operations as below, so that a complete row has the same density, to the
+            # bit, whatever the rows next to it.
+            for d in range(n_features):
+                rho = self.mean_precision + counts[d]
+                shrink = counts[d] / rho
+                center[d] = shrink * mean[d]
+                total = (
+                    scale[d] + scatter[d] + self.mean_precision * shrink * mean[d] * mean[d]
+                )
+                spread[d] = sqrt(rho / (rho + 1.0)) / sqrt(total)
+                ratio[d] = total / scale[d]
+                complete &= counts[d] == n
+        else:
+            for d in range(n_features):
+                center[d] = shrink * mean[d]
+                total = scale[d] + scatter[d] + pull * mean[d] * mean[d]
+                spread[d] = root / sqrt(total)
+                ratio[d] = total / scale[d]
+        cached[1] = complete
+        total = 0.0
+        product = 1.0
+        for d in range(n_features):
+            if ratio[d] < LARGE:
+                product *= ratio[d]
+                if product > LARGE:
+                    total += log(product)
+                    product = 1.0
+            else:
+                total += log(ratio[d])
+        cached[0] = total + log(product)
+
+    cdef void change(self, double* stats, const double* x, double by) noexcept nogil:
+        """Item x enters (by = 1) or leaves (by = -1): Welford's update of the statistics."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef double* counts = stats + 1
+        cdef double* mean = counts + n_features
+        cdef double* scatter = mean + n_features
+        cdef double n = stats[0] + by
+        cdef double step = by / n
+        cdef double weight = by * (n - by) / n
+        cdef double u
+        cdef bint missing = self.missing
+        stats[0] = n
+        for d in range(n_features):
+            if missing:
+                if not x[d] == x[d]:
+                    continue
+                n = counts[d] + by
+                step = by / n
+                weight = by * (n - by) / n
+                if n == 0.0:
+                    counts[d] = mean[d] = scatter[d] = 0.0
+                    continue
+            counts[d] = n
+            u = x[d] - mean[d]
+            mean[d] += step * u
+            scatter[d] += weight * u * u
+            if scatter[d] < 0.0:
+                scatter[d] = 0.0
+
+    cdef bint lost(self, const double* stats, const double* x) noexcept nogil:
+        """Has the removal of x cancelled too many digits of a column?"""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* center = stats + self.n_stats + 2
+        cdef const double* spread = center + n_features
+        cdef double t
+        cdef double largest = sqrt(LARGEST_LOSS)
+        for d in range(n_features):
+            t = fabs(x[d] - center[d]) * spread[d]
+            if t > largest:
+                return True
+        return False
+
+    cdef void recover(self, Py_ssize_t slot) noexcept nogil:
+        """The removal of an outlier cost digits: start from the items, if the labels tell them."""
+        cdef Py_ssize_t i
+        cdef Py_ssize_t n_items = 0
+        cdef double* stats = row(self, slot)
+        if self.n_labels != self.n_samples:
+            return
+        for i in range(self.n_samples):
+            n_items += self.labels[i] == slot
+        if n_items == 0 or n_items != stats[0]:
+            return
+        memcpy(stats, self.empty, self.width * sizeof(double))
+        for i in range(self.n_samples):
+            if self.labels[i] == slot:
+                self.change(stats, self.X + i * self.n_features, 1.0)
+        self.compute(stats)
+
+    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        cdef double* stats = row(self, slot)
+        self.change(stats, self.X + i * self.n_features, 1.0)
+        self.compute(stats)
+
+    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        cdef double* stats = row(self, slot)
+        cdef const double* x = self.X + i * self.n_features
+        if stats[0] == 1.0:
+            memcpy(stats, self.empty, self.width * sizeof(double))
+            return
+        self.change(stats, x, -1.0)
+        self.compute(stats)
+        if self.lost(stats, x):
+            self.recover(slot)
+
+    cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
+        self.compute(row(self, slot))
+
+    cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
+        """Means and sums of squares combine without cancellation: Chan, Golub & LeVeque (1983),
+        eq. 1.5."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef double* counts = row(self, dst) + 1
+        cdef double* mean = counts + n_features
+        cdef double* scatter = mean + n_features
+        cdef const double* other = row(self, src) + 1
+        cdef double gap, n
+        for d in range(n_features):
+            if other[d] == 0.0:
+                continue
+            n = counts[d] + other[d]
+            gap = other[n_features + d] - mean[d]
+            mean[d] += gap * other[d] / n
+            scatter[d] += other[2 * n_features + d] + gap * gap * counts[d] * other[d] / n
+            counts[d] = n
+        row(self, dst)[0] += row(self, src)[0]
+        self.compute(row(self, dst))
+
+    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
+        """Murphy (2007), eq. 203, in every column."""
+        cdef Py_ssize_t d
+        cdef const double* stats = row(self, slot)
+        cdef const double* counts = stats + 1
+        cdef const double* ratio = stats + self.n_stats + 2 + 2 * self.n_features
+        cdef double total = 0.0
+        for d in range(self.n_features):
+            if counts[d] > 0.0:
+                total += (
+                    self.log_norm[<Py_ssize_t>counts[d]] - 0.5 * counts[d] * log(self.scale[d])
+                    - 0.5 * (self.df + counts[d]) * log(ratio[d])
+                )
+        return total
+
+    cdef double log_predictive_entries(self, const double* stats, const double* x) noexcept nogil:
+        """log p(x | cluster) + sum log s / 2, entry by entry; a run of columns with as many
+        entries shares a logarithm."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* counts = stats + 1
+        cdef const double* center = stats + self.n_stats + 2
+        cdef const double* spread = center + n_features
+        cdef const double* ratio = spread + n_features
+        cdef double n = 0.0             # of the run
+        cdef double factors = 1.0       # its product of 1 + t^2
+        cdef double ratios = 1.0        # product of S / s, over runs
+        cdef double total = 0.0
+        cdef double t
+        for d in range(n_features):
+            if not x[d] == x[d]:
+                continue
+            total += self.log_gain[<Py_ssize_t>counts[d]]
+            if counts[d] != n:
+                total -= 0.5 * (self.df + n + 1.0) * log(factors)
+                factors = 1.0
+                n = counts[d]
+            t = (x[d] - center[d]) * spread[d]
+            t = 1.0 + t * t
+            if t < LARGE and factors < LARGE:
+                factors *= t
+            else:
+                total -= 0.5 * (self.df + n + 1.0) * log_factor(x[d], center[d], spread[d])
+            if ratio[d] < LARGE and ratios < LARGE:
+                ratios *= ratio[d]
+            else:
+                total -= 0.5 * log(ratio[d])
+        return total - 0.5 * (self.df + n + 1.0) * log(factors) - 0.5 * log(ratios)
+
+    cdef void log_predictive_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """log p(x_i | items of each slot): Student t columns, O(n_slots * D)."""
+        cdef Py_ssize_t d, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* x = self.X + i * n_features
+        cdef const double* stats
+        cdef const double* cached
+        cdef bint complete = True
+        if self.missing:
+            for d in range(n_features):
+                complete &= x[d] == x[d]
+        for k in range(n_slots):
+            stats = row(self, slots[k])
+            cached = stats + self.n_stats
+            if complete and cached[1] == 1.0:
+                out[k] = (
+                    n_features * self.log_gain[<Py_ssize_t>stats[0]]
+                    - 0.5 * (self.log_scale[i] + cached[0])
+                    - 0.5 * (self.df + stats[0] + 1.0)
+                    * log_factors(x, cached + 2, cached + 2 + n_features, n_features)
+                )
+            else:
+                out[k] = self.log_predictive_entries(stats, x) - 0.5 * self.log_scale[i]

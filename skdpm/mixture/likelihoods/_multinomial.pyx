@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rows of counts, multinomial given their total, with a Dirichlet prior over the columns.
+
+With c_d counts of column d and N counts of all columns in a cluster, pseudo-counts a and A = D a,
+a row x of total t has
+
+    p(x | cluster) = t! / prod_d x_d!  Gamma(A + N) / Gamma(A + N + t)
+                     prod_d Gamma(a + c_d + x_d) / Gamma(a + c_d),
+    p(cluster)     = prod_i (t_i! / prod_d x_id!)  Gamma(A) / Gamma(A + N)
+                     prod_d Gamma(a + c_d) / Gamma(a).
+
+Only stored entries are visited; a count of 1, the most frequent, costs a cached log(a + c_d).
+
+Row: n, sum of the rows' log coefficients (whole parts, fractions), N, c_d (D) | log(a + c_d) (D).
+"""
+from libc.stdlib cimport free, malloc
+
+from skdpm._core._math cimport (
+    CountTable, exact_grid, fill_log, fill_log_gamma, free_table, log_count, log_gamma_ratio,
+    split_exactly
+)
+from skdpm.mixture.likelihoods._base cimport ClusterModel, row
+
+
+cdef enum:
+    N_HEAD = 4      # statistics before the counts of columns
+
+
+cdef class MultinomialModel(ClusterModel):
+    """Kernel of multinomial rows.
+
+    Parameters
+    ----------
+    indptr : ndarray of shape (n_samples + 1,), intp
+        The entries of item i are indptr[i], ..., indptr[i + 1] - 1.
+    repeated : ndarray of shape (n_samples,), intp
+        The entries of each item from here on are above 1, those before are 1.
+    indices : ndarray of shape (n_entries,), int32
+        Columns.
+    counts : ndarray of shape (n_entries,)
+        Positive.
+    totals, log_coefficients : ndarray of shape (n_samples,)
+    n_features : int
+    concentration : float
+        a.
+    largest_column, largest_total : float
+        Where the tables of c_d + x_d and of N + t end.
+    n_max : int
+        Most items that one cluster may hold.
+    """
+    cdef Py_ssize_t n_features      # D
+    cdef const Py_ssize_t* indptr
+    cdef const Py_ssize_t* repeated
+    cdef const int* indices
+    cdef const double* counts
+    cdef const double* totals
+    cdef double* whole              # (n_samples,): log coefficient ...
+    cdef double* fraction           # (n_samples,): ... in two parts, whose sums are exact
+    cdef double concentration
+    cdef CountTable log_counts      # log(a + m)
+    cdef CountTable gamma_column    # log Gamma(a + m)
+    cdef CountTable gamma_total     # log Gamma(A + m)
+    cdef object _owners
+
+    def __init__(
+        self, const Py_ssize_t[::1] indptr, const Py_ssize_t[::1] repeated, const int[::1] indices,
+        const double[::1] counts, const double[::1] totals, const double[::1] log_coefficients,
+        Py_ssize_t n_features, double concentration, double largest_column, double largest_total,
+        Py_ssize_t n_max
+    ):
+        cdef Py_ssize_t d, i
+        cdef double grid = exact_grid(n_max)
+        self._owners = (indptr, repeated, indices, counts, totals)
+        self.n_samples = totals.shape[0]
+        self.n_features = n_features
+        self.n_max = n_max
+        self.indptr = &indptr[0]
+        self.repeated = &repeated[0]
+        self.indices = &indices[0] if indices.shape[0] else NULL
+        self.counts = &counts[0] if counts.shape[0] else NULL
+        self.totals = &totals[0]
+        self.concentration = concentration
+        self.whole = <double*>malloc(self.n_samples * sizeof(double))
+        self.fraction = <double*>malloc(self.n_samples * sizeof(double))
+        if self.whole == NULL or self.fraction == NULL:
+            raise MemoryError
+        for i in range(self.n_samples):
+            split_exactly(log_coefficients[i], grid, &self.whole[i], &self.fraction[i])
+        fill_log(&self.log_counts, concentration, <Py_ssize_t>largest_column)
+        fill_log_gamma(&self.gamma_column, concentration, <Py_ssize_t>largest_column)
+        fill_log_gamma(
+            &self.gamma_total, concentration * n_features, <Py_ssize_t>largest_total
+        )
+        self.allocate(N_HEAD + n_features, N_HEAD + 2 * n_features)
+        for d in range(n_features):
+            self.empty[self.n_stats + d] = log_count(&self.log_counts, 0.0)
+
+    def __dealloc__(self):
+        free(self.whole)
+        free(self.fraction)
+        free_table(&self.log_counts)
+        free_table(&self.gamma_column)
+        free_table(&self.gamma_total)
+
+    cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
+        """Count item i in (by = 1) or out (by = -1)."""
+        cdef Py_ssize_t m
+        cdef double* count
+        stats[0] += by
+        stats[1] += by * self.whole[i]
+        stats[2] += by * self.fraction[i]
+        stats[3] += by * self.totals[i]
+        for m in range(self.indptr[i], self.indptr[i + 1]):
+            count = stats + N_HEAD + self.indices[m]
+            count[0] += by * self.counts[m]
+            count[self.n_features] = log_count(&self.log_counts, count[0])
+
+    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        self.change(row(self, slot), i, 1.0)
+
+    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        self.change(row(self, slot), i, -1.0)
+
+    cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef double* counts = row(self, slot) + N_HEAD
+        for d in range(self.n_features):
+            counts[self.n_features + d] = log_count(&self.log_counts, counts[d])
+
+    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef const double* stats = row(self, slot)
+        cdef const double* counts = stats + N_HEAD
+        cdef double total = 0.0
+        for d in range(self.n_features):
+            if counts[d] > 0.0:
+                total += log_gamma_ratio(&self.gamma_column, 0.0, counts[d])
+        return stats[1] + stats[2] + total - log_gamma_ratio(&self.gamma_total, 0.0, stats[3])
+
+    cdef void log_predictive_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """log p(x_i | items of each slot), O(n_slots * entries of the row)."""
+        cdef Py_ssize_t k, m
+        cdef Py_ssize_t first = self.indptr[i]
+        cdef Py_ssize_t repeated = self.repeated[i]
+        cdef Py_ssize_t stop = self.indptr[i + 1]
+        cdef Py_ssize_t paired = repeated - (repeated - first) % 2
+        cdef const int* indices = self.indices
+        cdef const double* stats
+        cdef const double* values
+        cdef double a, b
+        for k in range(n_slots):
+            stats = row(self, slots[k])
+            values = stats + self.n_stats
+            # Two sums, so that an addition need not wait for the one before.
+            a = self.whole[i] + self.fraction[i]
+            b = -log_gamma_ratio(&self.gamma_total, stats[3], self.totals[i])
+            for m in range(first, paired, 2):
+                a += values[indices[m]]
+                b += values[indices[m + 1]]
+            for m in range(paired, repeated):
+                a += values[indices[m]]
+            for m in range(repeated, stop):
+                b += log_gamma_ratio(
+                    &self.gamma_column, stats[N_HEAD + indices[m]], self.counts[m]
+                )
+            out[k] = a + b

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Independent Poisson columns with Gamma priors; missing entries drop out.
+
+    rate ~ Gamma(a, rate b),  x ~ Poisson(rate).
+
+With n entries of sum s in a column of a cluster, and rho = b + n,
+
+    p(x | cluster) = Gamma(a + s + x) / (Gamma(a + s) x!) (rho / (rho + 1))^(a + s) (rho + 1)^-x,
+    p(cluster)     = b^a / Gamma(a) Gamma(a + s) / rho^(a + s) prod_i 1 / x_i!.
+
+Gamma(a + s + x) alone depends on item, cluster and column together: one table lookup each. A
+column whose counts go beyond the table ("large") is computed without Gamma functions, which have
+too few digits there.
+
+Row: n, sum of log 1 / x! (whole parts, fractions), s_d (D), n_d (D) | log of the factors without
+x (all columns), log(rho + 1), whether both hold, as all n_d are n and no column is large; then the
+first two of each column (D, D), kept where an entry may be missing or a column is large.
+"""
+from libc.math cimport M_PI as PI
+from libc.math cimport fabs, lgamma, log, log1p
+from libc.stdlib cimport free, malloc
+
+from skdpm._core._math cimport (
+    CountTable, exact_grid, fill_log_gamma, free_table, log_gamma, split_exactly, stirling_error
+)
+from skdpm.mixture.likelihoods._base cimport ClusterModel, row
+
+
+cdef enum:
+    N_HEAD = 3      # statistics before those of columns
+    N_TERMS = 3     # cached terms before those of columns
+
+
+cdef inline double deviance(double x, double mean) noexcept nogil:
+    """x log(x / mean) + mean - x, accurate also where x is close to the mean: Loader (2000)."""
+    cdef double s, term, v
+    cdef Py_ssize_t j
+    if fabs(x - mean) > 0.1 * (x + mean):
+        return x * log(x / mean) + mean - x
+    v = (x - mean) / (x + mean)
+    s = (x - mean) * v
+    term = 2.0 * x * v
+    for j in range(3, 40, 2):
+        term *= v * v
+        s += term / j
+    return s
+
+
+cdef inline double log_negative_binomial(double x, double size, double rho) noexcept nogil:
+    """log of Gamma(size + x) / (Gamma(size) x!) (rho / (rho + 1))^size (rho + 1)^-x by Loader's
+    saddle point: 1e-10 at counts of 1e12, where the difference of log Gammas is off by 1e-2."""
+    cdef double n = size + x
+    if x == 0.0:
+        return -size * log1p(1.0 / rho)
+    return (
+        0.5 * log(size / (2.0 * PI * x * n))
+        + (stirling_error(n) - stirling_error(size) - stirling_error(x))
+        - deviance(size, n * rho / (rho + 1.0)) - deviance(x, n / (rho + 1.0))
+    )
+
+
+cdef class PoissonModel(ClusterModel):
+    """Kernel of Poisson columns.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Counts, NaN where missing.
+    log_factorials : ndarray of shape (n_samples, 2)
+        Sum of log x! over the entries of an item: over all, and over those of columns that are
+        not large.
+    large : ndarray of shape (n_features,), uint8
+        Columns that are to be computed without the table.
+    largest : int
+        Where the table ends.
+    shape, rate : float
+        a and b.
+    missing : bool
+        Whether an entry of the data may be missing.
+    n_max : int
+        Most items that one cluster may hold.
+    """
+    cdef Py_ssize_t n_features      # D
+    cdef const double* X
+    cdef const double* log_factorials
+    cdef const unsigned char* large
+    cdef double shape, rate
+    cdef bint missing
+    cdef bint any_large
+    cdef double* totals             # (n_samples,): sum of the entries, NaN where one is missing
+    cdef double* whole              # (n_samples,): sum of log 1 / x! over all entries ...
+    cdef double* fraction           # (n_samples,): ... in two parts, whose sums are exact
+    cdef double* log_next           # (n_max + 1,): log(rho + 1)
+    cdef double* log_step           # (n_max + 1,): log((rho + 1) / rho)
+    cdef CountTable gamma           # log Gamma(a + m)
+    cdef object _owners
+
+    def __init__(
+        self, const double[:, ::1] X, const double[:, ::1] log_factorials,
+        const unsigned char[::1] large, Py_ssize_t largest, double shape, double rate,
+        bint missing, Py_ssize_t n_max
+    ):
+        cdef Py_ssize_t d, i, n
+        cdef double grid = exact_grid(n_max)
+        self._owners = (X, log_factorials, large)
+        self.n_samples = X.shape[0]
+        self.n_features = X.shape[1]
+        self.n_max = n_max
+        self.X = &X[0, 0]
+        self.log_factorials = &log_factorials[0, 0]
+        self.large = &large[0]
+        self.shape = shape
+        self.rate = rate
+        self.missing = missing
+        for d in range(self.n_features):
+            self.any_large |= large[d] != 0
+        self.totals = <double*>malloc(self.n_samples * sizeof(double))
+        self.whole = <double*>malloc(self.n_samples * sizeof(double))
+        self.fraction = <double*>malloc(self.n_samples * sizeof(double))
+        self.log_next = <double*>malloc((n_max + 1) * sizeof(double))
+        self.log_step = <double*>malloc((n_max + 1) * sizeof(double))
+        if (
+            self.totals == NULL or self.whole == NULL or self.fraction == NULL
+            or self.log_next == NULL or self.log_step == NULL
+        ):
+            raise MemoryError
+        for i in range(self.n_samples):
+            split_exactly(-log_factorials[i, 0], grid, &self.whole[i], &self.fraction[i])
+            self.totals[i] = 0.0
+            for d in range(self.n_features):
+                self.totals[i] += X[i, d]
+        for n in range(n_max + 1):
+            self.log_next[n] = log(rate + n + 1.0)
+            self.log_step[n] = log1p(1.0 / (rate + n))
+        fill_log_gamma(&self.gamma, shape, largest)
+        self.allocate(N_HEAD + 2 * self.n_features, N_HEAD + N_TERMS + 4 * self.n_features)
+        self.compute(self.empty)
+
+    def __dealloc__(self):
+        free(self.totals)
+        free(self.whole)
+        free(self.fraction)
+        free(self.log_next)
+        free(self.log_step)
+        free_table(&self.gamma)
+
+    cdef void compute_column(self, double* stats, Py_ssize_t d) noexcept nogil:
+        """Cached terms of column d."""
+        cdef Py_ssize_t n_features = self.n_features
+        cdef double size = self.shape + stats[N_HEAD + d]
+        cdef Py_ssize_t n = <Py_ssize_t>stats[N_HEAD + n_features + d]
+        cdef double* terms = stats + self.n_stats + N_TERMS
+        if self.large[d]:
+            return
+        terms[d] = -size * self.log_step[n] - log_gamma(&self.gamma, stats[N_HEAD + d])
+        terms[n_features + d] = self.log_next[n]
+
+    cdef void compute_all(self, double* stats) noexcept nogil:
+        """Cached terms of all columns together, O(D)."""
+        cdef Py_ssize_t d
+        cdef const double* sums = stats + N_HEAD
+        cdef const double* counts = sums + self.n_features
+        cdef double* terms = stats + self.n_stats
+        cdef double sizes = self.n_features * self.shape
+        cdef double gammas = 0.0
+        cdef bint complete = not self.any_large
+        if self.missing:
+            for d in range(self.n_features):
+                complete &= counts[d] == stats[0]
+        terms[0] = terms[1] = 0.0
+        terms[2] = complete
+        if complete:
+            for d in range(self.n_features):
+                sizes += sums[d]
+                gammas += log_gamma(&self.gamma, sums[d])
+            terms[0] = -sizes * self.log_step[<Py_ssize_t>stats[0]] - gammas
+            terms[1] = self.log_next[<Py_ssize_t>stats[0]]
+
+    cdef void compute(self, double* stats) noexcept nogil:
+        """Cached terms from the statistics, O(D)."""
+        cdef Py_ssize_t d
+        if self.missing or self.any_large:
+            for d in range(self.n_features):
+                self.compute_column(stats, d)
+        self.compute_all(stats)
+
+    cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
+        """Count item i in (by = 1) or out (by = -1)."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* x = self.X + i * n_features
+        cdef double* sums = stats + N_HEAD
+        cdef double* counts = sums + n_features
+        stats[0] += by
+        stats[1] += by * self.whole[i]
+        stats[2] += by * self.fraction[i]
+        if self.missing or self.any_large:
+            for d in range(n_features):
+                if x[d] == x[d]:
+                    sums[d] += by * x[d]
+                    counts[d] += by
+                    self.compute_column(stats, d)
+        else:
+            for d in range(n_features):
+                sums[d] += by * x[d]
+                counts[d] = stats[0]
+        self.compute_all(stats)
+
+    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        self.change(row(self, slot), i, 1.0)
+
+    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        self.change(row(self, slot), i, -1.0)
+
+    cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
+        self.compute(row(self, slot))
+
+    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
+        """Its terms are as large as s log s; so that is what it is accurate relative to."""
+        cdef Py_ssize_t d
+        cdef const double* stats = row(self, slot)
+        cdef const double* sums = stats + N_HEAD
+        cdef const double* counts = sums + self.n_features
+        cdef double none = lgamma(self.shape)
+        cdef double total = 0.0
+        for d in range(self.n_features):
+            if counts[d] > 0.0:
+                total += (
+                    (log_gamma(&self.gamma, sums[d]) - none)
+                    - self.shape * log1p(counts[d] / self.rate)
+                    - sums[d] * log(self.rate + counts[d])
+                )
+        return total + stats[1] + stats[2]
+
+    cdef double log_predictive_entries(self, const double* stats, Py_ssize_t i) noexcept nogil:
+        """log p(x_i | cluster), entry by entry."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* x = self.X + i * n_features
+        cdef const double* sums = stats + N_HEAD
+        cdef const double* counts = sums + n_features
+        cdef const double* terms = stats + self.n_stats + N_TERMS
+        cdef const double* log_rates = terms + n_features
+        cdef double total = -self.log_factorials[2 * i + 1]
+        for d in range(n_features):
+            if not x[d] == x[d]:
+                continue
+            if self.large[d]:
+                total += log_negative_binomial(
+                    x[d], self.shape + sums[d], self.rate + counts[d]
+                )
+            else:
+                total += log_gamma(&self.gamma, sums[d] + x[d]) + terms[d] - x[d] * log_rates[d]
+        return total
+
+    cdef void log_predictive_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """log p(x_i | items of each slot), O(n_slots * D)."""
+        cdef Py_ssize_t d, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef Py_ssize_t n_paired = n_features - n_features % 2
+        cdef const double* x = self.X + i * n_features
+        cdef const double* stats
+        cdef const double* sums
+        cdef bint complete = self.totals[i] == self.totals[i]
+        cdef double a, b
+        for k in range(n_slots):
+            stats = row(self, slots[k])
+            if not complete or stats[self.n_stats + 2] == 0.0:
+                out[k] = self.log_predictive_entries(stats, i)
+                continue
+            sums = stats + N_HEAD
+            # Two sums, so that an addition need not wait for the one before.
+            a = stats[self.n_stats] - self.totals[i] * stats[self.n_stats + 1]
+            b = self.whole[i] + self.fraction[i]
+            for d in range(0, n_paired, 2):
+                a += log_gamma(&self.gamma, sums[d] + x[d])
+                b += log_gamma(&self.gamma, sums[d + 1] + x[d + 1])
+            for d in range(n_paired, n_features):
+                a += log_gamma(&self.gamma, sums[d] + x[d])
+            out[k] = a + b

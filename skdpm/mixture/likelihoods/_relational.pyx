@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Infinite relational model: links between items of clusters k and l are Bernoulli(theta_kl).
+
+With Beta(a, b) priors, N+_kl links and N-_kl absent links between clusters k and l,
+
+    p(X | partition) = prod_{k <= l} B(a + N+_kl, b + N-_kl) / B(a, b)     (undirected),
+
+over all ordered (k, l) when links are directed: Herlau et al., section 3.2 (with k <= l: the
+diagonal blocks count). Unobserved pairs and the diagonal of the matrix drop out. An item i with
+s_l links to and f_l absent links to the items of cluster l joins k with predictive probability
+
+    prod_l B(a + N+_kl + s_l, b + N-_kl + f_l) / B(a + N+_kl, b + N-_kl),
+
+so clusters are not independent, and a row of the arena is the size of its cluster alone: the
+counts of pairs stand in two matrices over slots. They are integers, so nothing drifts.
+"""
+from libc.math cimport NAN
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memset
+
+import numpy as np
+
+from skdpm._core._math cimport CountTable, fill_log_gamma, free_table, log_gamma
+from skdpm.mixture.likelihoods._base cimport ClusterModel, row
+
+
+cdef class RelationalModel(ClusterModel):
+    """Kernel of the infinite relational model.
+
+    Parameters
+    ----------
+    out : tuple (links, holes), each a tuple (indptr, indices) of int32 ndarrays
+        CSR over items and columns: the items that each item has a link to, and those with which
+        its pair is unobserved. Without the diagonal.
+    into : tuple (links, holes) or None
+        The same for incoming links, of a directed network; None: undirected, or new items, whose
+        incoming links are not known.
+    n_samples, n_columns : int
+        Items of this model and items that they link to.
+    a, b : float
+    directed : bool
+    """
+    cdef Py_ssize_t n_columns
+    cdef double a, b
+    cdef bint directed, incoming
+    cdef const int* link_start[2]       # out, in
+    cdef const int* link_item[2]
+    cdef const int* hole_start[2]
+    cdef const int* hole_item[2]
+    cdef double* n_links                # (n_slots, n_slots): N+_kl; symmetric when undirected
+    cdef double* n_pairs                # (n_slots, n_slots): N+_kl + N-_kl
+    cdef double* linked[2]              # (n_slots,): s_l of the item in `counted`
+    cdef double* observed[2]            # (n_slots,): s_l + f_l
+    cdef Py_ssize_t counted             # the item whose links were counted last, or -1
+    cdef CountTable gamma_a, gamma_b, gamma_ab
+    cdef object _owners
+
+    def __init__(
+        self, out, into, Py_ssize_t n_samples, Py_ssize_t n_columns, double a, double b,
+        bint directed
+    ):
+        cdef const int[::1] view
+        cdef Py_ssize_t side, n_pairs
+        self.factorizes = False
+        self.n_samples = n_samples
+        self.n_columns = n_columns
+        self.n_max = n_columns + 1
+        self.a = a
+        self.b = b
+        self.directed = directed
+        self.incoming = into is not None
+        self.counted = -1
+        self._owners = (out, into)
+        for side, parts in enumerate((out, into)):
+            if parts is None:
+                continue
+            (start, links), (hole_start, holes) = parts
+            view = start
+            self.link_start[side] = &view[0]
+            view = links
+            self.link_item[side] = &view[0] if view.shape[0] else NULL
+            view = hole_start
+            self.hole_start[side] = &view[0]
+            view = holes
+            self.hole_item[side] = &view[0] if view.shape[0] else NULL
+        n_pairs = self.n_max * self.n_max
+        fill_log_gamma(&self.gamma_a, a, n_pairs)
+        fill_log_gamma(&self.gamma_b, b, n_pairs)
+        fill_log_gamma(&self.gamma_ab, a + b, n_pairs)
+        self.allocate(1, 1)
+
+    def __dealloc__(self):
+        cdef Py_ssize_t side
+        free(self.n_links)
+        free(self.n_pairs)
+        for side in range(2):
+            free(self.linked[side])
+            free(self.observed[side])
+        free_table(&self.gamma_a)
+        free_table(&self.gamma_b)
+        free_table(&self.gamma_ab)
+
+    cdef int reserve(self, Py_ssize_t n_slots) except -1:
+        """Also grow the matrices over slots."""
+        cdef Py_ssize_t k, l, side
+        cdef Py_ssize_t old = self.n_slots
+        cdef double* links
+        cdef double* pairs
+        cdef void* memory
+        if n_slots <= old:
+            return 0
+        ClusterModel.reserve(self, n_slots)
+        links = <double*>malloc(n_slots * n_slots * sizeof(double))
+        pairs = <double*>malloc(n_slots * n_slots * sizeof(double))
+        if links == NULL or pairs == NULL:
+            free(links)
+            free(pairs)
+            raise MemoryError(f"no memory for the links between {n_slots} clusters")
+        memset(links, 0, n_slots * n_slots * sizeof(double))
+        memset(pairs, 0, n_slots * n_slots * sizeof(double))
+        for k in range(old):
+            for l in range(old):
+                links[k * n_slots + l] = self.n_links[k * old + l]
+                pairs[k * n_slots + l] = self.n_pairs[k * old + l]
+        free(self.n_links)
+        free(self.n_pairs)
+        self.n_links = links
+        self.n_pairs = pairs
+        for k in range(old, n_slots):
+            row(self, k)[0] = 0.0
+        for side in range(2):
+            memory = realloc(self.linked[side], n_slots * sizeof(double))
+            if memory == NULL:
+                raise MemoryError
+            self.linked[side] = <double*>memory
+            memory = realloc(self.observed[side], n_slots * sizeof(double))
+            if memory == NULL:
+                raise MemoryError
+            self.observed[side] = <double*>memory
+        self.counted = -1
+        return 0
+
+    cdef void count(self, Py_ssize_t i) noexcept nogil:
+        """s_l and s_l + f_l of item i, which is in no cluster, for every slot l.
+
+        Valid until the label of another item changes; each change counts its own item anew.
+        """
+        cdef Py_ssize_t m, slot, side
+        if self.counted == i:
+            return
+        self.counted = i
+        for side in range(2 if self.incoming else 1):
+            for slot in range(self.n_slots):
+                self.linked[side][slot] = 0.0
+                self.observed[side][slot] = row(self, slot)[0]
+            for m in range(self.link_start[side][i], self.link_start[side][i + 1]):
+                slot = self.labels[self.link_item[side][m]]
+                if slot >= 0:
+                    self.linked[side][slot] += 1.0
+            for m in range(self.hole_start[side][i], self.hole_start[side][i + 1]):
+                slot = self.labels[self.hole_item[side][m]]
+                if slot >= 0:
+                    self.observed[side][slot] -= 1.0
+
+    cdef void change(self, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
+        """Count the pairs of item i with all clusters in (by = 1) or out (by = -1) of `slot`."""
+        cdef Py_ssize_t l
+        cdef Py_ssize_t n = self.n_slots
+        for l in range(n):
+            self.n_links[slot * n + l] += by * self.linked[0][l]
+            self.n_pairs[slot * n + l] += by * self.observed[0][l]
+            if self.directed:
+                self.n_links[l * n + slot] += by * self.linked[1][l]
+                self.n_pairs[l * n + slot] += by * self.observed[1][l]
+            elif l != slot:
+                self.n_links[l * n + slot] = self.n_links[slot * n + l]
+                self.n_pairs[l * n + slot] = self.n_pairs[slot * n + l]
+        row(self, slot)[0] += by
+
+    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        self.count(i)
+        self.change(slot, i, 1.0)
+
+    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        # The counts of links within the slot are those to its other items.
+        row(self, slot)[0] -= 1.0
+        self.counted = -1
+        self.count(i)
+        row(self, slot)[0] += 1.0
+        self.change(slot, i, -1.0)
+
+    cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
+        pass
+
+    cdef double log_beta(self, double n_links, double n_pairs) noexcept nogil:
+        """log B(a + links, b + pairs - links)."""
+        return (
+            log_gamma(&self.gamma_a, n_links)
+            + log_gamma(&self.gamma_b, n_pairs - n_links)
+            - log_gamma(&self.gamma_ab, n_pairs)
+        )
+
+    cdef double log_beta_change(
+        self, Py_ssize_t block, double n_links, double n_pairs
+    ) noexcept nogil:
+        """Change of log B of a block that gains links and pairs."""
+        cdef double links = self.n_links[block]
+        cdef double pairs = self.n_pairs[block]
+        return self.log_beta(links + n_links, pairs + n_pairs) - self.log_beta(links, pairs)
+
+    cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
+        cdef Py_ssize_t k, l, block
+        cdef double none = self.log_beta(0.0, 0.0)
+        cdef double total = 0.0
+        for k in range(n_slots):
+            for l in range(0 if self.directed else k, n_slots):
+                block = slots[k] * self.n_slots + slots[l]
+                total += self.log_beta(self.n_links[block], self.n_pairs[block]) - none
+        return total
+
+    cdef void log_predictive_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """log p(links of item i | the item joins each slot), O(n_slots * occupied slots)."""
+        cdef Py_ssize_t k, l, slot
+        cdef Py_ssize_t n = self.n_slots
+        cdef double total
+        self.count(i)
+        for k in range(n_slots):
+            slot = slots[k]
+            total = 0.0
+            for l in range(n):
+                if row(self, l)[0] == 0.0:
+                    continue
+                if self.incoming and l == slot:
+                    # Both directions meet in the one block of links within the cluster.
+                    total += self.log_beta_change(
+                        slot * n + slot, self.linked[0][l] + self.linked[1][l],
+                        self.observed[0][l] + self.observed[1][l]
+                    )
+                    continue
+                total += self.log_beta_change(
+                    slot * n + l, self.linked[0][l], self.observed[0][l]
+                )
+                if self.incoming:
+                    total += self.log_beta_change(
+                        l * n + slot, self.linked[1][l], self.observed[1][l]
+                    )
+            out[k] = total
+
+    # Clusters are coupled: a row alone can be neither copied nor merged.
+
+    cdef void reset(self, Py_ssize_t slot) noexcept nogil:
+        cdef Py_ssize_t l
+        row(self, slot)[0] = 0.0
+        for l in range(self.n_slots):
+            self.n_links[slot * self.n_slots + l] = self.n_links[l * self.n_slots + slot] = 0.0
+            self.n_pairs[slot * self.n_slots + l] = self.n_pairs[l * self.n_slots + slot] = 0.0
+        self.counted = -1
+
+    cdef void copy(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
+        row(self, dst)[0] = NAN
+
+    cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
+        row(self, dst)[0] = NAN
+
+    def bind_labels(self, Py_ssize_t[::1] labels):
+        """Let the model read the slot of each of the columns' items from `labels`."""
+        if labels.shape[0] != self.n_columns:
+            raise ValueError(f"{labels.shape[0]} labels for {self.n_columns} columns")
+        ClusterModel.bind_labels(self, labels)
+        self.counted = -1
+
+    def clear(self, Py_ssize_t n_slots):
+        """Forget all clusters and their links."""
+        cdef Py_ssize_t k
+        ClusterModel.clear(self, n_slots)
+        memset(self.n_links, 0, self.n_slots * self.n_slots * sizeof(double))
+        memset(self.n_pairs, 0, self.n_slots * self.n_slots * sizeof(double))
+        for k in range(self.n_slots):
+            row(self, k)[0] = 0.0
+        self.counted = -1
+
+    def dump(self, slots, bint cached=False):
+        """Sizes, then links and pairs with each other slot: shape (K, 1 + 2 K)."""
+        cdef Py_ssize_t k, l
+        cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)
+        cdef Py_ssize_t n = view.shape[0]
+        rows = np.empty((n, 1 + 2 * n))
+        cdef double[:, ::1] out = rows
+        for k in range(n):
+            out[k, 0] = row(self, view[k])[0]
+            for l in range(n):
+                out[k, 1 + l] = self.n_links[view[k] * self.n_slots + view[l]]
+                out[k, 1 + n + l] = self.n_pairs[view[k] * self.n_slots + view[l]]
+        return rows
+
+    def load(self, rows, slots=None, free_slots=None):
+        """Forget all clusters and take those of `rows` (from `dump`), as the base class does."""
+        cdef Py_ssize_t k, l
+        cdef const double[:, ::1] view = np.ascontiguousarray(rows, dtype=np.float64)
+        cdef Py_ssize_t n = view.shape[0]
+        if view.shape[1] != 1 + 2 * n:
+            raise ValueError(f"rows of shape {rows.shape}; expected {(n, 1 + 2 * n)}")
+        slots = np.arange(n + 1) if slots is None else slots
+        cdef const Py_ssize_t[::1] at = np.ascontiguousarray(slots, dtype=np.intp)
+        ClusterModel.load(self, rows[:, :1], slots, free_slots)
+        for k in range(n):
+            for l in range(n):
+                self.n_links[at[k] * self.n_slots + at[l]] = view[k, 1 + l]
+                self.n_pairs[at[k] * self.n_slots + at[l]] = view[k, 1 + n + l]

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What users see of a likelihood: a scikit-learn object that checks data and makes a kernel."""
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from skdpm._validation import check_columns
+
+
+class Likelihood(BaseEstimator):
+    """Base class of likelihoods.
+
+    A subclass states its abilities in the class attributes and writes `resolve`, `encode` and
+    `kernel`; `cluster_params`, `draw` and `_examples` where they make sense.
+
+    Attributes
+    ----------
+    capabilities : frozenset of str
+        `"joint"`: the predictive density of an item given the others. `"product"`: clusters are
+        independent given the partition and their statistics can be copied. `"instantiated"`:
+        parameters can be drawn and rows evaluated under them.
+    allow_nan, accept_sparse, pairwise, positive_only : bool
+        What X may be; they become scikit-learn's input tags.
+    """
+
+    capabilities = frozenset({"joint", "product"})
+    allow_nan = False
+    accept_sparse = False
+    pairwise = False
+    positive_only = False
+
+    def resolve(self, X):
+        """A copy with every data-dependent default made concrete, hyperparameters checked.
+
+        Parameters
+        ----------
+        X : ndarray or CSR array of shape (n_samples, n_features)
+            The data of `fit`.
+
+        Returns
+        -------
+        likelihood : Likelihood
+
+        Raises
+        ------
+        ValueError
+            Where a hyperparameter or a column is not what the likelihood can model.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must write `resolve`")
+
+    def encode(self, X):
+        """Check the rows of `fit` and bring them into the kernel's form; chains share it.
+
+        Called on a resolved likelihood.
+
+        Returns
+        -------
+        data : dict
+
+        Raises
+        ------
+        ValueError
+            Naming the column and a value outside the likelihood's domain.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must write `encode`")
+
+    def encode_new(self, X):
+        """The same for new rows, to predict or to score."""
+        return self.encode(X)
+
+    def kernel(self, data, n_max):
+        """The `ClusterModel` over encoded rows, for clusters of up to `n_max` items."""
+        raise NotImplementedError(f"{type(self).__name__} must write `kernel`")
+
+    def cluster_params(self, rows):
+        """Posterior means of the parameters of clusters.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n_clusters, n_stats)
+            Their statistics (`ClusterModel.dump`).
+
+        Returns
+        -------
+        params : dict of str to ndarray, first axis n_clusters
+        """
+        raise NotImplementedError(f"{type(self).__name__} must write `cluster_params`")
+
+    # A likelihood that can generate rows overrides this with a method
+    # `draw(self, rows, rng)`: one row from the posterior predictive of each row of statistics.
+    draw = None
+
+    @classmethod
+    def _examples(cls):
+        """Pairs (likelihood, X) on which the tests check the laws that every likelihood obeys."""
+        raise NotImplementedError(f"{cls.__name__} must write `_examples`")
+
+    def _copy(self, **resolved):
+        """This object with some parameters replaced by their resolved values."""
+        return type(self)(**{**self.get_params(deep=False), **resolved})
+
+    def _check_columns(self, X, bad, what):
+        """Raise a ValueError that names the first column of X where `bad` holds and a value."""
+        check_columns(X, bad, f"{type(self).__name__} needs {what}")
+
+
+def column_counts(mask):
+    """Number of true entries per column, as floats."""
+    return np.count_nonzero(mask, axis=0).astype(np.float64)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Binary columns."""
+
+import numpy as np
+
+from skdpm._validation import check_real
+from skdpm.mixture.likelihoods._categorical import CategoricalModel
+from skdpm.mixture.likelihoods.base import Likelihood
+from skdpm.mixture.likelihoods.categorical import encode_levels
+
+
+class Bernoulli(Likelihood):
+    """Independent binary columns, the probability of a 1 under a Beta(a, b) prior.
+
+    Parameters
+    ----------
+    a, b : float, default=1.0
+        Pseudo-counts of ones and of zeros.
+
+    Notes
+    -----
+    X holds 0 and 1, NaN where an entry is missing.
+    """
+
+    allow_nan = True
+
+    def __init__(self, a=1.0, b=1.0):
+        self.a = a
+        self.b = b
+
+    def resolve(self, X):
+        self._check_binary(X)
+        resolved = self._copy(
+            a=check_real(self.a, "Bernoulli.a", low=0.0),
+            b=check_real(self.b, "Bernoulli.b", low=0.0),
+        )
+        resolved._fitted_missing = bool(np.isnan(X).any())
+        return resolved
+
+    def encode(self, X):
+        self._check_binary(X)
+        return encode_levels(X, np.full(X.shape[1], 2))
+
+    def encode_new(self, X):
+        # One way of adding up whether or not a row has holes: no row's bits depend on another's.
+        return {**self.encode(X), "missing": True}
+
+    def kernel(self, data, n_max):
+        n_features = len(data["first"]) - 1
+        return CategoricalModel(
+            data["codes"],
+            data["first"],
+            np.tile(np.array([0, 1], dtype=np.int32), n_features),
+            np.array([self.b, self.a]),
+            data["missing"] or self._fitted_missing,
+            n_max,
+        )
+
+    def cluster_params(self, rows):
+        """`probabilities`: (n_clusters, n_features), of a 1."""
+        return {"probabilities": self._probabilities(rows)}
+
+    def draw(self, rows, rng):
+        probabilities = self._probabilities(rows)
+        return (rng.random(probabilities.shape) < probabilities).astype(np.float64)
+
+    def _probabilities(self, rows):
+        n_features = (rows.shape[1] - 1) // 3
+        zeros, ones = rows[:, 1 : 1 + 2 * n_features].reshape(len(rows), n_features, 2).T
+        return ((self.a + ones) / (self.a + ones + self.b + zeros)).T
+
+    def _check_binary(self, X):
+        bad = (X != 0) & (X != 1) & ~np.isnan(X)
+        self._check_columns(X, bad, "0 or 1 (NaN = missing)")
+
+    @classmethod
+    def _examples(cls):
+        rng = np.random.default_rng(0)
+        X = (rng.random((12, 3)) < 0.4).astype(np.float64)
+        yield cls(a=0.8, b=1.7), X
+        Y = X.copy()
+        Y[rng.random(Y.shape) < 0.3] = np.nan
+        yield cls(), Y

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Categorical columns."""
+
+import numpy as np
+
+from skdpm._validation import check_integer, check_real
+from skdpm.mixture.likelihoods._categorical import CategoricalModel
+from skdpm.mixture.likelihoods.base import Likelihood
+
+# Categories of all columns together: a cluster keeps a count of each, so a column of identifiers
+# would take all memory.
+MOST_CATEGORIES = 1_000_000
+
+
+def encode_levels(X, n_categories):
+    """Codes per column to numbers in one sequence over all columns, as the kernel wants them.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Integer codes from 0 in floats, NaN where missing.
+    n_categories : ndarray of shape (n_features,), int
+
+    Returns
+    -------
+    data : dict
+        `codes`, `first` and `missing` as in `CategoricalModel`.
+    """
+    first = np.zeros(X.shape[1] + 1, dtype=np.int32)
+    np.cumsum(n_categories, out=first[1:])
+    with np.errstate(invalid="ignore"):
+        codes = X.astype(np.int32) + first[:-1]
+    missing = np.isnan(X)
+    codes[missing] = first[-1]
+    return {
+        "codes": np.ascontiguousarray(codes, dtype=np.int32),
+        "first": first,
+        "missing": bool(missing.any()),
+    }
+
+
+class Categorical(Likelihood):
+    """Independent categorical columns, each with a symmetric Dirichlet prior.
+
+    Parameters
+    ----------
+    concentration : float, default=1.0
+        Pseudo-count of each category.
+    n_categories : int, array-like of shape (n_features,) or None, default=None
+        Number of categories per column; codes are 0, ..., n_categories - 1. None: the largest
+        code of each column in `fit`, plus one.
+
+    Notes
+    -----
+    X holds integer codes, NaN where an entry is missing. A code outside the range, in `fit` or
+    in `predict`, is a ValueError that names column and value.
+    """
+
+    allow_nan = True
+
+    def __init__(self, concentration=1.0, n_categories=None):
+        self.concentration = concentration
+        self.n_categories = n_categories
+
+    def resolve(self, X):
+        concentration = check_real(self.concentration, "Categorical.concentration", low=0.0)
+        self._check_codes(X)
+        n_features = X.shape[1]
+        if self.n_categories is None:
+            largest = np.fmax.reduce(X, axis=0, initial=0.0)
+            self._check_number(largest + 1)
+            n_categories = 1 + largest.astype(np.intp)
+        elif np.ndim(self.n_categories) == 0:
+            n = check_integer(self.n_categories, "Categorical.n_categories", low=1)
+            n_categories = np.full(n_features, n)
+        else:
+            n_categories = np.asarray(self.n_categories)
+            if n_categories.shape != (n_features,) or n_categories.dtype.kind not in "iu":
+                raise ValueError(
+                    f"Categorical.n_categories must be an integer or {n_features} integers, one "
+                    f"per column of X; got {self.n_categories!r}"
+                )
+            if n_categories.min() < 1:
+                raise ValueError("Categorical.n_categories must be at least 1 in every column")
+        self._check_number(n_categories)
+        resolved = self._copy(concentration=concentration, n_categories=n_categories)
+        resolved._fitted_missing = bool(np.isnan(X).any())
+        return resolved
+
+    def _check_number(self, n_categories):
+        n_categories = np.asarray(n_categories, dtype=np.float64)  # sums of integers may wrap
+        if n_categories.sum() > MOST_CATEGORIES:
+            raise ValueError(
+                f"Categorical: column {np.argmax(n_categories)} of X would have "
+                f"{n_categories.max():g} categories; at most {MOST_CATEGORIES} are possible, over "
+                "all columns"
+            )
+
+    def encode(self, X):
+        self._check_codes(X)
+        with np.errstate(invalid="ignore"):
+            unseen = X >= self.n_categories
+        if unseen.any():
+            column = int(np.flatnonzero(unseen.any(axis=0))[0])
+            value = X[np.flatnonzero(unseen[:, column])[0], column]
+            raise ValueError(
+                f"Categorical: column {column} of X holds the code {value:g}, but its categories "
+                f"are 0 to {self.n_categories[column] - 1} (from `fit`, or `n_categories`)"
+            )
+        return encode_levels(X, self.n_categories)
+
+    def encode_new(self, X):
+        # One way of adding up whether or not a row has holes: no row's bits depend on another's.
+        return {**self.encode(X), "missing": True}
+
+    def kernel(self, data, n_max):
+        first = data["first"]
+        return CategoricalModel(
+            data["codes"],
+            first,
+            np.zeros(first[-1], dtype=np.int32),
+            np.array([self.concentration]),
+            data["missing"] or self._fitted_missing,
+            n_max,
+        )
+
+    def cluster_params(self, rows):
+        """`probabilities`: (n_clusters, n_features, most categories), 0 beyond a column's own."""
+        return {"probabilities": self._probabilities(rows)}
+
+    def draw(self, rows, rng):
+        cumulated = np.cumsum(self._probabilities(rows), axis=2)
+        u = rng.random((*cumulated.shape[:2], 1)) * cumulated[:, :, -1:]
+        return (u >= cumulated).sum(axis=2).astype(np.float64)
+
+    def _probabilities(self, rows):
+        first = np.concatenate([[0], np.cumsum(self.n_categories)])
+        counts = rows[:, 1 : 1 + first[-1]] + self.concentration
+        probabilities = np.zeros((len(rows), len(self.n_categories), max(self.n_categories)))
+        for d in range(len(self.n_categories)):
+            column = counts[:, first[d] : first[d + 1]]
+            probabilities[:, d, : self.n_categories[d]] = column / column.sum(
+                axis=1, keepdims=True
+            )
+        return probabilities
+
+    def _check_codes(self, X):
+        with np.errstate(invalid="ignore"):
+            bad = (X < 0) | ((X != np.floor(X)) & ~np.isnan(X))
+        self._check_columns(X, bad, "integer codes from 0 (NaN = missing)")
+
+    @classmethod
+    def _examples(cls):
+        rng = np.random.default_rng(0)
+        X = rng.integers(0, [2, 3, 4], size=(12, 3)).astype(np.float64)
+        yield cls(concentration=0.7), X
+        Y = X.copy()
+        Y[rng.random(Y.shape) < 0.3] = np.nan
+        yield cls(n_categories=[2, 4, 5]), Y

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Gaussian clusters, with full or diagonal covariances."""
+
+import numpy as np
+
+from skdpm._validation import check_choice, check_real
+from skdpm.mixture.likelihoods._gaussian import GaussianModel
+from skdpm.mixture.likelihoods._gaussian_diag import GaussianDiagModel
+from skdpm.mixture.likelihoods.base import Likelihood
+
+# The default prior, after Fraley & Raftery (2007): the prior mean counts as a hundredth of a row,
+# and of a column's variance this share is expected inside a cluster.
+MEAN_PRECISION = 0.01
+WITHIN = 0.5
+
+
+class Gaussian(Likelihood):
+    """Gaussian clusters.
+
+    Full covariances have a normal-inverse-Wishart prior: Sigma ~ IW(df, scale), mu given Sigma ~
+    N(mean, Sigma / mean_precision). Diagonal ones have, in each column d, an independent
+    normal-inverse-gamma prior: variance ~ InvGamma(shape=df / 2, rate=scale_d / 2), mu given the
+    variance ~ N(mean_d, variance / mean_precision).
+
+    Parameters
+    ----------
+    mean : float, array-like of shape (n_features,) or None, default=None
+        Prior mean. None: the mean of each column.
+    mean_precision : float or None, default=None
+        Pseudo-observations of the prior mean. None: 0.01.
+    df : float or None, default=None
+        Degrees of freedom, > n_features - 1 (full) or > 0 (diagonal). None: n_features + 2 (full)
+        or 4 (diagonal).
+    scale : float, array-like of shape (n_features,) or (n_features, n_features), or None, \
+default=None
+        In squared units of the columns. A float s is s times the identity, a vector the diagonal.
+        None: `0.5 * variance * (df - n_features - 1)` (full) or `0.5 * variance * (df - 2)`
+        (diagonal) on the diagonal, so that half of each column's variance is expected inside a
+        cluster; with a factor 1 where the bracket would not be positive.
+    covariance_type : {"full", "diag"}, default="full"
+        NaN in X stands for a missing entry with `"diag"` and is refused with `"full"`.
+
+    Notes
+    -----
+    The variance of a constant column counts as the square of 1e-6 times its absolute value, or 1
+    where that is 0, so that defaults exist for any data and for one row.
+
+    References
+    ----------
+    Murphy (2007), Conjugate Bayesian analysis of the Gaussian distribution. Fraley & Raftery
+    (2007), Bayesian regularization for normal mixture estimation and model-based clustering.
+    """
+
+    def __init__(
+        self, mean=None, mean_precision=None, df=None, scale=None, covariance_type="full"
+    ):
+        self.mean = mean
+        self.mean_precision = mean_precision
+        self.df = df
+        self.scale = scale
+        self.covariance_type = covariance_type
+
+    @property
+    def allow_nan(self):
+        # Also where the parameter is wrong: the message is to be about it, not about NaN.
+        return self.covariance_type != "full"
+
+    def resolve(self, X):
+        full = (
+            check_choice(self.covariance_type, "Gaussian.covariance_type", ("full", "diag"))
+            == "full"
+        )
+        n_features = X.shape[1]
+        smallest_df = n_features - 1 if full else 0
+        if self.df is None:
+            df = n_features + 2.0 if full else 4.0
+        else:
+            df = check_real(self.df, "Gaussian.df", low=smallest_df)
+        if self.mean_precision is None:
+            mean_precision = MEAN_PRECISION
+        else:
+            mean_precision = check_real(self.mean_precision, "Gaussian.mean_precision", low=0.0)
+        if self.mean is None:
+            mean = _column_means(X)
+        else:
+            mean = _as_vector(self.mean, n_features, "Gaussian.mean")
+        if self.scale is None:
+            factor = df - (n_features + 1 if full else 2)
+            scale = WITHIN * _column_variances(X) * (factor if factor > 0 else 1.0)
+        else:
+            scale = self.scale
+        resolved = self._copy(
+            mean=mean,
+            mean_precision=mean_precision,
+            df=df,
+            scale=_as_scale(scale, n_features, full),
+        )
+        resolved._fitted_missing = bool(np.isnan(X).any())
+        return resolved
+
+    def encode(self, X):
+        data = self.encode_new(X)
+        with np.errstate(over="ignore"):
+            _refuse_overflow(np.nansum(data["X"] ** 2, axis=0))
+        return data
+
+    def encode_new(self, X):
+        with np.errstate(over="ignore"):
+            centred = np.ascontiguousarray(X - self.mean, dtype=np.float64)
+        if np.isinf(centred).any():
+            column = int(np.flatnonzero(np.isinf(centred).any(axis=0))[0])
+            raise ValueError(f"Gaussian: column {column} of X holds values too large to centre")
+        return {"X": centred, "missing": bool(np.isnan(centred).any())}
+
+    def kernel(self, data, n_max):
+        if self.covariance_type == "diag":
+            return GaussianDiagModel(
+                data["X"],
+                self.scale,
+                self.mean_precision,
+                self.df,
+                data["missing"] or self._fitted_missing,
+                n_max,
+            )
+        return GaussianModel(data["X"], self.scale, self.mean_precision, self.df, n_max)
+
+    def cluster_params(self, rows):
+        """`means`: (n_clusters, n_features); `covariances`: (n_clusters, n_features, n_features),
+        or the variances, (n_clusters, n_features), where covariances are diagonal.
+
+        Posterior means. That of an inverse-Wishart distribution exists for df + n > n_features + 1
+        (inverse gamma: > 2); else its mode stands in.
+        """
+        if self.covariance_type == "diag":
+            means, scales, df, _ = self._posterior_diag(rows)
+            return {"means": means, "covariances": scales / np.where(df > 2.0, df - 2.0, df + 2.0)}
+        means, scales, df = self._posterior(rows)
+        n_features = means.shape[1]
+        divisor = np.where(df > n_features + 1, df - n_features - 1, df + n_features + 1)
+        return {"means": means, "covariances": scales / divisor[:, None, None]}
+
+    def draw(self, rows, rng):
+        if self.covariance_type == "diag":
+            means, scales, df, rho = self._posterior_diag(rows)
+            spread = np.sqrt(scales * (rho + 1.0) / (rho * df))
+            return means + spread * rng.standard_t(df)
+        means, scales, df = self._posterior(rows)
+        rho = self.mean_precision + rows[:, 0]
+        df_t = df - means.shape[1] + 1.0
+        factor = np.linalg.cholesky(scales * ((rho + 1.0) / (rho * df_t))[:, None, None])
+        normal = np.einsum("kde,ke->kd", factor, rng.standard_normal(means.shape))
+        return means + normal / np.sqrt(rng.chisquare(df_t) / df_t)[:, None]
+
+    def _posterior(self, rows):
+        """Means, scale matrices and degrees of freedom of the clusters' posteriors."""
+        n_features = len(self.mean)
+        n = rows[:, :1]
+        centre = rows[:, 1 : 1 + n_features]
+        rho = self.mean_precision + n
+        # Packed by columns, lower triangle: the upper one by rows.
+        upper = np.triu_indices(n_features)
+        scatter = np.zeros((len(rows), n_features, n_features))
+        scatter[:, upper[0], upper[1]] = rows[:, 1 + n_features :]
+        scatter[:, upper[1], upper[0]] = rows[:, 1 + n_features :]
+        weight = (self.mean_precision * n / rho)[:, :, None]
+        scales = self.scale + scatter + weight * centre[:, :, None] * centre[:, None, :]
+        return self.mean + n / rho * centre, scales, self.df + n[:, 0]
+
+    def _posterior_diag(self, rows):
+        """The same per column, (n_clusters, n_features) each, and rho = mean_precision + n."""
+        n, centre, scatter = np.split(rows[:, 1:], 3, axis=1)
+        rho = self.mean_precision + n
+        scales = self.scale + scatter + self.mean_precision * n / rho * centre**2
+        return self.mean + n / rho * centre, scales, self.df + n, rho
+
+    @classmethod
+    def _examples(cls):
+        rng = np.random.default_rng(0)
+        X = rng.standard_normal((12, 3)) * [1.0, 2.0, 0.5] + 1.0
+        yield cls(), X
+        yield cls(mean=0.5, mean_precision=0.3, df=4.5, scale=[1.0, 2.0, 0.7]), X
+        yield cls(), X[:, :1]
+        diag = {"covariance_type": "diag"}
+        yield cls(**diag), X
+        yield cls(mean=0.5, mean_precision=0.3, df=0.5, scale=[1.0, 2.0, 0.7], **diag), X
+        Y = X.copy()
+        Y[rng.random(Y.shape) < 0.3] = np.nan
+        yield cls(**diag), Y
+
+
+def _column_means(X):
+    counts = np.maximum(np.count_nonzero(~np.isnan(X), axis=0), 1)
+    with np.errstate(over="ignore"):
+        means = np.nansum(X / counts, axis=0)
+    _refuse_overflow(means)
+    return means
+
+
+def _column_variances(X):
+    """Variances of the columns, with a floor: see the notes of `Gaussian`."""
+    counts = np.maximum(np.count_nonzero(~np.isnan(X), axis=0), 1)
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        deviations = X - _column_means(X)
+        variances = np.nansum(deviations**2 / counts, axis=0)
+        largest = np.fmax.reduce(np.abs(X), axis=0, initial=0.0)
+        constant = ~(np.fmax.reduce(X, axis=0) > np.fmin.reduce(X, axis=0))
+        # Below 1e-12 of its values, what varies in a column is mostly rounding.
+        floor = np.where(largest > 0, (np.where(constant, 1e-6, 1e-12) * largest) ** 2, 1.0)
+    variances = np.maximum(variances, np.maximum(floor, np.finfo(float).tiny))
+    _refuse_overflow(variances)
+    return variances
+
+
+def _refuse_overflow(per_column):
+    if not np.isfinite(per_column).all():
+        column = int(np.flatnonzero(~np.isfinite(per_column))[0])
+        raise ValueError(
+            f"Gaussian: the values in column {column} of X are so large that their variance "
+            "overflows; rescale the column"
+        )
+
+
+def _as_vector(value, n_features, name):
+    try:
+        vector = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number or one per column, got {value!r}") from None
+    if vector.ndim == 0:
+        vector = np.full(n_features, vector)
+    if vector.shape != (n_features,) or not np.isfinite(vector).all():
+        raise ValueError(f"{name} must be finite, a number or one per column ({n_features})")
+    return vector
+
+
+def _as_scale(value, n_features, full):
+    """The scale matrix (full) or its diagonal, checked."""
+    name = "Gaussian.scale"
+    try:
+        matrix = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number, a vector or a matrix, got {value!r}") from None
+    if matrix.ndim < 2:
+        vector = _as_vector(matrix, n_features, name)
+        if not (vector > 0).all():
+            raise ValueError(f"{name} must be positive, got {value!r}")
+        return np.diag(vector) if full else vector
+    if not full:
+        raise ValueError(f'{name} must be a number or a vector with covariance_type="diag"')
+    if matrix.shape != (n_features, n_features) or not np.isfinite(matrix).all():
+        raise ValueError(f"{name} must be finite, of shape ({n_features}, {n_features})")
+    if not np.allclose(matrix, matrix.T):
+        raise ValueError(f"{name} must be symmetric")
+    if not np.linalg.eigvalsh(matrix)[0] > 0:
+        raise ValueError(f"{name} must be positive definite")
+    return np.ascontiguousarray(matrix)

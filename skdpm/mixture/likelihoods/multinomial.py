@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rows of counts."""
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import gammaln
+
+from skdpm._validation import check_count_sums, check_counts, check_real
+from skdpm.mixture.likelihoods._multinomial import MultinomialModel
+from skdpm.mixture.likelihoods.base import Likelihood
+
+
+class Multinomial(Likelihood):
+    """Rows of counts, multinomial given their totals.
+
+    The probabilities of the columns have a symmetric Dirichlet prior.
+
+    Parameters
+    ----------
+    concentration : float, default=1.0
+        Pseudo-count of each column.
+
+    Notes
+    -----
+    X holds counts 0, 1, ..., dense or CSR; the time taken is in proportion to the counts that are
+    not zero. The coefficient of each row, (sum_d x_d)! / prod_d x_d!, is included in all
+    densities; a row of zeros has probability 1.
+    """
+
+    accept_sparse = True
+    positive_only = True
+
+    def __init__(self, concentration=1.0):
+        self.concentration = concentration
+
+    # `draw` stays None: the model says nothing about the totals of new rows.
+
+    def resolve(self, X):
+        concentration = check_real(self.concentration, "Multinomial.concentration", low=0.0)
+        resolved = self._copy(concentration=concentration)
+        X = _counts(X)
+        # Of any cluster and column, and of any cluster.
+        columns = X.sum(axis=0)
+        check_count_sums(columns, "Multinomial", "column")
+        check_count_sums(np.cumsum(columns), "Multinomial", "the columns up to")
+        resolved._largest_column = np.max(columns, initial=0.0)
+        resolved._total = columns.sum()
+        return resolved
+
+    def encode(self, X):
+        X = _counts(X)
+        # The counts of 1 first in each row: the kernel has a faster way for them.
+        row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+        order = np.lexsort((X.indices, X.data > 1, row))
+        totals = X.sum(axis=1)
+        log_factorials = np.zeros(X.shape[0])
+        np.add.at(log_factorials, row, gammaln(X.data + 1.0))
+        n_ones = np.bincount(row[X.data == 1], minlength=X.shape[0])
+        indptr = X.indptr.astype(np.intp)
+        return {
+            "indptr": indptr,
+            "repeated": indptr[:-1] + n_ones,
+            "indices": X.indices[order].astype(np.int32),
+            "counts": np.ascontiguousarray(X.data[order]),
+            "totals": totals,
+            "log_coefficients": gammaln(totals + 1.0) - log_factorials,
+            "n_features": X.shape[1],
+        }
+
+    def kernel(self, data, n_max):
+        return MultinomialModel(
+            data["indptr"],
+            data["repeated"],
+            data["indices"],
+            data["counts"],
+            data["totals"],
+            data["log_coefficients"],
+            data["n_features"],
+            self.concentration,
+            # New rows come on top of what a cluster can hold.
+            2.0 * self._largest_column,
+            2.0 * self._total,
+            n_max,
+        )
+
+    def cluster_params(self, rows):
+        """`probabilities`: (n_clusters, n_features)."""
+        counts = rows[:, 4:] + self.concentration
+        return {"probabilities": counts / counts.sum(axis=1, keepdims=True)}
+
+    @classmethod
+    def _examples(cls):
+        rng = np.random.default_rng(0)
+        X = rng.multinomial([6] * 6 + [1] * 5 + [0], [0.5, 0.3, 0.1, 0.1]).astype(np.float64)
+        yield cls(), X
+        yield cls(concentration=0.3), sp.csr_array(X[::-1] * rng.integers(1, 4, size=(12, 1)))
+
+
+def _counts(X):
+    """X as a CSR array of its own, without duplicates and zeros, its entries checked."""
+    X = sp.csr_array(X, dtype=np.float64, copy=True)
+    X.sum_duplicates()
+    check_counts(X.tocoo(copy=False), "Multinomial")
+    X.eliminate_zeros()
+    check_count_sums(X.sum(axis=1), "Multinomial", "row")
+    return X

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The infinite relational model."""
+
+import numpy as np
+import scipy.sparse as sp
+
+from skdpm._validation import check_real
+from skdpm.mixture.likelihoods._relational import RelationalModel
+from skdpm.mixture.likelihoods.base import Likelihood
+
+
+class Relational(Likelihood):
+    """Infinite relational model: clusters of the nodes of a network.
+
+    Links between nodes of two clusters have a common probability with a Beta(a, b) prior.
+
+    Parameters
+    ----------
+    a, b : float, default=1.0
+        Pseudo-counts of links and of absent links.
+    directed : bool, default=False
+        Whether X[i, j] and X[j, i] are two links. Where they are one, X must be symmetric.
+
+    Notes
+    -----
+    X is the square adjacency matrix of 0 and 1, dense or CSR; the diagonal is ignored and NaN
+    marks a pair that was not observed. To predict or score new nodes, X is (m, n): their links to
+    the n nodes of `fit`, outgoing ones where `directed`. Rows given to `predict` are always new
+    nodes, each on its own.
+
+    References
+    ----------
+    Kemp et al. (2006), Learning systems of concepts with an infinite relational model; Herlau et
+    al., Adaptive reconfiguration moves for MCMC inference in Dirichlet process mixtures, sec. 3.2.
+    """
+
+    capabilities = frozenset({"joint"})
+    allow_nan = True
+    accept_sparse = True
+    pairwise = True
+
+    def __init__(self, a=1.0, b=1.0, directed=False):
+        self.a = a
+        self.b = b
+        self.directed = directed
+
+    def resolve(self, X):
+        a = check_real(self.a, "Relational.a", low=0.0)
+        b = check_real(self.b, "Relational.b", low=0.0)
+        if not isinstance(self.directed, (bool, np.bool_)):
+            raise ValueError(f"Relational.directed must be a bool, got {self.directed!r}")
+        if X.shape[0] != X.shape[1]:
+            raise ValueError(
+                f"Relational needs a square adjacency matrix; X has shape {tuple(X.shape)}"
+            )
+        if not self.directed:
+            for part in _links_and_holes(X, diagonal=False):
+                differs = (part != part.T).tocoo()
+                if differs.nnz:
+                    i, j = int(differs.row[0]), int(differs.col[0])
+                    raise ValueError(
+                        "Relational(directed=False) needs a symmetric X, but the entries "
+                        f"({i}, {j}) and ({j}, {i}) differ"
+                    )
+        return self._copy(a=a, b=b, directed=bool(self.directed))
+
+    def encode(self, X):
+        links, holes = _links_and_holes(X, diagonal=False)
+        data = {"shape": X.shape, "out": (_csr_arrays(links), _csr_arrays(holes)), "in": None}
+        if self.directed:
+            data["in"] = (_csr_arrays(links.T), _csr_arrays(holes.T))
+        return data
+
+    def encode_new(self, X):
+        """New nodes: their links to all nodes of `fit`; row i is not node i."""
+        links, holes = _links_and_holes(X, diagonal=True)
+        return {"shape": X.shape, "out": (_csr_arrays(links), _csr_arrays(holes)), "in": None}
+
+    def kernel(self, data, n_max):
+        n_samples, n_columns = data["shape"]
+        return RelationalModel(
+            data["out"], data["in"], n_samples, n_columns, self.a, self.b, self.directed
+        )
+
+    def cluster_params(self, rows):
+        """`link_probabilities`: (n_clusters, n_clusters), from a row's cluster to a column's."""
+        n_clusters = len(rows)
+        links = rows[:, 1 : 1 + n_clusters]
+        pairs = rows[:, 1 + n_clusters :]
+        return {"link_probabilities": (self.a + links) / (self.a + self.b + pairs)}
+
+    @classmethod
+    def _examples(cls):
+        rng = np.random.default_rng(0)
+        X = (rng.random((10, 10)) < 0.4).astype(np.float64)
+        yield cls(a=0.8, b=1.3, directed=True), X
+        Y = np.triu(X, 1) + np.triu(X, 1).T
+        yield cls(), Y
+        Z = np.where(rng.random(Y.shape) < 0.1, np.nan, Y)
+        yield cls(), Z + Z.T - Y
+
+
+def _links_and_holes(X, *, diagonal):
+    """Where X is 1 and where it is NaN, as boolean CSR arrays; an entry must be 0, 1 or NaN."""
+    X = sp.coo_array(X)
+    bad = ~((X.data == 0) | (X.data == 1) | np.isnan(X.data))
+    if not diagonal:
+        bad &= X.row != X.col
+    if bad.any():
+        at = np.flatnonzero(bad)[0]
+        raise ValueError(
+            "Relational needs 0, 1 or NaN (unobserved); column "
+            f"{X.col[at]} of X holds {X.data[at]:g}"
+        )
+    parts = []
+    for keep in (X.data == 1, np.isnan(X.data)):
+        if not diagonal:
+            keep = keep & (X.row != X.col)
+        entries = (np.ones(keep.sum(), dtype=bool), (X.row[keep], X.col[keep]))
+        parts.append(sp.csr_array(entries, shape=X.shape))
+    return parts
+
+
+def _csr_arrays(matrix):
+    matrix = matrix.tocsr()
+    matrix.sort_indices()
+    return matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32)

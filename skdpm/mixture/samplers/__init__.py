@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Samplers of mixture models: how the posterior over partitions is explored."""
+
+from skdpm.mixture.samplers.gibbs import Gibbs
+from skdpm.mixture.samplers.pgsm import PGSM
+from skdpm.mixture.samplers.sams import SAMS
+from skdpm.mixture.samplers.split_merge import SplitMerge
+
+# The registry: one line per sampler. A name is the snake case of its class.
+SAMPLERS = {
+    "gibbs": Gibbs,
+    "pgsm": PGSM,
+    "sams": SAMS,
+    "split_merge": SplitMerge,
+}
+
+__all__ = [cls.__name__ for cls in SAMPLERS.values()]

@@ -1,0 +1,546 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Particle Gibbs split-merge: Bouchard-Cote, Doucet & Roth (2017), algorithms 1-3, appendix D.
+
+A move picks anchors s, gathers the items of their clusters (the closure, n items) in an order
+that begins with the anchors and is random otherwise, and replaces these clusters by a draw of
+conditional sequential Monte Carlo. A particle at generation t is a partition of the first t items
+in which every block holds an anchor. Its target is the annealed one of section 3.4,
+
+    gamma^_t = 1 for t <= |s|,    gamma_|s|^(zeta_t) gamma_t / gamma_|s| for t > |s|,
+    gamma_t  = V_{., K + blocks} prod_b (1 - sigma)_{|b|-1} p(x_b),    zeta_t = (t-|s|) / (n-|s|),
+
+with K the clusters outside the closure; where n = |s| the last generation carries all of gamma.
+The proposal is the conditional law of the next block, so the weight of a step is the sum of the
+target's ratios over the possible blocks: their number at an anchor, and later
+
+    gamma_|s|^(1/(n-|s|)) sum_b (|b| - sigma) p(x_t | x_b).
+
+Blocks that the prior forbids (more than k0 in a finite mixture) are never proposed.
+
+Particles with the same history are one *node* with a multiplicity, computed once; nodes share the
+slots of blocks they have in common until one of them adds an item. Optimal resampling makes the
+children of every node, with a weight each, and keeps about N of them (Fearnhead & Clifford 2003;
+conditional form: Whiteley, Andrieu & Doucet 2010).
+"""
+from libc.math cimport INFINITY, exp, floor, log
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+from numpy.random cimport bitgen_t
+
+from skdpm._core._rng cimport integer, uniform
+from skdpm.mixture._state cimport MixtureState
+from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal, Closure
+from skdpm.mixture.samplers._base cimport PartitionSampler
+from skdpm.mixture.samplers._gibbs cimport gibbs_sweep
+
+cdef enum:
+    MAX_CHOICES = 6     # a block of each anchor, or a new one
+
+cdef enum Resampling:
+    MULTINOMIAL
+    STRATIFIED
+    SYSTEMATIC
+    OPTIMAL
+
+RESAMPLING = {
+    "multinomial": MULTINOMIAL,
+    "stratified": STRATIFIED,
+    "systematic": SYSTEMATIC,
+    "optimal": OPTIMAL,
+}
+
+
+cdef struct Node:
+    Py_ssize_t slots[MAX_ANCHORS]
+    Py_ssize_t sizes[MAX_ANCHORS]
+    Py_ssize_t n_blocks
+    Py_ssize_t count        # particles with this history
+    double log_w            # log weight of each of them
+    double log_gamma        # log gamma_t while t <= |s|; from then on log gamma_|s|
+
+
+cdef struct Child:
+    Py_ssize_t parent       # node
+    Py_ssize_t block        # of the parent; the parent's n_blocks for a new one
+    Py_ssize_t count        # 0 once resampling has dropped it
+    double log_w
+    double log_gamma
+    bint retained
+
+
+cdef void* grown(void* memory, Py_ssize_t n, size_t size) except NULL:
+    cdef void* larger = realloc(memory, n * size)
+    if larger == NULL:
+        raise MemoryError
+    return larger
+
+
+cdef class PGSMKernel(PartitionSampler):
+    """Kernel of `PGSM`; the parameters are those of the sampler, checked."""
+    cdef Py_ssize_t n_particles, n_anchors, gibbs_sweeps
+    cdef double resample_threshold
+    cdef int resampling
+    cdef readonly AnchorProposal anchors
+    cdef long long n_moves, n_changes
+
+    # Sizes below are for one closure of all items and `n_nodes` nodes.
+    cdef Py_ssize_t n_nodes, n_items_reserved, n_slots_reserved
+    cdef Closure closure            # its blocks are those of the retained particle
+    cdef signed char* chosen        # (n_samples,): blocks of the particle drawn at the end
+    cdef int* parents               # (n_samples, n_nodes): the genealogy
+    cdef signed char* blocks        # (n_samples, n_nodes)
+    cdef Py_ssize_t* refs           # (n_slots,): nodes that share a slot
+    cdef Node* nodes                # (n_nodes,)
+    cdef Node* next_nodes           # (n_nodes,)
+    cdef Child* children            # (n_nodes * MAX_CHOICES,)
+    cdef double* terms              # (MAX_CHOICES,)
+    cdef double* weights            # (n_nodes * MAX_CHOICES,)
+    cdef Py_ssize_t* particles      # (n_particles,): node of each
+    cdef Py_ssize_t n_current       # nodes of this generation
+    cdef Py_ssize_t retained        # the node whose history is the current partition
+
+    def __init__(
+        self, Py_ssize_t n_particles, Py_ssize_t n_anchors, AnchorProposal anchors,
+        double resample_threshold, str resampling, Py_ssize_t gibbs_sweeps
+    ):
+        self.n_particles = n_particles
+        self.n_anchors = n_anchors
+        self.anchors = anchors
+        self.resample_threshold = resample_threshold
+        self.resampling = RESAMPLING[resampling]
+        self.gibbs_sweeps = gibbs_sweeps
+        self.closure = Closure()
+
+    def __dealloc__(self):
+        free(self.chosen)
+        free(self.parents)
+        free(self.blocks)
+        free(self.refs)
+        free(self.nodes)
+        free(self.next_nodes)
+        free(self.children)
+        free(self.terms)
+        free(self.weights)
+        free(self.particles)
+
+    cdef int prepare(self, MixtureState state) except -1:
+        cdef Py_ssize_t n = state.n_samples
+        self.anchors.update(state, self.adapting)
+        if self.n_items_reserved != n:
+            self.chosen = <signed char*>grown(self.chosen, n, 1)
+            self.terms = <double*>grown(self.terms, MAX_CHOICES, sizeof(double))
+            self.particles = <Py_ssize_t*>grown(
+                self.particles, self.n_particles, sizeof(Py_ssize_t)
+            )
+            self.n_items_reserved = n
+            self.n_nodes = 0
+        # The number of nodes is at most that of particles, but random under optimal resampling,
+        # with mean and variance at most n_particles.
+        if self.resampling == OPTIMAL:
+            self.reserve_nodes(max(self.n_nodes, 2 * self.n_particles + 32))
+        else:
+            self.reserve_nodes(self.n_particles)
+        self.reserve_slots(state)
+        return 0
+
+    cdef int reserve_nodes(self, Py_ssize_t n_nodes) except -1:
+        cdef Py_ssize_t n_children = n_nodes * MAX_CHOICES
+        if n_nodes <= self.n_nodes:
+            return 0
+        self.parents = <int*>grown(self.parents, self.n_items_reserved * n_nodes, sizeof(int))
+        self.blocks = <signed char*>grown(self.blocks, self.n_items_reserved * n_nodes, 1)
+        self.nodes = <Node*>grown(self.nodes, n_nodes, sizeof(Node))
+        self.next_nodes = <Node*>grown(self.next_nodes, n_nodes, sizeof(Node))
+        self.children = <Child*>grown(self.children, n_children, sizeof(Child))
+        self.weights = <double*>grown(self.weights, n_children, sizeof(double))
+        self.n_nodes = n_nodes
+        return 0
+
+    cdef int reserve_slots(self, MixtureState state) except -1:
+        """Room for the state's clusters and all blocks of all nodes."""
+        state.reserve(state.n_clusters + 2 + (self.n_nodes + 1) * self.n_anchors)
+        if state.capacity > self.n_slots_reserved:
+            self.refs = <Py_ssize_t*>grown(self.refs, state.capacity, sizeof(Py_ssize_t))
+            memset(
+                self.refs + self.n_slots_reserved, 0,
+                (state.capacity - self.n_slots_reserved) * sizeof(Py_ssize_t)
+            )
+            self.n_slots_reserved = state.capacity
+        self.closure.reserve(state)
+        return 0
+
+    cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
+        cdef Py_ssize_t _sweep
+        self.move(state, rng)
+        for _sweep in range(self.gibbs_sweeps):
+            gibbs_sweep(state, rng)
+        return 0
+
+    cdef int move(self, MixtureState state, bitgen_t* rng) except -1 nogil:
+        """Algorithm 1: one particle Gibbs update of the clusters that hold the anchors."""
+        cdef Py_ssize_t n_anchors = min(self.n_anchors, state.n_samples)
+        cdef Py_ssize_t n, t, node
+        cdef bint changed
+        if n_anchors < 2:
+            return 0
+        self.closure.gather(state, self.anchors, n_anchors, rng)
+        n = self.closure.n_items
+        self.start(state)
+        for t in range(1, n):
+            if self.resampling != OPTIMAL:
+                self.resample(rng)
+            if not self.extend(state, rng, t, n, n_anchors):
+                with gil:
+                    raise FloatingPointError(
+                        f"row {self.closure.items[t]}: no block has a positive weight"
+                    )
+            if t >= n_anchors - 1 and self.n_current == 1 and self.nodes[0].n_blocks == 1:
+                # All particles are in the merge state, the retained one among them: what is left
+                # of the move is the current partition.
+                n = t + 1
+                break
+        self.n_moves += 1
+        node = self.draw_node(rng)
+        changed = self.trace(node, n)
+        for t in range(self.n_current):
+            if not (changed and t == node):
+                self.drop_slots(state, &self.nodes[t])
+        if changed:
+            self.n_changes += 1
+            for t in range(self.nodes[node].n_blocks):
+                self.refs[self.nodes[node].slots[t]] = 0
+            state.replace(
+                self.closure.items, self.chosen, n, self.closure.slots, self.closure.n_blocks,
+                self.nodes[node].slots, self.nodes[node].n_blocks,
+            )
+        return 0
+
+    cdef void start(self, MixtureState state) noexcept nogil:
+        """Generation 1: the first item is alone in a block, in every particle."""
+        cdef Node* node = self.nodes
+        cdef Py_ssize_t spare = state.slots[state.n_clusters]
+        node.slots[0] = state.model.acquire()
+        node.sizes[0] = 1
+        node.n_blocks = 1
+        node.count = 1 if self.resampling == OPTIMAL else self.n_particles
+        node.log_w = 0.0
+        node.log_gamma = state.model.log_predictive(spare, self.closure.items[0])
+        state.model.add(node.slots[0], self.closure.items[0])
+        self.refs[node.slots[0]] = 1
+        self.n_current = 1
+        self.retained = 0
+        self.blocks[0] = 0
+        self.parents[0] = 0
+
+    cdef int extend(
+        self, MixtureState state, bitgen_t* rng, Py_ssize_t t, Py_ssize_t n, Py_ssize_t n_anchors
+    ) except -1 nogil:
+        """The item after the first t joins a block of every particle. Returns 0 where the weights
+        are no distribution."""
+        cdef Py_ssize_t g, b, n_choices
+        cdef Py_ssize_t n_children = 0
+        cdef Py_ssize_t i = self.closure.items[t]
+        cdef const double* log_v = state.prior.log_v + self.closure.n_outside
+        cdef const double* log_join = state.prior.log_join
+        cdef double gains[MAX_CHOICES]      # log gamma ratio of each choice, but for V
+        cdef double* terms = self.terms     # log gamma^ ratio of each choice
+        cdef double anneal, log_gamma
+        cdef Node* node
+        for g in range(self.n_current):
+            node = &self.nodes[g]
+            if node.count == 0:
+                continue
+            n_choices = node.n_blocks
+            state.model.log_predictive_many(node.slots, n_choices, i, gains)
+            for b in range(n_choices):
+                gains[b] += log_join[node.sizes[b]]
+                terms[b] = gains[b]
+            if t < n_anchors and log_v[n_choices + 1] > -INFINITY:
+                gains[n_choices] = state.model.log_predictive(state.slots[state.n_clusters], i)
+                n_choices += 1
+            anneal = node.log_gamma / (n - n_anchors) if t >= n_anchors else 0.0
+            for b in range(n_choices):
+                self.children[n_children + b].parent = g
+                self.children[n_children + b].block = b
+                self.children[n_children + b].count = 1
+                self.children[n_children + b].retained = (
+                    g == self.retained and b == self.closure.blocks[t]
+                )
+                log_gamma = node.log_gamma
+                if t < n_anchors:
+                    log_gamma += gains[b]
+                    if t == n_anchors - 1:
+                        log_gamma += log_v[node.n_blocks + (b == node.n_blocks)]
+                    # All of gamma comes at once where there is no later generation.
+                    terms[b] = log_gamma if t == n - 1 else 0.0
+                self.children[n_children + b].log_gamma = log_gamma
+                self.children[n_children + b].log_w = node.log_w + anneal + terms[b]
+            if self.resampling != OPTIMAL:
+                if not self.propose(rng, node, &self.children[n_children], n_choices):
+                    return 0
+            n_children += n_choices
+        if self.resampling == OPTIMAL and n_children > self.n_particles:
+            if not self.thin(rng, n_children):
+                return 0
+        self.branch(state, t, n_children)
+        return 1
+
+    cdef bint propose(
+        self, bitgen_t* rng, Node* node, Child* children, Py_ssize_t n_choices    # INOUT
+    ) noexcept nogil:
+        """Each particle of a node draws its block; all get the sum of the choices' weights."""
+        cdef Py_ssize_t b, _particle
+        cdef Py_ssize_t retained = -1
+        cdef double top = -INFINITY
+        cdef double total = 0.0
+        cdef double log_w, u
+        for b in range(n_choices):
+            if not (children[b].log_w <= top):
+                top = children[b].log_w
+        for b in range(n_choices):
+            self.terms[b] = exp(children[b].log_w - top)
+            total += self.terms[b]
+        if not (0.0 < total < INFINITY):
+            return False
+        log_w = top + log(total)
+        for b in range(n_choices):
+            children[b].log_w = log_w
+            children[b].count = 0
+            if children[b].retained:
+                children[b].count = 1
+                retained = b
+        for _particle in range(node.count - (retained >= 0)):
+            u = uniform(rng) * total
+            b = 0
+            while b < n_choices - 1 and u >= self.terms[b]:
+                u -= self.terms[b]
+                b += 1
+            children[b].count += 1
+        return True
+
+    cdef int branch(self, MixtureState state, Py_ssize_t t, Py_ssize_t n_children) except -1 nogil:
+        """Make the nodes of the next generation. Two passes: once the parents have let go of
+        their slots, a block that only one child still has can grow in place."""
+        cdef Py_ssize_t b, c, slot
+        cdef Py_ssize_t n_next = 0
+        cdef Child* child
+        cdef Node* node
+        cdef Node* parent
+        for c in range(n_children):
+            n_next += self.children[c].count > 0
+        if n_next > self.n_nodes:
+            # Only optimal resampling, whose number of particles is random, can come here, and
+            # that with a probability beyond all experience.
+            with gil:
+                self.reserve_more(state, n_next)
+        n_next = 0
+        for c in range(n_children):
+            child = &self.children[c]
+            if child.count == 0:
+                continue
+            parent = &self.nodes[child.parent]
+            node = &self.next_nodes[n_next]
+            node[0] = parent[0]
+            node.count = child.count
+            node.log_w = child.log_w
+            node.log_gamma = child.log_gamma
+            for b in range(parent.n_blocks):
+                self.refs[parent.slots[b]] += 1
+            self.parents[t * self.n_nodes + n_next] = <int>child.parent
+            self.blocks[t * self.n_nodes + n_next] = <signed char>child.block
+            if child.retained:
+                self.retained = n_next
+            n_next += 1
+        for c in range(self.n_current):
+            self.drop_slots(state, &self.nodes[c])
+        for c in range(n_next):
+            node = &self.next_nodes[c]
+            b = self.blocks[t * self.n_nodes + c]
+            if b == node.n_blocks:
+                slot = state.model.acquire()
+                node.n_blocks += 1
+                node.sizes[b] = 0
+            elif self.refs[node.slots[b]] > 1:
+                slot = state.model.acquire()
+                state.model.copy(slot, node.slots[b])
+                self.refs[node.slots[b]] -= 1
+            else:
+                slot = node.slots[b]
+            self.refs[slot] = 1
+            node.slots[b] = slot
+            node.sizes[b] += 1
+            state.model.add(slot, self.closure.items[t])
+        self.nodes, self.next_nodes = self.next_nodes, self.nodes
+        self.n_current = n_next
+        return 0
+
+    cdef int reserve_more(self, MixtureState state, Py_ssize_t n_nodes) except -1:
+        """More nodes in the middle of a move: the genealogy so far moves to longer lines."""
+        cdef Py_ssize_t old = self.n_nodes
+        cdef Py_ssize_t g, t
+        self.reserve_nodes(2 * n_nodes)
+        self.reserve_slots(state)
+        for t in range(self.n_items_reserved - 1, -1, -1):
+            for g in range(old - 1, -1, -1):
+                self.parents[t * self.n_nodes + g] = self.parents[t * old + g]
+                self.blocks[t * self.n_nodes + g] = self.blocks[t * old + g]
+        return 0
+
+    cdef void drop_slots(self, MixtureState state, Node* node) noexcept nogil:
+        """A node lets go of its slots; those that no other node shares become free."""
+        cdef Py_ssize_t b
+        for b in range(node.n_blocks):
+            self.refs[node.slots[b]] -= 1
+            if self.refs[node.slots[b]] == 0:
+                state.model.release(node.slots[b])
+
+    cdef void resample(self, bitgen_t* rng) noexcept nogil:
+        """Conditional resampling, where the relative effective sample size is below the threshold.
+
+        Stratified and systematic schemes keep the law of particle Gibbs when an outcome has the
+        scheme's probability times the number of offspring of the retained particle (over a random
+        order of the particles). A uniform point of that particle's share of the unit interval is
+        such a draw: it fixes the offset of its stratum, or all of them.
+        """
+        cdef Py_ssize_t g, j, m, p, own, _draw
+        cdef Py_ssize_t n = self.n_particles
+        cdef Py_ssize_t retained = 0
+        cdef double top = -INFINITY
+        cdef double total = 0.0
+        cdef double squares = 0.0
+        cdef double w, before, point, u, cumulated
+        for g in range(self.n_current):
+            top = max(top, self.nodes[g].log_w)
+        for g in range(self.n_current):
+            w = exp(self.nodes[g].log_w - top)
+            self.weights[g] = w
+            total += self.nodes[g].count * w
+            squares += self.nodes[g].count * w * w
+        # Exactly equal weights have an ESS of 1, whatever the rounding.
+        if self.n_current == 1 or not (total * total < self.resample_threshold * n * squares):
+            return
+        p = 0
+        for g in range(self.n_current):
+            for j in range(self.nodes[g].count):
+                self.particles[p] = g
+                if g == self.retained and j == 0:
+                    retained = p
+                p += 1
+            self.nodes[g].count = 0
+            self.nodes[g].log_w = 0.0
+        self.nodes[self.retained].count = 1
+        if self.resampling == MULTINOMIAL:
+            for _draw in range(n - 1):
+                u = uniform(rng) * total
+                p = 0
+                while p < n - 1 and u >= self.weights[self.particles[p]]:
+                    u -= self.weights[self.particles[p]]
+                    p += 1
+                self.nodes[self.particles[p]].count += 1
+            return
+        for j in range(n - 1, 0, -1):
+            p = integer(rng, j + 1)
+            self.particles[j], self.particles[p] = self.particles[p], self.particles[j]
+            if retained == j:
+                retained = p
+            elif retained == p:
+                retained = j
+        before = 0.0
+        for p in range(retained):
+            before += self.weights[self.particles[p]]
+        point = n * (before + uniform(rng) * self.weights[self.retained]) / total
+        own = min(<Py_ssize_t>floor(point), n - 1)      # rounding may give n
+        p = 0
+        cumulated = self.weights[self.particles[0]] * n / total
+        for m in range(n):
+            if m == own:
+                continue        # the retained particle's own offspring, counted above
+            u = point - own if self.resampling == SYSTEMATIC else uniform(rng)
+            while p < n - 1 and m + u >= cumulated:
+                p += 1
+                cumulated += self.weights[self.particles[p]] * n / total
+            self.nodes[self.particles[p]].count += 1
+
+    cdef bint thin(self, bitgen_t* rng, Py_ssize_t n_children) noexcept nogil:
+        """Optimal resampling (Fearnhead & Clifford 2003): with c the root of sum min(c w, 1) = N,
+        a child survives with probability min(c w, 1), independently, and then weighs max(w, 1/c).
+        The retained one always survives, with that same weight."""
+        cdef Py_ssize_t c, k
+        cdef Py_ssize_t n_sure = 0
+        cdef double top = -INFINITY
+        cdef double small, scale
+        cdef bint settled = False
+        for c in range(n_children):
+            if not (self.children[c].log_w <= top):
+                top = self.children[c].log_w
+        if not (-INFINITY < top < INFINITY):
+            return False
+        for c in range(n_children):
+            self.weights[c] = exp(self.children[c].log_w - top)
+            if not (self.weights[c] >= 0.0):
+                return False
+        # Those with w >= 1/c survive for sure; (N - their number) / (sum of the others) is c.
+        scale = 0.0
+        while not settled:
+            small = 0.0
+            k = 0
+            for c in range(n_children):
+                if scale > 0.0 and self.weights[c] * scale >= 1.0:
+                    k += 1
+                else:
+                    small += self.weights[c]
+            settled = scale > 0.0 and k == n_sure
+            n_sure = k
+            if not settled:
+                if small <= 0.0 or k >= self.n_particles:
+                    break
+                scale = (self.n_particles - k) / small
+        for c in range(n_children):
+            if self.weights[c] * scale >= 1.0:
+                continue
+            if self.children[c].retained or uniform(rng) < self.weights[c] * scale:
+                self.children[c].log_w = top - log(scale)
+            else:
+                self.children[c].count = 0
+        return True
+
+    cdef Py_ssize_t draw_node(self, bitgen_t* rng) noexcept nogil:
+        """A node, with the probability that its particles weigh."""
+        cdef Py_ssize_t g
+        cdef double top = -INFINITY
+        cdef double total = 0.0
+        cdef double u
+        for g in range(self.n_current):
+            top = max(top, self.nodes[g].log_w)
+        for g in range(self.n_current):
+            self.weights[g] = self.nodes[g].count * exp(self.nodes[g].log_w - top)
+            total += self.weights[g]
+        u = uniform(rng) * total
+        for g in range(self.n_current - 1):
+            if u < self.weights[g]:
+                return g
+            u -= self.weights[g]
+        return self.n_current - 1
+
+    cdef bint trace(self, Py_ssize_t node, Py_ssize_t n_items) noexcept nogil:
+        """Write a node's history to `chosen`. Does it differ from the current partition?"""
+        cdef Py_ssize_t t
+        cdef bint differs = False
+        for t in range(n_items - 1, -1, -1):
+            self.chosen[t] = self.blocks[t * self.n_nodes + node]
+            differs = differs or self.chosen[t] != self.closure.blocks[t]
+            node = self.parents[t * self.n_nodes + node]
+        return differs
+
+    # The Python boundary.
+
+    def acceptance(self):
+        """"pgsm": moves, and those that changed the partition."""
+        return {"pgsm": (self.n_moves, self.n_changes)}
+
+    def get_adaptation(self):
+        return self.anchors.get_state()
+
+    def set_adaptation(self, adaptation):
+        if adaptation:
+            self.anchors.set_state(adaptation)

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Split-merge by sequential allocation."""
+
+from skdpm._validation import check_choice, check_integer
+from skdpm.mixture.samplers._anchors import ANCHORS, AnchorProposal
+from skdpm.mixture.samplers._split_merge import SAMSKernel
+from skdpm.mixture.samplers.base import Sampler
+
+
+class SAMS(Sampler):
+    """Sequentially allocated merge-split: Metropolis-Hastings splits and merges of clusters.
+
+    Two anchor rows are drawn. In one cluster, they propose its split, all other rows following
+    one anchor or the other in random order; in two, the union of their clusters. Works with every
+    likelihood.
+
+    Parameters
+    ----------
+    anchors : {"uniform", "cluster_informed", "threshold_informed"}, default="uniform"
+        Law of the second anchor, as in `PGSM`. The informed ones need clusters that are
+        independent (capability "product").
+    gibbs_sweeps : int, default=1
+        Sweeps of `Gibbs` after each move; 0 gives the pure kernel.
+
+    References
+    ----------
+    Dahl (2003), An improved merge-split sampler for conjugate Dirichlet process mixture models.
+    """
+
+    def __init__(self, anchors="uniform", gibbs_sweeps=1):
+        self.anchors = anchors
+        self.gibbs_sweeps = gibbs_sweeps
+
+    @property
+    def requires(self):
+        return "joint" if self.anchors == "uniform" else "product"
+
+    def kernel(self):
+        anchors = AnchorProposal(check_choice(self.anchors, "SAMS.anchors", ANCHORS))
+        return SAMSKernel(anchors, check_integer(self.gibbs_sweeps, "SAMS.gibbs_sweeps", low=0))

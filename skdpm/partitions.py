@@ -1,0 +1,576 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Summaries of posterior draws of a partition: co-clustering, point estimates, credible balls.
+
+Every function takes labels of shape (..., n_samples); the leading axes, such as (chains, draws),
+are flattened. Only which rows share a label within a draw matters, never the label itself.
+
+Two losses between partitions a and b of n rows, with a_j, b_k the sizes of their clusters and
+n_jk those of the intersections, have the common form
+
+    [sum_j f(a_j) + sum_k f(b_k) - 2 sum_jk f(n_jk)] / norm
+
+- "vi": variation of information (Meila 2007), f(x) = x log x, norm = n: in nats, up to log n;
+- "binder": Binder's (1978) loss with unit costs, f(x) = x^2, norm = n (n - 1): the fraction of
+  the n (n - 1) / 2 pairs of rows that one partition joins and the other separates (1 - Rand
+  index); 0 if n = 1.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from skdpm._partitions import (
+    PartitionSearch,
+    add_agreements,
+    add_row_keys,
+    expand_agreements,
+    joint_sums,
+)
+
+__all__ = [
+    "CredibleBall",
+    "coclustering_matrix",
+    "credible_ball",
+    "expected_loss",
+    "partition_distances",
+    "point_estimate",
+    "relabel_by_size",
+]
+
+# Draws are converted to int32 codes for the kernels this many labels at a time.
+_BLOCK_CELLS = 1 << 18
+# The search of point_estimate reads every label (draws x distinct rows) many times: its runs
+# see at most the first number of labels, the final descent at most the second, thinned evenly
+# to no fewer draws than the third and the fourth.
+_RUN_CELLS, _FINAL_CELLS = 1 << 19, 1 << 24
+_MIN_RUN_DRAWS, _MIN_FINAL_DRAWS = 32, 100
+# Steps of the kernel (a few nanoseconds each): beyond the first number, runs end when the
+# smallest loss has been found _N_AGREEING times; beyond the second, runs and final descent end.
+_MIN_WORK, _MAX_WORK = 1 << 20, 1 << 28
+_N_AGREEING = 3
+
+
+def coclustering_matrix(labels, rows=None):
+    """Fraction of draws in which two rows share a cluster.
+
+    Parameters
+    ----------
+    labels : array-like of int of shape (..., n_samples)
+        Partitions; leading axes are flattened.
+    rows : array-like of int of shape (m,), default=None
+        Rows to compare, in the order of the result. None: all.
+
+    Returns
+    -------
+    ndarray of shape (m, m), float64
+        Symmetric, with ones on the diagonal.
+
+    Raises
+    ------
+    ValueError
+        If `labels` is empty, not integer or negative, or `rows` is empty or out of range.
+
+    Notes
+    -----
+    O(n_draws * m^2) comparisons at most, where rows that agree in all draws count once; beyond
+    the result and the draws of `rows`, memory is at most that of the result again.
+
+    Examples
+    --------
+    >>> from skdpm.partitions import coclustering_matrix
+    >>> coclustering_matrix([[0, 0, 1], [0, 1, 1]])
+    array([[1. , 0.5, 0. ],
+           [0.5, 1. , 0.5],
+           [0. , 0.5, 1. ]])
+    """
+    draws = _as_draws(labels)
+    if rows is not None:
+        rows = np.asarray(rows)
+        if rows.ndim != 1 or rows.size == 0 or rows.dtype.kind not in "iu":
+            raise ValueError("rows must be a non-empty one-dimensional array of integers")
+        if rows.min() < 0 or rows.max() >= draws.shape[1]:
+            raise ValueError(f"rows must be in 0..{draws.shape[1] - 1}")
+        draws = draws[:, rows]
+    first, group = _distinct_rows(draws)
+    draws = draws[:, first]
+    counts = np.zeros((len(first), len(first)), dtype=np.int32)
+    for _, codes, n_codes in _code_blocks(draws, n_draws=240):
+        dtype = np.uint8 if n_codes <= 256 else np.int32
+        add_agreements(np.ascontiguousarray(codes.T, dtype=dtype), counts)
+    out = np.empty((len(group), len(group)))
+    expand_agreements(counts, group, len(draws), out)
+    return out
+
+
+def partition_distances(labels, partition, loss="vi"):
+    """Distance of each draw to one partition.
+
+    Parameters
+    ----------
+    labels : array-like of int of shape (..., n_samples)
+        Partitions; leading axes are flattened.
+    partition : array-like of int of shape (n_samples,)
+    loss : {"vi", "binder"}, default="vi"
+        Variation of information in nats, or the fraction of the n (n - 1) / 2 pairs of rows on
+        which the two partitions disagree.
+
+    Returns
+    -------
+    ndarray of shape (n_draws,), float64
+        Exactly 0 where a draw is the same partition.
+
+    Raises
+    ------
+    ValueError
+        If an array is empty, not integer, negative or of the wrong length, or `loss` unknown.
+
+    Notes
+    -----
+    O(n_draws * n_samples), with no contingency table in memory.
+
+    References
+    ----------
+    Meila (2007), "Comparing clusterings: an information based distance"; Binder (1978),
+    "Bayesian cluster analysis".
+
+    Examples
+    --------
+    >>> from skdpm.partitions import partition_distances
+    >>> partition_distances([[0, 0, 1, 1], [0, 1, 2, 3]], [5, 5, 2, 2]).round(4)
+    array([0.    , 0.6931])
+    """
+    draws = _as_draws(labels)
+    return _distances(draws, _as_partition(partition, draws.shape[1]), loss)
+
+
+def expected_loss(labels, partition, loss="vi"):
+    """Mean over the draws of the distance to a partition: its posterior expected loss.
+
+    Parameters
+    ----------
+    labels : array-like of int of shape (..., n_samples)
+        Partitions; leading axes are flattened.
+    partition : array-like of int of shape (n_samples,)
+    loss : {"vi", "binder"}, default="vi"
+        Variation of information in nats, or Binder's loss with unit costs as a fraction of the
+        n (n - 1) / 2 pairs of rows, as in `partition_distances`.
+
+    Returns
+    -------
+    float
+        The exact mean over the draws; for "vi" not the lower bound of Wade & Ghahramani (2018).
+
+    Raises
+    ------
+    ValueError
+        If an array is empty, not integer, negative or of the wrong length, or `loss` unknown.
+
+    Examples
+    --------
+    >>> from skdpm.partitions import expected_loss
+    >>> expected_loss([[0, 0, 1], [0, 1, 1]], [0, 0, 0], loss="binder")
+    0.6666666666666666
+    """
+    return float(np.mean(partition_distances(labels, partition, loss)))
+
+
+def point_estimate(labels, loss="vi", *, max_components=None, n_runs=32, random_state=None):
+    """Partition of smallest posterior expected loss, by greedy stochastic search.
+
+    The search is of the SALSO kind (Dahl, Johnson & Mueller 2022). One run starts from a random
+    draw, the next by placing the rows one by one, in random order, where they cost least, and
+    so on in turn; the third starts from a single cluster. Rows are then moved one at a time
+    while that helps; after that each cluster in turn is destroyed and its rows placed again,
+    which is kept if it helps, or else joined to another cluster, if that does; and all this is
+    repeated until nothing helps. The best result over the runs is returned.
+
+    Parameters
+    ----------
+    labels : array-like of int of shape (..., n_samples)
+        Partitions; leading axes are flattened.
+    loss : {"vi", "binder"}, default="vi"
+        Variation of information, or Binder's loss with unit costs. The exact expectation over
+        the draws is minimised; for "vi" not its lower bound by Jensen's inequality.
+    max_components : int, default=None
+        Largest number of clusters in the result. None: no limit.
+    n_runs : int, default=32
+        At most so many runs. On all but small problems three that end at the same smallest loss
+        are enough, and a fixed amount of work (about a second) is not exceeded by much.
+    random_state : int, RandomState, Generator or None, default=None
+        Same seed, same result, however the draws are labelled.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,), int64
+        Labels from 0 by decreasing size of cluster, ties by first appearance.
+
+    Raises
+    ------
+    ValueError
+        If `labels` is empty, not integer or negative, `loss` is unknown, or `max_components` or
+        `n_runs` is not a positive integer.
+
+    Notes
+    -----
+    Rows that agree in all draws move as one. Nothing is lost: let t such rows be split between
+    clusters of a and b other rows, x and t - x of them. Those of the a rows that share the t
+    rows' cluster in draw s are a_s <= a, and so for b; as a function of x the expected loss has
+    second derivative
+
+        f''(a+x) + f''(b+t-x) - 2 mean_s [f''(a_s+x) + f''(b_s+t-x)] < 0,
+
+    as f'' = 1/x or 2 does not increase. So it is smallest with all t rows on one side.
+
+    One step costs O(n_draws * n_components) at most, less where a cluster of the draws overlaps
+    few clusters of the candidate; no n_samples x n_samples matrix is built. Where draws x
+    distinct rows exceeds 2^19 labels, the runs use evenly spaced draws only (at least 32), and
+    the best result is improved, row by row, with all draws; if these exceed 2^24 labels, with
+    evenly spaced ones (at least 100). Minima under Binder's loss can have thousands of clusters
+    of one row; such a search ends at its limit of work, close to a local minimum.
+
+    References
+    ----------
+    Dahl, Johnson & Mueller (2022), "Search algorithms and loss functions for Bayesian
+    clustering"; Wade & Ghahramani (2018), "Bayesian cluster analysis: point estimation and
+    credible balls".
+
+    Examples
+    --------
+    >>> from skdpm.partitions import point_estimate
+    >>> draws = [[0, 0, 0, 1, 1], [0, 0, 0, 1, 1], [0, 0, 1, 1, 1]]
+    >>> point_estimate(draws, random_state=0)
+    array([0, 0, 0, 1, 1])
+    """
+    draws = _as_draws(labels)
+    n_samples = draws.shape[1]
+    table, _ = _loss_table(loss, n_samples)
+    if max_components is None:
+        max_components = n_samples
+    for name, value in (("max_components", max_components), ("n_runs", n_runs)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+            raise ValueError(f"{name} must be a positive integer, got {value!r}")
+    rng = _as_generator(random_state)
+
+    first, group = _distinct_rows(draws)
+    final_draws = _thin(draws, max(_MIN_FINAL_DRAWS, _FINAL_CELLS // len(first)))
+    run_draws = _thin(final_draws, max(_MIN_RUN_DRAWS, _RUN_CELLS // len(first)))
+    search, first, group = _index_draws(run_draws, table, max_components)
+    best, best_objective, n_agreeing = None, np.inf, 0
+    for run in range(n_runs):
+        if run == 2:
+            search.place(np.zeros(len(first), dtype=np.int32))
+        elif run % 2:
+            search.clear()
+        else:
+            start = relabel_by_size(run_draws[rng.integers(len(run_draws))])[first]
+            start[start >= max_components] = -1
+            search.place(start.astype(np.int32))
+        _descend(search, rng)
+        objective = search.objective()
+        rounding = 1e-9 * abs(objective)
+        if objective < best_objective - rounding:
+            best, best_objective, n_agreeing = _read_labels(search), objective, 1
+        elif objective <= best_objective + rounding:
+            n_agreeing += 1
+        if search.work > _MAX_WORK or (search.work > _MIN_WORK and n_agreeing >= _N_AGREEING):
+            break
+    best = best[group]
+    if len(run_draws) < len(final_draws):
+        search, first, group = _index_draws(final_draws, table, max_components)
+        search.place(best[first])
+        _sweeten(search, rng)
+        best = _read_labels(search)[group]
+    return relabel_by_size(best)
+
+
+@dataclass(frozen=True, eq=False)
+class CredibleBall:
+    """Smallest ball of partitions around a centre that holds a given part of the draws.
+
+    Attributes
+    ----------
+    center : ndarray of shape (n_samples,), int64
+    radius : float
+        Distance of the farthest draw in the ball.
+    level : float
+    loss : str
+        The distance: "vi" or "binder".
+    distances : ndarray of shape (n_draws,), float64
+        From each draw, leading axes flattened, to the centre.
+    vertical_upper : ndarray of shape (k, n_samples), int64
+        Of the draws in the ball with the fewest clusters, the most distant.
+    vertical_lower : ndarray of shape (k, n_samples), int64
+        Of the draws in the ball with the most clusters, the most distant.
+    horizontal : ndarray of shape (k, n_samples), int64
+        The most distant draws in the ball.
+
+    The bounds list every partition that qualifies once, by first draw, each numbered like
+    `labels_`: from 0 by decreasing size of cluster.
+    """
+
+    center: np.ndarray
+    radius: float
+    level: float
+    loss: str
+    distances: np.ndarray
+    vertical_upper: np.ndarray
+    vertical_lower: np.ndarray
+    horizontal: np.ndarray
+
+
+def credible_ball(labels, center=None, *, level=0.95, loss="vi", random_state=None):
+    """Credible ball around a partition, with its bounds.
+
+    Parameters
+    ----------
+    labels : array-like of int of shape (..., n_samples)
+        Partitions; leading axes are flattened.
+    center : array-like of int of shape (n_samples,), default=None
+        None: the `point_estimate` under the same loss.
+    level : float, default=0.95
+        In (0, 1). The radius is the ceil(level * n_draws)-th smallest of the distances of the
+        draws to the centre, so at least that part of the draws is in the (closed) ball, and of
+        no smaller ball.
+    loss : {"vi", "binder"}, default="vi"
+        The distance, as in `partition_distances`.
+    random_state : int, RandomState, Generator or None, default=None
+        For `point_estimate`, where `center` is None.
+
+    Returns
+    -------
+    CredibleBall
+        With attributes `center`, `radius`, `distances`, `vertical_upper`, `vertical_lower` and
+        `horizontal`. Distances that differ by less than 1e-10 count as equal.
+
+    Raises
+    ------
+    ValueError
+        If an array is empty, not integer, negative or of the wrong length, `loss` is unknown, or
+        `level` is not in (0, 1).
+
+    References
+    ----------
+    Wade & Ghahramani (2018), "Bayesian cluster analysis: point estimation and credible balls",
+    section 5.
+
+    Examples
+    --------
+    >>> from skdpm.partitions import credible_ball
+    >>> draws = [[0, 0, 1, 1]] * 8 + [[0, 0, 0, 0], [0, 0, 1, 2]]
+    >>> ball = credible_ball(draws, [0, 0, 1, 1], level=0.9)
+    >>> round(ball.radius, 4), ball.horizontal
+    (0.3466, array([[0, 0, 1, 2]]))
+    """
+    draws = _as_draws(labels)
+    _loss_table(loss, 1)
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level must be in (0, 1), got {level!r}")
+    if center is None:
+        center = point_estimate(draws, loss, random_state=random_state)
+    else:
+        center = relabel_by_size(_as_partition(center, draws.shape[1], "center"))
+    distances = _distances(draws, center, loss)
+    occupied = np.minimum(np.arange(len(center) + 1.0), 1.0)
+    n_clusters = _joint_sums(draws, *_one_cluster(draws), occupied)
+    # 0.55 * 100 > 55 in floating point, where 55 draws are meant.
+    rank = int(np.ceil(level * len(draws) - 1e-9))
+    radius = np.partition(distances, rank - 1)[rank - 1]
+    inside = distances <= radius + 1e-10
+
+    def farthest(candidates):
+        chosen = candidates & (distances >= distances[candidates].max() - 1e-10)
+        return _unique_partitions(draws[chosen])
+
+    return CredibleBall(
+        center=center,
+        radius=float(radius),
+        level=level,
+        loss=loss,
+        distances=distances,
+        vertical_upper=farthest(inside & (n_clusters == n_clusters[inside].min())),
+        vertical_lower=farthest(inside & (n_clusters == n_clusters[inside].max())),
+        horizontal=farthest(inside),
+    )
+
+
+def relabel_by_size(labels):
+    """Number the clusters of one partition from 0 by decreasing size, ties by first appearance.
+
+    Parameters
+    ----------
+    labels : array-like of int of shape (n_samples,)
+
+    Returns
+    -------
+    ndarray of shape (n_samples,), int64
+
+    Raises
+    ------
+    ValueError
+        If `labels` is empty, not one-dimensional, not integer or negative.
+
+    Examples
+    --------
+    >>> from skdpm.partitions import relabel_by_size
+    >>> relabel_by_size([7, 2, 2, 5])
+    array([1, 0, 0, 2])
+    """
+    labels = _as_partition(labels, None, "labels")
+    _, first, codes, sizes = np.unique(
+        labels, return_index=True, return_inverse=True, return_counts=True
+    )
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.lexsort((first, -sizes))] = np.arange(len(first))
+    return rank[codes]
+
+
+def _as_labels(labels, name):
+    labels = np.asarray(labels)
+    if labels.size == 0:
+        raise ValueError(f"{name} must not be empty, got shape {labels.shape}")
+    if labels.dtype.kind not in "iu":
+        raise ValueError(f"{name} must be integers, got dtype {labels.dtype}")
+    if labels.dtype.kind == "i" and labels.min() < 0:
+        raise ValueError(f"{name} must not be negative")
+    return labels
+
+
+def _as_draws(labels):
+    """Labels as (n_draws, n_samples), of their own dtype."""
+    labels = _as_labels(labels, "labels")
+    if labels.ndim == 0:
+        raise ValueError("labels must have shape (..., n_samples), got a scalar")
+    return labels.reshape(-1, labels.shape[-1])
+
+
+def _as_partition(partition, n_samples, name="partition"):
+    partition = _as_labels(partition, name)
+    if partition.ndim != 1 or n_samples not in (None, len(partition)):
+        expected = "(n_samples,)" if n_samples is None else f"({n_samples},)"
+        raise ValueError(f"{name} must have shape {expected}, got {partition.shape}")
+    return partition
+
+
+def _as_generator(random_state):
+    if isinstance(random_state, np.random.RandomState):
+        random_state = random_state.randint(2**31, size=4)
+    return np.random.default_rng(random_state)
+
+
+def _loss_table(loss, n_samples):
+    """f(0), ..., f(n_samples) of a loss, and its norm."""
+    x = np.arange(n_samples + 1.0)
+    if isinstance(loss, str) and loss == "vi":
+        return x * np.log(np.maximum(x, 1.0)), n_samples
+    if isinstance(loss, str) and loss == "binder":
+        return x * x, max(n_samples * (n_samples - 1), 1)
+    raise ValueError(f"loss must be one of 'vi', 'binder', got {loss!r}")
+
+
+def _code_blocks(draws, n_draws=None):
+    """Some draws at a time as int32 codes: index of the first, codes, bound on the codes."""
+    n_samples = draws.shape[1]
+    step = n_draws or max(1, _BLOCK_CELLS // n_samples)
+    for start in range(0, len(draws), step):
+        codes = draws[start : start + step]
+        n_codes = int(codes.max()) + 1
+        if n_codes > 4 * n_samples + 1024:
+            # The kernels have tables of n_codes, which must not dwarf a draw.
+            codes = np.stack([np.unique(draw, return_inverse=True)[1] for draw in codes])
+            n_codes = n_samples
+        yield start, np.ascontiguousarray(codes, dtype=np.int32), n_codes
+
+
+def _distinct_rows(draws):
+    """First row of each group of rows that agree in all draws, and the group of each row."""
+    keys = np.zeros(draws.shape[1], dtype=np.uint64)
+    for start, codes, n_codes in _code_blocks(draws):
+        add_row_keys(codes, start, n_codes, keys)
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return first[order], rank[group]
+
+
+def _thin(draws, n_draws):
+    """Evenly spaced draws, or all if there are no more than n_draws."""
+    if len(draws) <= n_draws:
+        return draws
+    return draws[np.arange(n_draws) * len(draws) // n_draws]
+
+
+def _joint_sums(draws, order, bounds, table):
+    out = np.empty(len(draws))
+    for start, codes, n_codes in _code_blocks(draws):
+        joint_sums(codes, order, bounds, n_codes, table, out[start : start + len(codes)])
+    return out
+
+
+def _one_cluster(draws):
+    n_samples = draws.shape[1]
+    return np.arange(n_samples, dtype=np.int32), np.array([0, n_samples], dtype=np.intp)
+
+
+def _distances(draws, partition, loss):
+    table, norm = _loss_table(loss, draws.shape[1])
+    # Clusters by first appearance: all three sums below then run over the clusters of an equal
+    # draw in the same order, and cancel exactly.
+    _, first, codes = np.unique(partition, return_index=True, return_inverse=True)
+    codes = first[codes]
+    order = np.argsort(codes, kind="stable").astype(np.int32)
+    sizes = np.bincount(codes)[np.sort(first)]
+    bounds = np.append(0, np.cumsum(sizes)).astype(np.intp)
+    own = np.cumsum(table[sizes])[-1]
+    joint = _joint_sums(draws, order, bounds, table)
+    others = _joint_sums(draws, *_one_cluster(draws), table)
+    return np.maximum(own + others - 2 * joint, 0.0) / norm
+
+
+def _unique_partitions(draws):
+    """Distinct partitions among draws, by first occurrence, numbered by decreasing size."""
+    draws = {draw.tobytes(): draw for draw in draws[::-1]}  # equal arrays: the cheap part
+    relabelled = {}
+    for draw in reversed(draws.values()):
+        labels = relabel_by_size(draw)
+        relabelled.setdefault(labels.tobytes(), labels)
+    return np.stack(list(relabelled.values()))
+
+
+def _index_draws(draws, table, max_components):
+    """Search over `draws`, with rows that agree in all of them as one item.
+
+    Returns also the first row of each item and the item of each row.
+    """
+    first, group = _distinct_rows(draws)
+    weights = np.bincount(group).astype(np.int32)
+    search = PartitionSearch(weights, len(draws), max_components, table)
+    for _, codes, n_codes in _code_blocks(draws[:, first]):
+        search.add_draws(codes, n_codes)
+    return search, first, group
+
+
+def _read_labels(search):
+    labels = np.empty(search.n_items, dtype=np.int32)
+    search.read_labels(labels)
+    return labels
+
+
+def _sweeten(search, rng):
+    order = rng.permutation(search.n_items).astype(np.int32)
+    while search.sweeten(order) and search.work < _MAX_WORK:
+        pass
+
+
+def _descend(search, rng):
+    """Alternate sweetening and zealous updates of all clusters until neither helps."""
+    improved = True
+    while improved:
+        _sweeten(search, rng)
+        order = rng.permutation(search.n_items).astype(np.int32)
+        _, first, counts = np.unique(_read_labels(search), return_index=True, return_counts=True)
+        improved = False
+        # A cluster of one item has just been offered every other place.
+        for item in rng.permutation(first[counts > 1]):
+            if search.work < _MAX_WORK:
+                improved |= search.rebuild(item, order) or search.merge(item)

@@ -1,0 +1,65 @@
+"""Seeds, hypothesis profiles, slow tests.
+
+SKDPM_SEEDS: "0-99", "7" or "1,5,8-10" runs every test that uses `seed` once per seed.
+SKDPM_HYPOTHESIS_PROFILE: "ci" (default: the same examples every time) or "nightly".
+"""
+
+import os
+import re
+from zlib import crc32
+
+import hypothesis
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None)
+hypothesis.settings.register_profile("nightly", deadline=None, max_examples=1000, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("SKDPM_HYPOTHESIS_PROFILE", "ci"))
+
+
+def _parse_seeds(text):
+    seeds = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        if not match:
+            raise pytest.UsageError(f"SKDPM_SEEDS must look like 0-99 or 1,5,8-10, got {text!r}")
+        first, last = int(match[1]), int(match[2] or match[1])
+        seeds.extend(range(first, last + 1))
+    return seeds
+
+
+def pytest_addoption(parser):
+    parser.addoption("--run-slow", action="store_true", help="run tests marked slow")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: takes more than a few seconds; needs --run-slow")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--run-slow"):
+        return
+    skip = pytest.mark.skip(reason="slow: needs --run-slow")
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_blas_thread():
+    """The references factorise small matrices: more threads only wait for each other."""
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
+
+
+@pytest.fixture(params=_parse_seeds(os.environ.get("SKDPM_SEEDS", "0")), ids="seed{}".format)
+def seed(request):
+    """0, or every seed of SKDPM_SEEDS."""
+    return request.param
+
+
+@pytest.fixture
+def seed_sequence(request, seed):
+    """A SeedSequence of this test alone: adding or renaming another test does not change it."""
+    return np.random.SeedSequence([seed, crc32(request.node.nodeid.encode())])

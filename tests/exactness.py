@@ -1,0 +1,168 @@
+"""From the cases of `reference.simulate` to states and samplers of skdpm, and short chains.
+
+The laws these chains are tested against come from `reference`, which imports no kernel.
+"""
+
+from functools import cache
+
+import numpy as np
+from pvalues import Cells
+from reference.likelihoods import log_posterior
+from reference.simulate import LIKELIHOOD_NAMES, PRIOR_CASES, enumeration_case
+
+from skdpm.mixture._prior import DirichletProcessPrior, FiniteDirichletPrior, PitmanYorPrior
+from skdpm.mixture._state import MixtureState
+from skdpm.mixture.likelihoods import LIKELIHOODS
+from skdpm.mixture.samplers import SAMPLERS
+
+# Variants of a registered likelihood that are cases of their own.
+VARIANTS = {"gaussian_diag": "gaussian", "relational_directed": "relational"}
+
+# The settings of each sampler in the matrix: a line per sampler. A registered sampler without one
+# is tested with its defaults.
+SAMPLER_CASES = {
+    "gibbs": [SAMPLERS["gibbs"]()],
+    "pgsm": [SAMPLERS["pgsm"](n_particles=3, resample_threshold=1.0, gibbs_sweeps=0)],
+    "sams": [SAMPLERS["sams"](gibbs_sweeps=0)],
+    "split_merge": [SAMPLERS["split_merge"](n_restricted_scans=1, gibbs_sweeps=0)],
+}
+SAMPLER_CASES |= {name: [cls()] for name, cls in SAMPLERS.items() if name not in SAMPLER_CASES}
+
+# Iterations after which a chain on five items has forgotten its start. For Gibbs, from the exact
+# transition matrices: the chi-squared distance to the posterior is then below 1e-6 in every cell.
+N_ITERATIONS = {"gibbs": 15}
+MANY_ITERATIONS = 120  # the other samplers, whose pure moves touch two clusters at a time
+
+
+def likelihood_names():
+    """Every case whose likelihood is registered; a KeyError if a registered one has no case."""
+    names = [name for name in LIKELIHOOD_NAMES if VARIANTS.get(name, name) in LIKELIHOODS]
+    without = set(LIKELIHOODS) - set(names)
+    if without:
+        raise KeyError(f"no case in reference.simulate for {', '.join(sorted(without))}")
+    return names
+
+
+def case_rows(name):
+    """The rows of an enumeration case; with "_complete" behind its name, none is missing: kernels
+    have another way for those."""
+    X = enumeration_case(_plain(name)).X
+    return X if name == _plain(name) else np.nan_to_num(X, nan=1.0)
+
+
+def complete_names():
+    """The cases with missing entries, without them."""
+    return [f"{n}_complete" for n in likelihood_names() if np.isnan(case_rows(n)).any()]
+
+
+def _plain(name):
+    return name.removesuffix("_complete")
+
+
+def make_likelihood(name, **changes):
+    """The likelihood object of a case, some of its hyperparameters changed."""
+    name = _plain(name)
+    return LIKELIHOODS[VARIANTS.get(name, name)](**{**enumeration_case(name).params, **changes})
+
+
+def make_prior(prior, n_samples, *, concentration, discount=None, n_components=None):
+    """The kernel of a prior, by the keywords of `log_eppf`."""
+    if prior == "dp":
+        return DirichletProcessPrior(n_samples, concentration)
+    if prior == "pitman_yor":
+        return PitmanYorPrior(n_samples, concentration, discount)
+    return FiniteDirichletPrior(n_samples, concentration, n_components)
+
+
+def make_state(likelihood, X, prior, labels=None):
+    """A state of rows X under a likelihood object, at first all in one cluster."""
+    likelihood = likelihood.resolve(X)
+    model = likelihood.kernel(likelihood.encode(X), len(X))
+    return MixtureState(model, prior, np.zeros(len(X), np.intp) if labels is None else labels)
+
+
+def cells(sampler):
+    """The names (likelihood, prior) of the cases that a sampler object can sample: with complete
+    rows under one prior, otherwise under all."""
+    names = [(likelihood, prior) for likelihood in likelihood_names() for prior in PRIOR_CASES]
+    names += [(likelihood, "dp") for likelihood in complete_names()]
+    return [n for n in names if sampler.requires in make_likelihood(n[0]).capabilities]
+
+
+def case_state(likelihood_name, prior_name):
+    """The state of an enumeration case."""
+    prior, params = PRIOR_CASES[prior_name]
+    X = case_rows(likelihood_name)
+    return make_state(make_likelihood(likelihood_name), X, make_prior(prior, len(X), **params))
+
+
+@cache
+def case_posterior(likelihood_name, prior_name):
+    """The enumerated posterior of a case."""
+    name = _plain(likelihood_name)
+    prior, params = PRIOR_CASES[prior_name]
+    return log_posterior(
+        case_rows(likelihood_name),
+        name,
+        prior,
+        likelihood_params=enumeration_case(name).params,
+        prior_params=params,
+    )
+
+
+def run_chains(state, kernel, starts, n_iterations, rng):
+    """The labels after `n_iterations` of `kernel` from each row of `starts`, (m, n)."""
+    labels = np.empty_like(starts)
+    bit_generator = rng.bit_generator
+    for s, start in enumerate(starts):
+        state.assign(start)
+        for _ in range(n_iterations):
+            kernel.run(state, bit_generator)
+        labels[s] = state.cluster_labels()
+    return labels
+
+
+def invariance_run(state, kernel, posterior, *, n_starts=20_000, n_iterations=1):
+    """A run for `assert_p`: i.i.d. starts from the posterior stay i.i.d. from the posterior.
+
+    The draws are independent, so that p-values are exact whatever the sampler's mixing. The last
+    third of the chains runs two and three times as long.
+    """
+
+    def run(seed, factor):
+        rng = np.random.Generator(np.random.PCG64(seed))
+        starts = posterior.draw(n_starts * factor, rng)
+        parts = np.array_split(starts, 6)
+        parts = [np.concatenate(parts[:4]), parts[4], parts[5]]
+        ends = [
+            run_chains(state, kernel, part, times * n_iterations, rng)
+            for times, part in enumerate(parts, 1)
+        ]
+        counts = posterior.count(np.concatenate(ends))
+        return Cells(counts, posterior.probabilities, posterior.partitions)
+
+    return run
+
+
+def convergence_run(
+    state, kernel, posterior, start, *, n_chains=4_000, n_iterations=MANY_ITERATIONS
+):
+    """A run for `assert_p`: chains from one partition end up i.i.d. from the posterior.
+
+    What invariance cannot show: that every partition is reached, and that anything moves at all.
+    """
+
+    def run(seed, factor):
+        rng = np.random.Generator(np.random.PCG64(seed))
+        starts = np.tile(start, (n_chains * factor, 1))
+        ends = run_chains(state, kernel, starts, n_iterations, rng)
+        return Cells(posterior.count(ends), posterior.probabilities, posterior.partitions)
+
+    return run
+
+
+def record_worst(record_property, worst, n_tests):
+    """Tell the smallest p-value, as it is and corrected for the number of tests."""
+    text = f"worst of {n_tests}: p = {worst.p:.3g}, corrected {worst.corrected:.3g}, {worst.name}"
+    record_property("worst_p", text)
+    print(text)

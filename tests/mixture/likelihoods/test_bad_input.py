@@ -1,0 +1,242 @@
+"""What a likelihood refuses, and that the message names the parameter, or the column and value."""
+
+import re
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from skdpm.mixture.likelihoods import (
+    LIKELIHOODS,
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    Multinomial,
+    Poisson,
+    Relational,
+)
+
+COUNTS = np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 1.0]])
+BINARY = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
+REALS = np.array([[0.5, -1.0, 2.0], [0.1, 3.0, 1.0], [0.0, 0.0, 4.0]])
+GRAPH = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+
+
+def with_entry(X, value, column, dtype=np.float64):
+    X = np.array(X, dtype=dtype)
+    X[1, column] = value
+    return X
+
+
+def positive(cls, name, X, **others):
+    """A parameter that must be a positive number, given what is none."""
+    for value in (0.0, -1.0, np.nan, np.inf, "1", None, True, [1.0, 2.0]):
+        message = f"{cls.__name__}.{name} must be "
+        yield pytest.param(cls(**{name: value}, **others), X, message, id=f"{message}{value!r}")
+
+
+def bad_parameters():
+    yield from positive(Bernoulli, "a", BINARY)
+    yield from positive(Bernoulli, "b", BINARY)
+    yield from positive(Categorical, "concentration", COUNTS)
+    yield from positive(Multinomial, "concentration", COUNTS)
+    yield from positive(Poisson, "shape", COUNTS)
+    yield from positive(Poisson, "rate", COUNTS)
+    yield from positive(Relational, "a", GRAPH)
+    yield from positive(Relational, "b", GRAPH)
+    for covariance_type in ("full", "diag"):
+        for name in ("mean_precision", "df"):
+            for case in positive(Gaussian, name, REALS, covariance_type=covariance_type):
+                if case.values[0].get_params()[name] is not None:  # None: the default
+                    yield case
+    for likelihood, X, message in (
+        (Categorical(n_categories=0), COUNTS, "Categorical.n_categories must be at least 1"),
+        (Categorical(n_categories=2.5), COUNTS, "Categorical.n_categories must be an integer"),
+        (Categorical(n_categories="3"), COUNTS, "Categorical.n_categories must be an integer"),
+        (Categorical(n_categories=[4, 4]), COUNTS, "or 3 integers, one per column of X"),
+        (Categorical(n_categories=[4, 4, 0]), COUNTS, "at least 1 in every column"),
+        (Categorical(n_categories=[4, 4.5, 4]), COUNTS, "or 3 integers"),
+        (Relational(directed=1), GRAPH, "Relational.directed must be a bool, got 1"),
+        (Gaussian(covariance_type="tied"), REALS, "must be one of diag, full; got 'tied'"),
+        (Gaussian(covariance_type=None), REALS, "must be one of diag, full; got None"),
+        (Gaussian(df=2.0), REALS, "Gaussian.df must be finite and > 2, got 2.0"),
+        (Gaussian(mean=[1.0, 2.0]), REALS, "Gaussian.mean must be finite, a number or one per"),
+        (Gaussian(mean=np.nan), REALS, "Gaussian.mean must be finite"),
+        (Gaussian(mean="zero"), REALS, "Gaussian.mean must be a number or one per column"),
+        (Gaussian(scale=0.0), REALS, "Gaussian.scale must be positive"),
+        (Gaussian(scale=[1.0, -2.0, 1.0]), REALS, "Gaussian.scale must be positive"),
+        (Gaussian(scale=np.eye(2)), REALS, "Gaussian.scale must be finite, of shape (3, 3)"),
+        (Gaussian(scale=np.triu(np.ones((3, 3)))), REALS, "Gaussian.scale must be symmetric"),
+        (Gaussian(scale=np.ones((3, 3))), REALS, "Gaussian.scale must be positive definite"),
+        (Gaussian(scale=np.diag([1.0, -1.0, 1.0])), REALS, "must be positive definite"),
+        (Gaussian(scale=np.inf), REALS, "Gaussian.scale must be finite"),
+        (
+            Gaussian(scale=np.eye(3), covariance_type="diag"),
+            REALS,
+            'a number or a vector with covariance_type="diag"',
+        ),
+    ):
+        yield pytest.param(likelihood, X, message, id=message)
+
+
+@pytest.mark.parametrize(("likelihood", "X", "message"), list(bad_parameters()))
+def test_bad_parameters(likelihood, X, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        likelihood.resolve(X)
+
+
+def bad_rows():
+    """(likelihood, good rows, bad rows, message): bad in `fit` and in `predict`."""
+    for value, shown in ((2.0, "2"), (-1.0, "-1"), (0.5, "0.5"), (np.inf, "inf")):
+        bad = with_entry(BINARY, value, 1)
+        yield Bernoulli(), BINARY, bad, f"Bernoulli needs 0 or 1 {{}}; column 1 of X holds {shown}"
+    for value, shown in ((-1.0, "-1"), (0.5, "0.5"), (-np.inf, "-inf")):
+        bad = with_entry(COUNTS, value, 2)
+        message = f"Categorical needs integer codes from 0 {{}}; column 2 of X holds {shown}"
+        yield Categorical(), COUNTS, bad, message
+    bad = with_entry(COUNTS, 9.0, 1)
+    for n_categories in (4, [2, 4, 9]):
+        yield (
+            Categorical(n_categories=n_categories),
+            COUNTS,
+            bad,
+            ("column 1 of X holds the code 9, but its categories are 0 to 3"),
+        )
+    for value, shown in ((-1.0, "-1"), (0.5, "0.5"), (np.inf, "inf"), (-np.inf, "-inf")):
+        bad = with_entry(COUNTS, value, 1)
+        yield (
+            Poisson(),
+            COUNTS,
+            bad,
+            (f"Poisson needs nonnegative integer counts {{}}; column 1 of X holds {shown}"),
+        )
+        message = f"Multinomial needs nonnegative integer counts; column 1 of X holds {shown}"
+        yield Multinomial(), COUNTS, bad, message
+        yield Multinomial(), COUNTS, sp.csr_array(bad), message
+        yield Multinomial(), sp.csr_array(COUNTS), sp.csr_matrix(bad), message
+    bad = with_entry(COUNTS, np.nan, 0)
+    message = "Multinomial needs nonnegative integer counts; column 0 of X holds nan"
+    yield Multinomial(), COUNTS, bad, message
+    yield Multinomial(), COUNTS, sp.csr_array(bad), message
+    for cls in (Poisson, Multinomial):
+        bad = with_entry(COUNTS, 2.0**53 + 2, 1)
+        message = "counts of at most 2**53 = 9007199254740992; column 1 of X holds 9.0072e+15"
+        yield cls(), COUNTS, bad, f"{cls.__name__} needs {message}"
+    bad = with_entry(with_entry(COUNTS, 2.0**53 - 4, 1), 2.0**53 - 4, 2)
+    yield Multinomial(), COUNTS, bad, "counts in row 1 of X add up to more than 2**53"
+    for value, shown in ((2.0, "2"), (-1.0, "-1"), (0.5, "0.5"), (np.inf, "inf")):
+        for directed in (True, False):
+            bad = with_entry(GRAPH, value, 2)
+            message = f"0, 1 or NaN (unobserved); column 2 of X holds {shown}"
+            yield Relational(directed=directed), GRAPH, bad, f"Relational needs {message}"
+            yield Relational(directed=directed), GRAPH, sp.csr_array(bad), message
+    for covariance_type in ("full", "diag"):
+        likelihood = Gaussian(mean=-1e308, scale=1.0, covariance_type=covariance_type)
+        bad = with_entry(REALS, 1e308, 1)
+        yield likelihood, REALS[:, :1] * 0 - 1e308, bad, "column 1 of X holds values too large"
+
+
+# The brackets of a message say that NaN is fine.
+BAD_ROWS = [
+    pytest.param(*case[:3], case[3].format("(NaN = missing)"), id=f"{number}: {case[3]}")
+    for number, case in enumerate(bad_rows())
+]
+
+
+@pytest.mark.parametrize(("likelihood", "good", "bad", "message"), BAD_ROWS)
+def test_bad_rows_in_fit(likelihood, good, bad, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        likelihood.resolve(bad).encode(bad)
+
+
+@pytest.mark.parametrize(("likelihood", "good", "bad", "message"), BAD_ROWS)
+def test_bad_rows_in_predict(likelihood, good, bad, message):
+    likelihood = likelihood.resolve(good)
+    likelihood.encode(good)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        likelihood.encode_new(bad)
+
+
+def test_sums_of_counts_in_fit():
+    """Statistics of clusters are sums over rows of `fit`; rows of `predict` are on their own."""
+    X = np.vstack([with_entry(COUNTS, 2.0**52, 2)] * 3)
+    for cls in (Poisson, Multinomial):
+        with pytest.raises(ValueError, match=r"column 2 of X add up to more than 2\*\*53"):
+            cls().resolve(X)
+        assert cls().resolve(COUNTS).encode_new(X)
+    X = np.full((2, 3), 2.0**51)
+    with pytest.raises(ValueError, match="counts in the columns up to 2 of X add up"):
+        Multinomial().resolve(X)
+    assert Poisson().resolve(X)
+
+
+def test_a_code_that_fit_has_not_seen():
+    likelihood = Categorical().resolve(COUNTS)
+    with pytest.raises(
+        ValueError,
+        match=r"column 0 of X holds the code 2, but its categories are "
+        r"0 to 1 \(from `fit`, or `n_categories`\)",
+    ):
+        likelihood.encode_new(with_entry(COUNTS, 2.0, 0))
+
+
+def test_relational_shape_and_symmetry():
+    with pytest.raises(ValueError, match=r"square adjacency matrix; X has shape \(2, 3\)"):
+        Relational().resolve(GRAPH[:2])
+    bad = with_entry(GRAPH, 0.0, 2)
+    with pytest.raises(ValueError, match=r"the entries \(1, 2\) and \(2, 1\) differ"):
+        Relational().resolve(bad)
+    bad = with_entry(GRAPH, np.nan, 2)
+    with pytest.raises(ValueError, match=r"the entries \(1, 2\) and \(2, 1\) differ"):
+        Relational().resolve(bad)
+    Relational(directed=True).resolve(bad)
+    Relational().resolve(with_entry(GRAPH, 7.0, 1))  # the diagonal is ignored
+    Relational().encode(with_entry(GRAPH, 7.0, 1))
+
+
+def test_gaussian_variance_that_overflows():
+    X = with_entry(REALS, 1e200, 2)
+    for covariance_type in ("full", "diag"):
+        for scale in (None, 1.0):
+            likelihood = Gaussian(scale=scale, covariance_type=covariance_type)
+            with pytest.raises(ValueError, match="column 2 of X are so large that their variance"):
+                likelihood.resolve(X).encode(X)
+        # ... but a new row may lie there.
+        Gaussian(covariance_type=covariance_type).resolve(REALS).encode_new(X)
+
+
+def test_what_is_allowed():
+    """The borders, from the inside."""
+    X = with_entry(COUNTS, 2.0**53 - 10, 1)
+    for cls in (Poisson, Multinomial):
+        assert cls().resolve(X).encode(X)
+        assert cls().resolve(COUNTS).encode_new(X)
+    missing = with_entry(COUNTS, np.nan, 1)
+    for cls in (Poisson, Categorical):
+        assert cls().resolve(missing).encode(missing)
+    missing = with_entry(BINARY, np.nan, 1)
+    assert Bernoulli().resolve(missing).encode(missing)
+    missing = with_entry(REALS, np.nan, 1)
+    likelihood = Gaussian(covariance_type="diag")
+    assert likelihood.allow_nan
+    assert not Gaussian().allow_nan
+    assert likelihood.resolve(missing).encode(missing)
+    for dtype in (bool, np.int32, np.float32):
+        X = BINARY.astype(dtype)
+        assert Multinomial().resolve(X).encode(X)
+
+
+def test_all_columns_missing():
+    X = np.full((3, 2), np.nan)
+    for likelihood in (Poisson(), Bernoulli(), Categorical(), Gaussian(covariance_type="diag")):
+        likelihood = likelihood.resolve(X)
+        likelihood.kernel(likelihood.encode(X), 3)
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_parameters_are_checked_in_resolve_alone(name):
+    """`__init__` only stores, as scikit-learn asks."""
+    cls = LIKELIHOODS[name]
+    for parameter in cls._get_param_names():
+        marker = object()
+        assert getattr(cls(**{parameter: marker}), parameter) is marker

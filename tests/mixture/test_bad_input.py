@@ -1,0 +1,443 @@
+"""Bad input: a ValueError before any sampling, whose message names the parameter or the column."""
+
+import decimal
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from cases import NAMES, fit_case, make_estimator
+from sklearn.base import clone
+
+from skdpm import DPMixture, FiniteMixture
+from skdpm.mixture import _chain, likelihoods, samplers
+from skdpm.mixture.likelihoods import Bernoulli, Categorical, Gaussian, Relational
+from skdpm.mixture.samplers import Gibbs
+from skdpm.mixture.samplers.base import Sampler
+
+NAN, INF = np.nan, np.inf
+X = np.random.default_rng(0).normal(size=(8, 2))
+
+
+@pytest.fixture(autouse=True)
+def no_sampling(monkeypatch, request):
+    """Fail where a chain is started: all checks come before."""
+    if "fitted" in request.fixturenames:
+        return
+
+    def start(*args):
+        raise AssertionError("sampling began")
+
+    monkeypatch.setattr(_chain.MixtureProgram, "start", start)
+
+
+NOT_A_NUMBER = ["1", None, [1.0], True, 1j, NAN, INF, -INF]
+NOT_AN_INTEGER = ["1", None, 1.0, [1], True, NAN, decimal.Decimal(1)]
+
+PARAMETERS = {
+    "likelihood": ["no such", None, 3, Gaussian, Gibbs(), ["gaussian"]],
+    "sampler": ["no such", None, 3, Gibbs, Gaussian(), "Gibbs"],
+    "concentration": [0.0, -1.0, 0, *[value for value in NOT_A_NUMBER if value is not None]],
+    "concentration_prior": [
+        None,
+        1.0,
+        "ab",
+        (1.0,),
+        (1.0, 1.0, 1.0),
+        (0.0, 1.0),
+        (1.0, 0.0),
+        (-1.0, 1.0),
+        (1.0, NAN),
+        (INF, 1.0),
+        ("1", "2"),
+        (None, 1.0),
+    ],
+    "n_warmup": [-1, *NOT_AN_INTEGER],
+    "n_draws": [0, -1, *NOT_AN_INTEGER],
+    "thin": [0, -1, *NOT_AN_INTEGER],
+    "n_chains": [0, -1, *NOT_AN_INTEGER],
+    "n_jobs": [0, 1.5, "2", [1], NAN],
+    "init": [
+        "no such",
+        None,
+        3,
+        np.arange(7),
+        np.arange(9),
+        np.zeros((8, 1)),
+        [[0] * 8],
+        [0.0] * 7 + [NAN],
+        [0.0] * 7 + [INF],
+        ["a"] * 7 + [None],
+        [0] * 7 + ["a"] * 2,
+        [],
+    ],
+    "store_labels": [None, 0, 1, "yes", []],
+    "point_estimate": ["no such", None, 3, "MAP", ["vi"]],
+    "warm_start": [None, 0, 1, "yes"],
+    "random_state": [-1, 1.5, "0", [1, 2], True, np.random.SeedSequence(0)],
+    "verbose": [-1, 0.5, "yes", None],
+}
+DP_ONLY = {"discount": [-0.1, 1.0, 2.0, *NOT_A_NUMBER]}
+FINITE_ONLY = {"n_components": [0, -3, 2**53 + 1, *NOT_AN_INTEGER]}
+
+
+def _all(estimator, *tables):
+    return [
+        pytest.param(estimator, name, value, id=f"{type(estimator).__name__}-{name}-{value!r:.40}")
+        for table in tables
+        for name, values in table.items()
+        for value in values
+    ]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "name", "value"),
+    _all(DPMixture(), PARAMETERS, DP_ONLY) + _all(FiniteMixture(), PARAMETERS, FINITE_ONLY),
+)
+def test_parameters_of_the_estimators(estimator, name, value):
+    estimator = clone(estimator).set_params(**{name: value})
+    with pytest.raises(ValueError, match=rf"(?<!\w){name}(?!\w)"):
+        estimator.fit(X)
+
+
+def test_every_parameter_is_tried():
+    """Those of a Gaussian are below."""
+    assert set(DPMixture().get_params()) == {*PARAMETERS, *DP_ONLY}
+    assert set(FiniteMixture().get_params()) == {*PARAMETERS, *FINITE_ONLY}
+
+
+@pytest.mark.parametrize("cls", [DPMixture, FiniteMixture])
+@pytest.mark.parametrize("name", ["likelihood", "sampler", "init", "point_estimate"])
+def test_unknown_names_list_the_known(cls, name):
+    known = {
+        "likelihood": sorted(likelihoods.LIKELIHOODS),
+        "sampler": ["auto", *sorted(samplers.SAMPLERS)],
+        "init": ["single", "singletons", "kmeans"],
+        "point_estimate": ["vi", "binder", "map", "last"],
+    }[name]
+    with pytest.raises(ValueError, match="no_such") as error:
+        cls(**{name: "no_such"}).fit(X)
+    for word in known:
+        assert word in str(error.value)
+
+
+def test_pitman_yor_concentration():
+    for concentration in (-0.5, -0.6):
+        with pytest.raises(ValueError, match=r"concentration must be finite and > -0.5"):
+            DPMixture(discount=0.5, concentration=concentration).fit(X)
+    with pytest.raises(ValueError, match=r"concentration must be finite and > 0,"):
+        DPMixture(concentration=0).fit(X)
+
+
+@pytest.mark.parametrize("point_estimate", ["vi", "binder"])
+def test_point_estimates_that_need_labels(point_estimate):
+    with pytest.raises(ValueError, match=r"point_estimate.*store_labels=False.*map.*last"):
+        DPMixture(store_labels=False, point_estimate=point_estimate).fit(X)
+
+
+def test_init_with_more_blocks_than_components():
+    with pytest.raises(ValueError, match="init has 8 clusters, more than n_components=7"):
+        FiniteMixture(7, init="singletons").fit(X)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "data"),
+    [
+        (Bernoulli(), np.array([[0.0, 1.0], [NAN, 1.0]])),
+        ("relational", np.eye(4)),
+        ("relational", sp.csr_array(np.eye(4))),
+    ],
+)
+def test_kmeans_needs_plain_numbers(likelihood, data):
+    with pytest.raises(ValueError, match='init="kmeans" needs dense numeric data without NaN'):
+        DPMixture(likelihood=likelihood, init="kmeans").fit(data)
+
+
+class Fancy(Sampler):
+    """A sampler that no likelihood has the capability for."""
+
+    requires = "instantiated"
+
+
+@pytest.mark.parametrize("cls", [DPMixture, FiniteMixture])
+def test_a_missing_capability_names_both_classes(cls):
+    with pytest.raises(ValueError, match=r"Fancy.*Gaussian.*'instantiated'.*joint, product"):
+        cls(sampler=Fancy()).fit(X)
+
+
+def test_relational_clusters_are_not_independent():
+    sampler = Fancy()
+    sampler.requires = "product"
+    with pytest.raises(ValueError, match=r"Fancy\(\) cannot sample .* Relational.*'product'"):
+        DPMixture(likelihood=Relational(), sampler=sampler).fit(np.eye(3))
+
+
+# Parameters of likelihoods and samplers.
+
+POSITIVE = [0.0, -1.0, *NOT_A_NUMBER]
+NOT_POSITIVE = [value for value in POSITIVE if value is not None]
+HYPERPARAMETERS = {
+    "gaussian": {
+        "mean": ["a", NAN, INF, [0.0], [0.0, NAN], [0.0] * 3, np.zeros((2, 2)), 1j],
+        "mean_precision": NOT_POSITIVE,
+        "df": [1.0, 0.5, *NOT_POSITIVE],
+        "scale": [
+            "a",
+            0.0,
+            -1.0,
+            NAN,
+            INF,
+            [1.0],
+            [1.0, 0.0],
+            [1.0, NAN],
+            np.eye(3),
+            -np.eye(2),
+            np.zeros((2, 2)),
+            [[1.0, 2.0], [2.0, 1.0]],
+            [[1.0, 0.5], [0.4, 1.0]],
+            np.full((2, 2), NAN),
+            [["a", "b"], ["c", "d"]],
+            np.ones((1, 2, 2)),
+            [[1.0, 2.0], [1.0]],
+        ],
+        "covariance_type": ["tied", None, 1],
+    },
+    "gaussian_diag": {
+        "mean": ["a", NAN, [0.0], [0.0] * 3],
+        "mean_precision": NOT_POSITIVE,
+        "df": NOT_POSITIVE,
+        "scale": ["a", 0.0, -1.0, NAN, INF, [1.0], [1.0, 0.0], np.eye(2)],
+        "covariance_type": ["tied", None, 1],
+    },
+    "bernoulli": {"a": POSITIVE, "b": POSITIVE},
+    "categorical": {
+        "concentration": POSITIVE,
+        "n_categories": [
+            0,
+            -1,
+            2.0,
+            "3",
+            True,
+            [2],
+            [2, 2, 2],
+            [2, 0],
+            [2.0, 2.0],
+            [[2, 2]],
+            "ab",
+        ],
+    },
+    "multinomial": {"concentration": POSITIVE},
+    "poisson": {"shape": POSITIVE, "rate": POSITIVE},
+    "relational": {"a": POSITIVE, "b": POSITIVE, "directed": [None, 1, "yes"]},
+    "relational_directed": {"a": POSITIVE, "b": POSITIVE, "directed": [None, 1, "yes"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter", "value"),
+    [
+        pytest.param(name, parameter, value, id=f"{name}-{parameter}-{value!r:.40}")
+        for name in NAMES
+        for parameter, values in HYPERPARAMETERS[name].items()
+        for value in values
+    ],
+)
+def test_parameters_of_likelihoods(name, parameter, value):
+    case = fit_case(name)
+    data = case.X if name != "bernoulli" else case.X[:, :2]
+    likelihood = clone(case.likelihood).set_params(**{parameter: value})
+    with pytest.raises(ValueError, match=rf"{type(likelihood).__name__}\.{parameter}"):
+        DPMixture(likelihood=likelihood).fit(data)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_hyperparameter_is_tried(name):
+    assert set(fit_case(name).likelihood.get_params()) == set(HYPERPARAMETERS[name])
+
+
+@pytest.mark.parametrize("value", [0, -1, *NOT_AN_INTEGER])
+def test_parameters_of_gibbs(value):
+    with pytest.raises(ValueError, match=r"Gibbs\.n_sweeps"):
+        DPMixture(sampler=Gibbs(n_sweeps=value)).fit(X)
+
+
+# Data.
+
+
+def _with(data, *entries):
+    """Other values at some (row, column), last row of the second column by default."""
+    data = np.array(data, dtype=float)
+    for row, column, value in entries:
+        data[row, column] = value
+    return data
+
+
+GOOD = {
+    "gaussian": X,
+    "gaussian_diag": X,
+    "bernoulli": np.eye(4)[:, :3],
+    "categorical": np.arange(12).reshape(4, 3) % 3,
+    "multinomial": np.arange(12).reshape(4, 3),
+    "poisson": np.arange(12).reshape(4, 3),
+    "relational": np.ones((4, 4)),
+    "relational_directed": np.triu(np.ones((4, 4))),
+}
+BAD_VALUES = {
+    "gaussian": [],
+    "gaussian_diag": [],
+    "bernoulli": [2.0, -1.0, 0.5, 1e300, 5e-324],
+    "categorical": [-1.0, 0.5, 1e300, 1e10, 2.0**31, -5e-324],
+    "multinomial": [-1.0, 0.5, 1e300, -1e-300],
+    "poisson": [-1.0, 0.5, 1e300, -1e-300],
+    "relational": [2.0, -1.0, 0.5, 1e300],
+    "relational_directed": [2.0, -1.0, 0.5, 1e300],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name in NAMES for value in [INF, -INF, *BAD_VALUES[name]]],
+)
+def test_values_outside_the_domain(name, value):
+    data, column = _with(GOOD[name], (3, 1, value)), "1"
+    if name == "relational":
+        data, column = _with(data, (1, 3, value)), "[13]"
+    likelihood = fit_case(name).likelihood
+    if name == "categorical":
+        likelihood = Categorical()
+    with pytest.raises(ValueError, match=rf"column {column}\b"):
+        make_estimator(likelihood).fit(data)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """An estimator for each likelihood."""
+    out = {}
+    with pytest.warns():
+        for name in NAMES:
+            likelihood = fit_case(name).likelihood
+            if name == "categorical":
+                likelihood = Categorical()
+            out[name] = make_estimator(likelihood).fit(GOOD[name])
+    return out
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "score_samples", "score"])
+@pytest.mark.parametrize("name", NAMES)
+def test_values_outside_the_domain_in_new_rows(name, method, fitted):
+    good = _with(GOOD[name])
+    getattr(fitted[name], method)(good)
+    for value in [INF, *BAD_VALUES[name], *[NAN] * (not fitted[name].likelihood.allow_nan)]:
+        with pytest.raises(ValueError, match=r"column 1\b"):
+            getattr(fitted[name], method)(_with(good, (3, 1, value)))
+    n_features = good.shape[1]
+    for data, message in [
+        (good[:, :-1], rf"{n_features} features"),
+        (np.hstack([good, good]), rf"{n_features} features"),
+        (good[0], "1D array"),
+        (good[None], "dim 3"),
+        (good[:0], r"0 sample"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            getattr(fitted[name], method)(data)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "multinomial"])
+def test_nan_where_it_is_not_allowed(name):
+    with pytest.raises(ValueError, match="NaN in column 1"):
+        make_estimator(fit_case(name).likelihood).fit(_with(GOOD[name], (3, 1, NAN)))
+
+
+def test_an_unseen_category_names_column_and_value(fitted):
+    with pytest.raises(ValueError, match=r"column 2 .* code 3, .* 0 to 2"):
+        fitted["categorical"].predict([[0, 1, 3]])
+    with pytest.raises(ValueError, match=r"column 0 .* code 2, .* 0 to 1"):
+        DPMixture(likelihood=Categorical(n_categories=2)).fit([[2.0, 0.0]])
+
+
+def test_a_code_that_is_no_category():
+    """Statistics have an entry per category: a column of identifiers would take all memory."""
+    with pytest.raises(ValueError, match=r"column 1 of X.*categories"):
+        DPMixture(likelihood="categorical").fit([[0, 5], [1, 30_000_000]])
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (np.ones((3, 4)), "square.*(3, 4)"),
+        (np.ones((4, 3)), "square.*(4, 3)"),
+        ([[0.0, 1.0], [0.0, 0.0]], r"symmetric.*\(0, 1\) and \(1, 0\)"),
+        ([[0.0, NAN], [0.0, 0.0]], r"symmetric.*\(0, 1\) and \(1, 0\)"),
+        (sp.csr_array([[0.0, 1.0], [0.0, 0.0]]), "symmetric"),
+        (sp.csr_array([[0.0, 2.0], [2.0, 0.0]]), r"column [01] of X holds 2"),
+        (sp.csr_array([[0.0, INF], [INF, 0.0]]), r"infinity in column 0"),
+    ],
+)
+def test_adjacency_matrices(data, message):
+    with pytest.raises(ValueError, match=message):
+        DPMixture(likelihood="relational").fit(data)
+
+
+@pytest.mark.parametrize("value", [1.7e308, 1e200])
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_values_whose_squares_overflow(covariance_type, value):
+    data = np.random.default_rng(0).normal(size=(6, 3))
+    data[0, 2], data[1, 2] = value, -value
+    with pytest.raises(ValueError, match=r"column 2\b"):
+        DPMixture(likelihood=Gaussian(covariance_type=covariance_type)).fit(data)
+    with pytest.raises(ValueError, match=r"column 2\b"):
+        DPMixture(likelihood=Gaussian(mean=0.0, scale=1.0, covariance_type=covariance_type)).fit(
+            data
+        )
+
+
+@pytest.mark.parametrize("cls", [DPMixture, FiniteMixture])
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (np.zeros(5), "1D array"),
+        (np.zeros((2, 2, 2)), "dim 3"),
+        (3.0, "scalar"),
+        ([], "1D array"),
+        (np.zeros((0, 2)), r"0 sample"),
+        (np.zeros((3, 0)), r"0 feature"),
+        ([["a", "b"], ["c", "d"]], "could not convert string"),
+        (np.array([[1.0, 2j], [1.0, 1.0]]), "[Cc]omplex"),
+        ([[1.0, 2.0], [1.0]], "inhomogeneous"),
+        (None, "None|array"),
+        ([[1.0, None]], "NaN in column 1"),
+    ],
+)
+def test_shapes_and_types(cls, data, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        cls().fit(data)
+
+
+def test_sparse_where_it_makes_no_sense():
+    with pytest.raises(TypeError, match=r"[Ss]parse"):
+        DPMixture().fit(sp.csr_array(np.eye(3)))
+
+
+def test_a_failed_fit_does_not_touch_an_earlier_one(fitted):
+    estimator = fitted["gaussian"]
+    labels = estimator.labels_
+    estimator.set_params(n_draws=0)
+    with pytest.raises(ValueError, match="n_draws"):
+        estimator.fit(X)
+    estimator.set_params(n_draws=12)
+    assert estimator.labels_ is labels
+    assert np.isfinite(estimator.score(X))
+
+
+@pytest.mark.parametrize(
+    "sampler, name",
+    [
+        (samplers.Gibbs(n_sweeps=10**30), "Gibbs.n_sweeps"),
+        (samplers.PGSM(n_particles=10**30), "PGSM.n_particles"),
+        (samplers.PGSM(gibbs_sweeps=10**30), "PGSM.gibbs_sweeps"),
+        (samplers.SAMS(gibbs_sweeps=10**30), "SAMS.gibbs_sweeps"),
+        (samplers.SplitMerge(n_restricted_scans=10**30), "SplitMerge.n_restricted_scans"),
+    ],
+)
+def test_absurd_settings_of_samplers_are_refused(sampler, name):
+    with pytest.raises(ValueError, match=f"{name} must be at most"):
+        DPMixture(sampler=sampler).fit(X)

@@ -1,0 +1,219 @@
+"""Every sampler with every likelihood and every prior, against enumerated posteriors.
+
+Five rows have 52 partitions, so the posterior is known exactly, from a reference that imports no
+kernel. Invariance: starts drawn from the posterior follow it after a few iterations too.
+Convergence: so do chains from one fixed partition. `test_power.py` shows what these tests see.
+"""
+
+import warnings
+
+import numpy as np
+import pytest
+from cases import make_estimator
+from exactness import (
+    MANY_ITERATIONS,
+    N_ITERATIONS,
+    SAMPLER_CASES,
+    case_posterior,
+    case_state,
+    cells,
+    complete_names,
+    convergence_run,
+    invariance_run,
+    likelihood_names,
+    make_likelihood,
+    make_prior,
+    make_state,
+    record_worst,
+)
+from pvalues import assert_p_matrix
+from reference.enumerate import enumerate_partitions
+from reference.likelihoods import log_posterior, log_posterior_concentration
+from reference.simulate import PRIOR_CASES, enumeration_case
+
+from skdpm.mixture.likelihoods import LIKELIHOODS
+from skdpm.mixture.samplers import SAMPLERS
+
+SAMPLER_OBJECTS = [
+    pytest.param(name, sampler, id=repr(sampler))
+    for name, samplers in SAMPLER_CASES.items()
+    for sampler in samplers
+]
+
+
+def test_matrix_is_complete():
+    """A registered likelihood or sampler without a line in the matrix is an error."""
+    names = likelihood_names()
+    assert {name.split("_")[0] for name in names} >= set(LIKELIHOODS)
+    assert set(SAMPLER_CASES) == set(SAMPLERS)
+    joint = [s for samplers in SAMPLER_CASES.values() for s in samplers if s.requires == "joint"]
+    for sampler in joint:
+        assert len(cells(sampler)) == len(names) * len(PRIOR_CASES) + len(complete_names())
+
+
+@pytest.mark.parametrize("name, sampler", SAMPLER_OBJECTS)
+def test_invariance(name, sampler, seed_sequence, record_property):
+    """Starts drawn from the posterior still follow it after one, two and three iterations."""
+    runs = {
+        f"{likelihood} {prior}": invariance_run(
+            case_state(likelihood, prior),
+            sampler.kernel(),
+            case_posterior(likelihood, prior),
+            n_starts=20_000 if name == "gibbs" else 10_000,
+        )
+        for likelihood, prior in cells(sampler)
+    }
+    worst = assert_p_matrix(runs, seed_sequence=seed_sequence)
+    record_worst(record_property, worst, len(runs))
+
+
+@pytest.mark.parametrize("name, sampler", SAMPLER_OBJECTS)
+def test_convergence(name, sampler, seed_sequence, record_property):
+    """Chains from one cluster, and from as many clusters as the prior allows, reach it."""
+    runs = {}
+    n_iterations = N_ITERATIONS.get(name, MANY_ITERATIONS)
+    for likelihood, prior in cells(sampler):
+        posterior = case_posterior(likelihood, prior)
+        for start in ("single", "singletons"):
+            if start == "single":
+                labels = np.zeros(5, dtype=np.int64)
+            else:
+                labels = np.minimum(np.arange(5), PRIOR_CASES[prior][1].get("n_components", 5) - 1)
+            runs[f"{likelihood} {prior} {start}"] = convergence_run(
+                case_state(likelihood, prior),
+                sampler.kernel(),
+                posterior,
+                labels,
+                n_chains=30_000 // n_iterations,
+                n_iterations=n_iterations,
+            )
+    worst = assert_p_matrix(runs, seed_sequence=seed_sequence)
+    record_worst(record_property, worst, len(runs))
+
+
+@pytest.mark.parametrize("name, sampler", SAMPLER_OBJECTS)
+def test_rare_clusters(name, sampler, seed_sequence, record_property):
+    """A second cluster of probability 0.04 and 0.001 (no data speak for it): what is next to
+    impossible must not become impossible, as by dropping small weights."""
+    n = 5
+    nothing = np.full((n, 1), np.nan)
+    runs = {}
+    for concentration, n_starts in ((0.02, 10_000), (5e-4, 50_000)):
+        posterior = log_posterior(
+            nothing,
+            "bernoulli",
+            "dp",
+            likelihood_params=enumeration_case("bernoulli").params,
+            prior_params={"concentration": concentration},
+        )
+        state = make_state(
+            make_likelihood("bernoulli"), nothing, make_prior("dp", n, concentration=concentration)
+        )
+        runs[f"{concentration}"] = invariance_run(
+            state, sampler.kernel(), posterior, n_starts=n_starts
+        )
+    worst = assert_p_matrix(runs, seed_sequence=seed_sequence)
+    record_worst(record_property, worst, len(runs))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name, sampler", SAMPLER_OBJECTS)
+def test_invariance_in_depth(name, sampler, seed_sequence, record_property):
+    """The same with many times the starts."""
+    runs = {
+        f"{likelihood} {prior}": invariance_run(
+            case_state(likelihood, prior),
+            sampler.kernel(),
+            case_posterior(likelihood, prior),
+            n_starts=200_000 if name == "gibbs" else 50_000,
+        )
+        for likelihood, prior in cells(sampler)
+    }
+    worst = assert_p_matrix(runs, seed_sequence=seed_sequence)
+    record_worst(record_property, worst, len(runs))
+
+
+def estimator_run(likelihood, prior_case, *, resampled, n_chains):
+    """A run for `assert_p`: the last draws of the chains of one `fit`."""
+    case = enumeration_case(likelihood)
+    prior, params = PRIOR_CASES[prior_case]
+    concentration_prior = (2.0, 0.8)
+    if resampled:
+        law = log_posterior_concentration(
+            case.X,
+            likelihood,
+            prior,
+            likelihood_params=case.params,
+            prior_params={k: v for k, v in params.items() if k != "concentration"},
+            concentration_prior=concentration_prior,
+            n_bins=5,
+        )
+    else:
+        law = case_posterior(likelihood, prior_case)
+
+    def run(seed, factor):
+        estimator = make_estimator(
+            make_likelihood(likelihood),
+            prior_case,
+            resampled=resampled,
+            concentration_prior=concentration_prior,
+            sampler="gibbs",
+            n_chains=n_chains * factor,
+            n_warmup=30 if resampled else N_ITERATIONS["gibbs"],
+            n_draws=1,
+            point_estimate="last",
+            random_state=int(seed.generate_state(1)[0]),
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # one draw tells nothing about mixing
+            estimator.fit(case.X)
+        labels = estimator.label_samples_[:, 0]
+        if resampled:
+            return law.count(labels, estimator.concentration_samples_[:, 0]), law.probabilities
+        return law.count(labels), law.probabilities
+
+    return run
+
+
+def test_estimators_sample_the_posterior(seed_sequence, record_property):
+    """`fit` of DPMixture and FiniteMixture with many chains: the law of the partition or, where
+    the concentration is resampled, of both."""
+    designs = [
+        ("relational", "dp", True),
+        ("gaussian", "pitman_yor", True),
+        ("bernoulli", "finite", True),
+        ("categorical", "dp", False),
+        ("relational_directed", "pitman_yor_negative", False),
+        ("bernoulli", "finite", False),
+    ]
+    runs = {
+        f"{likelihood} {prior} {resampled}": estimator_run(
+            likelihood, prior, resampled=resampled, n_chains=1_500
+        )
+        for likelihood, prior, resampled in designs
+    }
+    record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))
+
+
+@pytest.mark.slow
+def test_estimators_sample_every_posterior(seed_sequence, record_property):
+    """The same with every likelihood and prior."""
+    runs = {
+        f"{likelihood} {prior} {resampled}": estimator_run(
+            likelihood, prior, resampled=resampled, n_chains=5_000
+        )
+        for likelihood in likelihood_names()
+        for prior, (_, params) in PRIOR_CASES.items()
+        for resampled in (False, True)
+        if not (resampled and params["concentration"] < 0)
+    }
+    record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))
+
+
+def test_cases_cover_all_partitions():
+    """No case is so concentrated that the matrix would test a handful of partitions only."""
+    for likelihood in likelihood_names():
+        for prior in PRIOR_CASES:
+            posterior = case_posterior(likelihood, prior)
+            assert len(posterior.partitions) == len(enumerate_partitions(5)) == 52
+            assert (20_000 * posterior.probabilities >= 5).sum() >= 15

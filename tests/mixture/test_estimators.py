@@ -1,0 +1,632 @@
+"""What `fit` leaves behind: each attribute of the two mixtures against its definition."""
+
+import io
+import pickle
+import types
+import warnings
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+from cases import FAST, NAMES, PRIORS, fit_case, make_estimator, prior_name, prior_params
+from reference.enumerate import canonical_labels
+from reference.likelihoods import as_matrix, log_likelihood
+from reference.predictive import log_weights
+from reference.priors import log_eppf, log_gamma_density
+from scipy.special import gammaln
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from skdpm import DPMixture, FiniteMixture, diagnostics
+from skdpm.mixture.likelihoods import Gaussian
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+DRAWS = ("label_samples_", "log_joint_samples_", "concentration_samples_", "n_components_samples_")
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(30, 2)) + 5 * np.eye(3)[np.arange(30) % 3, :2]
+
+
+def assert_same_fit(one, other, X):
+    """Bits of everything that `fit` computes."""
+    for name in (*DRAWS, "labels_", "weights_"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+    assert repr(one.diagnostics_) == repr(other.diagnostics_)  # NaN as well
+    np.testing.assert_array_equal(one.score_samples(X), other.score_samples(X))
+    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+
+
+def log_joint(estimator, case, name, labels, concentration):
+    """log p(partition) + log p(X | partition), by the reference."""
+    sizes = np.unique(labels, return_counts=True)[1]
+    prior = log_eppf(sizes, prior_name(estimator), **prior_params(estimator, concentration))
+    return prior + log_likelihood(case.X, labels, name, **case.params)
+
+
+@pytest.mark.parametrize("resampled", [False, True], ids=["fixed", "resampled"])
+@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize("name", NAMES)
+def test_draws(name, prior, resampled):
+    case = fit_case(name)
+    estimator = make_estimator(case.likelihood, prior, resampled=resampled).fit(case.X)
+    C, S, n = 2, 12, len(case.X)
+    assert estimator.label_samples_.shape == (C, S, n)
+    assert estimator.label_samples_.dtype == np.uint8
+    for name_of in DRAWS[1:]:
+        assert getattr(estimator, name_of).shape == (C, S)
+    assert estimator.log_joint_samples_.dtype == np.float64
+    assert estimator.concentration_samples_.dtype == np.float64
+    assert estimator.n_components_samples_.dtype == np.int64
+    np.testing.assert_array_equal(
+        estimator.label_samples_, canonical_labels(estimator.label_samples_)
+    )
+    np.testing.assert_array_equal(
+        estimator.n_components_samples_, estimator.label_samples_.max(axis=2) + 1
+    )
+    if prior == "finite":
+        assert estimator.n_components_samples_.max() <= estimator.n_components
+    concentrations = estimator.concentration_samples_
+    if resampled:
+        assert len(np.unique(concentrations)) == C * S and (concentrations > 0).all()
+    else:
+        assert (concentrations == estimator.concentration).all()
+    expected = [
+        [
+            log_joint(estimator, case, name, labels, concentration)
+            for labels, concentration in zip(*chain, strict=True)
+        ]
+        for chain in zip(estimator.label_samples_, concentrations, strict=True)
+    ]
+    np.testing.assert_allclose(estimator.log_joint_samples_, expected, rtol=1e-10, atol=1e-10)
+    assert len(np.unique(estimator.log_joint_samples_)) > 4  # the chains moved
+    assert estimator.n_iter_ == 22
+    assert estimator.acceptance_rate_ == {}
+
+
+@pytest.mark.parametrize("concentration", [1e-300, 1e6, 1e12, 1e300])
+def test_log_joint_at_extreme_concentrations(concentration):
+    """Where a difference of two logarithms of Gamma functions has no digits left."""
+    case = fit_case("gaussian")
+    estimator = make_estimator(case.likelihood, concentration=concentration).fit(case.X)
+    labels = estimator.label_samples_[0, -1]
+    sizes = np.bincount(labels)
+    log_prior = len(sizes) * np.log(concentration) + gammaln(sizes).sum()
+    log_prior -= np.log(concentration + np.arange(len(case.X))).sum()
+    expected = log_prior + log_likelihood(case.X, labels, "gaussian", **case.params)
+    np.testing.assert_allclose(estimator.log_joint_samples_[0, -1], expected, rtol=1e-12)
+    assert np.isfinite(estimator.score(case.X_new))
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize("name", NAMES)
+def test_point_estimate_attributes(name, prior):
+    case = fit_case(name)
+    estimator = make_estimator(case.likelihood, prior, resampled=True).fit(case.X)
+    labels = estimator.labels_
+    assert labels.shape == (len(case.X),) and labels.dtype == np.int64
+    sizes = np.bincount(labels)
+    assert (sizes > 0).all() and (np.diff(sizes) <= 0).all()
+    assert type(estimator.n_components_) is int and estimator.n_components_ == len(sizes)
+    mean = estimator.concentration_samples_.mean()
+    expected = log_weights(labels, prior_name(estimator), prior_params(estimator, mean))
+    np.testing.assert_allclose(estimator.weights_, np.exp(expected[:-1]), rtol=1e-10)
+    if prior == "finite":
+        assert estimator.n_components_ <= estimator.n_components
+
+
+def _posterior_means(name, X, labels, p):
+    """The formulas of conjugate analysis, one cluster at a time."""
+    blocks = [X[labels == k] for k in range(labels.max() + 1)]
+    if name == "bernoulli":
+        return {
+            "probabilities": [
+                (p["a"] + (B == 1).sum(0)) / (p["a"] + p["b"] + (~np.isnan(B)).sum(0))
+                for B in blocks
+            ]
+        }
+    if name == "categorical":
+        c, n_categories = p["concentration"], p["n_categories"]
+        out = np.zeros((len(blocks), len(n_categories), max(n_categories)))
+        for k, B in enumerate(blocks):
+            for d, m in enumerate(n_categories):
+                counts = c + np.array([(B[:, d] == code).sum() for code in range(m)])
+                out[k, d, :m] = counts / counts.sum()
+        return {"probabilities": out}
+    if name == "multinomial":
+        counts = np.array([B.sum(0) for B in blocks]) + p["concentration"]
+        return {"probabilities": counts / counts.sum(1, keepdims=True)}
+    if name == "poisson":
+        return {
+            "rates": [
+                (p["shape"] + np.nansum(B, 0)) / (p["rate"] + (~np.isnan(B)).sum(0))
+                for B in blocks
+            ]
+        }
+    if name == "gaussian":
+        means, covariances = [], []
+        u, r, df, S = (p[key] for key in ("mean", "mean_precision", "df", "scale"))
+        for B in blocks:
+            n, D = B.shape
+            means.append((r * np.array(u) + B.sum(0)) / (r + n))
+            gap = B.mean(0) - u
+            S_n = as_matrix(S, D) + n * np.cov(B.T, ddof=0) + r * n / (r + n) * np.outer(gap, gap)
+            nu = df + n
+            covariances.append(S_n / (nu - D - 1 if nu > D + 1 else nu + D + 1))
+        return {"means": means, "covariances": covariances}
+    if name == "gaussian_diag":
+        means, variances = [], []
+        u, r, df, s = (p[key] for key in ("mean", "mean_precision", "df", "scale"))
+        for B in blocks:
+            n = (~np.isnan(B)).sum(0)
+            means.append((r * np.array(u) + np.nansum(B, 0)) / (r + n))
+            rate = s + np.nansum(B**2, 0) + r * np.array(u) ** 2 - (r + n) * means[-1] ** 2
+            variances.append(rate / np.where(df + n > 2, df + n - 2, df + n + 2))
+        return {"means": means, "covariances": variances}
+    X = X.copy()
+    np.fill_diagonal(X, np.nan)
+    K = len(blocks)
+    out = np.zeros((K, K))
+    for k in range(K):
+        for l in range(K):
+            block = X[np.ix_(labels == k, labels == l)]
+            if not p["directed"] and k == l:
+                block = block[np.triu_indices(len(block), 1)]
+            links, absent = (block == 1).sum(), (block == 0).sum()
+            out[k, l] = (p["a"] + links) / (p["a"] + p["b"] + links + absent)
+    return {"link_probabilities": out}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cluster_params(name):
+    case = fit_case(name)
+    init = np.arange(len(case.X)) % 3
+    estimator = make_estimator(
+        case.likelihood, init=init, n_warmup=0, n_draws=2, point_estimate="last"
+    ).fit(case.X)
+    assert estimator.n_components_ > 1
+    expected = _posterior_means(name, case.X, estimator.labels_, case.params)
+    assert set(estimator.cluster_params_) == set(expected)
+    for key in expected:
+        np.testing.assert_allclose(
+            estimator.cluster_params_[key], np.array(expected[key]), rtol=1e-9, err_msg=key
+        )
+
+
+@pytest.mark.parametrize(
+    ("n_clusters", "dtype"), [(255, np.uint8), (256, np.uint8), (257, np.uint16)]
+)
+@pytest.mark.parametrize("store_labels", [True, False])
+def test_label_samples_take_the_smallest_type(n_clusters, dtype, store_labels):
+    # Rows far apart, and clusters as narrow as a point expected: what `init` says stays.
+    init = np.append(np.arange(n_clusters), [0, 1, 2])
+    estimator = DPMixture(
+        likelihood=Gaussian(mean=0.0, mean_precision=1e-12, df=10.0, scale=1e-6),
+        concentration=1.0,
+        init=init,
+        n_warmup=0,
+        n_draws=2,
+        n_chains=1,
+        point_estimate="last",
+        store_labels=store_labels,
+        random_state=0,
+    ).fit(init[:, None] * 1000.0)
+    assert estimator.n_components_ == n_clusters
+    np.testing.assert_array_equal(canonical_labels(estimator.labels_[None])[0], init)
+    assert (np.bincount(estimator.labels_)[:3] == 2).all()
+    if store_labels:
+        assert estimator.label_samples_.dtype == dtype
+        np.testing.assert_array_equal(estimator.label_samples_[0, 1], init)
+
+
+def test_label_type_when_chains_differ(blobs):
+    """A chain of many clusters widens the array of all; going on keeps what is there."""
+    X = np.repeat(blobs, 10, axis=0) + np.arange(300)[:, None] * 10
+    params = {**FAST, "concentration": 1e6, "init": "singletons", "warm_start": True}
+    whole = DPMixture(**{**params, "n_warmup": 0, "n_draws": 4}).fit(X)
+    assert whole.label_samples_.dtype == np.uint16
+    parts = DPMixture(**{**params, "n_warmup": 0, "n_draws": 2}).fit(X)
+    parts.set_params(n_draws=4).fit(X)
+    assert_same_fit(parts, whole, X)
+
+
+# Point estimates.
+
+
+def _loss(draws, labels, loss):
+    """Mean loss of a partition against draws, from contingency tables."""
+    total = 0.0
+    n = len(labels)
+    for draw in draws:
+        table = np.zeros((draw.max() + 1, labels.max() + 1))
+        np.add.at(table, (draw, labels), 1)
+        if loss == "binder":
+
+            def f(m):
+                return m**2
+        else:
+
+            def f(m):
+                return m * np.log2(np.maximum(m, 1))
+
+        rows, columns = table.sum(1), table.sum(0)
+        total += (f(rows).sum() + f(columns).sum() - 2 * f(table).sum()) / n
+    return total / len(draws)
+
+
+@pytest.mark.parametrize("loss", ["vi", "binder"])
+def test_point_estimate_has_the_least_expected_loss(blobs, loss):
+    X = blobs * 0.4  # clusters that overlap: the draws differ
+    params = {**FAST, "n_draws": 30, "sampler": "gibbs", "point_estimate": loss}
+    estimator = DPMixture(**params).fit(X)
+    draws = estimator.label_samples_.reshape(-1, len(X)).astype(int)
+    assert len(np.unique(draws, axis=0)) > 20
+    found = _loss(draws, estimator.labels_, loss)
+    assert found <= min(_loss(draws, draw, loss) for draw in draws) + 1e-12
+    other = clone(estimator).set_params(point_estimate="last").fit(X)
+    np.testing.assert_array_equal(other.label_samples_, estimator.label_samples_)
+    assert _loss(draws, other.labels_, loss) > found
+
+
+@pytest.mark.parametrize("concentration", [None, 0.7])
+@pytest.mark.parametrize("store_labels", [True, False])
+def test_map_and_last(blobs, concentration, store_labels):
+    params = {
+        **FAST,
+        "n_draws": 40,
+        "sampler": "gibbs",
+        "concentration": concentration,
+        "concentration_prior": (1.0, 5.0),
+        "random_state": 1,
+    }
+    X = blobs * 0.4
+    estimator = DPMixture(**params, point_estimate="last").fit(X)
+    labels = estimator.label_samples_[0, -1]
+    np.testing.assert_array_equal(canonical_labels(estimator.labels_[None])[0], labels)
+
+    value = estimator.log_joint_samples_
+    labels = estimator.label_samples_[np.unravel_index(value.argmax(), value.shape)]
+    if concentration is None:
+        value = value + log_gamma_density(estimator.concentration_samples_, 1.0, 5.0)
+        without_prior = labels
+        labels = estimator.label_samples_[np.unravel_index(value.argmax(), value.shape)]
+        assert (labels != without_prior).any()  # else the test would not see the hyperprior
+    other = DPMixture(**params, point_estimate="map", store_labels=store_labels).fit(X)
+    np.testing.assert_array_equal(canonical_labels(other.labels_[None])[0], labels)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("point_estimate", ["map", "last"])
+def test_without_stored_labels(name, point_estimate):
+    case = fit_case(name)
+    params = {"point_estimate": point_estimate, "resampled": True}
+    stored = make_estimator(case.likelihood, **params).fit(case.X)
+    estimator = make_estimator(case.likelihood, **params, store_labels=False).fit(case.X)
+    assert not hasattr(estimator, "label_samples_")
+    for name_of in (*DRAWS[1:], "labels_", "weights_"):
+        np.testing.assert_array_equal(getattr(estimator, name_of), getattr(stored, name_of))
+    for method in ("predict", "predict_proba", "score_samples"):
+        np.testing.assert_array_equal(
+            getattr(estimator, method)(case.X_new), getattr(stored, method)(case.X_new)
+        )
+
+
+def test_a_second_fit_without_stored_labels_drops_the_first_ones(blobs):
+    estimator = DPMixture(**FAST, point_estimate="last").fit(blobs)
+    estimator.set_params(store_labels=False).fit(blobs)
+    assert not hasattr(estimator, "label_samples_")
+
+
+# Where chains start.
+
+
+def _start(X, **params):
+    """The partition at which the chains of a fit start."""
+    estimator = DPMixture(**FAST).set_params(**params)
+    seen = []
+    original = type(estimator)._initial_labels
+
+    def spy(self, X, likelihood):
+        start = original(self, X, likelihood)
+
+        def wrapped(bit_generator):
+            seen.append(np.array(start(bit_generator)))
+            return start(bit_generator)
+
+        return wrapped
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(estimator), "_initial_labels", spy)
+        estimator.fit(X)
+    return canonical_labels(np.array(seen))
+
+
+def test_init_single_and_singletons(blobs):
+    assert (_start(blobs, init="single") == 0).all()
+    assert (_start(blobs, init="singletons") == np.arange(30)).all()
+
+
+@pytest.mark.parametrize(
+    "init",
+    [
+        np.arange(30) % 4,
+        (np.arange(30) % 4).tolist(),
+        np.array([7, -3, 1000, 12])[np.arange(30) % 4],
+        np.array(["d", "a", "c", "b"])[np.arange(30) % 4],
+        pd.Series(np.array(["d", "a", "c", "b"])[np.arange(30) % 4]),
+        np.array(["d", "a", "c", "b"], dtype=object)[np.arange(30) % 4],
+        np.array([0.5, 2.5, 1.5, -1.0])[np.arange(30) % 4],
+    ],
+    ids=["ints", "list", "any ints", "strings", "series", "objects", "floats"],
+)
+def test_init_array(blobs, init):
+    before = joblib.hash(init)
+    assert (_start(blobs, init=init) == np.arange(30) % 4).all()
+    assert joblib.hash(init) == before
+
+
+def test_init_kmeans(blobs):
+    X = np.vstack([blobs * 0.01, blobs * 0.01 + 50, blobs * 0.01 - 50])
+    starts = _start(X, init="kmeans")
+    groups = np.repeat([0, 1, 2], 30)
+    for labels in starts:
+        assert labels.max() + 1 >= 3
+        # No cluster of the start mixes far groups.
+        assert len(np.unique(np.stack([labels, groups]), axis=1).T) == labels.max() + 1
+    # Constant columns and fewer distinct rows than clusters.
+    assert _start(np.ones((6, 2)), init="kmeans").max() == 0
+    finite = FiniteMixture(2, init="kmeans", **FAST).fit(X)
+    assert finite.n_components_samples_.max() <= 2
+
+
+def test_kmeans_start_does_not_depend_on_threads(blobs):
+    one = DPMixture(init="kmeans", **FAST).fit(blobs)
+    other = DPMixture(init="kmeans", n_jobs=2, **FAST).fit(blobs)
+    assert_same_fit(one, other, blobs)
+
+
+@pytest.mark.parametrize("init", ["singletons", np.arange(30) % 4])
+def test_finite_mixture_refuses_too_many_blocks(blobs, init):
+    with pytest.raises(ValueError, match=r"init has (30|4) clusters, more than n_components=3"):
+        FiniteMixture(3, init=init, **FAST).fit(blobs)
+
+
+def test_finite_mixture_stays_within_its_components(blobs):
+    estimator = FiniteMixture(2, concentration=50.0, **FAST).fit(blobs)
+    assert estimator.n_components_samples_.max() == 2
+    assert estimator.n_components_ == 2
+    assert estimator.predict_proba(blobs).shape == (30, 2)
+    # Draws of ten clusters each, all different: without a bound, the partition of least expected
+    # loss has more.
+    for point_estimate in ("vi", "binder"):
+        many = FiniteMixture(
+            sampler="gibbs", concentration=1e9, point_estimate=point_estimate, **FAST
+        )
+        many.fit(np.random.default_rng(0).normal(size=(20, 2)))
+        assert many.n_components_samples_.max() == 10
+        assert many.n_components_ <= 10
+        assert many.weights_.sum() < 1 + 1e-12
+    one = FiniteMixture(1, **FAST).fit(blobs)
+    assert (one.label_samples_ == 0).all()
+    np.testing.assert_allclose(one.weights_, [1.0])
+
+
+# Thinning, seeds, threads.
+
+
+@pytest.mark.parametrize("thin", [2, 3])
+def test_thin(blobs, thin):
+    n_kept = 12 // thin
+    all_draws = DPMixture(**FAST).fit(blobs)
+    thinned = DPMixture(**{**FAST, "n_draws": n_kept, "thin": thin}).fit(blobs)
+    for name in DRAWS:
+        np.testing.assert_array_equal(
+            getattr(thinned, name), getattr(all_draws, name)[:, thin - 1 :: thin]
+        )
+    assert thinned.n_iter_ == all_draws.n_iter_ == 22
+
+
+def test_warm_up_is_dropped(blobs):
+    params = {**FAST, "sampler": "gibbs"}  # which does not adapt
+    whole = DPMixture(**{**params, "n_warmup": 0, "n_draws": 22}).fit(blobs)
+    estimator = DPMixture(**params).fit(blobs)
+    for name in DRAWS:
+        np.testing.assert_array_equal(getattr(estimator, name), getattr(whole, name)[:, 10:])
+
+
+@pytest.mark.parametrize("n_jobs", [2, 3, -1])
+@pytest.mark.parametrize("name", NAMES)
+def test_bits_do_not_depend_on_n_jobs(name, n_jobs):
+    case = fit_case(name)
+    one = make_estimator(case.likelihood, n_chains=3, resampled=True).fit(case.X)
+    other = make_estimator(case.likelihood, n_chains=3, resampled=True, n_jobs=n_jobs)
+    assert_same_fit(other.fit(case.X), one, case.X_new)
+
+
+@pytest.mark.parametrize("backend", ["loky", "threading", "sequential"])
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_bits_do_not_depend_on_the_joblib_backend(blobs, backend, n_jobs):
+    expected = DPMixture(**FAST).fit(blobs)
+    with joblib.parallel_config(backend=backend, n_jobs=2 if backend != "sequential" else 1):
+        estimator = DPMixture(**FAST, n_jobs=n_jobs).fit(blobs)
+    assert_same_fit(estimator, expected, blobs)
+
+
+def test_bits_do_not_depend_on_the_number_of_chains(blobs):
+    two = DPMixture(**FAST).fit(blobs)
+    three = DPMixture(**{**FAST, "n_chains": 3}).fit(blobs)
+    for name in DRAWS:
+        np.testing.assert_array_equal(getattr(two, name), getattr(three, name)[:2])
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        lambda: 3,
+        lambda: np.int32(3),
+        lambda: 2**40,
+        lambda: np.random.RandomState(3),
+        lambda: np.random.default_rng(3),
+        lambda: np.random.Generator(np.random.MT19937(3)),
+    ],
+    ids=["int", "int32", "large int", "RandomState", "Generator", "MT19937"],
+)
+def test_random_state(blobs, seed):
+    params = {**FAST, "random_state": seed()}
+    one = DPMixture(**params)
+    copy = clone(one)
+    other = DPMixture(**{**params, "random_state": seed()})
+    assert_same_fit(one.fit(blobs), other.fit(blobs), blobs)
+    assert_same_fit(copy.fit(blobs), other, blobs)
+    again = clone(other, safe=False)
+    first = other.log_joint_samples_
+    other.fit(blobs)
+    # A generator goes on from fit to fit, an int starts anew; so do their clones.
+    is_int = isinstance(other.random_state, (int, np.integer))
+    assert np.array_equal(other.log_joint_samples_, first) == is_int
+    assert_same_fit(again.fit(blobs), other, blobs)
+
+
+def test_int_types_of_one_seed_agree(blobs):
+    one = DPMixture(**{**FAST, "random_state": 3}).fit(blobs)
+    assert_same_fit(one, DPMixture(**{**FAST, "random_state": np.uint8(3)}).fit(blobs), blobs)
+    other = DPMixture(**{**FAST, "random_state": 4}).fit(blobs)
+    assert not np.array_equal(one.log_joint_samples_, other.log_joint_samples_)
+
+
+def test_random_state_none_draws_a_fresh_seed_and_leaves_numpy_alone(blobs):
+    before = joblib.hash(np.random.get_state())
+    fits = [DPMixture(**{**FAST, "random_state": None}).fit(blobs) for _ in range(2)]
+    assert joblib.hash(np.random.get_state()) == before
+    assert not np.array_equal(fits[0].log_joint_samples_, fits[1].log_joint_samples_)
+
+
+# Diagnostics.
+
+
+def test_diagnostics(blobs):
+    estimator = DPMixture(**{**FAST, "n_chains": 3}).fit(blobs)
+    quantities = {
+        "log_joint": estimator.log_joint_samples_,
+        "n_components": estimator.n_components_samples_,
+        "concentration": estimator.concentration_samples_,
+    }
+    assert set(estimator.diagnostics_) == set(quantities)
+    for name, draws in quantities.items():
+        figures = estimator.diagnostics_[name]
+        assert set(figures) == {"r_hat", "ess_bulk"}
+        assert all(type(value) is float for value in figures.values())
+        assert figures["r_hat"] == diagnostics.split_rhat(draws)
+        assert figures["ess_bulk"] == diagnostics.bulk_ess(draws)
+    fixed = FiniteMixture(concentration=1.0, **FAST).fit(blobs)
+    assert set(fixed.diagnostics_) == {"log_joint", "n_components"}
+
+
+def test_one_chain_has_no_diagnostics(blobs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimator = DPMixture(**{**FAST, "n_chains": 1, "n_warmup": 0}).fit(blobs)
+    assert estimator.diagnostics_ == {}
+    assert estimator.label_samples_.shape[0] == 1
+
+
+def test_convergence_warning_names_what_has_not_mixed(blobs):
+    # Without a warm-up the first half of each chain differs from the second.
+    with pytest.warns(ConvergenceWarning) as record:
+        estimator = DPMixture(**{**FAST, "n_warmup": 0, "concentration": 1.0}).fit(blobs)
+    bad = [k for k, figures in estimator.diagnostics_.items() if figures["r_hat"] > 1.05]
+    assert bad
+    message = str(record[0].message)
+    for name in estimator.diagnostics_:
+        assert (f"{name} (R-hat" in message) == (name in bad)
+    assert record[0].filename == __file__
+
+
+def test_no_warning_once_mixed(blobs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimator = DPMixture(
+            concentration=1.0, n_warmup=50, n_draws=400, random_state=0, likelihood=Gaussian()
+        ).fit(blobs[:8] * 0.3)
+    assert all(figures["r_hat"] < 1.05 for figures in estimator.diagnostics_.values())
+
+
+# What is kept, and what is shown.
+
+
+def _walk(value, seen, path):
+    """Every object that can be reached, with the way to it."""
+    if id(value) in seen:
+        return
+    seen[id(value)] = value
+    yield path, value
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _walk(item, seen, f"{path}[{key!r}]")
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for k, item in enumerate(value):
+            yield from _walk(item, seen, f"{path}[{k}]")
+    elif hasattr(value, "__dict__") and not isinstance(value, type):
+        for key, item in vars(value).items():
+            yield from _walk(item, seen, f"{path}.{key}")
+
+
+PLAIN = (int, float, complex, str, bytes, bool, type(None), dict, list, tuple, np.generic)
+
+
+@pytest.mark.parametrize("warm_start", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_fitted_attributes_are_plain_objects(name, warm_start):
+    case = fit_case(name)
+    estimator = make_estimator(case.likelihood, warm_start=warm_start).fit(case.X)
+    assert not hasattr(estimator, "n_clusters")
+    for path, value in _walk(vars(estimator), {}, "estimator"):
+        if isinstance(value, np.ndarray):
+            assert type(value) is np.ndarray and value.dtype != object, path
+            assert not np.shares_memory(value, case.X), path
+        elif not isinstance(value, PLAIN):
+            # Likelihood and sampler; no kernel, no function, no generator of random numbers.
+            assert type(value).__module__.startswith("skdpm.mixture."), (path, value)
+            assert hasattr(value, "get_params"), (path, value)
+        assert not isinstance(value, types.FunctionType), path
+
+
+@pytest.mark.parametrize("warm_start", [False, True])
+def test_X_is_not_kept(warm_start):
+    rng = np.random.default_rng(0)
+    X = (rng.random((500, 40)) < 0.5) * 1.0
+    estimator = DPMixture(
+        likelihood="bernoulli", n_warmup=0, n_draws=1, n_chains=1, warm_start=warm_start
+    ).fit(X)
+    # 160 kB of data. Labels of 500 rows, statistics of few clusters: far less.
+    assert len(pickle.dumps(estimator)) < X.nbytes / 4
+
+
+def test_progress_bar(blobs, capsys):
+    estimator = DPMixture(**FAST, verbose=1).fit(blobs)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "44/44" in shown.err  # 2 chains of 22 iterations
+    assert "clusters=" in shown.err and "log_joint=" in shown.err
+    quiet = DPMixture(**FAST).fit(blobs)
+    assert capsys.readouterr() == ("", "")
+    assert_same_fit(estimator, quiet, blobs)
+
+
+def test_progress_bar_of_threads_and_of_a_warm_start(blobs, capsys):
+    estimator = DPMixture(**FAST, verbose=True, n_jobs=2, warm_start=True).fit(blobs)
+    assert "44/44" in capsys.readouterr().err
+    estimator.set_params(n_draws=15).fit(blobs)
+    assert "6/6" in capsys.readouterr().err
+
+
+def test_repr_is_short():
+    assert repr(DPMixture()) == "DPMixture()"
+    assert repr(FiniteMixture(3)) == "FiniteMixture(n_components=3)"
+    buffer = io.BytesIO()
+    pickle.dump(DPMixture(), buffer)
+    assert len(buffer.getvalue()) < 2000

@@ -1,0 +1,337 @@
+"""Log marginal likelihoods of one cluster, and posteriors over all partitions of few items.
+
+Each `log_marginal_*` is log p(X_subset | the rows form one cluster), parameters integrated out,
+all constants included; no rows give 0. Hyperparameters are called as in the estimators. NaN means
+missing wherever it is allowed. Everything else (predictives, posteriors) is a difference of these.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.special import betaln, gammaln, logsumexp, multigammaln, xlogy
+from scipy.stats import gamma
+
+from reference.enumerate import enumerate_partitions, partition_index, partition_sizes
+from reference.priors import log_eppf, log_gamma_density
+
+
+def as_matrix(scale, n_features):
+    """The scale of an inverse Wishart: s means s I, a vector its diagonal."""
+    scale = np.asarray(scale, dtype=float)
+    return scale if scale.ndim == 2 else np.diag(np.broadcast_to(scale, n_features))
+
+
+def _log_matrix_t(X, mean, mean_precision, df, scale):
+    """Log density of X whose rows share mean and covariance, both integrated out.
+
+    X is matrix-variate t: given covariance C ~ InvWishart(df, scale) it is normal with rows'
+    covariance Ω = I + 1 1ᵀ / mean_precision (Gupta & Nagar 2000, definition 4.2.1; Dawid 1981).
+    With Ω = L Lᵀ and W = L⁻¹ (X - mean) the density is
+    Γ_D((ν+n)/2) / (π^{nD/2} Γ_D(ν/2)) |Ω|^{-D/2} |S|^{ν/2} |S + Wᵀ W|^{-(ν+n)/2}.
+    No mean, no sum of squares and no recursion: nothing in common with the kernels.
+    """
+    n, n_features = X.shape
+    L = np.linalg.cholesky(np.eye(n) + 1 / mean_precision)
+    W = solve_triangular(L, X - mean, lower=True)
+    return (
+        multigammaln((df + n) / 2, n_features)
+        - multigammaln(df / 2, n_features)
+        - n * n_features / 2 * np.log(np.pi)
+        - n_features * np.log(np.diag(L)).sum()
+        + df / 2 * np.linalg.slogdet(scale)[1]
+        - (df + n) / 2 * np.linalg.slogdet(scale + W.T @ W)[1]
+    )
+
+
+def log_marginal_gaussian(X, *, mean, mean_precision, df, scale, covariance_type="full"):
+    """Normal rows, covariance ~ InvWishart(df, scale), mean | cov ~ N(mean, cov / mean_precision).
+
+    "diag": the columns are independent, each with variance ~ InvGamma(df / 2, rate scale / 2); NaN
+    is missing. All four parameters may then be one number or one per column.
+    """
+    X = np.asarray(X, dtype=float)
+    n, n_features = X.shape
+    if covariance_type == "full":
+        if n == 0:
+            return 0.0
+        scale = as_matrix(scale, n_features)
+        mean = np.broadcast_to(np.asarray(mean, dtype=float), n_features)
+        return _log_matrix_t(X, mean, mean_precision, df, scale)
+    if covariance_type != "diag":
+        raise ValueError(f"unknown covariance_type {covariance_type!r}")
+    params = np.broadcast_arrays(*np.atleast_1d(mean, mean_precision, df, scale), X[:1].sum(0))
+    total = 0.0
+    for x, u, r, nu, s in zip(X.T, *params[:4], strict=True):
+        x = x[~np.isnan(x)]
+        if len(x):
+            total += _log_matrix_t(x[:, None], u, r, nu, np.array([[s]]))
+    return total
+
+
+def log_marginal_bernoulli(X, *, a, b):
+    """Columns of 0/1 with success probability ~ Beta(a, b) each; NaN is missing."""
+    X = np.asarray(X, dtype=float)
+    ones, zeros = (X == 1).sum(axis=0), (X == 0).sum(axis=0)
+    return (betaln(a + ones, b + zeros) - betaln(a, b)).sum()
+
+
+def log_marginal_categorical(X, *, concentration, n_categories):
+    """Columns of codes, probabilities ~ Dirichlet(concentration, ...) each; NaN is missing.
+
+    `n_categories`: one number or one per column.
+    """
+    X = np.asarray(X, dtype=float)
+    c = concentration
+    total = 0.0
+    for x, n_codes in zip(X.T, np.broadcast_to(n_categories, X.shape[1]), strict=True):
+        counts = np.array([(x == code).sum() for code in range(n_codes)])
+        if counts.sum() != (~np.isnan(x)).sum():
+            raise ValueError(f"codes must be 0..{n_codes - 1}")
+        total += gammaln(n_codes * c) - gammaln(n_codes * c + counts.sum())
+        total += (gammaln(c + counts) - gammaln(c)).sum()
+    return total
+
+
+def log_marginal_multinomial(X, *, concentration):
+    """Rows of counts given their totals, probabilities ~ Dirichlet(concentration, ...).
+
+    The multinomial coefficient of each row is included.
+    """
+    X = np.asarray(X, dtype=float)
+    c = np.broadcast_to(np.asarray(concentration, dtype=float), X.shape[1])
+    coefficients = gammaln(X.sum(axis=1) + 1).sum() - gammaln(X + 1).sum()
+    counts = X.sum(axis=0)
+    return (
+        coefficients
+        + gammaln(c.sum())
+        - gammaln(c.sum() + counts.sum())
+        + (gammaln(c + counts) - gammaln(c)).sum()
+    )
+
+
+def log_marginal_poisson(X, *, shape, rate):
+    """Columns of counts with mean ~ Gamma(shape, rate) each, 1/x! included; NaN is missing."""
+    X = np.asarray(X, dtype=float)
+    present = ~np.isnan(X)
+    counts = np.where(present, X, 0)
+    total, m = counts.sum(axis=0), present.sum(axis=0)
+    log_columns = (
+        xlogy(shape, rate)
+        - gammaln(shape)
+        + gammaln(shape + total)
+        - (shape + total) * np.log(rate + m)
+    )
+    return log_columns.sum() - gammaln(counts + 1).sum()
+
+
+def log_likelihood_relational(A, labels, *, a, b, directed=False):
+    """log p(A | partition), every pair of blocks with its own link probability ~ Beta(a, b).
+
+    Undirected: over pairs of items i < j and pairs of blocks k <= l (erratum 18). Directed: over
+    ordered pairs i != j and all ordered pairs of blocks. NaN is an unobserved pair; the diagonal
+    is ignored. Infinite relational model, Kemp et al. (2006).
+    """
+    A = np.asarray(A, dtype=float)
+    labels = np.asarray(labels)
+    if not directed and not np.array_equal(
+        *(M[np.triu_indices(len(A), 1)] for M in (A, A.T)), equal_nan=True
+    ):
+        raise ValueError("an undirected adjacency matrix must be symmetric")
+    links = {}
+    for i in range(len(A)):
+        for j in range(len(A)):
+            if i == j or (not directed and i > j) or np.isnan(A[i, j]):
+                continue
+            pair = (labels[i], labels[j])
+            links.setdefault(pair if directed else tuple(sorted(pair)), []).append(A[i, j])
+    return sum(
+        (betaln(a + sum(x), b + len(x) - sum(x)) - betaln(a, b) for x in links.values()), 0.0
+    )
+
+
+# One cluster's marginal by name; a relational likelihood has none (see log_likelihood).
+LOG_MARGINALS = {
+    "gaussian": log_marginal_gaussian,
+    "gaussian_diag": partial(log_marginal_gaussian, covariance_type="diag"),
+    "bernoulli": log_marginal_bernoulli,
+    "categorical": log_marginal_categorical,
+    "multinomial": log_marginal_multinomial,
+    "poisson": log_marginal_poisson,
+}
+
+# Likelihoods of a whole partition by name.
+LOG_LIKELIHOODS = {
+    "relational": log_likelihood_relational,
+    "relational_directed": partial(log_likelihood_relational, directed=True),
+}
+
+
+def log_likelihood(X, labels, likelihood, **hyper):
+    """log p(X | partition) under the likelihood of that name."""
+    if likelihood in LOG_LIKELIHOODS:
+        return LOG_LIKELIHOODS[likelihood](X, labels, **hyper)
+    labels = np.asarray(labels)
+    X = np.asarray(X)
+    log_marginal = LOG_MARGINALS[likelihood]
+    return sum(log_marginal(X[labels == k], **hyper) for k in np.unique(labels))
+
+
+def log_likelihoods(X, likelihood, **hyper):
+    """log p(X | partition) for every row of `enumerate_partitions(len(X))`."""
+    partitions = enumerate_partitions(len(X))
+    if likelihood in LOG_LIKELIHOODS:
+        return np.array([log_likelihood(X, z, likelihood, **hyper) for z in partitions])
+    X = np.asarray(X)
+    log_marginal = LOG_MARGINALS[likelihood]
+    items = np.arange(len(X))
+    known = [0.0]  # by the set of rows, written in binary
+    for code in range(1, 2 ** len(X)):
+        known.append(log_marginal(X[(code >> items) & 1 == 1], **hyper))
+    blocks = (partitions[:, :, None] == items) * (1 << items)[:, None]
+    return np.array(known)[blocks.sum(axis=1)].sum(axis=1)
+
+
+class PartitionPosterior(NamedTuple):
+    """The posterior over all partitions, in the order of `enumerate_partitions`."""
+
+    partitions: np.ndarray  # (Bell(n), n)
+    log_joint: np.ndarray  # log p(partition) + log p(X | partition)
+    log_prob: np.ndarray  # log p(partition | X)
+    log_evidence: float  # log p(X)
+
+    @property
+    def probabilities(self):
+        return np.exp(self.log_prob)
+
+    def draw(self, size, rng):
+        """Independent draws, an array of labels of shape (size, n)."""
+        rows = rng.choice(len(self.partitions), size=size, p=self.probabilities)
+        return self.partitions[rows]
+
+    def count(self, labels):
+        """How often each partition occurs among label arrays of shape (m, n)."""
+        return np.bincount(partition_index(labels), minlength=len(self.partitions))
+
+
+def log_posterior(X, likelihood, prior, *, likelihood_params, prior_params):
+    """Enumerate the posterior over partitions of the rows of X.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, n_features), n <= 8 or so
+    likelihood : str
+        A key of LOG_MARGINALS or LOG_LIKELIHOODS.
+    prior : {"dp", "pitman_yor", "finite"}
+    likelihood_params, prior_params : dict
+        Keywords of the log marginal and of `log_eppf`.
+
+    Returns
+    -------
+    posterior : PartitionPosterior
+    """
+    partitions = enumerate_partitions(len(X))
+    log_prior = np.array([log_eppf(s, prior, **prior_params) for s in partition_sizes(partitions)])
+    log_joint = log_prior + log_likelihoods(X, likelihood, **likelihood_params)
+    log_evidence = logsumexp(log_joint)
+    return PartitionPosterior(partitions, log_joint, log_joint - log_evidence, log_evidence)
+
+
+class ConcentrationPosterior(NamedTuple):
+    """The joint posterior of partition and concentration, the latter cut into bins."""
+
+    partitions: np.ndarray  # (Bell(n), n)
+    edges: np.ndarray  # (n_bins - 1,) inner edges, concentrations
+    probabilities: np.ndarray  # (Bell(n), n_bins), sums to 1
+    log_evidence: float  # log p(X), concentration integrated out
+    log_grid: np.ndarray  # (m,) logarithms of concentrations
+    cdf: np.ndarray  # (Bell(n), m) distribution function of log concentration given the partition
+
+    def draw(self, size, rng):
+        """Independent draws: labels of shape (size, n), concentrations of shape (size,)."""
+        weights = self.probabilities.sum(axis=1)
+        rows = rng.choice(len(weights), size=size, p=weights / weights.sum())
+        log_concentration = np.empty(size)
+        for row in np.unique(rows):
+            here = rows == row
+            u = rng.random(here.sum())
+            log_concentration[here] = np.interp(u, self.cdf[row], self.log_grid)
+        return self.partitions[rows], np.exp(log_concentration)
+
+    def count(self, labels, concentration):
+        """How often each (partition, bin) occurs, an array like `probabilities`."""
+        n_partitions, n_bins = self.probabilities.shape
+        cells = partition_index(labels) * n_bins + np.digitize(concentration, self.edges)
+        return np.bincount(cells, minlength=n_partitions * n_bins).reshape(n_partitions, n_bins)
+
+
+def log_posterior_concentration(
+    X, likelihood, prior, *, likelihood_params, prior_params, concentration_prior, n_bins=8
+):
+    """Enumeration times quadrature: p(partition, concentration | X), concentration ~ Gamma.
+
+    The bins of the concentration have (nearly) equal posterior mass. All integrals are
+    composite Gauss-Legendre sums over the logarithm of the concentration.
+
+    Parameters
+    ----------
+    X, likelihood, prior, likelihood_params
+        As in `log_posterior`.
+    prior_params : dict
+        Keywords of `log_eppf` except the concentration (for "finite": of the total).
+    concentration_prior : tuple
+        (shape, rate).
+    n_bins : int, default=8
+
+    Returns
+    -------
+    posterior : ConcentrationPosterior
+    """
+    shape, rate = concentration_prior
+    partitions = enumerate_partitions(len(X))
+    sizes = -np.sort(-partition_sizes(partitions), axis=1)
+    kinds, kind = np.unique(sizes, axis=0, return_inverse=True)
+    kind = kind.ravel()  # NumPy 2.0 gives a column
+    log_lik = log_likelihoods(X, likelihood, **likelihood_params)
+    log_scale = log_lik.max()
+    nodes, weights = np.polynomial.legendre.leggauss(4)
+
+    def panel_masses(edges):
+        """Mass of each (kind of sizes, panel between two log concentrations), times evidence."""
+        half = np.diff(edges) / 2
+        t = edges[:-1, None] + half[:, None] * (nodes + 1)
+        log_density = log_gamma_density(np.exp(t), shape, rate) + t  # Jacobian of the logarithm
+        values = np.stack(
+            [
+                np.exp(log_density + log_eppf(s, prior, concentration=np.exp(t), **prior_params))
+                for s in kinds
+            ]
+        )
+        return (values * weights).sum(axis=-1) * half
+
+    # Both tails of the prior left out are below 1e-25, and p(partition | concentration) <= 1.
+    low = (-60 + gammaln(shape + 1)) / shape - np.log(rate)
+    high = np.log(gamma.isf(1e-25, shape) / rate)
+    grid = np.linspace(low, high, int((high - low) / 0.01) + 2)
+    masses = panel_masses(grid)
+    likelihood_ratio = np.exp(log_lik - log_scale)
+    marginal = np.cumsum(likelihood_ratio @ masses[kind])
+    inner = np.interp(np.arange(1, n_bins) / n_bins * marginal[-1], marginal, grid[1:])
+
+    cut = np.union1d(grid, inner)
+    bin_of_panel = np.searchsorted(inner, (cut[1:] + cut[:-1]) / 2)
+    fine = panel_masses(cut)
+    binned = np.stack([fine[:, bin_of_panel == j].sum(axis=1) for j in range(n_bins)], axis=1)
+    joint = likelihood_ratio[:, None] * binned[kind]
+
+    cdf = np.concatenate([np.zeros((len(kinds), 1)), np.cumsum(masses, axis=1)], axis=1)
+    total = np.where(cdf[:, -1:] > 0, cdf[:, -1:], 1)  # 0: a kind outside the support
+    return ConcentrationPosterior(
+        partitions,
+        np.exp(inner),
+        joint / joint.sum(),
+        np.log(joint.sum()) + log_scale,
+        grid,
+        (cdf / total)[kind],
+    )

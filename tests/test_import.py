@@ -1,0 +1,57 @@
+"""What `import skdpm` brings along, and what it says where the compiled parts are missing."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import skdpm
+
+LAZY = ("tqdm", "dask", "matplotlib", "pandas", "sklearn.cluster._kmeans", "hypothesis", "pytest")
+
+
+def _python(code, **kwargs):
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, **kwargs
+    )
+
+
+def test_import_adds_no_heavy_module(tmp_path):
+    """Beyond those that scikit-learn itself imports."""
+    done = _python(
+        "import sys, sklearn.base, sklearn.utils.metaestimators\n"
+        "before = set(sys.modules)\n"
+        "import skdpm\n"
+        "print(*sorted(set(sys.modules) - before))\n",
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    added = done.stdout.split()
+    assert "skdpm.mixture.estimators" in added
+    for name in LAZY:
+        assert not [module for module in added if (module + ".").startswith(name + ".")], name
+
+
+def test_missing_compiled_parts_are_explained(tmp_path):
+    """The root of the source tree hides the installed package: say so."""
+    source = pathlib.Path(skdpm.__file__).parent
+    shutil.copytree(
+        source, tmp_path / "skdpm", ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
+    )
+    code = "import sys; sys.meta_path = [m for m in sys.meta_path if 'Meson' not in repr(m)]\n"
+    done = _python(code + "import skdpm", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "ImportError: the compiled parts of skdpm are missing from this folder" in done.stderr
+    assert "pip install --no-build-isolation -e ." in done.stderr
+
+
+def test_other_import_errors_are_not_explained_away(tmp_path):
+    """Without NumPy the reason is NumPy."""
+    done = _python("import sys; sys.modules['numpy'] = None; import skdpm", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "compiled parts" not in done.stderr and "numpy" in done.stderr
+
+
+def test_public_names():
+    assert set(skdpm.__all__) <= set(dir(skdpm))
+    assert skdpm.DPMixture.__module__ == "skdpm.mixture.estimators"

@@ -1,0 +1,381 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""skdpm.partitions against definitions by pairs of rows, and searches against all partitions."""
+
+import re
+from functools import cache
+
+import numpy as np
+import pytest
+from sklearn.metrics import mutual_info_score, rand_score
+
+from skdpm import partitions
+from skdpm.partitions import (
+    coclustering_matrix,
+    credible_ball,
+    expected_loss,
+    partition_distances,
+    point_estimate,
+    relabel_by_size,
+)
+
+LOSSES = ["vi", "binder"]
+
+
+@cache
+def all_partitions(n):
+    """Every partition of n rows, as restricted growth strings."""
+    found = [[0]]
+    for _ in range(n - 1):
+        found = [p + [k] for p in found for k in range(max(p) + 2)]
+    return np.array(found)
+
+
+def together(labels):
+    return labels[..., :, None] == labels[..., None, :]
+
+
+def reference_losses(draws, candidates, loss):
+    """Expected loss of each candidate, by sums over rows or pairs of rows, no contingency table.
+
+    VI(a, b) = mean over rows i of log |a(i)| + log |b(i)| - 2 log |a(i) & b(i)|, where a(i) is
+    the cluster that has row i.
+    """
+    n = draws.shape[1]
+    b = together(draws)
+    out = []
+    for a in together(candidates):
+        if loss == "vi":
+            logs = np.log(a.sum(1)) + np.log(b.sum(2)) - 2 * np.log((a & b).sum(2))
+            out.append(logs.mean())
+        else:
+            i, j = np.triu_indices(n, 1)
+            out.append((a != b)[:, i, j].mean() if n > 1 else 0.0)
+    return np.array(out)
+
+
+def random_posterior(rng, n=None):
+    """Few rows, and draws from no structure at all to a noisy common partition."""
+    n = n or int(rng.integers(1, 8))
+    n_draws = int(rng.choice([1, 2, 3, 5, 10, 30, 100]))
+    k = int(rng.integers(1, n + 1))
+    kind = rng.integers(4)
+    if kind == 0:
+        return rng.integers(k, size=(n_draws, n))
+    if kind == 1:
+        candidates = all_partitions(n)
+        return candidates[rng.integers(len(candidates), size=n_draws)]
+    draws = rng.integers(k, size=(n_draws, n))
+    if kind == 2:  # rows that agree in all draws
+        return draws[:, rng.integers(n, size=n)]
+    return np.where(rng.random((n_draws, n)) < 0.4, draws, draws[0])
+
+
+def shuffle_labels(rng, draws):
+    """The same partitions under other labels, in another type."""
+    out = np.empty(draws.shape, dtype=np.uint16)
+    for new, old in zip(out, draws, strict=True):
+        new[:] = rng.permutation(old.max() + 5)[old]
+    return out
+
+
+def mixture_draws(rng, n_draws, n, k, spread):
+    """Draws of Gaussian clusters on a line: rows between two centres are uncertain."""
+    x = rng.integers(k, size=n) + rng.normal(size=n) * spread
+    noise = rng.gumbel(size=(n_draws, n, k))
+    return np.argmax(noise - 0.5 * ((x[:, None] - np.arange(k)) / spread) ** 2, axis=2)
+
+
+def check_minima(seed, n_cases):
+    rng = np.random.default_rng(seed)
+    for case in range(n_cases):
+        draws = random_posterior(rng)
+        candidates = all_partitions(draws.shape[1])
+        limit = int(rng.integers(1, draws.shape[1] + 1))
+        for loss in LOSSES:
+            losses = reference_losses(draws, candidates, loss)
+            for max_components in (None, limit):
+                found = point_estimate(
+                    draws, loss, max_components=max_components, random_state=case
+                )
+                allowed = candidates.max(1) < (max_components or len(found))
+                minimum = losses[allowed].min()
+                np.testing.assert_allclose(
+                    reference_losses(draws, found[None], loss)[0],
+                    minimum,
+                    atol=1e-10,
+                    err_msg=f"case {case}, {loss}, {max_components}, {draws.tolist()}",
+                )
+                assert found.max() < (max_components or len(found))
+                np.testing.assert_array_equal(found, relabel_by_size(found))
+
+
+def test_point_estimate_is_the_exhaustive_minimum():
+    check_minima(0, 150)
+
+
+@pytest.mark.slow
+def test_point_estimate_is_the_exhaustive_minimum_in_many_cases():
+    check_minima(1, 4000)
+
+
+def test_minima_never_separate_rows_that_agree_in_all_draws():
+    """The claim that lets the search move such rows as one, for every minimum."""
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        draws = random_posterior(rng, 4)[:, [0, 1, 1, 2, 2, 2, 3]]
+        for loss in LOSSES:
+            losses = reference_losses(draws, all_partitions(7), loss)
+            minima = all_partitions(7)[losses < losses.min() + 1e-10]
+            assert (minima[:, 1] == minima[:, 2]).all()
+            assert (minima[:, 3:6] == minima[:, 3:4]).all()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_expected_loss_is_the_definition(loss):
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        draws = random_posterior(rng)
+        candidates = all_partitions(draws.shape[1])
+        candidates = candidates[rng.integers(len(candidates), size=5)]
+        expected = reference_losses(draws, candidates, loss)
+        found = [expected_loss(draws, candidate, loss) for candidate in candidates]
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_distances_agree_with_scikit_learn():
+    rng = np.random.default_rng(0)
+    draws = rng.integers(6, size=(20, 300))
+    partition = rng.integers(4, size=300)
+    entropy = mutual_info_score(partition, partition)
+    vi = [
+        entropy + mutual_info_score(draw, draw) - 2 * mutual_info_score(draw, partition)
+        for draw in draws
+    ]
+    np.testing.assert_allclose(partition_distances(draws, partition), vi, atol=1e-12)
+    binder = [1 - rand_score(draw, partition) for draw in draws]
+    np.testing.assert_allclose(partition_distances(draws, partition, "binder"), binder, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_distance_to_an_equal_partition_is_exactly_zero(loss):
+    rng = np.random.default_rng(0)
+    draws = np.tile(rng.integers(40, size=1000), (5, 1))
+    relabelled = shuffle_labels(rng, draws)
+    assert (partition_distances(relabelled, draws[0], loss) == 0.0).all()
+
+
+def test_coclustering_matrix_is_the_definition():
+    rng = np.random.default_rng(0)
+    for n_draws, n, k in [(1, 1, 1), (3, 5, 2), (700, 40, 6), (300, 90, 80), (5, 600, 500)]:
+        draws = rng.integers(k, size=(n_draws, n))
+        draws[:, n // 2] = draws[:, 0]
+        found = coclustering_matrix(draws)
+        assert found.dtype == np.float64
+        np.testing.assert_array_equal(found, together(draws).mean(0))
+        rows = rng.integers(n, size=7)
+        np.testing.assert_array_equal(coclustering_matrix(draws, rows), found[np.ix_(rows, rows)])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.int64, np.uint64])
+def test_labels_of_any_integer_type_and_shape(dtype):
+    rng = np.random.default_rng(0)
+    draws = rng.integers(9, size=(2, 10, 30))
+    flat = draws.reshape(20, 30)
+    labels = draws.astype(dtype)
+    if np.dtype(dtype).itemsize == 8:
+        labels *= dtype(10**15)
+    labels.setflags(write=False)
+    sliced = np.repeat(labels, 2, axis=1)[:, ::2]
+    for x in (labels, sliced):
+        np.testing.assert_array_equal(coclustering_matrix(x), coclustering_matrix(flat))
+        np.testing.assert_array_equal(
+            partition_distances(x, labels[0, 0]), partition_distances(flat, flat[0])
+        )
+        np.testing.assert_array_equal(
+            point_estimate(x, random_state=0), point_estimate(flat, random_state=0)
+        )
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_results_do_not_depend_on_the_labels_of_the_draws(loss):
+    rng = np.random.default_rng(0)
+    draws = mixture_draws(rng, 60, 80, 5, 0.4)
+    other = shuffle_labels(rng, draws)
+    np.testing.assert_array_equal(coclustering_matrix(draws), coclustering_matrix(other))
+    np.testing.assert_array_equal(
+        point_estimate(draws, loss, random_state=3), point_estimate(other, loss, random_state=3)
+    )
+    a, b = credible_ball(draws, draws[0], loss=loss), credible_ball(other, draws[0], loss=loss)
+    for name in ("center", "distances", "vertical_upper", "vertical_lower", "horizontal"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+
+
+@pytest.mark.parametrize("make", [int, np.random.RandomState, np.random.default_rng])
+def test_point_estimate_is_deterministic_given_random_state(make):
+    draws = np.random.default_rng(0).integers(4, size=(50, 60))
+    first = point_estimate(draws, random_state=make(7))
+    np.testing.assert_array_equal(first, point_estimate(draws, random_state=make(7)))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_repeated_draws_weigh_as_often_as_they_occur(loss):
+    """Seven times one partition, three times another: blocks they share are kept once."""
+    a, b = [0, 0, 0, 1, 1, 1, 2, 2], [0, 0, 1, 1, 1, 1, 2, 2]
+    np.testing.assert_array_equal(point_estimate([a] * 7 + [b] * 3, loss, random_state=0), a)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_thinned_search_recovers_planted_clusters(monkeypatch, loss):
+    """The path of large problems, with limits that make a small one large."""
+    rng = np.random.default_rng(0)
+    truth = np.repeat(np.arange(5), [30, 25, 20, 15, 10])
+    draws = np.where(rng.random((400, 100)) < 0.1, rng.integers(5, size=(400, 100)), truth)
+    monkeypatch.setattr(partitions, "_RUN_CELLS", 100 * 40)
+    monkeypatch.setattr(partitions, "_FINAL_CELLS", 100 * 200)
+    monkeypatch.setattr(partitions, "_BLOCK_CELLS", 1000)
+    np.testing.assert_array_equal(point_estimate(draws, loss, random_state=0), truth)
+    monkeypatch.setattr(partitions, "_MAX_WORK", 0)
+    found = point_estimate(draws, loss, max_components=3, random_state=0)
+    assert found.min() == 0 and found.max() < 3
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_no_single_move_improves_the_estimate(loss):
+    rng = np.random.default_rng(0)
+    draws = mixture_draws(rng, 50, 40, 4, 0.5)
+    found = point_estimate(draws, loss, random_state=0)
+    moved = []
+    for i in range(40):
+        for k in range(found.max() + 2):
+            moved.append(found.copy())
+            moved[-1][i] = k
+    losses = reference_losses(draws, np.array(moved), loss)
+    assert losses.min() > expected_loss(draws, found, loss) - 1e-10
+    assert all(expected_loss(draws, d, loss) >= losses.min() - 1e-10 for d in draws)
+
+
+def naive_ball(draws, center, level, loss):
+    distances = np.array([reference_losses(d[None], center[None], loss)[0] for d in draws])
+    # Of all distances, the smallest within which the ball has the mass.
+    radius = min(r for r in distances if np.mean(distances <= r + 1e-10) >= level - 1e-10)
+    inside = distances <= radius + 1e-10
+    n_clusters = np.array([len(set(d)) for d in draws])
+    bounds = {}
+    for name, chosen in (
+        ("vertical_upper", inside & (n_clusters == n_clusters[inside].min())),
+        ("vertical_lower", inside & (n_clusters == n_clusters[inside].max())),
+        ("horizontal", inside),
+    ):
+        farthest = chosen & (distances > distances[chosen].max() - 1e-10)
+        bounds[name] = {tuple(relabel_by_size(d)) for d in draws[farthest]}
+    return distances, radius, bounds
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("level", [0.3, 0.55, 0.95])
+def test_credible_ball_is_the_definition(loss, level):
+    rng = np.random.default_rng(0)
+    for case in range(20):
+        draws = random_posterior(rng, 6) if case else rng.integers(3, size=(100, 6))
+        center = draws[rng.integers(len(draws))]
+        ball = credible_ball(draws, center, level=level, loss=loss)
+        distances, radius, bounds = naive_ball(draws, center, level, loss)
+        np.testing.assert_allclose(ball.distances, distances, atol=1e-12)
+        np.testing.assert_allclose(ball.radius, radius, atol=1e-12)
+        np.testing.assert_array_equal(ball.center, relabel_by_size(center))
+        for name, expected in bounds.items():
+            found = getattr(ball, name)
+            assert found.dtype == np.int64
+            assert len(found) == len(expected)
+            assert {tuple(row) for row in found} == expected
+
+
+def test_credible_ball_holds_no_more_draws_than_the_level_asks_for():
+    """0.55 * 100 is above 55 in floating point: the 55th distance is meant, not the 56th."""
+    draws = (np.arange(200) < np.arange(100)[:, None]).astype(int)  # ever farther from the first
+    ball = credible_ball(draws, draws[0], level=0.55, loss="binder")
+    assert ball.radius == ball.distances[54] < ball.distances[55]
+
+
+def test_credible_ball_is_around_the_point_estimate_by_default():
+    draws = mixture_draws(np.random.default_rng(0), 40, 50, 3, 0.3)
+    ball = credible_ball(draws, loss="binder", random_state=0)
+    np.testing.assert_array_equal(ball.center, point_estimate(draws, "binder", random_state=0))
+    assert (ball.level, ball.loss) == (0.95, "binder")
+    assert np.sum(ball.distances <= ball.radius) >= 38
+
+
+def test_relabel_by_size():
+    found = relabel_by_size(np.array([9, 4, 4, 1, 9, 3], dtype=np.uint8))
+    assert found.dtype == np.int64
+    assert found.tolist() == [0, 1, 1, 2, 0, 3]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_one_row_and_one_draw(loss):
+    assert point_estimate([[3], [5]], loss).tolist() == [0]
+    assert expected_loss([[3], [5]], [1], loss) == 0.0
+    assert coclustering_matrix([[3], [5]]).tolist() == [[1.0]]
+    draw = [4, 4, 0, 4, 1, 0]
+    assert point_estimate(draw, loss).tolist() == [0, 0, 1, 0, 2, 1]
+    ball = credible_ball(draw, loss=loss)
+    assert ball.radius == 0.0
+    assert ball.horizontal.tolist() == [[0, 0, 1, 0, 2, 1]]
+    assert coclustering_matrix(draw, [0, 1, 2]).tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_draws_of_singletons(loss):
+    draws = np.tile(np.arange(300), (20, 1))
+    assert point_estimate(draws, loss, random_state=0).tolist() == list(range(300))
+    assert point_estimate(draws, loss, max_components=2, random_state=0).max() == 1
+
+
+DRAWS = [[0, 0, 1], [0, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: coclustering_matrix([]), "labels must not be empty"),
+        (lambda: coclustering_matrix(np.zeros((3, 0), int)), "labels must not be empty"),
+        (lambda: point_estimate([0.0, 1.0]), "labels must be integers, got dtype float64"),
+        (lambda: point_estimate([True, False]), "labels must be integers"),
+        (lambda: point_estimate(3), "labels must have shape (..., n_samples)"),
+        (lambda: point_estimate([[0, -1]]), "labels must not be negative"),
+        (lambda: point_estimate(DRAWS, "rand"), "loss must be one of 'vi', 'binder', got 'rand'"),
+        (lambda: point_estimate(DRAWS, None), "loss must be one of 'vi', 'binder'"),
+        (lambda: point_estimate(DRAWS, max_components=0), "max_components must be a positive"),
+        (lambda: point_estimate(DRAWS, n_runs=1.5), "n_runs must be a positive integer"),
+        (lambda: coclustering_matrix(DRAWS, [0, 3]), "rows must be in 0..2"),
+        (lambda: coclustering_matrix(DRAWS, [-1]), "rows must be in 0..2"),
+        (lambda: coclustering_matrix(DRAWS, []), "rows must be a non-empty"),
+        (lambda: coclustering_matrix(DRAWS, [0.5]), "rows must be a non-empty"),
+        (lambda: expected_loss(DRAWS, [0, 1]), "partition must have shape (3,), got (2,)"),
+        (lambda: expected_loss(DRAWS, [0.0, 1, 2]), "partition must be integers"),
+        (lambda: expected_loss(DRAWS, [0, 1, 2], "v"), "loss must be one of"),
+        (lambda: credible_ball(DRAWS, [0, 1]), "center must have shape (3,), got (2,)"),
+        (lambda: credible_ball(DRAWS, level=1.0), "level must be in (0, 1), got 1.0"),
+        (lambda: credible_ball(DRAWS, level=np.nan), "level must be in (0, 1)"),
+        (lambda: credible_ball(DRAWS, loss="x"), "loss must be one of"),
+        (lambda: relabel_by_size(DRAWS), "labels must have shape (n_samples,), got (2, 3)"),
+        (lambda: relabel_by_size([-1]), "labels must not be negative"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        call()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", LOSSES)
+def test_large_posteriors_end_at_the_planted_partition(loss):
+    rng = np.random.default_rng(0)
+    truth = np.sort(rng.integers(15, size=100_000))
+    draws = np.tile(truth.astype(np.uint8), (1000, 1))
+    for draw in draws:
+        moved = rng.integers(100_000, size=500)
+        draw[moved] = rng.integers(15, size=500)
+    np.testing.assert_array_equal(
+        point_estimate(draws, loss, random_state=0), relabel_by_size(truth)
+    )
