@@ -466,10 +466,9 @@ cdef class PGSMKernel(PartitionSampler):
         a child survives with probability min(c w, 1), independently, and then weighs max(w, 1/c).
         The retained one always survives, with that same weight."""
         cdef Py_ssize_t c, k
-        cdef Py_ssize_t n_sure = 0
+        cdef Py_ssize_t n_sure = -1
         cdef double top = -INFINITY
         cdef double small, scale
-        cdef bint settled = False
         for c in range(n_children):
             if not (self.children[c].log_w <= top):
                 top = self.children[c].log_w
@@ -479,22 +478,21 @@ cdef class PGSMKernel(PartitionSampler):
             self.weights[c] = exp(self.children[c].log_w - top)
             if not (self.weights[c] >= 0.0):
                 return False
-        # Those with w >= 1/c survive for sure; (N - their number) / (sum of the others) is c.
+        # Those with w >= 1/c survive for sure; (N - their number) / (sum of the others) is c. Their
+        # number only grows: rounding may not take back a weight of exactly 1/c, for ever.
         scale = 0.0
-        while not settled:
+        while True:
             small = 0.0
             k = 0
             for c in range(n_children):
-                if scale > 0.0 and self.weights[c] * scale >= 1.0:
+                if self.weights[c] * scale >= 1.0:
                     k += 1
                 else:
                     small += self.weights[c]
-            settled = scale > 0.0 and k == n_sure
+            if k <= n_sure or k >= self.n_particles or small <= 0.0:
+                break
             n_sure = k
-            if not settled:
-                if small <= 0.0 or k >= self.n_particles:
-                    break
-                scale = (self.n_particles - k) / small
+            scale = (self.n_particles - k) / small
         for c in range(n_children):
             if self.weights[c] * scale >= 1.0:
                 continue
