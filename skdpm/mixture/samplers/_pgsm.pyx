@@ -22,12 +22,14 @@ slots of blocks they have in common until one of them adds an item. Optimal resa
 children of every node, with a weight each, and keeps about N of them (Fearnhead & Clifford 2003;
 conditional form: Whiteley, Andrieu & Doucet 2010).
 """
-from libc.math cimport INFINITY, exp, floor, log
+from libc.math cimport INFINITY, exp, log
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 from numpy.random cimport bitgen_t
 
-from skdpm._core._rng cimport integer, uniform
+from skdpm._core cimport _resampling
+from skdpm._core._resampling cimport MULTINOMIAL, OPTIMAL, STRATIFIED, SYSTEMATIC
+from skdpm._core._rng cimport uniform
 from skdpm.mixture._state cimport MixtureState
 from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal, Closure
 from skdpm.mixture.samplers._base cimport PartitionSampler
@@ -35,12 +37,6 @@ from skdpm.mixture.samplers._gibbs cimport gibbs_sweep
 
 cdef enum:
     MAX_CHOICES = 6     # a block of each anchor, or a new one
-
-cdef enum Resampling:
-    MULTINOMIAL
-    STRATIFIED
-    SYSTEMATIC
-    OPTIMAL
 
 RESAMPLING = {
     "multinomial": MULTINOMIAL,
@@ -95,6 +91,8 @@ cdef class PGSMKernel(PartitionSampler):
     cdef Child* children            # (n_nodes * MAX_CHOICES,)
     cdef double* terms              # (MAX_CHOICES,)
     cdef double* weights            # (n_nodes * MAX_CHOICES,)
+    cdef double* log_w              # (n_nodes * MAX_CHOICES,)
+    cdef Py_ssize_t* counts         # (n_nodes * MAX_CHOICES,)
     cdef Py_ssize_t* particles      # (n_particles,): node of each
     cdef Py_ssize_t n_current       # nodes of this generation
     cdef Py_ssize_t retained        # the node whose history is the current partition
@@ -121,6 +119,8 @@ cdef class PGSMKernel(PartitionSampler):
         free(self.children)
         free(self.terms)
         free(self.weights)
+        free(self.log_w)
+        free(self.counts)
         free(self.particles)
 
     cdef int prepare(self, MixtureState state) except -1:
@@ -153,6 +153,8 @@ cdef class PGSMKernel(PartitionSampler):
         self.next_nodes = <Node*>grown(self.next_nodes, n_nodes, sizeof(Node))
         self.children = <Child*>grown(self.children, n_children, sizeof(Child))
         self.weights = <double*>grown(self.weights, n_children, sizeof(double))
+        self.log_w = <double*>grown(self.log_w, n_children, sizeof(double))
+        self.counts = <Py_ssize_t*>grown(self.counts, n_children, sizeof(Py_ssize_t))
         self.n_nodes = n_nodes
         return 0
 
@@ -201,6 +203,9 @@ cdef class PGSMKernel(PartitionSampler):
                 break
         self.n_moves += 1
         node = self.draw_node(rng)
+        if node < 0:
+            with gil:
+                raise FloatingPointError("the weights of the particles are no distribution")
         changed = self.trace(node, n)
         for t in range(self.n_current):
             if not (changed and t == node):
@@ -395,130 +400,51 @@ cdef class PGSMKernel(PartitionSampler):
                 state.model.release(node.slots[b])
 
     cdef void resample(self, bitgen_t* rng) noexcept nogil:
-        """Conditional resampling, where the relative effective sample size is below the threshold.
-
-        Stratified and systematic schemes keep the law of particle Gibbs when an outcome has the
-        scheme's probability times the number of offspring of the retained particle (over a random
-        order of the particles). A uniform point of that particle's share of the unit interval is
-        such a draw: it fixes the offset of its stratum, or all of them.
-        """
-        cdef Py_ssize_t g, j, m, p, own, _draw
-        cdef Py_ssize_t n = self.n_particles
-        cdef Py_ssize_t retained = 0
-        cdef double top = -INFINITY
-        cdef double total = 0.0
-        cdef double squares = 0.0
-        cdef double w, before, point, u, cumulated
-        for g in range(self.n_current):
-            top = max(top, self.nodes[g].log_w)
-        for g in range(self.n_current):
-            w = exp(self.nodes[g].log_w - top)
-            self.weights[g] = w
-            total += self.nodes[g].count * w
-            squares += self.nodes[g].count * w * w
-        # Exactly equal weights have an ESS of 1, whatever the rounding.
-        if self.n_current == 1 or not (total * total < self.resample_threshold * n * squares):
+        """Conditional resampling, where the effective sample size is relatively small."""
+        cdef Py_ssize_t g
+        self.gather_weights()
+        _resampling.exponentiate(self.log_w, self.weights, self.n_current)
+        if not _resampling.ess_is_below(
+            self.resample_threshold, self.weights, self.counts, self.n_current
+        ):
             return
-        p = 0
+        _resampling.resample(
+            rng, self.resampling, self.weights, self.counts, self.n_current, self.retained,
+            self.particles
+        )
         for g in range(self.n_current):
-            for j in range(self.nodes[g].count):
-                self.particles[p] = g
-                if g == self.retained and j == 0:
-                    retained = p
-                p += 1
-            self.nodes[g].count = 0
+            self.nodes[g].count = self.counts[g]
             self.nodes[g].log_w = 0.0
-        self.nodes[self.retained].count = 1
-        if self.resampling == MULTINOMIAL:
-            for _draw in range(n - 1):
-                u = uniform(rng) * total
-                p = 0
-                while p < n - 1 and u >= self.weights[self.particles[p]]:
-                    u -= self.weights[self.particles[p]]
-                    p += 1
-                self.nodes[self.particles[p]].count += 1
-            return
-        for j in range(n - 1, 0, -1):
-            p = integer(rng, j + 1)
-            self.particles[j], self.particles[p] = self.particles[p], self.particles[j]
-            if retained == j:
-                retained = p
-            elif retained == p:
-                retained = j
-        before = 0.0
-        for p in range(retained):
-            before += self.weights[self.particles[p]]
-        point = n * (before + uniform(rng) * self.weights[self.retained]) / total
-        own = min(<Py_ssize_t>floor(point), n - 1)      # rounding may give n
-        p = 0
-        cumulated = self.weights[self.particles[0]] * n / total
-        for m in range(n):
-            if m == own:
-                continue        # the retained particle's own offspring, counted above
-            u = point - own if self.resampling == SYSTEMATIC else uniform(rng)
-            while p < n - 1 and m + u >= cumulated:
-                p += 1
-                cumulated += self.weights[self.particles[p]] * n / total
-            self.nodes[self.particles[p]].count += 1
+
+    cdef void gather_weights(self) noexcept nogil:
+        cdef Py_ssize_t g
+        for g in range(self.n_current):
+            self.log_w[g] = self.nodes[g].log_w
+            self.counts[g] = self.nodes[g].count
 
     cdef bint thin(self, bitgen_t* rng, Py_ssize_t n_children) noexcept nogil:
-        """Optimal resampling (Fearnhead & Clifford 2003): with c the root of sum min(c w, 1) = N,
-        a child survives with probability min(c w, 1), independently, and then weighs max(w, 1/c).
-        The retained one always survives, with that same weight."""
-        cdef Py_ssize_t c, k
-        cdef Py_ssize_t n_sure = -1
-        cdef double top = -INFINITY
-        cdef double small, scale
+        """Optimal resampling of the children of all nodes."""
+        cdef Py_ssize_t c
+        cdef Py_ssize_t retained = -1
         for c in range(n_children):
-            if not (self.children[c].log_w <= top):
-                top = self.children[c].log_w
-        if not (-INFINITY < top < INFINITY):
+            self.log_w[c] = self.children[c].log_w
+            if self.children[c].retained:
+                retained = c
+        if not _resampling.thin(
+            rng, self.log_w, self.counts, self.weights, n_children, retained, self.n_particles
+        ):
             return False
         for c in range(n_children):
-            self.weights[c] = exp(self.children[c].log_w - top)
-            if not (self.weights[c] >= 0.0):
-                return False
-        # Those with w >= 1/c survive for sure; (N - their number) / (sum of the others) is c. Their
-        # number only grows: rounding may not take back a weight of exactly 1/c, for ever.
-        scale = 0.0
-        while True:
-            small = 0.0
-            k = 0
-            for c in range(n_children):
-                if self.weights[c] * scale >= 1.0:
-                    k += 1
-                else:
-                    small += self.weights[c]
-            if k <= n_sure or k >= self.n_particles or small <= 0.0:
-                break
-            n_sure = k
-            scale = (self.n_particles - k) / small
-        for c in range(n_children):
-            if self.weights[c] * scale >= 1.0:
-                continue
-            if self.children[c].retained or uniform(rng) < self.weights[c] * scale:
-                self.children[c].log_w = top - log(scale)
-            else:
-                self.children[c].count = 0
+            self.children[c].log_w = self.log_w[c]
+            self.children[c].count = self.counts[c]
         return True
 
     cdef Py_ssize_t draw_node(self, bitgen_t* rng) noexcept nogil:
         """A node, with the probability that its particles weigh."""
-        cdef Py_ssize_t g
-        cdef double top = -INFINITY
-        cdef double total = 0.0
-        cdef double u
-        for g in range(self.n_current):
-            top = max(top, self.nodes[g].log_w)
-        for g in range(self.n_current):
-            self.weights[g] = self.nodes[g].count * exp(self.nodes[g].log_w - top)
-            total += self.weights[g]
-        u = uniform(rng) * total
-        for g in range(self.n_current - 1):
-            if u < self.weights[g]:
-                return g
-            u -= self.weights[g]
-        return self.n_current - 1
+        self.gather_weights()
+        return _resampling.draw_node(
+            rng, self.log_w, self.counts, self.weights, self.n_current
+        )
 
     cdef bint trace(self, Py_ssize_t node, Py_ssize_t n_items) noexcept nogil:
         """Write a node's history to `chosen`. Does it differ from the current partition?"""

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Conditional resampling of weighted particles, for particle Gibbs.
+
+Particles with the same history are one *node* with a multiplicity. One node may be *retained* (its
+history is the state that particle Gibbs started from; -1: none) and then always keeps a particle.
+"""
+from libc.math cimport INFINITY, exp, floor, log
+from numpy.random cimport bitgen_t
+
+from skdpm._core._rng cimport integer, uniform
+
+cdef enum Resampling:
+    MULTINOMIAL
+    STRATIFIED
+    SYSTEMATIC
+    OPTIMAL
+
+
+cdef inline double exponentiate(
+    const double* log_w, double* w, Py_ssize_t n    # IN (n,), OUT (n,): exp(log_w - max)
+) noexcept nogil:
+    """The largest log weight; NaN where it is not finite or any is NaN."""
+    cdef Py_ssize_t j
+    cdef double top = -INFINITY
+    for j in range(n):
+        if not (log_w[j] <= top):
+            top = log_w[j]
+    if not (-INFINITY < top < INFINITY):
+        return top - top
+    for j in range(n):
+        w[j] = exp(log_w[j] - top)
+        if not (w[j] >= 0.0):
+            return w[j]
+    return top
+
+
+cdef inline bint ess_is_below(
+    double threshold, const double* w, const Py_ssize_t* counts, Py_ssize_t n_nodes
+) noexcept nogil:
+    """Is the effective sample size below `threshold` times the number of particles? Equal weights
+    have all of it, whatever the rounding."""
+    cdef Py_ssize_t g
+    cdef Py_ssize_t n = 0
+    cdef double total = 0.0
+    cdef double squares = 0.0
+    for g in range(n_nodes):
+        n += counts[g]
+        total += counts[g] * w[g]
+        squares += counts[g] * w[g] * w[g]
+    return n_nodes > 1 and total * total < threshold * n * squares
+
+
+cdef inline void resample(
+    bitgen_t* rng, int scheme, const double* w, Py_ssize_t* counts, Py_ssize_t n_nodes,
+    Py_ssize_t retained,
+    Py_ssize_t* particles       # scratch (sum of counts,)
+) noexcept nogil:
+    """Draw new multiplicities by the weights w of the nodes' particles.
+
+    Stratified and systematic schemes keep the law of particle Gibbs when an outcome has the
+    scheme's probability times the number of offspring of the retained particle (over a random
+    order of the particles). A uniform point of that particle's share of the unit interval is such
+    a draw: it fixes the offset of its stratum, or all of them. They need a retained node.
+    """
+    cdef Py_ssize_t g, j, m, p, own, _draw
+    cdef Py_ssize_t n = 0
+    cdef Py_ssize_t kept = 0        # the retained particle
+    cdef double total = 0.0
+    cdef double before, point, u, cumulated
+    for g in range(n_nodes):
+        for j in range(counts[g]):
+            particles[n] = g
+            if g == retained and j == 0:
+                kept = n
+            n += 1
+        total += counts[g] * w[g]
+        counts[g] = 0
+    if retained >= 0:
+        counts[retained] = 1
+    if scheme == MULTINOMIAL:
+        for _draw in range(n - (retained >= 0)):
+            u = uniform(rng) * total
+            p = 0
+            while p < n - 1 and u >= w[particles[p]]:
+                u -= w[particles[p]]
+                p += 1
+            counts[particles[p]] += 1
+        return
+    for j in range(n - 1, 0, -1):
+        p = integer(rng, j + 1)
+        particles[j], particles[p] = particles[p], particles[j]
+        if kept == j:
+            kept = p
+        elif kept == p:
+            kept = j
+    before = 0.0
+    for p in range(kept):
+        before += w[particles[p]]
+    point = n * (before + uniform(rng) * w[retained]) / total
+    own = min(<Py_ssize_t>floor(point), n - 1)      # rounding may give n
+    p = 0
+    cumulated = w[particles[0]] * n / total
+    for m in range(n):
+        if m == own:
+            continue        # the retained particle's own offspring, counted above
+        u = point - own if scheme == SYSTEMATIC else uniform(rng)
+        while p < n - 1 and m + u >= cumulated:
+            p += 1
+            cumulated += w[particles[p]] * n / total
+        counts[particles[p]] += 1
+
+
+cdef inline bint thin(
+    bitgen_t* rng, double* log_w, Py_ssize_t* counts, double* w, Py_ssize_t n, Py_ssize_t retained,
+    Py_ssize_t n_expected
+) noexcept nogil:
+    """Optimal resampling of n > n_expected different histories (Fearnhead & Clifford 2003): with
+    c the root of sum min(c w, 1) = n_expected, one survives with probability min(c w, 1),
+    independently (Barembruch et al. 2009), and then weighs max(w, 1/c). The retained one always
+    survives, with that same weight (Whiteley, Andrieu & Doucet 2010).
+
+    Sets counts to 1 or 0; w is scratch. Returns 0 where the weights are no distribution.
+    """
+    cdef Py_ssize_t j, k
+    cdef Py_ssize_t n_sure = -1
+    cdef double small
+    cdef double scale = 0.0
+    cdef double top = exponentiate(log_w, w, n)
+    if top != top:
+        return False
+    # Those with w >= 1/c survive for sure; (n_expected - their number) / (sum of the others) is c.
+    # Their number only grows: rounding may not take back a weight of exactly 1/c, for ever.
+    while True:
+        small = 0.0
+        k = 0
+        for j in range(n):
+            if w[j] * scale >= 1.0:
+                k += 1
+            else:
+                small += w[j]
+        if k <= n_sure or k >= n_expected or small <= 0.0:
+            break
+        n_sure = k
+        scale = (n_expected - k) / small
+    for j in range(n):
+        counts[j] = 1
+        if w[j] * scale >= 1.0:
+            continue
+        if j == retained or uniform(rng) < w[j] * scale:
+            log_w[j] = top - log(scale)
+        else:
+            counts[j] = 0
+    return True
+
+
+cdef inline Py_ssize_t draw_node(
+    bitgen_t* rng, const double* log_w, const Py_ssize_t* counts, double* w, Py_ssize_t n
+) noexcept nogil:
+    """A node with the probability that its particles weigh; -1 where that is no distribution."""
+    cdef Py_ssize_t g
+    cdef double total = 0.0
+    cdef double u
+    cdef double top = exponentiate(log_w, w, n)
+    if top != top:
+        return -1
+    for g in range(n):
+        w[g] *= counts[g]
+        total += w[g]
+    u = uniform(rng) * total
+    for g in range(n - 1):
+        u -= w[g]
+        if u < 0.0:
+            return g
+    g = n - 1
+    while w[g] == 0.0:
+        g -= 1
+    return g
