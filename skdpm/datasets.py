@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Generators of the synthetic data of the papers whose samplers skdpm has.
+
+Each returns (X, labels), `labels` being the clusters that the rows were drawn from, numbered from
+0, of sizes that differ by one at most and in random order.
+"""
+
+import numpy as np
+
+from skdpm._validation import check_integer, check_real
+from skdpm.chains import seed_entropy, stream
+
+__all__ = [
+    "make_bernoulli_mixture",
+    "make_gaussian_mixture",
+    "make_high_dimensional_gaussians",
+    "make_jain_neal",
+    "make_ring",
+]
+
+# Jain & Neal (2004), probabilities of ones: a line per cluster, a column per feature. Further
+# features are copies of the last one.
+JAIN_NEAL = np.array(
+    [
+        [0.95, 0.95, 0.95, 0.95, 0.95, 0.95],
+        [0.05, 0.05, 0.05, 0.05, 0.95, 0.95],
+        [0.95, 0.05, 0.05, 0.95, 0.95, 0.95],
+        [0.05, 0.05, 0.05, 0.05, 0.05, 0.05],
+        [0.95, 0.95, 0.95, 0.95, 0.05, 0.05],
+    ]
+)
+
+# Where the centres of `make_gaussian_mixture` lie in each column.
+CENTRES = (0.14, 0.86)
+
+# Of equal discs in a square, with centres anywhere in it, random placement covers more than half
+# before it jams; below this it takes few attempts.
+LARGEST_COVERAGE = 0.35
+
+
+def make_bernoulli_mixture(
+    n_samples=5000,
+    n_features=50,
+    *,
+    n_clusters=16,
+    uninformative=0.25,
+    random_state=None,
+):
+    """Binary rows in clusters, with columns that say nothing about the cluster.
+
+    In an informative column each cluster has its own probability of a one, uniform on [0, 1]; in
+    an uninformative one it is 0.5 for all. The defaults give the data called Ber-0.25, and
+    `uninformative=0.5` those called Ber-0.5.
+
+    Parameters
+    ----------
+    n_samples : int, default=5000
+    n_features : int, default=50
+    n_clusters : int, default=16
+    uninformative : float, default=0.25
+        Share of the columns, the last ones, rounded to a whole number of them.
+    random_state : int, RandomState, Generator or None, default=None
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, n_features)
+        Zeros and ones.
+    labels : ndarray of shape (n_samples,), int64
+
+    References
+    ----------
+    Bouchard-Cote, Doucet & Roth (2017), Particle Gibbs split-merge sampling for Bayesian inference
+    in mixture models, sections 4.2 and 4.3. The paper does not give the sizes of the clusters.
+
+    Examples
+    --------
+    >>> from skdpm.datasets import make_bernoulli_mixture
+    >>> X, labels = make_bernoulli_mixture(200, 50, uninformative=0.5, random_state=0)
+    >>> X.shape, len(set(labels.tolist()))
+    ((200, 50), 16)
+    """
+    rng, labels = _start(n_samples, n_clusters, random_state)
+    n_features = check_integer(n_features, "n_features", low=1)
+    uninformative = check_real(uninformative, "uninformative", low=0.0, closed=True)
+    if uninformative > 1.0:
+        raise ValueError(f"uninformative must be at most 1, got {uninformative!r}")
+    probabilities = rng.random((n_clusters, n_features))
+    probabilities[:, n_features - round(uninformative * n_features) :] = 0.5
+    return _bernoulli(rng, probabilities[labels]), labels
+
+
+def make_jain_neal(n_samples=100, n_features=6, *, random_state=None):
+    """Binary rows in five clusters, three of which differ in few columns.
+
+    The artificial data of Jain & Neal (2004): examples 1, 2 and 3 have 6, 8 and 10 columns.
+    Columns from the sixth on have the same probabilities; the more of them, the harder it is to
+    tell the clusters apart by moving single rows.
+
+    Parameters
+    ----------
+    n_samples : int, default=100
+    n_features : int, default=6
+        6 or more.
+    random_state : int, RandomState, Generator or None, default=None
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, n_features)
+        Zeros and ones.
+    labels : ndarray of shape (n_samples,), int64
+
+    References
+    ----------
+    Jain & Neal (2004), A split-merge Markov chain Monte Carlo procedure for the Dirichlet process
+    mixture model. Herlau, Morup, Teh & Schmidt, Adaptive reconfiguration moves for MCMC inference
+    in Dirichlet process mixtures, section 3.1, table 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skdpm.datasets import make_jain_neal
+    >>> X, labels = make_jain_neal(n_features=8, random_state=0)
+    >>> X.shape, np.bincount(labels).tolist()
+    ((100, 8), [20, 20, 20, 20, 20])
+    """
+    n_known = JAIN_NEAL.shape[1]
+    rng, labels = _start(n_samples, len(JAIN_NEAL), random_state)
+    n_features = check_integer(n_features, "n_features", low=n_known)
+    columns = np.minimum(np.arange(n_features), n_known - 1)
+    return _bernoulli(rng, JAIN_NEAL[:, columns][labels]), labels
+
+
+def make_gaussian_mixture(
+    n_samples=5000, *, n_clusters=15, spread=0.03, separation=0.145, random_state=None
+):
+    """Gaussian clusters in two columns, of like size and with separated centres.
+
+    Like the data sets S1 to S4: their centres lie in the middle of the unit square, no two closer
+    than `separation`, and from set to set the clusters widen. Standard deviations within clusters
+    are 0.03 in S1 and 0.04 in S2, in units of the square; 0.05 and 0.06 go on to overlaps like
+    those of S3 and S4.
+
+    Parameters
+    ----------
+    n_samples : int, default=5000
+    n_clusters : int, default=15
+    spread : float, default=0.03
+        Square root of the geometric mean of the two variances within a cluster, on average over
+        clusters; each has its own, within a fifth of it, an axis ratio of 1 to 1.6 and a random
+        orientation.
+    separation : float, default=0.145
+        Least distance of two centres, which lie in a square of side 0.72.
+    random_state : int, RandomState, Generator or None, default=None
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 2)
+    labels : ndarray of shape (n_samples,), int64
+
+    References
+    ----------
+    Franti & Virmajoki (2006), Iterative shrinking method for clustering problems, whose S1 to S4
+    are used by Bouchard-Cote, Doucet & Roth (2017), section 4.3. The data sets themselves are
+    fixed; these are draws of the same kind.
+
+    Examples
+    --------
+    >>> from skdpm.datasets import make_gaussian_mixture
+    >>> X, labels = make_gaussian_mixture(spread=0.05, random_state=0)
+    >>> X.shape
+    (5000, 2)
+    """
+    rng, labels = _start(n_samples, n_clusters, random_state)
+    spread = check_real(spread, "spread", low=0.0)
+    separation = check_real(separation, "separation", low=0.0, closed=True)
+    low, high = CENTRES
+    coverage = n_clusters * np.pi * (separation / 2) ** 2 / (high - low + separation) ** 2
+    if coverage > LARGEST_COVERAGE:
+        raise ValueError(
+            f"separation={separation:g} is too large for {n_clusters} centres in a square of side "
+            f"{high - low:g}"
+        )
+    centres = np.empty((n_clusters, 2))
+    n_placed = 0
+    while n_placed < n_clusters:
+        # Anew now and then: the first few centres may leave no room for the last ones.
+        n_placed = 0
+        for centre in rng.uniform(low, high, size=(100 * n_clusters, 2)):
+            if n_placed < n_clusters and _far(centre, centres[:n_placed], separation):
+                centres[n_placed] = centre
+                n_placed += 1
+    width = spread * rng.uniform(0.8, 1.2, size=n_clusters)
+    ratio = np.sqrt(rng.uniform(1.0, 1.6, size=n_clusters))
+    angle = rng.uniform(0.0, np.pi, size=n_clusters)
+    axes = np.column_stack([width * ratio, width / ratio])[labels]
+    x, y = (axes * rng.standard_normal((n_samples, 2))).T
+    cosine, sine = np.cos(angle)[labels], np.sin(angle)[labels]
+    return centres[labels] + np.column_stack(
+        [cosine * x - sine * y, sine * x + cosine * y]
+    ), labels
+
+
+def make_high_dimensional_gaussians(
+    n_samples=1024, n_features=128, *, n_clusters=16, random_state=None
+):
+    """Spherical Gaussian clusters in many columns, narrow beside the distances of their centres.
+
+    Like the data sets DIM032 to DIM1024: in each column the centres are uniform on [40, 215], and
+    a cluster's standard deviation, the same in all columns, is uniform on [1, 2.7].
+
+    Parameters
+    ----------
+    n_samples : int, default=1024
+    n_features : int, default=128
+    n_clusters : int, default=16
+    random_state : int, RandomState, Generator or None, default=None
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, n_features)
+    labels : ndarray of shape (n_samples,), int64
+
+    References
+    ----------
+    Franti, Virmajoki & Hautamaki (2006), Fast agglomerative clustering using a k-nearest neighbor
+    graph, whose DIM064 and DIM128 are used by Bouchard-Cote, Doucet & Roth (2017), section 4.3.
+    The data sets themselves are fixed; these are draws of the same kind, with lighter tails.
+
+    Examples
+    --------
+    >>> from skdpm.datasets import make_high_dimensional_gaussians
+    >>> X, labels = make_high_dimensional_gaussians(random_state=0)
+    >>> X.shape
+    (1024, 128)
+    """
+    rng, labels = _start(n_samples, n_clusters, random_state)
+    n_features = check_integer(n_features, "n_features", low=1)
+    centres = rng.uniform(40.0, 215.0, size=(n_clusters, n_features))
+    widths = rng.uniform(1.0, 2.7, size=(n_clusters, 1))
+    X = centres[labels] + widths[labels] * rng.standard_normal((n_samples, n_features))
+    return X, labels
+
+
+def make_ring(n_samples=2000, *, radius=5.0, width=0.5, random_state=None):
+    """A standard Gaussian cluster in two columns inside a ring that no Gaussian fits.
+
+    For finite mixtures with more components than there are groups: a ring takes several, and the
+    best use of five is one for the centre and four for the ring.
+
+    Parameters
+    ----------
+    n_samples : int, default=2000
+    radius : float, default=5.0
+        Of the ring.
+    width : float, default=0.5
+        Standard deviation of the distance from the centre, in the ring.
+    random_state : int, RandomState, Generator or None, default=None
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 2)
+    labels : ndarray of shape (n_samples,), int64
+        0 in the centre, 1 in the ring.
+
+    References
+    ----------
+    Bouchard-Cote, Doucet & Roth (2017), section 4.3, describe such a data set, C1, by a figure
+    only: this is a data set of that kind, not the same one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skdpm.datasets import make_ring
+    >>> X, labels = make_ring(random_state=0)
+    >>> np.bincount(labels).tolist()
+    [1000, 1000]
+    """
+    rng, labels = _start(n_samples, 2, random_state)
+    radius = check_real(radius, "radius", low=0.0)
+    width = check_real(width, "width", low=0.0, closed=True)
+    X = rng.standard_normal((n_samples, 2))
+    angle = rng.uniform(0.0, 2.0 * np.pi, size=n_samples)
+    distance = radius + width * rng.standard_normal(n_samples)
+    ring = distance[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
+    return np.where(labels[:, None] == 1, ring, X), labels
+
+
+def _start(n_samples, n_clusters, random_state):
+    """The generator of a data set, and its labels."""
+    n_samples = check_integer(n_samples, "n_samples", low=1)
+    n_clusters = check_integer(n_clusters, "n_clusters", low=1)
+    rng = np.random.Generator(stream(seed_entropy(random_state)))
+    return rng, rng.permutation(np.arange(n_samples, dtype=np.int64) % n_clusters)
+
+
+def _bernoulli(rng, probabilities):
+    return (rng.random(probabilities.shape) < probabilities).astype(np.float64)
+
+
+def _far(centre, others, distance):
+    return bool((np.linalg.norm(others - centre, axis=1) >= distance).all())

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""skdpm.datasets: shapes, seeds, and the laws that the docstrings state."""
+
+import numpy as np
+import pytest
+from pvalues import Cells, assert_p
+from scipy.spatial.distance import pdist
+from scipy.stats import binom, chi2, kstest
+
+from skdpm import datasets
+from skdpm.datasets import (
+    JAIN_NEAL,
+    make_bernoulli_mixture,
+    make_gaussian_mixture,
+    make_high_dimensional_gaussians,
+    make_jain_neal,
+    make_ring,
+)
+
+# Name -> shape of X and number of clusters, by default.
+DEFAULTS = {
+    "make_bernoulli_mixture": ((5000, 50), 16),
+    "make_gaussian_mixture": ((5000, 2), 15),
+    "make_high_dimensional_gaussians": ((1024, 128), 16),
+    "make_jain_neal": ((100, 6), 5),
+    "make_ring": ((2000, 2), 2),
+}
+each_generator = pytest.mark.parametrize("name", DEFAULTS)
+
+
+def test_every_generator_is_tested():
+    assert sorted(DEFAULTS) == sorted(datasets.__all__)
+
+
+@each_generator
+def test_shapes_and_sizes_of_clusters(name):
+    shape, n_clusters = DEFAULTS[name]
+    for n_samples in (shape[0], 1, n_clusters + 1):
+        X, labels = getattr(datasets, name)(n_samples, random_state=0)
+        assert X.shape == (n_samples, shape[1]) and X.dtype == np.float64
+        assert np.isfinite(X).all()
+        assert labels.shape == (n_samples,) and labels.dtype == np.int64
+        sizes = np.bincount(labels, minlength=n_clusters)
+        assert len(sizes) == n_clusters and np.ptp(sizes) <= 1
+
+
+@each_generator
+def test_one_seed_one_data_set(name):
+    make = getattr(datasets, name)
+    X, labels = make(random_state=3)
+    again, same = make(random_state=np.int64(3))
+    assert np.array_equal(X, again) and np.array_equal(labels, same)
+    for random_state in (4, None, np.random.default_rng(3)):
+        other, _ = make(random_state=random_state)
+        assert not np.array_equal(X, other)
+    rng = np.random.RandomState(3)
+    assert not np.array_equal(make(random_state=rng)[0], make(random_state=rng)[0])
+
+
+def test_bernoulli_mixture_columns(seed_sequence):
+    """Probabilities of ones: uniform, one per cluster, or 0.5 in the last columns."""
+    n, n_features, n_clusters = 64_000, 20, 16
+
+    def frequencies(seed, factor):
+        X, labels = make_bernoulli_mixture(
+            n * factor,
+            n_features,
+            uninformative=0.25,
+            random_state=np.random.default_rng(seed),
+        )
+        return np.array([X[labels == k].sum(axis=0) for k in range(n_clusters)])
+
+    def informative(seed, factor):
+        # Beta-binomial with a uniform prior: the counts of ones are uniform too.
+        m = n * factor // n_clusters
+        u = (frequencies(seed, factor)[:, :15].ravel() + 0.5) / (m + 1)
+        return kstest(u, "uniform").pvalue
+
+    def uninformative(seed, factor):
+        m = n * factor // n_clusters
+        z = (frequencies(seed, factor)[:, 15:].ravel() - m / 2) / np.sqrt(m / 4)
+        return chi2.sf((z**2).sum(), z.size)
+
+    assert_p(informative, seed_sequence=seed_sequence)
+    assert_p(uninformative, seed_sequence=seed_sequence)
+
+
+def test_bernoulli_mixture_without_any_or_all_columns():
+    X, labels = make_bernoulli_mixture(20_000, 6, n_clusters=2, uninformative=1.0, random_state=0)
+    assert abs(X[labels == 0].mean(axis=0) - 0.5).max() < 0.03
+    X, _ = make_bernoulli_mixture(20_000, 6, n_clusters=1, uninformative=0.0, random_state=0)
+    assert abs(X.mean(axis=0) - 0.5).max() > 0.1
+
+
+@pytest.mark.parametrize("n_features", [6, 8, 10])
+def test_jain_neal_probabilities(n_features, seed_sequence):
+    """Counts of ones of each cluster and column are binomial; columns beyond the sixth repeat."""
+    expected = np.hstack([JAIN_NEAL] + (n_features - 6) * [JAIN_NEAL[:, 5:]])
+    assert set(np.unique(expected)) == {0.05, 0.95}
+
+    def run(seed, factor):
+        X, labels = make_jain_neal(
+            5000 * factor, n_features, random_state=np.random.default_rng(seed)
+        )
+        assert set(np.unique(X)) == {0.0, 1.0}
+        ones = np.array([X[labels == k].sum(axis=0) for k in range(5)])
+        # Counts of successes where a success has probability 0.95 everywhere.
+        m = 1000 * factor
+        hits = np.where(expected > 0.5, ones, m - ones).astype(int).ravel()
+        edges = binom.ppf([0.25, 0.5, 0.75], m, 0.95).astype(int)
+        cells = np.bincount(np.searchsorted(edges, hits), minlength=4)
+        return Cells(cells, np.diff(np.r_[0.0, binom.cdf(edges, m, 0.95), 1.0]))
+
+    assert_p(run, seed_sequence=seed_sequence)
+
+
+@pytest.mark.parametrize("n_clusters, spread", [(15, 0.03), (15, 0.06), (10, 0.02), (1, 0.5)])
+def test_gaussian_mixture_moments(n_clusters, spread):
+    X, labels = make_gaussian_mixture(60_000, n_clusters=n_clusters, spread=spread, random_state=1)
+    centres = np.array([X[labels == k].mean(axis=0) for k in range(n_clusters)])
+    assert n_clusters == 1 or pdist(centres).min() > 0.145 - 0.1 * spread
+    assert centres.min() > 0.13 - 0.1 * spread and centres.max() < 0.87 + 0.1 * spread
+    variances = np.array([np.linalg.eigvalsh(np.cov(X[labels == k].T)) for k in range(n_clusters)])
+    width = np.prod(variances, axis=1) ** 0.25
+    assert (abs(width / spread - 1.0) < 0.23).all()
+    assert (np.sqrt(variances[:, 1] / variances[:, 0]) < 1.65).all()
+
+
+def test_gaussian_mixture_is_gaussian(seed_sequence):
+    """Mahalanobis distances within a cluster follow chi-squared with two degrees of freedom."""
+
+    def run(seed, factor):
+        X, labels = make_gaussian_mixture(
+            100_000 * factor, n_clusters=2, random_state=np.random.default_rng(seed)
+        )
+        x = X[labels == 0] - X[labels == 0].mean(axis=0)
+        d = np.einsum("ni,ij,nj->n", x, np.linalg.inv(np.cov(x.T)), x)
+        return kstest(d, "chi2", args=(2,)).pvalue
+
+    assert_p(run, seed_sequence=seed_sequence)
+
+
+def test_high_dimensional_gaussians_moments():
+    X, labels = make_high_dimensional_gaussians(16_000, 64, random_state=0)
+    centres = np.array([X[labels == k].mean(axis=0) for k in range(16)])
+    widths = np.array([X[labels == k].std(axis=0) for k in range(16)])
+    assert centres.min() > 39.5 and centres.max() < 215.5
+    assert abs(centres.mean() - 127.5) < 6 and abs(centres.std() - 175 / np.sqrt(12)) < 4
+    assert widths.min() > 0.9 and widths.max() < 2.9
+    assert (np.ptp(widths, axis=1) < 0.6).all() and np.ptp(widths.mean(axis=1)) > 0.8
+    assert pdist(centres).min() > 10 * widths.max()
+
+
+def test_ring_moments():
+    X, labels = make_ring(40_000, radius=4.0, width=0.3, random_state=0)
+    centre, ring = X[labels == 0], X[labels == 1]
+    assert np.allclose(np.cov(centre.T), np.eye(2), atol=0.04)
+    distance = np.linalg.norm(ring, axis=1)
+    assert abs(distance.mean() - 4.0) < 0.01 and abs(distance.std() - 0.3) < 0.01
+    assert abs(ring.mean(axis=0)).max() < 0.1 and abs(centre.mean(axis=0)).max() < 0.05
+    X, labels = make_ring(100, width=0.0, random_state=0)
+    assert np.allclose(np.linalg.norm(X[labels == 1], axis=1), 5.0)
+
+
+@each_generator
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        ({"n_samples": 0}, "n_samples must be at least 1"),
+        ({"n_samples": 10.0}, "n_samples must be an integer"),
+        ({"random_state": "seed"}, "random_state must be"),
+    ],
+)
+def test_bad_input_of_all(name, bad, message):
+    with pytest.raises(ValueError, match=message):
+        getattr(datasets, name)(**bad)
+
+
+@pytest.mark.parametrize(
+    "make, bad, message",
+    [
+        (make_bernoulli_mixture, {"n_features": 0}, "n_features must be at least 1"),
+        (make_bernoulli_mixture, {"n_clusters": 0}, "n_clusters must be at least 1"),
+        (make_bernoulli_mixture, {"uninformative": -0.1}, "uninformative must be finite and >= 0"),
+        (make_bernoulli_mixture, {"uninformative": 1.5}, "uninformative must be at most 1"),
+        (make_jain_neal, {"n_features": 5}, "n_features must be at least 6"),
+        (make_gaussian_mixture, {"spread": 0.0}, "spread must be finite and > 0"),
+        (make_gaussian_mixture, {"separation": -1.0}, "separation must be finite and >= 0"),
+        (make_gaussian_mixture, {"separation": 0.3}, "separation=0.3 is too large for 15 centres"),
+        (make_high_dimensional_gaussians, {"n_features": 0}, "n_features must be at least 1"),
+        (make_high_dimensional_gaussians, {"n_clusters": 0}, "n_clusters must be at least 1"),
+        (make_ring, {"radius": 0.0}, "radius must be finite and > 0"),
+        (make_ring, {"width": -1.0}, "width must be finite and >= 0"),
+    ],
+)
+def test_bad_input(make, bad, message):
+    with pytest.raises(ValueError, match=message):
+        make(**bad)
