@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A slice step for one real variable: Neal (2003), Slice sampling, figures 3 and 5."""
+from libc.math cimport NAN
+from numpy.random cimport bitgen_t
+from numpy.random.c_distributions cimport random_standard_exponential
+
+from skdpm._core._rng cimport uniform
+
+
+cdef class SliceSampled:
+
+    cdef double log_density(self, double x) noexcept nogil:
+        """log density of the variable, up to a constant; a subclass writes it."""
+        return NAN
+
+    cdef double slice_step(self, double x, bitgen_t* rng) noexcept nogil:
+        """The next value after x: stepping out in steps of 1, then shrinkage."""
+        cdef double level = self.log_density(x) - random_standard_exponential(rng)
+        cdef double left = x - uniform(rng)
+        cdef double right = left + 1.0
+        cdef double proposal
+        # At most 50 steps in all, split at random between the two sides: still exact.
+        cdef Py_ssize_t n_left = <Py_ssize_t>(50 * uniform(rng))
+        cdef Py_ssize_t n_right = 49 - n_left
+        while n_left > 0 and self.log_density(left) > level:
+            left -= 1.0
+            n_left -= 1
+        while n_right > 0 and self.log_density(right) > level:
+            right += 1.0
+            n_right -= 1
+        while True:
+            proposal = left + (right - left) * uniform(rng)
+            if self.log_density(proposal) >= level:
+                return proposal
+            if proposal < x:
+                left = proposal
+            else:
+                right = proposal
+            if not right - left > 1e-12:
+                return x

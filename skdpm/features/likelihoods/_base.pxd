@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from numpy.random cimport bitgen_t
+
+
+cdef class FeatureModel:
+    """p(X | Z, parameters): rows are independent given Z, each feature has parameters of its own.
+
+    A *candidate* is a value that the row under update may take, with the model's running terms
+    for it (`width` doubles): particles are candidates. Candidate 0 always exists.
+    """
+    cdef readonly Py_ssize_t n_samples
+    cdef readonly Py_ssize_t n_latent       # features that have parameters
+    cdef readonly Py_ssize_t n_candidates
+    cdef readonly Py_ssize_t width
+    cdef public bint collapses              # `draw_n_own` integrates the parameters out
+    cdef double* candidates                 # (n_candidates, width)
+
+    # Written once, in _base.pyx.
+    cdef int reserve_candidates(self, Py_ssize_t n_candidates) except -1
+    cdef void copy(self, Py_ssize_t target, Py_ssize_t source) noexcept nogil
+
+    # A likelihood overrides these; z is the row's values, (n_latent,).
+    cdef int reserve(self, Py_ssize_t n_latent) except -1
+    cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil
+    cdef void log_switch_many(
+        self, const Py_ssize_t* candidates, Py_ssize_t n, Py_ssize_t k, bint on,
+        double* out     # OUT (n,)
+    ) noexcept nogil
+    cdef void switch(self, Py_ssize_t candidate, Py_ssize_t k, bint on) noexcept nogil
+    cdef void end_row(self, const unsigned char* z) noexcept nogil
+    cdef void add_feature(self, bitgen_t* rng) noexcept nogil
+    cdef void remove_feature(self, Py_ssize_t k) noexcept nogil
+    cdef int update_params(
+        self, const unsigned char* Z, Py_ssize_t stride, bitgen_t* rng
+    ) except -1 nogil
+    cdef double log_likelihood(self, const unsigned char* Z, Py_ssize_t stride) noexcept nogil
+    cdef double log_prior(self) noexcept nogil
+
+    # ... and these where it knows better.
+    cdef double log_marginal(self, const unsigned char* Z, Py_ssize_t stride) noexcept nogil
+    cdef void log_rows(
+        self, const Py_ssize_t* features, const double* log_odds, Py_ssize_t n,
+        double* out     # OUT (2**n,)
+    ) noexcept nogil
+    cdef Py_ssize_t draw_n_own(self, double rate, bitgen_t* rng) noexcept nogil
+    cdef void draw_own(self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng) noexcept nogil

@@ -1,0 +1,484 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Linear Gaussian features (Griffiths & Ghahramani 2011), not collapsed:
+
+    x_i | z_i, V ~ N(sum_k z_ik v_k, I / tau_x),    v_k ~ N(0, I / tau_v),
+
+tau_x and tau_v fixed or under Gamma priors. A missing entry drops out of every sum. A candidate is
+its residual x_i - sum_k z_k v_k, 0 where x_i is missing; switching a feature costs O(D).
+"""
+from libc.math cimport M_PI as PI
+from libc.math cimport INFINITY, exp, isfinite, lgamma, log, sqrt
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memset
+from numpy.random cimport bitgen_t
+from numpy.random.c_distributions cimport random_standard_gamma, random_standard_normal
+
+import numpy as np
+
+from skdpm._core._rng cimport uniform
+from skdpm.features.likelihoods._base cimport FeatureModel
+
+cdef extern from "cholesky.h" nogil:
+    bint cholesky(double* packed, Py_ssize_t n, double* log_det)
+
+
+cdef inline double dot(const double* a, const double* b, Py_ssize_t n) noexcept nogil:
+    """Four sums side by side: one would wait for every addition."""
+    cdef double s0 = 0.0
+    cdef double s1 = 0.0
+    cdef double s2 = 0.0
+    cdef double s3 = 0.0
+    cdef Py_ssize_t j = 0
+    while j + 4 <= n:
+        s0 += a[j] * b[j]
+        s1 += a[j + 1] * b[j + 1]
+        s2 += a[j + 2] * b[j + 2]
+        s3 += a[j + 3] * b[j + 3]
+        j += 4
+    while j < n:
+        s0 += a[j] * b[j]
+        j += 1
+    return (s0 + s1) + (s2 + s3)
+
+
+cdef inline void add_scaled(
+    double* target, double by, const double* source, Py_ssize_t n
+) noexcept nogil:
+    cdef Py_ssize_t j
+    for j in range(n):
+        target[j] += by * source[j]
+
+
+cdef void* resized(void* memory, Py_ssize_t n, size_t size) except NULL:
+    cdef void* larger = realloc(memory, n * size)
+    if larger == NULL:
+        raise MemoryError
+    return larger
+
+
+cdef void solve_lower(
+    const double* factor, Py_ssize_t n, double* rows, Py_ssize_t stride, Py_ssize_t width   # INOUT
+) noexcept nogil:
+    """L^-1 times the n x width matrix of which row j begins at rows[j * stride]."""
+    cdef Py_ssize_t i, j, c
+    cdef const double* column = factor
+    for j in range(n):
+        for c in range(width):
+            rows[j * stride + c] *= column[0]
+        for i in range(1, n - j):
+            add_scaled(rows + (j + i) * stride, -column[i], rows + j * stride, width)
+        column += n - j
+
+
+cdef void solve_upper(
+    const double* factor, Py_ssize_t n, double* rows, Py_ssize_t stride, Py_ssize_t width   # INOUT
+) noexcept nogil:
+    """L'^-1 times the matrix."""
+    cdef Py_ssize_t i, j, c
+    cdef const double* column = factor + n * (n + 1) // 2
+    for j in range(n - 1, -1, -1):
+        column -= n - j
+        for i in range(1, n - j):
+            add_scaled(rows + j * stride, -column[i], rows + (j + i) * stride, width)
+        for c in range(width):
+            rows[j * stride + c] *= column[0]
+
+
+cdef class LinearGaussianModel(FeatureModel):
+    """Kernel of `LinearGaussian`.
+
+    Parameters
+    ----------
+    data : dict
+        "X": ndarray of shape (n_samples, n_features), 0 where missing; "observed": ndarray of the
+        same shape, uint8, or None where nothing is missing; "missing_rows" and "missing_starts":
+        the rows in which each column is missing, one column after the other.
+    noise_precision, component_precision : float or None
+        tau_x and tau_v; None: under the priors.
+    noise_precision_prior, component_precision_prior : tuple (shape, rate)
+    """
+    cdef object data                    # keeps the arrays below alive
+    cdef Py_ssize_t d
+    cdef const double* X                # (n_samples, d)
+    cdef const unsigned char* observed  # (n_samples, d) or NULL
+    cdef const Py_ssize_t* missing_rows
+    cdef const Py_ssize_t* missing_starts   # (d + 1,)
+    cdef double n_observed
+    cdef public double tau_x, tau_v
+    cdef bint draws_tau_x, draws_tau_v
+    cdef double x_shape, x_rate, v_shape, v_rate
+    cdef Py_ssize_t capacity
+    cdef double* V                      # (capacity, d)
+    cdef double* norms                  # (capacity,): squared norms of V's rows
+    # The same for the row under update: zeros where it is missing.
+    cdef double* masked                 # (capacity, d)
+    cdef double* masked_norms           # (capacity,)
+    cdef const double* row_V
+    cdef const double* row_norms
+    cdef const unsigned char* row_observed  # (d,) or NULL
+    cdef Py_ssize_t row_d               # its entries that are observed
+    # Scratch of the components' posterior.
+    cdef double* gram                   # packed by columns: Z'Z
+    cdef double* factor                 # packed by columns: Cholesky factor of the precision
+    cdef double* solution               # (capacity, d)
+    cdef Py_ssize_t* active             # (capacity,)
+
+    def __init__(
+        self, data, noise_precision, noise_precision_prior, component_precision,
+        component_precision_prior
+    ):
+        cdef const double[:, ::1] X = data["X"]
+        cdef const unsigned char[:, ::1] observed
+        cdef const Py_ssize_t[::1] rows = data["missing_rows"]
+        cdef const Py_ssize_t[::1] starts = data["missing_starts"]
+        self.data = data
+        self.n_samples = X.shape[0]
+        self.d = self.width = X.shape[1]
+        self.X = &X[0, 0]
+        if data["observed"] is not None:
+            observed = data["observed"]
+            self.observed = &observed[0, 0]
+        self.missing_rows = &rows[0] if rows.shape[0] else NULL
+        self.missing_starts = &starts[0]
+        self.n_observed = self.n_samples * self.d - starts[self.d]
+        self.collapses = True
+        self.draws_tau_x = noise_precision is None
+        self.draws_tau_v = component_precision is None
+        self.x_shape, self.x_rate = noise_precision_prior
+        self.v_shape, self.v_rate = component_precision_prior
+        self.tau_x = self.x_shape / self.x_rate if self.draws_tau_x else noise_precision
+        self.tau_v = self.v_shape / self.v_rate if self.draws_tau_v else component_precision
+        self.reserve_candidates(1)
+
+    def __dealloc__(self):
+        free(self.V)
+        free(self.norms)
+        free(self.masked)
+        free(self.masked_norms)
+        free(self.gram)
+        free(self.factor)
+        free(self.solution)
+        free(self.active)
+
+    cdef int reserve(self, Py_ssize_t n_latent) except -1:
+        cdef Py_ssize_t packed = n_latent * (n_latent + 1) // 2
+        if n_latent <= self.capacity:
+            return 0
+        self.V = <double*>resized(self.V, n_latent * self.d, sizeof(double))
+        self.norms = <double*>resized(self.norms, n_latent, sizeof(double))
+        self.masked = <double*>resized(self.masked, n_latent * self.d, sizeof(double))
+        self.masked_norms = <double*>resized(self.masked_norms, n_latent, sizeof(double))
+        self.gram = <double*>resized(self.gram, packed, sizeof(double))
+        self.factor = <double*>resized(self.factor, packed, sizeof(double))
+        self.solution = <double*>resized(self.solution, n_latent * self.d, sizeof(double))
+        self.active = <Py_ssize_t*>resized(self.active, n_latent, sizeof(Py_ssize_t))
+        self.capacity = n_latent
+        return 0
+
+    # The row under update.
+
+    cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:
+        cdef Py_ssize_t j, k
+        cdef Py_ssize_t d = self.d
+        cdef double* residual = self.candidates
+        self.row_V = self.V
+        self.row_norms = self.norms
+        self.row_d = d
+        memcpy(residual, self.X + i * d, d * sizeof(double))
+        self.row_observed = NULL
+        if self.observed != NULL:
+            self.row_observed = self.observed + i * d
+            self.row_d = 0
+            for j in range(d):
+                self.row_d += self.row_observed[j]
+            if self.row_d < d:
+                for k in range(self.n_latent):
+                    for j in range(d):
+                        self.masked[k * d + j] = self.V[k * d + j] if self.row_observed[j] else 0.0
+                    self.masked_norms[k] = dot(self.masked + k * d, self.masked + k * d, d)
+                self.row_V = self.masked
+                self.row_norms = self.masked_norms
+        for k in range(self.n_latent):
+            if z[k]:
+                add_scaled(residual, -1.0, self.row_V + k * d, d)
+
+    cdef void log_switch_many(
+        self, const Py_ssize_t* candidates, Py_ssize_t n, Py_ssize_t k, bint on,
+        double* out     # OUT (n,)
+    ) noexcept nogil:
+        cdef Py_ssize_t j
+        cdef Py_ssize_t d = self.d
+        cdef const double* v = self.row_V + k * d
+        cdef double half = 0.5 * self.row_norms[k]
+        cdef double sign = 1.0 if on else -1.0
+        for j in range(n):
+            out[j] = self.tau_x * (sign * dot(self.candidates + candidates[j] * d, v, d) - half)
+
+    cdef void switch(self, Py_ssize_t candidate, Py_ssize_t k, bint on) noexcept nogil:
+        add_scaled(
+            self.candidates + candidate * self.d, -1.0 if on else 1.0, self.row_V + k * self.d,
+            self.d
+        )
+
+    cdef void log_rows(
+        self, const Py_ssize_t* features, const double* log_odds, Py_ssize_t n,
+        double* out     # OUT (2**n,)
+    ) noexcept nogil:
+        """By doubling, in O(1) per value: what feature j adds to a value of the features before
+        it is linear in that value. It is tabulated, by doubling too, where the sums will be."""
+        cdef Py_ssize_t j, l, r, half, quarter
+        cdef double inner
+        cdef double* gains
+        cdef const double* v
+        out[0] = 0.0
+        for j in range(n):
+            half = (<Py_ssize_t>1) << j
+            gains = out + half
+            v = self.row_V + features[j] * self.d
+            gains[0] = log_odds[j] + self.tau_x * (
+                dot(self.candidates, v, self.d) - 0.5 * self.row_norms[features[j]]
+            )
+            for l in range(j):
+                inner = self.tau_x * dot(v, self.row_V + features[l] * self.d, self.d)
+                quarter = (<Py_ssize_t>1) << l
+                for r in range(quarter):
+                    gains[quarter + r] = gains[r] - inner
+            for r in range(half):
+                gains[r] += out[r]
+
+    # A row's own features. With r the residual without them and s_k = 1/tau_x + k/tau_v, r has
+    # the law N(0, s_k I) given their number k.
+
+    cdef Py_ssize_t draw_n_own(self, double rate, bitgen_t* rng) noexcept nogil:
+        """Exactly: terms are added until those that may come are below exp(-40) of the sum."""
+        cdef double square = dot(self.candidates, self.candidates, self.d)
+        cdef double log_rate, log_poisson, log_w, s, largest, w
+        cdef double top = -INFINITY
+        cdef double total = 0.0
+        cdef Py_ssize_t k = 0
+        cdef Py_ssize_t chosen = 0
+        if not rate > 0.0:
+            return 0
+        log_rate = log(rate)
+        while True:
+            log_poisson = k * log_rate - lgamma(k + 1.0)
+            s = 1.0 / self.tau_x + k / self.tau_v
+            # The density of r is largest at s = |r|^2 / D.
+            largest = max(s, square / max(self.row_d, 1))
+            if k > 2.0 * rate and (
+                log_poisson + self.log_density_of_own(square, largest) < top - 40.0
+            ):
+                return chosen
+            log_w = log_poisson + self.log_density_of_own(square, s)
+            if log_w > top:
+                total *= exp(top - log_w)
+                top = log_w
+            w = exp(log_w - top)
+            total += w
+            if uniform(rng) * total < w:
+                chosen = k
+            k += 1
+
+    cdef double log_density_of_own(self, double square, double s) noexcept nogil:
+        return -0.5 * (self.row_d * log(s) + square / s)
+
+    cdef void draw_own(self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng) noexcept nogil:
+        """A draw from the prior of parameters and noise, moved to agree with the residual."""
+        cdef Py_ssize_t j, k
+        cdef Py_ssize_t d = self.d
+        cdef double gain = self.tau_x / (self.tau_v + n * self.tau_x)
+        cdef double v_deviation = 1.0 / sqrt(self.tau_v)
+        cdef double x_deviation = 1.0 / sqrt(self.tau_x)
+        cdef double missing
+        for j in range(d):
+            missing = self.candidates[j] - x_deviation * random_standard_normal(rng)
+            for k in range(n):
+                self.V[features[k] * d + j] = v_deviation * random_standard_normal(rng)
+                missing -= self.V[features[k] * d + j]
+            if self.row_observed == NULL or self.row_observed[j]:
+                for k in range(n):
+                    self.V[features[k] * d + j] += gain * missing
+        for k in range(n):
+            self.norms[features[k]] = dot(self.V + features[k] * d, self.V + features[k] * d, d)
+
+    # Features.
+
+    cdef void add_feature(self, bitgen_t* rng) noexcept nogil:
+        cdef Py_ssize_t j
+        cdef double* v = self.V + self.n_latent * self.d
+        for j in range(self.d):
+            v[j] = random_standard_normal(rng) / sqrt(self.tau_v)
+        self.norms[self.n_latent] = dot(v, v, self.d)
+        self.n_latent += 1
+
+    cdef void remove_feature(self, Py_ssize_t k) noexcept nogil:
+        cdef Py_ssize_t last = self.n_latent - 1
+        if k != last:
+            memcpy(self.V + k * self.d, self.V + last * self.d, self.d * sizeof(double))
+            self.norms[k] = self.norms[last]
+        self.n_latent = last
+
+    # Parameters given Z. Column c of V is N(A^-1 tau_x Z'x, A^-1), A = tau_v I + tau_x Z'Z, sums
+    # over the rows in which column c is observed.
+
+    cdef int update_params(
+        self, const unsigned char* Z, Py_ssize_t stride, bitgen_t* rng
+    ) except -1 nogil:
+        """Draw V, then tau_v and tau_x, each given the rest."""
+        cdef Py_ssize_t k
+        cdef double square = 0.0
+        if not isfinite(self.visit_columns(Z, stride, rng)):
+            with gil:
+                raise FloatingPointError("the components' posterior precision is not positive")
+        for k in range(self.n_latent):
+            self.norms[k] = dot(self.V + k * self.d, self.V + k * self.d, self.d)
+            square += self.norms[k]
+        if self.draws_tau_v:
+            self.tau_v = (
+                random_standard_gamma(rng, self.v_shape + 0.5 * self.n_latent * self.d)
+                / (self.v_rate + 0.5 * square)
+            )
+        if self.draws_tau_x:
+            self.tau_x = (
+                random_standard_gamma(rng, self.x_shape + 0.5 * self.n_observed)
+                / (self.x_rate + 0.5 * self.squared_error(Z, stride))
+            )
+        return 0
+
+    cdef double visit_columns(
+        self, const unsigned char* Z, Py_ssize_t stride, bitgen_t* rng
+    ) noexcept nogil:
+        """log p(X | Z), V integrated out, in all columns; draws V where `rng` is not NULL."""
+        cdef Py_ssize_t i, j, k, c, n_active
+        cdef Py_ssize_t n = self.n_latent
+        cdef Py_ssize_t d = self.d
+        cdef Py_ssize_t packed = n * (n + 1) // 2
+        cdef const unsigned char* z
+        cdef double square = 0.0
+        cdef double total
+        memset(self.gram, 0, packed * sizeof(double))
+        memset(self.solution, 0, n * d * sizeof(double))
+        for i in range(self.n_samples):
+            z = Z + i * stride
+            n_active = self.add_to_gram(z, 1.0, self.gram)
+            for j in range(n_active):
+                add_scaled(self.solution + self.active[j] * d, 1.0, self.X + i * d, d)
+        for i in range(self.n_samples):
+            square += dot(self.X + i * d, self.X + i * d, d)
+        total = 0.5 * (
+            self.n_observed * (log(self.tau_x) - log(2.0 * PI)) + n * d * log(self.tau_v)
+            - self.tau_x * square
+        )
+        for k in range(n * d):
+            self.solution[k] *= self.tau_x
+        # Columns without missing entries have one precision: solved together where all are.
+        if self.missing_starts[d] == 0:
+            return total + self.visit_column(0, d, rng)
+        for c in range(d):
+            for i in range(self.missing_starts[c], self.missing_starts[c + 1]):
+                self.add_to_gram(Z + self.missing_rows[i] * stride, -1.0, self.gram)
+            total += self.visit_column(c, 1, rng)
+            for i in range(self.missing_starts[c], self.missing_starts[c + 1]):
+                self.add_to_gram(Z + self.missing_rows[i] * stride, 1.0, self.gram)
+        return total
+
+    cdef double visit_column(self, Py_ssize_t c, Py_ssize_t width, bitgen_t* rng) noexcept nogil:
+        """The part of log p(X | Z) that V's columns from c on contribute, all with this Z'Z."""
+        cdef Py_ssize_t j, k
+        cdef Py_ssize_t n = self.n_latent
+        cdef double* rows = self.solution + c
+        cdef double square = 0.0
+        cdef double log_det
+        cdef double* diagonal = self.factor
+        for k in range(n * (n + 1) // 2):
+            self.factor[k] = self.tau_x * self.gram[k]
+        for k in range(n):
+            diagonal[0] += self.tau_v
+            diagonal += n - k
+        cholesky(self.factor, n, &log_det)      # a failure leaves log_det NaN
+        solve_lower(self.factor, n, rows, self.d, width)
+        for k in range(n):
+            square += dot(rows + k * self.d, rows + k * self.d, width)
+        if rng != NULL:
+            for k in range(n):
+                for j in range(width):
+                    rows[k * self.d + j] += random_standard_normal(rng)
+            solve_upper(self.factor, n, rows, self.d, width)
+            for k in range(n):
+                memcpy(self.V + k * self.d + c, rows + k * self.d, width * sizeof(double))
+        return 0.5 * (square - width * log_det)
+
+    cdef Py_ssize_t add_to_gram(
+        self, const unsigned char* z, double by, double* gram     # INOUT, packed
+    ) noexcept nogil:
+        """gram += by * z z'; leaves the features that z has in `active` and returns their number."""
+        cdef Py_ssize_t j, k, first
+        cdef Py_ssize_t n = self.n_latent
+        cdef Py_ssize_t n_active = 0
+        for k in range(n):
+            self.active[n_active] = k
+            n_active += z[k]
+        for j in range(n_active):
+            first = self.active[j]
+            first = first * n - first * (first + 1) // 2
+            for k in range(j, n_active):
+                gram[first + self.active[k]] += by
+        return n_active
+
+    cdef double squared_error(self, const unsigned char* Z, Py_ssize_t stride) noexcept nogil:
+        """Of X around Z V, over the entries that are observed."""
+        cdef Py_ssize_t i
+        cdef double total = 0.0
+        for i in range(self.n_samples):
+            self.begin_row(i, Z + i * stride)
+            total += dot(self.candidates, self.candidates, self.d)
+        return total
+
+    cdef double log_likelihood(self, const unsigned char* Z, Py_ssize_t stride) noexcept nogil:
+        return 0.5 * (
+            self.n_observed * (log(self.tau_x) - log(2.0 * PI))
+            - self.tau_x * self.squared_error(Z, stride)
+        )
+
+    cdef double log_prior(self) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef double square = 0.0
+        for k in range(self.n_latent):
+            square += self.norms[k]
+        return 0.5 * (
+            self.n_latent * self.d * (log(self.tau_v) - log(2.0 * PI)) - self.tau_v * square
+        )
+
+    cdef double log_marginal(self, const unsigned char* Z, Py_ssize_t stride) noexcept nogil:
+        return self.visit_columns(Z, stride, NULL)
+
+    # The Python boundary.
+
+    def save(self):
+        V = np.empty((self.n_latent, self.d))
+        cdef double[:, ::1] view = V
+        if self.n_latent > 0:
+            memcpy(&view[0, 0], self.V, self.n_latent * self.d * sizeof(double))
+        return {
+            "components": V,
+            "noise_precision": self.tau_x,
+            "component_precision": self.tau_v,
+        }
+
+    def load(self, saved):
+        cdef const double[:, ::1] view = np.ascontiguousarray(saved["components"], dtype=np.float64)
+        cdef Py_ssize_t k
+        self.reserve(max(view.shape[0], 1))
+        self.n_latent = view.shape[0]
+        if view.shape[0] > 0:
+            memcpy(self.V, &view[0, 0], view.shape[0] * self.d * sizeof(double))
+        for k in range(self.n_latent):
+            self.norms[k] = dot(self.V + k * self.d, self.V + k * self.d, self.d)
+        self.tau_x = saved["noise_precision"]
+        self.tau_v = saved["component_precision"]
+
+    def draw_hyperparameters(self, rng):
+        if self.draws_tau_x:
+            self.tau_x = rng.gamma(self.x_shape) / self.x_rate
+        if self.draws_tau_v:
+            self.tau_v = rng.gamma(self.v_shape) / self.v_rate

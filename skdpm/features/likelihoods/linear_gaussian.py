@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rows that are sums of components and noise."""
+
+import numpy as np
+
+from skdpm._validation import check_gamma_prior, check_real
+from skdpm.features.likelihoods._linear_gaussian import LinearGaussianModel
+from skdpm.features.likelihoods.base import FeatureLikelihood
+
+
+class LinearGaussian(FeatureLikelihood):
+    """A row is the sum of the components that it has, and Gaussian noise.
+
+    x_i ~ N(sum_k z_ik v_k, I / tau_x) with components v_k ~ N(0, I / tau_v).
+
+    Parameters
+    ----------
+    noise_precision : float or None, default=None
+        tau_x; None: resampled in every iteration under its prior.
+    noise_precision_prior : tuple (shape, rate), default=(1.0, 1.0)
+        Gamma prior of tau_x.
+    component_precision : float or None, default=None
+        tau_v; None: resampled in every iteration under its prior.
+    component_precision_prior : tuple (shape, rate), default=(1.0, 1.0)
+        Gamma prior of tau_v.
+    center : bool, default=True
+        Whether each column's mean over the entries observed in `fit` is taken away first: the
+        model has no intercept.
+
+    Notes
+    -----
+    NaN in X is a missing entry. The parameters are sampled, not integrated out, but for a row's
+    own features under the Indian buffet process (Doshi-Velez & Ghahramani 2009).
+
+    References
+    ----------
+    Griffiths & Ghahramani (2011), The Indian buffet process: an introduction and review.
+    """
+
+    def __init__(
+        self,
+        noise_precision=None,
+        noise_precision_prior=(1.0, 1.0),
+        component_precision=None,
+        component_precision_prior=(1.0, 1.0),
+        center=True,
+    ):
+        self.noise_precision = noise_precision
+        self.noise_precision_prior = noise_precision_prior
+        self.component_precision = component_precision
+        self.component_precision_prior = component_precision_prior
+        self.center = center
+
+    def resolve(self, X):
+        params = {}
+        for name in ("noise_precision", "component_precision"):
+            value = getattr(self, name)
+            if value is not None:
+                params[name] = check_real(value, f"LinearGaussian.{name}", low=0.0)
+            prior = f"{name}_prior"
+            params[prior] = check_gamma_prior(getattr(self, prior), f"LinearGaussian.{prior}")
+        if not isinstance(self.center, (bool, np.bool_)):
+            raise ValueError(f"LinearGaussian.center must be a bool, got {self.center!r}")
+        resolved = type(self)(**{**self.get_params(deep=False), **params})
+        n_observed = np.count_nonzero(~np.isnan(X), axis=0)
+        resolved.mean_ = np.zeros(X.shape[1])
+        if self.center:
+            # In two steps: the sum of large entries may overflow, or round.
+            first = np.nan_to_num(X[np.argmax(~np.isnan(X), axis=0), np.arange(X.shape[1])])
+            resolved.mean_ = first + np.nansum(X - first, axis=0) / np.maximum(n_observed, 1)
+        return resolved
+
+    def encode(self, X):
+        X = X - self.mean_
+        missing = np.isnan(X)
+        columns, rows = np.nonzero(missing.T)
+        return {
+            "X": np.ascontiguousarray(np.where(missing, 0.0, X)),
+            "observed": np.ascontiguousarray(~missing, dtype=np.uint8) if missing.any() else None,
+            "missing_rows": rows.astype(np.intp),
+            "missing_starts": np.searchsorted(columns, np.arange(X.shape[1] + 1)).astype(np.intp),
+        }
+
+    def kernel(self, data):
+        return LinearGaussianModel(
+            data,
+            self.noise_precision,
+            self.noise_precision_prior,
+            self.component_precision,
+            self.component_precision_prior,
+        )

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from numpy.random cimport bitgen_t
+
+from skdpm.features._state cimport FeatureState
+
+
+cdef void* resized(void* memory, Py_ssize_t n, size_t size) except NULL
+
+
+cdef class FeatureSampler:
+    """A Markov kernel on Z that leaves p(Z | X, parameters) invariant, row by row.
+
+    Of the row under update, the features that other rows share are listed with their prior log
+    odds; a subclass draws their new values.
+    """
+    cdef readonly bint adapting         # in warm-up
+    cdef Py_ssize_t n_shared
+    cdef Py_ssize_t n_reserved          # features that fit the arrays below
+    cdef Py_ssize_t* features           # (n_shared,)
+    cdef double* log_odds               # (n_shared,)
+    cdef unsigned char* values          # (n_shared,): the row's values, old, then new
+    cdef Py_ssize_t* own                # features of the row alone
+    cdef Py_ssize_t n_own
+
+    cdef int reserve(self, FeatureState state) except -1
+    cdef int step(self, FeatureState state, bitgen_t* rng) except -1 nogil
+    cdef int update(self, FeatureState state, Py_ssize_t i, bitgen_t* rng) except -1 nogil
+    cdef int update_own_collapsed(
+        self, FeatureState state, Py_ssize_t i, double rate, bitgen_t* rng
+    ) except -1 nogil
+    cdef int update_own(
+        self, FeatureState state, Py_ssize_t i, double rate, bitgen_t* rng
+    ) except -1 nogil
+    cdef void shuffle(self, bitgen_t* rng) noexcept nogil
+    # A sampler overrides these two.
+    cdef int prepare(self, FeatureState state) except -1
+    cdef int update_row(self, FeatureState state, bitgen_t* rng) except -1 nogil

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A sweep over the rows of Z. What every sampler shares: the conditional law of a row's features,
+in two parts (Bouchard-Cote & Roth, particle Gibbs for feature allocation, section 2.5). Features
+that other rows have are drawn by the sampler; those of the row alone, under the Indian buffet
+process, by a step of their own.
+"""
+from libc.math cimport exp
+from libc.stdlib cimport free, realloc
+from numpy.random cimport bitgen_t
+from numpy.random.c_distributions cimport random_poisson
+
+from skdpm._core._rng cimport bit_generator_pointer, integer, uniform
+from skdpm.features._state cimport FeatureState
+
+
+cdef void* resized(void* memory, Py_ssize_t n, size_t size) except NULL:
+    cdef void* larger = realloc(memory, n * size)
+    if larger == NULL:
+        raise MemoryError
+    return larger
+
+
+cdef class FeatureSampler:
+
+    def __dealloc__(self):
+        free(self.features)
+        free(self.log_odds)
+        free(self.values)
+        free(self.own)
+
+    cdef int reserve(self, FeatureState state) except -1:
+        """Take the memory that a row of `state.capacity` features needs."""
+        cdef Py_ssize_t n = state.capacity
+        if n > self.n_reserved:
+            self.features = <Py_ssize_t*>resized(self.features, n, sizeof(Py_ssize_t))
+            self.log_odds = <double*>resized(self.log_odds, n, sizeof(double))
+            self.values = <unsigned char*>resized(self.values, n, 1)
+            self.own = <Py_ssize_t*>resized(self.own, n, sizeof(Py_ssize_t))
+            self.n_reserved = n
+        self.prepare(state)
+        return 0
+
+    cdef int prepare(self, FeatureState state) except -1:
+        """Take what else a row of `state.capacity` features needs."""
+        return 0
+
+    cdef int step(self, FeatureState state, bitgen_t* rng) except -1 nogil:
+        """One sweep over the rows."""
+        cdef Py_ssize_t i
+        for i in range(state.n_samples):
+            self.update(state, i, rng)
+        return 0
+
+    cdef int update(self, FeatureState state, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
+        """Row i is drawn anew."""
+        cdef unsigned char* z = state.Z + i * state.capacity
+        cdef Py_ssize_t j, k, m
+        cdef double rate = state.prior.new_rate
+        self.n_shared = self.n_own = 0
+        for k in range(state.n_latent):
+            m = state.col_sums[k] - z[k]
+            if m >= state.prior.least_shared:
+                self.features[self.n_shared] = k
+                self.log_odds[self.n_shared] = state.prior.log_odds[m]
+                self.n_shared += 1
+            else:
+                self.own[self.n_own] = k
+                self.n_own += 1
+        if self.n_shared > 0:
+            self.shuffle(rng)
+            for j in range(self.n_shared):
+                self.values[j] = z[self.features[j]]
+            state.model.begin_row(i, z)
+            if self.update_row(state, rng) < 0:
+                with gil:
+                    raise FloatingPointError(f"row {i}: no value has a positive weight")
+            for j in range(self.n_shared):
+                state.set(i, self.features[j], self.values[j])
+        if rate > 0.0:
+            if state.model.collapses:
+                self.update_own_collapsed(state, i, rate, rng)
+            else:
+                self.update_own(state, i, rate, rng)
+            if state.capacity > self.n_reserved:
+                with gil:
+                    self.reserve(state)
+        state.model.end_row(state.Z + i * state.capacity)
+        return 0
+
+    cdef int update_row(self, FeatureState state, bitgen_t* rng) except -1 nogil:
+        """Draw `values` from a kernel that leaves their conditional law invariant. Candidate 0 is
+        the row as it is, and may be left as it comes. -1 where there is no such law."""
+        with gil:
+            raise RuntimeError(f"{type(self).__name__} does not override `update_row`")
+
+    cdef void shuffle(self, bitgen_t* rng) noexcept nogil:
+        """A random order of the shared features."""
+        cdef Py_ssize_t j, other
+        for j in range(self.n_shared - 1, 0, -1):
+            other = integer(rng, j + 1)
+            self.features[j], self.features[other] = self.features[other], self.features[j]
+            self.log_odds[j], self.log_odds[other] = self.log_odds[other], self.log_odds[j]
+
+    cdef int update_own_collapsed(
+        self, FeatureState state, Py_ssize_t i, double rate, bitgen_t* rng
+    ) except -1 nogil:
+        """Draw the number of the row's own features with their parameters integrated out, then
+        the parameters (Doshi-Velez & Ghahramani 2009; not by a Metropolis step: the number's
+        conditional law is known)."""
+        cdef Py_ssize_t j, n
+        for j in range(self.n_own):
+            state.set(i, self.own[j], False)
+        state.model.begin_row(i, state.Z + i * state.capacity)
+        n = state.model.draw_n_own(rate, rng)
+        while self.n_own > n:
+            # From the last on, so that the feature that takes a place is none of those left.
+            self.n_own -= 1
+            state.remove_feature(self.own[self.n_own])
+        for j in range(self.n_own):
+            state.set(i, self.own[j], True)
+        for j in range(self.n_own, n):
+            state.add_feature(i, rng)
+            if state.capacity > self.n_reserved:
+                with gil:
+                    self.reserve(state)
+            self.own[j] = state.n_latent - 1
+        self.n_own = n
+        state.model.draw_own(self.own, n, rng)
+        return 0
+
+    cdef int update_own(
+        self, FeatureState state, Py_ssize_t i, double rate, bitgen_t* rng
+    ) except -1 nogil:
+        """A Metropolis step that proposes other own features from their prior, number and
+        parameters: the likelihood's ratio is the chance that they are taken."""
+        cdef Py_ssize_t j, k
+        cdef Py_ssize_t candidate = 0
+        cdef Py_ssize_t first = state.n_latent
+        cdef Py_ssize_t n = random_poisson(rng, rate)
+        cdef double log_ratio = 0.0
+        cdef double change
+        if n == 0 and self.n_own == 0:
+            return 0
+        for j in range(n):
+            state.add_feature(i, rng)
+            state.set(i, first + j, False)
+        state.model.begin_row(i, state.Z + i * state.capacity)
+        for j in range(self.n_own + n):
+            k = self.own[j] if j < self.n_own else first + j - self.n_own
+            state.model.log_switch_many(&candidate, 1, k, j >= self.n_own, &change)
+            state.model.switch(0, k, j >= self.n_own)
+            log_ratio += change
+        if uniform(rng) < exp(log_ratio):
+            for j in range(n):
+                state.set(i, first + j, True)
+            for j in range(self.n_own - 1, -1, -1):
+                state.remove_feature(self.own[j])
+        else:
+            for j in range(n - 1, -1, -1):
+                state.remove_feature(first + j)
+        return 0
+
+    # The Python boundary.
+
+    def run(self, FeatureState state, bit_generator, bint adapting=False):
+        """One sweep over the rows of `state`, drawing from a numpy bit generator."""
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        self.adapting = adapting
+        self.reserve(state)
+        with bit_generator.lock, nogil:
+            self.step(state, rng)

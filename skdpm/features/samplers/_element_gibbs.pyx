@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Element-wise Gibbs: each shared feature of a row in turn, in random order, from
+
+    p(z_ik = 1 | rest) / p(z_ik = 0 | rest) = odds_k p(x_i | z_ik = 1) / p(x_i | z_ik = 0).
+"""
+from libc.math cimport exp
+from numpy.random cimport bitgen_t
+
+from skdpm._core._rng cimport uniform
+from skdpm.features._state cimport FeatureState
+from skdpm.features.samplers._base cimport FeatureSampler
+
+
+cdef class ElementGibbsKernel(FeatureSampler):
+
+    cdef int update_row(self, FeatureState state, bitgen_t* rng) except -1 nogil:
+        cdef Py_ssize_t j
+        cdef Py_ssize_t candidate = 0
+        cdef double log_ratio       # of the other value to this one
+        cdef double u
+        for j in range(self.n_shared):
+            state.model.log_switch_many(
+                &candidate, 1, self.features[j], not self.values[j], &log_ratio
+            )
+            log_ratio += -self.log_odds[j] if self.values[j] else self.log_odds[j]
+            if log_ratio != log_ratio:
+                return -1
+            # The other value has probability 1 / (1 + exp(-log_ratio)).
+            u = uniform(rng)
+            if u * (1.0 + exp(-log_ratio)) < 1.0:
+                state.model.switch(0, self.features[j], not self.values[j])
+                self.values[j] = not self.values[j]
+        return 0

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Particle Gibbs for the shared features of a row (PGFA, sections 2.7-2.9; algorithms 3-5).
+
+The T features come one by one, in random order; at generation t a particle is xi_1, ..., xi_t, and
+the features that have not come yet have the values of a test path. Its target is (eq. 11)
+
+    gamma_t = p(x_i | xi_1..t, test path)^((t/T)^beta) prod_{s <= t} rho_s^xi_s (1 - rho_s)^(1-xi_s),
+
+of which the last one is the row's conditional law. Factors that all particles share are left out:
+the likelihood is taken relative to that of the test path, and rho / (1 - rho) weighs a one.
+
+In particle Gibbs the two values are proposed by their targets' ratio, so that a particle's weight
+grows by the sum of both (eqs. 8-9), and particles are resampled where their effective sample size
+is small. The discrete particle filter makes both children of every particle and keeps about
+n_particles of them. Particles with the same history are one node, computed once.
+"""
+from libc.math cimport INFINITY, exp, log1p, pow
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
+from numpy.random cimport bitgen_t
+
+from skdpm._core cimport _resampling
+from skdpm._core._resampling cimport MULTINOMIAL
+from skdpm._core._rng cimport uniform
+from skdpm.features._state cimport FeatureState
+from skdpm.features.samplers._base cimport FeatureSampler, resized
+
+cdef enum TestPath:
+    ZEROS
+    ONES
+    RANDOM
+    UNCONDITIONAL
+    CONDITIONAL
+    TWO_STAGE
+
+# The last two depend on the row's present value: no valid kernels, allowed in warm-up.
+TEST_PATHS = {
+    "zeros": ZEROS,
+    "ones": ONES,
+    "random": RANDOM,
+    "unconditional": UNCONDITIONAL,
+    "conditional": CONDITIONAL,
+    "two_stage": TWO_STAGE,
+}
+
+
+cdef struct Node:
+    Py_ssize_t slot     # its candidate, and its line of `histories`
+    Py_ssize_t count    # particles with this history
+    double log_w        # log weight of each of them
+    double log_ratio    # log p(x_i | history, test path) - log p(x_i | test path)
+
+
+cdef inline double log_add(double a, double b) noexcept nogil:
+    """log(exp(a) + exp(b)); NaN where either is."""
+    if a < b:
+        a, b = b, a
+    return a if b == -INFINITY else a + log1p(exp(b - a))
+
+
+cdef class RowFilterKernel(FeatureSampler):
+    """Kernel of `ParticleGibbs` and, where `discrete`, of `DiscreteParticleFilter`."""
+    cdef Py_ssize_t n_particles
+    cdef double annealing_power, resample_threshold
+    cdef int test_path
+    cdef bint discrete
+    cdef Py_ssize_t n_nodes         # that the arrays below have room for
+    cdef Py_ssize_t n_current       # of this generation
+    cdef Py_ssize_t retained        # the node with the row's present history; -1: none
+    cdef Node* nodes                # (n_nodes,)
+    cdef Node* next_nodes           # (n_nodes,)
+    cdef Py_ssize_t* slots          # (n_nodes,): of the nodes
+    cdef Py_ssize_t* free_slots     # (n_nodes,)
+    cdef Py_ssize_t n_free
+    cdef unsigned char* histories   # (n_nodes + 1, n_reserved)
+    # Children 2g and 2g + 1 of node g: with the test path's value, with the other.
+    cdef double* log_w              # (2 n_nodes,)
+    cdef double* log_ratios         # (2 n_nodes,)
+    cdef double* weights            # (2 n_nodes,): scratch
+    cdef Py_ssize_t* counts         # (2 n_nodes,)
+    cdef Py_ssize_t* particles      # (n_particles,): scratch
+    cdef unsigned char* test        # (n_shared,)
+    cdef unsigned char* base        # (n_shared,): the features that candidate 0 has
+
+    def __init__(
+        self, Py_ssize_t n_particles, double annealing_power, double resample_threshold,
+        str test_path, bint discrete
+    ):
+        self.n_particles = n_particles
+        self.annealing_power = annealing_power
+        self.resample_threshold = resample_threshold
+        self.test_path = TEST_PATHS[test_path]
+        self.discrete = discrete
+
+    def __dealloc__(self):
+        free(self.nodes)
+        free(self.next_nodes)
+        free(self.slots)
+        free(self.free_slots)
+        free(self.histories)
+        free(self.log_w)
+        free(self.log_ratios)
+        free(self.weights)
+        free(self.counts)
+        free(self.particles)
+        free(self.test)
+        free(self.base)
+
+    cdef int prepare(self, FeatureState state) except -1:
+        self.particles = <Py_ssize_t*>resized(
+            self.particles, self.n_particles, sizeof(Py_ssize_t)
+        )
+        self.test = <unsigned char*>resized(self.test, self.n_reserved, 1)
+        self.base = <unsigned char*>resized(self.base, self.n_reserved, 1)
+        # At most one node per particle; in the discrete filter their number is random, with mean
+        # and variance at most n_particles.
+        self.reserve_nodes(
+            state, max(self.n_nodes, 2 * self.n_particles + 32 if self.discrete else self.n_particles)
+        )
+        return 0
+
+    cdef int reserve_nodes(self, FeatureState state, Py_ssize_t n_nodes) except -1:
+        """Those there are stay as they are."""
+        cdef Py_ssize_t slot
+        self.nodes = <Node*>resized(self.nodes, n_nodes, sizeof(Node))
+        self.next_nodes = <Node*>resized(self.next_nodes, n_nodes, sizeof(Node))
+        self.slots = <Py_ssize_t*>resized(self.slots, n_nodes, sizeof(Py_ssize_t))
+        self.free_slots = <Py_ssize_t*>resized(self.free_slots, n_nodes, sizeof(Py_ssize_t))
+        self.histories = <unsigned char*>resized(self.histories, n_nodes + 1, self.n_reserved)
+        self.log_w = <double*>resized(self.log_w, 2 * n_nodes, sizeof(double))
+        self.log_ratios = <double*>resized(self.log_ratios, 2 * n_nodes, sizeof(double))
+        self.weights = <double*>resized(self.weights, 2 * n_nodes, sizeof(double))
+        self.counts = <Py_ssize_t*>resized(self.counts, 2 * n_nodes, sizeof(Py_ssize_t))
+        for slot in range(self.n_nodes + 1, n_nodes + 1):
+            self.free_slots[self.n_free] = slot
+            self.n_free += 1
+        state.model.reserve_candidates(n_nodes + 1)
+        self.n_nodes = n_nodes
+        return 0
+
+    cdef int update_row(self, FeatureState state, bitgen_t* rng) except -1 nogil:
+        cdef Py_ssize_t j
+        cdef Py_ssize_t n = self.n_shared
+        cdef int path = self.test_path
+        if path >= CONDITIONAL and not self.adapting:
+            path = ZEROS
+        memcpy(self.base, self.values, n)
+        memset(self.test, path == ONES, n)
+        if path == RANDOM:
+            for j in range(n):
+                self.test[j] = uniform(rng) < 0.5
+        elif path >= CONDITIONAL:
+            memcpy(self.test, self.values, n)
+        if path == UNCONDITIONAL or path == TWO_STAGE:
+            if self.filter(state, rng, False, self.test) < 0:
+                return -1
+        return self.filter(state, rng, True, self.values)
+
+    cdef int filter(
+        self, FeatureState state, bitgen_t* rng, bint conditional,
+        unsigned char* drawn    # OUT (n_shared,): may be `test` or, where conditional, `values`
+    ) except -1 nogil:
+        """One run of the particle filter along the test path; a history is drawn at its end."""
+        cdef Py_ssize_t t, j
+        cdef Py_ssize_t n = self.n_shared
+        cdef double power
+        cdef double last_power = 0.0
+        for j in range(n):
+            if self.base[j] != self.test[j]:
+                state.model.switch(0, self.features[j], self.test[j])
+                self.base[j] = self.test[j]
+        self.n_free -= 1
+        self.nodes[0].slot = self.free_slots[self.n_free]
+        self.nodes[0].count = 1 if self.discrete else self.n_particles
+        self.nodes[0].log_w = 0.0
+        self.nodes[0].log_ratio = 0.0
+        state.model.copy(self.nodes[0].slot, 0)
+        self.n_current = 1
+        self.retained = 0 if conditional else -1
+        for t in range(n):
+            power = pow((t + 1.0) / n, self.annealing_power)
+            if not self.discrete:
+                self.resample(rng)
+            if not self.extend(state, rng, t, power, last_power):
+                return -1
+            if t < n - 1:
+                self.branch(state, t)
+            last_power = power
+        j = _resampling.draw_node(rng, self.log_w, self.counts, self.weights, 2 * self.n_current)
+        if j < 0:
+            return -1
+        memcpy(drawn, self.histories + self.nodes[j >> 1].slot * self.n_reserved, n - 1)
+        drawn[n - 1] = self.base[n - 1] ^ (j & 1)
+        for j in range(self.n_current):
+            self.free_slots[self.n_free] = self.nodes[j].slot
+            self.n_free += 1
+        return 0
+
+    cdef void resample(self, bitgen_t* rng) noexcept nogil:
+        """Conditional multinomial resampling, where the effective sample size is relatively small.
+        (Equations 10 and 17 of the paper mean the weight of the chosen ancestor.)"""
+        cdef Py_ssize_t g
+        for g in range(self.n_current):
+            self.log_w[g] = self.nodes[g].log_w
+            self.counts[g] = self.nodes[g].count
+        _resampling.exponentiate(self.log_w, self.weights, self.n_current)
+        if not _resampling.ess_is_below(
+            self.resample_threshold, self.weights, self.counts, self.n_current
+        ):
+            return
+        _resampling.resample(
+            rng, MULTINOMIAL, self.weights, self.counts, self.n_current, self.retained,
+            self.particles
+        )
+        for g in range(self.n_current):
+            self.nodes[g].count = self.counts[g]
+            self.nodes[g].log_w = 0.0
+
+    cdef bint extend(
+        self, FeatureState state, bitgen_t* rng, Py_ssize_t t, double power, double last_power
+    ) noexcept nogil:
+        """Make and weigh both children of every node; choose those that live, but in the discrete
+        filter's last generation. Returns 0 where the weights are no distribution."""
+        cdef Py_ssize_t g, c, _particle
+        cdef Py_ssize_t kept = -1       # the retained child
+        cdef bint other = not self.base[t]
+        cdef double one = self.log_odds[t]
+        cdef double share
+        cdef Node* node
+        for g in range(self.n_current):
+            self.slots[g] = self.nodes[g].slot
+        state.model.log_switch_many(
+            self.slots, self.n_current, self.features[t], other, self.weights
+        )
+        for g in range(self.n_current):
+            node = &self.nodes[g]
+            self.log_ratios[2 * g] = node.log_ratio
+            self.log_ratios[2 * g + 1] = node.log_ratio + self.weights[g]
+            for c in range(2 * g, 2 * g + 2):
+                self.log_w[c] = (
+                    node.log_w + power * self.log_ratios[c] - last_power * node.log_ratio
+                )
+                self.counts[c] = 1
+            self.log_w[2 * g + other] += one
+            if g == self.retained:
+                kept = 2 * g + (self.values[t] != self.base[t])
+        if not self.discrete:
+            for g in range(self.n_current):
+                node = &self.nodes[g]
+                # A child has the share of its weight in the sum, which both then have.
+                node.log_w = log_add(self.log_w[2 * g], self.log_w[2 * g + 1])
+                share = exp(self.log_w[2 * g + 1] - node.log_w)
+                if node.count > 0 and not (0.0 <= share < INFINITY):
+                    return False
+                for c in range(2 * g, 2 * g + 2):
+                    self.log_w[c] = node.log_w
+                    self.counts[c] = c == kept
+                for _particle in range(node.count - (g == self.retained)):
+                    self.counts[2 * g + (uniform(rng) < share)] += 1
+        elif t < self.n_shared - 1 and 2 * self.n_current > self.n_particles:
+            if not _resampling.thin(
+                rng, self.log_w, self.counts, self.weights, 2 * self.n_current, kept,
+                self.n_particles
+            ):
+                return False
+        # Between generations the children are not told from the nodes they become.
+        self.retained = kept
+        return True
+
+    cdef int branch(self, FeatureState state, Py_ssize_t t) except -1 nogil:
+        """Make nodes of the children that live. One of two takes over its parent's candidate."""
+        cdef Py_ssize_t c, g, slot
+        cdef Py_ssize_t n_next = 0
+        cdef Py_ssize_t kept = -1
+        cdef bint other = not self.base[t]
+        cdef Node* node
+        for c in range(2 * self.n_current):
+            n_next += self.counts[c] > 0
+        if n_next > self.n_nodes:
+            with gil:
+                self.reserve_nodes(state, 2 * n_next)
+        for g in range(self.n_current):
+            if self.counts[2 * g] == 0 and self.counts[2 * g + 1] == 0:
+                self.free_slots[self.n_free] = self.nodes[g].slot
+                self.n_free += 1
+        n_next = 0
+        for c in range(2 * self.n_current):
+            if self.counts[c] == 0:
+                continue
+            g = c >> 1
+            slot = self.nodes[g].slot
+            if c & 1:
+                if self.counts[c - 1] > 0:
+                    self.n_free -= 1
+                    slot = self.free_slots[self.n_free]
+                    state.model.copy(slot, self.nodes[g].slot)
+                    memcpy(
+                        self.histories + slot * self.n_reserved,
+                        self.histories + self.nodes[g].slot * self.n_reserved, t
+                    )
+                state.model.switch(slot, self.features[t], other)
+            self.histories[slot * self.n_reserved + t] = other if c & 1 else self.base[t]
+            node = &self.next_nodes[n_next]
+            node.slot = slot
+            node.count = self.counts[c]
+            node.log_w = self.log_w[c]
+            node.log_ratio = self.log_ratios[c]
+            if c == self.retained:
+                kept = n_next
+            n_next += 1
+        self.nodes, self.next_nodes = self.next_nodes, self.nodes
+        self.n_current = n_next
+        self.retained = kept
+        return 0

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Element-wise Gibbs sampling."""
+
+from skdpm.features.samplers._element_gibbs import ElementGibbsKernel
+from skdpm.features.samplers.base import FeatureSampler
+
+
+class ElementGibbs(FeatureSampler):
+    """Gibbs sampling of one entry of Z at a time, in random order within a row.
+
+    Cheap, but it cannot leave a state in which two entries of a row would have to change at once.
+
+    References
+    ----------
+    Griffiths & Ghahramani (2011), The Indian buffet process: an introduction and review.
+    """
+
+    def kernel(self):
+        return ElementGibbsKernel()

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Row-wise Gibbs sampling."""
+
+from skdpm._validation import check_integer
+from skdpm.features.samplers._row_gibbs import RowGibbsKernel
+from skdpm.features.samplers.base import FeatureSampler
+
+
+class RowGibbs(FeatureSampler):
+    """Gibbs sampling of a whole row of Z, all its 2^K values weighed.
+
+    Parameters
+    ----------
+    max_components : int, default=20
+        More features (of those that other rows have too) in a row are an error: time and memory
+        double with each.
+
+    References
+    ----------
+    Bouchard-Côté & Roth, Particle-Gibbs sampling for Bayesian feature allocation models,
+    algorithm 2.
+    """
+
+    def __init__(self, max_components=20):
+        self.max_components = max_components
+
+    def kernel(self):
+        return RowGibbsKernel(
+            check_integer(self.max_components, "RowGibbs.max_components", low=1, high=30)
+        )
