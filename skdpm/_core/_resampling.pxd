@@ -28,7 +28,8 @@ cdef inline double exponentiate(
     if not (-INFINITY < top < INFINITY):
         return top - top
     for j in range(n):
-        w[j] = exp(log_w[j] - top)
+        # Close to underflow the exponential is slow.
+        w[j] = 0.0 if log_w[j] - top < -700.0 else exp(log_w[j] - top)
         if not (w[j] >= 0.0):
             return w[j]
     return top
@@ -122,26 +123,30 @@ cdef inline bint thin(
     Sets counts to 1 or 0; w is scratch. Returns 0 where the weights are no distribution.
     """
     cdef Py_ssize_t j, k
-    cdef Py_ssize_t n_sure = -1
-    cdef double small
+    cdef Py_ssize_t n_small = n
+    cdef double small = 0.0
     cdef double scale = 0.0
     cdef double top = exponentiate(log_w, w, n)
     if top != top:
         return False
     # Those with w >= 1/c survive for sure; (n_expected - their number) / (sum of the others) is c.
-    # Their number only grows: rounding may not take back a weight of exactly 1/c, for ever.
-    while True:
+    # They only become more: rounding may not take back a weight of exactly 1/c, for ever. The
+    # others are listed in `counts`.
+    for j in range(n):
+        counts[j] = j
+        small += w[j]
+    while small > 0.0 and n - n_small < n_expected:
+        scale = (n_expected - (n - n_small)) / small
         small = 0.0
         k = 0
-        for j in range(n):
-            if w[j] * scale >= 1.0:
+        for j in range(n_small):
+            if w[counts[j]] * scale < 1.0:
+                counts[k] = counts[j]
                 k += 1
-            else:
-                small += w[j]
-        if k <= n_sure or k >= n_expected or small <= 0.0:
+                small += w[counts[j]]
+        if k == n_small:
             break
-        n_sure = k
-        scale = (n_expected - k) / small
+        n_small = k
     for j in range(n):
         counts[j] = 1
         if w[j] * scale >= 1.0:

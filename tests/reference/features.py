@@ -107,9 +107,14 @@ def classes_of_buffet(n_samples, most, concentration):
     classes, log_p = [], []
     for n_latent in range(most + 1):
         for chosen in itertools.combinations_with_replacement(columns, n_latent):
-            Z = (np.array(chosen, dtype=np.int64)[None, :] >> np.arange(n_samples - 1, -1, -1)[:, None]) & 1
+            Z = (
+                np.array(chosen, dtype=np.int64)[None, :]
+                >> np.arange(n_samples - 1, -1, -1)[:, None]
+            ) & 1
             repeats = [chosen.count(c) for c in set(chosen)]
             orderings = gammaln(n_latent + 1) - sum(gammaln(r + 1) for r in repeats)
             classes.append(chosen)
-            log_p.append(log_indian_buffet(Z.reshape(n_samples, n_latent), concentration) + orderings)
+            log_p.append(
+                log_indian_buffet(Z.reshape(n_samples, n_latent), concentration) + orderings
+            )
     return classes, np.exp(log_p)

@@ -45,7 +45,9 @@ default="zeros"
             self.resample_threshold, "ParticleGibbs.resample_threshold", low=0.0, closed=True
         )
         if threshold > 1.0:
-            raise ValueError(f"ParticleGibbs.resample_threshold must be at most 1, got {threshold}")
+            raise ValueError(
+                f"ParticleGibbs.resample_threshold must be at most 1, got {threshold}"
+            )
         return RowFilterKernel(
             check_integer(self.n_particles, "ParticleGibbs.n_particles", low=2, high=2**20),
             check_real(
