@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Cholesky factors of small symmetric matrices, packed by columns: column j holds the entries
- * j, ..., n - 1, so that inner loops run along contiguous memory and the compiler vectorises them
- * (by rows, a solve at n = 128 is several times slower). The diagonal of a factor is stored
- * inverted: it is only ever divided by. */
+ * Cholesky factors without roots, A = L D L' with ones on the diagonal of L, of small symmetric
+ * matrices, packed by columns: column j holds the entries j, ..., n - 1, so that inner loops run
+ * along contiguous memory and the compiler vectorises them (by rows, a solve at n = 128 is several
+ * times slower). In place of the diagonal of L stands that of D, inverted: it is only ever divided
+ * by. Products are taken in an order in which only a result that is too large overflows. */
 #ifndef SKDPM_CHOLESKY_H
 #define SKDPM_CHOLESKY_H
 
 #include <math.h>
 #include <stddef.h>
 
-/* A -> L with A = L L', in place. Returns 0, and leaves log_det NaN, where A is not positive
+/* A -> its factor, in place. Returns 0, and leaves log_det NaN, where A is not positive
  * definite. O(n^3 / 3). */
 static inline int cholesky(double *packed, ptrdiff_t n, double *log_det)
 {
@@ -20,18 +21,19 @@ static inline int cholesky(double *packed, ptrdiff_t n, double *log_det)
         const double pivot = column[0];
         if (!(pivot > 0.0 && pivot < INFINITY))
             return 0;
-        const double inverse = 1.0 / sqrt(pivot);
+        const double inverse = 1.0 / pivot;
+        if (!(inverse < INFINITY))
+            return 0;
         total += log(pivot);
         column[0] = inverse;
-        for (ptrdiff_t i = 1; i < n - j; i++)
-            column[i] *= inverse;
         double *restrict target = column + (n - j);
         for (ptrdiff_t k = 1; k < n - j; k++) {
             const double *restrict source = column + k;
-            const double by = column[k];
+            const double by = column[k] * inverse;
             for (ptrdiff_t i = 0; i < n - j - k; i++)
                 target[i] -= by * source[i];
             target += n - j - k;
+            column[k] = by;
         }
         column += n - j;
     }
@@ -39,41 +41,41 @@ static inline int cholesky(double *packed, ptrdiff_t n, double *log_det)
     return 1;
 }
 
-/* L -> factor of L L' + sign v v', in place; v is destroyed and log_det brought up to date. By
- * plane rotations (Golub & Van Loan, section 6.5.4). Returns 0 where a downdate (sign = -1) would
- * leave too few digits of a pivot; the factor is then spoilt. O(n^2). */
+/* Factor of A -> factor of A + alpha v v', in place; v is destroyed and log_det brought up to date.
+ * By one elementary transformation per column (Gill, Golub, Murray & Saunders 1974, method C1).
+ * Returns 0 where a downdate (alpha < 0) would leave too few digits of a pivot; the factor is then
+ * spoilt. O(n^2). */
 static inline int cholesky_update(
-    double *packed, ptrdiff_t n, double *restrict v, double sign, double *log_det)
+    double *packed, ptrdiff_t n, double *restrict v, double alpha, double *log_det)
 {
     double *restrict column = packed;
     double ratio = 1.0; /* product of the pivots' ratios: one logarithm instead of n */
     double change = 0.0;
     for (ptrdiff_t j = 0; j < n; j++) {
-        const double s = v[j] * column[0];
-        const double square = 1.0 + sign * s * s;
+        const double p = v[j];
+        const double square = 1.0 + alpha * (p * (p * column[0]));
         if (!(square > 1e-10 && square < INFINITY))
             return 0;
-        const double c = sqrt(square);
-        const double inverse = 1.0 / c;
-        const double by = sign * s;
+        const double inverse = 1.0 / square;
         column[0] *= inverse;
-        ratio *= c;
+        ratio *= square;
         if (!(ratio > 1e-100 && ratio < 1e100)) {
             change += log(ratio);
             ratio = 1.0;
         }
+        const double by = alpha * (p * column[0]);
+        alpha *= inverse;
         for (ptrdiff_t i = 1; i < n - j; i++) {
-            const double entry = (column[i] + by * v[j + i]) * inverse;
-            v[j + i] = c * v[j + i] - s * entry;
-            column[i] = entry;
+            v[j + i] -= p * column[i];
+            column[i] += by * v[j + i];
         }
         column += n - j;
     }
-    *log_det += 2.0 * (change + log(ratio));
+    *log_det += change + log(ratio);
     return 1;
 }
 
-/* |L^-1 v|^2 by forward substitution; v is destroyed. O(n^2 / 2). */
+/* v' A^-1 v by forward substitution; v is destroyed. O(n^2 / 2). */
 static inline double solve_squared(const double *packed, ptrdiff_t n, double *restrict v)
 {
     const double *restrict a = packed;
@@ -86,18 +88,18 @@ static inline double solve_squared(const double *packed, ptrdiff_t n, double *re
         const double *restrict c = b + m - 1;
         const double *restrict d = c + m - 2;
         double *restrict w = v + j;
-        const double p = w[0] * a[0];
-        const double r = (w[1] - p * a[1]) * b[0];
-        const double s = (w[2] - p * a[2] - r * b[1]) * c[0];
-        const double t = (w[3] - p * a[3] - r * b[2] - s * c[1]) * d[0];
-        q += p * p + r * r + s * s + t * t;
+        const double p = w[0];
+        const double r = w[1] - p * a[1];
+        const double s = w[2] - p * a[2] - r * b[1];
+        const double t = w[3] - p * a[3] - r * b[2] - s * c[1];
+        q += p * (p * a[0]) + r * (r * b[0]) + s * (s * c[0]) + t * (t * d[0]);
         for (ptrdiff_t i = 4; i < m; i++)
             w[i] -= p * a[i] + r * b[i - 1] + s * c[i - 2] + t * d[i - 3];
         a = d + m - 3;
     }
     for (; j < n; j++) {
-        const double z = v[j] * a[0];
-        q += z * z;
+        const double z = v[j];
+        q += z * (z * a[0]);
         for (ptrdiff_t i = 1; i < n - j; i++)
             v[j + i] -= z * a[i];
         a += n - j;

@@ -10,7 +10,7 @@ With n items, mean x_bar and scatter C = sum (x - x_bar)(x - x_bar)', and rho = 
     q   = (x - m)' S_n^-1 (x - m),
     c_n = pi^(-D/2) (rho / (rho + 1))^(D/2) Gamma((nu + n + 1) / 2) / Gamma((nu + n + 1 - D) / 2).
 
-S_n = L L' is kept as its Cholesky factor and changes by one rank per item. The data come centred
+S_n = L D L' is kept as its Cholesky factor and changes by one rank per item. The data come centred
 at u, so that u is 0 here and a far origin costs no digits.
 
 A removal is deferred: an item that leaves a cluster mostly comes back at once, and then nothing
@@ -20,11 +20,12 @@ follows from the factor with it: with h = q rho / (rho - 1),
     p(x | cluster without x) = c_{n-1} |S_n|^(-1/2) (1 - h)^((nu + n - 1) / 2).
 
 Row: n, x_bar (D), C (packed) | log |S_n|, log c_n |S_n|^(-1/2), rho / (rho + 1),
-(nu + n + 1) / 2, m (D), L (packed, by columns, the diagonal inverted).
+(nu + n + 1) / 2, m (D), the factor (packed, by columns, 1 / D on the diagonal).
 """
+cimport cython
 from libc.math cimport INFINITY
 from libc.math cimport M_PI as PI
-from libc.math cimport lgamma, log, sqrt
+from libc.math cimport lgamma, log
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -46,11 +47,12 @@ cdef enum:
 cdef extern from "cholesky.h" nogil:
     bint cholesky(double* packed, Py_ssize_t n, double* log_det)
     bint cholesky_update(
-        double* packed, Py_ssize_t n, double* vector, double sign, double* log_det
+        double* packed, Py_ssize_t n, double* vector, double alpha, double* log_det
     )
     double solve_squared(const double* packed, Py_ssize_t n, double* vector)
 
 
+@cython.final
 cdef class GaussianModel(ClusterModel):
     """Kernel of Gaussian clusters with full covariances.
 
@@ -174,32 +176,30 @@ cdef class GaussianModel(ClusterModel):
         cdef Py_ssize_t d, e
         cdef Py_ssize_t n_features = self.n_features
         cdef double n = stats[0] + sign
-        cdef double rho = self.mean_precision + n
+        cdef double by = sign / n
+        cdef double by_center = sign / (self.mean_precision + n)
         cdef double* mean = stats + 1
         cdef double* scatter = mean + n_features
         cdef double* center = stats + self.n_stats + CENTER
         cdef double* factor = center + n_features
         cdef double* u = self.work
         cdef double* v = self.work + n_features
-        cdef double by
-        # With the means before the change, sign (x - m)(x - m)' (rho - sign) / rho is the change
-        # of S_n and, without r, that of C.
-        by = sign * (n - sign) / n
         for d in range(n_features):
             u[d] = x[d] - mean[d]
-            mean[d] += sign * u[d] / n
+            mean[d] += by * u[d]
+            v[d] = x[d] - center[d]
+            center[d] += by_center * v[d]
+        # With the means before the change, sign (x - m)(x - m)' (rho - sign) / rho is the change
+        # of S_n and, without r, that of C.
+        by *= n - sign
         for d in range(n_features):
             for e in range(d, n_features):
                 scatter[e - d] += by * u[d] * u[e]
             scatter += n_features - d
-        by = sqrt((rho - sign) / rho)
-        for d in range(n_features):
-            v[d] = x[d] - center[d]
-            center[d] += sign * v[d] / rho
-            v[d] *= by
+        by = by_center * (self.mean_precision + (n - sign))
         stats[0] = n
         return self.finish(
-            stats, cholesky_update(factor, n_features, v, sign, stats + self.n_stats + LOG_DET)
+            stats, cholesky_update(factor, n_features, v, by, stats + self.n_stats + LOG_DET)
         )
 
     cdef void settle(self) noexcept nogil:

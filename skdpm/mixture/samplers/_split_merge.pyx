@@ -16,7 +16,7 @@ Densities of items enter by the chain rule alone. Where clusters are independent
 built in slots of its own and the current clusters wait; where they are coupled the items first
 leave their clusters, and return in case of a rejection.
 """
-from libc.math cimport INFINITY, exp, log, log1p
+from libc.math cimport INFINITY, exp, fabs, log
 from libc.stdlib cimport free, realloc
 from numpy.random cimport bitgen_t
 
@@ -25,6 +25,12 @@ from skdpm.mixture._state cimport MixtureState
 from skdpm.mixture.samplers._anchors cimport AnchorProposal, Closure
 from skdpm.mixture.samplers._base cimport PartitionSampler
 from skdpm.mixture.samplers._gibbs cimport gibbs_sweep
+
+
+cdef struct LogProbability:
+    # total - log(divisor): a product instead of a logarithm per factor.
+    double total
+    double divisor
 
 
 cdef class SplitMergeKernel(PartitionSampler):
@@ -128,29 +134,34 @@ cdef class SplitMergeKernel(PartitionSampler):
         the current partition. Returns the log probability of the allocation."""
         return -INFINITY
 
-    cdef inline double choose(
-        self, MixtureState state, bitgen_t* rng, Py_ssize_t m, bint force
+    cdef inline void choose(
+        self, MixtureState state, bitgen_t* rng, Py_ssize_t m, bint force, LogProbability* log_q
     ) noexcept nogil:
-        """Item m of the closure joins a side by its conditional law given the items in both;
-        returns its log probability."""
+        """Item m of the closure joins a side by its conditional law given the items in both, whose
+        probability enters `log_q`."""
         cdef double log_w[2]
-        cdef double odds
+        cdef double log_odds
         cdef Py_ssize_t b
         cdef Py_ssize_t i = self.closure.items[m]
         state.model.log_predictive_many(self.side, 2, i, log_w)
-        odds = (
+        log_odds = (
             log_w[1] - log_w[0]
             + state.prior.log_join[self.size[1]] - state.prior.log_join[self.size[0]]
         )
         if force:
             b = self.forced[m]
         else:
-            b = uniform(rng) * (1.0 + exp(-odds)) < 1.0
+            b = uniform(rng) * (1.0 + exp(-log_odds)) < 1.0
         self.join(state, m, b)
-        # log of 1 / (1 + exp(-x)), without overflow at either end.
+        # 1 / (1 + exp(-x)), x the log odds of this side, without overflow at either end.
         if b == 0:
-            odds = -odds
-        return -log1p(exp(-odds)) if odds > 0 else odds - log1p(exp(odds))
+            log_odds = -log_odds
+        if log_odds < 0.0:
+            log_q.total += log_odds
+        log_q.divisor *= 1.0 + exp(-fabs(log_odds))
+        if not log_q.divisor < 1e300:
+            log_q.total -= log(log_q.divisor)
+            log_q.divisor = 1.0
 
     cdef inline void join(self, MixtureState state, Py_ssize_t m, Py_ssize_t b) noexcept nogil:
         cdef Py_ssize_t i = self.closure.items[m]
@@ -251,12 +262,12 @@ cdef class SAMSKernel(SplitMergeKernel):
 
     cdef double allocate(self, MixtureState state, bitgen_t* rng, bint force) noexcept nogil:
         cdef Py_ssize_t m
-        cdef double log_q = 0.0
+        cdef LogProbability log_q = LogProbability(0.0, 1.0)
         self.join(state, 0, 0)
         self.join(state, 1, 1)
         for m in range(2, self.closure.n_items):
-            log_q += self.choose(state, rng, m, force)
-        return log_q
+            self.choose(state, rng, m, force, &log_q)
+        return log_q.total - log(log_q.divisor)
 
 
 cdef class JainNealKernel(SplitMergeKernel):
@@ -270,17 +281,17 @@ cdef class JainNealKernel(SplitMergeKernel):
 
     cdef double allocate(self, MixtureState state, bitgen_t* rng, bint force) noexcept nogil:
         cdef Py_ssize_t m, scan
-        cdef double log_q = 0.0
+        cdef LogProbability log_q
         self.join(state, 0, 0)
         self.join(state, 1, 1)
         for m in range(2, self.closure.n_items):
             self.join(state, m, uniform(rng) < 0.5)
         for scan in range(self.n_scans + 1):
-            log_q = 0.0
+            log_q = LogProbability(0.0, 1.0)
             for m in range(2, self.closure.n_items):
                 self.leave(state, m)
-                log_q += self.choose(state, rng, m, force and scan == self.n_scans)
-        return log_q
+                self.choose(state, rng, m, force and scan == self.n_scans, &log_q)
+        return log_q.total - log(log_q.divisor)
 
     cdef inline void leave(self, MixtureState state, Py_ssize_t m) noexcept nogil:
         cdef Py_ssize_t i = self.closure.items[m]
