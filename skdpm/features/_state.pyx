@@ -131,3 +131,16 @@ cdef class FeatureState:
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         with bit_generator.lock, nogil:
             self.model.update_params(self.Z, self.capacity, rng)
+
+    def mean_params(self):
+        """The parameters take their means given Z and X."""
+        with nogil:
+            self.model.mean_params(self.Z, self.capacity)
+
+    def compute_log_marginal(self):
+        """log p(Z | concentration) + log p(X | Z, hyperparameters), the features' parameters
+        integrated out."""
+        return (
+            self.prior.log_probability_at(self.prior.concentration, self.col_sums, self.n_latent)
+            + self.model.log_marginal(self.Z, self.capacity)
+        )

@@ -2,20 +2,17 @@
 """`DPMixture` and `FiniteMixture`: the scikit-learn face of the mixture models."""
 
 import functools
-import hashlib
 import math
 import warnings
-from numbers import Integral
 
-import joblib
 import numpy as np
-import scipy.sparse
-from sklearn.base import BaseEstimator, ClusterMixin, DensityMixin
+from sklearn.base import ClusterMixin, DensityMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skdpm import diagnostics, partitions
+from skdpm import partitions
+from skdpm._estimator import ChainEstimator
 from skdpm._validation import (
     check_choice,
     check_finite,
@@ -23,7 +20,7 @@ from skdpm._validation import (
     check_integer,
     check_real,
 )
-from skdpm.chains import run_chains, seed_entropy, stream
+from skdpm.chains import seed_entropy, stream
 from skdpm.mixture import _predictive
 from skdpm.mixture._chain import MixtureProgram
 from skdpm.mixture._prior import DirichletProcessPrior, FiniteDirichletPrior, PitmanYorPrior
@@ -33,21 +30,11 @@ from skdpm.mixture.likelihoods.base import Likelihood
 from skdpm.mixture.samplers import SAMPLERS
 from skdpm.mixture.samplers.base import Sampler
 
-# A quantity whose split R-hat is above this has not mixed (Vehtari et al. 2021 recommend 1.01 for
-# publication; a clustering is useful before that).
-LARGEST_R_HAT = 1.05
-
 # Streams of a run beyond those of its chains, which are numbered from 0.
 POINT_ESTIMATE_STREAM = 2**32 - 1
 SAMPLE_STREAM = 2**32 - 2
 
-# Parameters that may change between the fits of a warm start.
-FREE_PARAMETERS = frozenset(
-    {"n_draws", "n_jobs", "point_estimate", "random_state", "verbose", "warm_start"}
-)
-
-
-class _MixtureBase(ClusterMixin, DensityMixin, BaseEstimator):
+class _MixtureBase(ClusterMixin, DensityMixin, ChainEstimator):
     """What the two mixtures share; a subclass checks its own parameters and makes its prior."""
 
     # Written by the subclasses: the smallest concentration allowed where it is fixed, and a
@@ -81,49 +68,7 @@ class _MixtureBase(ClusterMixin, DensityMixin, BaseEstimator):
         ConvergenceWarning
             Where the chains disagree: names the quantity with R-hat above 1.05.
         """
-        continuing = self.warm_start and hasattr(self, "_run")
-        likelihood, sampler = self._resolved("likelihood"), self._resolved("sampler")
-        X = self._validate(X, likelihood, reset=not (continuing and hasattr(self, "labels_")))
-        program = self._program(X, likelihood, sampler)
-        if continuing:
-            run, chains = self._run, self._continued(program, X)
-            if chains is None:
-                return self
-        else:
-            entropy = seed_entropy(self.random_state)
-            run = {
-                "entropy": entropy,
-                "signature": self._signature(likelihood, sampler),
-                "data": _fingerprint(X),
-            }
-            chains = [program.start(entropy, c) for c in range(program.n_chains)]
-        interrupted = run_chains(
-            program.advance,
-            chains,
-            program.n_iterations,
-            n_jobs=self.n_jobs,
-            verbose=self.verbose,
-        )
-        self._run = {**run, "chains": chains}
-        n_draws = min(len(chain["draws"]["log_joint"]) for chain in chains)
-        if n_draws > 0:
-            self.likelihood_ = program.likelihood
-            self.sampler_ = sampler
-            self._collect(program, chains, n_draws)
-            self._summarise(program, chains, n_draws)
-        else:
-            self._forget()
-        if interrupted:
-            warnings.warn(
-                f"{type(self).__name__}.fit was interrupted after {n_draws} of {self.n_draws} "
-                "draws of each chain"
-                + ("; the attributes describe those" if n_draws else ": nothing is fitted"),
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            raise KeyboardInterrupt
-        self._warn_if_not_mixed()
-        return self
+        return self._fit(X)
 
     def predict(self, X):
         """Most probable cluster of each row, among those of `labels_`.
@@ -228,17 +173,6 @@ class _MixtureBase(ClusterMixin, DensityMixin, BaseEstimator):
     def __sklearn_is_fitted__(self):
         return hasattr(self, "labels_")
 
-    def set_params(self, **params):
-        for name in ("likelihood", "sampler"):
-            nested = [key for key in params if key.startswith(f"{name}__")]
-            value = params.get(name, getattr(self, name))
-            if nested and isinstance(value, str):
-                raise ValueError(
-                    f"cannot set {nested[0]!r}: {name}={value!r} is a name, which stands for an "
-                    f"object with default parameters; give {name} an object to set its parameters"
-                )
-        return super().set_params(**params)
-
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         likelihood = self._lenient_likelihood()
@@ -255,22 +189,10 @@ class _MixtureBase(ClusterMixin, DensityMixin, BaseEstimator):
 
     # Parameters.
 
-    def _resolved(self, name):
-        """The likelihood or sampler object; a name means the object with its defaults."""
-        value = getattr(self, name)
-        registry, base = {"likelihood": (LIKELIHOODS, Likelihood), "sampler": (SAMPLERS, Sampler)}[
-            name
-        ]
-        if isinstance(value, base):
-            return value
-        if name == "sampler" and isinstance(value, str) and value == "auto":
-            return self._auto_sampler()
-        if isinstance(value, str) and value in registry:
-            return registry[value]()
-        known = ", ".join(sorted([*registry, "auto"] if name == "sampler" else registry))
-        raise ValueError(
-            f"{name} must be a {base.__name__} object or one of {known}; got {value!r}"
-        )
+    def _registry(self, name):
+        if name == "likelihood":
+            return LIKELIHOODS, Likelihood
+        return {**SAMPLERS, "auto": self._auto_sampler}, Sampler
 
     def _auto_sampler(self):
         """The first of PGSM and SAMS that the likelihood has the capability for."""
@@ -279,21 +201,14 @@ class _MixtureBase(ClusterMixin, DensityMixin, BaseEstimator):
         fitting = (sampler for sampler in candidates if sampler.requires in capabilities)
         return next(fitting, candidates[-1])
 
-    def _lenient_likelihood(self):
-        """The likelihood object, or None where the parameter is wrong: tags must not raise."""
-        try:
-            return self._resolved("likelihood")
-        except ValueError:
-            return None
-
     def _program(self, X, likelihood, sampler):
         """Everything the chains need, all parameters checked."""
         n_samples = X.shape[0]
         prior_maker = self._prior_maker()
         check_choice(self.point_estimate, "point_estimate", ("vi", "binder", "map", "last"))
-        for name in ("store_labels", "warm_start"):
-            if not isinstance(getattr(self, name), (bool, np.bool_)):
-                raise ValueError(f"{name} must be a bool, got {getattr(self, name)!r}")
+        chain_parameters = self._chain_parameters()
+        if not isinstance(self.store_labels, (bool, np.bool_)):
+            raise ValueError(f"store_labels must be a bool, got {self.store_labels!r}")
         if not self.store_labels and self.point_estimate in ("vi", "binder"):
             raise ValueError(
                 f"point_estimate={self.point_estimate!r} needs the kept partitions; with "
@@ -305,12 +220,6 @@ class _MixtureBase(ClusterMixin, DensityMixin, BaseEstimator):
                 f"{type(likelihood).__name__}: it needs the capability {sampler.requires!r}, "
                 f"and {type(likelihood).__name__} has {', '.join(sorted(likelihood.capabilities))}"
             )
-        if self.n_jobs is not None and (not isinstance(self.n_jobs, Integral) or self.n_jobs == 0):
-            raise ValueError(
-                f"n_jobs must be None or an integer other than 0, got {self.n_jobs!r}"
-            )
-        if not isinstance(self.verbose, (bool, np.bool_)):
-            check_integer(self.verbose, "verbose", low=0)
         sampler.kernel()  # checks its parameters
         likelihood = likelihood.resolve(X)
         return MixtureProgram(
@@ -321,12 +230,9 @@ class _MixtureBase(ClusterMixin, DensityMixin, BaseEstimator):
             sampler=sampler,
             concentration=self._fixed_concentration(),
             concentration_prior=check_gamma_prior(self.concentration_prior, "concentration_prior"),
-            n_warmup=check_integer(self.n_warmup, "n_warmup", low=0),
-            n_draws=check_integer(self.n_draws, "n_draws", low=1),
-            thin=check_integer(self.thin, "thin", low=1),
-            n_chains=check_integer(self.n_chains, "n_chains", low=1),
             store_labels=bool(self.store_labels),
             initial_labels=self._initial_labels(X, likelihood),
+            **chain_parameters,
         )
 
     def _fixed_concentration(self):
@@ -370,100 +276,26 @@ class _MixtureBase(ClusterMixin, DensityMixin, BaseEstimator):
             )
         return lambda bit_generator: labels
 
-    def _signature(self, likelihood, sampler):
-        """What must be equal in the fits of a warm start."""
-        signature = {
-            name: value
-            for name, value in self.get_params(deep=False).items()
-            if name not in FREE_PARAMETERS
-        }
-        for name, value in (("likelihood", likelihood), ("sampler", sampler)):
-            signature[name] = (type(value).__name__, value.get_params())
-        return {name: joblib.hash(value) for name, value in signature.items()}
-
-    # Warm start.
-
-    def _continued(self, program, X):
-        """The chains of the last fit, ready to go on; None where they have all their draws."""
-        signature = self._signature(self._resolved("likelihood"), self._resolved("sampler"))
-        changed = [name for name in signature if signature[name] != self._run["signature"][name]]
-        if changed:
-            raise ValueError(
-                f"warm_start cannot go on with another {', '.join(sorted(changed))}; set "
-                "warm_start=False to start anew"
-            )
-        if _fingerprint(X) != self._run["data"]:
-            raise ValueError(
-                "warm_start cannot go on with other data than those of the last fit; set "
-                "warm_start=False to start anew"
-            )
-        most = max(chain["iteration"] for chain in self._run["chains"])
-        if program.n_iterations < most:
-            done = (most - program.n_warmup) // program.thin
-            raise ValueError(
-                f"warm_start needs n_draws of at least the {done} draws there are, got "
-                f"{program.n_draws}; set warm_start=False to start anew"
-            )
-        if all(chain["iteration"] == program.n_iterations for chain in self._run["chains"]):
-            warnings.warn(
-                f"all {program.n_draws} draws are there already; fit with a larger n_draws to "
-                "go on",
-                UserWarning,
-                stacklevel=3,
-            )
-            return None
-        return [{**chain, "draws": self._draws_of(chain)} for chain in self._run["chains"]]
-
-    def _draws_of(self, chain):
-        """The draws of one chain: the public ones, then those beyond the common number."""
-        draws = dict(chain["draws"])
-        if hasattr(self, "log_joint_samples_"):
-            for name, public in self._public_draws().items():
-                draws[name] = np.concatenate([public[chain["index"]], draws[name]])
-        return draws
-
-    def _public_draws(self):
-        public = {
-            "log_joint": self.log_joint_samples_,
-            "concentration": self.concentration_samples_,
-            "n_components": self.n_components_samples_,
-        }
-        if hasattr(self, "label_samples_"):
-            public["labels"] = self.label_samples_
-        return public
-
     # Results.
 
-    def _collect(self, program, chains, n_draws):
-        """Set the draws' attributes; what a chain has beyond the common number stays with it."""
-        public = {}
-        names = ["log_joint", "concentration", "n_components"]
-        for name in names + ["labels"] * program.store_labels:
-            parts = [chain["draws"][name] for chain in chains]
-            dtype = np.result_type(*parts)
-            public[name] = np.empty((len(chains), n_draws, *parts[0].shape[1:]), dtype=dtype)
-            del parts
-            for c, chain in enumerate(chains):
-                values = chain["draws"].pop(name)
-                public[name][c] = values[:n_draws]
-                chain["draws"][name] = values[n_draws:].copy()
-        self.log_joint_samples_ = public["log_joint"]
-        self.concentration_samples_ = public["concentration"]
-        self.n_components_samples_ = public["n_components"]
+    def _draw_attributes(self, program):
+        attributes = {
+            "log_joint": "log_joint_samples_",
+            "concentration": "concentration_samples_",
+            "n_components": "n_components_samples_",
+        }
         if program.store_labels:
-            self.label_samples_ = public["labels"]
-        elif hasattr(self, "label_samples_"):
+            attributes["labels"] = "label_samples_"
+        return attributes
+
+    def _collect(self, program, chains, n_draws):
+        if hasattr(self, "label_samples_"):
             del self.label_samples_
-        self.n_iter_ = max(chain["iteration"] for chain in chains)
+        super()._collect(program, chains, n_draws)
         self.acceptance_rate_ = {
             move: np.array([_rate(chain["acceptance"][move]) for chain in chains])
             for move in chains[0]["acceptance"]
         }
-
-    def _forget(self):
-        """Drop all fitted attributes, as those of an earlier fit to other data."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
 
     def _summarise(self, program, chains, n_draws):
         """The point estimate, the predictive distribution and the diagnostics."""
@@ -515,35 +347,13 @@ class _MixtureBase(ClusterMixin, DensityMixin, BaseEstimator):
         return partitions.relabel_by_size(best["labels"])
 
     def _diagnostics(self, program):
-        if program.n_chains < 2:
-            return {}
         quantities = {
             "log_joint": self.log_joint_samples_,
             "n_components": self.n_components_samples_,
         }
         if program.concentration is None:
             quantities["concentration"] = self.concentration_samples_
-        return {
-            name: {
-                "r_hat": diagnostics.split_rhat(draws),
-                "ess_bulk": diagnostics.bulk_ess(draws),
-            }
-            for name, draws in quantities.items()
-        }
-
-    def _warn_if_not_mixed(self):
-        bad = [
-            f"{name} (R-hat {figures['r_hat']:.2f})"
-            for name, figures in self.diagnostics_.items()
-            if figures["r_hat"] > LARGEST_R_HAT
-        ]
-        if bad:
-            warnings.warn(
-                f"the chains have not mixed: {', '.join(bad)}; more iterations (n_warmup, "
-                "n_draws), another init or another sampler may help",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        return self._diagnose(quantities)
 
     # New rows.
 
@@ -824,15 +634,6 @@ def _finite_dirichlet(n_components, n_samples, concentration):
 def _rate(counts):
     proposed, accepted = counts
     return accepted / proposed if proposed else math.nan
-
-
-def _fingerprint(X):
-    """Shape and hash of X, equal for equal entries."""
-    parts = (X.indptr, X.indices, X.data) if scipy.sparse.issparse(X) else (X,)
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(np.ascontiguousarray(part, dtype=np.float64))
-    return (X.shape, digest.hexdigest())
 
 
 def _kmeans_labels(X, most, bit_generator):

@@ -37,10 +37,18 @@ cdef class FeatureModel:
     cdef double log_prior(self) noexcept nogil
 
     # ... and these where it knows better.
+    cdef int mean_params(self, const unsigned char* Z, Py_ssize_t stride) except -1 nogil
     cdef double log_marginal(self, const unsigned char* Z, Py_ssize_t stride) noexcept nogil
     cdef void log_rows(
         self, const Py_ssize_t* features, const double* log_odds, Py_ssize_t n,
         double* out     # OUT (2**n,)
     ) noexcept nogil
     cdef Py_ssize_t draw_n_own(self, double rate, bitgen_t* rng) noexcept nogil
-    cdef void draw_own(self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng) noexcept nogil
+    cdef void draw_own(
+        self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng
+    ) noexcept nogil
+
+    # Rows that are no part of the data of `fit`.
+    cdef double log_row(self) noexcept nogil
+    cdef void set_extra(self, Py_ssize_t n_extra) noexcept nogil
+    cdef double log_bound(self, Py_ssize_t n_extra, double gain) noexcept nogil

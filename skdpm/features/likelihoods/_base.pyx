@@ -85,6 +85,11 @@ cdef class FeatureModel:
         """log density of the features' parameters given the hyperparameters."""
         return NAN
 
+    cdef int mean_params(self, const unsigned char* Z, Py_ssize_t stride) except -1 nogil:
+        """The features' parameters take their means given Z and X; they stay where that is not
+        known."""
+        return 0
+
     cdef double log_marginal(self, const unsigned char* Z, Py_ssize_t stride) noexcept nogil:
         """log p(X | Z, hyperparameters), the features' parameters integrated out; given them where
         that is impossible."""
@@ -127,10 +132,26 @@ cdef class FeatureModel:
         them. Only where `collapses`."""
         return -1
 
-    cdef void draw_own(self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng) noexcept nogil:
+    cdef void draw_own(
+        self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng
+    ) noexcept nogil:
         """Draw the parameters of the n features that are the row's own given the row. Candidate 0
         has none of them. Only where `collapses`."""
         pass
+
+    cdef double log_row(self) noexcept nogil:
+        """log p(x_i | candidate 0), with all constants."""
+        return NAN
+
+    cdef void set_extra(self, Py_ssize_t n_extra) noexcept nogil:
+        """Until this is called again, densities of rows are those of rows with so many further
+        features, their parameters integrated out. Only where `collapses`."""
+        pass
+
+    cdef double log_bound(self, Py_ssize_t n_extra, double gain) noexcept nogil:
+        """An upper bound of log p(x_i | z, m further features) over all z and m >= n_extra, where
+        `gain` bounds log p(x_i | z) - log p(x_i | candidate 0). Only where `collapses`."""
+        return NAN
 
     # The Python boundary.
 
@@ -145,13 +166,13 @@ cdef class FeatureModel:
     def start(self, Py_ssize_t n_latent, bit_generator):
         """Draw everything from the prior, for `n_latent` features."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        cdef Py_ssize_t k
+        cdef Py_ssize_t k, _feature
         self.reserve(n_latent)
         self.draw_hyperparameters(np.random.Generator(bit_generator))
         with bit_generator.lock, nogil:
             for k in range(self.n_latent - 1, -1, -1):
                 self.remove_feature(k)
-            for k in range(n_latent):
+            for _feature in range(n_latent):
                 self.add_feature(rng)
 
     def draw_hyperparameters(self, rng):

@@ -22,6 +22,12 @@ cdef extern from "cholesky.h" nogil:
     bint cholesky(double* packed, Py_ssize_t n, double* log_det)
 
 
+cdef enum Purpose:
+    EVALUATE
+    DRAW
+    AVERAGE
+
+
 cdef inline double dot(const double* a, const double* b, Py_ssize_t n) noexcept nogil:
     """Four sums side by side: one would wait for every addition."""
     cdef double s0 = 0.0
@@ -105,6 +111,7 @@ cdef class LinearGaussianModel(FeatureModel):
     cdef const Py_ssize_t* missing_starts   # (d + 1,)
     cdef double n_observed
     cdef public double tau_x, tau_v
+    cdef double own_tau_x               # tau_x of rows without further features, see set_extra
     cdef bint draws_tau_x, draws_tau_v
     cdef double x_shape, x_rate, v_shape, v_rate
     cdef Py_ssize_t capacity
@@ -282,7 +289,9 @@ cdef class LinearGaussianModel(FeatureModel):
     cdef double log_density_of_own(self, double square, double s) noexcept nogil:
         return -0.5 * (self.row_d * log(s) + square / s)
 
-    cdef void draw_own(self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng) noexcept nogil:
+    cdef void draw_own(
+        self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng
+    ) noexcept nogil:
         """A draw from the prior of parameters and noise, moved to agree with the residual."""
         cdef Py_ssize_t j, k
         cdef Py_ssize_t d = self.d
@@ -318,6 +327,27 @@ cdef class LinearGaussianModel(FeatureModel):
             self.norms[k] = self.norms[last]
         self.n_latent = last
 
+    # Rows that are no part of the data of `fit`.
+
+    cdef double log_row(self) noexcept nogil:
+        return 0.5 * (
+            self.row_d * (log(self.tau_x) - log(2.0 * PI))
+            - self.tau_x * dot(self.candidates, self.candidates, self.d)
+        )
+
+    cdef void set_extra(self, Py_ssize_t n_extra) noexcept nogil:
+        if n_extra == 0:
+            self.own_tau_x = self.tau_x
+        self.tau_x = 1.0 / (1.0 / self.own_tau_x + n_extra / self.tau_v)
+
+    cdef double log_bound(self, Py_ssize_t n_extra, double gain) noexcept nogil:
+        cdef double square = dot(self.candidates, self.candidates, self.d)
+        cdef double s = 1.0 / self.own_tau_x + n_extra / self.tau_v
+        square = max(square - 2.0 * gain / self.own_tau_x, 0.0)
+        return self.log_density_of_own(square, max(s, square / max(self.row_d, 1))) - (
+            0.5 * self.row_d * log(2.0 * PI)
+        )
+
     # Parameters given Z. Column c of V is N(A^-1 tau_x Z'x, A^-1), A = tau_v I + tau_x Z'Z, sums
     # over the rows in which column c is observed.
 
@@ -327,7 +357,7 @@ cdef class LinearGaussianModel(FeatureModel):
         """Draw V, then tau_v and tau_x, each given the rest."""
         cdef Py_ssize_t k
         cdef double square = 0.0
-        if not isfinite(self.visit_columns(Z, stride, rng)):
+        if not isfinite(self.visit_columns(Z, stride, DRAW, rng)):
             with gil:
                 raise FloatingPointError("the components' posterior precision is not positive")
         for k in range(self.n_latent):
@@ -346,9 +376,9 @@ cdef class LinearGaussianModel(FeatureModel):
         return 0
 
     cdef double visit_columns(
-        self, const unsigned char* Z, Py_ssize_t stride, bitgen_t* rng
+        self, const unsigned char* Z, Py_ssize_t stride, int purpose, bitgen_t* rng
     ) noexcept nogil:
-        """log p(X | Z), V integrated out, in all columns; draws V where `rng` is not NULL."""
+        """log p(X | Z), V integrated out; on the way, V may be drawn or take its mean."""
         cdef Py_ssize_t i, j, k, c, n_active
         cdef Py_ssize_t n = self.n_latent
         cdef Py_ssize_t d = self.d
@@ -373,16 +403,18 @@ cdef class LinearGaussianModel(FeatureModel):
             self.solution[k] *= self.tau_x
         # Columns without missing entries have one precision: solved together where all are.
         if self.missing_starts[d] == 0:
-            return total + self.visit_column(0, d, rng)
+            return total + self.visit_column(0, d, purpose, rng)
         for c in range(d):
             for i in range(self.missing_starts[c], self.missing_starts[c + 1]):
                 self.add_to_gram(Z + self.missing_rows[i] * stride, -1.0, self.gram)
-            total += self.visit_column(c, 1, rng)
+            total += self.visit_column(c, 1, purpose, rng)
             for i in range(self.missing_starts[c], self.missing_starts[c + 1]):
                 self.add_to_gram(Z + self.missing_rows[i] * stride, 1.0, self.gram)
         return total
 
-    cdef double visit_column(self, Py_ssize_t c, Py_ssize_t width, bitgen_t* rng) noexcept nogil:
+    cdef double visit_column(
+        self, Py_ssize_t c, Py_ssize_t width, int purpose, bitgen_t* rng
+    ) noexcept nogil:
         """The part of log p(X | Z) that V's columns from c on contribute, all with this Z'Z."""
         cdef Py_ssize_t j, k
         cdef Py_ssize_t n = self.n_latent
@@ -399,10 +431,11 @@ cdef class LinearGaussianModel(FeatureModel):
         solve_lower(self.factor, n, rows, self.d, width)
         for k in range(n):
             square += dot(rows + k * self.d, rows + k * self.d, width)
-        if rng != NULL:
+        if purpose == DRAW:
             for k in range(n):
                 for j in range(width):
                     rows[k * self.d + j] += random_standard_normal(rng)
+        if purpose != EVALUATE:
             solve_upper(self.factor, n, rows, self.d, width)
             for k in range(n):
                 memcpy(self.V + k * self.d + c, rows + k * self.d, width * sizeof(double))
@@ -411,7 +444,7 @@ cdef class LinearGaussianModel(FeatureModel):
     cdef Py_ssize_t add_to_gram(
         self, const unsigned char* z, double by, double* gram     # INOUT, packed
     ) noexcept nogil:
-        """gram += by * z z'; leaves the features that z has in `active` and returns their number."""
+        """gram += by * z z'. Leaves the features that z has in `active`, returns their number."""
         cdef Py_ssize_t j, k, first
         cdef Py_ssize_t n = self.n_latent
         cdef Py_ssize_t n_active = 0
@@ -424,6 +457,14 @@ cdef class LinearGaussianModel(FeatureModel):
             for k in range(j, n_active):
                 gram[first + self.active[k]] += by
         return n_active
+
+    cdef int mean_params(self, const unsigned char* Z, Py_ssize_t stride) except -1 nogil:
+        """V becomes its mean given Z and X."""
+        cdef Py_ssize_t k
+        self.visit_columns(Z, stride, AVERAGE, NULL)
+        for k in range(self.n_latent):
+            self.norms[k] = dot(self.V + k * self.d, self.V + k * self.d, self.d)
+        return 0
 
     cdef double squared_error(self, const unsigned char* Z, Py_ssize_t stride) noexcept nogil:
         """Of X around Z V, over the entries that are observed."""
@@ -450,7 +491,7 @@ cdef class LinearGaussianModel(FeatureModel):
         )
 
     cdef double log_marginal(self, const unsigned char* Z, Py_ssize_t stride) noexcept nogil:
-        return self.visit_columns(Z, stride, NULL)
+        return self.visit_columns(Z, stride, EVALUATE, NULL)
 
     # The Python boundary.
 
@@ -466,7 +507,7 @@ cdef class LinearGaussianModel(FeatureModel):
         }
 
     def load(self, saved):
-        cdef const double[:, ::1] view = np.ascontiguousarray(saved["components"], dtype=np.float64)
+        cdef const double[:, ::1] view = np.ascontiguousarray(saved["components"], np.float64)
         cdef Py_ssize_t k
         self.reserve(max(view.shape[0], 1))
         self.n_latent = view.shape[0]

@@ -4,7 +4,7 @@
 The T features come one by one, in random order; at generation t a particle is xi_1, ..., xi_t, and
 the features that have not come yet have the values of a test path. Its target is (eq. 11)
 
-    gamma_t = p(x_i | xi_1..t, test path)^((t/T)^beta) prod_{s <= t} rho_s^xi_s (1 - rho_s)^(1-xi_s),
+    gamma_t = p(x_i | xi_1..t, test path)^((t/T)^beta) prod_{s<=t} rho_s^xi_s (1-rho_s)^(1-xi_s),
 
 of which the last one is the row's conditional law. Factors that all particles share are left out:
 the likelihood is taken relative to that of the test path, and rho / (1 - rho) weighs a one.
@@ -107,16 +107,17 @@ cdef class RowFilterKernel(FeatureSampler):
         free(self.base)
 
     cdef int prepare(self, FeatureState state) except -1:
+        # At most one node per particle; in the discrete filter their number is random, with mean
+        # and variance at most n_particles.
+        cdef Py_ssize_t n_nodes = self.n_particles
+        if self.discrete:
+            n_nodes = 2 * self.n_particles + 32
         self.particles = <Py_ssize_t*>resized(
             self.particles, self.n_particles, sizeof(Py_ssize_t)
         )
         self.test = <unsigned char*>resized(self.test, self.n_reserved, 1)
         self.base = <unsigned char*>resized(self.base, self.n_reserved, 1)
-        # At most one node per particle; in the discrete filter their number is random, with mean
-        # and variance at most n_particles.
-        self.reserve_nodes(
-            state, max(self.n_nodes, 2 * self.n_particles + 32 if self.discrete else self.n_particles)
-        )
+        self.reserve_nodes(state, max(self.n_nodes, n_nodes))
         return 0
 
     cdef int reserve_nodes(self, FeatureState state, Py_ssize_t n_nodes) except -1:

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The law of the features of rows that are no part of the data of `fit`, each on its own:
+
+    p(z, m | x) ~ p(m) prod_k rho_k^z_k (1 - rho_k)^(1 - z_k) p(x | z, m further features),
+
+summed over all values z and numbers m of further features; nothing is drawn. Beyond `MAX_BITS`
+features the sum is over the values of the features that are the least certain, the others being as
+in a local mode: a lower bound.
+"""
+from libc.math cimport INFINITY, exp, fabs, log, log1p
+from libc.stdlib cimport free, malloc
+
+import numpy as np
+
+from skdpm.features.likelihoods._base cimport FeatureModel
+
+cdef enum:
+    MAX_BITS = 20       # all values of so many features are summed
+    BLOCK_BITS = 14     # ... and otherwise those of so many
+
+LARGEST_EXACT = MAX_BITS
+
+
+cdef class RowLaw:
+    """p(z, m | x_i) under one draw of the features.
+
+    Parameters
+    ----------
+    model : FeatureModel
+        Over the new rows, with the draw's parameters.
+    log_odds : ndarray of shape (n_latent,)
+        Prior log odds of each feature.
+    log_pmf : ndarray
+        log p(m) for m = 0, 1, ...: numbers of further features.
+    """
+    cdef FeatureModel model
+    cdef Py_ssize_t n_latent, n_free
+    cdef object _owners
+    cdef const double* log_odds         # (n_latent,)
+    cdef const double[::1] log_pmf
+    cdef Py_ssize_t* free_features      # (n_latent,): those whose values are all summed
+    cdef double* free_odds              # (n_latent,)
+    cdef double* certainty              # (n_latent,)
+    cdef unsigned char* mode            # (n_latent,)
+    cdef double* table                  # (2**n_free,)
+
+    def __init__(self, FeatureModel model, log_odds, log_pmf):
+        cdef const double[::1] view = np.ascontiguousarray(log_odds, dtype=np.float64)
+        cdef Py_ssize_t n = model.n_latent
+        self.model = model
+        self.n_latent = n
+        self.log_pmf = np.ascontiguousarray(log_pmf, dtype=np.float64)
+        self._owners = view
+        self.log_odds = &view[0] if n else NULL
+        self.n_free = n if n <= MAX_BITS else BLOCK_BITS
+        self.free_features = <Py_ssize_t*>malloc((n + 1) * sizeof(Py_ssize_t))
+        self.free_odds = <double*>malloc((n + 1) * sizeof(double))
+        self.certainty = <double*>malloc((n + 1) * sizeof(double))
+        self.mode = <unsigned char*>malloc(n + 1)
+        self.table = <double*>malloc((<size_t>1 << self.n_free) * sizeof(double))
+        if (
+            self.free_features == NULL or self.free_odds == NULL or self.certainty == NULL
+            or self.mode == NULL or self.table == NULL
+        ):
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.free_features)
+        free(self.free_odds)
+        free(self.certainty)
+        free(self.mode)
+        free(self.table)
+
+    def evaluate(self):
+        """The law of every row.
+
+        Returns
+        -------
+        log_density : ndarray of shape (n_samples,)
+            log p(x_i); from below where n_latent is more than `MAX_BITS`.
+        probabilities : ndarray of shape (n_samples, n_latent)
+            That the row has each feature.
+        best : ndarray of shape (n_samples, n_latent), uint8
+            The most probable value, jointly with the number of further features.
+        """
+        cdef Py_ssize_t n = self.model.n_samples
+        cdef Py_ssize_t width = self.n_latent
+        log_density = np.empty(n)
+        probabilities = np.empty((n, width))
+        best = np.zeros((n, width), dtype=np.uint8)
+        cdef double[::1] out = log_density
+        # One column more, so that there is an address where there are no features.
+        cdef double[:, ::1] sums = np.empty((n, width + 1))
+        cdef unsigned char[:, ::1] modes = np.zeros((n, width + 1), dtype=np.uint8)
+        cdef Py_ssize_t i
+        with nogil:
+            for i in range(n):
+                out[i] = self.visit(i, &sums[i, 0], &modes[i, 0])
+        probabilities[...] = np.asarray(sums)[:, :width]
+        best[...] = np.asarray(modes)[:, :width]
+        return log_density, probabilities, best
+
+    cdef double visit(
+        self, Py_ssize_t i, double* probabilities, unsigned char* best   # OUT (n_latent,)
+    ) noexcept nogil:
+        cdef Py_ssize_t j, k, r, m
+        cdef Py_ssize_t n = self.n_free
+        cdef Py_ssize_t n_values = (<Py_ssize_t>1) << n
+        cdef double total = 0.0             # of exp(value - top)
+        cdef double top = -INFINITY
+        cdef double fixed = 0.0             # log of what all values in the table share
+        cdef double gain = 0.0
+        cdef double value, w, base
+        self.model.set_extra(0)
+        for k in range(self.n_latent):
+            self.mode[k] = 0
+            probabilities[k] = 0.0
+            self.free_features[k] = k
+            self.free_odds[k] = self.log_odds[k]
+            # log(1 - rho)
+            fixed -= log1p(exp(self.log_odds[k])) if self.log_odds[k] < 700.0 else self.log_odds[k]
+        self.model.begin_row(i, self.mode)
+        if self.n_latent > n:
+            self.find_mode(i)
+            for k in range(self.n_latent):
+                if self.mode[k]:
+                    fixed += self.log_odds[k]
+        for m in range(self.log_pmf.shape[0]):
+            if m > 0:
+                if self.log_pmf[m] + self.model.log_bound(m, gain) < top - 36.0:
+                    break
+                self.model.set_extra(m)
+            base = self.log_pmf[m] + fixed + self.model.log_row()
+            self.model.log_rows(self.free_features, self.free_odds, n, self.table)
+            for r in range(n_values):
+                value = self.table[r] + base
+                if value > top:
+                    w = exp(top - value)
+                    total *= w
+                    for k in range(self.n_latent):
+                        probabilities[k] *= w
+                        best[k] = self.mode[k]
+                    for j in range(n):
+                        best[self.free_features[j]] = (r >> j) & 1
+                    top = value
+                    total += 1.0
+                    w = 1.0
+                elif value < top - 50.0:
+                    continue
+                else:
+                    w = exp(value - top)
+                    total += w
+                for j in range(n):
+                    if (r >> j) & 1:
+                        probabilities[self.free_features[j]] += w
+            if m == 0:
+                # What switching features on gains at most: the table holds their log odds too.
+                for r in range(n_values):
+                    gain = max(gain, self.table[r])
+                for k in range(n):
+                    gain += max(-self.free_odds[k], 0.0)
+        for k in range(self.n_latent):
+            probabilities[k] /= total
+        for k in range(self.n_latent):
+            if self.mode[k]:
+                probabilities[k] = 1.0      # the same in every value of the table
+        self.model.set_extra(0)
+        return top + log(total)
+
+    cdef void find_mode(self, Py_ssize_t i) noexcept nogil:
+        """Switch the feature that gains most, as long as any gains; then leave the least certain
+        features free and off, the others as they are."""
+        cdef Py_ssize_t j, k, best
+        cdef Py_ssize_t candidate = 0
+        cdef double change
+        while True:
+            best = -1
+            for k in range(self.n_latent):
+                self.model.log_switch_many(&candidate, 1, k, not self.mode[k], &change)
+                change += -self.log_odds[k] if self.mode[k] else self.log_odds[k]
+                self.certainty[k] = fabs(change)
+                if change > 1e-9 and (best < 0 or change > self.certainty[best]):
+                    best = k
+            if best < 0:
+                break
+            self.mode[best] = not self.mode[best]
+            self.model.switch(0, best, self.mode[best])
+        for j in range(self.n_free):
+            best = -1
+            for k in range(self.n_latent):
+                if self.certainty[k] >= 0.0 and (
+                    best < 0 or self.certainty[k] < self.certainty[best]
+                ):
+                    best = k
+            self.certainty[best] = -1.0
+            self.free_features[j] = best
+            self.free_odds[j] = self.log_odds[best]
+            self.mode[best] = 0
+        self.model.begin_row(i, self.mode)
