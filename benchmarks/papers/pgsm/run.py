@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Bouchard-Cote, Doucet & Roth (2017), sections 4.3 and 4.4: their comparisons, repeated.
+
+    python benchmarks/papers/pgsm/run.py tuning --data FOLDER --out FOLDER
+    python benchmarks/papers/pgsm/run.py all --data FOLDER --out FOLDER --seeds 3 --seconds 5
+
+FOLDER of the data holds npz files with arrays X and, where known, y: s1, s2, dim064 and
+mopsi_finland; s3, s4 and dim128 are used where they are there, else data of the same kind come
+from `skdpm.datasets`. Each figure writes its traces (npz), a table (txt) and a picture (png);
+`--redraw` makes the last two anew from the traces.
+
+Every chain starts from one cluster. A tenth of the rows is held out, the same ones throughout.
+Each chain has `--seconds` of processor time (what is measured on it does not count), and all
+chains of a panel take turns in one thread, so that a busy machine disturbs all alike.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import traces
+from threadpoolctl import threadpool_limits
+
+from skdpm.datasets import (
+    make_bernoulli_mixture,
+    make_gaussian_mixture,
+    make_high_dimensional_gaussians,
+    make_ring,
+)
+from skdpm.mixture.likelihoods import Bernoulli, Gaussian
+from skdpm.mixture.samplers import PGSM, SAMS, Gibbs, SplitMerge
+
+GENERATORS = {
+    "s3": lambda: make_gaussian_mixture(spread=0.05, random_state=3),
+    "s4": lambda: make_gaussian_mixture(spread=0.06, random_state=4),
+    "dim128": lambda: make_high_dimensional_gaussians(1024, 128, random_state=0),
+    "ber_0.25": lambda: make_bernoulli_mixture(uninformative=0.25, random_state=0),
+    "ber_0.5": lambda: make_bernoulli_mixture(uninformative=0.5, random_state=0),
+    "ring": lambda: make_ring(random_state=0),
+}
+
+GIBBS = {"Gibbs": Gibbs()}
+PURE = {
+    **GIBBS,
+    "SAMS": SAMS("cluster_informed", gibbs_sweeps=0),
+    "Jain-Neal": SplitMerge(gibbs_sweeps=0),
+    "PGSM": PGSM(gibbs_sweeps=0),
+}
+MIXED = {
+    **GIBBS,
+    "SAMS + Gibbs": SAMS("cluster_informed"),
+    "Jain-Neal + Gibbs": SplitMerge(),
+    "PGSM + Gibbs": PGSM(),
+}
+COLOURS = {"Gibbs": "0.3", "SAMS": "C1", "Jain-Neal": "C2", "PGSM": "C0"}
+STYLES = {
+    **{name: {"color": COLOURS[name], "linestyle": "--"} for name in PURE},
+    **{name: {"color": COLOURS[name.partition(" ")[0]]} for name in MIXED},
+}
+
+TUNING = {
+    "number of particles": {f"{n}": PGSM(n, gibbs_sweeps=0) for n in (5, 20, 50, 100)},
+    "second anchor": {
+        kind.replace("_", " "): PGSM(anchors=kind, gibbs_sweeps=0)
+        for kind in ("uniform", "cluster_informed", "threshold_informed")
+    },
+    "number of anchors": {
+        f"{n}, uniform": PGSM(n_anchors=n, anchors="uniform", gibbs_sweeps=0) for n in (2, 3, 4)
+    },
+    "resampling threshold": {
+        f"{threshold:g}": PGSM(resample_threshold=threshold, gibbs_sweeps=0)
+        for threshold in (0.0, 0.25, 0.5, 0.75, 1.0)
+    },
+}
+ANCHORS = TUNING["second anchor"]
+FINITE = {
+    "Gibbs": Gibbs(),
+    "PGSM, 2 anchors": PGSM(anchors="uniform", gibbs_sweeps=0),
+    "PGSM, 3 anchors": PGSM(n_anchors=3, anchors="uniform", gibbs_sweeps=0),
+}
+
+
+def data_set(name, folder):
+    """X and true clusters (or None) of a data set of the folder, or of a generator."""
+    path = Path(folder) / f"{name}.npz"
+    if path.exists() or name not in GENERATORS:
+        with np.load(path) as arrays:
+            return arrays["X"].astype(float), arrays["y"] if "y" in arrays.files else None
+    return GENERATORS[name]()
+
+
+def title(panel, folder):
+    """Of a panel; says where data of a fixed set's name were generated."""
+    path = Path(folder) / f"{panel.lower()}.npz"
+    if panel.lower() in ("s3", "s4", "dim128") and not path.exists():
+        return f"{panel}-like (generated)"
+    return panel.replace("BER_", "Ber-").replace("_FINLAND", "")
+
+
+def problem(name, folder):
+    """The data set under the paper's prior, or one near it."""
+    X, y = data_set(name, folder)
+    if name.startswith("ber"):
+        return traces.Problem(X, y, Bernoulli())
+    if name.startswith("dim"):
+        return traces.Problem(X, y, high_dimensional_prior(X))
+    # The paper's hyperparameters, for columns of unit variance.
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    likelihood = Gaussian(mean=0.0, mean_precision=1.0, df=X.shape[1] + 2, scale=1.0)
+    return traces.Problem(X, y, likelihood, n_components=5 if name == "ring" else None)
+
+
+def high_dimensional_prior(X):
+    """A prior in the units of DIM064 and DIM128, whose clusters have variances of 1 to 7.
+
+    With the paper's, S = I on D + 2 degrees of freedom, the true partition is far from the mode:
+    64 rows of a cluster do not determine a covariance of 64 columns, so the prior decides what a
+    cluster is. This one expects variances of 4, on 2 D degrees of freedom.
+    """
+    n_features = X.shape[1]
+    df = 2 * n_features
+    return Gaussian(mean_precision=1e-3, df=df, scale=4.0 * (df - n_features - 1))
+
+
+def sampled(names, samplers, folder, args):
+    """Traces of the same samplers on several data sets."""
+    return {
+        name.upper(): traces.run(
+            problem(name, folder), samplers, n_seeds=args.seeds, seconds=args.seconds
+        )
+        for name in names
+    }
+
+
+def high_dimensional_names():
+    return ("ber_0.25", "ber_0.5", "dim064", "dim128")
+
+
+def tuning(args):
+    """Figure 3: parameters of the pure PGSM on S1, each varied about the defaults."""
+    data = problem("s1", args.data)
+    return {
+        panel: traces.run(data, samplers, n_seeds=args.seeds, seconds=args.seconds)
+        for panel, samplers in TUNING.items()
+    }
+
+
+def anchors(args):
+    """Figure 4: anchor proposals of the pure PGSM in many columns."""
+    return sampled(("ber_0.5", "dim128"), ANCHORS, args.data, args)
+
+
+def finite(args):
+    """Figure 5: a finite mixture of five components, two and three anchors."""
+    return sampled(("ring",), FINITE, args.data, args)
+
+
+def pure(args):
+    """Figure 6: single kernels on S1 to S4."""
+    return sampled(("s1", "s2", "s3", "s4"), PURE, args.data, args)
+
+
+def mixed(args):
+    """Figure 7: split-merge moves in turn with Gibbs sweeps, on S1 to S4."""
+    return sampled(("s1", "s2", "s3", "s4"), MIXED, args.data, args)
+
+
+def high_dimensional(args):
+    """Figure 8: binary data and Gaussian clusters in many columns, single and mixed kernels."""
+    return sampled(high_dimensional_names(), PURE | MIXED, args.data, args)
+
+
+def mopsi(args):
+    """Figure 9: locations of users in Finland; there are no true clusters."""
+    return sampled(("mopsi_finland",), PURE | MIXED, args.data, args)
+
+
+def picture(name, panels, args):
+    if name in ("tuning", "anchors"):
+        colours = [f"C{k}" for k in range(10)]
+        styles = {
+            panel: {sampler: {"color": c} for sampler, c in zip(found, colours, strict=False)}
+            for panel, found in panels.items()
+        }
+        return traces.figure(panels, ("log_predictive", "v_measure"), styles)
+    if name == "finite":
+        return finite_picture(panels, problem("ring", args.data))
+    second = "n_clusters" if name == "mopsi" else "v_measure"
+    return traces.figure(panels, ("log_predictive", second), STYLES)
+
+
+def finite_picture(panels, data):
+    """Traces above, the last state of the first seed of each sampler below."""
+    colours = {"Gibbs": "0.3", "PGSM, 2 anchors": "C0", "PGSM, 3 anchors": "C3"}
+    styles = {sampler: {"color": colour} for sampler, colour in colours.items()}
+    (found,) = panels.values()
+    plt = traces.plt
+    fig = plt.figure(figsize=(8.5, 5.0))
+    grid = fig.add_gridspec(2, 6, height_ratios=(1.0, 1.1))
+    for j, quantity in enumerate(("log_predictive", "log_joint")):
+        axes = fig.add_subplot(grid[0, 3 * j : 3 * j + 3])
+        traces.draw(axes, found, quantity, styles)
+        axes.set_ylabel(traces.LABELS[quantity], fontsize=8)
+        axes.set_xlabel("processor time (s)", fontsize=8)
+        axes.tick_params(labelsize=7)
+    axes.legend(fontsize=7, loc="lower right")
+    for j, sampler in enumerate(found):
+        axes = fig.add_subplot(grid[1, 2 * j : 2 * j + 2])
+        labels = found[sampler]["labels"][0]
+        axes.scatter(*data.X.T, c=labels, s=1.5, cmap="tab10", vmin=0, vmax=9, rasterized=True)
+        axes.set_title(f"{sampler}: last state", fontsize=8)
+        axes.set_xlabel("first column (standard deviations)", fontsize=7)
+        if j == 0:
+            axes.set_ylabel("second column", fontsize=7)
+        axes.tick_params(labelsize=6)
+        axes.set_aspect("equal")
+    fig.tight_layout()
+    return fig
+
+
+FIGURES = {
+    "tuning": tuning,
+    "anchors": anchors,
+    "finite": finite,
+    "pure": pure,
+    "mixed": mixed,
+    "high_dimensional": high_dimensional,
+    "mopsi": mopsi,
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("figure", choices=[*FIGURES, "all"])
+    parser.add_argument("--data", required=True, help="folder of the data sets")
+    parser.add_argument("--out", required=True, help="folder for traces, tables and pictures")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=10.0, help="processor time per chain")
+    parser.add_argument("--redraw", action="store_true", help="from the traces that are there")
+    args = parser.parse_args()
+    threadpool_limits(1)
+    out = Path(args.out)
+    out.mkdir(parents=True, exist_ok=True)
+    for name in FIGURES if args.figure == "all" else [args.figure]:
+        stem = out / f"pgsm_{name}"
+        if not args.redraw:
+            traces.save(stem.with_suffix(".npz"), FIGURES[name](args))
+        loaded = traces.load(stem.with_suffix(".npz"))
+        panels = {title(panel, args.data): found for panel, found in loaded.items()}
+        table = traces.summary(panels)
+        stem.with_suffix(".txt").write_text(table + "\n")
+        traces.write(picture(name, panels, args), stem.with_suffix(".png"))
+        print(f"{name}: {FIGURES[name].__doc__}\n{table}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
