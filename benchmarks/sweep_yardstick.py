@@ -24,9 +24,11 @@ from pathlib import Path
 import numpy as np
 from scipy.special import gammaln
 from sklearn.exceptions import ConvergenceWarning
-from suite.problems import Sweeper, make_problem
+from sklearn.metrics import v_measure_score
+from suite.problems import Stepper, make_problem
 
 from skdpm import DPMixture
+from skdpm.mixture.samplers import SAMPLERS
 
 HERE = Path(__file__).resolve().parent
 
@@ -110,7 +112,7 @@ def student_clusters(gaussian, X, labels):
 def bare():
     likelihood, X, labels = make_problem("gaussian", 5000, 2, 15)
     n_samples, n_clusters = len(X), 15
-    sweeper = Sweeper(likelihood, X, labels, n_components=n_clusters)
+    sweeper = Stepper(likelihood, X, labels, n_components=n_clusters)
     clusters = student_clusters(sweeper.likelihood, X, labels)
     state = ctypes.c_uint64(1)
     w = np.empty(n_clusters)
@@ -133,9 +135,9 @@ def bare():
         return lambda: function(rows, n, clusters, k, ctypes.byref(state), *pointers)
 
     for _ in range(20):
-        sweeper.sweep()
+        sweeper.step()
     ours, plain, short = smallest_times(
-        sweeper.sweep,
+        sweeper.step,
         loop(library.sweep),
         loop(library.sweep_with_shortcuts),
         repetitions=300,
@@ -150,30 +152,91 @@ def bare():
     report("  the same / bare C loop with the kernel's shortcuts", ours / short, None)
 
 
+# Split-merge.
+
+
+def moves():
+    """A move depends on chance (a split of one cluster, or a merge of two): means over many."""
+    n_moves = 200
+    problem = make_problem("gaussian", 5000, 2, 15)
+    targets = {"pgsm": 1.5, "sams": 0.1, "split_merge": None}
+    steppers = [Stepper(*problem, sampler=SAMPLERS[name](gibbs_sweeps=0)) for name in targets]
+
+    def many(stepper):
+        return lambda: [stepper.step() for _ in range(n_moves)]
+
+    sweep, *times = smallest_times(
+        Stepper(*problem).step, *(many(stepper) for stepper in steppers), repetitions=15
+    )
+    for (name, target), seconds in zip(targets.items(), times, strict=True):
+        seconds /= n_moves
+        report(f"Gaussian 5000 x 2, 15 clusters: move of {name}", 1e3 * seconds, target, "ms")
+        report("  the same / a Gibbs sweep", seconds / sweep, None)
+
+
+def seconds_to_find(X, truth, sampler, v_measure, limit):
+    """Processor time in `fit` of one chain from one cluster until a draw has the V-measure, the
+    median of three seeds; inf where it takes longer than `limit`."""
+    times = []
+    for seed in range(3):
+        model = DPMixture(
+            sampler=sampler,
+            n_warmup=0,
+            n_draws=0,
+            n_chains=1,
+            point_estimate="last",
+            store_labels=False,
+            warm_start=True,
+            random_state=seed,
+        )
+        seconds, found = 0.0, False
+        while not found and seconds < limit:
+            model.set_params(n_draws=max(model.n_draws + 1, int(1.15 * model.n_draws)))
+            began = time.process_time()
+            model.fit(X)
+            seconds += time.process_time() - began
+            found = v_measure_score(truth, model.labels_) >= v_measure
+        times.append(seconds if found else np.inf)
+    return np.median(times)
+
+
+def from_one_cluster():
+    """The default sampler's time, and those of the others as multiples of it."""
+    _, X, truth = make_problem("gaussian", 5000, 2, 15)
+    base = seconds_to_find(X, truth, "auto", 0.95, 60)
+    report("Gaussian 5000 x 2, 15 clusters: from one cluster to V >= 0.95", base, 1.5, "s")
+    for name in ("sams", "split_merge", "gibbs"):
+        ratio = seconds_to_find(X, truth, name, 0.95, 10 * base) / base
+        report(f"  {name} / this (inf: more than 10)", ratio, None)
+    _, X, truth = make_problem("gaussian", 100_000, 2, 10)
+    seconds = seconds_to_find(X, truth, "auto", 0.95, 100)
+    report("Gaussian 100,000 x 2, 10 clusters: from one cluster to V >= 0.95", seconds, 10, "s")
+
+
 # Times of a sweep.
 
 
 def gaussian():
-    sweeper = Sweeper(*make_problem("gaussian", 1024, 128, 16), n_components=16)
-    (seconds,) = smallest_times(sweeper.sweep, repetitions=20)
+    sweeper = Stepper(*make_problem("gaussian", 1024, 128, 16), n_components=16)
+    (seconds,) = smallest_times(sweeper.step, repetitions=20)
     clusters = f"({sweeper.state.n_clusters} at the end)"
     report(f"Gaussian 1024 x 128, 16 clusters {clusters}: sweep", 1e3 * seconds, 60, "ms")
-    sweeper = Sweeper(*make_problem("gaussian", 1024, 128, 16))
-    (seconds,) = smallest_times(sweeper.sweep, repetitions=20)
+    sweeper = Stepper(*make_problem("gaussian", 1024, 128, 16))
+    (seconds,) = smallest_times(sweeper.step, repetitions=20)
     clusters = f"({sweeper.state.n_clusters} at the end)"
     report(f"  under a Dirichlet process prior {clusters}", 1e3 * seconds, None, "ms")
     # A row that changes its cluster costs a downdate and an update more: here nearly all do.
     seconds = np.inf
     for seed in range(3):
         likelihood, X, labels = make_problem("gaussian", 1024, 128, 16, seed=seed)
-        sweeper = Sweeper(likelihood, X, np.roll(labels, 1), n_components=16)
-        seconds = min(seconds, *smallest_times(sweeper.sweep, repetitions=1))
+        sweeper = Stepper(likelihood, X, np.roll(labels, 1), n_components=16)
+        seconds = min(seconds, *smallest_times(sweeper.step, repetitions=1))
     report("  the first sweep from random labels, at most 16 clusters", 1e3 * seconds, None, "ms")
 
 
 def bernoulli():
-    sweeper = Sweeper(*make_problem("bernoulli", 5000, 50, 16), n_components=16)
-    (seconds,) = smallest_times(sweeper.sweep, repetitions=50)
+    sweeper = Stepper(*make_problem("bernoulli", 5000, 50, 16), n_components=16)
+    (seconds,) = smallest_times(sweeper.step, repetitions=50)
     clusters = f"({sweeper.state.n_clusters} at the end)"
     report(f"Bernoulli 5000 x 50, 16 clusters {clusters}: sweep", 1e3 * seconds, 8, "ms")
 
@@ -183,8 +246,8 @@ def slope(sizes, name, make):
     sweepers = []
     for size in sizes:
         likelihood, X, labels = make(size)
-        sweepers.append(Sweeper(likelihood, X, labels, n_components=labels.max() + 1))
-    times = smallest_times(*(s.sweep for s in sweepers), repetitions=10)
+        sweepers.append(Stepper(likelihood, X, labels, n_components=labels.max() + 1))
+    times = smallest_times(*(s.step for s in sweepers), repetitions=10)
     steps = np.diff(np.log(times)) / np.diff(np.log(sizes))
     fitted = np.polyfit(np.log(sizes), np.log(times), 1)[0]
     milliseconds = ", ".join(f"{1e3 * seconds:.3g}" for seconds in times)
@@ -304,6 +367,8 @@ MEASUREMENTS = {
     "bare": bare,
     "gaussian": gaussian,
     "bernoulli": bernoulli,
+    "moves": moves,
+    "from_one_cluster": from_one_cluster,
     "linearity": linearity,
     "import": import_time,
     "scoring": scoring,

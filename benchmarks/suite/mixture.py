@@ -7,8 +7,9 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from skdpm import DPMixture
+from skdpm.mixture.samplers import SAMPLERS
 from skdpm.partitions import point_estimate
-from suite.problems import NAMES, Sweeper, make_problem
+from suite.problems import NAMES, Stepper, make_problem
 
 
 class Sweep:
@@ -22,10 +23,10 @@ class Sweep:
         if name == "relational":  # each row has a column per row
             n_samples //= 4
         problem = make_problem(name, n_samples, n_features, n_clusters)
-        self.sweeper = Sweeper(*problem, n_components=n_clusters)
+        self.sweeper = Stepper(*problem, n_components=n_clusters)
 
     def time_sweep(self, name, sizes):
-        self.sweeper.sweep()
+        self.sweeper.step()
 
 
 class Yardstick:
@@ -41,10 +42,24 @@ class Yardstick:
     )
 
     def setup(self, problem):
-        self.sweeper = Sweeper(*make_problem(*problem), n_components=problem[-1])
+        self.sweeper = Stepper(*make_problem(*problem), n_components=problem[-1])
 
     def time_sweep(self, problem):
-        self.sweeper.sweep()
+        self.sweeper.step()
+
+
+class Move:
+    """One split-merge move, without the sweeps between moves."""
+
+    param_names = ("sampler",)
+    params = (("pgsm", "sams", "split_merge"),)
+
+    def setup(self, name):
+        sampler = SAMPLERS[name](gibbs_sweeps=0)
+        self.stepper = Stepper(*make_problem("gaussian", 5000, 2, 15), sampler=sampler)
+
+    def time_move(self, name):
+        self.stepper.step()
 
 
 class Fitted:
@@ -65,7 +80,7 @@ class Fitted:
     def setup(self, fitted):
         _, X = fitted
         likelihood, X, labels = make_problem("gaussian", 3000, 2, 15)
-        self.state = Sweeper(likelihood, X, labels).state
+        self.state = Stepper(likelihood, X, labels).state
 
     def time_log_joint(self, fitted):
         self.state.compute_log_joint()

@@ -77,13 +77,14 @@ def make_problem(name, n_samples, n_features, n_clusters, *, spread=None, seed=0
     return likelihood, np.ascontiguousarray(X, dtype=np.float64), labels
 
 
-class Sweeper:
-    """Gibbs sweeps from given clusters, without the estimator around them.
+class Stepper:
+    """Steps of a sampler from given clusters, without the estimator around them.
 
-    The prior is a Dirichlet process, or a finite Dirichlet where `n_components` is given.
+    The prior is a Dirichlet process, or a finite Dirichlet where `n_components` is given; the
+    sampler is `Gibbs()` by default, a step then one sweep.
     """
 
-    def __init__(self, likelihood, X, labels, *, n_components=None):
+    def __init__(self, likelihood, X, labels, *, n_components=None, sampler=None):
         likelihood = likelihood.resolve(X)
         self.likelihood = likelihood
         self.model = likelihood.kernel(likelihood.encode(X), len(X))
@@ -92,8 +93,8 @@ class Sweeper:
         else:
             prior = FiniteDirichletPrior(len(X), 1.0, n_components)
         self.state = MixtureState(self.model, prior, labels)
-        self._kernel = SAMPLERS["gibbs"]().kernel()
+        self._kernel = (sampler or SAMPLERS["gibbs"]()).kernel()
         self._bit_generator = np.random.PCG64(0)
 
-    def sweep(self):
+    def step(self):
         self._kernel.run(self.state, self._bit_generator)
