@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from skdpm import DPMixture, FiniteMixture, chains
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian
-from skdpm.mixture.samplers import Gibbs
+from skdpm.mixture.samplers import PGSM, SAMPLERS, SAMS, Gibbs, SplitMerge
+from skdpm.mixture.samplers._pgsm import RESAMPLING
 from skdpm.mixture.samplers.base import Sampler
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -240,9 +241,23 @@ def test_warm_start_with_sparse_data(name):
 
 
 @pytest.mark.parametrize("n_jobs", [None, 2])
-def test_turns_do_not_show(blobs, n_jobs, monkeypatch):
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        *SAMPLERS,
+        *(
+            PGSM(n_anchors=3, resampling=resampling, resample_threshold=1.0)
+            for resampling in RESAMPLING
+        ),
+        PGSM(anchors="threshold_informed", gibbs_sweeps=0),
+        SAMS(anchors="cluster_informed", gibbs_sweeps=0),
+        SplitMerge(n_restricted_scans=2, gibbs_sweeps=0),
+    ],
+    ids=repr,
+)
+def test_turns_do_not_show(blobs, sampler, n_jobs, monkeypatch):
     """A chain that stops after every iteration is the chain that runs through."""
-    params = {**FAST, "n_chains": 3, "n_draws": 40, "point_estimate": "map"}
+    params = {**FAST, "n_chains": 3, "n_draws": 40, "point_estimate": "map", "sampler": sampler}
     whole = DPMixture(**params, n_jobs=3).fit(blobs)
     monkeypatch.setattr(chains, "TURN", 0.0)
     assert_same_fit(DPMixture(**params, n_jobs=n_jobs).fit(blobs), whole, blobs)

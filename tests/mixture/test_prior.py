@@ -303,3 +303,34 @@ def test_resampled_concentration_of_many_rows(prior, params, sizes, seed_sequenc
         return Cells(np.bincount(np.digitize(draws, edges), minlength=20), np.full(20, 1 / 20))
 
     assert_p(run, seed_sequence=seed_sequence)
+
+
+@pytest.mark.parametrize(
+    "prior, params", [("pitman_yor", {"discount": 0.6}), ("finite", {"n_components": 12})]
+)
+@pytest.mark.parametrize("start", [-18.0, 6.0])
+def test_slice_step_goes_far(prior, params, start, seed_sequence):
+    """Chains from far out in a tail, where the slice is many steps wide, are soon at the law; and
+    no step ends where it began, as one that gives up the part of the slice it began in would."""
+    sizes, (shape, rate) = [50, 30, 15, 4, 1], (0.3, 0.2)
+    t = np.linspace(-60, 8, 12_001)
+    log_density = log_gamma_density(np.exp(t), shape, rate) + t
+    log_density += log_eppf(sizes, prior, concentration=np.exp(t), **params)
+    cdf = np.cumsum(np.exp(log_density - log_density.max()))
+    cdf /= cdf[-1]
+    edges = np.exp(np.interp(np.arange(1, 10) / 10, cdf, t))
+    kernel = make_prior(prior, sum(sizes), concentration=1.0, **params)
+
+    def run(seed, factor):
+        rng = np.random.Generator(np.random.PCG64(seed))
+        draws = np.empty(1_000 * factor)
+        for s in range(len(draws)):
+            kernel.set_concentration(np.exp(start))
+            for _ in range(25):
+                before = kernel.concentration
+                kernel.resample(sizes, shape, rate, rng.bit_generator)
+                assert abs(np.log(kernel.concentration / before)) > 1e-13
+            draws[s] = kernel.concentration
+        return Cells(np.bincount(np.digitize(draws, edges), minlength=10), np.full(10, 1 / 10))
+
+    assert_p(run, seed_sequence=seed_sequence)

@@ -2,16 +2,20 @@
 
 `test_enumeration.py` runs one setting of each with every likelihood and prior; here the settings
 vary, and the sizes at which mistakes show: closures of exactly the anchors, a finite mixture with
-all components in use, orders that matter from six rows on.
+all components in use, orders that matter from six rows on. Small mistakes, such as those of
+conditional resampling, need the settings in which they are largest, and several moves from each
+start, over which they add up.
 """
 
 import itertools
 import pickle
+from functools import cache
 
 import numpy as np
 import pytest
 from exactness import invariance_run, make_likelihood, make_prior, make_state, record_worst
 from pvalues import assert_p_matrix
+from reference.enumerate import canonical_labels
 from reference.likelihoods import log_posterior
 from reference.simulate import PRIOR_CASES, enumeration_case
 
@@ -26,11 +30,12 @@ def rows(likelihood, n):
     return np.concatenate([X, X[::-1, ::-1]])[:n]
 
 
-def cell(sampler, likelihood, prior_case, n, *, n_starts=6_000, warmup=0, **changes):
-    """A run for `assert_p` of a pure kernel on n rows."""
+@cache
+def problem(likelihood, prior_case, n, with_data=True, **changes):
+    """Rows, a function that makes their prior, and the enumerated posterior."""
     prior, params = PRIOR_CASES[prior_case]
     params = {**params, **changes}
-    X = rows(likelihood, n)
+    X = rows(likelihood, n) if with_data else np.full((n, 1), np.nan)
     posterior = log_posterior(
         X,
         likelihood,
@@ -38,11 +43,28 @@ def cell(sampler, likelihood, prior_case, n, *, n_starts=6_000, warmup=0, **chan
         likelihood_params=enumeration_case(likelihood).params,
         prior_params=params,
     )
-    state = make_state(make_likelihood(likelihood), X, make_prior(prior, n, **params))
+    return X, lambda: make_prior(prior, n, **params), posterior
+
+
+def cell(
+    sampler,
+    likelihood,
+    prior_case,
+    n,
+    *,
+    n_starts=6_000,
+    n_iterations=1,
+    warmup=0,
+    with_data=True,
+    **changes,
+):
+    """A run for `assert_p` of a pure kernel on n rows; `changes` are those of the prior."""
+    X, new_prior, posterior = problem(likelihood, prior_case, n, with_data, **changes)
+    state = make_state(make_likelihood(likelihood), X, new_prior())
     kernel = sampler.kernel()
     for _ in range(warmup):
         kernel.run(state, np.random.PCG64(0), True)
-    return invariance_run(state, kernel, posterior, n_starts=n_starts)
+    return invariance_run(state, kernel, posterior, n_starts=n_starts, n_iterations=n_iterations)
 
 
 def check(runs, seed_sequence, record_property):
@@ -51,36 +73,33 @@ def check(runs, seed_sequence, record_property):
 
 
 def covering(full):
-    """Settings of PGSM; without `full` a design in which any two values of two factors meet."""
+    """Settings of PGSM; without `full` a design in which any three values of three factors meet,
+    of those there are."""
     factors = {
         "n_particles": (2, 3, 20),
         "resample_threshold": (0.0, 0.5, 1.0),
         "resampling": SCHEMES,
         "n_anchors": (2, 3, 4),
-        "prior": ("dp", "pitman_yor_negative", "finite"),
+        "prior": tuple(PRIOR_CASES),
         "likelihood": ("gaussian", "bernoulli"),
-        "n": (2, 3, 4, 5),
+        "n": (2, 3, 4, 5, 6),
     }
-    product = list(itertools.product(*factors.values()))
+    product = [
+        dict(zip(factors, values, strict=True)) for values in itertools.product(*factors.values())
+    ]
     if full:
-        return [dict(zip(factors, values, strict=True)) for values in product]
+        return product
+
+    def triples(setting):
+        return set(itertools.combinations(setting.items(), 3))
+
     rng = np.random.default_rng(0)
-    missing = {
-        (a, u, b, v)
-        for a, b in itertools.combinations(factors, 2)
-        for u in factors[a]
-        for v in factors[b]
-    }
+    missing = set().union(*map(triples, product))
     chosen = []
     while missing:
-        best, gain = None, set()
-        for index in rng.choice(len(product), 60, replace=False):
-            setting = dict(zip(factors, product[index], strict=True))
-            pairs = {(a, setting[a], b, setting[b]) for a, b in itertools.combinations(factors, 2)}
-            if best is None or len(pairs & missing) > len(gain):
-                best, gain = setting, pairs & missing
-        chosen.append(best)
-        missing -= gain
+        some = [product[index] for index in rng.choice(len(product), 60, replace=False)]
+        chosen.append(max(some, key=lambda setting: len(triples(setting) & missing)))
+        missing -= triples(chosen[-1])
     return chosen
 
 
@@ -90,7 +109,7 @@ def pgsm_runs(full):
         name = " ".join(map(str, setting.values()))
         likelihood, prior, n = (setting.pop(key) for key in ("likelihood", "prior", "n"))
         sampler = PGSM(anchors="uniform", gibbs_sweeps=0, **setting)
-        runs[name] = cell(sampler, likelihood, prior, n, n_starts=2_000 if full else 6_000)
+        runs[name] = cell(sampler, likelihood, prior, n, n_starts=2_000 if full else 3_000)
     return runs
 
 
@@ -126,6 +145,140 @@ def test_pgsm_anneals_a_strong_prior(seed_sequence, record_property):
     check(runs, seed_sequence, record_property)
 
 
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+def test_closures_of_exactly_the_anchors(n, seed_sequence, record_property):
+    """No generation follows the anchors': the last one carries the whole target."""
+    runs = {
+        f"{scheme} {prior} {changes}": cell(
+            PGSM(
+                n_particles=3,
+                n_anchors=n,
+                anchors="uniform",
+                resample_threshold=1.0,
+                resampling=scheme,
+                gibbs_sweeps=0,
+            ),
+            "gaussian",
+            prior,
+            n,
+            **changes,
+        )
+        for scheme in SCHEMES
+        for prior, changes in (("dp", {"concentration": 0.05}), ("pitman_yor", {}), ("finite", {}))
+    }
+    check(runs, seed_sequence, record_property)
+
+
+@pytest.mark.parametrize("scheme", ["multinomial", "stratified", "systematic"])
+def test_conditional_resampling(scheme, seed_sequence, record_property):
+    """Where it shows most how the retained path is treated: which of the strata is its own, that
+    equal particles are one in this, whether it counts in the effective sample size."""
+    runs = {
+        f"{n_particles} {n_anchors} {likelihood} {prior} {concentration}": cell(
+            PGSM(
+                n_particles=n_particles,
+                n_anchors=n_anchors,
+                anchors="uniform",
+                resample_threshold=1.0,
+                resampling=scheme,
+                gibbs_sweeps=0,
+            ),
+            likelihood,
+            prior,
+            5,
+            n_starts=8_000,
+            n_iterations=6,
+            concentration=concentration,
+        )
+        for n_particles, n_anchors, likelihood, prior, concentration in (
+            (3, 4, "categorical", "finite", 0.3),
+            (5, 3, "categorical", "finite", 0.3),
+            (8, 3, "gaussian", "dp", 0.05),
+            (3, 2, "bernoulli", "dp", 0.05),
+        )
+    }
+    check(runs, seed_sequence, record_property)
+
+
+def test_optimal_resampling_with_ties(seed_sequence, record_property):
+    """Where the data say nothing, many weights are equal up to rounding, and some to the threshold
+    at which a particle is sure to survive: the search for it must end, and the law hold."""
+    runs = {
+        f"{n_particles} {n_anchors} {prior} {n}": cell(
+            PGSM(
+                n_particles=n_particles,
+                n_anchors=n_anchors,
+                anchors="uniform",
+                resampling="optimal",
+                gibbs_sweeps=0,
+            ),
+            "bernoulli",
+            prior,
+            n,
+            n_starts=2_000,
+            with_data=False,
+            concentration=concentration,
+        )
+        for n_particles, n_anchors in ((3, 2), (4, 3), (6, 3))
+        for prior, concentration in (("dp", 1.0), ("finite", 3.0))
+        for n in (6, 7)
+    }
+    check(runs, seed_sequence, record_property)
+
+
+@pytest.mark.parametrize("resampling", SCHEMES)
+def test_room_for_more_nodes_in_the_middle_of_a_move(resampling):
+    """A kernel that starts with room for one node and one with ample room make the same draws."""
+    n = 60
+    X = np.random.default_rng(0).normal(size=(n, 2))
+    sampler = PGSM(n_particles=10, n_anchors=3, resampling=resampling, anchors="uniform")
+    for seed in range(10):
+        ends = []
+        for n_nodes in (1, 200):
+            prior = make_prior("dp", n, concentration=1.0)
+            state = make_state(make_likelihood("gaussian"), X, prior, np.arange(n) % 4)
+            kernel, bit_generator = sampler.kernel(), np.random.PCG64(seed)
+            kernel.n_reserved = n_nodes
+            ends.append([])
+            for _ in range(5):
+                kernel.run(state, bit_generator)
+                ends[-1].append(state.cluster_labels().tolist())
+            ends[-1].append(state.compute_log_joint())
+        assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("resampling", SCHEMES)
+def test_moves_with_all_components_in_use(resampling):
+    """What one move can do then is a matter of the anchors, one of which every block holds: two
+    exchange rows of two clusters, three rows of three clusters, and four are needed for a cluster
+    to split in two while two others merge."""
+    start = np.array([0, 0, 1, 1, 2, 2])
+    prior = make_prior("finite", 6, **PRIOR_CASES["finite"][1])
+    state = make_state(make_likelihood("bernoulli"), np.full((6, 1), np.nan), prior)
+    for n_anchors in (2, 3, 4):
+        sampler = PGSM(
+            n_particles=3,
+            n_anchors=n_anchors,
+            anchors="uniform",
+            resampling=resampling,
+            gibbs_sweeps=0,
+        )
+        kernel, bit_generator = sampler.kernel(), np.random.PCG64(0)
+        found = set()
+        for _ in range(3_000):
+            state.assign(start)
+            kernel.run(state, bit_generator)
+            found.add(tuple(canonical_labels(state.cluster_labels()).tolist()))
+        assert all(max(labels) < 3 for labels in found)
+        n_new = [  # clusters that are not among the first ones, where none is lost
+            3 - (labels[0] == labels[1]) - (labels[2] == labels[3]) - (labels[4] == labels[5])
+            for labels in found
+            if sorted(np.bincount(labels)) == [2, 2, 2]
+        ]
+        assert (3 in n_new) == (n_anchors >= 3)
+        assert ((0, 1, 2, 2, 2, 2) in found) == (n_anchors >= 4)
+
+
 @pytest.mark.parametrize("anchors", ["cluster_informed", "threshold_informed"])
 def test_informed_anchors(anchors, seed_sequence, record_property):
     """A snapshot that warm-up left behind is a law of the anchors like any other."""
@@ -141,16 +294,58 @@ def test_informed_anchors(anchors, seed_sequence, record_property):
 
 
 def test_split_merge_on_six_rows(seed_sequence, record_property):
-    """Six rows tell an order that is fixed from a random one."""
+    """Items are placed given the ones before them: five rows have three of those at most."""
     runs = {
-        f"{sampler!r} {prior}": cell(sampler, "gaussian", prior, 6, n_starts=20_000)
+        f"{sampler!r} {likelihood} {prior}": cell(
+            sampler, likelihood, prior, 6, n_starts=8_000, n_iterations=2
+        )
         for sampler in (
             SAMS(gibbs_sweeps=0),
             SplitMerge(n_restricted_scans=0, gibbs_sweeps=0),
+            SplitMerge(n_restricted_scans=1, gibbs_sweeps=0),
             SplitMerge(n_restricted_scans=3, gibbs_sweeps=0),
         )
-        for prior in ("dp", "pitman_yor", "finite")
+        for likelihood, prior in (
+            ("bernoulli", "dp"),
+            ("poisson", "pitman_yor"),
+            ("gaussian", "pitman_yor_negative"),
+            ("categorical", "finite"),
+        )
     }
+    check(runs, seed_sequence, record_property)
+
+
+def test_order_of_allocation(seed_sequence, record_property):
+    """Rows on which the probability of an allocation depends strongly on its order: that of a
+    merge's reverse must have the law of a split's order, whatever the clusters are."""
+    X = np.array(
+        [[0.4, 0], [-0.3, -1], [-0.4, -1.2], [-3.6, -1.8], [0.7, 2.3], [2.7, 0.1], [1.3, 1.4]]
+    )
+    params = {
+        "mean": [0.0, 0.0],
+        "mean_precision": 0.1,
+        "df": 4.0,
+        "scale": [[0.05, 0.0], [0.0, 0.05]],
+    }
+    runs = {}
+    for n in (6, 7):
+        posterior = log_posterior(
+            X[:n],
+            "gaussian",
+            "dp",
+            likelihood_params=params,
+            prior_params={"concentration": 0.1},
+        )
+        for sampler in (
+            SAMS(gibbs_sweeps=0),
+            SplitMerge(n_restricted_scans=0, gibbs_sweeps=0),
+            SplitMerge(n_restricted_scans=2, gibbs_sweeps=0),
+        ):
+            prior = make_prior("dp", n, concentration=0.1)
+            state = make_state(make_likelihood("gaussian", **params), X[:n], prior)
+            runs[f"{sampler!r} {n}"] = invariance_run(
+                state, sampler.kernel(), posterior, n_starts=15_000, n_iterations=5
+            )
     check(runs, seed_sequence, record_property)
 
 

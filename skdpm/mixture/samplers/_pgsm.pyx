@@ -78,6 +78,7 @@ cdef class PGSMKernel(PartitionSampler):
     cdef int resampling
     cdef readonly AnchorProposal anchors
     cdef long long n_moves, n_changes
+    cdef public Py_ssize_t n_reserved   # nodes for which there is room before a move
 
     # Sizes below are for one closure of all items and `n_nodes` nodes.
     cdef Py_ssize_t n_nodes, n_items_reserved, n_slots_reserved
@@ -108,6 +109,9 @@ cdef class PGSMKernel(PartitionSampler):
         self.resampling = RESAMPLING[resampling]
         self.gibbs_sweeps = gibbs_sweeps
         self.closure = Closure()
+        # The number of nodes is at most that of particles, but random under optimal resampling,
+        # with mean and variance at most n_particles.
+        self.n_reserved = 2 * n_particles + 32 if self.resampling == OPTIMAL else n_particles
 
     def __dealloc__(self):
         free(self.chosen)
@@ -134,12 +138,7 @@ cdef class PGSMKernel(PartitionSampler):
             )
             self.n_items_reserved = n
             self.n_nodes = 0
-        # The number of nodes is at most that of particles, but random under optimal resampling,
-        # with mean and variance at most n_particles.
-        if self.resampling == OPTIMAL:
-            self.reserve_nodes(max(self.n_nodes, 2 * self.n_particles + 32))
-        else:
-            self.reserve_nodes(self.n_particles)
+        self.reserve_nodes(self.n_reserved)
         self.reserve_slots(state)
         return 0
 

@@ -20,8 +20,8 @@ class PGSM(Sampler):
     n_particles : int, default=20
         2 to 10,000.
     n_anchors : int, default=2
-        2 to 5. In a finite mixture with all components in use, three let one cluster split while
-        two others merge.
+        2 to 5. In a finite mixture with all components in use, two let two clusters exchange rows,
+        three let three, and four let a cluster split in two while two others merge.
     anchors : {"uniform", "cluster_informed", "threshold_informed"}, default="cluster_informed"
         Law of the second anchor given the first, which is uniform: uniform; in a cluster that
         would be likely after a merge with the first one's; or in one of the clusters that the
