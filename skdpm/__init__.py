@@ -15,11 +15,12 @@ except ImportError as error:
         "--no-build-isolation -e .`"
     ) from error
 
+from skdpm.features.estimators import FeatureAllocation
 from skdpm.mixture.estimators import DPMixture, FiniteMixture
 
 __version__ = "0.1.0"
 
-__all__ = ["DPMixture", "FiniteMixture", "get_include"]
+__all__ = ["DPMixture", "FeatureAllocation", "FiniteMixture", "get_include"]
 
 
 def get_include():

@@ -18,6 +18,7 @@ from numpy.random cimport bitgen_t
 from numpy.random.c_distributions cimport random_standard_gamma
 
 import numpy as np
+from scipy.stats import binom, poisson
 
 from skdpm._core._rng cimport bit_generator_pointer
 
@@ -98,6 +99,25 @@ cdef class FeaturePrior:
         """
         raise NotImplementedError(f"{type(self).__name__} must write `log_odds_new`")
 
+    def log_pmf_extra(self, n_latent, most):
+        """log probability that a further row has m of the features that no row has, m = 0, 1, ...,
+        `most` at most; `n_latent` is the number of features that some row has.
+
+        Returns
+        -------
+        log_pmf : ndarray
+        """
+        raise NotImplementedError(f"{type(self).__name__} must write `log_pmf_extra`")
+
+    def draw(self, rng):
+        """A matrix from the prior.
+
+        Returns
+        -------
+        Z : ndarray of shape (n_samples, n_latent), uint8
+        """
+        raise NotImplementedError(f"{type(self).__name__} must write `draw`")
+
 
 cdef class IndianBuffetPrior(FeaturePrior):
     """The Indian buffet process."""
@@ -133,13 +153,10 @@ cdef class IndianBuffetPrior(FeaturePrior):
         m = np.asarray(col_sums, dtype=np.float64)
         return np.log(m / (self.n_samples + 1.0 - m))
 
-    def draw(self, rng):
-        """A matrix from the prior, customer by customer.
+    def log_pmf_extra(self, n_latent, most):
+        return poisson.logpmf(np.arange(most + 1), self.concentration / (self.n_samples + 1))
 
-        Returns
-        -------
-        Z : ndarray of shape (n_samples, n_latent), uint8
-        """
+    def draw(self, rng):
         columns = np.zeros((self.n_samples, 0), dtype=np.uint8)
         for i in range(self.n_samples):
             columns[i] = rng.random(columns.shape[1]) < columns.sum(axis=0) / (i + 1.0)
@@ -181,8 +198,13 @@ cdef class BetaBernoulliPrior(FeaturePrior):
         a = self.concentration / self.n_components
         return np.log((m + a) / (self.n_samples + 1.0 - m))
 
+    def log_pmf_extra(self, n_latent, most):
+        n_unused = self.n_components - n_latent
+        a = self.concentration / self.n_components
+        m = np.arange(min(n_unused, most) + 1)
+        return binom.logpmf(m, n_unused, a / (self.n_samples + 1.0 + a))
+
     def draw(self, rng):
-        """A matrix from the prior; see `IndianBuffetPrior.draw`."""
         a = self.concentration / self.n_components
         probabilities = rng.beta(a, 1.0, size=self.n_components)
         shape = (self.n_samples, self.n_components)

@@ -1,0 +1,492 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`FeatureAllocation`: the scikit-learn face of the feature allocation models."""
+
+import functools
+
+import numpy as np
+from scipy.special import logsumexp
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from skdpm._estimator import ChainEstimator
+from skdpm._validation import (
+    check_choice,
+    check_finite,
+    check_gamma_prior,
+    check_integer,
+    check_real,
+)
+from skdpm.features._chain import FeatureProgram
+from skdpm.features._predictive import LARGEST_EXACT, RowLaw
+from skdpm.features._prior import BetaBernoulliPrior, IndianBuffetPrior
+from skdpm.features._state import FeatureState
+from skdpm.features.likelihoods import LIKELIHOODS
+from skdpm.features.likelihoods.base import FeatureLikelihood
+from skdpm.features.samplers import SAMPLERS
+from skdpm.features.samplers.base import FeatureSampler
+
+# Draws over which densities of new rows are averaged, over all chains.
+N_SCORED_DRAWS = 100
+
+# Further features that a new row may have.
+MOST_EXTRA = 256
+
+
+class FeatureAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ChainEstimator):
+    """Feature allocation: each row has a set of latent binary features, sampled by MCMC.
+
+    The model is Z ~ Indian buffet process(concentration), or a finite Beta-Bernoulli prior, and X
+    | Z ~ `likelihood`. The number of features is not given but inferred. NaN in X is missing data.
+
+    Parameters
+    ----------
+    likelihood : str or FeatureLikelihood, default="linear_gaussian"
+        What rows look like given their features: an object of `skdpm.features.likelihoods`, or
+        the name of one with its defaults ("linear_gaussian").
+    n_components : int or None, default=None
+        None: the Indian buffet process, with no bound on the number of features. An int: that
+        many features, each with a probability under a Beta(concentration / n_components, 1)
+        prior.
+    sampler : str or FeatureSampler, default="discrete_particle_filter"
+        How the posterior is explored: an object of `skdpm.features.samplers`, or the name of one
+        with its defaults ("element_gibbs", "row_gibbs", "particle_gibbs",
+        "discrete_particle_filter").
+    concentration : float or None, default=None
+        Expected number of features of a row a priori (about that in the finite model). None:
+        resampled in every iteration under its prior, from 1.
+    concentration_prior : tuple (shape, rate), default=(1.0, 1.0)
+        Gamma prior, in force where `concentration` is None.
+    init : {"prior", "empty"} or array-like of shape (n_samples, n_features_latent), \
+default="prior"
+        Where chains start: a draw from the prior, no features, or the given binary matrix.
+    n_warmup : int, default=250
+        Iterations that are dropped; samplers adapt only in these.
+    n_draws : int, default=250
+        Draws kept, of each chain.
+    thin : int, default=1
+        Iterations per kept draw.
+    n_chains : int, default=4
+        Independent chains.
+    n_jobs : int or None, default=None
+        Threads over chains, as in joblib. The result does not depend on it.
+    warm_start : bool, default=False
+        `fit` again with a larger `n_draws` continues the chains: 500 draws, then 1000, are one
+        run of 1000 to the bit, also through a pickle.
+    random_state : int, RandomState, Generator or None, default=None
+        Same seed, same draws.
+    verbose : int, default=0
+        1: a progress bar with the number of features and the log joint.
+
+    Attributes
+    ----------
+    allocations_ : ndarray of shape (n_samples, `n_components_`), bool
+        The point estimate of Z: of all draws that with the largest log p(Z given the
+        concentration) + log p(X given Z and the hyperparameters), components integrated out.
+        Features are numbered by decreasing use.
+    components_ : ndarray of shape (`n_components_`, n_features)
+        Posterior mean of their components given `allocations_` (linear Gaussian likelihood).
+    n_components_ : int
+        Features that some row of `allocations_` has.
+    allocation_samples_ : list of lists of ndarrays of shape (n_samples, K_cs), bool
+        `allocation_samples_[c][s]`: Z in draw s of chain c, without features that no row has.
+    component_samples_ : list of lists of ndarrays of shape (K_cs, n_features)
+    n_components_samples_ : ndarray of shape (n_chains, n_draws), int64
+    concentration_samples_ : ndarray of shape (n_chains, n_draws)
+    noise_precision_samples_, component_precision_samples_ : ndarray of shape (n_chains, n_draws)
+    log_joint_samples_ : ndarray of shape (n_chains, n_draws)
+        log p(Z given the concentration) + log p(X given Z, components and precisions) +
+        log p(components given their precision), natural logarithm.
+    diagnostics_ : dict
+        With two chains or more: for "log_joint", "n_components" and whatever is resampled, a dict
+        of "r_hat" (rank-normalised split R-hat) and "ess_bulk".
+    exact_ : bool
+        Whether `score_samples` sums over all values of a row's features: no scored draw has
+        more than 20. If not, its densities are lower bounds.
+    likelihood_ : FeatureLikelihood
+        With all defaults made concrete.
+    sampler_ : FeatureSampler
+    n_iter_ : int
+        Iterations of each chain, warm-up included.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Where X has feature names that are all strings.
+
+    References
+    ----------
+    Griffiths & Ghahramani (2011), The Indian buffet process: an introduction and review.
+    Bouchard-Côté & Roth, Particle-Gibbs sampling for Bayesian feature allocation models.
+    Doshi-Velez & Ghahramani (2009), Accelerated sampling for the Indian buffet process.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skdpm import FeatureAllocation
+    >>> rng = np.random.default_rng(0)
+    >>> Z = np.tile([[1, 0], [0, 1], [1, 1], [0, 0]], (10, 1))
+    >>> X = Z @ [[4.0, 0.0, 4.0], [0.0, 4.0, 4.0]] + 0.1 * rng.normal(size=(40, 3))
+    >>> model = FeatureAllocation(n_chains=1, n_warmup=50, n_draws=50, random_state=0).fit(X)
+    >>> model.transform(X).shape == (40, model.n_components_)
+    True
+    """
+
+    def __init__(
+        self,
+        likelihood="linear_gaussian",
+        *,
+        n_components=None,
+        sampler="discrete_particle_filter",
+        concentration=None,
+        concentration_prior=(1.0, 1.0),
+        init="prior",
+        n_warmup=250,
+        n_draws=250,
+        thin=1,
+        n_chains=4,
+        n_jobs=None,
+        warm_start=False,
+        random_state=None,
+        verbose=0,
+    ):
+        self.likelihood = likelihood
+        self.n_components = n_components
+        self.sampler = sampler
+        self.concentration = concentration
+        self.concentration_prior = concentration_prior
+        self.init = init
+        self.n_warmup = n_warmup
+        self.n_draws = n_draws
+        self.thin = thin
+        self.n_chains = n_chains
+        self.n_jobs = n_jobs
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X, y=None):
+        """Sample the posterior over the features of the rows of X.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN where an entry is missing.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : object
+
+        Raises
+        ------
+        ValueError
+            For a parameter or a column of X that does not fit the model, before any sampling; for
+            `RowGibbs`, in the middle of it, where features become more than it allows.
+        KeyboardInterrupt
+            After Ctrl-C, once the attributes hold the draws so far.
+
+        Warns
+        -----
+        ConvergenceWarning
+            Where the chains disagree: names the quantity with R-hat above 1.05.
+        """
+        return self._fit(X)
+
+    def transform(self, X):
+        """Posterior probability that each row has each feature of `components_`.
+
+        Each row is on its own, a new observation; nothing is drawn at random. All values of the
+        row are summed up to 20 features; beyond, those of the least certain ones.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_samples, `n_components_`)
+        """
+        return self._law_of_estimate(X)[1]
+
+    def predict(self, X):
+        """Most probable features of each row, among those of `components_`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        Z : ndarray of shape (n_samples, `n_components_`), int64
+            0 or 1; all entries of a row jointly.
+        """
+        return self._law_of_estimate(X)[2].astype(np.int64)
+
+    def inverse_transform(self, Z):
+        """Expected rows with the given features.
+
+        Parameters
+        ----------
+        Z : array-like of shape (n_samples, `n_components_`)
+            Values or probabilities.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+        """
+        check_is_fitted(self)
+        Z = check_array(Z, dtype=np.float64, ensure_min_features=0)
+        if Z.shape[1] != self.n_components_:
+            raise ValueError(
+                f"Z has {Z.shape[1]} columns, but there are {self.n_components_} features"
+            )
+        return self.likelihood_.reconstruct(Z, self._estimate["params"])
+
+    def impute(self, X):
+        """X with every missing entry replaced by its posterior mean given the row's others.
+
+        The mean is over the draws that `score_samples` averages, each weighed by the density of
+        the row's observed entries.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+            Without NaN.
+        """
+        X, model = self._model_of_new(X)
+        means = np.zeros(X.shape)
+        log_weights = np.full(len(X), -np.inf)
+        for draw in self._scored:
+            log_density, probabilities, _ = self._law(model, draw)
+            total = np.logaddexp(log_weights, log_density)
+            share = np.exp(log_density - total)[:, None]
+            expected = self.likelihood_.reconstruct(probabilities, draw["params"])
+            means += share * (expected - means)
+            log_weights = total
+        return np.where(np.isnan(X), means, X)
+
+    def score_samples(self, X):
+        """log posterior predictive density of each row's observed entries.
+
+        The density is averaged over the kept draws (evenly spaced ones, 100 at most), each with
+        its own components, precisions and concentration; features that no row has yet are
+        integrated out. The time doubles with every feature, up to 20. Beyond (`exact_` is False),
+        the sum is over the values of the 14 least certain features, around a local mode: a lower
+        bound.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        log_density : ndarray of shape (n_samples,)
+            Natural logarithm.
+        """
+        _, model = self._model_of_new(X)
+        draws = self._scored
+        return logsumexp([self._law(model, draw)[0] for draw in draws], axis=0) - np.log(
+            len(draws)
+        )
+
+    def score(self, X, y=None):
+        """Mean of `score_samples(X)`: the held-out log predictive density per row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        score : float
+            Natural logarithm.
+        """
+        return float(np.mean(self.score_samples(X)))
+
+    @property
+    def _n_features_out(self):
+        return self.n_components_
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "allocations_")
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        likelihood = self._lenient_likelihood()
+        if likelihood is not None:
+            tags.input_tags.allow_nan = likelihood.allow_nan
+        return tags
+
+    # Parameters.
+
+    def _registry(self, name):
+        if name == "likelihood":
+            return LIKELIHOODS, FeatureLikelihood
+        return SAMPLERS, FeatureSampler
+
+    def _validate(self, X, likelihood, reset):
+        X = validate_data(
+            self, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite=False
+        )
+        check_finite(X, allow_nan=likelihood.allow_nan)
+        return X
+
+    def _program(self, X, likelihood, sampler):
+        n_samples = X.shape[0]
+        concentration = self.concentration
+        if concentration is not None:
+            concentration = check_real(concentration, "concentration", low=0.0)
+        if self.n_components is None:
+            make_prior = functools.partial(IndianBuffetPrior, n_samples)
+        else:
+            n_components = check_integer(self.n_components, "n_components", low=1)
+            make_prior = functools.partial(_beta_bernoulli, n_samples, n_components)
+        sampler.kernel()  # checks its parameters
+        likelihood = likelihood.resolve(X)
+        return FeatureProgram(
+            likelihood=likelihood,
+            data=likelihood.encode(X),
+            make_prior=make_prior,
+            sampler=sampler,
+            concentration=concentration,
+            concentration_prior=check_gamma_prior(self.concentration_prior, "concentration_prior"),
+            initial_allocations=self._initial_allocations(n_samples),
+            **self._chain_parameters(),
+        )
+
+    def _initial_allocations(self, n_samples):
+        """A function of a prior and a Generator that gives the Z at which a chain starts."""
+        if isinstance(self.init, str):
+            check_choice(self.init, "init", ("prior", "empty"))
+            if self.init == "prior":
+                return lambda prior, rng: prior.draw(rng)
+            Z = np.zeros((n_samples, 0))
+        else:
+            Z = np.asarray(self.init)
+            if Z.ndim != 2 or len(Z) != n_samples:
+                raise ValueError(
+                    f"init must be a name or a binary matrix with {n_samples} rows, one per row "
+                    f"of X; got shape {Z.shape}"
+                )
+            if not np.isin(Z, (0, 1)).all():
+                raise ValueError("init must be binary, 0 or 1")
+        Z = Z.astype(np.uint8)
+        if self.n_components is None:
+            Z = Z[:, Z.any(axis=0)]
+        elif Z.shape[1] > self.n_components:
+            raise ValueError(
+                f"init has {Z.shape[1]} features, more than n_components={self.n_components}"
+            )
+        else:
+            Z = np.pad(Z, ((0, 0), (0, self.n_components - Z.shape[1])))
+        return lambda prior, rng: Z
+
+    # Results.
+
+    def _draw_attributes(self, program):
+        attributes = {
+            "log_joint": "log_joint_samples_",
+            "log_marginal": "_log_marginal_samples",
+            "concentration": "concentration_samples_",
+            "n_components": "n_components_samples_",
+            "allocations": "allocation_samples_",
+        }
+        for name in program.likelihood.hyperparameters:
+            attributes[name] = f"{name}_samples_"
+        for name in program.likelihood.feature_params:
+            attributes[name] = f"{name.removesuffix('s')}_samples_"
+        return attributes
+
+    def _forget(self):
+        super()._forget()
+        for name in ("_estimate", "_log_marginal_samples", "_scored"):
+            if hasattr(self, name):
+                delattr(self, name)
+
+    def _summarise(self, program, chains, n_draws):
+        likelihood = program.likelihood
+        c, s = np.unravel_index(
+            np.argmax(self._log_marginal_samples), self._log_marginal_samples.shape
+        )
+        Z = self.allocation_samples_[c][s]
+        order = np.argsort(-Z.sum(axis=0), kind="stable")
+        self.allocations_ = Z[:, order]
+        self.n_components_ = len(order)
+        saved = {
+            name: getattr(self, self._draw_attributes(program)[name])[c][s]
+            for name in (*likelihood.hyperparameters, *likelihood.feature_params)
+        }
+        for name in likelihood.feature_params:
+            saved[name] = saved[name][order]
+        model = likelihood.kernel(program.data)
+        model.load(saved)
+        prior = program.make_prior(float(self.concentration_samples_[c, s]))
+        FeatureState(model, prior, self.allocations_).mean_params()
+        saved = model.save()
+        for name in likelihood.feature_params:
+            setattr(self, f"{name}_", saved[name])
+        self._estimate = self._new_row(prior, self.allocations_.sum(axis=0), saved)
+        quantities = {
+            "log_joint": self.log_joint_samples_,
+            "n_components": self.n_components_samples_,
+        }
+        if program.concentration is None:
+            quantities["concentration"] = self.concentration_samples_
+        for name in likelihood.hyperparameters:
+            if getattr(likelihood, name) is None:
+                quantities[name] = getattr(self, f"{name}_samples_")
+        self.diagnostics_ = self._diagnose(quantities)
+        self._scored = self._choose_scored(program)
+        self.exact_ = all(len(draw["log_odds"]) <= LARGEST_EXACT for draw in self._scored)
+
+    def _choose_scored(self, program):
+        """Evenly spaced draws of every chain, as laws of a new row."""
+        n_chains, n_draws = self.log_joint_samples_.shape
+        per_chain = min(n_draws, max(1, N_SCORED_DRAWS // n_chains))
+        attributes = self._draw_attributes(program)
+        draws = []
+        for c in range(min(n_chains, N_SCORED_DRAWS)):
+            for s in np.linspace(n_draws - 1, 0, per_chain).round().astype(int)[::-1]:
+                prior = program.make_prior(float(self.concentration_samples_[c, s]))
+                params = {
+                    name: getattr(self, attributes[name])[c][s]
+                    for name in (
+                        *program.likelihood.hyperparameters,
+                        *program.likelihood.feature_params,
+                    )
+                }
+                col_sums = self.allocation_samples_[c][s].sum(axis=0)
+                draws.append(self._new_row(prior, col_sums, params))
+        return draws
+
+    def _new_row(self, prior, col_sums, params):
+        """The law of the features of a new row, and the parameters."""
+        return {
+            "log_odds": prior.log_odds_new(col_sums),
+            "log_pmf": prior.log_pmf_extra(len(col_sums), MOST_EXTRA),
+            "params": params,
+        }
+
+    # New rows.
+
+    def _model_of_new(self, X):
+        check_is_fitted(self)
+        X = self._validate(X, self.likelihood_, reset=False)
+        return X, self.likelihood_.kernel(self.likelihood_.encode(X))
+
+    def _law_of_estimate(self, X):
+        _, model = self._model_of_new(X)
+        return self._law(model, self._estimate)
+
+    def _law(self, model, draw):
+        model.load(draw["params"])
+        return RowLaw(model, draw["log_odds"], draw["log_pmf"]).evaluate()
+
+
+def _beta_bernoulli(n_samples, n_components, concentration):
+    return BetaBernoulliPrior(n_samples, concentration, n_components)

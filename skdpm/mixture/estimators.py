@@ -34,6 +34,7 @@ from skdpm.mixture.samplers.base import Sampler
 POINT_ESTIMATE_STREAM = 2**32 - 1
 SAMPLE_STREAM = 2**32 - 2
 
+
 class _MixtureBase(ClusterMixin, DensityMixin, ChainEstimator):
     """What the two mixtures share; a subclass checks its own parameters and makes its prior."""
 

@@ -145,7 +145,7 @@ cdef class FeatureModel:
 
     cdef void set_extra(self, Py_ssize_t n_extra) noexcept nogil:
         """Until this is called again, densities of rows are those of rows with so many further
-        features, their parameters integrated out. Only where `collapses`."""
+        features, their parameters integrated out. After `load`; only where `collapses`."""
         pass
 
     cdef double log_bound(self, Py_ssize_t n_extra, double gain) noexcept nogil:
@@ -164,19 +164,19 @@ cdef class FeatureModel:
         raise NotImplementedError(f"{type(self).__name__} must write `load`")
 
     def start(self, Py_ssize_t n_latent, bit_generator):
-        """Draw everything from the prior, for `n_latent` features."""
+        """Begin with `n_latent` features, their parameters drawn from their prior."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         cdef Py_ssize_t k, _feature
         self.reserve(n_latent)
-        self.draw_hyperparameters(np.random.Generator(bit_generator))
+        self.start_hyperparameters()
         with bit_generator.lock, nogil:
             for k in range(self.n_latent - 1, -1, -1):
                 self.remove_feature(k)
             for _feature in range(n_latent):
                 self.add_feature(rng)
 
-    def draw_hyperparameters(self, rng):
-        """Draw those that are not fixed from their priors; nothing where there are none."""
+    def start_hyperparameters(self):
+        """Give those that are not fixed the values at which a chain starts."""
 
 
 cdef class FeatureProbe:

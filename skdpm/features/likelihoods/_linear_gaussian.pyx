@@ -66,11 +66,9 @@ cdef void solve_lower(
     const double* factor, Py_ssize_t n, double* rows, Py_ssize_t stride, Py_ssize_t width   # INOUT
 ) noexcept nogil:
     """L^-1 times the n x width matrix of which row j begins at rows[j * stride]."""
-    cdef Py_ssize_t i, j, c
+    cdef Py_ssize_t i, j
     cdef const double* column = factor
     for j in range(n):
-        for c in range(width):
-            rows[j * stride + c] *= column[0]
         for i in range(1, n - j):
             add_scaled(rows + (j + i) * stride, -column[i], rows + j * stride, width)
         column += n - j
@@ -80,14 +78,12 @@ cdef void solve_upper(
     const double* factor, Py_ssize_t n, double* rows, Py_ssize_t stride, Py_ssize_t width   # INOUT
 ) noexcept nogil:
     """L'^-1 times the matrix."""
-    cdef Py_ssize_t i, j, c
+    cdef Py_ssize_t i, j
     cdef const double* column = factor + n * (n + 1) // 2
     for j in range(n - 1, -1, -1):
         column -= n - j
         for i in range(1, n - j):
             add_scaled(rows + j * stride, -column[i], rows + (j + i) * stride, width)
-        for c in range(width):
-            rows[j * stride + c] *= column[0]
 
 
 cdef class LinearGaussianModel(FeatureModel):
@@ -111,7 +107,7 @@ cdef class LinearGaussianModel(FeatureModel):
     cdef const Py_ssize_t* missing_starts   # (d + 1,)
     cdef double n_observed
     cdef public double tau_x, tau_v
-    cdef double own_tau_x               # tau_x of rows without further features, see set_extra
+    cdef double own_tau_x               # tau_x as it was loaded, see set_extra
     cdef bint draws_tau_x, draws_tau_v
     cdef double x_shape, x_rate, v_shape, v_rate
     cdef Py_ssize_t capacity
@@ -153,8 +149,8 @@ cdef class LinearGaussianModel(FeatureModel):
         self.draws_tau_v = component_precision is None
         self.x_shape, self.x_rate = noise_precision_prior
         self.v_shape, self.v_rate = component_precision_prior
-        self.tau_x = self.x_shape / self.x_rate if self.draws_tau_x else noise_precision
-        self.tau_v = self.v_shape / self.v_rate if self.draws_tau_v else component_precision
+        self.tau_x = 1.0 if self.draws_tau_x else noise_precision
+        self.tau_v = 1.0 if self.draws_tau_v else component_precision
         self.reserve_candidates(1)
 
     def __dealloc__(self):
@@ -336,8 +332,6 @@ cdef class LinearGaussianModel(FeatureModel):
         )
 
     cdef void set_extra(self, Py_ssize_t n_extra) noexcept nogil:
-        if n_extra == 0:
-            self.own_tau_x = self.tau_x
         self.tau_x = 1.0 / (1.0 / self.own_tau_x + n_extra / self.tau_v)
 
     cdef double log_bound(self, Py_ssize_t n_extra, double gain) noexcept nogil:
@@ -429,12 +423,15 @@ cdef class LinearGaussianModel(FeatureModel):
             diagonal += n - k
         cholesky(self.factor, n, &log_det)      # a failure leaves log_det NaN
         solve_lower(self.factor, n, rows, self.d, width)
+        # A = L D L': the mean is L'^-1 D^-1 L^-1 tau_x Z'x, and L'^-1 D^-1/2 has square A^-1.
+        diagonal = self.factor
         for k in range(n):
-            square += dot(rows + k * self.d, rows + k * self.d, width)
-        if purpose == DRAW:
-            for k in range(n):
-                for j in range(width):
-                    rows[k * self.d + j] += random_standard_normal(rng)
+            square += diagonal[0] * dot(rows + k * self.d, rows + k * self.d, width)
+            for j in range(width):
+                rows[k * self.d + j] *= diagonal[0]
+                if purpose == DRAW:
+                    rows[k * self.d + j] += sqrt(diagonal[0]) * random_standard_normal(rng)
+            diagonal += n - k
         if purpose != EVALUATE:
             solve_upper(self.factor, n, rows, self.d, width)
             for k in range(n):
@@ -515,11 +512,18 @@ cdef class LinearGaussianModel(FeatureModel):
             memcpy(self.V, &view[0, 0], view.shape[0] * self.d * sizeof(double))
         for k in range(self.n_latent):
             self.norms[k] = dot(self.V + k * self.d, self.V + k * self.d, self.d)
-        self.tau_x = saved["noise_precision"]
+        self.tau_x = self.own_tau_x = saved["noise_precision"]
         self.tau_v = saved["component_precision"]
 
-    def draw_hyperparameters(self, rng):
+    def start_hyperparameters(self):
+        """Components as large as the data, so that features can tell rows apart; a precision that
+        is far too large or too small for them takes long to mend."""
+        cdef Py_ssize_t j
+        cdef double square = 0.0
+        for j in range(self.n_samples * self.d):
+            square += self.X[j] * self.X[j]
+        start = self.n_observed / square if 0.0 < square < INFINITY else 1.0
         if self.draws_tau_x:
-            self.tau_x = rng.gamma(self.x_shape) / self.x_rate
+            self.tau_x = start
         if self.draws_tau_v:
-            self.tau_v = rng.gamma(self.v_shape) / self.v_rate
+            self.tau_v = start

@@ -37,6 +37,9 @@ class LinearGaussian(FeatureLikelihood):
     Griffiths & Ghahramani (2011), The Indian buffet process: an introduction and review.
     """
 
+    feature_params = ("components",)
+    hyperparameters = ("noise_precision", "component_precision")
+
     def __init__(
         self,
         noise_precision=None,
@@ -89,3 +92,17 @@ class LinearGaussian(FeatureLikelihood):
             self.component_precision,
             self.component_precision_prior,
         )
+
+    def reconstruct(self, Z, params):
+        return Z @ params["components"] + self.mean_
+
+    @classmethod
+    def _examples(cls):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(6, 3))
+        missing = X.copy()
+        missing[[0, 2, 2], [1, 0, 2]] = np.nan
+        missing[4] = np.nan
+        yield cls(noise_precision=3.0, component_precision=0.5), X
+        yield cls(noise_precision=0.7, component_precision=2.0, center=False), missing
+        yield cls(), 10.0 + missing
