@@ -271,8 +271,9 @@ def figure(panels, quantities, styles, *, row_of=None, width=8.5, legend_columns
     """
     own_legends = next(iter(panels)) in styles
     n_rows = len(panels)
+    height = 2.1 if n_rows > 2 else 2.6
     fig, grid = plt.subplots(
-        n_rows, len(quantities), figsize=(width, 0.5 + 2.1 * n_rows), squeeze=False
+        n_rows, len(quantities), figsize=(width, 0.6 + height * n_rows), squeeze=False
     )
     for line, (panel, traces) in zip(grid, panels.items(), strict=True):
         for axes, quantity in zip(line, quantities, strict=True):
