@@ -118,7 +118,8 @@ cdef inline bint thin(
     """Optimal resampling of n > n_expected different histories (Fearnhead & Clifford 2003): with
     c the root of sum min(c w, 1) = n_expected, one survives with probability min(c w, 1),
     independently (Barembruch et al. 2009), and then weighs max(w, 1/c). The retained one always
-    survives, with that same weight (Whiteley, Andrieu & Doucet 2010).
+    survives, with that same weight (Whiteley, Andrieu & Doucet 2010). Where none is retained and
+    none would survive, the heaviest one does: such a run may draw from any law.
 
     Sets counts to 1 or 0; w is scratch. Returns 0 where the weights are no distribution.
     """
@@ -147,14 +148,20 @@ cdef inline bint thin(
         if k == n_small:
             break
         n_small = k
+    k = 0
     for j in range(n):
         counts[j] = 1
-        if w[j] * scale >= 1.0:
-            continue
-        if j == retained or uniform(rng) < w[j] * scale:
-            log_w[j] = top - log(scale)
-        else:
-            counts[j] = 0
+        if w[j] * scale < 1.0:
+            if j == retained or uniform(rng) < w[j] * scale:
+                log_w[j] = top - log(scale)
+            else:
+                counts[j] = 0
+        k += counts[j]
+    if k == 0:
+        for j in range(n):
+            if log_w[j] > log_w[k]:
+                k = j
+        counts[k] = 1
     return True
 
 

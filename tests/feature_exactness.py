@@ -1,0 +1,116 @@
+"""Short chains of skdpm's feature samplers, against laws of `reference.features`."""
+
+import numpy as np
+from pvalues import Cells
+from reference.features import (
+    log_beta_bernoulli,
+    log_linear_gaussian,
+    log_linear_gaussian_marginal,
+    matrix_posterior,
+)
+
+from skdpm.features._prior import BetaBernoulliPrior, IndianBuffetPrior
+from skdpm.features._state import FeatureState
+from skdpm.features.likelihoods import LinearGaussian
+
+NOISE, COMPONENT = 3.0, 0.8
+CONCENTRATION = 1.3
+COMPONENTS = np.array([[1.0, -0.5], [0.7, 0.8], [-0.9, 0.6]])
+
+
+def case_rows(n_latent, missing):
+    """Three rows near sums of the components; with `missing`, one lacks an entry, one both."""
+    X = np.array([[1.1, -0.7], [1.4, 0.6], [0.4, 1.1]])
+    if n_latent == 3:
+        X = X + COMPONENTS[2]
+    if missing:
+        X[1, 0] = np.nan
+        X[2] = np.nan
+    return X
+
+
+def make_model(X, *, noise_precision=NOISE, component_precision=COMPONENT, **params):
+    likelihood = LinearGaussian(
+        noise_precision=noise_precision,
+        component_precision=component_precision,
+        center=False,
+        **params,
+    ).resolve(X)
+    return likelihood.kernel(likelihood.encode(X))
+
+
+def load(model, V, noise_precision=NOISE, component_precision=COMPONENT):
+    model.load(
+        {
+            "components": V,
+            "noise_precision": noise_precision,
+            "component_precision": component_precision,
+        }
+    )
+
+
+def make_prior(n_samples, n_latent, concentration=CONCENTRATION):
+    """Finite with `n_latent` features, or the Indian buffet process where that is None."""
+    if n_latent is None:
+        return IndianBuffetPrior(n_samples, concentration)
+    return BetaBernoulliPrior(n_samples, concentration, n_latent)
+
+
+def given_components_run(
+    kernel, n_latent, *, missing=False, adapting=False, n_starts=10_000, **wrong
+):
+    """A run for `assert_p`: Z starts i.i.d. from its law given X and the components, and keeps it.
+    `wrong` plants another concentration or noise precision in the chain."""
+    X = case_rows(n_latent, missing)
+    V = COMPONENTS[:n_latent]
+
+    def log_weight(Z):
+        return log_beta_bernoulli(Z, CONCENTRATION) + log_linear_gaussian(X, Z, V, NOISE)
+
+    law = matrix_posterior(3, n_latent, log_weight)
+    model = make_model(X)
+    features = make_prior(3, n_latent, wrong.get("concentration", CONCENTRATION))
+
+    def run(seed, factor):
+        bit_generator = np.random.PCG64(seed)
+        starts = law.draw(n_starts * factor, np.random.Generator(bit_generator))
+        ends = np.empty_like(starts)
+        for s, Z in enumerate(starts):
+            load(model, V, wrong.get("noise_precision", NOISE))
+            state = FeatureState(model, features, Z)
+            for _ in range(1 + s % 2):
+                kernel.run(state, bit_generator, adapting)
+            ends[s] = state.allocations()
+        return Cells(law.count(ends), law.probabilities, law.matrices.tolist())
+
+    return run
+
+
+def components_run(kernel, n_latent, *, missing=False, n_starts=6_000, n_iterations=2):
+    """The same with the components integrated out of the law, and drawn by the chain."""
+    X = case_rows(n_latent, missing)
+
+    def log_weight(Z):
+        return log_beta_bernoulli(Z, CONCENTRATION) + log_linear_gaussian_marginal(
+            X, Z, NOISE, COMPONENT
+        )
+
+    law = matrix_posterior(3, n_latent, log_weight)
+    model = make_model(X)
+    prior = make_prior(3, n_latent)
+
+    def run(seed, factor):
+        bit_generator = np.random.PCG64(seed)
+        starts = law.draw(n_starts * factor, np.random.Generator(bit_generator))
+        ends = np.empty_like(starts)
+        for s, Z in enumerate(starts):
+            load(model, np.zeros((n_latent, 2)))
+            state = FeatureState(model, prior, Z)
+            state.update_params(bit_generator)  # from their law given Z, whatever they were
+            for _ in range(n_iterations):
+                kernel.run(state, bit_generator)
+                state.update_params(bit_generator)
+            ends[s] = state.allocations()
+        return Cells(law.count(ends), law.probabilities, law.matrices.tolist())
+
+    return run

@@ -1,0 +1,307 @@
+"""The samplers against enumerated laws of Z: the finite prior exactly, the Indian buffet process by
+the joint distribution of Z and X (Geweke 2004, in the form of restarts)."""
+
+import itertools
+
+import numpy as np
+import pytest
+from exactness import record_worst
+from feature_exactness import (
+    COMPONENT,
+    NOISE,
+    components_run,
+    given_components_run,
+    load,
+    make_model,
+    make_prior,
+)
+from pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
+from reference.features import classes_of_buffet, left_ordered
+from scipy.stats import chi2, gamma
+
+from skdpm.features._state import FeatureState
+from skdpm.features.samplers import (
+    SAMPLERS,
+    DiscreteParticleFilter,
+    ElementGibbs,
+    ParticleGibbs,
+    RowGibbs,
+)
+
+VALID_PATHS = ("zeros", "ones", "random", "unconditional")
+
+SETTINGS = [
+    ElementGibbs(),
+    RowGibbs(),
+    *(
+        ParticleGibbs(n, power, threshold, path)
+        for n, power, threshold, path in (
+            (2, 0.0, 0.0, "zeros"),
+            (2, 1.0, 0.5, "ones"),
+            (2, 2.0, 1.0, "unconditional"),
+            (2, 1.0, 1.0, "random"),
+            (3, 0.0, 1.0, "random"),
+            (3, 1.0, 1.0, "zeros"),
+            (3, 2.0, 0.5, "ones"),
+            (3, 1.0, 0.0, "unconditional"),
+            (20, 1.0, 0.5, "unconditional"),
+            (20, 2.0, 1.0, "random"),
+            (20, 0.0, 1.0, "zeros"),
+            (20, 0.0, 1.0, "ones"),
+        )
+    ),
+    *(
+        DiscreteParticleFilter(n, power, path)
+        for n, power, path in (
+            (2, 0.0, "zeros"),
+            (2, 1.0, "ones"),
+            (2, 2.0, "random"),
+            (2, 1.0, "unconditional"),
+            (3, 0.0, "unconditional"),
+            (3, 1.0, "zeros"),
+            (3, 2.0, "ones"),
+            (3, 1.0, "random"),
+            (20, 1.0, "zeros"),
+        )
+    ),
+]
+
+
+def check(runs, seed_sequence, record_property):
+    worst = assert_p_matrix(runs, seed_sequence=seed_sequence)
+    record_worst(record_property, worst, len(runs))
+
+
+def test_every_sampler_has_a_setting():
+    assert {type(sampler) for sampler in SETTINGS} == set(SAMPLERS.values())
+
+
+def test_given_components(seed_sequence, record_property):
+    runs = {
+        f"{sampler!r} {n_latent} missing={missing}": given_components_run(
+            sampler.kernel(),
+            n_latent,
+            missing=missing,
+            n_starts=6_000,
+        )
+        for j, sampler in enumerate(SETTINGS)
+        for n_latent, missing in ((2, j % 2 == 1), (3, j % 2 == 0))
+    }
+    check(runs, seed_sequence, record_property)
+
+
+@pytest.mark.slow
+def test_given_components_in_full(seed_sequence, record_property):
+    """Every combination of particles, powers, thresholds and paths."""
+    powers = (0.0, 1.0, 2.0)
+    samplers = [
+        *(
+            ParticleGibbs(*setting)
+            for setting in itertools.product((2, 3, 20), powers, (0.0, 0.5, 1.0), VALID_PATHS)
+        ),
+        *(
+            DiscreteParticleFilter(*setting)
+            for setting in itertools.product((2, 3, 20), powers, VALID_PATHS)
+        ),
+    ]
+    runs = {
+        f"{sampler!r}": given_components_run(sampler.kernel(), 3, missing=bool(j % 2))
+        for j, sampler in enumerate(samplers)
+    }
+    check(runs, seed_sequence, record_property)
+
+
+def test_with_components(seed_sequence, record_property):
+    samplers = (
+        ElementGibbs(),
+        RowGibbs(),
+        ParticleGibbs(3, resample_threshold=1.0),
+        DiscreteParticleFilter(2),
+    )
+    runs = {
+        f"{sampler!r} {n_latent} missing={missing}": components_run(
+            sampler.kernel(), n_latent, missing=missing
+        )
+        for sampler in samplers
+        for n_latent, missing in ((2, True), (3, False))
+    }
+    check(runs, seed_sequence, record_property)
+
+
+def test_an_enumerating_filter_is_row_gibbs(seed_sequence):
+    """With as many particles as a row has values, the row is a draw from its conditional law: it
+    does not depend on its present value."""
+    X = np.array([[0.9, -0.4], [0.2, 0.1], [0.8, 1.0]])
+    model, prior = make_model(X), make_prior(3, 3)
+    starts = [np.zeros((3, 3)), np.ones((3, 3))]
+    others = np.array([[1, 0, 1], [0, 1, 1]])
+
+    def run_from(first):
+        def run(seed, factor):
+            counts = []
+            for j, kernel in enumerate((RowGibbs().kernel(), DiscreteParticleFilter(8).kernel())):
+                bit_generator = np.random.PCG64(seed.spawn(2)[j])
+                ends = np.zeros(8, dtype=np.int64)
+                for _ in range(4_000 * factor):
+                    load(model, np.eye(3)[:, :2])
+                    Z = np.vstack([first[:1], others])
+                    state = FeatureState(model, prior, Z)
+                    kernel.run(state, bit_generator)
+                    ends[state.allocations()[0] @ [4, 2, 1]] += 1
+                counts.append(ends)
+            pooled = sum(counts) / sum(counts).sum()
+            # Two samples: twice the distance of one from their mean, on as many degrees.
+            return chi_squared_two(counts, pooled)
+
+        return run
+
+    for first in starts:
+        assert_p(run_from(first), seed_sequence=seed_sequence)
+
+
+def chi_squared_two(counts, pooled):
+    """P-value that two samples have one law."""
+    statistic = 0.0
+    keep = pooled * counts[0].sum() >= 5
+    for observed in counts:
+        expected = observed.sum() * pooled
+        statistic += ((observed - expected)[keep] ** 2 / expected[keep]).sum()
+    return float(chi2.sf(statistic, keep.sum() - 1))
+
+
+def buffet_run(kernel, *, concentration=0.7, missing=False, collapses=True, hyper=False, n_starts):
+    """A run for `assert_p`: (Z, V, X) from the prior, then alternately a step of the chain and X
+    given Z and V. The class of Z keeps its prior law, and X given Z the chi-squared law of its
+    squared Mahalanobis distance; with `hyper`, the precisions keep their Gamma laws, and the
+    concentration is drawn too."""
+    n, d, n_bins = 3, 2, 3
+    classes, probabilities = classes_of_buffet(n, 4, concentration)
+    index = {c: j for j, c in enumerate(classes)}
+    joint = np.append(probabilities, 1 - probabilities.sum())
+    joint = np.outer(joint, np.full(n_bins, 1 / n_bins))
+    holes = np.zeros((n, d), dtype=bool)
+    holes[1, 0] = missing
+    params = {}
+    if hyper:
+        params = {
+            "noise_precision": None,
+            "noise_precision_prior": (3.0, 1.5),
+            "component_precision": None,
+            "component_precision_prior": (2.0, 2.0),
+        }
+
+    def run(seed, factor):
+        bit_generator = np.random.PCG64(seed)
+        rng = np.random.Generator(bit_generator)
+        counts = np.zeros(joint.shape, dtype=np.int64)
+        hyper_counts = np.zeros((3, 3, 3), dtype=np.int64)
+        for _ in range(n_starts * factor):
+            alpha = rng.gamma(2.0) / 3.0 if hyper else concentration
+            tau_x = rng.gamma(3.0) / 1.5 if hyper else NOISE
+            tau_v = rng.gamma(2.0) / 2.0 if hyper else COMPONENT
+            prior = make_prior(n, None, alpha)
+            Z = prior.draw(rng)
+            V = rng.normal(size=(Z.shape[1], d)) / np.sqrt(tau_v)
+            for _ in range(3):
+                X = Z @ V + rng.normal(size=(n, d)) / np.sqrt(tau_x)
+                model = make_model(np.where(holes, np.nan, X), **params)
+                load(model, V, tau_x, tau_v)
+                model.collapses = collapses
+                state = FeatureState(model, prior, Z)
+                kernel.run(state, bit_generator)
+                state.update_params(bit_generator)
+                Z = state.allocations()
+                if hyper:
+                    prior.resample(Z.sum(axis=0), 2.0, 3.0, bit_generator)
+                saved = model.save()
+                V = saved["components"]
+                tau_x, tau_v = saved["noise_precision"], saved["component_precision"]
+            if hyper:
+                values = np.array([tau_x, tau_v, prior.concentration])
+                u = gamma.cdf(values * [1.5, 2.0, 3.0], [3.0, 2.0, 2.0])
+                hyper_counts[tuple((3 * u).astype(int))] += 1
+                continue
+            covariance = np.eye(n) / tau_x + Z @ Z.T.astype(float) / tau_v
+            distance = 0.0
+            for x, hole in zip(X.T, holes.T, strict=True):
+                seen = ~hole
+                distance += x[seen] @ np.linalg.solve(covariance[np.ix_(seen, seen)], x[seen])
+            u = chi2.cdf(distance, (~holes).sum())
+            counts[index.get(left_ordered(Z), len(classes)), int(n_bins * u)] += 1
+        if hyper:
+            return Cells(hyper_counts, np.full((3, 3, 3), 1 / 27))
+        return Cells(counts, joint)
+
+    return run
+
+
+def test_indian_buffet(seed_sequence, record_property):
+    runs = {
+        f"{sampler!r} collapses={collapses} missing={missing}": buffet_run(
+            sampler.kernel(), collapses=collapses, missing=missing, n_starts=2_500
+        )
+        for sampler, collapses, missing in (
+            (ElementGibbs(), True, False),
+            (ElementGibbs(), False, True),
+            (RowGibbs(), False, False),
+            (RowGibbs(), True, True),
+            (ParticleGibbs(3), True, True),
+            (DiscreteParticleFilter(2), True, False),
+        )
+    }
+    check(runs, seed_sequence, record_property)
+
+
+def test_hyperparameters(seed_sequence, record_property):
+    """The precisions and the concentration keep their Gamma laws."""
+    runs = {
+        f"{sampler!r} missing={missing}": buffet_run(
+            sampler.kernel(), hyper=True, missing=missing, n_starts=2_500
+        )
+        for sampler, missing in ((RowGibbs(), True), (ElementGibbs(), False))
+    }
+    check(runs, seed_sequence, record_property)
+
+
+@pytest.mark.parametrize("path", ["conditional", "two_stage"])
+@pytest.mark.parametrize("cls", [ParticleGibbs, DiscreteParticleFilter])
+def test_paths_of_warm_up_become_zeros(cls, path):
+    """To the bit: after warm-up they are the path of zeros."""
+    ends = []
+    for test_path in (path, "zeros"):
+        model, prior = make_model(np.arange(12.0).reshape(6, 2) / 10), make_prior(6, 3)
+        load(model, np.array([[1.0, 0.0], [0.5, 0.5], [0.2, 1.0]]))
+        state = FeatureState(model, prior, np.eye(6, 3))
+        kernel, bit_generator = cls(3, test_path=test_path).kernel(), np.random.PCG64(0)
+        for _ in range(20):
+            kernel.run(state, bit_generator, False)
+        ends.append(state.allocations().tolist())
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("wrong", [{"concentration": 1.8}, {"noise_precision": 4.0}])
+def test_power(wrong, seed_sequence):
+    """What `test_given_components` does with an error planted in the chain."""
+    run = given_components_run(RowGibbs().kernel(), 2, n_starts=6_000, **wrong)
+    cells = run(seed_sequence, 1)
+    assert chi_squared_p(cells.counts, cells.probabilities) < 1e-6
+
+
+def test_element_gibbs_is_trapped_and_row_gibbs_is_not():
+    """Two equal components, each used by half of the rows (PGFA, figure 2)."""
+    n = 40
+    X = np.full((n, 1), 100.0)
+    Z = np.zeros((n, 2))
+    Z[: n // 2, 0] = Z[n // 2 :, 1] = 1
+    used = {}
+    for sampler in (ElementGibbs(), RowGibbs(), DiscreteParticleFilter(), ParticleGibbs()):
+        model = make_model(X, noise_precision=25.0, component_precision=0.25)
+        load(model, np.full((2, 1), 100.0), 25.0, 0.25)
+        state = FeatureState(model, make_prior(n, 2, 1.0), Z)
+        kernel, bit_generator = sampler.kernel(), np.random.PCG64(1)
+        for _ in range(200):
+            kernel.run(state, bit_generator)
+        used[type(sampler)] = state.allocations().sum(axis=0).max()
+    assert used[ElementGibbs] == n // 2
+    assert used[RowGibbs] > 0.8 * n
+    assert used[DiscreteParticleFilter] > 0.8 * n
