@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""skdpm.metrics against the definitions, by loops over pairs of rows."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import make_scorer
+
+from skdpm import FeatureAllocation, metrics
+from skdpm.features.likelihoods import LinearGaussian
+from skdpm.metrics import b_cubed_score, relative_log_density
+
+
+def one_sided(claimed, other):
+    """Mean over rows of the mean over rows that share a claimed feature; None: no such row."""
+    claimed, other = [[set(np.flatnonzero(z)) for z in Z] for Z in (claimed, other)]
+    of_rows = []
+    for i in range(len(claimed)):
+        terms = []
+        for j in range(len(claimed)):
+            shared = len(claimed[i] & claimed[j])
+            if shared > 0:
+                terms.append(min(shared, len(other[i] & other[j])) / shared)
+        if terms:
+            of_rows.append(sum(terms) / len(terms))
+    return sum(of_rows) / len(of_rows) if of_rows else None
+
+
+def reference(Z_true, Z_pred):
+    precision, recall = one_sided(Z_pred, Z_true), one_sided(Z_true, Z_pred)
+    if precision is None and recall is None:
+        return 1.0
+    if not precision or not recall:
+        return 0.0
+    return 2 / (1 / precision + 1 / recall)
+
+
+@pytest.mark.parametrize("n_true, n_pred, density", [(3, 3, 0.5), (1, 6, 0.3), (5, 2, 0.15)])
+def test_b_cubed_is_the_definition(n_true, n_pred, density, monkeypatch):
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 7, 40):
+        Z_true = rng.random((n, n_true)) < density
+        Z_pred = rng.random((n, n_pred)) < density
+        score = b_cubed_score(Z_true, Z_pred)
+        assert score == pytest.approx(reference(Z_true, Z_pred), abs=1e-12)
+        assert b_cubed_score(Z_pred, Z_true) == pytest.approx(score, abs=1e-12)
+        assert b_cubed_score(Z_true, Z_true[:, ::-1].astype(float)) == 1.0
+        with monkeypatch.context() as patch:
+            patch.setattr(metrics, "_BLOCK_PAIRS", 3)
+            assert b_cubed_score(Z_true, Z_pred) == pytest.approx(score, abs=1e-12)
+
+
+def test_b_cubed_of_partitions():
+    """One feature per row: sums over the contingency table."""
+    rng = np.random.default_rng(1)
+    a, b = rng.integers(4, size=200), rng.integers(6, size=200)
+    table = np.array([[np.sum((a == i) & (b == j)) for j in range(6)] for i in range(4)])
+    precision = (table**2 / table.sum(axis=0)).sum() / 200
+    recall = (table**2 / table.sum(axis=1)[:, None]).sum() / 200
+    expected = 2 * precision * recall / (precision + recall)
+    assert b_cubed_score(np.eye(4)[a], np.eye(6)[b]) == pytest.approx(expected, rel=1e-12)
+
+
+def test_b_cubed_sees_multiplicity():
+    """Duplicating a feature lowers the score: shared features are counted, not only found."""
+    Z = np.array([[1, 0], [1, 1], [0, 1]])
+    duplicated = np.hstack([Z, Z[:, :1]])
+    assert b_cubed_score(Z, duplicated) < 1.0
+    # By hand. Shared by (1,1), (1,2), (2,2), (2,3), (3,3): true 1 1 2 1 1, predicted 2 2 3 1 1.
+    precision = ((1 / 2 + 1 / 2) / 2 + (1 / 2 + 2 / 3 + 1) / 3 + 1) / 3
+    assert b_cubed_score(Z, duplicated) == pytest.approx(2 * precision / (precision + 1))
+
+
+def test_b_cubed_of_rows_without_features():
+    Z = np.array([[1, 0], [0, 1], [0, 0]])
+    assert b_cubed_score(Z, Z) == 1.0
+    assert b_cubed_score(np.zeros((3, 0)), np.zeros((3, 2))) == 1.0
+    assert b_cubed_score(Z, np.zeros((3, 2))) == 0.0
+    assert b_cubed_score(np.zeros((3, 0)), Z) == 0.0
+    # The second row claims nothing: precision 1; of two rows with true features one is found.
+    assert b_cubed_score(Z, [[1], [0], [0]]) == pytest.approx(2 * 0.5 / 1.5)
+    # The third row claims a feature that it does not have: precision 2/3.
+    assert b_cubed_score(Z, np.eye(3)) == pytest.approx(2 * (2 / 3) / (2 / 3 + 1))
+
+
+def test_b_cubed_as_a_scorer():
+    rng = np.random.default_rng(0)
+    Z = rng.random((40, 2)) < 0.5
+    X = Z @ [[4.0, 0.0, 4.0], [0.0, 4.0, 4.0]] + 0.1 * rng.normal(size=(40, 3))
+    likelihood = LinearGaussian(noise_precision=100.0, component_precision=0.1, center=False)
+    short = {"n_chains": 1, "n_warmup": 50, "n_draws": 20, "random_state": 0}
+    model = FeatureAllocation(likelihood, n_components=2, **short).fit(X)
+    scorer = make_scorer(b_cubed_score)
+    assert scorer(model, X, Z) == b_cubed_score(Z, model.predict(X))
+    assert scorer(model, X, Z) > 0.9
+    assert scorer(model, X, ~Z) < 0.9
+
+
+@pytest.mark.parametrize(
+    "Z_true, Z_pred, message",
+    [
+        ([[1], [0]], [[1]], "Z_true has 2 rows, but Z_pred has 1"),
+        ([[2], [0]], [[1], [0]], "Z_true must be binary"),
+        ([[1], [0]], [[0.5], [0.0]], "Z_pred must be binary"),
+        ([1, 0], [[1], [0]], "Expected 2D array"),
+        ([[1], [0]], [[np.nan], [0.0]], "Z_pred contains NaN"),
+        (np.zeros((0, 2)), np.zeros((0, 2)), "Found array with 0 sample"),
+    ],
+)
+def test_b_cubed_of_bad_input(Z_true, Z_pred, message):
+    with pytest.raises(ValueError, match=message):
+        b_cubed_score(Z_true, Z_pred)
+
+
+def test_relative_log_density():
+    assert relative_log_density(-110.0, -100.0) == pytest.approx(-0.1)
+    assert relative_log_density(90.0, 100.0) == pytest.approx(-0.1)
+    assert isinstance(relative_log_density(1.0, 2.0), float)
+    # Higher is better on either side of 0, also across it.
+    for true in (-100.0, 100.0):
+        relative = relative_log_density([true - 150.0, true - 1.0, true, true + 1.0], true)
+        assert (np.diff(relative) > 0).all() and relative[2] == 0.0
+    both = relative_log_density([[1.0, 3.0], [2.0, 6.0]], [1.0, 3.0])
+    assert np.array_equal(both, [[0.0, 0.0], [1.0, 1.0]])
+    assert relative_log_density(-np.inf, -1.0) == -np.inf
+
+
+@pytest.mark.parametrize(
+    "log_density, true, message",
+    [
+        (1.0, 0.0, "log_density_true must be finite and not 0"),
+        (1.0, np.nan, "log_density_true must be finite"),
+        (1.0, [1.0, -np.inf], "log_density_true must be finite"),
+        (np.nan, 1.0, "not NaN"),
+        ([0.0, np.inf], 1.0, "less than infinity"),
+    ],
+)
+def test_relative_log_density_of_bad_input(log_density, true, message):
+    with pytest.raises(ValueError, match=message):
+        relative_log_density(log_density, true)
