@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Generators of the synthetic data of the papers whose samplers skdpm has.
 
-Each returns (X, labels), `labels` being the clusters that the rows were drawn from, numbered from
-0, of sizes that differ by one at most and in random order.
+Those of mixtures return (X, labels), `labels` being the clusters that the rows were drawn from,
+numbered from 0, of sizes that differ by one at most and in random order. Those of feature
+allocations return (X, Z, components), Z being the features that each row has.
 """
 
 import numpy as np
@@ -12,9 +13,11 @@ from skdpm.chains import seed_entropy, stream
 
 __all__ = [
     "make_bernoulli_mixture",
+    "make_cambridge_bars",
     "make_gaussian_mixture",
     "make_high_dimensional_gaussians",
     "make_jain_neal",
+    "make_linear_gaussian_features",
     "make_ring",
 ]
 
@@ -28,6 +31,20 @@ JAIN_NEAL = np.array(
         [0.05, 0.05, 0.05, 0.05, 0.05, 0.05],
         [0.95, 0.95, 0.95, 0.95, 0.05, 0.05],
     ]
+)
+
+# The parts of `make_cambridge_bars`, as images of 6 x 6 pixels; neighbours share pixels.
+CAMBRIDGE_BARS = np.array(
+    [
+        [[pixel == "#" for pixel in line] for line in part.split()]
+        for part in (
+            "####.. #..#.. #..#.. ####.. ...... ......",
+            "..#### ....#. ....#. ....#. ...... ......",
+            "...... ...... #..... ##.... ###... ####..",
+            "...... ...... ...#.. ..#### ...#.. ...#..",
+        )
+    ],
+    dtype=np.float64,
 )
 
 # Where the centres of `make_gaussian_mixture` lie in each column.
@@ -285,11 +302,119 @@ def make_ring(n_samples=2000, *, radius=5.0, width=0.5, random_state=None):
     return np.where(labels[:, None] == 1, ring, X), labels
 
 
+def make_linear_gaussian_features(
+    n_samples=1000,
+    n_components=20,
+    n_features=10,
+    *,
+    concentration=2.0,
+    component_precision=0.25,
+    noise_precision=25.0,
+    random_state=None,
+):
+    """Rows that are sums of the components that they have, and Gaussian noise.
+
+    Component k is in a row with probability pi_k ~ Beta(concentration / n_components, 1), and has
+    entries N(0, 1 / component_precision); the noise is N(0, 1 / noise_precision). Some components
+    may be in no row.
+
+    Parameters
+    ----------
+    n_samples : int, default=1000
+    n_components : int, default=20
+    n_features : int, default=10
+        Columns of X.
+    concentration : float, default=2.0
+        About the expected number of components of a row, for many components.
+    component_precision : float, default=0.25
+    noise_precision : float, default=25.0
+    random_state : int, RandomState, Generator or None, default=None
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, n_features)
+    Z : ndarray of shape (n_samples, n_components), bool
+        Which components each row has.
+    components : ndarray of shape (n_components, n_features)
+
+    References
+    ----------
+    Bouchard-Cote & Roth, Particle-Gibbs sampling for Bayesian feature allocation models, sections
+    3.2 (n_samples=100) and 3.3.1 (1000 rows of 5 or 20 components).
+
+    Examples
+    --------
+    >>> from skdpm.datasets import make_linear_gaussian_features
+    >>> X, Z, components = make_linear_gaussian_features(100, random_state=0)
+    >>> X.shape, Z.shape, components.shape
+    ((100, 10), (100, 20), (20, 10))
+    """
+    n_samples = check_integer(n_samples, "n_samples", low=1)
+    n_components = check_integer(n_components, "n_components", low=1)
+    n_features = check_integer(n_features, "n_features", low=1)
+    concentration = check_real(concentration, "concentration", low=0.0)
+    component_precision = check_real(component_precision, "component_precision", low=0.0)
+    noise_precision = check_real(noise_precision, "noise_precision", low=0.0)
+    rng = _generator(random_state)
+    probabilities = rng.beta(concentration / n_components, 1.0, size=n_components)
+    Z = rng.random((n_samples, n_components)) < probabilities
+    components = rng.standard_normal((n_components, n_features)) / np.sqrt(component_precision)
+    noise = rng.standard_normal((n_samples, n_features)) / np.sqrt(noise_precision)
+    return Z @ components + noise, Z, components
+
+
+def make_cambridge_bars(n_samples=100, *, noise=0.5, random_state=None):
+    """Images of 6 x 6 pixels, each with four parts that are there or not, and noise.
+
+    The parts overlap: a pixel that belongs to two is twice as bright where both are there. Each
+    part is in an image with probability 1/2.
+
+    Parameters
+    ----------
+    n_samples : int, default=100
+    noise : float, default=0.5
+        Standard deviation of the noise of a pixel. Parts have brightness 1.
+    random_state : int, RandomState, Generator or None, default=None
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 36)
+        A row per image; `X.reshape(-1, 6, 6)` are the images.
+    Z : ndarray of shape (n_samples, 4), bool
+        Which parts each image has.
+    components : ndarray of shape (4, 36)
+        The parts.
+
+    References
+    ----------
+    Griffiths & Ghahramani (2011), The Indian buffet process: an introduction and review, whose
+    images have four parts in separate corners: these are of that kind, but theirs are others.
+
+    Examples
+    --------
+    >>> from skdpm.datasets import make_cambridge_bars
+    >>> X, Z, components = make_cambridge_bars(random_state=0)
+    >>> X.shape, Z.shape
+    ((100, 36), (100, 4))
+    """
+    n_samples = check_integer(n_samples, "n_samples", low=1)
+    noise = check_real(noise, "noise", low=0.0, closed=True)
+    rng = _generator(random_state)
+    components = CAMBRIDGE_BARS.reshape(len(CAMBRIDGE_BARS), -1).copy()
+    Z = rng.random((n_samples, len(components))) < 0.5
+    X = Z @ components + noise * rng.standard_normal((n_samples, components.shape[1]))
+    return X, Z, components
+
+
+def _generator(random_state):
+    return np.random.Generator(stream(seed_entropy(random_state)))
+
+
 def _start(n_samples, n_clusters, random_state):
     """The generator of a data set, and its labels."""
     n_samples = check_integer(n_samples, "n_samples", low=1)
     n_clusters = check_integer(n_clusters, "n_clusters", low=1)
-    rng = np.random.Generator(stream(seed_entropy(random_state)))
+    rng = _generator(random_state)
     return rng, rng.permutation(np.arange(n_samples, dtype=np.int64) % n_clusters)
 
 

@@ -5,15 +5,18 @@ import numpy as np
 import pytest
 from pvalues import Cells, assert_p
 from scipy.spatial.distance import pdist
-from scipy.stats import binom, chi2, kstest
+from scipy.stats import betabinom, binom, chi2, kstest
 
 from skdpm import datasets
 from skdpm.datasets import (
+    CAMBRIDGE_BARS,
     JAIN_NEAL,
     make_bernoulli_mixture,
+    make_cambridge_bars,
     make_gaussian_mixture,
     make_high_dimensional_gaussians,
     make_jain_neal,
+    make_linear_gaussian_features,
     make_ring,
 )
 
@@ -25,14 +28,22 @@ DEFAULTS = {
     "make_jain_neal": ((100, 6), 5),
     "make_ring": ((2000, 2), 2),
 }
-each_generator = pytest.mark.parametrize("name", DEFAULTS)
+each_mixture = pytest.mark.parametrize("name", DEFAULTS)
+
+# Name -> shape of X and number of components, by default.
+FEATURE_DEFAULTS = {
+    "make_cambridge_bars": ((100, 36), 4),
+    "make_linear_gaussian_features": ((1000, 10), 20),
+}
+each_allocation = pytest.mark.parametrize("name", FEATURE_DEFAULTS)
+each_generator = pytest.mark.parametrize("name", [*DEFAULTS, *FEATURE_DEFAULTS])
 
 
 def test_every_generator_is_tested():
-    assert sorted(DEFAULTS) == sorted(datasets.__all__)
+    assert sorted(DEFAULTS | FEATURE_DEFAULTS) == sorted(datasets.__all__)
 
 
-@each_generator
+@each_mixture
 def test_shapes_and_sizes_of_clusters(name):
     shape, n_clusters = DEFAULTS[name]
     for n_samples in (shape[0], 1, n_clusters + 1):
@@ -44,15 +55,25 @@ def test_shapes_and_sizes_of_clusters(name):
         assert len(sizes) == n_clusters and np.ptp(sizes) <= 1
 
 
+@each_allocation
+def test_shapes_of_allocations(name):
+    shape, n_components = FEATURE_DEFAULTS[name]
+    for n_samples in (shape[0], 1):
+        X, Z, components = getattr(datasets, name)(n_samples, random_state=0)
+        assert X.shape == (n_samples, shape[1]) and X.dtype == np.float64
+        assert np.isfinite(X).all()
+        assert Z.shape == (n_samples, n_components) and Z.dtype == bool
+        assert components.shape == (n_components, shape[1]) and components.dtype == np.float64
+
+
 @each_generator
 def test_one_seed_one_data_set(name):
     make = getattr(datasets, name)
-    X, labels = make(random_state=3)
-    again, same = make(random_state=np.int64(3))
-    assert np.array_equal(X, again) and np.array_equal(labels, same)
+    data = make(random_state=3)
+    again = make(random_state=np.int64(3))
+    assert all(np.array_equal(one, other) for one, other in zip(data, again, strict=True))
     for random_state in (4, None, np.random.default_rng(3)):
-        other, _ = make(random_state=random_state)
-        assert not np.array_equal(X, other)
+        assert not np.array_equal(data[0], make(random_state=random_state)[0])
     rng = np.random.RandomState(3)
     assert not np.array_equal(make(random_state=rng)[0], make(random_state=rng)[0])
 
@@ -162,6 +183,52 @@ def test_ring_moments():
     assert np.allclose(np.linalg.norm(X[labels == 1], axis=1), 5.0)
 
 
+def test_linear_gaussian_features_laws(seed_sequence):
+    """Noise and components are Gaussian; counts of rows are Beta-binomial."""
+    n, n_components, n_features = 400, 4, 50
+    given = {"concentration": 3.0, "component_precision": 0.25, "noise_precision": 25.0}
+
+    def draw(seed, factor):
+        rng = np.random.default_rng(seed)
+        return [
+            make_linear_gaussian_features(n, n_components, n_features, random_state=rng, **given)
+            for _ in range(20 * factor)
+        ]
+
+    def noise(seed, factor):
+        residuals = [(X - Z @ components).ravel() for X, Z, components in draw(seed, factor)]
+        return kstest(5.0 * np.concatenate(residuals), "norm").pvalue
+
+    def entries(seed, factor):
+        drawn = np.concatenate([components.ravel() for _, _, components in draw(seed, factor)])
+        return kstest(0.5 * drawn, "norm").pvalue
+
+    def counts(seed, factor):
+        m = np.concatenate([Z.sum(axis=0) for _, Z, _ in draw(seed, factor)])
+        law = betabinom(n, given["concentration"] / n_components, 1.0)
+        edges = law.ppf([0.2, 0.4, 0.6, 0.8]).astype(int)
+        cells = np.bincount(np.searchsorted(edges, m), minlength=5)
+        return Cells(cells, np.diff(np.r_[0.0, law.cdf(edges), 1.0]))
+
+    for run in (noise, entries, counts):
+        assert_p(run, seed_sequence=seed_sequence)
+
+
+def test_cambridge_bars():
+    X, Z, components = make_cambridge_bars(20_000, noise=0.3, random_state=0)
+    assert np.array_equal(components.reshape(4, 6, 6), CAMBRIDGE_BARS)
+    assert set(np.unique(components)) == {0.0, 1.0} and np.linalg.matrix_rank(components) == 4
+    assert (components.sum(axis=0) == 2).any()  # parts overlap
+    residual = X - Z @ components
+    assert abs(residual.std() - 0.3) < 0.002 and abs(residual.mean()) < 0.002
+    assert abs(np.cov(Z.T.astype(float)) - np.eye(4) / 4).max() < 0.01
+    assert abs(Z.mean(axis=0) - 0.5).max() < 0.02
+    components[:] = 0.0  # a copy
+    assert CAMBRIDGE_BARS.any()
+    X, Z, components = make_cambridge_bars(50, noise=0.0, random_state=0)
+    assert np.array_equal(X, Z @ components)
+
+
 @each_generator
 @pytest.mark.parametrize(
     "bad, message",
@@ -189,6 +256,12 @@ def test_bad_input_of_all(name, bad, message):
         (make_gaussian_mixture, {"separation": 0.3}, "separation=0.3 is too large for 15 centres"),
         (make_high_dimensional_gaussians, {"n_features": 0}, "n_features must be at least 1"),
         (make_high_dimensional_gaussians, {"n_clusters": 0}, "n_clusters must be at least 1"),
+        (make_cambridge_bars, {"noise": -1.0}, "noise must be finite and >= 0"),
+        (make_linear_gaussian_features, {"n_components": 0}, "n_components must be at least 1"),
+        (make_linear_gaussian_features, {"n_features": 0}, "n_features must be at least 1"),
+        (make_linear_gaussian_features, {"concentration": 0.0}, "concentration must be finite"),
+        (make_linear_gaussian_features, {"noise_precision": 0.0}, "noise_precision must be fini"),
+        (make_linear_gaussian_features, {"component_precision": -1.0}, "component_precision must"),
         (make_ring, {"radius": 0.0}, "radius must be finite and > 0"),
         (make_ring, {"width": -1.0}, "width must be finite and >= 0"),
     ],
