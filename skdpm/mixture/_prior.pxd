@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from numpy.random cimport bitgen_t
 
+from skdpm._core._slice cimport SliceSampled
 
-cdef class PartitionPrior:
+
+cdef class PartitionPrior(SliceSampled):
     """A Gibbs-type prior over partitions: p = V_{n,k} prod_j (1 - sigma)_{n_j - 1}, as tables."""
     cdef readonly Py_ssize_t n_samples
     cdef readonly double concentration
@@ -10,20 +12,17 @@ cdef class PartitionPrior:
     cdef double* log_v              # (n_samples + 2,): log V_{n,k}; finite at k = 0, see tabulate
     cdef double* log_join           # (n_samples + 1,): log(m - sigma), an existing cluster of m
     cdef double* log_block          # (n_samples + 1,): log (1 - sigma)_{m-1}
+    # The conditional law of the concentration, while it is resampled.
+    cdef const Py_ssize_t* sizes
+    cdef Py_ssize_t n_clusters
+    cdef double shape, rate
 
     cdef int tabulate(self, double concentration) except -1
     cdef double log_eppf_at(
         self, double concentration, const Py_ssize_t* sizes, Py_ssize_t k    # IN (k,)
     ) noexcept nogil
-    cdef double log_density(
-        self, double log_concentration, const Py_ssize_t* sizes, Py_ssize_t k,    # IN (k,)
-        double shape, double rate
-    ) noexcept nogil
     # A prior overrides these two ...
     cdef double sigma_at(self, double concentration) noexcept nogil
     cdef double log_ratio(self, double concentration, Py_ssize_t k) noexcept nogil
     # ... and this where it knows better than a slice step.
-    cdef double draw_concentration(
-        self, const Py_ssize_t* sizes, Py_ssize_t k,    # IN (k,)
-        double shape, double rate, bitgen_t* rng
-    ) noexcept nogil
+    cdef double draw_concentration(self, bitgen_t* rng) noexcept nogil

@@ -16,7 +16,7 @@ components. The ratio is the weight of a new cluster and m - sigma that of a clu
 from libc.math cimport INFINITY, exp, lgamma, log, log1p
 from libc.stdlib cimport free, malloc
 from numpy.random cimport bitgen_t
-from numpy.random.c_distributions cimport random_standard_exponential, random_standard_gamma
+from numpy.random.c_distributions cimport random_standard_gamma
 
 import numpy as np
 
@@ -90,52 +90,20 @@ cdef class PartitionPrior:
         """log V_{n,k+1} - log V_{n,k}, k >= 1; it depends on n for none of the three."""
         return log(concentration)
 
-    cdef double draw_concentration(
-        self, const Py_ssize_t* sizes, Py_ssize_t k,    # IN (k,)
-        double shape, double rate, bitgen_t* rng
-    ) noexcept nogil:
-        """One slice step on log A under p(sizes | A) Gamma(A; shape, rate): Neal (2003), fig. 3,
-        with stepping out. The factor A in the density of log A is the Jacobian."""
-        cdef double x = log(self.concentration)
-        cdef double level = self.log_density(x, sizes, k, shape, rate)
-        cdef double left, right, proposal
-        cdef Py_ssize_t n_left, n_right
-        level -= random_standard_exponential(rng)
-        left = x - uniform(rng)
-        right = left + 1.0
-        # At most 50 steps in all, split at random between the two sides: still exact.
-        n_left = <Py_ssize_t>(50 * uniform(rng))
-        n_right = 49 - n_left
-        while n_left > 0 and self.log_density(left, sizes, k, shape, rate) > level:
-            left -= 1.0
-            n_left -= 1
-        while n_right > 0 and self.log_density(right, sizes, k, shape, rate) > level:
-            right += 1.0
-            n_right -= 1
-        while True:
-            proposal = left + (right - left) * uniform(rng)
-            if self.log_density(proposal, sizes, k, shape, rate) >= level:
-                return exp(proposal)
-            if proposal < x:
-                left = proposal
-            else:
-                right = proposal
-            if not right - left > 1e-12:
-                return exp(x)
-
-    cdef double log_density(
-        self, double log_concentration, const Py_ssize_t* sizes, Py_ssize_t k,    # IN (k,)
-        double shape, double rate
-    ) noexcept nogil:
-        """log density of log A given the partition, up to a constant."""
+    cdef double log_density(self, double x) noexcept nogil:
+        """log density of the logarithm of the concentration given the partition, up to a constant.
+        The factor A in the density of log A is the Jacobian."""
         cdef double concentration
-        if not -700.0 < log_concentration < 700.0:
+        if not -700.0 < x < 700.0:
             return -INFINITY
-        concentration = exp(log_concentration)
+        concentration = exp(x)
         return (
-            shape * log_concentration - rate * concentration
-            + self.log_eppf_at(concentration, sizes, k)
+            self.shape * x - self.rate * concentration
+            + self.log_eppf_at(concentration, self.sizes, self.n_clusters)
         )
+
+    cdef double draw_concentration(self, bitgen_t* rng) noexcept nogil:
+        return exp(self.slice_step(log(self.concentration), rng))
 
     # The Python boundary.
 
@@ -165,8 +133,13 @@ cdef class PartitionPrior:
         cdef const Py_ssize_t[::1] view = np.ascontiguousarray(sizes, dtype=np.intp)
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         cdef double concentration
+        self.sizes = &view[0]
+        self.n_clusters = view.shape[0]
+        self.shape = shape
+        self.rate = rate
         with bit_generator.lock, nogil:
-            concentration = self.draw_concentration(&view[0], view.shape[0], shape, rate, rng)
+            concentration = self.draw_concentration(rng)
+        self.sizes = NULL
         self.tabulate(concentration)
 
 
@@ -176,16 +149,13 @@ cdef class DirichletProcessPrior(PartitionPrior):
     def __init__(self, Py_ssize_t n_samples, double concentration):
         self.tabulate(concentration)
 
-    cdef double draw_concentration(
-        self, const Py_ssize_t* sizes, Py_ssize_t k,    # IN (k,)
-        double shape, double rate, bitgen_t* rng
-    ) noexcept nogil:
+    cdef double draw_concentration(self, bitgen_t* rng) noexcept nogil:
         """Escobar & West (1995), eqs. (13)-(14): exact, through eta ~ Beta(A + 1, n)."""
         cdef double g = random_standard_gamma(rng, self.concentration + 1.0)
         cdef double h = random_standard_gamma(rng, <double>self.n_samples)
-        cdef double new_rate = rate - log(g / (g + h))
-        cdef double odds = (shape + k - 1.0) / (self.n_samples * new_rate)
-        cdef double new_shape = shape + k
+        cdef double new_rate = self.rate - log(g / (g + h))
+        cdef double odds = (self.shape + self.n_clusters - 1.0) / (self.n_samples * new_rate)
+        cdef double new_shape = self.shape + self.n_clusters
         if uniform(rng) * (1.0 + odds) >= odds:
             new_shape -= 1.0
         # A tiny shape can underflow to 0, whose logarithm would end the chain.
