@@ -15,11 +15,14 @@ from skdpm.features.likelihoods import LinearGaussian
 
 NOISE, COMPONENT = 3.0, 0.8
 CONCENTRATION = 1.3
-COMPONENTS = np.array([[1.0, -0.5], [0.7, 0.8], [-0.9, 0.6]])
+COMPONENTS = np.array([[1.0, -0.5], [0.7, 0.8], [-0.9, 0.6], [0.8, -0.4], [-1.5, -0.3]])
 
 
 def case_rows(n_latent, missing):
-    """Three rows near sums of the components; with `missing`, one lacks an entry, one both."""
+    """Three rows near sums of the components; with `missing`, one lacks an entry, one both. A
+    single row for more features: its own law is then the whole of it."""
+    if n_latent > 3:
+        return np.array([[0.9, np.nan if missing else -0.3]])
     X = np.array([[1.1, -0.7], [1.4, 0.6], [0.4, 1.1]])
     if n_latent == 3:
         X = X + COMPONENTS[2]
@@ -67,9 +70,9 @@ def given_components_run(
     def log_weight(Z):
         return log_beta_bernoulli(Z, CONCENTRATION) + log_linear_gaussian(X, Z, V, NOISE)
 
-    law = matrix_posterior(3, n_latent, log_weight)
+    law = matrix_posterior(len(X), n_latent, log_weight)
     model = make_model(X)
-    features = make_prior(3, n_latent, wrong.get("concentration", CONCENTRATION))
+    features = make_prior(len(X), n_latent, wrong.get("concentration", CONCENTRATION))
 
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)

@@ -24,6 +24,7 @@ class FeatureProgram:
     thin: int
     n_chains: int
     initial_allocations: object  # (prior, Generator) -> Z
+    fit_start: bool  # draw the parameters given that Z first: it is no arbitrary one
 
     @property
     def n_iterations(self):
@@ -37,6 +38,8 @@ class FeatureProgram:
         Z = self.initial_allocations(prior, np.random.Generator(bit_generator))
         model = self.likelihood.kernel(self.data)
         model.start(Z.shape[1], bit_generator)
+        if self.fit_start:
+            FeatureState(model, prior, Z).update_params(bit_generator)
         return {
             "index": index,
             "iteration": 0,

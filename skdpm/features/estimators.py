@@ -4,7 +4,6 @@
 import functools
 
 import numpy as np
-from scipy.special import logsumexp
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
@@ -286,11 +285,12 @@ default="prior"
         log_density : ndarray of shape (n_samples,)
             Natural logarithm.
         """
-        _, model = self._model_of_new(X)
-        draws = self._scored
-        return logsumexp([self._law(model, draw)[0] for draw in draws], axis=0) - np.log(
-            len(draws)
-        )
+        X, model = self._model_of_new(X)
+        total = np.full(len(X), -np.inf)
+        # One by one: a sum over an axis may round differently with another number of rows.
+        for draw in self._scored:
+            total = np.logaddexp(total, self._law(model, draw)[0])
+        return total - np.log(len(self._scored))
 
     def score(self, X, y=None):
         """Mean of `score_samples(X)`: the held-out log predictive density per row.
@@ -356,6 +356,7 @@ default="prior"
             concentration=concentration,
             concentration_prior=check_gamma_prior(self.concentration_prior, "concentration_prior"),
             initial_allocations=self._initial_allocations(n_samples),
+            fit_start=not isinstance(self.init, str),
             **self._chain_parameters(),
         )
 

@@ -1,5 +1,5 @@
-"""The samplers against enumerated laws of Z: the finite prior exactly, the Indian buffet process by
-the joint distribution of Z and X (Geweke 2004, in the form of restarts)."""
+"""The samplers against enumerated laws of Z: the finite prior exactly, the Indian buffet process
+by the joint distribution of Z and X (Geweke 2004, in the form of restarts)."""
 
 import itertools
 
@@ -90,6 +90,18 @@ def test_given_components(seed_sequence, record_property):
     check(runs, seed_sequence, record_property)
 
 
+def test_a_row_of_many_features(seed_sequence, record_property):
+    """The first generations have equal weights: conditional resampling shows from the third on."""
+    runs = {
+        f"{sampler!r} missing={missing}": given_components_run(
+            sampler.kernel(), 5, missing=missing, n_starts=12_000
+        )
+        for j, sampler in enumerate(SETTINGS)
+        for missing in (False, True)[j % 2 :]
+    }
+    check(runs, seed_sequence, record_property)
+
+
 @pytest.mark.slow
 def test_given_components_in_full(seed_sequence, record_property):
     """Every combination of particles, powers, thresholds and paths."""
@@ -105,8 +117,11 @@ def test_given_components_in_full(seed_sequence, record_property):
         ),
     ]
     runs = {
-        f"{sampler!r}": given_components_run(sampler.kernel(), 3, missing=bool(j % 2))
+        f"{sampler!r} {n_latent}": given_components_run(
+            sampler.kernel(), n_latent, missing=bool(j % 2)
+        )
         for j, sampler in enumerate(samplers)
+        for n_latent in (3, 5)
     }
     check(runs, seed_sequence, record_property)
 
@@ -169,11 +184,21 @@ def chi_squared_two(counts, pooled):
     return float(chi2.sf(statistic, keep.sum() - 1))
 
 
-def buffet_run(kernel, *, concentration=0.7, missing=False, collapses=True, hyper=False, n_starts):
+def buffet_run(
+    kernel,
+    *,
+    concentration=0.7,
+    missing=False,
+    collapses=True,
+    updates=True,
+    hyper=False,
+    n_starts,
+):
     """A run for `assert_p`: (Z, V, X) from the prior, then alternately a step of the chain and X
     given Z and V. The class of Z keeps its prior law, and X given Z the chi-squared law of its
-    squared Mahalanobis distance; with `hyper`, the precisions keep their Gamma laws, and the
-    concentration is drawn too."""
+    squared Mahalanobis distance. Without `updates`, components change as a row's own features
+    only, and X keeps the law of its distance to Z V (the next X would forget the components).
+    With `hyper`, the precisions and the concentration are drawn and keep their Gamma laws."""
     n, d, n_bins = 3, 2, 3
     classes, probabilities = classes_of_buffet(n, 4, concentration)
     index = {c: j for j, c in enumerate(classes)}
@@ -209,7 +234,8 @@ def buffet_run(kernel, *, concentration=0.7, missing=False, collapses=True, hype
                 model.collapses = collapses
                 state = FeatureState(model, prior, Z)
                 kernel.run(state, bit_generator)
-                state.update_params(bit_generator)
+                if updates:
+                    state.update_params(bit_generator)
                 Z = state.allocations()
                 if hyper:
                     prior.resample(Z.sum(axis=0), 2.0, 3.0, bit_generator)
@@ -221,7 +247,11 @@ def buffet_run(kernel, *, concentration=0.7, missing=False, collapses=True, hype
                 u = gamma.cdf(values * [1.5, 2.0, 3.0], [3.0, 2.0, 2.0])
                 hyper_counts[tuple((3 * u).astype(int))] += 1
                 continue
-            covariance = np.eye(n) / tau_x + Z @ Z.T.astype(float) / tau_v
+            covariance = np.eye(n) / tau_x
+            if updates:
+                covariance += Z @ Z.T.astype(float) / tau_v
+            else:
+                X = X - Z @ V
             distance = 0.0
             for x, hole in zip(X.T, holes.T, strict=True):
                 seen = ~hole
@@ -237,16 +267,21 @@ def buffet_run(kernel, *, concentration=0.7, missing=False, collapses=True, hype
 
 def test_indian_buffet(seed_sequence, record_property):
     runs = {
-        f"{sampler!r} collapses={collapses} missing={missing}": buffet_run(
-            sampler.kernel(), collapses=collapses, missing=missing, n_starts=2_500
+        f"{sampler!r} collapses={collapses} missing={missing} updates={updates}": buffet_run(
+            sampler.kernel(),
+            collapses=collapses,
+            missing=missing,
+            updates=updates,
+            n_starts=2_500,
         )
-        for sampler, collapses, missing in (
-            (ElementGibbs(), True, False),
-            (ElementGibbs(), False, True),
-            (RowGibbs(), False, False),
-            (RowGibbs(), True, True),
-            (ParticleGibbs(3), True, True),
-            (DiscreteParticleFilter(2), True, False),
+        for sampler, collapses, missing, updates in (
+            (ElementGibbs(), True, False, True),
+            (ElementGibbs(), True, True, False),
+            (ElementGibbs(), False, True, True),
+            (RowGibbs(), False, False, False),
+            (RowGibbs(), True, True, True),
+            (ParticleGibbs(3), True, True, True),
+            (DiscreteParticleFilter(2), True, False, True),
         )
     }
     check(runs, seed_sequence, record_property)

@@ -207,7 +207,7 @@ cdef class FeatureProbe:
         cdef const Py_ssize_t[::1] view = np.ascontiguousarray(features, dtype=np.intp)
         cdef const double[::1] odds = np.ascontiguousarray(log_odds, dtype=np.float64)
         cdef Py_ssize_t n = view.shape[0]
-        cdef double[::1] out = np.empty(2**n)
+        cdef double[::1] out = np.empty(1 << n)
         self.model.log_rows(
             &view[0] if n else NULL, &odds[0] if n else NULL, n, &out[0]
         )

@@ -1,0 +1,416 @@
+"""`FeatureAllocation` as users meet it."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from reference.features import (
+    log_beta_bernoulli,
+    log_linear_gaussian,
+    log_linear_gaussian_marginal,
+)
+from scipy.special import logsumexp
+from scipy.stats import norm, poisson
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from skdpm import FeatureAllocation
+from skdpm.features.likelihoods import LIKELIHOODS, LinearGaussian
+from skdpm.features.likelihoods._base import FeatureProbe
+from skdpm.features.samplers import (
+    SAMPLERS,
+    DiscreteParticleFilter,
+    ElementGibbs,
+    ParticleGibbs,
+    RowGibbs,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+FAST = {"n_warmup": 20, "n_draws": 10, "n_chains": 2, "random_state": 0}
+TRUE_COMPONENTS = np.array(
+    [[3.0, 0.0, 2.0, 0.0, 1.0], [0.0, 3.0, 2.0, 1.0, 0.0], [1.0, -2.0, 0.0, 3.0, 2.0]]
+)
+
+
+def make_data(n_samples=40, missing=0.1, seed=0):
+    """X with missing entries, the same complete, and Z."""
+    rng = np.random.default_rng(seed)
+    Z = rng.random((n_samples, 3)) < 0.4
+    complete = Z @ TRUE_COMPONENTS + 0.2 * rng.normal(size=(n_samples, 5))
+    return np.where(rng.random(complete.shape) < missing, np.nan, complete), complete, Z
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, _, _ = make_data()
+    return FeatureAllocation(n_warmup=60, n_draws=20, n_chains=2, random_state=1).fit(X)
+
+
+@parametrize_with_checks([FeatureAllocation()])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def test_registries_hold_snake_cases():
+    for registry in (LIKELIHOODS, SAMPLERS):
+        for name, cls in registry.items():
+            assert name.replace("_", "") == cls.__name__.lower()
+
+
+def test_finds_the_components(fitted):
+    X, complete, _ = make_data()
+    assert fitted.allocations_.dtype == bool
+    assert fitted.allocations_.shape == (40, fitted.n_components_)
+    assert fitted.components_.shape == (fitted.n_components_, 5)
+    sums = fitted.allocations_.sum(axis=0)
+    assert (np.diff(sums) <= 0).all() and (sums > 0).all()
+    reconstructed = fitted.inverse_transform(fitted.allocations_)
+    assert np.sqrt(np.mean((reconstructed - complete)[~np.isnan(X)] ** 2)) < 0.3
+    missing = np.isnan(X)
+    imputed = fitted.impute(X)
+    np.testing.assert_array_equal(imputed[~missing], X[~missing])
+    assert np.sqrt(np.mean((imputed - complete)[missing] ** 2)) < 0.6
+
+
+@pytest.mark.parametrize("n_components", [None, 4])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_protocol(sampler, n_components):
+    X, _, _ = make_data()
+    before = X.copy()
+    model = FeatureAllocation(sampler=sampler, n_components=n_components, **FAST)
+    for method in ("transform", "predict", "impute", "score_samples", "score"):
+        with pytest.raises(NotFittedError):
+            getattr(model, method)(X)
+    assert model.fit(X) is model
+    np.testing.assert_array_equal(X, before)
+    K = model.n_components_
+    assert model.n_iter_ == 30
+    probabilities = model.transform(X)
+    assert probabilities.shape == (40, K)
+    assert ((probabilities >= 0) & (probabilities <= 1)).all()
+    predicted = model.predict(X)
+    assert predicted.dtype == np.int64 and set(np.unique(predicted)) <= {0, 1}
+    for name in ("log_joint", "n_components", "concentration", "noise_precision"):
+        assert getattr(model, f"{name}_samples_").shape == (2, 10)
+    for c in range(2):
+        for s in range(10):
+            Z = model.allocation_samples_[c][s]
+            assert Z.shape == (40, model.n_components_samples_[c, s])
+            assert Z.dtype == bool and Z.any(axis=0).all()
+            assert model.component_samples_[c][s].shape == (Z.shape[1], 5)
+    assert set(model.diagnostics_) == {
+        "log_joint", "n_components", "concentration", "noise_precision", "component_precision"
+    }  # fmt: skip
+    assert len(model.get_feature_names_out()) == K
+    if n_components is not None:
+        assert model.n_components_samples_.max() <= n_components
+    # Row by row: neither the other rows nor their order matter.
+    for method in ("transform", "predict", "impute", "score_samples"):
+        whole = getattr(model, method)(X)
+        parts = [getattr(model, method)(X[i : i + 1]) for i in range(40)]
+        # BLAS sums in another order where there is one row: `impute` may round differently.
+        np.testing.assert_allclose(whole, np.concatenate(parts), rtol=1e-12 * (method == "impute"))
+
+
+def test_log_joint_is_that_of_the_draw():
+    X, _, _ = make_data()
+    model = FeatureAllocation(n_components=3, **FAST, likelihood=LinearGaussian(center=False))
+    model.fit(X)
+    for s in range(10):
+        Z, V = model.allocation_samples_[0][s], model.component_samples_[0][s]
+        if Z.shape[1] < 3:
+            continue  # features without rows are not public
+        tau_x, tau_v = (
+            model.noise_precision_samples_[0, s],
+            model.component_precision_samples_[0, s],
+        )
+        expected = (
+            log_beta_bernoulli(Z.astype(int), model.concentration_samples_[0, s])
+            + log_linear_gaussian(X, Z, V, tau_x)
+            + norm.logpdf(V, 0, 1 / np.sqrt(tau_v)).sum()
+        )
+        assert model.log_joint_samples_[0, s] == pytest.approx(expected, rel=1e-10)
+        marginal = log_beta_bernoulli(
+            Z.astype(int), model.concentration_samples_[0, s]
+        ) + log_linear_gaussian_marginal(X, Z, tau_x, tau_v)
+        assert model._log_marginal_samples[0, s] == pytest.approx(marginal, rel=1e-10)
+
+
+def reference_law(x, model, c, s):
+    """log p(x), and p(each feature | x), of one draw, by enumeration of Z and of the number of
+    further features."""
+    V, Z = model.component_samples_[c][s], model.allocation_samples_[c][s]
+    tau_x, tau_v = model.noise_precision_samples_[c, s], model.component_precision_samples_[c, s]
+    n, K = Z.shape
+    rho = Z.sum(axis=0) / (n + 1)
+    x = x - model.likelihood_.mean_
+    seen = ~np.isnan(x)
+    rate = model.concentration_samples_[c, s] / (n + 1)
+    terms, values = [], []
+    for bits in range(2**K):
+        z = (bits >> np.arange(K)) & 1
+        log_prior = np.log(np.where(z, rho, 1 - rho)).sum()
+        for m in range(30):
+            deviation = np.sqrt(1 / tau_x + m / tau_v)
+            log_likelihood = norm.logpdf((x - z @ V)[seen], 0, deviation).sum()
+            terms.append(log_prior + poisson.logpmf(m, rate) + log_likelihood)
+            values.append(z)
+    total = logsumexp(terms)
+    weights = np.exp(np.array(terms) - total)
+    return total, weights @ np.array(values).reshape(len(terms), K)
+
+
+def test_score_and_impute_are_exact(fitted):
+    rows = np.array(
+        [
+            [3.1, 0.2, 2.0, np.nan, 1.0],
+            [0.0, 0.1, 0.0, 0.1, 0.0],
+            [9.0, -9.0, 4.0, 2.0, 0.0],
+            [np.nan, np.nan, np.nan, np.nan, 1.0],
+            [np.nan] * 5,
+        ]
+    )
+    log_density, means = [], []
+    for x in rows:
+        logs, expected = [], []
+        for c in range(2):
+            for s in range(20):
+                total, probabilities = reference_law(x, fitted, c, s)
+                logs.append(total)
+                V = fitted.component_samples_[c][s]
+                expected.append(probabilities @ V + fitted.likelihood_.mean_)
+        log_density.append(logsumexp(logs) - np.log(40))
+        means.append(np.exp(np.array(logs) - logsumexp(logs)) @ np.array(expected))
+    np.testing.assert_allclose(fitted.score_samples(rows), log_density, rtol=1e-9, atol=1e-9)
+    missing = np.isnan(rows)
+    np.testing.assert_allclose(fitted.impute(rows)[missing], np.array(means)[missing], rtol=1e-8)
+    assert fitted.exact_
+    assert fitted.score(rows) == pytest.approx(np.mean(log_density))
+
+
+def test_density_integrates_to_one():
+    X = np.array([[0.0], [0.1], [2.0], [2.1], [0.05], [4.0]])
+    model = FeatureAllocation(n_warmup=30, n_draws=5, n_chains=1, random_state=0).fit(X)
+    grid = np.linspace(-60, 60, 24_001)[:, None]
+    density = np.exp(model.score_samples(grid))
+    assert density.sum() * (grid[1, 0] - grid[0, 0]) == pytest.approx(1, abs=2e-3)
+
+
+def test_finite_density_integrates_to_one():
+    X = np.array([[0.0], [0.1], [2.0], [2.1], [0.05], [4.0]])
+    model = FeatureAllocation(
+        n_components=6, n_warmup=30, n_draws=5, n_chains=1, random_state=0
+    ).fit(X)
+    grid = np.linspace(-60, 60, 24_001)[:, None]
+    density = np.exp(model.score_samples(grid))
+    assert density.sum() * (grid[1, 0] - grid[0, 0]) == pytest.approx(1, abs=2e-3)
+
+
+def test_many_features_give_a_bound_near_the_truth():
+    """Beyond 20 features the sum is cut: where a row's features are plain, little is lost."""
+    rng = np.random.default_rng(0)
+    K = 24
+    Z = rng.random((120, K)) < 0.15
+    V = 5 * np.eye(K)
+    X = Z @ V + 0.3 * rng.normal(size=(120, K))
+    model = FeatureAllocation(
+        LinearGaussian(center=False), n_warmup=5, n_draws=2, n_chains=1, random_state=0, init=Z
+    ).fit(X)
+    assert not model.exact_
+    assert model.n_components_ >= K
+    np.testing.assert_array_equal(model.predict(X)[:, :K], model.allocations_[:, :K])
+    assert np.isfinite(model.score_samples(X)).all()
+
+
+def test_warm_start_continues_to_the_bit():
+    X, _, _ = make_data()
+    for sampler in (DiscreteParticleFilter(5), ParticleGibbs(test_path="two_stage"), RowGibbs()):
+        params = {"sampler": sampler, "n_chains": 2, "n_warmup": 10, "random_state": 3}
+        whole = FeatureAllocation(n_draws=20, **params).fit(X)
+        parts = FeatureAllocation(n_draws=7, warm_start=True, **params).fit(X)
+        parts = pickle.loads(pickle.dumps(parts))
+        parts.set_params(n_draws=20).fit(X)
+        np.testing.assert_array_equal(whole.log_joint_samples_, parts.log_joint_samples_)
+        for c in range(2):
+            for a, b in zip(
+                whole.allocation_samples_[c], parts.allocation_samples_[c], strict=True
+            ):
+                np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(whole.components_, parts.components_)
+        with pytest.raises(ValueError, match="another concentration"):
+            parts.set_params(concentration=1.0, n_draws=30).fit(X)
+
+
+def test_threads_do_not_show():
+    X, _, _ = make_data()
+    one = FeatureAllocation(n_jobs=1, **FAST).fit(X)
+    two = FeatureAllocation(n_jobs=2, **FAST).fit(X)
+    np.testing.assert_array_equal(one.log_joint_samples_, two.log_joint_samples_)
+
+
+def test_interruption_keeps_the_draws(monkeypatch):
+    import signal
+
+    from skdpm.features._chain import FeatureProgram
+
+    X, _, _ = make_data()
+    keep = FeatureProgram._keep
+    calls = []
+
+    def keep_and_interrupt(self, *args):
+        keep(self, *args)
+        calls.append(1)
+        if len(calls) == 6:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(FeatureProgram, "_keep", keep_and_interrupt)
+    model = FeatureAllocation(n_warmup=5, n_draws=50, n_chains=1, random_state=0)
+    with pytest.warns(RuntimeWarning, match="interrupted after 6 of 50"):
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(X)
+    assert model.log_joint_samples_.shape == (1, 6)
+    assert model.transform(X).shape == (40, model.n_components_)
+
+
+@pytest.mark.parametrize("n_components", [None, 3])
+@pytest.mark.parametrize(
+    "X",
+    [
+        np.zeros((5, 2)),
+        np.full((4, 1), 7.0),
+        np.array([[1.0, 2.0]]),
+        np.array([[np.nan, np.nan], [1.0, 2.0], [3.0, np.nan]]),
+        np.array([[np.nan, 1.0], [np.nan, 2.0], [np.nan, 4.0]]),
+        1e6 + np.arange(12.0).reshape(6, 2),
+        1e-6 * np.arange(12.0).reshape(6, 2),
+    ],
+    ids=["zeros", "constant", "one row", "empty row", "empty column", "shifted", "tiny"],
+)
+def test_odd_data(X, n_components):
+    model = FeatureAllocation(n_components=n_components, **FAST).fit(X)
+    assert np.isfinite(model.log_joint_samples_).all()
+    assert np.isfinite(model.score_samples(X)).all()
+    assert np.isfinite(model.impute(X)).all()
+    assert model.transform(X).shape == (len(X), model.n_components_)
+
+
+@pytest.mark.parametrize("init", ["prior", "empty", np.eye(40, 3)])
+@pytest.mark.parametrize("n_components", [None, 5])
+def test_init(init, n_components):
+    X, _, _ = make_data()
+    model = FeatureAllocation(init=init, n_components=n_components, **FAST).fit(X)
+    assert model.log_joint_samples_.shape == (2, 10)
+
+
+@pytest.mark.parametrize(
+    "params, message",
+    [
+        ({"n_components": 0}, "n_components must be at least 1"),
+        ({"n_components": 2.5}, "n_components must be an integer"),
+        ({"sampler": "gibs"}, "sampler must be .* discrete_particle_filter, element_gibbs"),
+        ({"likelihood": "gaussian"}, "likelihood must be .* linear_gaussian"),
+        ({"concentration": 0.0}, "concentration must be finite and > 0"),
+        ({"concentration_prior": (1.0,)}, "concentration_prior must be a pair"),
+        ({"init": "random"}, "init must be one of empty, prior"),
+        ({"init": np.zeros((3, 2))}, "binary matrix with 40 rows"),
+        ({"init": np.full((40, 2), 2)}, "init must be binary"),
+        ({"init": np.ones((40, 3)), "n_components": 2}, "init has 3 features"),
+        ({"n_draws": 0}, "n_draws must be at least 1"),
+        ({"sampler": ParticleGibbs(1)}, "ParticleGibbs.n_particles must be at least 2"),
+        ({"sampler": ParticleGibbs(resample_threshold=1.5)}, "resample_threshold must be at most"),
+        ({"sampler": ParticleGibbs(test_path="x")}, "ParticleGibbs.test_path must be one of"),
+        ({"sampler": DiscreteParticleFilter(annealing_power=-1)}, "annealing_power must be"),
+        ({"sampler": RowGibbs(0)}, "RowGibbs.max_components must be at least 1"),
+        ({"likelihood": LinearGaussian(noise_precision=-1)}, "noise_precision must be"),
+        ({"likelihood": LinearGaussian(component_precision_prior=1)}, "must be a pair"),
+        ({"likelihood": LinearGaussian(center=1)}, "center must be a bool"),
+    ],
+)
+def test_bad_parameters(params, message):
+    X, _, _ = make_data()
+    with pytest.raises(ValueError, match=message):
+        FeatureAllocation(**{**FAST, **params}).fit(X)
+
+
+def test_bad_data():
+    X, _, _ = make_data()
+    with pytest.raises(ValueError, match="infinity in column 2"):
+        FeatureAllocation(**FAST).fit(np.where(np.arange(5) == 2, np.inf, X))
+    model = FeatureAllocation(**FAST).fit(X)
+    with pytest.raises(ValueError, match="features"):
+        model.inverse_transform(np.zeros((2, model.n_components_ + 1)))
+
+
+def test_row_gibbs_refuses_many_features():
+    X, _, _ = make_data()
+    model = FeatureAllocation(n_components=8, sampler=RowGibbs(max_components=4), **FAST)
+    with pytest.raises(ValueError, match="max_components=4; choose DiscreteParticleFilter"):
+        model.fit(X)
+
+
+def test_pipelines_and_searches():
+    X, complete, _ = make_data()
+    search = GridSearchCV(
+        FeatureAllocation(sampler=DiscreteParticleFilter(), **FAST),
+        {"sampler__n_particles": [2, 8]},
+        cv=2,
+    ).fit(X)
+    assert np.isfinite(search.best_score_)
+    names = list("abcde")
+    pipeline = make_pipeline(StandardScaler(), FeatureAllocation(**FAST))
+    pipeline.set_output(transform="pandas")
+    frame = pipeline.fit_transform(pd.DataFrame(complete, columns=names))
+    assert list(frame.columns) == list(pipeline[-1].get_feature_names_out())
+    assert pipeline[-1].n_features_in_ == 5
+    with pytest.raises(ValueError, match="is a name"):
+        FeatureAllocation().set_params(sampler__n_particles=3)
+    assert clone(search.best_estimator_).get_params()["sampler__n_particles"] in (2, 8)
+
+
+def test_chains_that_disagree_warn():
+    X, _, _ = make_data()
+    with pytest.warns(ConvergenceWarning, match="have not mixed"):
+        FeatureAllocation(sampler=ElementGibbs(), n_warmup=0, n_draws=10, random_state=0).fit(X)
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_laws_of_likelihoods(name):
+    """Switches add up to differences of log likelihoods; rows do too, in any order of features."""
+    rng = np.random.default_rng(0)
+    for likelihood, X in LIKELIHOODS[name]._examples():
+        likelihood = likelihood.resolve(X)
+        model = likelihood.kernel(likelihood.encode(X))
+        K = 4
+        model.start(K, np.random.PCG64(0))
+        probe = FeatureProbe(model)
+        Z = (rng.random((len(X), K)) < 0.5).astype(np.uint8)
+        for i in range(len(X)):
+            z, base = Z.copy(), probe.log_likelihood(Z)
+            probe.begin_row(i, z[i])
+            probe.copy(2, 0)
+            total = 0.0
+            for k in rng.permutation(K):
+                on = not z[i, k]
+                change = probe.log_switch_many([0, 2], k, on)
+                z[i, k] = on
+                total += change[0]
+                probe.switch(0, k, on)
+                assert probe.log_likelihood(z) - base == pytest.approx(total, abs=1e-9)
+                probe.begin_row(i, z[i])  # the log likelihood visits other rows
+                probe.copy(2, 0)
+            z[i] = 0
+            base = probe.log_likelihood(z)
+            probe.begin_row(i, z[i])
+            features, log_odds = rng.permutation(K), rng.normal(size=K)
+            table = probe.log_rows(features, log_odds)
+            for r, value in enumerate(table):
+                bits = (r >> np.arange(K)) & 1
+                z[i, features] = bits
+                expected = probe.log_likelihood(z) - base + bits @ log_odds
+                assert value == pytest.approx(expected, abs=1e-9)
