@@ -224,7 +224,7 @@ def test_many_features_give_a_bound_near_the_truth():
     ).fit(X)
     assert not model.exact_
     assert model.n_components_ >= K
-    np.testing.assert_array_equal(model.predict(X)[:, :K], model.allocations_[:, :K])
+    assert np.mean(model.predict(X) != model.allocations_) < 0.01
     assert np.isfinite(model.score_samples(X)).all()
 
 
