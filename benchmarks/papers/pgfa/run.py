@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Bouchard-Cote & Roth on particle Gibbs for feature allocation: sections 3.1 to 3.3.1, repeated.
+
+    python benchmarks/papers/pgfa/run.py trap --out FOLDER
+    python benchmarks/papers/pgfa/run.py all --out FOLDER --seconds 2
+
+Each figure writes its traces (npz), a table (txt) and a picture (png); `--redraw` makes the last
+two anew from the traces.
+
+Data are drawn from the finite Beta-Bernoulli prior, a tenth of the entries is missing, and chains
+start from draws of the prior, the same ones for all samplers: `--data-sets` times `--starts`
+chains of each. Precisions, components and the concentration are resampled, under Gamma(1, 1)
+priors. Each chain has `--seconds` of processor time (what is measured on it does not count), and
+all chains of a panel take turns in one thread, so that a busy machine disturbs all alike.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from skdpm.chains import stream
+from skdpm.datasets import make_linear_gaussian_features
+from skdpm.features._prior import BetaBernoulliPrior, IndianBuffetPrior
+from skdpm.features._state import FeatureState
+from skdpm.features.likelihoods import LinearGaussian
+from skdpm.features.samplers import (
+    DiscreteParticleFilter,
+    ElementGibbs,
+    ParticleGibbs,
+    RowGibbs,
+)
+from skdpm.metrics import relative_log_density
+
+sys.path.append(str(Path(__file__).parents[1] / "pgsm"))
+import traces
+
+NOISE_PRECISION = 25.0
+COMPONENT_PRECISION = 0.25
+
+QUANTITIES = ("cpu_seconds", "relative_log_density", "rmse", "n_used", "log_joint")
+traces.LABELS.update(
+    relative_log_density="relative log density", rmse="RMSE of missing entries", n_used="features"
+)
+
+SAMPLERS = {
+    "element Gibbs": ElementGibbs(),
+    "particle Gibbs": ParticleGibbs(),
+    "discrete particle filter": DiscreteParticleFilter(),
+}
+WITH_ROWS = {**SAMPLERS, "row Gibbs": RowGibbs()}
+STYLES = {
+    "element Gibbs": {"color": "0.3"},
+    "particle Gibbs": {"color": "C1"},
+    "discrete particle filter": {"color": "C0"},
+    "row Gibbs": {"color": "C3", "linestyle": "--"},
+}
+
+PARTICLES = (2, 5, 20, 50, 100)
+POWERS = (0.0, 1.0, 2.0, 3.0)
+TEST_PATHS = ("zeros", "ones", "random", "unconditional", "conditional", "two_stage")
+TUNING = {
+    "particle Gibbs, particles": {f"{n}": ParticleGibbs(n) for n in PARTICLES},
+    "discrete filter, particles": {f"{n}": DiscreteParticleFilter(n) for n in PARTICLES},
+    "particle Gibbs, threshold": {
+        f"{threshold:g}": ParticleGibbs(resample_threshold=threshold)
+        for threshold in (0.0, 0.25, 0.5, 0.75, 1.0)
+    },
+    "particle Gibbs, annealing power": {
+        f"{power:g}": ParticleGibbs(annealing_power=power) for power in POWERS
+    },
+    "discrete filter, annealing power": {
+        f"{power:g}": DiscreteParticleFilter(annealing_power=power) for power in POWERS
+    },
+    "particle Gibbs, test path": {path: ParticleGibbs(test_path=path) for path in TEST_PATHS},
+    "discrete filter, test path": {
+        path: DiscreteParticleFilter(test_path=path) for path in TEST_PATHS
+    },
+}
+
+
+class Problem:
+    """A data set with missing entries, its truth, and the model of it.
+
+    Parameters
+    ----------
+    n_samples, n_components : int
+        Of the data, in ten columns.
+    infinite : bool
+        Whether the model has the Indian buffet process as its prior, not the finite one.
+    random_state : int
+    """
+
+    def __init__(self, n_samples, n_components, random_state, *, infinite=False):
+        self.complete, self.Z, self.components = make_linear_gaussian_features(
+            n_samples,
+            n_components,
+            component_precision=COMPONENT_PRECISION,
+            noise_precision=NOISE_PRECISION,
+            random_state=random_state,
+        )
+        rng = np.random.default_rng(random_state)
+        self.missing = rng.random(self.complete.shape) < 0.1
+        X = np.where(self.missing, np.nan, self.complete)
+        self.n_components = None if infinite else n_components
+        self.likelihood = LinearGaussian(center=False).resolve(X)
+        self.data = self.likelihood.encode(X)
+        self.log_density_true, self.rmse_true = self.fit_of(
+            self.Z @ self.components, NOISE_PRECISION
+        )
+
+    def start(self, seed):
+        """A state drawn from the prior, at concentration 1."""
+        n_samples = len(self.complete)
+        if self.n_components is None:
+            prior = IndianBuffetPrior(n_samples, 1.0)
+        else:
+            prior = BetaBernoulliPrior(n_samples, 1.0, self.n_components)
+        bit_generator = stream(seed)
+        Z = prior.draw(np.random.Generator(bit_generator))
+        model = self.likelihood.kernel(self.data)
+        model.start(Z.shape[1], bit_generator)
+        return FeatureState(model, prior, Z)
+
+    def fit_of(self, mean, noise_precision):
+        """log p(observed entries | mean, noise precision), and RMSE of the missing ones."""
+        residual = self.complete - mean
+        observed = residual[~self.missing]
+        log_density = 0.5 * (
+            observed.size * np.log(noise_precision / (2.0 * np.pi))
+            - noise_precision * (observed @ observed)
+        )
+        return log_density, np.sqrt(np.mean(residual[self.missing] ** 2))
+
+    def observe(self, state):
+        """The figures of a state that are plotted, by name."""
+        params = state.model.save()
+        mean = state.allocations() @ params["components"]
+        log_density, rmse = self.fit_of(mean, params["noise_precision"])
+        return {
+            "relative_log_density": relative_log_density(log_density, self.log_density_true),
+            "rmse": rmse,
+            "n_used": np.count_nonzero(state.column_sums()),
+            "log_joint": state.compute_log_joint(),
+        }
+
+
+class Chain:
+    """One chain of a sampler on a problem, with a clock of its own."""
+
+    def __init__(self, problem, sampler, start, seed, *, adapting):
+        self.problem = problem
+        self.state = problem.start(start)
+        self.kernel = sampler.kernel()
+        self.adapting = adapting
+        self.bit_generator = stream(seed)
+        self.seconds = 0.0
+        self.iteration = 0
+
+    def step(self):
+        """One iteration, as those of the estimator."""
+        began = time.thread_time()
+        self.kernel.run(self.state, self.bit_generator, self.adapting)
+        self.state.update_params(self.bit_generator)
+        self.state.prior.resample(self.state.column_sums(), 1.0, 1.0, self.bit_generator)
+        self.iteration += 1
+        self.seconds += time.thread_time() - began
+
+    def run_until(self, seconds):
+        while self.seconds < seconds:
+            self.step()
+
+
+def run(make_problem, samplers, args, *, adapting=False):
+    """Traces {sampler: {quantity: array of shape (n_chains, n_marks)}}.
+
+    `adapting` keeps the test paths that are for warm-up in use throughout.
+    """
+    problems = [make_problem(d) for d in range(args.data_sets)]
+    chains = {
+        name: [
+            # Starts are the same for all samplers; what follows is not a stream of a start.
+            Chain(problem, sampler, start=j, seed=1000 + j, adapting=adapting)
+            for j, problem in enumerate(p for p in problems for _ in range(args.starts))
+        ]
+        for name, sampler in samplers.items()
+    }
+    at = traces.marks(args.seconds, n_marks=40, first=args.seconds / 300)
+    found = {
+        name: {quantity: np.full((len(chains[name]), len(at)), np.nan) for quantity in QUANTITIES}
+        for name in samplers
+    }
+    for m, mark in enumerate(at):
+        for name, of_sampler in chains.items():
+            for j, chain in enumerate(of_sampler):
+                chain.run_until(mark)
+                figures = {"cpu_seconds": chain.seconds, **chain.problem.observe(chain.state)}
+                for quantity, value in figures.items():
+                    found[name][quantity][j, m] = value
+    for name, of_sampler in chains.items():
+        found[name]["iterations"] = np.array([chain.iteration for chain in of_sampler])
+        found[name]["rmse_true"] = np.array([chain.problem.rmse_true for chain in of_sampler])
+    return found
+
+
+def trap(args):
+    """Figure 2: two equal components, half of the rows has each; only Z is sampled."""
+    n_samples = 100
+    rng = np.random.default_rng(0)
+    components = np.full((2, 1), 100.0)
+    Z = np.repeat(np.eye(2, dtype=np.uint8), n_samples // 2, axis=0)
+    X = Z @ components + rng.standard_normal((n_samples, 1)) / np.sqrt(NOISE_PRECISION)
+    likelihood = LinearGaussian(
+        noise_precision=NOISE_PRECISION, component_precision=COMPONENT_PRECISION, center=False
+    ).resolve(X)
+    data = likelihood.encode(X)
+    found = {}
+    for name, sampler in WITH_ROWS.items():
+        model = likelihood.kernel(data)
+        model.load(
+            {
+                "components": components,
+                "noise_precision": NOISE_PRECISION,
+                "component_precision": COMPONENT_PRECISION,
+            }
+        )
+        state = FeatureState(model, BetaBernoulliPrior(n_samples, 1.0, 2), Z)
+        kernel, bit_generator = sampler.kernel(), stream(0)
+        n_iterations = 2000
+        seconds, log_joint, counts = 0.0, [], []
+        for _ in range(n_iterations):
+            log_joint.append(state.compute_log_joint())
+            counts.append(state.column_sums())
+            began = time.thread_time()
+            kernel.run(state, bit_generator, False)
+            seconds += time.thread_time() - began
+        found[name] = {
+            "log_joint": np.array(log_joint),
+            "counts": np.array(counts).T,
+            "seconds": np.array([seconds]),
+        }
+    return {"trap": found}
+
+
+def tuning(args):
+    """Section 3.2, figures S5 to S15: parameters of the filters, N = 100 and K = 20."""
+    return {
+        panel: run(lambda d: Problem(100, 20, d), samplers, args, adapting=True)
+        for panel, samplers in TUNING.items()
+    }
+
+
+def comparison(args):
+    """Figure 3: four samplers, N = 1000, K = 5 and 20, finite and infinite priors."""
+    return {
+        "K = 5": run(lambda d: Problem(1000, 5, d), WITH_ROWS, args),
+        "K = 20": run(lambda d: Problem(1000, 20, d), SAMPLERS, args),
+        "K = 20, Indian buffet process": run(
+            lambda d: Problem(1000, 20, d, infinite=True), SAMPLERS, args
+        ),
+    }
+
+
+def picture(name, panels):
+    plt = traces.plt
+    if name == "trap":
+        (found,) = panels.values()
+        fig, axes = plt.subplots(1, 2, figsize=(8.5, 3.0))
+        for sampler, arrays in found.items():
+            # From 1, so that the start is on the logarithmic scale.
+            at = np.arange(1, arrays["counts"].shape[1] + 1)
+            axes[0].plot(at, arrays["log_joint"], label=sampler, **STYLES[sampler])
+            for m in arrays["counts"]:
+                axes[1].plot(at, m, **STYLES[sampler])
+        axes[0].set_ylabel("log joint (nats)", fontsize=8)
+        axes[1].set_ylabel("rows with each feature", fontsize=8)
+        for ax in axes:
+            ax.set_xscale("log")
+            ax.set_xlabel("iteration", fontsize=8)
+            ax.tick_params(labelsize=7)
+            ax.grid(alpha=0.25)
+        axes[0].legend(fontsize=7)
+        fig.tight_layout()
+        return fig
+    styles = STYLES
+    if name == "tuning":
+        styles = {
+            panel: {sampler: {"color": f"C{k}"} for k, sampler in enumerate(found)}
+            for panel, found in panels.items()
+        }
+    fig = traces.figure(panels, ("relative_log_density", "rmse"), styles)
+    for line, found in zip(np.reshape(fig.axes, (-1, 2)), panels.values(), strict=True):
+        truth = np.median(next(iter(found.values()))["rmse_true"])
+        for ax, level in zip(line, (0.0, truth), strict=True):
+            low, high = ax.get_ylim()
+            ax.axhline(level, color="C2", linewidth=1.0, linestyle=":")
+            ax.set_ylim(min(low, level - 0.03 * (high - low)), max(high, level))
+    return fig
+
+
+def summary(name, panels):
+    """A table: medians over chains at a twentieth of the time, and at the end."""
+    if name == "trap":
+        (found,) = panels.values()
+        return "\n".join(
+            f"{sampler:26} rows with each feature at the end {arrays['counts'][:, -1]}, share of "
+            f"iterations with one empty {np.mean(arrays['counts'].min(axis=0) == 0):.3f}, log "
+            f"joint {arrays['log_joint'][0]:.1f} -> {arrays['log_joint'][-1]:.1f}, "
+            f"{1e3 * arrays['seconds'][0] / arrays['counts'].shape[1]:.4f} ms/iter."
+            for sampler, arrays in found.items()
+        )
+    lines = [
+        f"{'':58}{'log density':>12}{'RMSE':>8}{'log density':>13}{'RMSE':>8}{'worst':>8}"
+        f"{'features':>10}{'ms/iter.':>10}"
+    ]
+    for panel, found in panels.items():
+        truth = next(iter(found.values()))["rmse_true"]
+        lines.append(f"{panel + ': truth':58}{0.0:12.3f}{np.median(truth):8.3f}")
+        for sampler, arrays in found.items():
+            median = {q: np.median(arrays[q], axis=0) for q in QUANTITIES}
+            seconds = median["cpu_seconds"]
+            early = np.searchsorted(seconds, seconds[-1] / 20)
+            cost = 1e3 * (arrays["cpu_seconds"][:, -1] / arrays["iterations"]).mean()
+            lines.append(
+                f"{panel + ': ' + sampler:58}{median['relative_log_density'][early]:12.3f}"
+                f"{median['rmse'][early]:8.3f}{median['relative_log_density'][-1]:13.3f}"
+                f"{median['rmse'][-1]:8.3f}{arrays['rmse'][:, -1].max():8.3f}"
+                f"{median['n_used'][-1]:10.1f}{cost:10.3f}"
+            )
+    return "\n".join(lines)
+
+
+FIGURES = {"trap": trap, "tuning": tuning, "comparison": comparison}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("figure", choices=[*FIGURES, "all"])
+    parser.add_argument("--out", required=True, help="folder for traces, tables and pictures")
+    parser.add_argument("--data-sets", type=int, default=2)
+    parser.add_argument("--starts", type=int, default=2, help="per data set")
+    parser.add_argument("--seconds", type=float, default=2.0, help="processor time per chain")
+    parser.add_argument("--redraw", action="store_true", help="from the traces that are there")
+    args = parser.parse_args()
+    threadpool_limits(1)
+    out = Path(args.out)
+    out.mkdir(parents=True, exist_ok=True)
+    for name in FIGURES if args.figure == "all" else [args.figure]:
+        stem = out / f"pgfa_{name}"
+        if not args.redraw:
+            traces.save(stem.with_suffix(".npz"), FIGURES[name](args))
+        panels = traces.load(stem.with_suffix(".npz"))
+        table = summary(name, panels)
+        stem.with_suffix(".txt").write_text(table + "\n")
+        traces.write(picture(name, panels), stem.with_suffix(".png"))
+        print(f"{name}: {FIGURES[name].__doc__}\n{table}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
