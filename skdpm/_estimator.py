@@ -65,6 +65,8 @@ class ChainEstimator(BaseEstimator):
         if continuing:
             run, chains = self._run, self._continued(program, X)
             if chains is None:
+                # No draw is new, but they may be summed up in another way (point_estimate).
+                self._summarise(program, run["chains"], program.n_draws)
                 return self
         else:
             entropy = seed_entropy(self.random_state)

@@ -205,6 +205,18 @@ def test_equal_draws_warn_and_return(blobs):
     assert pickle.dumps(estimator) == before
 
 
+@pytest.mark.parametrize("store_labels", [True, False])
+def test_equal_draws_follow_another_point_estimate(blobs, store_labels):
+    """The draws are all there; how they are summed up may change."""
+    settings = {**FAST, "init": "singletons", "store_labels": store_labels}
+    loose = DPMixture(**settings, point_estimate="map", warm_start=True).fit(blobs)
+    last = DPMixture(**settings, point_estimate="last").fit(blobs)
+    assert not np.array_equal(loose.labels_, last.labels_)  # else nothing is tested
+    with pytest.warns(UserWarning, match="are there already"):
+        loose.set_params(point_estimate="last").fit(blobs)
+    assert_same_fit(loose, last, blobs)
+
+
 def test_same_data_in_another_guise(blobs, tmp_path):
     X = blobs.astype(np.float32).astype(float)
     np.save(tmp_path / "X.npy", X)

@@ -420,5 +420,6 @@ def test_settings_are_checked():
         PGSM(anchors="informed").kernel()
     with pytest.raises(ValueError, match=r"SAMS.anchors must be one of"):
         SAMS(anchors="informed").kernel()
+    assert SAMS(anchors="informed").requires == "joint"  # else the likelihood is blamed
     with pytest.raises(ValueError, match=r"SplitMerge.n_restricted_scans"):
         SplitMerge(n_restricted_scans=-1).kernel()

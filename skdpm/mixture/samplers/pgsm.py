@@ -18,7 +18,7 @@ class PGSM(Sampler):
     Parameters
     ----------
     n_particles : int, default=20
-        2 to 10,000.
+        2 to 10,000. A chain's memory holds 5 bytes per particle and row.
     n_anchors : int, default=2
         2 to 5. In a finite mixture with all components in use, two let two clusters exchange rows,
         three let three, and four let a cluster split in two while two others merge.

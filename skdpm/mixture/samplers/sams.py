@@ -33,7 +33,8 @@ class SAMS(Sampler):
 
     @property
     def requires(self):
-        return "joint" if self.anchors == "uniform" else "product"
+        # A name that is none is for `kernel` to refuse.
+        return "product" if self.anchors in ANCHORS and self.anchors != "uniform" else "joint"
 
     def kernel(self):
         anchors = AnchorProposal(check_choice(self.anchors, "SAMS.anchors", ANCHORS))
