@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The state of a chain of a feature allocation model."""
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from numpy.random cimport bitgen_t
@@ -8,6 +8,7 @@ from numpy.random cimport bitgen_t
 import numpy as np
 
 from skdpm._core._check cimport SKDPM_CHECK
+from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer
 
 
@@ -50,16 +51,12 @@ cdef class FeatureState:
         cdef Py_ssize_t capacity = max(n_latent, 2 * self.capacity)
         cdef Py_ssize_t i
         cdef unsigned char* wider
-        cdef Py_ssize_t* sums
         if n_latent <= self.capacity:
             return 0
         self.model.reserve(capacity)
-        sums = <Py_ssize_t*>realloc(self.col_sums, capacity * sizeof(Py_ssize_t))
-        if sums == NULL:
-            raise MemoryError
-        self.col_sums = sums
+        self.col_sums = <Py_ssize_t*>resized(self.col_sums, capacity, sizeof(Py_ssize_t))
         for i in range(self.capacity, capacity):
-            sums[i] = 0
+            self.col_sums[i] = 0
         wider = <unsigned char*>calloc(self.n_samples * capacity, 1)
         if wider == NULL:
             raise MemoryError

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The state of a chain: labels, occupied clusters and their statistics, always in agreement."""
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 
 import numpy as np
 
 from skdpm._core._check cimport SKDPM_CHECK
+from skdpm._core._memory cimport resized
 
 
 cdef class MixtureState:
@@ -69,26 +70,13 @@ cdef class MixtureState:
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         """Make room for `n_slots` clusters, the spare one included."""
-        cdef void* memory
         if n_slots <= self.capacity:
             return 0
         self.model.reserve(n_slots)
-        memory = realloc(self.slots, n_slots * sizeof(Py_ssize_t))
-        if memory == NULL:
-            raise MemoryError
-        self.slots = <Py_ssize_t*>memory
-        memory = realloc(self.position, n_slots * sizeof(Py_ssize_t))
-        if memory == NULL:
-            raise MemoryError
-        self.position = <Py_ssize_t*>memory
-        memory = realloc(self.sizes, n_slots * sizeof(Py_ssize_t))
-        if memory == NULL:
-            raise MemoryError
-        self.sizes = <Py_ssize_t*>memory
-        memory = realloc(self.log_w, n_slots * sizeof(double))
-        if memory == NULL:
-            raise MemoryError
-        self.log_w = <double*>memory
+        self.slots = <Py_ssize_t*>resized(self.slots, n_slots, sizeof(Py_ssize_t))
+        self.position = <Py_ssize_t*>resized(self.position, n_slots, sizeof(Py_ssize_t))
+        self.sizes = <Py_ssize_t*>resized(self.sizes, n_slots, sizeof(Py_ssize_t))
+        self.log_w = <double*>resized(self.log_w, n_slots, sizeof(double))
         self.capacity = n_slots
         return 0
 

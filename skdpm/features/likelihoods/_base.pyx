@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What every likelihood of features shares: candidates for the row under update."""
 from libc.math cimport NAN
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy
 from numpy.random cimport bitgen_t
 
 import numpy as np
 
 from skdpm._core._check cimport SKDPM_CHECK
+from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer
 
 
@@ -18,14 +19,10 @@ cdef class FeatureModel:
 
     cdef int reserve_candidates(self, Py_ssize_t n_candidates) except -1:
         """Room for so many; those there are stay as they are."""
-        cdef double* larger
         if n_candidates > self.n_candidates:
-            larger = <double*>realloc(
-                self.candidates, n_candidates * max(self.width, 1) * sizeof(double)
+            self.candidates = <double*>resized(
+                self.candidates, n_candidates * max(self.width, 1), sizeof(double)
             )
-            if larger == NULL:
-                raise MemoryError
-            self.candidates = larger
             self.n_candidates = n_candidates
         return 0
 

@@ -8,13 +8,14 @@ its residual x_i - sum_k z_k v_k, 0 where x_i is missing; switching a feature co
 """
 from libc.math cimport M_PI as PI
 from libc.math cimport INFINITY, exp, isfinite, lgamma, log, sqrt
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 from numpy.random cimport bitgen_t
 from numpy.random.c_distributions cimport random_standard_gamma, random_standard_normal
 
 import numpy as np
 
+from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport uniform
 from skdpm.features.likelihoods._base cimport FeatureModel
 
@@ -53,13 +54,6 @@ cdef inline void add_scaled(
     cdef Py_ssize_t j
     for j in range(n):
         target[j] += by * source[j]
-
-
-cdef void* resized(void* memory, Py_ssize_t n, size_t size) except NULL:
-    cdef void* larger = realloc(memory, n * size)
-    if larger == NULL:
-        raise MemoryError
-    return larger
 
 
 cdef void solve_lower(

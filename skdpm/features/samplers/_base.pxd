@@ -4,9 +4,6 @@ from numpy.random cimport bitgen_t
 from skdpm.features._state cimport FeatureState
 
 
-cdef void* resized(void* memory, Py_ssize_t n, size_t size) except NULL
-
-
 cdef class FeatureSampler:
     """A Markov kernel on Z that leaves p(Z | X, parameters) invariant, row by row.
 

@@ -5,19 +5,13 @@ that other rows have are drawn by the sampler; those of the row alone, under the
 process, by a step of their own.
 """
 from libc.math cimport exp
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from numpy.random cimport bitgen_t
 from numpy.random.c_distributions cimport random_poisson
 
+from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, integer, uniform
 from skdpm.features._state cimport FeatureState
-
-
-cdef void* resized(void* memory, Py_ssize_t n, size_t size) except NULL:
-    cdef void* larger = realloc(memory, n * size)
-    if larger == NULL:
-        raise MemoryError
-    return larger
 
 
 cdef class FeatureSampler:

@@ -20,10 +20,11 @@ from libc.string cimport memcpy, memset
 from numpy.random cimport bitgen_t
 
 from skdpm._core cimport _resampling
+from skdpm._core._memory cimport resized
 from skdpm._core._resampling cimport MULTINOMIAL
 from skdpm._core._rng cimport uniform
 from skdpm.features._state cimport FeatureState
-from skdpm.features.samplers._base cimport FeatureSampler, resized
+from skdpm.features.samplers._base cimport FeatureSampler
 
 cdef enum TestPath:
     ZEROS

@@ -5,9 +5,10 @@
 
 and one is drawn.
 """
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from numpy.random cimport bitgen_t
 
+from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport categorical_log
 from skdpm.features._state cimport FeatureState
 from skdpm.features.samplers._base cimport FeatureSampler
@@ -27,17 +28,13 @@ cdef class RowGibbsKernel(FeatureSampler):
         free(self.log_w)
 
     cdef int reserve_values(self) except -1:
-        cdef void* larger
         if self.n_shared > self.max_components:
             raise ValueError(
                 f"RowGibbs would have to enumerate the 2**{self.n_shared} values of a row: more "
                 f"features than max_components={self.max_components}; choose "
                 "DiscreteParticleFilter or ParticleGibbs"
             )
-        larger = realloc(self.log_w, (<size_t>1 << self.n_shared) * sizeof(double))
-        if larger == NULL:
-            raise MemoryError
-        self.log_w = <double*>larger
+        self.log_w = <double*>resized(self.log_w, <Py_ssize_t>1 << self.n_shared, sizeof(double))
         self.n_bits = self.n_shared
         return 0
 

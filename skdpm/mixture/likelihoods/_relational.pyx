@@ -15,12 +15,13 @@ so clusters are not independent, and a row of the arena is the size of its clust
 counts of pairs stand in two matrices over slots. They are integers, so nothing drifts.
 """
 from libc.math cimport NAN
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 import numpy as np
 
 from skdpm._core._math cimport CountTable, fill_log_gamma, free_table, log_gamma
+from skdpm._core._memory cimport resized
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 
 
@@ -106,7 +107,6 @@ cdef class RelationalModel(ClusterModel):
         cdef Py_ssize_t old = self.n_slots
         cdef double* links
         cdef double* pairs
-        cdef void* memory
         if n_slots <= old:
             return 0
         ClusterModel.reserve(self, n_slots)
@@ -129,14 +129,8 @@ cdef class RelationalModel(ClusterModel):
         for k in range(old, n_slots):
             row(self, k)[0] = 0.0
         for side in range(2):
-            memory = realloc(self.linked[side], n_slots * sizeof(double))
-            if memory == NULL:
-                raise MemoryError
-            self.linked[side] = <double*>memory
-            memory = realloc(self.observed[side], n_slots * sizeof(double))
-            if memory == NULL:
-                raise MemoryError
-            self.observed[side] = <double*>memory
+            self.linked[side] = <double*>resized(self.linked[side], n_slots, sizeof(double))
+            self.observed[side] = <double*>resized(self.observed[side], n_slots, sizeof(double))
         self.counted = -1
         return 0
 

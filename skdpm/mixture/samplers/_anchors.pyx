@@ -7,12 +7,13 @@ the snapshot follows the chain; the one taken after the last iteration of warm-u
 and is part of the chain's saved state. A chain without warm-up has uniform anchors throughout.
 """
 from libc.math cimport INFINITY, exp
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memset
 from numpy.random cimport bitgen_t
 
 import numpy as np
 
+from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport integer, uniform
 from skdpm.mixture._state cimport MixtureState
 from skdpm.mixture.likelihoods._base cimport ClusterModel
@@ -245,22 +246,12 @@ cdef class Closure:
 
     cdef int reserve(self, MixtureState state) except -1:
         """Room for all items and slots of the state; call it once the state has reserved its."""
-        cdef void* memory
         if state.n_samples > self.n_samples:
-            memory = realloc(self.items, state.n_samples * sizeof(Py_ssize_t))
-            if memory == NULL:
-                raise MemoryError
-            self.items = <Py_ssize_t*>memory
-            memory = realloc(self.blocks, state.n_samples)
-            if memory == NULL:
-                raise MemoryError
-            self.blocks = <signed char*>memory
+            self.items = <Py_ssize_t*>resized(self.items, state.n_samples, sizeof(Py_ssize_t))
+            self.blocks = <signed char*>resized(self.blocks, state.n_samples, 1)
             self.n_samples = state.n_samples
         if state.capacity > self.n_slots:
-            memory = realloc(self.block_of, state.capacity)
-            if memory == NULL:
-                raise MemoryError
-            self.block_of = <signed char*>memory
+            self.block_of = <signed char*>resized(self.block_of, state.capacity, 1)
             memset(self.block_of, -1, state.capacity)
             self.n_slots = state.capacity
         return 0

@@ -23,11 +23,12 @@ children of every node, with a weight each, and keeps about N of them (Fearnhead
 conditional form: Whiteley, Andrieu & Doucet 2010).
 """
 from libc.math cimport INFINITY, exp, log
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memset
 from numpy.random cimport bitgen_t
 
 from skdpm._core cimport _resampling
+from skdpm._core._memory cimport resized
 from skdpm._core._resampling cimport MULTINOMIAL, OPTIMAL, STRATIFIED, SYSTEMATIC
 from skdpm._core._rng cimport uniform
 from skdpm.mixture._state cimport MixtureState
@@ -62,13 +63,6 @@ cdef struct Child:
     double log_w
     double log_gamma
     bint retained
-
-
-cdef void* grown(void* memory, Py_ssize_t n, size_t size) except NULL:
-    cdef void* larger = realloc(memory, n * size)
-    if larger == NULL:
-        raise MemoryError
-    return larger
 
 
 cdef class PGSMKernel(PartitionSampler):
@@ -131,9 +125,9 @@ cdef class PGSMKernel(PartitionSampler):
         cdef Py_ssize_t n = state.n_samples
         self.anchors.update(state, self.adapting)
         if self.n_items_reserved != n:
-            self.chosen = <signed char*>grown(self.chosen, n, 1)
-            self.terms = <double*>grown(self.terms, MAX_CHOICES, sizeof(double))
-            self.particles = <Py_ssize_t*>grown(
+            self.chosen = <signed char*>resized(self.chosen, n, 1)
+            self.terms = <double*>resized(self.terms, MAX_CHOICES, sizeof(double))
+            self.particles = <Py_ssize_t*>resized(
                 self.particles, self.n_particles, sizeof(Py_ssize_t)
             )
             self.n_items_reserved = n
@@ -146,14 +140,14 @@ cdef class PGSMKernel(PartitionSampler):
         cdef Py_ssize_t n_children = n_nodes * MAX_CHOICES
         if n_nodes <= self.n_nodes:
             return 0
-        self.parents = <int*>grown(self.parents, self.n_items_reserved * n_nodes, sizeof(int))
-        self.blocks = <signed char*>grown(self.blocks, self.n_items_reserved * n_nodes, 1)
-        self.nodes = <Node*>grown(self.nodes, n_nodes, sizeof(Node))
-        self.next_nodes = <Node*>grown(self.next_nodes, n_nodes, sizeof(Node))
-        self.children = <Child*>grown(self.children, n_children, sizeof(Child))
-        self.weights = <double*>grown(self.weights, n_children, sizeof(double))
-        self.log_w = <double*>grown(self.log_w, n_children, sizeof(double))
-        self.counts = <Py_ssize_t*>grown(self.counts, n_children, sizeof(Py_ssize_t))
+        self.parents = <int*>resized(self.parents, self.n_items_reserved * n_nodes, sizeof(int))
+        self.blocks = <signed char*>resized(self.blocks, self.n_items_reserved * n_nodes, 1)
+        self.nodes = <Node*>resized(self.nodes, n_nodes, sizeof(Node))
+        self.next_nodes = <Node*>resized(self.next_nodes, n_nodes, sizeof(Node))
+        self.children = <Child*>resized(self.children, n_children, sizeof(Child))
+        self.weights = <double*>resized(self.weights, n_children, sizeof(double))
+        self.log_w = <double*>resized(self.log_w, n_children, sizeof(double))
+        self.counts = <Py_ssize_t*>resized(self.counts, n_children, sizeof(Py_ssize_t))
         self.n_nodes = n_nodes
         return 0
 
@@ -161,7 +155,7 @@ cdef class PGSMKernel(PartitionSampler):
         """Room for the state's clusters and all blocks of all nodes."""
         state.reserve(state.n_clusters + 2 + (self.n_nodes + 1) * self.n_anchors)
         if state.capacity > self.n_slots_reserved:
-            self.refs = <Py_ssize_t*>grown(self.refs, state.capacity, sizeof(Py_ssize_t))
+            self.refs = <Py_ssize_t*>resized(self.refs, state.capacity, sizeof(Py_ssize_t))
             memset(
                 self.refs + self.n_slots_reserved, 0,
                 (state.capacity - self.n_slots_reserved) * sizeof(Py_ssize_t)

@@ -17,9 +17,10 @@ built in slots of its own and the current clusters wait; where they are coupled 
 leave their clusters, and return in case of a rejection.
 """
 from libc.math cimport INFINITY, exp, fabs, log
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from numpy.random cimport bitgen_t
 
+from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport uniform
 from skdpm.mixture._state cimport MixtureState
 from skdpm.mixture.samplers._anchors cimport AnchorProposal, Closure
@@ -58,25 +59,15 @@ cdef class SplitMergeKernel(PartitionSampler):
         free(self.live)
 
     cdef int prepare(self, MixtureState state) except -1:
-        cdef void* memory
         self.anchors.update(state, self.adapting)
         state.reserve(state.n_clusters + 4)
         self.closure.reserve(state)
         if state.n_samples > self.n_samples:
-            memory = realloc(self.blocks, state.n_samples)
-            if memory == NULL:
-                raise MemoryError
-            self.blocks = <signed char*>memory
-            memory = realloc(self.forced, state.n_samples)
-            if memory == NULL:
-                raise MemoryError
-            self.forced = <signed char*>memory
+            self.blocks = <signed char*>resized(self.blocks, state.n_samples, 1)
+            self.forced = <signed char*>resized(self.forced, state.n_samples, 1)
             self.n_samples = state.n_samples
         if state.capacity > self.n_slots:
-            memory = realloc(self.live, state.capacity * sizeof(Py_ssize_t))
-            if memory == NULL:
-                raise MemoryError
-            self.live = <Py_ssize_t*>memory
+            self.live = <Py_ssize_t*>resized(self.live, state.capacity, sizeof(Py_ssize_t))
             self.n_slots = state.capacity
         return 0
 
