@@ -56,7 +56,7 @@ STYLES = {
     "element Gibbs": {"color": "0.3"},
     "particle Gibbs": {"color": "C1"},
     "discrete particle filter": {"color": "C0"},
-    "row Gibbs": {"color": "C3", "linestyle": "--"},
+    "row Gibbs": {"color": "k", "linestyle": "--"},
 }
 
 PARTICLES = (2, 5, 20, 50, 100)
