@@ -64,18 +64,18 @@ POWERS = (0.0, 1.0, 2.0, 3.0)
 TEST_PATHS = ("zeros", "ones", "random", "unconditional", "conditional", "two_stage")
 TUNING = {
     "particle Gibbs, particles": {f"{n}": ParticleGibbs(n) for n in PARTICLES},
-    "discrete filter, particles": {f"{n}": DiscreteParticleFilter(n) for n in PARTICLES},
+    "particle Gibbs, annealing power": {
+        f"{power:g}": ParticleGibbs(annealing_power=power) for power in POWERS
+    },
+    "particle Gibbs, test path": {path: ParticleGibbs(test_path=path) for path in TEST_PATHS},
     "particle Gibbs, threshold": {
         f"{threshold:g}": ParticleGibbs(resample_threshold=threshold)
         for threshold in (0.0, 0.25, 0.5, 0.75, 1.0)
     },
-    "particle Gibbs, annealing power": {
-        f"{power:g}": ParticleGibbs(annealing_power=power) for power in POWERS
-    },
+    "discrete filter, particles": {f"{n}": DiscreteParticleFilter(n) for n in PARTICLES},
     "discrete filter, annealing power": {
         f"{power:g}": DiscreteParticleFilter(annealing_power=power) for power in POWERS
     },
-    "particle Gibbs, test path": {path: ParticleGibbs(test_path=path) for path in TEST_PATHS},
     "discrete filter, test path": {
         path: DiscreteParticleFilter(test_path=path) for path in TEST_PATHS
     },
@@ -285,19 +285,38 @@ def picture(name, panels):
         axes[0].legend(fontsize=7)
         fig.tight_layout()
         return fig
-    styles = STYLES
     if name == "tuning":
-        styles = {
-            panel: {sampler: {"color": f"C{k}"} for k, sampler in enumerate(found)}
-            for panel, found in panels.items()
-        }
-    fig = traces.figure(panels, ("relative_log_density", "rmse"), styles)
+        return tuning_picture(panels)
+    fig = traces.figure(panels, ("relative_log_density", "rmse"), STYLES)
     for line, found in zip(np.reshape(fig.axes, (-1, 2)), panels.values(), strict=True):
         truth = np.median(next(iter(found.values()))["rmse_true"])
         for ax, level in zip(line, (0.0, truth), strict=True):
             low, high = ax.get_ylim()
             ax.axhline(level, color="C2", linewidth=1.0, linestyle=":")
             ax.set_ylim(min(low, level - 0.03 * (high - low)), max(high, level))
+    return fig
+
+
+def tuning_picture(panels):
+    """Medians only: with so many settings, lines of single chains cannot be told apart."""
+    fig, grid = traces.plt.subplots(4, 2, figsize=(8.5, 8.5))
+    for ax, (panel, found) in zip(grid.T.flat, panels.items(), strict=False):
+        medians = {
+            setting: {q: np.median(arrays[q], axis=0)[None] for q in QUANTITIES}
+            for setting, arrays in found.items()
+        }
+        styles = {setting: {"color": f"C{k}"} for k, setting in enumerate(found)}
+        traces.draw(ax, medians, "relative_log_density", styles)
+        ax.axhline(0.0, color="0.3", linewidth=1.0, linestyle=":")
+        ax.set_title(panel, fontsize=9)
+        ax.set_ylabel(traces.LABELS["relative_log_density"], fontsize=8)
+        ax.tick_params(labelsize=7)
+        ax.legend(fontsize=7, loc="lower right")
+    for ax in grid.T.flat[len(panels) :]:
+        ax.set_axis_off()
+    for ax in (grid[-1, 0], grid[-2, 1]):
+        ax.set_xlabel("processor time (s)", fontsize=8)
+    fig.tight_layout()
     return fig
 
 
@@ -353,6 +372,8 @@ def main():
         if not args.redraw:
             traces.save(stem.with_suffix(".npz"), FIGURES[name](args))
         panels = traces.load(stem.with_suffix(".npz"))
+        if name == "tuning":
+            panels = {panel: panels[panel] for panel in TUNING}
         table = summary(name, panels)
         stem.with_suffix(".txt").write_text(table + "\n")
         traces.write(picture(name, panels), stem.with_suffix(".png"))
