@@ -23,21 +23,28 @@ from exactness import (
     make_prior,
     make_state,
 )
-from pvalues import assert_p, assert_p_matrix, chi_squared_p
+from feature_exactness import check_switches
+from pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 from reference.enumerate import enumerate_partitions, partition_sizes
+from reference.features import classes_of_buffet, left_ordered
 from reference.likelihoods import PartitionPosterior
 from reference.priors import log_eppf
 from reference.simulate import PRIOR_CASES
 from scipy.special import betaln, logsumexp
+from scipy.stats import poisson
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import v_measure_score
 
-from skdpm import DPMixture
+from skdpm import DPMixture, FeatureAllocation
+from skdpm.features._prior import IndianBuffetPrior
+from skdpm.features._state import FeatureState
+from skdpm.features.samplers import SAMPLERS as FEATURE_SAMPLERS
+from skdpm.metrics import b_cubed_score
 from skdpm.mixture.likelihoods._base import Probe
 from skdpm.mixture.samplers import SAMPLERS
 
-pytestmark = pytest.mark.slow  # two packages to compile
+pytestmark = pytest.mark.slow  # three packages to compile
 
 SKELETONS = Path(__file__).resolve().parent.parent / "doc" / "skeletons"
 
@@ -67,11 +74,13 @@ def skeletons(tmp_path_factory):
     folder = tmp_path_factory.mktemp("skeletons")
     build("likelihood", folder)
     build("sampler", folder)
+    build("feature_likelihood", folder)
     sys.path.insert(0, str(folder))
     try:
         yield (
             importlib.import_module("skdpm_geometric").Geometric,
             importlib.import_module("skdpm_move_one").MoveOne,
+            importlib.import_module("skdpm_poisson_sum").PoissonSum,
         )
     finally:
         sys.path.remove(str(folder))
@@ -85,6 +94,11 @@ def Geometric(skeletons):
 @pytest.fixture
 def MoveOne(skeletons):
     return skeletons[1]
+
+
+@pytest.fixture
+def PoissonSum(skeletons):
+    return skeletons[2]
 
 
 def log_marginal(X, a, b):
@@ -237,3 +251,64 @@ def test_same_seed_same_draws(Geometric, MoveOne):
         model = DPMixture(likelihood=Geometric(), sampler=MoveOne(), n_warmup=10, n_draws=20)
         fits.append(fit_quietly(model.set_params(random_state=3, n_jobs=n_jobs), X_FIVE))
     np.testing.assert_array_equal(fits[0].label_samples_, fits[1].label_samples_)
+
+
+def test_feature_likelihood_laws(PoissonSum):
+    for likelihood, X in PoissonSum._examples():
+        check_switches(likelihood, X)
+
+
+def test_feature_likelihood_joint(PoissonSum, seed_sequence):
+    """Under every sampler the joint law of Z and X stays, parameters drawn on the way."""
+    runs = {
+        name: counts_run(PoissonSum(0.3, 1.5, 0.7), cls().kernel())
+        for name, cls in FEATURE_SAMPLERS.items()
+    }
+    assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+def counts_run(likelihood, kernel, n_starts=1_500):
+    """The class of Z keeps its prior law under alternate steps of the chain and of X, and X[0, 0]
+    that of a Poisson count given Z and the rates."""
+    n, d, concentration = 3, 2, 0.7
+    classes, probabilities = classes_of_buffet(n, 3, concentration)
+    index = {c: j for j, c in enumerate(classes)}
+    joint = np.outer(np.append(probabilities, 1 - probabilities.sum()), np.full(2, 0.5))
+
+    def run(seed, factor):
+        bit_generator = np.random.PCG64(seed)
+        rng = np.random.Generator(bit_generator)
+        prior = IndianBuffetPrior(n, concentration)
+        counts = np.zeros(joint.shape, dtype=np.int64)
+        for _ in range(n_starts * factor):
+            Z = prior.draw(rng)
+            W = rng.gamma(likelihood.shape, size=(Z.shape[1], d)) / likelihood.rate
+            for _ in range(3):
+                X = rng.poisson(likelihood.background + Z @ W).astype(float)
+                model = likelihood.kernel(likelihood.encode(X))
+                model.load({"rates": W})
+                state = FeatureState(model, prior, Z)
+                kernel.run(state, bit_generator)
+                state.update_params(bit_generator)
+                Z, W = state.allocations(), model.save()["rates"]
+            # The randomised distribution function of a count is uniform given Z and W.
+            law = poisson(likelihood.background + (Z @ W)[0, 0])
+            u = law.cdf(X[0, 0] - 1) + rng.random() * law.pmf(X[0, 0])
+            counts[index.get(left_ordered(Z), len(classes)), int(2 * u)] += 1
+        return Cells(counts, joint)
+
+    return run
+
+
+def test_feature_likelihood_in_an_estimator(PoissonSum):
+    rng = np.random.default_rng(0)
+    Z = rng.random((60, 2)) < 0.5
+    X = rng.poisson(0.1 + Z @ [[20.0, 0.0, 10.0], [0.0, 15.0, 10.0]]).astype(float)
+    model = FeatureAllocation(PoissonSum(rate=0.1), n_components=4, n_chains=2, random_state=0)
+    model = fit_quietly(model.set_params(likelihood__shape=1.5), X)
+    assert b_cubed_score(Z, model.allocations_) > 0.9
+    assert model.rates_.shape == (model.n_components_, 3)
+    assert len(model.rate_samples_[0]) == 250
+    assert np.isfinite(model.score(X)) and not model.exact_
+    with pytest.raises(ValueError, match=r"PoissonSum needs .*counts"):
+        model.fit(X + 0.5)

@@ -16,7 +16,7 @@ from skdpm.features.likelihoods._base cimport FeatureModel
 
 cdef enum:
     MAX_BITS = 20       # all values of so many features are summed
-    BLOCK_BITS = 14     # ... and otherwise those of so many
+    BLOCK_BITS = 12     # ... and otherwise those of so many
 
 LARGEST_EXACT = MAX_BITS
 
@@ -49,7 +49,9 @@ cdef class RowLaw:
         cdef Py_ssize_t n = model.n_latent
         self.model = model
         self.n_latent = n
-        self.log_pmf = np.ascontiguousarray(log_pmf, dtype=np.float64)
+        # Where parameters cannot be integrated out, a row without further features is left.
+        n_terms = len(log_pmf) if model.collapses else 1
+        self.log_pmf = np.ascontiguousarray(log_pmf[:n_terms], dtype=np.float64)
         self._owners = view
         self.log_odds = &view[0] if n else NULL
         self.n_free = n if n <= MAX_BITS else BLOCK_BITS
@@ -71,8 +73,13 @@ cdef class RowLaw:
         free(self.mode)
         free(self.table)
 
-    def evaluate(self):
+    def evaluate(self, observed):
         """The law of every row.
+
+        Parameters
+        ----------
+        observed : ndarray of shape (n_samples,), bool
+            Whether any entry of the row is: if not, its law is the prior's and nothing is summed.
 
         Returns
         -------
@@ -92,10 +99,17 @@ cdef class RowLaw:
         # One column more, so that there is an address where there are no features.
         cdef double[:, ::1] sums = np.empty((n, width + 1))
         cdef unsigned char[:, ::1] modes = np.zeros((n, width + 1), dtype=np.uint8)
-        cdef Py_ssize_t i
+        cdef const unsigned char[::1] seen = np.ascontiguousarray(observed, dtype=np.uint8)
+        cdef Py_ssize_t i, k
         with nogil:
             for i in range(n):
-                out[i] = self.visit(i, &sums[i, 0], &modes[i, 0])
+                if seen[i]:
+                    out[i] = self.visit(i, &sums[i, 0], &modes[i, 0])
+                    continue
+                out[i] = 0.0
+                for k in range(width):
+                    sums[i, k] = 1.0 / (1.0 + exp(-self.log_odds[k]))
+                    modes[i, k] = self.log_odds[k] > 0.0
         probabilities[...] = np.asarray(sums)[:, :width]
         best[...] = np.asarray(modes)[:, :width]
         return log_density, probabilities, best

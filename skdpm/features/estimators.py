@@ -36,6 +36,8 @@ class FeatureAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Chain
 
     The model is Z ~ Indian buffet process(concentration), or a finite Beta-Bernoulli prior, and X
     | Z ~ `likelihood`. The number of features is not given but inferred. NaN in X is missing data.
+    The default priors of `LinearGaussian` expect columns whose spread is near 1: scale others
+    first, or set them.
 
     Parameters
     ----------
@@ -100,7 +102,8 @@ default="prior"
         of "r_hat" (rank-normalised split R-hat) and "ess_bulk".
     exact_ : bool
         Whether `score_samples` sums over all values of a row's features: no scored draw has
-        more than 20. If not, its densities are lower bounds.
+        more than 20, and the likelihood can integrate out features that no row has yet. If not,
+        its densities are lower bounds.
     likelihood_ : FeatureLikelihood
         With all defaults made concrete.
     sampler_ : FeatureSampler
@@ -259,7 +262,7 @@ default="prior"
         means = np.zeros(X.shape)
         log_weights = np.full(len(X), -np.inf)
         for draw in self._scored:
-            log_density, probabilities, _ = self._law(model, draw)
+            log_density, probabilities, _ = self._law(model, draw, X)
             total = np.logaddexp(log_weights, log_density)
             share = np.exp(log_density - total)[:, None]
             expected = self.likelihood_.reconstruct(probabilities, draw["params"])
@@ -272,8 +275,9 @@ default="prior"
 
         The density is averaged over the kept draws (evenly spaced ones, 100 at most), each with
         its own components, precisions and concentration; features that no row has yet are
-        integrated out. The time doubles with every feature, up to 20. Beyond (`exact_` is False),
-        the sum is over the values of the 14 least certain features, around a local mode: a lower
+        integrated out. The time doubles with every feature, up to 20: with 100 draws, from about
+        1 ms a row at 10 features to a second at 20. Beyond (`exact_` is False),
+        the sum is over the values of the 12 least certain features, around a local mode: a lower
         bound.
 
         Parameters
@@ -289,7 +293,7 @@ default="prior"
         total = np.full(len(X), -np.inf)
         # One by one: a sum over an axis may round differently with another number of rows.
         for draw in self._scored:
-            total = np.logaddexp(total, self._law(model, draw)[0])
+            total = np.logaddexp(total, self._law(model, draw, X)[0])
         return total - np.log(len(self._scored))
 
     def score(self, X, y=None):
@@ -443,7 +447,9 @@ default="prior"
                 quantities[name] = getattr(self, f"{name}_samples_")
         self.diagnostics_ = self._diagnose(quantities)
         self._scored = self._choose_scored(program)
-        self.exact_ = all(len(draw["log_odds"]) <= LARGEST_EXACT for draw in self._scored)
+        self.exact_ = model.collapses and all(
+            len(draw["log_odds"]) <= LARGEST_EXACT for draw in self._scored
+        )
 
     def _choose_scored(self, program):
         """Evenly spaced draws of every chain, as laws of a new row."""
@@ -481,12 +487,13 @@ default="prior"
         return X, self.likelihood_.kernel(self.likelihood_.encode(X))
 
     def _law_of_estimate(self, X):
-        _, model = self._model_of_new(X)
-        return self._law(model, self._estimate)
+        X, model = self._model_of_new(X)
+        return self._law(model, self._estimate, X)
 
-    def _law(self, model, draw):
+    def _law(self, model, draw, X):
         model.load(draw["params"])
-        return RowLaw(model, draw["log_odds"], draw["log_pmf"]).evaluate()
+        observed = ~np.isnan(X).all(axis=1)
+        return RowLaw(model, draw["log_odds"], draw["log_pmf"]).evaluate(observed)
 
 
 def _beta_bernoulli(n_samples, n_components, concentration):

@@ -298,6 +298,35 @@ def test_hyperparameters(seed_sequence, record_property):
     check(runs, seed_sequence, record_property)
 
 
+@pytest.mark.parametrize("n_latent", [None, 3])
+def test_concentration(n_latent, seed_sequence):
+    """Concentration from its Gamma prior, Z given it: then the concentration given Z is again a
+    draw from the prior, jointly with the number of entries of Z."""
+
+    def run(seed, factor):
+        bit_generator = np.random.PCG64(seed)
+        rng = np.random.Generator(bit_generator)
+        before, after = np.zeros((8, 2), dtype=np.int64), np.zeros((8, 2), dtype=np.int64)
+        for _ in range(10_000 * factor):
+            alpha = rng.gamma(2.0) / 1.5
+            prior = make_prior(4, n_latent, alpha)
+            sums = prior.draw(rng).sum(axis=0).astype(np.intp)
+            for _ in range(3):
+                prior.resample(sums, 2.0, 1.5, bit_generator)
+            large = int(sums.sum() > 4)
+            for counts, value in ((before, alpha), (after, prior.concentration)):
+                counts[int(8 * gamma.cdf(1.5 * value, 2.0)), large] += 1
+        # Where Z has many entries, before and after are two samples of one law.
+        pooled = (before + after)[:, 1] / (before + after)[:, 1].sum()
+        p_values = (
+            chi_squared_p(after.sum(axis=1), np.full(8, 1 / 8)),
+            chi_squared_two([before[:, 1], after[:, 1]], pooled),
+        )
+        return min(1.0, 2 * min(p_values))
+
+    assert_p(run, seed_sequence=seed_sequence)
+
+
 @pytest.mark.parametrize("path", ["conditional", "two_stage"])
 @pytest.mark.parametrize("cls", [ParticleGibbs, DiscreteParticleFilter])
 def test_paths_of_warm_up_become_zeros(cls, path):

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from feature_exactness import check_switches
 from reference.features import (
     log_beta_bernoulli,
     log_linear_gaussian,
@@ -21,7 +22,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skdpm import FeatureAllocation
 from skdpm.features.likelihoods import LIKELIHOODS, LinearGaussian
-from skdpm.features.likelihoods._base import FeatureProbe
 from skdpm.features.samplers import (
     SAMPLERS,
     DiscreteParticleFilter,
@@ -381,36 +381,5 @@ def test_chains_that_disagree_warn():
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_laws_of_likelihoods(name):
-    """Switches add up to differences of log likelihoods; rows do too, in any order of features."""
-    rng = np.random.default_rng(0)
     for likelihood, X in LIKELIHOODS[name]._examples():
-        likelihood = likelihood.resolve(X)
-        model = likelihood.kernel(likelihood.encode(X))
-        K = 4
-        model.start(K, np.random.PCG64(0))
-        probe = FeatureProbe(model)
-        Z = (rng.random((len(X), K)) < 0.5).astype(np.uint8)
-        for i in range(len(X)):
-            z, base = Z.copy(), probe.log_likelihood(Z)
-            probe.begin_row(i, z[i])
-            probe.copy(2, 0)
-            total = 0.0
-            for k in rng.permutation(K):
-                on = not z[i, k]
-                change = probe.log_switch_many([0, 2], k, on)
-                z[i, k] = on
-                total += change[0]
-                probe.switch(0, k, on)
-                assert probe.log_likelihood(z) - base == pytest.approx(total, abs=1e-9)
-                probe.begin_row(i, z[i])  # the log likelihood visits other rows
-                probe.copy(2, 0)
-            z[i] = 0
-            base = probe.log_likelihood(z)
-            probe.begin_row(i, z[i])
-            features, log_odds = rng.permutation(K), rng.normal(size=K)
-            table = probe.log_rows(features, log_odds)
-            for r, value in enumerate(table):
-                bits = (r >> np.arange(K)) & 1
-                z[i, features] = bits
-                expected = probe.log_likelihood(z) - base + bits @ log_odds
-                assert value == pytest.approx(expected, abs=1e-9)
+        check_switches(likelihood, X)

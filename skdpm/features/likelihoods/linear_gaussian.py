@@ -29,7 +29,11 @@ class LinearGaussian(FeatureLikelihood):
 
     Notes
     -----
-    NaN in X is a missing entry. The parameters are sampled, not integrated out, but for a row's
+    NaN in X is a missing entry. The priors of the precisions are in the units of X (1 / variance):
+    with columns on a scale of 1e-6, the default would allow nothing but noise. Scale such columns
+    (`sklearn.preprocessing.StandardScaler`) or set the priors.
+
+    The parameters are sampled, not integrated out, but for a row's
     own features under the Indian buffet process (Doshi-Velez & Ghahramani 2009).
 
     References
