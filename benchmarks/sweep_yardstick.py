@@ -327,6 +327,54 @@ print(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_coun
 """
 
 
+def features():
+    """Sweeps over the rows of Z, its parameters as they generated the data, and their update."""
+    from skdpm.datasets import make_linear_gaussian_features
+    from skdpm.features import samplers
+    from skdpm.features._prior import BetaBernoulliPrior
+    from skdpm.features._state import FeatureState
+    from skdpm.features.likelihoods import LinearGaussian
+
+    def state_of(n, d, k):
+        X, Z, V = make_linear_gaussian_features(n, k, d, random_state=0)
+        likelihood = LinearGaussian(25.0, component_precision=0.25, center=False).resolve(X)
+        model = likelihood.kernel(likelihood.encode(X))
+        model.load({"components": V, "noise_precision": 25.0, "component_precision": 0.25})
+        return FeatureState(model, BetaBernoulliPrior(n, 2.0, k), Z)
+
+    def seconds(state, name, repetitions=10):
+        kernel, rng = samplers.SAMPLERS[name]().kernel(), np.random.PCG64(0)
+        return smallest_times(lambda: kernel.run(state, rng), repetitions=repetitions)[0]
+
+    what = "1000 x 10, 20 features"
+    state, rng = state_of(1000, 10, 20), np.random.PCG64(0)
+    for name, target in (
+        ("element_gibbs", 2.0),
+        ("particle_gibbs", 40.0),
+        ("discrete_particle_filter", 60.0),
+    ):
+        report(f"sweep of {name}, {what}", 1e3 * seconds(state, name), target, "ms")
+    update = smallest_times(lambda: state.update_params(rng))[0]
+    report(f"update of components, {what}", 1e3 * update, 2.0, "ms")
+    rows = seconds(state_of(20, 10, 20), "row_gibbs") / 20
+    report("row of row_gibbs, 10 columns, 20 features", 1e3 * rows, 10.0, "ms")
+    for axis, sizes in (("n", (500, 2000)), ("D", (10, 40)), ("K", (10, 40))):
+        for name in ("element_gibbs", "particle_gibbs", "discrete_particle_filter"):
+            times = [
+                seconds(
+                    state_of(
+                        size if axis == "n" else 500,
+                        size if axis == "D" else 10,
+                        size if axis == "K" else 20,
+                    ),
+                    name,
+                )
+                for size in sizes
+            ]
+            exponent = np.log(times[1] / times[0]) / np.log(4)
+            report(f"log-log slope of {name} in {axis}, {sizes[0]} to {sizes[1]}", exponent, None)
+
+
 def memory():
     out = subprocess.run(
         [sys.executable, "-c", MEMORY, str(HERE)],
@@ -370,6 +418,7 @@ MEASUREMENTS = {
     "moves": moves,
     "from_one_cluster": from_one_cluster,
     "linearity": linearity,
+    "features": features,
     "import": import_time,
     "scoring": scoring,
     "memory": memory,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Bayesian mixture models for scikit-learn, by exact and fast MCMC."""
+"""Bayesian mixture and feature allocation models for scikit-learn, by exact and fast MCMC."""
 
 import os
 

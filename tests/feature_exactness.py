@@ -67,9 +67,11 @@ def given_components_run(
     `wrong` plants another concentration or noise precision in the chain."""
     X = case_rows(n_latent, missing)
     V = COMPONENTS[:n_latent]
+    # Where all features are one row's, particles' weights shall differ much on the way.
+    noise_precision = NOISE if n_latent <= 3 else 20.0
 
     def log_weight(Z):
-        return log_beta_bernoulli(Z, CONCENTRATION) + log_linear_gaussian(X, Z, V, NOISE)
+        return log_beta_bernoulli(Z, CONCENTRATION) + log_linear_gaussian(X, Z, V, noise_precision)
 
     law = matrix_posterior(len(X), n_latent, log_weight)
     model = make_model(X)
@@ -80,7 +82,7 @@ def given_components_run(
         starts = law.draw(n_starts * factor, np.random.Generator(bit_generator))
         ends = np.empty_like(starts)
         for s, Z in enumerate(starts):
-            load(model, V, wrong.get("noise_precision", NOISE))
+            load(model, V, wrong.get("noise_precision", noise_precision))
             state = FeatureState(model, features, Z)
             for _ in range(1 + s % 2):
                 kernel.run(state, bit_generator, adapting)

@@ -18,7 +18,7 @@ from numpy.random cimport bitgen_t
 from numpy.random.c_distributions cimport random_standard_gamma
 
 import numpy as np
-from scipy.stats import binom, poisson
+from scipy.special import gammaln
 
 from skdpm._core._rng cimport bit_generator_pointer
 
@@ -154,7 +154,9 @@ cdef class IndianBuffetPrior(FeaturePrior):
         return np.log(m / (self.n_samples + 1.0 - m))
 
     def log_pmf_extra(self, n_latent, most):
-        return poisson.logpmf(np.arange(most + 1), self.concentration / (self.n_samples + 1))
+        rate = self.concentration / (self.n_samples + 1)
+        m = np.arange(most + 1)
+        return m * np.log(rate) - rate - gammaln(m + 1)
 
     def draw(self, rng):
         columns = np.zeros((self.n_samples, 0), dtype=np.uint8)
@@ -202,7 +204,10 @@ cdef class BetaBernoulliPrior(FeaturePrior):
         n_unused = self.n_components - n_latent
         a = self.concentration / self.n_components
         m = np.arange(min(n_unused, most) + 1)
-        return binom.logpmf(m, n_unused, a / (self.n_samples + 1.0 + a))
+        log_choices = gammaln(n_unused + 1) - gammaln(m + 1) - gammaln(n_unused - m + 1)
+        # A feature that none of N rows has is in the next one with odds a to N + 1.
+        log_odds = np.log(a / (self.n_samples + 1.0))
+        return log_choices + m * log_odds - n_unused * np.logaddexp(0.0, log_odds)
 
     def draw(self, rng):
         a = self.concentration / self.n_components

@@ -257,7 +257,7 @@ def buffet_run(
                 seen = ~hole
                 distance += x[seen] @ np.linalg.solve(covariance[np.ix_(seen, seen)], x[seen])
             u = chi2.cdf(distance, (~holes).sum())
-            counts[index.get(left_ordered(Z), len(classes)), int(n_bins * u)] += 1
+            counts[index.get(left_ordered(Z), len(classes)), min(int(n_bins * u), n_bins - 1)] += 1
         if hyper:
             return Cells(hyper_counts, np.full((3, 3, 3), 1 / 27))
         return Cells(counts, joint)
