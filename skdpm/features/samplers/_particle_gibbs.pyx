@@ -216,7 +216,8 @@ cdef class RowFilterKernel(FeatureSampler):
         )
         for g in range(self.n_current):
             self.nodes[g].count = self.counts[g]
-            self.nodes[g].log_w = 0.0
+            # What is dead must not scale the weights of what lives, which might underflow.
+            self.nodes[g].log_w = 0.0 if self.counts[g] > 0 else -INFINITY
 
     cdef bint extend(
         self, FeatureState state, bitgen_t* rng, Py_ssize_t t, double power, double last_power
