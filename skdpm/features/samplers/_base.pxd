@@ -31,4 +31,4 @@ cdef class FeatureSampler:
     cdef void shuffle(self, bitgen_t* rng) noexcept nogil
     # A sampler overrides these two.
     cdef int prepare(self, FeatureState state) except -1
-    cdef int update_row(self, FeatureState state, bitgen_t* rng) except -1 nogil
+    cdef int update_row(self, FeatureState state, bitgen_t* rng) except? -1 nogil

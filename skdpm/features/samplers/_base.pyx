@@ -81,7 +81,7 @@ cdef class FeatureSampler:
         state.model.end_row(state.Z + i * state.capacity)
         return 0
 
-    cdef int update_row(self, FeatureState state, bitgen_t* rng) except -1 nogil:
+    cdef int update_row(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
         """Draw `values` from a kernel that leaves their conditional law invariant. Candidate 0 is
         the row as it is, and may be left as it comes. -1 where there is no such law."""
         with gil:

@@ -13,7 +13,7 @@ from skdpm.features.samplers._base cimport FeatureSampler
 
 cdef class ElementGibbsKernel(FeatureSampler):
 
-    cdef int update_row(self, FeatureState state, bitgen_t* rng) except -1 nogil:
+    cdef int update_row(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
         cdef Py_ssize_t j
         cdef Py_ssize_t candidate = 0
         cdef double log_ratio       # of the other value to this one

@@ -140,7 +140,7 @@ cdef class RowFilterKernel(FeatureSampler):
         self.n_nodes = n_nodes
         return 0
 
-    cdef int update_row(self, FeatureState state, bitgen_t* rng) except -1 nogil:
+    cdef int update_row(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
         cdef Py_ssize_t j
         cdef Py_ssize_t n = self.n_shared
         cdef int path = self.test_path
@@ -161,7 +161,7 @@ cdef class RowFilterKernel(FeatureSampler):
     cdef int filter(
         self, FeatureState state, bitgen_t* rng, bint conditional,
         unsigned char* drawn    # OUT (n_shared,): may be `test` or, where conditional, `values`
-    ) except -1 nogil:
+    ) except? -1 nogil:
         """One run of the particle filter along the test path; a history is drawn at its end."""
         cdef Py_ssize_t t, j
         cdef Py_ssize_t n = self.n_shared

@@ -38,7 +38,7 @@ cdef class RowGibbsKernel(FeatureSampler):
         self.n_bits = self.n_shared
         return 0
 
-    cdef int update_row(self, FeatureState state, bitgen_t* rng) except -1 nogil:
+    cdef int update_row(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
         cdef Py_ssize_t j, r
         if self.n_shared > self.n_bits:
             with gil:
