@@ -178,6 +178,8 @@ cdef inline Py_ssize_t draw_node(
     for g in range(n):
         w[g] *= counts[g]
         total += w[g]
+    if not total > 0.0:
+        return -1
     u = uniform(rng) * total
     for g in range(n - 1):
         u -= w[g]

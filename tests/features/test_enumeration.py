@@ -190,6 +190,7 @@ def buffet_run(
     concentration=0.7,
     missing=False,
     collapses=True,
+    adapting=False,
     updates=True,
     hyper=False,
     n_starts,
@@ -233,7 +234,7 @@ def buffet_run(
                 load(model, V, tau_x, tau_v)
                 model.collapses = collapses
                 state = FeatureState(model, prior, Z)
-                kernel.run(state, bit_generator)
+                kernel.run(state, bit_generator, adapting)
                 if updates:
                     state.update_params(bit_generator)
                 Z = state.allocations()
@@ -272,11 +273,13 @@ def test_indian_buffet(seed_sequence, record_property):
             collapses=collapses,
             missing=missing,
             updates=updates,
+            adapting=not updates,  # another step for a row's own features, as valid
             n_starts=2_500,
         )
         for sampler, collapses, missing, updates in (
             (ElementGibbs(), True, False, True),
             (ElementGibbs(), True, True, False),
+            (ElementGibbs(), True, True, True),
             (ElementGibbs(), False, True, True),
             (RowGibbs(), False, False, False),
             (RowGibbs(), True, True, True),
@@ -369,3 +372,27 @@ def test_element_gibbs_is_trapped_and_row_gibbs_is_not():
     assert used[ElementGibbs] == n // 2
     assert used[RowGibbs] > 0.8 * n
     assert used[DiscreteParticleFilter] > 0.8 * n
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_rows_without_a_law_raise(name):
+    model = make_model(np.zeros((3, 2)))
+    load(model, np.full((2, 2), np.nan))
+    state = FeatureState(model, make_prior(3, 2), np.eye(3, 2))
+    with pytest.raises(FloatingPointError, match="row 0: no value has a positive weight"):
+        SAMPLERS[name]().kernel().run(state, np.random.PCG64(0))
+
+
+@pytest.mark.parametrize("sampler", SETTINGS[2:])
+def test_weights_of_all_sizes(sampler):
+    """With next to no noise, log weights differ by thousands: nothing under- or overflows."""
+    rng = np.random.default_rng(0)
+    V = rng.normal(size=(8, 3))
+    Z = rng.random((30, 8)) < 0.4
+    model = make_model(Z @ V)
+    load(model, V, 1e6)
+    state = FeatureState(model, make_prior(30, 8), ~Z)
+    kernel, bit_generator = sampler.kernel(), np.random.PCG64(1)
+    for _ in range(30):
+        kernel.run(state, bit_generator)
+    assert state.allocations().shape == (30, 8)

@@ -43,7 +43,9 @@ cdef class FeatureModel:
         self, const Py_ssize_t* features, const double* log_odds, Py_ssize_t n,
         double* out     # OUT (2**n,)
     ) noexcept nogil
-    cdef Py_ssize_t draw_n_own(self, double rate, bitgen_t* rng) noexcept nogil
+    cdef Py_ssize_t draw_n_own(
+        self, Py_ssize_t n, double rate, bint adapting, bitgen_t* rng
+    ) noexcept nogil
     cdef void draw_own(
         self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng
     ) noexcept nogil

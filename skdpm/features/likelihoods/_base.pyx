@@ -123,10 +123,13 @@ cdef class FeatureModel:
         if n > 0:
             self.switch(0, features[n - 1], False)  # the code ends with the last feature alone
 
-    cdef Py_ssize_t draw_n_own(self, double rate, bitgen_t* rng) noexcept nogil:
-        """The number of features that the row under update has for itself, from its conditional
-        law under a Poisson(rate) prior, their parameters integrated out. Candidate 0 has none of
-        them. Only where `collapses`."""
+    cdef Py_ssize_t draw_n_own(
+        self, Py_ssize_t n, double rate, bint adapting, bitgen_t* rng
+    ) noexcept nogil:
+        """The next number of features that the row under update has for itself, n being the last:
+        a step that leaves its conditional law invariant, under a Poisson(rate) prior and with
+        their parameters integrated out. Candidate 0 has none of them. In warm-up (`adapting`) it
+        may be another such step. Only where `collapses`."""
         return -1
 
     cdef void draw_own(

@@ -11,7 +11,9 @@ from libc.math cimport INFINITY, exp, isfinite, lgamma, log, sqrt
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 from numpy.random cimport bitgen_t
-from numpy.random.c_distributions cimport random_standard_gamma, random_standard_normal
+from numpy.random.c_distributions cimport (
+    random_poisson, random_standard_gamma, random_standard_normal
+)
 
 import numpy as np
 
@@ -246,17 +248,28 @@ cdef class LinearGaussianModel(FeatureModel):
     # A row's own features. With r the residual without them and s_k = 1/tau_x + k/tau_v, r has
     # the law N(0, s_k I) given their number k.
 
-    cdef Py_ssize_t draw_n_own(self, double rate, bitgen_t* rng) noexcept nogil:
-        """Exactly: terms are added until those that may come are below exp(-40) of the sum."""
+    cdef Py_ssize_t draw_n_own(
+        self, Py_ssize_t n, double rate, bint adapting, bitgen_t* rng
+    ) noexcept nogil:
+        """In warm-up a Metropolis step that proposes from the prior; later a draw from the
+        number's conditional law. While components fit badly, the latter gives every row features
+        of its own, which stay; proposals from the prior leave time to share."""
         cdef double square = dot(self.candidates, self.candidates, self.d)
-        cdef double log_rate, log_poisson, log_w, s, largest, w
+        cdef double log_rate, log_poisson, log_w, log_ratio, s, largest, w
         cdef double top = -INFINITY
         cdef double total = 0.0
         cdef Py_ssize_t k = 0
         cdef Py_ssize_t chosen = 0
         if not rate > 0.0:
             return 0
+        if adapting:
+            chosen = random_poisson(rng, rate)
+            log_ratio = self.log_density_of_own(
+                square, 1.0 / self.tau_x + chosen / self.tau_v
+            ) - self.log_density_of_own(square, 1.0 / self.tau_x + n / self.tau_v)
+            return chosen if uniform(rng) < exp(log_ratio) else n
         log_rate = log(rate)
+        # Terms are added until those that may come are below exp(-40) of the sum.
         while True:
             log_poisson = k * log_rate - lgamma(k + 1.0)
             s = 1.0 / self.tau_x + k / self.tau_v

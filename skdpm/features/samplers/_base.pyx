@@ -98,14 +98,13 @@ cdef class FeatureSampler:
     cdef int update_own_collapsed(
         self, FeatureState state, Py_ssize_t i, double rate, bitgen_t* rng
     ) except -1 nogil:
-        """Draw the number of the row's own features with their parameters integrated out, then
-        the parameters (Doshi-Velez & Ghahramani 2009; not by a Metropolis step: the number's
-        conditional law is known)."""
+        """Update the number of the row's own features with their parameters integrated out, then
+        draw the parameters given the row (Doshi-Velez & Ghahramani 2009)."""
         cdef Py_ssize_t j, n
         for j in range(self.n_own):
             state.set(i, self.own[j], False)
         state.model.begin_row(i, state.Z + i * state.capacity)
-        n = state.model.draw_n_own(rate, rng)
+        n = state.model.draw_n_own(self.n_own, rate, self.adapting, rng)
         while self.n_own > n:
             # From the last on, so that the feature that takes a place is none of those left.
             self.n_own -= 1
