@@ -152,18 +152,20 @@ def reference_law(x, model, c, s):
     x = x - model.likelihood_.mean_
     seen = ~np.isnan(x)
     rate = model.concentration_samples_[c, s] / (n + 1)
+    m = np.arange(30)
+    variance = 1 / tau_x + m / tau_v
     terms, values = [], []
     for bits in range(2**K):
         z = (bits >> np.arange(K)) & 1
         log_prior = np.log(np.where(z, rho, 1 - rho)).sum()
-        for m in range(30):
-            deviation = np.sqrt(1 / tau_x + m / tau_v)
-            log_likelihood = norm.logpdf((x - z @ V)[seen], 0, deviation).sum()
-            terms.append(log_prior + poisson.logpmf(m, rate) + log_likelihood)
-            values.append(z)
+        square = ((x - z @ V)[seen] ** 2).sum()
+        log_likelihood = -0.5 * (seen.sum() * np.log(2 * np.pi * variance) + square / variance)
+        terms.append(log_prior + poisson.logpmf(m, rate) + log_likelihood)
+        values.append(z)
+    values = np.repeat(values, len(m), axis=0)
+    terms = np.concatenate(terms)
     total = logsumexp(terms)
-    weights = np.exp(np.array(terms) - total)
-    return total, weights @ np.array(values).reshape(len(terms), K)
+    return total, np.exp(terms - total) @ values.reshape(len(terms), K)
 
 
 def test_score_and_impute_are_exact(fitted):
