@@ -258,11 +258,11 @@ default="prior"
         X : ndarray of shape (n_samples, n_features)
             Without NaN.
         """
-        X, model = self._model_of_new(X)
+        X, model, observed = self._model_of_new(X)
         means = np.zeros(X.shape)
         log_weights = np.full(len(X), -np.inf)
         for draw in self._scored:
-            log_density, probabilities, _ = self._law(model, draw, X)
+            log_density, probabilities, _ = self._law(model, draw, observed)
             total = np.logaddexp(log_weights, log_density)
             share = np.exp(log_density - total)[:, None]
             expected = self.likelihood_.reconstruct(probabilities, draw["params"])
@@ -289,11 +289,11 @@ default="prior"
         log_density : ndarray of shape (n_samples,)
             Natural logarithm.
         """
-        X, model = self._model_of_new(X)
+        X, model, observed = self._model_of_new(X)
         total = np.full(len(X), -np.inf)
         # One by one: a sum over an axis may round differently with another number of rows.
         for draw in self._scored:
-            total = np.logaddexp(total, self._law(model, draw, X)[0])
+            total = np.logaddexp(total, self._law(model, draw, observed)[0])
         return total - np.log(len(self._scored))
 
     def score(self, X, y=None):
@@ -422,10 +422,7 @@ default="prior"
         order = np.argsort(-Z.sum(axis=0), kind="stable")
         self.allocations_ = Z[:, order]
         self.n_components_ = len(order)
-        saved = {
-            name: getattr(self, self._draw_attributes(program)[name])[c][s]
-            for name in (*likelihood.hyperparameters, *likelihood.feature_params)
-        }
+        saved = self._params_of_draw(program, c, s)
         for name in likelihood.feature_params:
             saved[name] = saved[name][order]
         model = likelihood.kernel(program.data)
@@ -451,22 +448,24 @@ default="prior"
             len(draw["log_odds"]) <= LARGEST_EXACT for draw in self._scored
         )
 
+    def _params_of_draw(self, program, c, s):
+        """What the kernel's `load` needs, of draw s of chain c."""
+        attributes = self._draw_attributes(program)
+        likelihood = program.likelihood
+        return {
+            name: getattr(self, attributes[name])[c][s]
+            for name in (*likelihood.hyperparameters, *likelihood.feature_params)
+        }
+
     def _choose_scored(self, program):
         """Evenly spaced draws of every chain, as laws of a new row."""
         n_chains, n_draws = self.log_joint_samples_.shape
         per_chain = min(n_draws, max(1, N_SCORED_DRAWS // n_chains))
-        attributes = self._draw_attributes(program)
         draws = []
         for c in range(min(n_chains, N_SCORED_DRAWS)):
             for s in np.linspace(n_draws - 1, 0, per_chain).round().astype(int)[::-1]:
                 prior = program.make_prior(float(self.concentration_samples_[c, s]))
-                params = {
-                    name: getattr(self, attributes[name])[c][s]
-                    for name in (
-                        *program.likelihood.hyperparameters,
-                        *program.likelihood.feature_params,
-                    )
-                }
+                params = self._params_of_draw(program, c, s)
                 col_sums = self.allocation_samples_[c][s].sum(axis=0)
                 draws.append(self._new_row(prior, col_sums, params))
         return draws
@@ -482,17 +481,18 @@ default="prior"
     # New rows.
 
     def _model_of_new(self, X):
+        """X, checked, the kernel over its rows, and which rows have any entry."""
         check_is_fitted(self)
         X = self._validate(X, self.likelihood_, reset=False)
-        return X, self.likelihood_.kernel(self.likelihood_.encode(X))
+        model = self.likelihood_.kernel(self.likelihood_.encode(X))
+        return X, model, ~np.isnan(X).all(axis=1)
 
     def _law_of_estimate(self, X):
-        X, model = self._model_of_new(X)
-        return self._law(model, self._estimate, X)
+        _, model, observed = self._model_of_new(X)
+        return self._law(model, self._estimate, observed)
 
-    def _law(self, model, draw, X):
+    def _law(self, model, draw, observed):
         model.load(draw["params"])
-        observed = ~np.isnan(X).all(axis=1)
         return RowLaw(model, draw["log_odds"], draw["log_pmf"]).evaluate(observed)
 
 
