@@ -220,6 +220,7 @@ class _MixtureBase(ClusterMixin, DensityMixin, ChainEstimator):
                 f"{sampler!r} cannot sample a mixture with the likelihood "
                 f"{type(likelihood).__name__}: it needs the capability {sampler.requires!r}, "
                 f"and {type(likelihood).__name__} has {', '.join(sorted(likelihood.capabilities))}"
+                '; sampler="auto" chooses one that can'
             )
         sampler.kernel()  # checks its parameters
         likelihood = likelihood.resolve(X)
