@@ -25,11 +25,14 @@ Row: n, x_bar (D), C (packed) | log |S_n|, log c_n |S_n|^(-1/2), rho / (rho + 1)
 cimport cython
 from libc.math cimport INFINITY
 from libc.math cimport M_PI as PI
-from libc.math cimport lgamma, log
+from libc.math cimport lgamma, log, sqrt
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
+from numpy.random cimport bitgen_t
+from numpy.random.c_distributions cimport random_standard_gamma, random_standard_normal
 
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel
 
 cdef double LOG_PI = log(PI)
 cdef double LOG_1E100 = log(1e100)
@@ -51,6 +54,36 @@ cdef extern from "cholesky.h" nogil:
     )
     double solve_squared(const double* packed, Py_ssize_t n, double* vector)
 
+
+cdef extern from "tiles.h" nogil:
+    void tile_gaussian(
+        const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features, const double* w,
+        const double* c, double top, double* y, double* out
+    )
+    double tile_dot(const double* a, const double* b, Py_ssize_t n)
+    double tile_sum(const double* a, Py_ssize_t n)
+
+
+cdef inline void combine_moments(
+    double* stats, const double* other, Py_ssize_t n_features, double* gap    # scratch (D,)
+) noexcept nogil:
+    """Counts, means and scatters of two clusters: Chan, Golub & LeVeque (1983), eq. 1.5; without
+    cancellation."""
+    cdef Py_ssize_t d, e
+    cdef Py_ssize_t t = 1 + n_features
+    cdef double n = stats[0] + other[0]
+    cdef double weight
+    if other[0] == 0.0:
+        return
+    weight = stats[0] * other[0] / n
+    for d in range(n_features):
+        gap[d] = other[1 + d] - stats[1 + d]
+        stats[1 + d] += gap[d] * other[0] / n
+    for d in range(n_features):
+        for e in range(d, n_features):
+            stats[t] += other[t] + weight * gap[d] * gap[e]
+            t += 1
+    stats[0] = n
 
 @cython.final
 cdef class GaussianModel(ClusterModel):
@@ -252,30 +285,11 @@ cdef class GaussianModel(ClusterModel):
         return total
 
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
-        """Means and scatters combine without cancellation, then the factor anew: O(D^3)."""
-        cdef Py_ssize_t d, e
-        cdef Py_ssize_t n_features = self.n_features
-        cdef Py_ssize_t t = 0
-        cdef double* a = row(self, dst)
-        cdef const double* b = row(self, src)
-        cdef double* mean = a + 1
-        cdef double* scatter = mean + n_features
-        cdef double* gap = self.work
-        cdef double n, weight
+        """Statistics combine, then the factor anew: O(D^3)."""
         self.settle()
-        if b[0] == 0.0:
-            return
-        n = a[0] + b[0]
-        weight = a[0] * b[0] / n
-        for d in range(n_features):
-            gap[d] = b[1 + d] - mean[d]
-            mean[d] += gap[d] * b[0] / n
-        for d in range(n_features):
-            for e in range(d, n_features):
-                scatter[t] += b[1 + n_features + t] + weight * gap[d] * gap[e]
-                t += 1
-        a[0] = n
-        self.factorize(a)
+        if row(self, src)[0] > 0.0:
+            combine_moments(row(self, dst), row(self, src), self.n_features, self.work)
+            self.factorize(row(self, dst))
 
     cdef double log_far_tail(self, const double* x, const double* cached) noexcept nogil:
         """log(1 + q rho / (rho + 1)) for a new row so far away that the square q overflows: on the
@@ -332,3 +346,148 @@ cdef class GaussianModel(ClusterModel):
             else:
                 log_tail = self.log_far_tail(x, cached)
             out[k] = cached[LOG_PEAK] - cached[EXPONENT] * log_tail
+
+
+@cython.final
+cdef class ParametricGaussian(ParametricModel):
+    """Gaussian rows under drawn means and covariances.
+
+    With S_n = L L', a draw of the precision is W'W with W = B' L^-1, where the upper triangular B
+    has independent entries: standard normal, on the diagonal the roots of chi-squared variates
+    (Bartlett's decomposition, its order reversed so that W is triangular).
+
+    Parameters: log |W| - D log(2 pi) / 2, W mu (D), W (packed by rows).
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Rows minus the prior mean u.
+    scale : ndarray of shape (n_features, n_features)
+        S.
+    mean_precision, df : float
+        r and nu.
+    """
+    cdef Py_ssize_t n_features
+    cdef const double* X
+    cdef const double* scale
+    cdef double mean_precision, df
+    cdef double* work       # (n_features + 1, TILE)
+    cdef double* matrix     # (n_stats,)
+    cdef object _owners
+
+    def __init__(
+        self, const double[:, ::1] X, const double[:, ::1] scale, double mean_precision, double df
+    ):
+        cdef Py_ssize_t n_features = X.shape[1]
+        self._owners = (X, scale)
+        self.n_samples = X.shape[0]
+        self.n_features = n_features
+        self.n_stats = self.n_params = 1 + n_features + n_features * (n_features + 1) // 2
+        self.X = &X[0, 0] if X.shape[0] else NULL
+        self.scale = &scale[0, 0]
+        self.mean_precision = mean_precision
+        self.df = df
+        self.work = <double*>malloc((n_features + 1) * TILE * sizeof(double))
+        self.matrix = <double*>malloc(self.n_stats * sizeof(double))
+        if self.work == NULL or self.matrix == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.work)
+        free(self.matrix)
+
+    cdef void draw_params(
+        self, const double* stats, double power, double* params, bitgen_t* rng
+    ) noexcept nogil:
+        cdef Py_ssize_t d, e, f
+        cdef Py_ssize_t n_features = self.n_features
+        cdef Py_ssize_t t = 0
+        cdef double n = power * stats[0]
+        cdef double rho = self.mean_precision + n
+        cdef double weight = self.mean_precision * n / rho
+        cdef const double* mean = stats + 1
+        cdef const double* scatter = mean + n_features
+        cdef const double* column
+        cdef double* factor = self.matrix
+        cdef double* center = params + 1
+        cdef double* w = center + n_features
+        cdef double log_det, total, value
+        for d in range(n_features):
+            for e in range(d, n_features):
+                factor[t] = (
+                    self.scale[e * n_features + d] + power * scatter[t]
+                    + weight * mean[d] * mean[e]
+                )
+                t += 1
+        cholesky(factor, n_features, &log_det)      # NaN where that fails, and so params[0]
+        total = -0.5 * n_features * log(2.0 * PI) - 0.5 * log_det
+        for d in range(n_features):
+            # Row d of B' D^-1/2, then times L^-1 from the right, from the last column on.
+            t = 0
+            for e in range(d):
+                w[e] = random_standard_normal(rng) * sqrt(factor[t])
+                t += n_features - e
+            value = sqrt(2.0 * random_standard_gamma(rng, 0.5 * (self.df + n - n_features + 1 + d)))
+            total += log(value)
+            w[d] = value * sqrt(factor[t])
+            for e in range(d - 1, -1, -1):
+                t -= n_features - e
+                column = factor + t
+                for f in range(e + 1, d + 1):
+                    w[e] -= w[f] * column[f - e]
+            value = random_standard_normal(rng) / sqrt(rho)
+            for e in range(d + 1):
+                value += w[e] * (n / rho * mean[e])
+            center[d] = value
+            w += d + 1
+        params[0] = total
+
+    cdef void gather(self, const Py_ssize_t* items, Py_ssize_t n_items) noexcept nogil:
+        cdef Py_ssize_t d, i
+        cdef const double* x
+        for i in range(n_items):
+            x = self.X + items[i] * self.n_features
+            for d in range(self.n_features):
+                self.work[d * TILE + i] = x[d]
+
+    cdef void log_density_many(
+        self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
+        const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
+        double* out                                                     # OUT (n_which, TILE)
+    ) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef const double* theta
+        self.gather(items, n_items)
+        for k in range(n_which):
+            theta = params + which[k] * self.n_params
+            tile_gaussian(
+                self.work, TILE, n_items, self.n_features, theta + 1 + self.n_features, theta + 1,
+                theta[0], self.work + self.n_features * TILE, out + k * TILE
+            )
+
+    cdef void accumulate(
+        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
+    ) noexcept nogil:
+        """The moments of the items by themselves, about their own mean; then both together."""
+        cdef Py_ssize_t d, e, i
+        cdef Py_ssize_t n_features = self.n_features
+        cdef Py_ssize_t t = 1 + n_features
+        cdef double* moments = self.matrix
+        cdef double* x
+        cdef double mean
+        self.gather(items, n_items)
+        moments[0] = n_items
+        for d in range(n_features):
+            x = self.work + d * TILE
+            mean = tile_sum(x, n_items) / n_items
+            moments[1 + d] = mean
+            for i in range(n_items):
+                x[i] -= mean
+        for d in range(n_features):
+            for e in range(d, n_features):
+                moments[t] = tile_dot(self.work + d * TILE, self.work + e * TILE, n_items)
+                t += 1
+        self.combine(stats, moments)
+
+    cdef void combine(self, double* stats, const double* other) noexcept nogil:
+        combine_moments(stats, other, self.n_features, self.work)

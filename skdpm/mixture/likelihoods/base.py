@@ -72,6 +72,54 @@ class Likelihood(BaseEstimator):
         """The `ClusterModel` over encoded rows, for clusters of up to `n_max` items."""
         raise NotImplementedError(f"{type(self).__name__} must write `kernel`")
 
+    # Scale: what a likelihood with the capability "instantiated" writes besides. Its samplers see
+    # the rows in blocks, maybe on several machines, and copy no more than a block at a time.
+
+    def summarise(self, X):
+        """What `resolve` and `check` need to know of a block of rows, as a dict of arrays.
+
+        Parameters
+        ----------
+        X : ndarray or CSR array of shape (n_rows, n_features), of any numeric type
+
+        Raises
+        ------
+        ValueError
+            Naming the column and a value that the likelihood can never model.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must write `summarise`")
+
+    def merge_summaries(self, first, second):
+        """The summary of the rows of two, in this order."""
+        raise NotImplementedError(f"{type(self).__name__} must write `merge_summaries`")
+
+    def resolve_summary(self, summary):
+        """As `resolve`, from the summary of all rows. Refuses what `encode` would refuse."""
+        raise NotImplementedError(f"{type(self).__name__} must write `resolve_summary`")
+
+    def parametric(self, X):
+        """The `ParametricModel` of a block of rows, which have been summarised: nothing is
+        checked. Called on a resolved likelihood, often: it must be fast."""
+        raise NotImplementedError(f"{type(self).__name__} must write `parametric`")
+
+    def log_constant(self, X):
+        """Sum over a block of rows of the terms of log p(x) that depend on no parameter."""
+        return 0.0
+
+    def divergences(self, params):
+        """Symmetric Kullback-Leibler divergences (J-divergences) of clusters with drawn parameters.
+
+        Parameters
+        ----------
+        params : ndarray of shape (n_clusters, n_params)
+            In the form of `ParametricModel`.
+
+        Returns
+        -------
+        divergences : ndarray of shape (n_clusters, n_clusters)
+        """
+        raise NotImplementedError(f"{type(self).__name__} must write `divergences`")
+
     def cluster_params(self, rows):
         """Posterior means of the parameters of clusters.
 

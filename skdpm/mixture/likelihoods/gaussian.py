@@ -4,7 +4,7 @@
 import numpy as np
 
 from skdpm._validation import check_choice, check_real
-from skdpm.mixture.likelihoods._gaussian import GaussianModel
+from skdpm.mixture.likelihoods._gaussian import GaussianModel, ParametricGaussian
 from skdpm.mixture.likelihoods._gaussian_diag import GaussianDiagModel
 from skdpm.mixture.likelihoods.base import Likelihood
 
@@ -66,11 +66,42 @@ default=None
         return self.covariance_type != "full"
 
     def resolve(self, X):
-        full = (
-            check_choice(self.covariance_type, "Gaussian.covariance_type", ("full", "diag"))
-            == "full"
-        )
-        n_features = X.shape[1]
+        return self.resolve_summary(self.summarise(X))
+
+    def summarise(self, X):
+        """Counts, means and sums of squares of the columns, and their ranges."""
+        self._check_covariance_type()
+        X = np.asarray(X, dtype=np.float64)
+        counts = np.count_nonzero(~np.isnan(X), axis=0)
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            means = np.nansum(X / np.maximum(counts, 1), axis=0)
+            squares = np.nansum((X - means) ** 2, axis=0)
+        return {
+            "n": counts,
+            "mean": means,
+            "squares": squares,
+            "smallest": np.fmin.reduce(X, axis=0, initial=np.inf),
+            "largest": np.fmax.reduce(X, axis=0, initial=-np.inf),
+            "missing": bool((counts < len(X)).any()),
+        }
+
+    def merge_summaries(self, first, second):
+        n = first["n"] + second["n"]
+        share = second["n"] / np.maximum(n, 1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            gap = second["mean"] - first["mean"]
+            return {
+                "n": n,
+                "mean": first["mean"] + gap * share,
+                "squares": first["squares"] + second["squares"] + gap**2 * first["n"] * share,
+                "smallest": np.minimum(first["smallest"], second["smallest"]),
+                "largest": np.maximum(first["largest"], second["largest"]),
+                "missing": first["missing"] or second["missing"],
+            }
+
+    def resolve_summary(self, summary):
+        full = self._check_covariance_type() == "full"
+        n_features = len(summary["mean"])
         smallest_df = n_features - 1 if full else 0
         if self.df is None:
             df = n_features + 2.0 if full else 4.0
@@ -81,12 +112,13 @@ default=None
         else:
             mean_precision = check_real(self.mean_precision, "Gaussian.mean_precision", low=0.0)
         if self.mean is None:
-            mean = _column_means(X)
+            mean = summary["mean"]
+            _refuse_overflow(mean)
         else:
             mean = _as_vector(self.mean, n_features, "Gaussian.mean")
         if self.scale is None:
             factor = df - (n_features + 1 if full else 2)
-            scale = WITHIN * _column_variances(X) * (factor if factor > 0 else 1.0)
+            scale = WITHIN * _column_variances(summary) * (factor if factor > 0 else 1.0)
         else:
             scale = self.scale
         resolved = self._copy(
@@ -95,14 +127,18 @@ default=None
             df=df,
             scale=_as_scale(scale, n_features, full),
         )
-        resolved._fitted_missing = bool(np.isnan(X).any())
+        resolved._fitted_missing = summary["missing"]
+        # The sum of squares about the prior mean, which the clusters' scatters make up.
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = summary["squares"] + summary["n"] * (summary["mean"] - mean) ** 2
+        _refuse_overflow(squares)
         return resolved
 
+    def _check_covariance_type(self):
+        return check_choice(self.covariance_type, "Gaussian.covariance_type", ("full", "diag"))
+
     def encode(self, X):
-        data = self.encode_new(X)
-        with np.errstate(over="ignore"):
-            _refuse_overflow(np.nansum(data["X"] ** 2, axis=0))
-        return data
+        return self.encode_new(X)
 
     def encode_new(self, X):
         with np.errstate(over="ignore"):
@@ -123,6 +159,32 @@ default=None
                 n_max,
             )
         return GaussianModel(data["X"], self.scale, self.mean_precision, self.df, n_max)
+
+    def parametric(self, X):
+        centred = np.ascontiguousarray(np.subtract(X, self.mean, dtype=np.float64))
+        if self.covariance_type == "diag":
+            return ParametricGaussianDiag(
+                centred, self.scale, self.mean_precision, self.df, self._fitted_missing
+            )
+        return ParametricGaussian(centred, self.scale, self.mean_precision, self.df)
+
+    def divergences(self, params):
+        n_features = len(self.mean)
+        if self.covariance_type == "diag":
+            raise NotImplementedError
+        K = len(params)
+        rows, columns = np.tril_indices(n_features)
+        W = np.zeros((K, n_features, n_features))
+        W[:, rows, columns] = params[:, 1 + n_features :]
+        V = np.linalg.inv(W)
+        means = (V @ params[:, 1 : 1 + n_features, None])[..., 0]
+        out = np.empty((K, K))
+        for k in range(K):
+            # tr(W_k'W_k V_m V_m'), and the gaps of means on the scale of cluster k.
+            ratio = np.sum((W[k] @ V) ** 2, axis=(1, 2))
+            gap = np.sum(((means - means[k]) @ W[k].T) ** 2, axis=1)
+            out[k] = 0.5 * (ratio + gap - n_features)
+        return out + out.T
 
     def cluster_params(self, rows):
         """`means`: (n_clusters, n_features); `covariances`: (n_clusters, n_features, n_features),
@@ -188,24 +250,15 @@ default=None
         yield cls(**diag), Y
 
 
-def _column_means(X):
-    counts = np.maximum(np.count_nonzero(~np.isnan(X), axis=0), 1)
-    with np.errstate(over="ignore"):
-        means = np.nansum(X / counts, axis=0)
-    _refuse_overflow(means)
-    return means
-
-
-def _column_variances(X):
+def _column_variances(summary):
     """Variances of the columns, with a floor: see the notes of `Gaussian`."""
-    counts = np.maximum(np.count_nonzero(~np.isnan(X), axis=0), 1)
+    smallest, largest = summary["smallest"], summary["largest"]
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        deviations = X - _column_means(X)
-        variances = np.nansum(deviations**2 / counts, axis=0)
-        largest = np.fmax.reduce(np.abs(X), axis=0, initial=0.0)
-        constant = ~(np.fmax.reduce(X, axis=0) > np.fmin.reduce(X, axis=0))
+        variances = summary["squares"] / np.maximum(summary["n"], 1)
+        extent = np.where(summary["n"] > 0, np.maximum(np.abs(smallest), np.abs(largest)), 0.0)
+        constant = ~(largest > smallest)
         # Below 1e-12 of its values, what varies in a column is mostly rounding.
-        floor = np.where(largest > 0, (np.where(constant, 1e-6, 1e-12) * largest) ** 2, 1.0)
+        floor = np.where(extent > 0, (np.where(constant, 1e-6, 1e-12) * extent) ** 2, 1.0)
     variances = np.maximum(variances, np.maximum(floor, np.finfo(float).tiny))
     _refuse_overflow(variances)
     return variances

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from numpy.random cimport bitgen_t
+
+cdef enum:
+    TILE = 512      # most items that a kernel is handed at a time
+
+
+cdef class ParametricModel:
+    """Items under drawn parameters: the capability "instantiated".
+
+    Bound to a block of rows and light, so that one is made whenever a block is visited. Statistics
+    are those of the likelihood's `ClusterModel` (its first `n_stats` doubles), but for terms of
+    the items alone, which stay zero here: `Likelihood.log_constant` has their sum. Parameters
+    are vectors of `n_params` doubles in the form in which densities need them, the first of them
+    finite unless the draw failed.
+    """
+    cdef readonly Py_ssize_t n_samples      # items of the block
+    cdef readonly Py_ssize_t n_stats
+    cdef readonly Py_ssize_t n_params
+
+    # A likelihood overrides these three ...
+    cdef void draw_params(
+        self, const double* stats, double power, double* params, bitgen_t* rng
+    ) noexcept nogil
+    cdef void log_density_many(
+        self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
+        const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
+        double* out                                                     # OUT (n_which, TILE)
+    ) noexcept nogil
+    cdef void accumulate(
+        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
+    ) noexcept nogil
+    # ... and this where statistics do not add up.
+    cdef void combine(self, double* stats, const double* other) noexcept nogil

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the likelihoods with drawn parameters share."""
+from libc.math cimport NAN, log
+from numpy.random cimport bitgen_t
+from numpy.random.c_distributions cimport random_standard_gamma
+
+import numpy as np
+
+from skdpm._core._rng cimport bit_generator_pointer
+
+
+cdef class ParametricModel:
+
+    # What a likelihood must override. A forgotten override gives NaN, which samplers refuse.
+
+    cdef void draw_params(
+        self, const double* stats, double power, double* params, bitgen_t* rng
+    ) noexcept nogil:
+        """theta ~ p(theta | items), each item counting as `power` of one: 1 is the posterior of a
+        cluster with these statistics, 0 the prior."""
+        params[0] = NAN
+
+    cdef void log_density_many(
+        self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
+        const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
+        double* out                                                     # OUT (n_which, TILE)
+    ) noexcept nogil:
+        """log p(x_i | theta_k), up to a term of x_i alone, for the parameters `which[k]`."""
+        cdef Py_ssize_t i, k
+        for k in range(n_which):
+            for i in range(n_items):
+                out[k * TILE + i] = NAN
+
+    cdef void accumulate(
+        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
+    ) noexcept nogil:
+        """The items join the statistics of a cluster."""
+        stats[0] = NAN
+
+    cdef void combine(self, double* stats, const double* other) noexcept nogil:
+        """The items of another cluster join as well."""
+        cdef Py_ssize_t d
+        for d in range(self.n_stats):
+            stats[d] += other[d]
+
+    # The Python boundary.
+
+    def draw(self, const double[:, ::1] stats, const double[::1] powers, bit_generator):
+        """Parameters of clusters, drawn one after the other.
+
+        Parameters
+        ----------
+        stats : ndarray of shape (n_clusters, n_stats)
+        powers : ndarray of shape (n_clusters,)
+            How much each item counts.
+
+        Returns
+        -------
+        params : ndarray of shape (n_clusters, n_params)
+
+        Raises
+        ------
+        FloatingPointError
+            Where rounding leaves no posterior to draw from.
+        """
+        cdef Py_ssize_t k
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        params = np.empty((stats.shape[0], self.n_params))
+        cdef double[:, ::1] view = params
+        with bit_generator.lock, nogil:
+            for k in range(stats.shape[0]):
+                self.draw_params(&stats[k, 0], powers[k], &view[k, 0], rng)
+        if not np.isfinite(params[:, 0]).all():
+            raise FloatingPointError("a cluster's parameters have no proper posterior")
+        return params
+
+    def log_densities(self, const double[:, ::1] params):
+        """log p(x_i | theta_k), up to a term of x_i alone: ndarray of shape (n_params, n_items)."""
+        cdef Py_ssize_t first, i, k, n
+        cdef Py_ssize_t n_which = params.shape[0]
+        cdef const Py_ssize_t[::1] which = np.arange(n_which)
+        cdef const Py_ssize_t[::1] items = np.arange(self.n_samples)
+        cdef double[:, ::1] tile = np.empty((n_which, TILE))
+        out = np.empty((n_which, self.n_samples))
+        cdef double[:, ::1] view = out
+        for first in range(0, self.n_samples if n_which else 0, TILE):
+            n = min(<Py_ssize_t>TILE, self.n_samples - first)
+            self.log_density_many(&items[first], n, &params[0, 0], &which[0], n_which, &tile[0, 0])
+            for k in range(n_which):
+                for i in range(n):
+                    view[k, first + i] = tile[k, i]
+        return out
+
+    def combined(self, stats, other):
+        """Statistics of the unions of clusters, line by line: ndarray (n_clusters, n_stats)."""
+        cdef Py_ssize_t k
+        out = np.array(stats, dtype=np.float64, order="C")
+        cdef double[:, ::1] view = out
+        cdef const double[:, ::1] second = np.ascontiguousarray(other, dtype=np.float64)
+        for k in range(view.shape[0]):
+            self.combine(&view[k, 0], &second[k, 0])
+        return out
