@@ -9,6 +9,8 @@ cdef class PartitionPrior(SliceSampled):
     cdef readonly Py_ssize_t n_samples
     cdef readonly double concentration
     cdef readonly double sigma      # 0: Dirichlet process, d: Pitman-Yor, -a: finite Dirichlet
+    # Tables, of the concentration for which `tabulate` was last called.
+    cdef double tabulated, tabulated_sigma
     cdef double* log_v              # (n_samples + 2,): log V_{n,k}; finite at k = 0, see tabulate
     cdef double* log_join           # (n_samples + 1,): log(m - sigma), an existing cluster of m
     cdef double* log_block          # (n_samples + 1,): log (1 - sigma)_{m-1}
@@ -17,7 +19,7 @@ cdef class PartitionPrior(SliceSampled):
     cdef Py_ssize_t n_clusters
     cdef double shape, rate
 
-    cdef int tabulate(self, double concentration) except -1
+    cdef int tabulate(self) except -1
     cdef double log_eppf_at(
         self, double concentration, const Py_ssize_t* sizes, Py_ssize_t k    # IN (k,)
     ) noexcept nogil

@@ -14,12 +14,13 @@ where A is the concentration, (x)_m the rising factorial, d the discount and k0 
 components. The ratio is the weight of a new cluster and m - sigma that of a cluster of m items.
 """
 from libc.math cimport INFINITY, exp, lgamma, log, log1p
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 from numpy.random cimport bitgen_t
 from numpy.random.c_distributions cimport random_standard_gamma
 
 import numpy as np
 
+from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, uniform
 
 
@@ -35,39 +36,40 @@ cdef class PartitionPrior:
 
     def __cinit__(self, Py_ssize_t n_samples, *args, **kwargs):
         self.n_samples = n_samples
-        self.log_v = <double*>malloc((n_samples + 2) * sizeof(double))
-        self.log_join = <double*>malloc((n_samples + 1) * sizeof(double))
-        self.log_block = <double*>malloc((n_samples + 1) * sizeof(double))
-        if self.log_v == NULL or self.log_join == NULL or self.log_block == NULL:
-            raise MemoryError
-        self.sigma = INFINITY   # no table yet
+        self.tabulated = self.tabulated_sigma = INFINITY    # no table yet
 
     def __dealloc__(self):
         free(self.log_v)
         free(self.log_join)
         free(self.log_block)
 
-    cdef int tabulate(self, double concentration) except -1:
-        """Fill the tables for a new concentration, in O(n)."""
+    cdef int tabulate(self) except -1:
+        """Bring the tables up to date with the concentration, in O(n). Samplers that visit rows
+        in blocks do without tables."""
         cdef Py_ssize_t k, m
-        cdef double sigma = self.sigma_at(concentration)
-        self.concentration = concentration
-        self.log_v[1] = -log_rising(concentration + 1.0, self.n_samples - 1.0)
+        if self.tabulated == self.concentration:
+            return 0
+        if self.log_v == NULL:
+            self.log_v = <double*>resized(NULL, self.n_samples + 2, sizeof(double))
+            self.log_join = <double*>resized(NULL, self.n_samples + 1, sizeof(double))
+            self.log_block = <double*>resized(NULL, self.n_samples + 1, sizeof(double))
+        self.log_v[1] = -log_rising(self.concentration + 1.0, self.n_samples - 1.0)
         # V_{n,0} has no meaning (with A <= 0 not even a logarithm), but a state whose only item
         # is detached has no cluster, and then the new one must have a finite weight.
         self.log_v[0] = self.log_v[1]
         for k in range(1, self.n_samples + 1):
-            self.log_v[k + 1] = self.log_v[k] + self.log_ratio(concentration, k)
-        if sigma != self.sigma:
-            self.sigma = sigma
+            self.log_v[k + 1] = self.log_v[k] + self.log_ratio(self.concentration, k)
+        if self.sigma != self.tabulated_sigma:
             self.log_join[0] = -INFINITY
             self.log_block[0] = 0.0
             for m in range(1, self.n_samples + 1):
-                self.log_join[m] = log(m - sigma)
+                self.log_join[m] = log(m - self.sigma)
             if self.n_samples > 0:
                 self.log_block[1] = 0.0
             for m in range(1, self.n_samples):
                 self.log_block[m + 1] = self.log_block[m] + self.log_join[m]
+        self.tabulated = self.concentration
+        self.tabulated_sigma = self.sigma
         return 0
 
     cdef double log_eppf_at(
@@ -108,7 +110,8 @@ cdef class PartitionPrior:
     # The Python boundary.
 
     def set_concentration(self, double concentration):
-        self.tabulate(concentration)
+        self.concentration = concentration
+        self.sigma = self.sigma_at(concentration)
 
     def log_weights(self, sizes):
         """log of the weights of clusters of the given sizes and of a new one, summing to 1.
@@ -140,14 +143,34 @@ cdef class PartitionPrior:
         with bit_generator.lock, nogil:
             concentration = self.draw_concentration(rng)
         self.sizes = NULL
-        self.tabulate(concentration)
+        self.set_concentration(concentration)
+
+    def log_split(self, Py_ssize_t n_clusters, double left, double right):
+        """log p of a partition over that of one with n_clusters clusters, of which one of
+        left + right items is split in two; 0 is the size of no cluster.
+        """
+        return (
+            self.log_ratio(self.concentration, n_clusters)
+            + log_rising(1.0 - self.sigma, left - 1.0) + log_rising(1.0 - self.sigma, right - 1.0)
+            - log_rising(1.0 - self.sigma, left + right - 1.0)
+        )
+
+    def weight_parameters(self, sizes):
+        """Parameters of the Dirichlet law of the weights of clusters of the given sizes and, last,
+        of all others together: n_k - sigma, and A + K sigma, which is 0 where there are no others.
+
+        Pitman (1996), Some developments of the Blackwell-MacQueen urn scheme, corollary 20.
+        """
+        sizes = np.asarray(sizes, dtype=np.float64)
+        rest = max(self.concentration + len(sizes) * self.sigma, 0.0)
+        return np.append(sizes - self.sigma, rest)
 
 
 cdef class DirichletProcessPrior(PartitionPrior):
     """Chinese restaurant process: A^k Gamma(A) / Gamma(A + n) prod_j Gamma(n_j)."""
 
     def __init__(self, Py_ssize_t n_samples, double concentration):
-        self.tabulate(concentration)
+        self.set_concentration(concentration)
 
     cdef double draw_concentration(self, bitgen_t* rng) noexcept nogil:
         """Escobar & West (1995), eqs. (13)-(14): exact, through eta ~ Beta(A + 1, n)."""
@@ -168,7 +191,7 @@ cdef class PitmanYorPrior(PartitionPrior):
 
     def __init__(self, Py_ssize_t n_samples, double concentration, double discount):
         self.discount = discount
-        self.tabulate(concentration)
+        self.set_concentration(concentration)
 
     cdef double sigma_at(self, double concentration) noexcept nogil:
         return self.discount
@@ -183,7 +206,7 @@ cdef class FiniteDirichletPrior(PartitionPrior):
 
     def __init__(self, Py_ssize_t n_samples, double concentration, Py_ssize_t n_components):
         self.n_components = n_components
-        self.tabulate(concentration)
+        self.set_concentration(concentration)
 
     cdef double sigma_at(self, double concentration) noexcept nogil:
         return -concentration / self.n_components

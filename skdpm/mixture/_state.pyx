@@ -40,6 +40,7 @@ cdef class MixtureState:
         view = self._labels_owner
         self.labels = &view[0]
         model.bind_labels(self._labels_owner)
+        prior.tabulate()
         if saved is None:
             self.n_clusters = np.max(labels) + 1
             model.clear(max(16, 2 * (self.n_clusters + 1)))
@@ -202,6 +203,7 @@ cdef class MixtureState:
     def compute_log_joint(self):
         """log p(partition, X) at the current concentration, natural logarithm."""
         self.model.settle()
+        self.prior.tabulate()
         return self.log_joint()
 
     def cluster_labels(self):

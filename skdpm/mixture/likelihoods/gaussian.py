@@ -128,8 +128,10 @@ default=None
             scale=_as_scale(scale, n_features, full),
         )
         resolved._fitted_missing = summary["missing"]
-        # The sum of squares about the prior mean, which the clusters' scatters make up.
         with np.errstate(over="ignore", invalid="ignore"):
+            extreme = np.maximum(mean - summary["smallest"], summary["largest"] - mean)
+            _refuse_uncentred((extreme == np.inf) & (summary["n"] > 0))
+            # The sum of squares about the prior mean, which the clusters' scatters make up.
             squares = summary["squares"] + summary["n"] * (summary["mean"] - mean) ** 2
         _refuse_overflow(squares)
         return resolved
@@ -143,9 +145,7 @@ default=None
     def encode_new(self, X):
         with np.errstate(over="ignore"):
             centred = np.ascontiguousarray(X - self.mean, dtype=np.float64)
-        if np.isinf(centred).any():
-            column = int(np.flatnonzero(np.isinf(centred).any(axis=0))[0])
-            raise ValueError(f"Gaussian: column {column} of X holds values too large to centre")
+        _refuse_uncentred(np.isinf(centred).any(axis=0))
         return {"X": centred, "missing": bool(np.isnan(centred).any())}
 
     def kernel(self, data, n_max):
@@ -271,6 +271,12 @@ def _refuse_overflow(per_column):
             f"Gaussian: the values in column {column} of X are so large that their variance "
             "overflows; rescale the column"
         )
+
+
+def _refuse_uncentred(columns):
+    if columns.any():
+        column = int(np.flatnonzero(columns)[0])
+        raise ValueError(f"Gaussian: column {column} of X holds values too large to centre")
 
 
 def _as_vector(value, n_features, name):

@@ -21,6 +21,7 @@ cdef class PartitionSampler:
         """One step on `state`, drawing from a numpy bit generator."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         self.adapting = adapting
+        state.prior.tabulate()
         # So that a sweep meets the end of the arena only where clusters more than double in it.
         state.reserve(2 * state.n_clusters + 16)
         self.prepare(state)
