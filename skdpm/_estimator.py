@@ -2,6 +2,7 @@
 """What the estimators of both families share: fits that run chains, go on and are interrupted."""
 
 import hashlib
+import math
 import warnings
 from numbers import Integral
 
@@ -42,6 +43,10 @@ class ChainEstimator(BaseEstimator):
         """X, checked."""
         raise NotImplementedError
 
+    def _validate_fit(self, X, likelihood, sampler, reset):
+        """The X of `fit`, checked."""
+        return self._validate(X, likelihood, reset)
+
     def _program(self, X, likelihood, sampler):
         """Everything the chains need, all parameters checked."""
         raise NotImplementedError
@@ -60,7 +65,9 @@ class ChainEstimator(BaseEstimator):
     def _fit(self, X):
         continuing = self.warm_start and hasattr(self, "_run")
         likelihood, sampler = self._resolved("likelihood"), self._resolved("sampler")
-        X = self._validate(X, likelihood, reset=not (continuing and self.__sklearn_is_fitted__()))
+        X = self._validate_fit(
+            X, likelihood, sampler, reset=not (continuing and self.__sklearn_is_fitted__())
+        )
         program = self._program(X, likelihood, sampler)
         if continuing:
             run, chains = self._run, self._continued(program, X)
@@ -267,5 +274,8 @@ def _fingerprint(X):
     parts = (X.indptr, X.indices, X.data) if scipy.sparse.issparse(X) else (X,)
     digest = hashlib.sha256()
     for part in parts:
-        digest.update(np.ascontiguousarray(part, dtype=np.float64))
+        # A little at a time, so that no copy of all is made.
+        step = max(1, 2**20 // max(1, math.prod(part.shape[1:])))
+        for first in range(0, len(part), step):
+            digest.update(np.ascontiguousarray(part[first : first + step], dtype=np.float64))
     return (X.shape, digest.hexdigest())

@@ -32,6 +32,19 @@ def check_real(value, name, *, low=-np.inf, high=np.inf, closed=False):
     return value
 
 
+def check_bool(value, name):
+    """A bool.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter.
+    """
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name} must be a bool, got {value!r}")
+    return bool(value)
+
+
 def check_integer(value, name, *, low, high=2**31 - 1):
     """An integer from `low` to `high`.
 

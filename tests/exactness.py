@@ -26,7 +26,11 @@ SAMPLER_CASES = {
     "sams": [SAMPLERS["sams"](gibbs_sweeps=0)],
     "split_merge": [SAMPLERS["split_merge"](n_restricted_scans=1, gibbs_sweeps=0)],
 }
-SAMPLER_CASES |= {name: [cls()] for name, cls in SAMPLERS.items() if name not in SAMPLER_CASES}
+SAMPLER_CASES |= {
+    name: [cls()]
+    for name, cls in SAMPLERS.items()
+    if name not in SAMPLER_CASES and not cls.blockwise
+}
 
 # Iterations after which a chain on five items has forgotten its start. For Gibbs, from the exact
 # transition matrices: the chi-squared distance to the posterior is then below 1e-6 in every cell.

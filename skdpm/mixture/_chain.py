@@ -7,6 +7,7 @@ import numpy as np
 
 from skdpm.chains import stream
 from skdpm.mixture._state import MixtureState, number_by_first_appearance
+from skdpm.partitions import relabel_by_size
 
 # Rows of statistics that round are computed anew from the items after this many iterations of a
 # chain. The count is the chain's own, so that it falls alike in an interrupted and in a whole run.
@@ -33,6 +34,7 @@ class MixtureProgram:
     n_chains: int
     store_labels: bool
     initial_labels: object  # (bit generator) -> labels 0, ..., K - 1
+    _item_keys: object = None  # of `cluster_keys`, made when first needed
 
     @property
     def n_iterations(self):
@@ -63,9 +65,7 @@ class MixtureProgram:
             "concentration": concentration,
             "bit_generator": bit_generator.state,
             "adaptation": {},
-            "acceptance": {},  # move -> (proposed, accepted), after warm-up
-            "draws": KeptDraws(self).save(),
-            "snapshots": Snapshots(self).save(),
+            **self._nothing_kept(),
         }
 
     def advance(self, chain, n_iterations, go_on):
@@ -76,13 +76,33 @@ class MixtureProgram:
         state = MixtureState(self._model(), prior, saved=chain["state"])
         kernel = self.sampler.kernel()
         kernel.set_adaptation(chain["adaptation"])
+
+        def step(iteration):
+            kernel.run(state, bit_generator, iteration < self.n_warmup)
+            return bit_generator
+
+        self._iterate(chain, state, kernel, step, n_iterations, go_on)
+        chain.update(bit_generator=bit_generator.state, adaptation=kernel.get_adaptation())
+
+    def _nothing_kept(self):
+        """The part of a chain that grows with its draws, before the first."""
+        return {
+            "acceptance": {},  # move -> (proposed, accepted), after warm-up
+            "draws": KeptDraws(self).save(),
+            "snapshots": Snapshots(self).save(),
+        }
+
+    def _iterate(self, chain, state, kernel, step, n_iterations, go_on):
+        """Advance a chain by a function of the iteration that moves the state and returns the bit
+        generator for the concentration."""
+        prior = state.prior
         draws = KeptDraws(self, **chain["draws"])
         snapshots = Snapshots(self, **chain["snapshots"])
         iteration = chain["iteration"]
         moves_in_warmup = {}
         running = True
         while running and iteration < n_iterations:
-            kernel.run(state, bit_generator, iteration < self.n_warmup)
+            bit_generator = step(iteration)
             if self.concentration is None:
                 prior.resample(state.cluster_sizes(), *self.concentration_prior, bit_generator)
             iteration += 1
@@ -100,12 +120,39 @@ class MixtureProgram:
             iteration=iteration,
             state=state.save(),
             concentration=prior.concentration,
-            bit_generator=bit_generator.state,
-            adaptation=kernel.get_adaptation(),
             acceptance=_moves(chain["acceptance"], kernel.acceptance(), moves_in_warmup),
             draws=draws.save(),
             snapshots=snapshots.save(),
         )
+
+    # What the kept draws need of a state.
+
+    def keep(self, state):
+        """What lets the labels of this draw be told later, in little memory."""
+        labels = np.empty(self.n_samples, dtype=np.min_scalar_type(state.n_clusters - 1))
+        number_by_first_appearance(state.cluster_labels(), labels)
+        return labels
+
+    def kept_partition(self, kept):
+        """Labels by decreasing size from what `keep` returned, and the clusters' statistics."""
+        labels = relabel_by_size(kept)
+        return labels, self.statistics(labels)
+
+    def statistics(self, labels):
+        """Statistics of the clusters 0, ..., K - 1 of any labels: (K, n_stats)."""
+        prior = self.make_prior(1.0 if self.concentration is None else self.concentration)
+        return MixtureState(self._model(), prior, labels.astype(np.intp)).dump()
+
+    def cluster_keys(self, state):
+        """A key per cluster, equal for equal sets of items: the sum of random 64-bit words."""
+        if self._item_keys is None:
+            rng = np.random.Generator(np.random.PCG64(self.n_samples))
+            self._item_keys = rng.integers(2**64, size=(self.n_samples, 2), dtype=np.uint64)
+        labels = state.cluster_labels()
+        order = np.argsort(labels, kind="stable")
+        first = np.searchsorted(labels[order], np.arange(state.n_clusters))
+        sums = np.add.reduceat(self._item_keys[order], first, axis=0)
+        return [words.tobytes() for words in sums]
 
     def _model(self):
         return self.likelihood.kernel(self.data, self.n_samples)
@@ -147,18 +194,17 @@ class KeptDraws:
         self.concentration[s] = state.prior.concentration
         self.n_components[s] = state.n_clusters
         self.n_kept += 1
-        dtype = np.min_scalar_type(state.n_clusters - 1)
         if self.program.store_labels:
+            dtype = np.min_scalar_type(state.n_clusters - 1)
             if dtype.itemsize > self.labels.itemsize:
                 self.labels = self.labels.astype(dtype)
             number_by_first_appearance(state.cluster_labels(), self.labels[s])
             return
-        labels = np.empty(self.program.n_samples, dtype=dtype)
-        number_by_first_appearance(state.cluster_labels(), labels)
+        kept = self.program.keep(state)
         value = log_joint + self.program.log_hyperprior(state.prior.concentration)
         if self.best is None or value > self.best["value"]:
-            self.best = {"value": float(value), "labels": labels}
-        self.best = {**self.best, "last": labels}
+            self.best = {"value": float(value), "best": kept}
+        self.best = {**self.best, "last": kept}
 
     def save(self):
         n = self.n_kept
@@ -196,7 +242,6 @@ class Snapshots:
         self.stride = stride
         self.draws = list(draws)
         self.pool = {} if pool is None else dict(pool)
-        self._item_keys = None
 
     def take(self, state):
         draw = self.n_seen
@@ -205,7 +250,7 @@ class Snapshots:
             return
         snapshot = {"draw": draw, "log_weights": state.prior.log_weights(state.cluster_sizes())}
         if state.model.factorizes:
-            keys = self._cluster_keys(state.cluster_labels(), state.n_clusters)
+            keys = self.program.cluster_keys(state)
             new = [k for k, key in enumerate(keys) if key not in self.pool]
             if new:
                 self.pool.update(zip((keys[k] for k in new), state.dump(new), strict=True))
@@ -231,13 +276,3 @@ class Snapshots:
             "draws": self.draws,
             "pool": self.pool,
         }
-
-    def _cluster_keys(self, labels, n_clusters):
-        """A key per cluster, equal for equal sets of items: the sum of random 64-bit words."""
-        if self._item_keys is None:
-            rng = np.random.Generator(np.random.PCG64(len(labels)))
-            self._item_keys = rng.integers(2**64, size=(len(labels), 2), dtype=np.uint64)
-        order = np.argsort(labels, kind="stable")
-        first = np.searchsorted(labels[order], np.arange(n_clusters))
-        sums = np.add.reduceat(self._item_keys[order], first, axis=0)
-        return [words.tobytes() for words in sums]

@@ -5,6 +5,7 @@ import functools
 import math
 import warnings
 
+import joblib
 import numpy as np
 from sklearn.base import ClusterMixin, DensityMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -22,9 +23,10 @@ from skdpm._validation import (
 )
 from skdpm.chains import seed_entropy, stream
 from skdpm.mixture import _predictive
+from skdpm.mixture._block_chain import BlockProgram
 from skdpm.mixture._chain import MixtureProgram
 from skdpm.mixture._prior import DirichletProcessPrior, FiniteDirichletPrior, PitmanYorPrior
-from skdpm.mixture._state import MixtureState
+from skdpm.mixture._rows import RowBlocks
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.likelihoods.base import Likelihood
 from skdpm.mixture.samplers import SAMPLERS
@@ -223,19 +225,43 @@ class _MixtureBase(ClusterMixin, DensityMixin, ChainEstimator):
                 '; sampler="auto" chooses one that can'
             )
         sampler.kernel()  # checks its parameters
+        make_prior = functools.partial(prior_maker, n_samples)
+        concentration = self._fixed_concentration()
+        sampler.check_prior(make_prior(1.0 if concentration is None else concentration))
+        settings = {
+            "n_samples": n_samples,
+            "make_prior": make_prior,
+            "sampler": sampler,
+            "concentration": concentration,
+            "concentration_prior": check_gamma_prior(
+                self.concentration_prior, "concentration_prior"
+            ),
+            "store_labels": bool(self.store_labels),
+            **chain_parameters,
+        }
+        if sampler.blockwise:
+            rows = self._rows(X, sampler.block_size)
+            with rows:
+                likelihood = likelihood.resolve_summary(rows.summary(likelihood))
+            return BlockProgram(
+                likelihood=likelihood,
+                data=None,
+                initial_labels=self._initial_labels(X, likelihood),
+                rows=rows,
+                **settings,
+            )
         likelihood = likelihood.resolve(X)
         return MixtureProgram(
             likelihood=likelihood,
             data=likelihood.encode(X),
-            n_samples=n_samples,
-            make_prior=functools.partial(prior_maker, n_samples),
-            sampler=sampler,
-            concentration=self._fixed_concentration(),
-            concentration_prior=check_gamma_prior(self.concentration_prior, "concentration_prior"),
-            store_labels=bool(self.store_labels),
             initial_labels=self._initial_labels(X, likelihood),
-            **chain_parameters,
+            **settings,
         )
+
+    def _rows(self, X, block_size):
+        """The rows of X in blocks; threads that chains leave idle visit them."""
+        n_threads = max(1, joblib.effective_n_jobs(self.n_jobs) // self.n_chains)
+        return RowBlocks(X, block_size, n_threads)
 
     def _fixed_concentration(self):
         if self.concentration is None:
@@ -301,20 +327,15 @@ class _MixtureBase(ClusterMixin, DensityMixin, ChainEstimator):
 
     def _summarise(self, program, chains, n_draws):
         """The point estimate, the predictive distribution and the diagnostics."""
-        self.labels_ = self._point_estimate(program, chains)
-        self.n_components_ = int(self.labels_.max()) + 1
-        concentration = float(self.concentration_samples_.mean())
-        state = MixtureState(
-            program._model(), program.make_prior(concentration), self.labels_.astype(np.intp)
-        )
-        rows = state.dump()
-        sizes = state.cluster_sizes()
-        log_weights = state.prior.log_weights(sizes)
+        self.labels_, rows = self._point_estimate(program, chains)
+        self.n_components_ = len(rows)
+        prior = program.make_prior(float(self.concentration_samples_.mean()))
+        log_weights = prior.log_weights(rows[:, 0].astype(np.intp))
         self.weights_ = np.exp(log_weights[:-1])
         self.cluster_params_ = program.likelihood.cluster_params(rows)
         self._partition = {"rows": rows, "log_weights": log_weights}
         snapshots = [chain["snapshots"] for chain in chains if chain["snapshots"].get("draws")]
-        factorizes = state.model.factorizes
+        factorizes = "product" in program.likelihood.capabilities
         if not factorizes:
             self._partition["labels"] = self.labels_.astype(np.min_scalar_type(len(rows)))
         self._mixtures = _predictive.pool_draws(snapshots, n_draws, factorizes)
@@ -322,6 +343,7 @@ class _MixtureBase(ClusterMixin, DensityMixin, ChainEstimator):
         self.diagnostics_ = self._diagnostics(program)
 
     def _point_estimate(self, program, chains):
+        """Labels by decreasing size, and the statistics of their clusters."""
         if self.point_estimate in ("vi", "binder"):
             rng = np.random.RandomState(
                 np.random.MT19937(
@@ -330,23 +352,25 @@ class _MixtureBase(ClusterMixin, DensityMixin, ChainEstimator):
                     )
                 )
             )
-            return partitions.point_estimate(
+            labels = partitions.point_estimate(
                 self.label_samples_,
                 loss=self.point_estimate,
                 max_components=self._most_components(program.n_samples),
                 random_state=rng,
             )
+            return labels, program.statistics(labels)
         if self.point_estimate == "map":
             value = self.log_joint_samples_ + program.log_hyperprior(self.concentration_samples_)
             chain, draw = np.unravel_index(np.argmax(value), value.shape)
         else:
             chain, draw = 0, -1
         if program.store_labels:
-            return partitions.relabel_by_size(self.label_samples_[chain, draw])
+            labels = partitions.relabel_by_size(self.label_samples_[chain, draw])
+            return labels, program.statistics(labels)
         if self.point_estimate == "last":
-            return partitions.relabel_by_size(chains[0]["draws"]["best"]["last"])
+            return program.kept_partition(chains[0]["draws"]["best"]["last"])
         best = max((chain["draws"]["best"] for chain in chains), key=lambda best: best["value"])
-        return partitions.relabel_by_size(best["labels"])
+        return program.kept_partition(best["best"])
 
     def _diagnostics(self, program):
         quantities = {
@@ -371,6 +395,20 @@ class _MixtureBase(ClusterMixin, DensityMixin, ChainEstimator):
         )
         check_finite(X, allow_nan=likelihood.allow_nan)
         return X
+
+    def _validate_fit(self, X, likelihood, sampler, reset):
+        if not sampler.blockwise:
+            return self._validate(X, likelihood, reset)
+        # As they are, whatever their type and order: a block at a time is brought into form, and
+        # looked at for infinities and NaN.
+        return validate_data(
+            self,
+            X,
+            reset=reset,
+            dtype="numeric",
+            accept_sparse="csr" if likelihood.accept_sparse else False,
+            ensure_all_finite=False,
+        )
 
     def _model_of_new(self, X):
         check_is_fitted(self)

@@ -204,6 +204,34 @@ cdef class ClusterModel:
                 if width != self.width:
                     self.refresh(slots_view[k])
 
+    def log_marginals(self, rows):
+        """log p(items) of clusters by their statistics, in a slot of its own.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (K, n_stats)
+
+        Returns
+        -------
+        log_marginals : ndarray of shape (K,)
+        """
+        cdef Py_ssize_t k
+        cdef const double[:, ::1] rows_view = np.ascontiguousarray(rows, dtype=np.float64)
+        cdef Py_ssize_t slot
+        if rows_view.shape[1] != self.n_stats:
+            raise ValueError(f"rows of {rows_view.shape[1]} doubles; expected {self.n_stats}")
+        if self.n_free == 0:
+            self.reserve(self.n_slots + 1)
+        slot = self.acquire()
+        out = np.empty(rows_view.shape[0])
+        cdef double[::1] out_view = out
+        for k in range(rows_view.shape[0]):
+            memcpy(row(self, slot), &rows_view[k, 0], self.n_stats * sizeof(double))
+            self.refresh(slot)
+            out_view[k] = self.log_marginal(slot)
+        self.release(slot)
+        return out
+
     def clear(self, Py_ssize_t n_slots):
         """Forget all clusters and make room for `n_slots`; the lowest free slot is taken first."""
         cdef Py_ssize_t slot

@@ -51,6 +51,8 @@ default=None
     (2007), Bayesian regularization for normal mixture estimation and model-based clustering.
     """
 
+    capabilities = frozenset({"joint", "product", "instantiated"})
+
     def __init__(
         self, mean=None, mean_precision=None, df=None, scale=None, covariance_type="full"
     ):

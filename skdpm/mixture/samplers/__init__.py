@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Samplers of mixture models: how the posterior over partitions is explored."""
 
+from skdpm.mixture.samplers.blocked_gibbs import BlockedGibbs
 from skdpm.mixture.samplers.gibbs import Gibbs
 from skdpm.mixture.samplers.pgsm import PGSM
 from skdpm.mixture.samplers.sams import SAMS
 from skdpm.mixture.samplers.split_merge import SplitMerge
+from skdpm.mixture.samplers.sub_cluster import SubCluster
 
 # The registry: one line per sampler. A name is the snake case of its class.
 SAMPLERS = {
+    "blocked_gibbs": BlockedGibbs,
     "gibbs": Gibbs,
     "pgsm": PGSM,
     "sams": SAMS,
     "split_merge": SplitMerge,
+    "sub_cluster": SubCluster,
 }
 
 __all__ = [cls.__name__ for cls in SAMPLERS.values()]

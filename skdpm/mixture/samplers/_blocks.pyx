@@ -161,15 +161,15 @@ cdef class BlockVisit:
         return True
 
     cdef void collect(
-        self, Py_ssize_t k, Py_ssize_t first, const Py_ssize_t* sides, double* stats,
-        Py_ssize_t* firsts
+        self, Py_ssize_t k, Py_ssize_t first, const Py_ssize_t* keys, Py_ssize_t n_keys,
+        double* stats, Py_ssize_t* firsts       # INOUT (n_keys, n_stats), (n_keys,)
     ) noexcept nogil:
-        """Add the items of cluster k to the statistics of their sides, two rows of `stats`."""
+        """Add the items of cluster k to the statistics of their keys."""
         cdef Py_ssize_t i, m, s
-        for s in range(2):
+        for s in range(n_keys):
             m = 0
             for i in range(self.starts[k], self.starts[k + 1]):
-                if sides[self.items[i] - first] == s:
+                if keys[self.items[i] - first] == s:
                     self.chosen[m] = self.items[i]
                     m += 1
             if m > 0:
@@ -180,11 +180,12 @@ cdef class BlockVisit:
     cdef void draw_halves(
         self, Py_ssize_t k, Py_ssize_t first, double share, bitgen_t* rng
     ) noexcept nogil:
-        """A side for each item of cluster k, independent of the rows: left with probability
-        `share`."""
-        cdef Py_ssize_t i
+        """A half for each item of cluster k, independent of the rows: the first with probability
+        `share`. Keys are 2 * half + sub-cluster."""
+        cdef Py_ssize_t i, m
         for i in range(self.starts[k], self.starts[k + 1]):
-            self.draws[self.items[i] - first] = uniform(rng) >= share
+            m = self.items[i] - first
+            self.draws[m] = 2 * (uniform(rng) >= share) + self.sides[m]
 
 
 cdef const Py_ssize_t[::1] as_indices(values):
@@ -208,16 +209,17 @@ def visit(ParametricModel model, Py_ssize_t n_clusters, const int[::1] codes, sw
         `sub_log_weights` of the sub-clusters, (2 n_clusters, ...), or None for none. The new
         label of a row is among the clusters of its group. Without a sweep the codes stay.
     halves : list of (int, float)
-        Random splits to look at: cluster, and the probability of its left side.
+        Random splits to look at: cluster, and the probability of its first half.
     bit_generators : list of numpy bit generators
         The sweep's, then one for each random split.
 
     Returns
     -------
     codes : ndarray of shape (n_rows,), int32
-    stats : ndarray of shape (2 n_clusters + 2 len(halves), n_stats)
-        Of each code, then of the sides of the random splits.
-    firsts : ndarray of shape (2 n_clusters + 2 len(halves),), intp
+    stats : ndarray of shape (2 n_clusters + 4 len(halves), n_stats)
+        Of each code; then, for each random split, of the sub-clusters of the first half and of
+        those of the second.
+    firsts : ndarray of shape (2 n_clusters + 4 len(halves),), intp
         The first row of each, -1 where there is none.
 
     Raises
@@ -267,8 +269,8 @@ def visit(ParametricModel model, Py_ssize_t n_clusters, const int[::1] codes, sw
     if codes is not None and codes.shape[0] > 0:
         old = &codes[0]
     new_codes = np.empty(model.n_samples, dtype=np.int32)
-    stats = np.zeros((2 * (n_clusters + n_halves), model.n_stats))
-    firsts = np.full(2 * (n_clusters + n_halves), -1, dtype=np.intp)
+    stats = np.zeros((2 * n_clusters + 4 * n_halves, model.n_stats))
+    firsts = np.full(2 * n_clusters + 4 * n_halves, -1, dtype=np.intp)
     cdef int[::1] new_view = new_codes
     cdef double[:, ::1] stats_view = stats
     cdef Py_ssize_t[::1] firsts_view = firsts
@@ -300,13 +302,15 @@ def visit(ParametricModel model, Py_ssize_t n_clusters, const int[::1] codes, sw
             for i in range(n_items):
                 new_view[first + i] = <int>(2 * block.clusters[i] + block.sides[i])
             for k in range(n_clusters):
-                block.collect(k, first, block.sides, &stats_view[2 * k, 0], &firsts_view[2 * k])
+                block.collect(
+                    k, first, block.sides, 2, &stats_view[2 * k, 0], &firsts_view[2 * k]
+                )
             for j in range(n_halves):
                 k = half_clusters[j]
                 block.draw_halves(k, first, half_shares[j], half_rngs[j])
                 block.collect(
-                    k, first, block.draws, &stats_view[2 * (n_clusters + j), 0],
-                    &firsts_view[2 * (n_clusters + j)]
+                    k, first, block.draws, 4, &stats_view[2 * n_clusters + 4 * j, 0],
+                    &firsts_view[2 * n_clusters + 4 * j]
                 )
     if not good:
         raise FloatingPointError("a row has no cluster of positive weight")
@@ -317,12 +321,12 @@ def split_codes(int[::1] codes, Py_ssize_t cluster, Py_ssize_t new_cluster, doub
                 bit_generator):
     """Carry out a random split that `visit` looked at, in place, from the same stream.
 
-    Rows of the left side stay in `cluster`, the others go to `new_cluster`; all are left in
-    their sub-clusters.
+    The first half stays in `cluster`, the second goes to `new_cluster`; sub-clusters stay.
     """
     cdef Py_ssize_t i
     cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
     with nogil:
         for i in range(codes.shape[0]):
             if codes[i] // 2 == cluster:
-                codes[i] = <int>(2 * (new_cluster if uniform(rng) >= share else cluster))
+                if uniform(rng) >= share:
+                    codes[i] = <int>(2 * new_cluster + codes[i] % 2)

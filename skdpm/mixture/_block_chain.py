@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One chain of a mixture model whose rows are visited in blocks.
+
+What a chain needs to go on is small: the statistics of its clusters, what its sampler remembers
+of them, and the rows' codes, which are kept beside the rows or computed again from the last sweep.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from skdpm.chains import stream
+from skdpm.mixture._chain import MixtureProgram
+from skdpm.mixture._rows import visit_task
+
+
+class BlockState:
+    """Clusters of a partition by their statistics; its labels are left to the rows.
+
+    Parameters
+    ----------
+    rows : RowBlocks
+    likelihood : Likelihood
+        Resolved.
+    prior : PartitionPrior
+    model : ClusterModel
+        Of any rows: it computes marginal likelihoods.
+    saved : dict
+        From `save`.
+    """
+
+    def __init__(self, rows, likelihood, prior, model, saved):
+        self.rows = rows
+        self.likelihood = likelihood
+        self.prior = prior
+        self.model = model
+        self.parametric = likelihood.parametric(rows.first_row()[:0])
+        self.codes = saved["codes"]
+        self.stats = saved["stats"]  # (2 K, n_stats): of each code
+        self.firsts = saved["firsts"]  # (2 K,): the first row of each, -1 where there is none
+        # The sampler's own: arrays with an entry per cluster.
+        self.memory = {name: values.copy() for name, values in saved["memory"].items()}
+        self.log_constant = saved["log_constant"]
+
+    def save(self):
+        """All that the chain needs to go on to the bit."""
+        return {
+            "codes": self.codes,
+            "stats": self.stats,
+            "firsts": self.firsts,
+            "memory": self.memory,
+            "log_constant": self.log_constant,
+        }
+
+    @property
+    def n_slots(self):
+        """Clusters, empty ones included."""
+        return len(self.stats) // 2
+
+    def totals(self):
+        """Statistics of the clusters: (n_slots, n_stats)."""
+        return self.parametric.combined(self.stats[0::2], self.stats[1::2])
+
+    def visit(self, key, sweep=None, halves=(), numbers=()):
+        """See `RowBlocks.visit`."""
+        task = visit_task(self.n_slots, sweep, halves, numbers)
+        return self.rows.visit(self.likelihood, self.codes, task, key)
+
+    def change(self, change):
+        """Relabel rows: a table of codes, or a random split (`change_codes`)."""
+        self.codes = self.rows.changed(self.codes, [change])
+
+    # Clusters that come and go.
+
+    def memory_of(self, cluster):
+        return {name: values[cluster : cluster + 1] for name, values in self.memory.items()}
+
+    def append_cluster(self, cluster, parts, firsts, memory):
+        """A cluster has been split and its second half become a new one, the last.
+
+        Parameters
+        ----------
+        parts : ndarray of shape (4, n_stats)
+            Statistics of the sub-clusters of both.
+        firsts : ndarray of shape (4,)
+            First rows of these.
+        memory : dict of arrays with one entry
+            Of both.
+        """
+        self.stats = np.concatenate([self.stats, parts[2:]])
+        self.stats[2 * cluster : 2 * cluster + 2] = parts[:2]
+        self.firsts = np.concatenate([self.firsts, firsts[2:]])
+        self.firsts[2 * cluster : 2 * cluster + 2] = firsts[:2]
+        self.memory = {name: np.append(self.memory[name], memory[name]) for name in memory}
+        for name in memory:
+            self.memory[name][cluster] = memory[name][0]
+
+    def merge_clusters(self, one, other):
+        """The rows of the smaller of two clusters join the left sub-cluster of the larger; the
+        last cluster takes the free place."""
+        sizes = self.stats[0::2, 0] + self.stats[1::2, 0]
+        large, small = (one, other) if sizes[one] >= sizes[other] else (other, one)
+        last = self.n_slots - 1
+        table = np.arange(2 * self.n_slots, dtype=np.int32)
+        table[2 * last : 2 * last + 2] = 2 * small, 2 * small + 1
+        table[2 * small : 2 * small + 2] = 2 * (small if large == last else large)
+        if large == last:
+            table[2 * large : 2 * large + 2] = 2 * small, 2 * small + 1
+        self.change(table)
+        joined = np.concatenate([self.stats[[2 * large]], self.stats[2 * small :][:2]])
+        firsts = self.firsts[[2 * large, 2 * small, 2 * small + 1]]
+        self.stats, self.firsts = self.stats.copy(), self.firsts.copy()
+        for other in joined[1:]:
+            joined[:1] = self.parametric.combined(joined[:1], other[None])
+        self.stats[2 * large] = joined[0]
+        self.firsts[2 * large] = min(firsts[firsts >= 0])
+        for values in (*self.memory.values(),):
+            values[small] = values[last]
+        for values in (self.stats, self.firsts):
+            values[2 * small : 2 * small + 2] = values[2 * last : 2 * last + 2]
+        self.stats, self.firsts = self.stats[:-2], self.firsts[:-2]
+        self.memory = {name: values[:-1] for name, values in self.memory.items()}
+
+    # What `KeptDraws` and `Snapshots` ask of a state, in the order of the occupied clusters.
+
+    def _occupied(self):
+        return np.flatnonzero(self.stats[0::2, 0] + self.stats[1::2, 0])
+
+    @property
+    def n_clusters(self):
+        return len(self._occupied())
+
+    def cluster_sizes(self):
+        return (self.stats[0::2, 0] + self.stats[1::2, 0])[self._occupied()].astype(np.intp)
+
+    def cluster_labels(self):
+        numbers = np.zeros(self.n_slots, dtype=np.intp)
+        numbers[self._occupied()] = np.arange(self.n_clusters)
+        return self.rows.labels(self.codes, numbers).astype(np.intp)
+
+    def dump(self, clusters=slice(None)):
+        return self.totals()[self._occupied()][clusters]
+
+    def compute_log_joint(self):
+        """log p(partition, X) at the current concentration, natural logarithm."""
+        log_likelihood = self.model.log_marginals(self.dump()).sum() + self.log_constant
+        return float(self.prior.log_probability(self.cluster_sizes()) + log_likelihood)
+
+    def rebuild(self):
+        """Nothing to do: statistics are computed anew in every visit."""
+
+    def keep(self):
+        """What tells the labels and the clusters of this draw later."""
+        occupied = self._occupied()
+        firsts = np.sort(self.firsts.reshape(-1, 2).astype(np.uint64), axis=1)[:, 0][occupied]
+        order = np.lexsort((firsts, -self.cluster_sizes()))
+        numbers = np.zeros(self.n_slots, dtype=np.int64)
+        numbers[occupied[order]] = np.arange(len(occupied))
+        return {
+            "labels": self.rows.keep(self.codes),
+            "numbers": numbers,
+            "rows": self.dump(order),
+        }
+
+
+@dataclass
+class BlockProgram(MixtureProgram):
+    """What the chains of one fit share where the sampler visits rows in blocks."""
+
+    rows: object = None
+    models: dict = field(default_factory=dict)  # of each chain; its tables are slow to make
+
+    def start(self, entropy, index):
+        """A chain that has done no iteration, as a plain dict."""
+        labels = self.initial_labels(stream(entropy, index))
+        concentration = 1.0 if self.concentration is None else self.concentration
+        n_slots = self.sampler.kernel().n_slots(self.make_prior(concentration), labels)
+        codes = self.rows.codes(labels)
+        _, stats, firsts = self.rows.visit(
+            self.likelihood, codes, visit_task(n_slots), (entropy, index, 0)
+        )
+        return {
+            "index": index,
+            "iteration": 0,
+            "entropy": entropy,
+            "state": {
+                "codes": codes,
+                "stats": stats,
+                "firsts": firsts,
+                "memory": {},
+                "log_constant": self.rows.log_constant(self.likelihood),
+            },
+            "concentration": concentration,
+            **self._nothing_kept(),
+        }
+
+    def advance(self, chain, n_iterations, go_on):
+        """See `skdpm.chains.run_chains`."""
+        prior = self.make_prior(chain["concentration"])
+        model = self._chain_model(chain["index"])
+        kernel = self.sampler.kernel()
+        with self.rows as rows:
+            state = BlockState(rows, self.likelihood, prior, model, chain["state"])
+
+            def step(iteration):
+                key = (chain["entropy"], chain["index"], iteration + 1)
+                bit_generator = stream(*key, 0)
+                kernel.step(state, np.random.Generator(bit_generator), key)
+                return bit_generator
+
+            self._iterate(chain, state, kernel, step, n_iterations, go_on)
+
+    def keep(self, state):
+        return state.keep()
+
+    def kept_partition(self, kept):
+        return self.rows.kept_labels(kept["labels"], kept["numbers"]), kept["rows"]
+
+    def statistics(self, labels):
+        codes = self.rows.codes(labels)
+        task = visit_task(int(labels.max()) + 1)
+        with self.rows as rows:
+            return rows.visit(self.likelihood, codes, task, None)[1][0::2]
+
+    def cluster_keys(self, state):
+        return [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in state.dump()]
+
+    def _chain_model(self, index):
+        if index not in self.models:
+            X = self.rows.first_row()
+            self.models[index] = self.likelihood.kernel(self.likelihood.encode(X), self.n_samples)
+        return self.models[index]

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The rows of a fit, visited in blocks: by threads here, by Dask in `_dask_rows`.
+
+A visit is a map over blocks and a reduction. The map is `visit_block`: a pure function of the rows
+of a block, of the few arrays that a sweep needs and of the key of a random stream. So it does not
+matter where, in which order and how often a block is computed. The reduction adds up statistics in
+the order of the blocks, which depend on the number of rows and `block_size` alone.
+"""
+
+import numpy as np
+
+from skdpm._validation import check_finite
+from skdpm.chains import stream
+from skdpm.mixture.samplers._blocks import split_codes, visit
+
+
+def even_blocks(n_rows, block_size):
+    """Bounds of the fewest blocks of at most `block_size` rows, nearly equal: shape (B + 1,)."""
+    n_blocks = -(-n_rows // block_size)
+    return np.arange(n_blocks + 1) * n_rows // n_blocks
+
+
+def summarise_block(likelihood, X):
+    """What the likelihood needs to know of a block, its entries checked."""
+    check_finite(X, allow_nan=likelihood.allow_nan)
+    return likelihood.summarise(X)
+
+
+def visit_block(likelihood, X, codes, task, key, block):
+    """`samplers._blocks.visit` of one block.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        Resolved.
+    X : ndarray or CSR array
+        The block's rows.
+    codes : ndarray or None
+    task : dict
+        `n_clusters`, `sweep`, `halves`, and the `numbers` of the streams of these.
+    key : tuple of int
+        Entropy, chain and iteration.
+    block : int
+    """
+    needed = ([0] if task["sweep"] else []) + task["numbers"]
+    streams = [stream(*key, block, number) for number in needed]
+    if not task["sweep"]:
+        streams.insert(0, None)
+    return visit(
+        likelihood.parametric(X), task["n_clusters"], codes, task["sweep"], task["halves"], streams
+    )
+
+
+def change_codes(codes, changes, block):
+    """The codes of a block after relabellings, each a table of codes or an accepted random split
+    (cluster, new cluster, share of the cluster, key and number of its stream)."""
+    for change in changes:
+        if isinstance(change, np.ndarray):
+            codes = change[codes]
+        else:
+            cluster, new_cluster, share, key, number = change
+            codes = codes.copy()
+            split_codes(codes, cluster, new_cluster, share, stream(*key, block, number))
+    return codes
+
+
+def reduce_visits(model, parts, starts):
+    """Statistics and first rows of all blocks, from those of each, in their order."""
+    (stats, firsts), *others = parts
+    firsts = np.where(firsts >= 0, firsts + starts[0], -1)
+    for start, (more_stats, more_firsts) in zip(starts[1:], others, strict=True):
+        stats = model.combined(stats, more_stats)
+        firsts = np.where((firsts < 0) & (more_firsts >= 0), more_firsts + start, firsts)
+    return stats, firsts
+
+
+class RowBlocks:
+    """Rows in memory (or mapped into it), never copied whole.
+
+    What a chain holds of its labels, its *codes*, is an int32 array; `skdpm.mixture._dask_rows`
+    has another.
+
+    Parameters
+    ----------
+    X : ndarray or CSR array of shape (n_samples, n_features), of any numeric type
+    block_size : int
+        Most rows in a block.
+    n_threads : int
+    """
+
+    def __init__(self, X, block_size, n_threads=1):
+        self.X = X
+        self.n_samples = X.shape[0]
+        self.bounds = even_blocks(self.n_samples, block_size)
+        self.n_threads = min(n_threads, len(self.bounds) - 1)
+        self._pool = None
+
+    def __enter__(self):
+        if self.n_threads > 1:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._pool = ThreadPoolExecutor(self.n_threads)
+        return self
+
+    def __exit__(self, *exception):
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+    def _map(self, function):
+        """function(rows of the block, slice of its rows, number from 1) over all blocks."""
+        slices = [slice(*bounds) for bounds in zip(self.bounds, self.bounds[1:], strict=False)]
+
+        def call(block):
+            return function(self.X[slices[block]], slices[block], block + 1)
+
+        return list((map if self._pool is None else self._pool.map)(call, range(len(slices))))
+
+    def summary(self, likelihood):
+        """The likelihood's summary of all rows."""
+        summaries = iter(self._map(lambda X, where, block: summarise_block(likelihood, X)))
+        summary = next(summaries)
+        for more in summaries:
+            summary = likelihood.merge_summaries(summary, more)
+        return summary
+
+    def log_constant(self, likelihood):
+        """`Likelihood.log_constant` of all rows."""
+        return sum(self._map(lambda X, where, block: likelihood.log_constant(X)))
+
+    def first_row(self):
+        return self.X[:1]
+
+    def codes(self, labels):
+        """Codes of the given labels, all rows in the left sub-cluster."""
+        return (2 * labels).astype(np.int32)
+
+    def visit(self, likelihood, codes, task, key):
+        """Codes, statistics and first rows after `visit_block` of every block."""
+        new_codes = np.empty(self.n_samples, dtype=np.int32)
+
+        def visit_one(X, where, block):
+            new_codes[where], stats, firsts = visit_block(
+                likelihood, X, codes[where], task, key, block
+            )
+            return stats, firsts
+
+        parts = self._map(visit_one)
+        model = likelihood.parametric(self.X[:0])
+        return new_codes, *reduce_visits(model, parts, self.bounds[:-1])
+
+    def changed(self, codes, changes):
+        """Codes after some relabellings (`change_codes`)."""
+        new_codes = np.empty_like(codes)
+
+        def change_one(X, where, block):
+            new_codes[where] = change_codes(codes[where], changes, block)
+
+        self._map(change_one)
+        return new_codes
+
+    def labels(self, codes, numbers):
+        """The number of each row's cluster: an array of the smallest fitting type."""
+        numbers = np.asarray(numbers, dtype=np.min_scalar_type(max(numbers)))
+        return numbers[codes >> 1]
+
+    def keep(self, codes):
+        """What lets a draw's labels be told later: here, the labels."""
+        n_clusters = int(codes.max()) // 2 + 1
+        return (codes >> 1).astype(np.min_scalar_type(n_clusters))
+
+    def kept_labels(self, kept, numbers):
+        return np.asarray(numbers, dtype=np.int64)[kept]
+
+
+def visit_task(n_clusters, sweep=None, halves=(), numbers=()):
+    """The part of a visit that is the same for all blocks.
+
+    Parameters
+    ----------
+    n_clusters : int
+    sweep : dict or None
+    halves : sequence of (int, float)
+        See `samplers._blocks.visit`.
+    numbers : sequence of int
+        Of the stream of each, from 1.
+    """
+    return {
+        "n_clusters": n_clusters,
+        "sweep": sweep,
+        "halves": list(halves),
+        "numbers": list(numbers),
+    }

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Blocked Gibbs sampling of finite mixtures, over rows visited in blocks."""
+
+import numpy as np
+
+from skdpm._validation import check_integer
+from skdpm.mixture._prior import FiniteDirichletPrior
+from skdpm.mixture.samplers.base import BlockSampler, log_gamma_variates
+
+
+class BlockedGibbs(BlockSampler):
+    """Weights, parameters and labels in turn: the finite symmetric Dirichlet sampler ("FSD").
+
+    For `FiniteMixture`. Given weights and parameters of all components, empty ones included, the
+    labels are independent and are drawn in one pass over the rows. Exact, and parallel, but it
+    moves one row at a time: where clusters are to split or merge it is slow to find them.
+
+    Parameters
+    ----------
+    block_size : int, default=65536
+        Most rows in a block, which is visited by one thread, on one random stream. Results
+        depend on it, but not on `n_jobs`.
+
+    References
+    ----------
+    Ishwaran & Zarepour (2002), Exact and approximate sum representations for the Dirichlet
+    process. Chang & Fisher (2013), section 3.1.
+    """
+
+    def __init__(self, block_size=65536):
+        self.block_size = block_size
+
+    def kernel(self):
+        check_integer(self.block_size, "BlockedGibbs.block_size", low=1)
+        return BlockedGibbsKernel()
+
+    def check_prior(self, prior):
+        if not isinstance(prior, FiniteDirichletPrior):
+            raise ValueError(
+                "BlockedGibbs draws the weights of a given number of components, which "
+                "DPMixture does not have: use FiniteMixture, or the sampler SubCluster"
+            )
+
+
+class BlockedGibbsKernel:
+    """One iteration of `BlockedGibbs` on a `BlockState`."""
+
+    def n_slots(self, prior, labels):
+        return prior.n_components
+
+    def acceptance(self):
+        return {}
+
+    def step(self, state, rng, key):
+        totals = state.totals()
+        shapes = totals[:, 0] + state.prior.concentration / state.prior.n_components
+        sweep = {
+            "params": state.parametric.draw(totals, np.ones(state.n_slots), rng.bit_generator),
+            "log_weights": log_gamma_variates(shapes, rng),
+            "groups": None,
+            "sub_params": None,
+            "sub_log_weights": None,
+        }
+        state.codes, state.stats, state.firsts = state.visit(key, sweep)
