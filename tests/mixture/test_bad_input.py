@@ -155,12 +155,13 @@ def test_kmeans_needs_plain_numbers(likelihood, data):
 class Fancy(Sampler):
     """A sampler that no likelihood has the capability for."""
 
-    requires = "instantiated"
+    requires = "magic"
 
 
 @pytest.mark.parametrize("cls", [DPMixture, FiniteMixture])
 def test_a_missing_capability_names_both_classes(cls):
-    with pytest.raises(ValueError, match=r"Fancy.*Gaussian.*'instantiated'.*joint, product"):
+    match = r"Fancy.*Gaussian.*'magic'.*instantiated, joint, product"
+    with pytest.raises(ValueError, match=match):
         cls(sampler=Fancy()).fit(X)
 
 
