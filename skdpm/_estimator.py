@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from skdpm import diagnostics
-from skdpm._validation import check_integer
+from skdpm._validation import check_integer, is_dask
 from skdpm.chains import run_chains, seed_entropy
 
 # A quantity whose split R-hat is above this has not mixed (Vehtari et al. 2021 recommend 1.01 for
@@ -270,7 +270,9 @@ class ChainEstimator(BaseEstimator):
 
 
 def _fingerprint(X):
-    """Shape and hash of X, equal for equal entries."""
+    """Shape and hash of X, equal for equal entries (of a dask array, for the same graph)."""
+    if is_dask(X):
+        return (X.shape, X.name)
     parts = (X.indptr, X.indices, X.data) if scipy.sparse.issparse(X) else (X,)
     digest = hashlib.sha256()
     for part in parts:

@@ -10,6 +10,11 @@ import scipy.sparse as sp
 LARGEST_COUNT = 2.0**53
 
 
+def is_dask(X):
+    """Whether X is a dask array; dask itself need not be there."""
+    return type(X).__module__.startswith("dask.array")
+
+
 def check_real(value, name, *, low=-np.inf, high=np.inf, closed=False):
     """A finite float in (low, high), or in [low, high) where `closed`.
 

@@ -20,7 +20,7 @@ class BlockState:
 
     Parameters
     ----------
-    rows : RowBlocks
+    rows : RowBlocks or DaskRows
     likelihood : Likelihood
         Resolved.
     prior : PartitionPrior
@@ -175,7 +175,8 @@ class BlockProgram(MixtureProgram):
         """A chain that has done no iteration, as a plain dict."""
         labels = self.initial_labels(stream(entropy, index))
         concentration = 1.0 if self.concentration is None else self.concentration
-        n_slots = self.sampler.kernel().n_slots(self.make_prior(concentration), labels)
+        n_clusters = 1 if labels is None else int(labels.max()) + 1
+        n_slots = self.sampler.kernel().n_slots(self.make_prior(concentration), n_clusters)
         codes = self.rows.codes(labels)
         _, stats, firsts = self.rows.visit(
             self.likelihood, codes, visit_task(n_slots), (entropy, index, 0)
@@ -215,7 +216,8 @@ class BlockProgram(MixtureProgram):
         return state.keep()
 
     def kept_partition(self, kept):
-        return self.rows.kept_labels(kept["labels"], kept["numbers"]), kept["rows"]
+        labels = self.rows.kept_labels(kept["labels"], kept["numbers"], self.likelihood)
+        return labels, kept["rows"]
 
     def statistics(self, labels):
         codes = self.rows.codes(labels)

@@ -33,7 +33,7 @@ class MixtureProgram:
     thin: int
     n_chains: int
     store_labels: bool
-    initial_labels: object  # (bit generator) -> labels 0, ..., K - 1
+    initial_labels: object  # (bit generator) -> labels 0, ..., K - 1; None: all in one cluster
     _item_keys: object = None  # of `cluster_keys`, made when first needed
 
     @property
@@ -56,6 +56,8 @@ class MixtureProgram:
         """A chain that has done no iteration, as a plain dict."""
         bit_generator = stream(entropy, index)
         labels = self.initial_labels(bit_generator)
+        if labels is None:
+            labels = np.zeros(self.n_samples, dtype=np.intp)
         concentration = 1.0 if self.concentration is None else self.concentration
         state = MixtureState(self._model(), self.make_prior(concentration), labels)
         return {

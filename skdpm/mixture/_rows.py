@@ -7,6 +7,8 @@ matter where, in which order and how often a block is computed. The reduction ad
 the order of the blocks, which depend on the number of rows and `block_size` alone.
 """
 
+import functools
+
 import numpy as np
 
 from skdpm._validation import check_finite
@@ -24,6 +26,11 @@ def summarise_block(likelihood, X):
     """What the likelihood needs to know of a block, its entries checked."""
     check_finite(X, allow_nan=likelihood.allow_nan)
     return likelihood.summarise(X)
+
+
+def fold_summaries(likelihood, summaries):
+    """The summary of all blocks from those of each, in their order."""
+    return functools.reduce(likelihood.merge_summaries, summaries)
 
 
 def visit_block(likelihood, X, codes, task, key, block):
@@ -118,11 +125,9 @@ class RowBlocks:
 
     def summary(self, likelihood):
         """The likelihood's summary of all rows."""
-        summaries = iter(self._map(lambda X, where, block: summarise_block(likelihood, X)))
-        summary = next(summaries)
-        for more in summaries:
-            summary = likelihood.merge_summaries(summary, more)
-        return summary
+        return fold_summaries(
+            likelihood, self._map(lambda X, where, block: summarise_block(likelihood, X))
+        )
 
     def log_constant(self, likelihood):
         """`Likelihood.log_constant` of all rows."""
@@ -132,7 +137,9 @@ class RowBlocks:
         return self.X[:1]
 
     def codes(self, labels):
-        """Codes of the given labels, all rows in the left sub-cluster."""
+        """Codes of the given labels, all rows in the left sub-cluster; None: all in one cluster."""
+        if labels is None:
+            return np.zeros(self.n_samples, dtype=np.int32)
         return (2 * labels).astype(np.int32)
 
     def visit(self, likelihood, codes, task, key):
@@ -169,7 +176,8 @@ class RowBlocks:
         n_clusters = int(codes.max()) // 2 + 1
         return (codes >> 1).astype(np.min_scalar_type(n_clusters))
 
-    def kept_labels(self, kept, numbers):
+    def kept_labels(self, kept, numbers, likelihood):
+        """The number of each row's cluster, int64."""
         return np.asarray(numbers, dtype=np.int64)[kept]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import ClusterMixin, DensityMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_n_features, check_is_fitted, validate_data
 
 from skdpm import partitions
 from skdpm._estimator import ChainEstimator
@@ -20,6 +20,7 @@ from skdpm._validation import (
     check_gamma_prior,
     check_integer,
     check_real,
+    is_dask,
 )
 from skdpm.chains import seed_entropy, stream
 from skdpm.mixture import _predictive
@@ -87,7 +88,7 @@ class _MixtureBase(ClusterMixin, DensityMixin, ChainEstimator):
         -------
         labels : ndarray of shape (n_samples,), int64
         """
-        return np.argmax(self._log_probabilities(X), axis=1).astype(np.int64)
+        return self._of_rows("_predict", X, np.int64)
 
     def predict_proba(self, X):
         """Posterior probability of each cluster of `labels_` given each row.
@@ -104,7 +105,7 @@ class _MixtureBase(ClusterMixin, DensityMixin, ChainEstimator):
         probabilities : ndarray of shape (n_samples, `n_components_`)
             Rows sum to 1.
         """
-        return np.exp(self._log_probabilities(X))
+        return self._of_rows("_predict_proba", X, np.float64, self._n_columns())
 
     def score_samples(self, X):
         """log posterior predictive density of each row.
@@ -121,7 +122,7 @@ class _MixtureBase(ClusterMixin, DensityMixin, ChainEstimator):
         log_density : ndarray of shape (n_samples,)
             Natural logarithm.
         """
-        return _predictive.mean_log_density(self._model_of_new(X), self._mixtures)
+        return self._of_rows("_score_samples", X, np.float64)
 
     def score(self, X, y=None):
         """Mean of `score_samples(X)`: the held-out log predictive density per row.
@@ -236,7 +237,7 @@ class _MixtureBase(ClusterMixin, DensityMixin, ChainEstimator):
             "concentration_prior": check_gamma_prior(
                 self.concentration_prior, "concentration_prior"
             ),
-            "store_labels": bool(self.store_labels),
+            "store_labels": bool(self.store_labels) and not is_dask(X),
             **chain_parameters,
         }
         if sampler.blockwise:
@@ -260,6 +261,10 @@ class _MixtureBase(ClusterMixin, DensityMixin, ChainEstimator):
 
     def _rows(self, X, block_size):
         """The rows of X in blocks; threads that chains leave idle visit them."""
+        if is_dask(X):
+            from skdpm.mixture._dask_rows import DaskRows
+
+            return DaskRows(X, block_size)
         n_threads = max(1, joblib.effective_n_jobs(self.n_jobs) // self.n_chains)
         return RowBlocks(X, block_size, n_threads)
 
@@ -283,8 +288,7 @@ class _MixtureBase(ClusterMixin, DensityMixin, ChainEstimator):
                         'init="kmeans" needs dense numeric data without NaN; choose "single"'
                     )
                 return functools.partial(_kmeans_labels, X, most)
-            labels = np.zeros(n_samples, np.intp) if self.init == "single" else None
-            labels = np.arange(n_samples) if labels is None else labels
+            labels = None if self.init == "single" else np.arange(n_samples)
         else:
             labels = np.asarray(self.init)
             if labels.shape != (n_samples,):
@@ -298,7 +302,7 @@ class _MixtureBase(ClusterMixin, DensityMixin, ChainEstimator):
                 labels = np.unique(labels, return_inverse=True)[1]
             except TypeError as error:
                 raise ValueError(f"init must hold labels of one type: {error}") from None
-        if labels.max() >= most:
+        if labels is not None and labels.max() >= most:
             raise ValueError(
                 f"init has {labels.max() + 1} clusters, more than n_components={most}"
             )
@@ -397,6 +401,8 @@ class _MixtureBase(ClusterMixin, DensityMixin, ChainEstimator):
         return X
 
     def _validate_fit(self, X, likelihood, sampler, reset):
+        if is_dask(X):
+            return self._validate_dask(X, sampler, reset)
         if not sampler.blockwise:
             return self._validate(X, likelihood, reset)
         # As they are, whatever their type and order: a block at a time is brought into form, and
@@ -410,12 +416,76 @@ class _MixtureBase(ClusterMixin, DensityMixin, ChainEstimator):
             ensure_all_finite=False,
         )
 
+    def _validate_dask(self, X, sampler, reset):
+        """A dask array whose chunks, of known sizes, are cut along the rows only."""
+        if not sampler.blockwise:
+            raise ValueError(
+                f"{type(sampler).__name__} needs all rows in memory; for a dask array choose "
+                "sampler=SubCluster() or, with FiniteMixture, BlockedGibbs()"
+            )
+        if sampler.needs_labels:
+            raise ValueError(
+                f"{sampler!r} draws labels given the last ones, which are not kept for a dask "
+                "array; choose super_clusters=False"
+            )
+        if self.point_estimate in ("vi", "binder"):
+            raise ValueError(
+                f"point_estimate={self.point_estimate!r} needs the kept partitions, and label "
+                'draws are not kept for a dask array; choose point_estimate="last" or "map"'
+            )
+        if not (isinstance(self.init, str) and self.init == "single"):
+            raise ValueError(f'a dask array needs init="single", got {self.init!r}')
+        if X.ndim != 2 or X.dtype.kind not in "biuf":
+            raise ValueError(
+                f"X must be a two-dimensional array of numbers, got shape {X.shape} and dtype "
+                f"{X.dtype}"
+            )
+        X = X.rechunk({1: -1})
+        if np.isnan(X.shape[0]):
+            X = X.compute_chunk_sizes()
+        if 0 in X.shape:
+            raise ValueError(f"X must have rows and columns, got shape {X.shape}")
+        _check_n_features(self, X, reset=reset)
+        return X
+
     def _model_of_new(self, X):
-        check_is_fitted(self)
         return self._kernel_of_new(self._validate(X, self.likelihood_, reset=False))
 
     def _kernel_of_new(self, X):
         return self.likelihood_.kernel(self.likelihood_.encode_new(X), self._largest_cluster)
+
+    # What is known of rows that are here; for a dask array, of each of its chunks.
+
+    def _of_rows(self, method, X, dtype, n_columns=None):
+        """Call a method of this estimator, on the chunks of X where it is a dask array."""
+        check_is_fitted(self)
+        if not is_dask(X):
+            return getattr(self, method)(X)
+        from skdpm.mixture._dask_rows import lazily
+
+        if X.ndim != 2 or X.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has shape {X.shape}, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input"
+            )
+        # What predictions need, and no draws: it goes to every worker.
+        light = type(self)(**self.get_params(deep=False))
+        for name in ("likelihood_", "n_features_in_", "_partition", "_mixtures", "_largest_cluster"):
+            setattr(light, name, getattr(self, name))
+        return lazily(getattr(light, method), X, dtype, n_columns)
+
+    def _n_columns(self):
+        check_is_fitted(self)
+        return self.n_components_
+
+    def _predict(self, X):
+        return np.argmax(self._log_probabilities(X), axis=1).astype(np.int64)
+
+    def _predict_proba(self, X):
+        return np.exp(self._log_probabilities(X))
+
+    def _score_samples(self, X):
+        return _predictive.mean_log_density(self._model_of_new(X), self._mixtures)
 
     def _log_probabilities(self, X):
         return _predictive.cluster_log_probabilities(self._model_of_new(X), self._partition)

@@ -42,6 +42,7 @@ class BlockSampler(Sampler):
 
     requires = "instantiated"
     blockwise = True
+    needs_labels = False  # do new labels depend on the last ones?
 
 
 def log_gamma_variates(shapes, rng):

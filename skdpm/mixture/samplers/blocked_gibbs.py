@@ -45,7 +45,7 @@ class BlockedGibbs(BlockSampler):
 class BlockedGibbsKernel:
     """One iteration of `BlockedGibbs` on a `BlockState`."""
 
-    def n_slots(self, prior, labels):
+    def n_slots(self, prior, n_clusters):
         return prior.n_components
 
     def acceptance(self):

@@ -67,6 +67,10 @@ class SubCluster(BlockSampler):
         self.wait = wait
         self.block_size = block_size
 
+    @property
+    def needs_labels(self):
+        return bool(self.super_clusters)
+
     def kernel(self):
         check_integer(self.block_size, "SubCluster.block_size", low=1)
         return SubClusterKernel(
@@ -100,9 +104,9 @@ class SubClusterKernel:
             for move in ("sweep", "sub_cluster_split", "random_split", "random_merge")
         }
 
-    def n_slots(self, prior, labels):
+    def n_slots(self, prior, n_clusters):
         """Clusters that a chain starts with, empty ones included."""
-        return int(labels.max()) + 1
+        return n_clusters
 
     def acceptance(self):
         """Moves proposed and accepted so far, by name."""
