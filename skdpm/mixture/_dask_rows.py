@@ -53,8 +53,10 @@ class DaskRows:
         self.starts = np.concatenate(
             [start + bounds[:-1] for start, bounds in zip(starts, self.bounds, strict=False)]
         )
-        persisted = X.persist() if _on_a_cluster() else X
-        self.chunks = persisted.to_delayed().ravel()
+        self.client = _client()
+        self.chunks = list(X.to_delayed().ravel())
+        if self.client is not None:
+            self.chunks = self.client.compute(self.chunks)
 
     def __enter__(self):
         return self
@@ -64,13 +66,19 @@ class DaskRows:
 
     def _map(self, function, *arguments):
         """function(rows, number of the block, *arguments) of all blocks, in their order."""
-        tasks = [
-            dask.delayed(_over_blocks, pure=False)(chunk, bounds, first, function, arguments)
+        calls = [
+            (chunk, bounds, first, function, arguments)
             for chunk, bounds, first in zip(
                 self.chunks, self.bounds, self.first_blocks, strict=True
             )
         ]
-        parts = dask.compute(*tasks, optimize_graph=False, traverse=False)
+        if self.client is None:
+            tasks = [dask.delayed(_over_blocks, pure=False)(*call) for call in calls]
+            parts = dask.compute(*tasks, optimize_graph=False, traverse=False)
+        else:
+            parts = self.client.gather(
+                [self.client.submit(_over_blocks, *call, pure=False) for call in calls]
+            )
         return [result for part in parts for result in part]
 
     def summary(self, likelihood):
@@ -95,7 +103,9 @@ class DaskRows:
         parts = self._map(_visit, likelihood, recipe, task, key)
         if task["sweep"] is not None:
             recipe = {"task": {**task, "halves": [], "numbers": []}, "key": key, "changes": ()}
-        return recipe, *reduce_visits(likelihood.parametric(self.first_row()[:0]), parts, self.starts)
+        return recipe, *reduce_visits(
+            likelihood.parametric(self.first_row()[:0]), parts, self.starts
+        )
 
     def changed(self, recipe, changes):
         """The recipe after some relabellings (`change_codes`)."""
@@ -121,14 +131,14 @@ class DaskRows:
         return dask.array.concatenate(chunks)
 
 
-def _on_a_cluster():
+def _client():
+    """The client of the cluster that dask works on, if there is one."""
     try:
         from distributed import default_client
 
-        default_client()
+        return default_client()
     except (ImportError, ValueError):
-        return False
-    return True
+        return None
 
 
 # What is done where the chunks are.

@@ -137,7 +137,7 @@ class RowBlocks:
         return self.X[:1]
 
     def codes(self, labels):
-        """Codes of the given labels, all rows in the left sub-cluster; None: all in one cluster."""
+        """Codes of given labels, all rows in the left sub-cluster; None: all in one cluster."""
         if labels is None:
             return np.zeros(self.n_samples, dtype=np.int32)
         return (2 * labels).astype(np.int32)

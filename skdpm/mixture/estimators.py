@@ -470,7 +470,13 @@ class _MixtureBase(ClusterMixin, DensityMixin, ChainEstimator):
             )
         # What predictions need, and no draws: it goes to every worker.
         light = type(self)(**self.get_params(deep=False))
-        for name in ("likelihood_", "n_features_in_", "_partition", "_mixtures", "_largest_cluster"):
+        for name in (
+            "likelihood_",
+            "n_features_in_",
+            "_partition",
+            "_mixtures",
+            "_largest_cluster",
+        ):
             setattr(light, name, getattr(self, name))
         return lazily(getattr(light, method), X, dtype, n_columns)
 

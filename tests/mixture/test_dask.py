@@ -1,0 +1,192 @@
+"""Fits of dask arrays: the bits of fits in memory, wherever chunks are computed and how often."""
+
+import os
+import pickle
+import signal
+import warnings
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from skdpm import DPMixture, FiniteMixture
+from skdpm.mixture.samplers import PGSM, BlockedGibbs, SubCluster
+
+da = pytest.importorskip("dask.array", reason="dask is not installed")
+distributed = pytest.importorskip("distributed", reason="dask.distributed is not installed")
+
+# Importing and closing a cluster warns of its own affairs.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+
+SETTINGS = {
+    "n_warmup": 8,
+    "n_draws": 12,
+    "n_chains": 2,
+    "point_estimate": "last",
+    "random_state": 0,
+}
+DRAWS = ("log_joint_samples_", "concentration_samples_", "n_components_samples_")
+
+
+@pytest.fixture(scope="module")
+def X():
+    rng = np.random.default_rng(0)
+    centres = np.array([[0.0, 0.0], [9.0, 1.0], [-8.0, 5.0], [2.0, -9.0]])
+    return rng.standard_normal((1200, 2)) + centres[rng.integers(0, 4, 1200)]
+
+
+@pytest.fixture(autouse=True)
+def no_warning_of_short_chains():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="the chains have not mixed")
+        yield
+
+
+def assert_same_fit(one, other):
+    for name in DRAWS:
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    np.testing.assert_array_equal(np.asarray(one.labels_), np.asarray(other.labels_))
+    np.testing.assert_array_equal(one.weights_, other.weights_)
+    for name, values in one.cluster_params_.items():
+        np.testing.assert_array_equal(values, other.cluster_params_[name])
+
+
+@pytest.mark.parametrize("point_estimate", ["last", "map"])
+@pytest.mark.parametrize(
+    "cls, sampler",
+    [(DPMixture, SubCluster), (FiniteMixture, SubCluster), (FiniteMixture, BlockedGibbs)],
+)
+def test_the_bits_of_a_fit_in_memory(X, cls, sampler, point_estimate):
+    settings = {**SETTINGS, "point_estimate": point_estimate}
+    here = cls(sampler=sampler(block_size=300), store_labels=False, **settings).fit(X)
+    there = cls(sampler=sampler(), **settings).fit(da.from_array(X, chunks=(300, 2)))
+    assert isinstance(there.labels_, da.Array) and there.labels_.chunks == ((300,) * 4,)
+    assert there.labels_.dtype == np.int64
+    assert not hasattr(there, "label_samples_")
+    assert_same_fit(here, there)
+
+
+def test_chunks_are_cut_into_blocks(X):
+    here = DPMixture(sampler=SubCluster(block_size=200), store_labels=False, **SETTINGS).fit(X)
+    there = DPMixture(sampler=SubCluster(block_size=250), **SETTINGS)
+    assert_same_fit(here, there.fit(da.from_array(X, chunks=(400, 1))))
+
+
+def test_chunks_of_unknown_and_of_no_size(X):
+    rows = da.from_array(X, chunks=(300, 2))
+    some = rows[rows[:, 0] > -np.inf]
+    assert np.isnan(some.shape[0])
+    expected = DPMixture(sampler=SubCluster(), **SETTINGS).fit(rows)
+    assert_same_fit(expected, DPMixture(sampler=SubCluster(), **SETTINGS).fit(some))
+    edges = [0, 300, 300, 600, 900, 1200]
+    pieces = [X[start:stop] for start, stop in pairwise(edges)]
+    with_empty = da.zeros((5, 2), chunks=(1, 2)).map_blocks(
+        lambda block, block_id: pieces[block_id[0]],
+        chunks=(tuple(np.diff(edges).tolist()), (2,)),
+        dtype=float,
+    )
+    assert 0 in with_empty.chunks[0]
+    fitted = DPMixture(sampler=SubCluster(), **SETTINGS).fit(with_empty)
+    assert_same_fit(expected, fitted)
+    assert len(fitted.predict(with_empty).compute()) == len(X)
+
+
+def test_moves_that_are_accepted_are_in_the_recipe(X):
+    """Labels have the sizes of the clusters, whatever has happened since the last pass."""
+    rows = da.from_array(X[:90], chunks=(40, 2))
+    moved = 0
+    for seed in range(12):
+        settings = {**SETTINGS, "random_state": seed, "concentration": 30.0, "n_chains": 1}
+        estimator = DPMixture(sampler=SubCluster(wait=False), **settings).fit(rows)
+        sizes = np.bincount(estimator.labels_.compute())
+        np.testing.assert_array_equal(sizes, np.sort(sizes)[::-1])
+        np.testing.assert_allclose(sizes, estimator._partition["rows"][:, 0])
+        recipe = estimator._run["chains"][0]["draws"]["best"]["last"]["labels"]
+        moved += bool(recipe["changes"])
+    assert moved > 2
+
+
+def test_warm_start_goes_on_through_a_pickle(X):
+    rows = da.from_array(X, chunks=(300, 2))
+    whole = DPMixture(sampler=SubCluster(), **SETTINGS).fit(rows)
+    parts = DPMixture(sampler=SubCluster(), warm_start=True, **{**SETTINGS, "n_draws": 5}).fit(
+        rows
+    )
+    parts = pickle.loads(pickle.dumps(parts)).set_params(n_draws=12).fit(rows)
+    assert_same_fit(whole, parts)
+    with pytest.raises(ValueError, match="other data"):
+        parts.set_params(n_draws=20).fit(rows + 1.0)
+
+
+@pytest.mark.parametrize("sampler", ["pgsm", SubCluster()])
+def test_predictions_stay_lazy_and_blockwise(X, sampler):
+    fitted = DPMixture(sampler=sampler, **SETTINGS).fit(X[:300])
+    rows = da.from_array(X.astype(np.float32), chunks=(500, 1))
+    here = X.astype(np.float32)
+    for name in ("predict", "predict_proba", "score_samples"):
+        there = getattr(fitted, name)(rows)
+        expected = getattr(fitted, name)(here)
+        assert isinstance(there, da.Array) and there.chunks[0] == (500, 500, 200)
+        assert there.dtype == expected.dtype and there.shape == expected.shape
+        np.testing.assert_array_equal(there.compute(), expected)
+    assert fitted.score(rows) == pytest.approx(fitted.score(here), rel=1e-12)
+    with pytest.raises(ValueError, match="2 features"):
+        fitted.predict(rows[:, :1])
+
+
+def test_refusals_name_the_way_out(X):
+    rows = da.from_array(X, chunks=(300, 2))
+    refused = [
+        ({"sampler": PGSM()}, rows, "SubCluster"),
+        ({"point_estimate": "vi"}, rows, "point_estimate"),
+        ({"point_estimate": "binder"}, rows, "point_estimate"),
+        ({"sampler": SubCluster(super_clusters=True)}, rows, "super_clusters=False"),
+        ({"init": "kmeans"}, rows, "init"),
+        ({"init": np.zeros(len(X), int)}, rows, "init"),
+        ({}, rows[:, 0], "two-dimensional"),
+        ({}, rows.astype(str), "numbers"),
+        ({}, da.where(rows > 9, np.nan, rows), "NaN in column"),
+        ({}, da.where(rows > 9, np.inf, rows), "infinity in column"),
+    ]
+    for changes, data, message in refused:
+        settings = {"sampler": SubCluster(), **SETTINGS, **changes}
+        with pytest.raises(ValueError, match=message):
+            DPMixture(**settings).fit(data)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def test_a_killed_worker_changes_no_bit(X, cluster, monkeypatch):
+    """Two worker processes, one of which dies between two passes, while it holds rows."""
+    from skdpm.mixture._dask_rows import DaskRows
+
+    visit, visits = DaskRows.visit, []
+
+    def visit_and_kill(self, *arguments):
+        visits.append(None)
+        if len(visits) == 7:
+            victim = next(iter(cluster.run(os.getpid).values()))
+            os.kill(victim, signal.SIGKILL)
+        return visit(self, *arguments)
+
+    monkeypatch.setattr(DaskRows, "visit", visit_and_kill)
+    settings = {**SETTINGS, "n_chains": 1}
+    here = DPMixture(sampler=SubCluster(block_size=300), store_labels=False, **settings).fit(X)
+    workers = set(cluster.scheduler_info()["workers"])
+    assert len(workers) == 2
+    there = DPMixture(sampler=SubCluster(), **settings).fit(da.from_array(X, chunks=(300, 2)))
+    assert len(visits) > 7
+    assert set(cluster.scheduler_info()["workers"]) != workers
+    assert_same_fit(here, there)
+    np.testing.assert_array_equal(
+        there.predict(da.from_array(X, chunks=(300, 2))).compute(), here.predict(X)
+    )
