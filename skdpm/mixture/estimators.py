@@ -51,8 +51,11 @@ class _MixtureBase(ClusterMixin, DensityMixin, ChainEstimator):
 
         Parameters
         ----------
-        X : array-like or CSR matrix of shape (n_samples, n_features)
-            What it may hold depends on the likelihood.
+        X : array-like, CSR matrix or dask array of shape (n_samples, n_features)
+            What it may hold depends on the likelihood. With `SubCluster` or `BlockedGibbs` it is
+            never copied whole, may be memory-mapped and of any numeric type, or a dask array whose
+            rows are in chunks; then `labels_` is a dask array, label draws are not kept and
+            `point_estimate` must be "last" or "map".
         y : None
             Ignored.
 
@@ -82,11 +85,12 @@ class _MixtureBase(ClusterMixin, DensityMixin, ChainEstimator):
 
         Parameters
         ----------
-        X : array-like or CSR matrix of shape (n_samples, n_features)
+        X : array-like, CSR matrix or dask array of shape (n_samples, n_features)
 
         Returns
         -------
         labels : ndarray of shape (n_samples,), int64
+            For a dask array a lazy dask array with its chunks, as from all methods of new rows.
         """
         return self._of_rows("_predict", X, np.int64)
 
@@ -511,8 +515,9 @@ class DPMixture(_MixtureBase):
         "poisson", "relational").
     sampler : str or Sampler, default="auto"
         How the posterior is explored: an object of `skdpm.mixture.samplers`, or the name of one
-        with its defaults ("gibbs", "pgsm", "sams", "split_merge"). "auto": PGSM where clusters are
-        independent given the partition, SAMS elsewhere ("relational").
+        with its defaults ("blocked_gibbs", "gibbs", "pgsm", "sams", "split_merge",
+        "sub_cluster"). "auto": PGSM where clusters are independent given the partition, SAMS
+        elsewhere ("relational"). For 100,000 rows and more: SubCluster.
     concentration : float or None, default=None
         Of the process; larger values favour more clusters. None: resampled in every iteration
         under its prior, from 1. With a discount d it may be as low as -d, when it is fixed.
@@ -529,7 +534,8 @@ class DPMixture(_MixtureBase):
     n_chains : int, default=4
         Independent chains.
     n_jobs : int or None, default=None
-        Threads over chains, as in joblib. The result does not depend on it.
+        Threads, as in joblib: over chains first, then, with samplers that visit rows in blocks,
+        over blocks. The result does not depend on it.
     init : {"single", "singletons", "kmeans"} or array-like of shape (n_samples,), default="single"
         Where chains start: one cluster, one per row, k-means with as many clusters as the prior
         expects, or the given labels.
