@@ -33,8 +33,9 @@ class SubCluster(BlockSampler):
     ----------
     super_clusters : bool, default=False
         Restrict each row to the clusters of its super-cluster, a group of similar clusters that
-        is drawn anew in every iteration (their Algorithm 1, with the J-divergence). The passes
-        are faster with many clusters; not possible with Dask arrays.
+        is drawn anew in every iteration (their Algorithm 1, with the J-divergence, except that no
+        cluster is its own neighbour). The passes are faster with many clusters; not possible with
+        Dask arrays.
     wait : bool, default=True
         Wait with the split of a cluster until its sub-clusters have burned in: until their
         marginal likelihood falls for the first time. False: propose one in every iteration (the
@@ -321,9 +322,19 @@ def _alpha(state):
 
 def _super_clusters(divergences, rng):
     """Groups of clusters, numbered from 0: the connected components of a graph in which each
-    cluster has one neighbour, drawn with probability proportional to exp(-divergence)."""
+    cluster has one neighbour, another one, drawn with probability proportional to
+    exp(-divergence).
+
+    The paper's sum includes the cluster itself, at divergence 0: of clusters that are apart nearly
+    all would then stand alone, and no row could leave one.
+    """
     n_clusters = len(divergences)
-    affinities = np.cumsum(np.exp(-divergences), axis=1)
+    if n_clusters == 1:
+        return np.zeros(1, dtype=np.intp)
+    others = np.minimum(divergences, np.finfo(np.float64).max)
+    np.fill_diagonal(others, np.inf)
+    # Relative to the nearest, as all may be far away.
+    affinities = np.cumsum(np.exp(others.min(axis=1, keepdims=True) - others), axis=1)
     u = rng.random((n_clusters, 1)) * affinities[:, -1:]
     neighbours = (u >= affinities).sum(axis=1)
     graph = np.zeros((n_clusters, n_clusters), dtype=bool)

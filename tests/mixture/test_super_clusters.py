@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Groups of similar clusters, of which rows change clusters."""
+
+import numpy as np
+import pytest
+
+from skdpm.mixture.samplers.sub_cluster import _super_clusters
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6, np.inf])
+def test_no_cluster_stands_alone_however_far_the_others_are(scale):
+    rng = np.random.default_rng(0)
+    places = rng.standard_normal(30)
+    distances = np.abs(places[:, None] - places)
+    divergences = np.multiply(scale, distances, where=distances > 0, out=np.zeros((30, 30)))
+    for _ in range(20):
+        assert np.bincount(_super_clusters(divergences, rng)).min() >= 2
+
+
+def test_the_nearest_is_the_neighbour_where_others_are_far():
+    pairs = np.repeat(np.arange(5), 2)
+    divergences = np.where(pairs[:, None] == pairs, 50.0, 2000.0)
+    np.fill_diagonal(divergences, 0.0)
+    groups = _super_clusters(divergences, np.random.default_rng(0))
+    assert groups.tolist() == pairs.tolist()
+
+
+def test_one_cluster_is_a_group():
+    assert _super_clusters(np.zeros((1, 1)), np.random.default_rng(0)).tolist() == [0]
