@@ -105,83 +105,74 @@ SKDPM_UNUSED static int tile_categorical(
     return good;
 }
 
-/* out[i] = top - |W x_i - c|^2 / 2, with x (n_features, ld) and W lower triangular, packed by
- * rows; -inf where that is NaN or overflows. y: (n,), scratch. */
+/* Items in strips: the columns of 32 items one after the other, then those of the next 32. So all
+ * that a strip needs is in the fastest cache, and the sums of a row of W stay in registers. */
+#define SKDPM_STRIP 32
+
+/* out[i] = top - |W x_i - c|^2 / 2, with x in strips and W lower triangular, packed by rows; -inf
+ * where that is NaN or overflows. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static void tile_gaussian(
-    const double *restrict x, ptrdiff_t ld, ptrdiff_t n, ptrdiff_t n_features,
-    const double *restrict w, const double *restrict c, double top, double *restrict y,
-    double *restrict out)
+    const double *restrict x, ptrdiff_t n, ptrdiff_t n_features, const double *restrict w,
+    const double *restrict c, double top, double *restrict out)
 {
-    for (ptrdiff_t i = 0; i < n; i++)
-        out[i] = 0.0;
-    for (ptrdiff_t j = 0; j < n_features; j++) {
-        const double *restrict a = x;
-        ptrdiff_t d = 0;
-        const double shift = c[j];
-        for (ptrdiff_t i = 0; i < n; i++)
-            y[i] = -shift;
-        for (; d + 8 <= j + 1; d += 8) {
-            const double w0 = w[d], w1 = w[d + 1], w2 = w[d + 2], w3 = w[d + 3];
-            const double w4 = w[d + 4], w5 = w[d + 5], w6 = w[d + 6], w7 = w[d + 7];
-            for (ptrdiff_t i = 0; i < n; i++)
-                y[i] += ((w0 * a[i] + w1 * a[ld + i]) + (w2 * a[2 * ld + i] + w3 * a[3 * ld + i]))
-                    + ((w4 * a[4 * ld + i] + w5 * a[5 * ld + i])
-                       + (w6 * a[6 * ld + i] + w7 * a[7 * ld + i]));
-            a += 8 * ld;
-        }
-        for (; d + 2 <= j + 1; d += 2) {
-            const double w0 = w[d], w1 = w[d + 1];
-            for (ptrdiff_t i = 0; i < n; i++)
-                y[i] += w0 * a[i] + w1 * a[ld + i];
-            a += 2 * ld;
-        }
-        if (d <= j) {
-            const double w0 = w[d];
-            for (ptrdiff_t i = 0; i < n; i++) {
-                const double z = y[i] + w0 * a[i];
-                out[i] += z * z;
+    for (ptrdiff_t first = 0; first < n; first += SKDPM_STRIP) {
+        const ptrdiff_t m = n - first < SKDPM_STRIP ? n - first : SKDPM_STRIP;
+        const double *restrict row = w;
+        double squares[SKDPM_STRIP] = {0.0};
+        for (ptrdiff_t j = 0; j < n_features; j++) {
+            const double *restrict a = x;
+            double sums[SKDPM_STRIP];
+            ptrdiff_t d = 0;
+            for (ptrdiff_t i = 0; i < SKDPM_STRIP; i++)
+                sums[i] = -c[j];
+            for (; d + 4 <= j + 1; d += 4) {
+                const double w0 = row[d], w1 = row[d + 1], w2 = row[d + 2], w3 = row[d + 3];
+                for (ptrdiff_t i = 0; i < SKDPM_STRIP; i++)
+                    sums[i] += (w0 * a[i] + w1 * a[SKDPM_STRIP + i])
+                        + (w2 * a[2 * SKDPM_STRIP + i] + w3 * a[3 * SKDPM_STRIP + i]);
+                a += 4 * SKDPM_STRIP;
             }
-        } else {
-            for (ptrdiff_t i = 0; i < n; i++)
-                out[i] += y[i] * y[i];
+            for (; d <= j; d++) {
+                for (ptrdiff_t i = 0; i < SKDPM_STRIP; i++)
+                    sums[i] += row[d] * a[i];
+                a += SKDPM_STRIP;
+            }
+            for (ptrdiff_t i = 0; i < SKDPM_STRIP; i++)
+                squares[i] += sums[i] * sums[i];
+            row += j + 1;
         }
-        w += j + 1;
+        for (ptrdiff_t i = 0; i < m; i++)
+            out[first + i] = squares[i] < INFINITY ? top - 0.5 * squares[i] : -INFINITY;
+        x += SKDPM_STRIP * n_features;
     }
-    for (ptrdiff_t i = 0; i < n; i++)
-        out[i] = out[i] < INFINITY ? top - 0.5 * out[i] : -INFINITY;
 }
 
-/* Sum of a_i b_i; eight running sums, in a fixed order. */
+/* out += sum_i x_i x_i', packed by columns of the lower triangle; x: (n, n_features), row by row. */
 SKDPM_VERSIONS
-SKDPM_UNUSED static double tile_dot(const double *restrict a, const double *restrict b, ptrdiff_t n)
+SKDPM_UNUSED static void tile_scatter(
+    const double *restrict x, ptrdiff_t n, ptrdiff_t n_features, double *restrict out)
 {
-    double sums[8] = {0.0};
-    ptrdiff_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (ptrdiff_t j = 0; j < 8; j++)
-            sums[j] += a[i + j] * b[i + j];
-    double total = ((sums[0] + sums[1]) + (sums[2] + sums[3]))
-        + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
-    for (; i < n; i++)
-        total += a[i] * b[i];
-    return total;
-}
-
-/* Sum of a_i, likewise. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static double tile_sum(const double *restrict a, ptrdiff_t n)
-{
-    double sums[8] = {0.0};
-    ptrdiff_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (ptrdiff_t j = 0; j < 8; j++)
-            sums[j] += a[i + j];
-    double total = ((sums[0] + sums[1]) + (sums[2] + sums[3]))
-        + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
-    for (; i < n; i++)
-        total += a[i];
-    return total;
+    if (n_features <= 4) { /* columns are too short to be vectorised */
+        for (ptrdiff_t d = 0; d < n_features; d++)
+            for (ptrdiff_t e = d; e < n_features; e++) {
+                double sum = 0.0;
+                for (ptrdiff_t i = 0; i < n; i++)
+                    sum += x[i * n_features + d] * x[i * n_features + e];
+                *out++ += sum;
+            }
+        return;
+    }
+    for (ptrdiff_t i = 0; i < n; i++) {
+        double *restrict column = out;
+        for (ptrdiff_t d = 0; d < n_features; d++) {
+            const double by = x[d];
+            for (ptrdiff_t e = 0; e < n_features - d; e++)
+                column[e] += by * x[d + e];
+            column += n_features - d;
+        }
+        x += n_features;
+    }
 }
 
 #endif

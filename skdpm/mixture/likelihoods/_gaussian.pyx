@@ -26,8 +26,8 @@ cimport cython
 from libc.math cimport INFINITY
 from libc.math cimport M_PI as PI
 from libc.math cimport lgamma, log, sqrt
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
 from numpy.random cimport bitgen_t
 from numpy.random.c_distributions cimport random_standard_gamma, random_standard_normal
 
@@ -56,12 +56,12 @@ cdef extern from "cholesky.h" nogil:
 
 
 cdef extern from "tiles.h" nogil:
+    enum: SKDPM_STRIP
     void tile_gaussian(
-        const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features, const double* w,
-        const double* c, double top, double* y, double* out
+        const double* x, Py_ssize_t n, Py_ssize_t n_features, const double* w, const double* c,
+        double top, double* out
     )
-    double tile_dot(const double* a, const double* b, Py_ssize_t n)
-    double tile_sum(const double* a, Py_ssize_t n)
+    void tile_scatter(const double* x, Py_ssize_t n, Py_ssize_t n_features, double* out)
 
 
 cdef inline void combine_moments(
@@ -371,7 +371,7 @@ cdef class ParametricGaussian(ParametricModel):
     cdef const double* X
     cdef const double* scale
     cdef double mean_precision, df
-    cdef double* work       # (n_features + 1, TILE)
+    cdef double* work       # n_features * TILE
     cdef double* matrix     # (n_stats,)
     cdef object _owners
 
@@ -387,7 +387,7 @@ cdef class ParametricGaussian(ParametricModel):
         self.scale = &scale[0, 0]
         self.mean_precision = mean_precision
         self.df = df
-        self.work = <double*>malloc((n_features + 1) * TILE * sizeof(double))
+        self.work = <double*>calloc(n_features * TILE, sizeof(double))
         self.matrix = <double*>malloc(self.n_stats * sizeof(double))
         if self.work == NULL or self.matrix == NULL:
             raise MemoryError
@@ -442,51 +442,53 @@ cdef class ParametricGaussian(ParametricModel):
             w += d + 1
         params[0] = total
 
-    cdef void gather(self, const Py_ssize_t* items, Py_ssize_t n_items) noexcept nogil:
-        cdef Py_ssize_t d, i
-        cdef const double* x
-        for i in range(n_items):
-            x = self.X + items[i] * self.n_features
-            for d in range(self.n_features):
-                self.work[d * TILE + i] = x[d]
-
     cdef void log_density_many(
         self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
         const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
         double* out                                                     # OUT (n_which, TILE)
     ) noexcept nogil:
-        cdef Py_ssize_t k
+        cdef Py_ssize_t d, i, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* x
         cdef const double* theta
-        self.gather(items, n_items)
+        cdef double* strip = self.work
+        for i in range(n_items):
+            x = self.X + items[i] * n_features
+            for d in range(n_features):
+                strip[d * SKDPM_STRIP + i % SKDPM_STRIP] = x[d]
+            if (i + 1) % SKDPM_STRIP == 0:
+                strip += n_features * SKDPM_STRIP
         for k in range(n_which):
             theta = params + which[k] * self.n_params
             tile_gaussian(
-                self.work, TILE, n_items, self.n_features, theta + 1 + self.n_features, theta + 1,
-                theta[0], self.work + self.n_features * TILE, out + k * TILE
+                self.work, n_items, n_features, theta + 1 + n_features, theta + 1, theta[0],
+                out + k * TILE
             )
 
     cdef void accumulate(
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
     ) noexcept nogil:
         """The moments of the items by themselves, about their own mean; then both together."""
-        cdef Py_ssize_t d, e, i
+        cdef Py_ssize_t d, i
         cdef Py_ssize_t n_features = self.n_features
-        cdef Py_ssize_t t = 1 + n_features
         cdef double* moments = self.matrix
-        cdef double* x
-        cdef double mean
-        self.gather(items, n_items)
+        cdef double* mean = moments + 1
+        cdef const double* x
+        cdef double* centred = self.work
+        memset(moments, 0, self.n_stats * sizeof(double))
         moments[0] = n_items
+        for i in range(n_items):
+            x = self.X + items[i] * n_features
+            for d in range(n_features):
+                mean[d] += x[d]
         for d in range(n_features):
-            x = self.work + d * TILE
-            mean = tile_sum(x, n_items) / n_items
-            moments[1 + d] = mean
-            for i in range(n_items):
-                x[i] -= mean
-        for d in range(n_features):
-            for e in range(d, n_features):
-                moments[t] = tile_dot(self.work + d * TILE, self.work + e * TILE, n_items)
-                t += 1
+            mean[d] /= n_items
+        for i in range(n_items):
+            x = self.X + items[i] * n_features
+            for d in range(n_features):
+                centred[d] = x[d] - mean[d]
+            centred += n_features
+        tile_scatter(self.work, n_items, n_features, mean + n_features)
         self.combine(stats, moments)
 
     cdef void combine(self, double* stats, const double* other) noexcept nogil:
