@@ -99,40 +99,39 @@ class BlockState:
     def merge_clusters(self, one, other):
         """The rows of the smaller of two clusters join the left sub-cluster of the larger; the
         last cluster takes the free place."""
-        sizes = self.stats[0::2, 0] + self.stats[1::2, 0]
+        sizes = self._sizes()
         large, small = (one, other) if sizes[one] >= sizes[other] else (other, one)
         last = self.n_slots - 1
         table = np.arange(2 * self.n_slots, dtype=np.int32)
-        table[2 * last : 2 * last + 2] = 2 * small, 2 * small + 1
-        table[2 * small : 2 * small + 2] = 2 * (small if large == last else large)
-        if large == last:
-            table[2 * large : 2 * large + 2] = 2 * small, 2 * small + 1
+        table[2 * small : 2 * small + 2] = 2 * large
+        table[table >= 2 * last] += 2 * (small - last)
         self.change(table)
-        joined = np.concatenate([self.stats[[2 * large]], self.stats[2 * small :][:2]])
-        firsts = self.firsts[[2 * large, 2 * small, 2 * small + 1]]
-        self.stats, self.firsts = self.stats.copy(), self.firsts.copy()
-        for other in joined[1:]:
-            joined[:1] = self.parametric.combined(joined[:1], other[None])
-        self.stats[2 * large] = joined[0]
-        self.firsts[2 * large] = min(firsts[firsts >= 0])
-        for values in (*self.memory.values(),):
+        stats, firsts = self.stats.copy(), self.firsts.copy()
+        for code in (2 * small, 2 * small + 1):
+            stats[2 * large] = self.parametric.combined(stats[[2 * large]], stats[[code]])[0]
+        rows = firsts[[2 * large, 2 * small, 2 * small + 1]]
+        firsts[2 * large] = rows[rows >= 0].min()
+        for values in (stats, firsts):
+            values[2 * small : 2 * small + 2] = values[2 * last :]
+        self.stats, self.firsts = stats[:-2], firsts[:-2]
+        for name, values in self.memory.items():
             values[small] = values[last]
-        for values in (self.stats, self.firsts):
-            values[2 * small : 2 * small + 2] = values[2 * last : 2 * last + 2]
-        self.stats, self.firsts = self.stats[:-2], self.firsts[:-2]
-        self.memory = {name: values[:-1] for name, values in self.memory.items()}
+            self.memory[name] = values[:-1]
 
     # What `KeptDraws` and `Snapshots` ask of a state, in the order of the occupied clusters.
 
+    def _sizes(self):
+        return self.stats[0::2, 0] + self.stats[1::2, 0]
+
     def _occupied(self):
-        return np.flatnonzero(self.stats[0::2, 0] + self.stats[1::2, 0])
+        return np.flatnonzero(self._sizes())
 
     @property
     def n_clusters(self):
         return len(self._occupied())
 
     def cluster_sizes(self):
-        return (self.stats[0::2, 0] + self.stats[1::2, 0])[self._occupied()].astype(np.intp)
+        return self._sizes()[self._occupied()].astype(np.intp)
 
     def cluster_labels(self):
         numbers = np.zeros(self.n_slots, dtype=np.intp)
@@ -153,7 +152,8 @@ class BlockState:
     def keep(self):
         """What tells the labels and the clusters of this draw later."""
         occupied = self._occupied()
-        firsts = np.sort(self.firsts.reshape(-1, 2).astype(np.uint64), axis=1)[:, 0][occupied]
+        # -1, which says that there is none, becomes the largest of all.
+        firsts = self.firsts.reshape(-1, 2).astype(np.uintp).min(axis=1)[occupied]
         order = np.lexsort((firsts, -self.cluster_sizes()))
         numbers = np.zeros(self.n_slots, dtype=np.int64)
         numbers[occupied[order]] = np.arange(len(occupied))

@@ -14,6 +14,7 @@ from numpy.random cimport bitgen_t
 
 import numpy as np
 
+from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, uniform
 from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel
@@ -95,6 +96,7 @@ cdef class BlockVisit:
         for j in range(n_keys + 1):
             starts[j] = 0
         for i in range(n_items):
+            SKDPM_CHECK(0 <= keys[i] < n_keys, "sort: a key out of range")
             starts[keys[i] + 1] += 1
         for j in range(n_keys):
             starts[j + 1] += starts[j]
@@ -266,7 +268,12 @@ def visit(ParametricModel model, Py_ssize_t n_clusters, const int[::1] codes, sw
     for j in range(n_halves):
         half_clusters[j], half_shares[j] = halves[j]
         half_rngs[j] = bit_generator_pointer(bit_generators[1 + j])
-    if codes is not None and codes.shape[0] > 0:
+    if codes is None:
+        if not sweeping or n_groups > 1:
+            raise ValueError("labels are needed for a visit without a sweep, or one in groups")
+    elif codes.shape[0] != model.n_samples:
+        raise ValueError(f"{codes.shape[0]} codes for {model.n_samples} rows")
+    elif codes.shape[0] > 0:
         old = &codes[0]
     new_codes = np.empty(model.n_samples, dtype=np.int32)
     stats = np.zeros((2 * n_clusters + 4 * n_halves, model.n_stats))
