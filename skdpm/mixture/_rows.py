@@ -8,6 +8,7 @@ the order of the blocks, which depend on the number of rows and `block_size` alo
 """
 
 import functools
+import threading
 
 import numpy as np
 
@@ -24,6 +25,8 @@ def even_blocks(n_rows, block_size):
 
 def summarise_block(likelihood, X):
     """What the likelihood needs to know of a block, its entries checked."""
+    if isinstance(X, np.ndarray):
+        X = np.ascontiguousarray(X)  # sums round differently over rows in another order
     check_finite(X, allow_nan=likelihood.allow_nan)
     return likelihood.summarise(X)
 
@@ -100,19 +103,20 @@ class RowBlocks:
         self.n_samples = X.shape[0]
         self.bounds = even_blocks(self.n_samples, block_size)
         self.n_threads = min(n_threads, len(self.bounds) - 1)
-        self._pool = None
+        # Chains share the rows, each in a thread that has a pool of its own.
+        self._own = threading.local()
 
     def __enter__(self):
         if self.n_threads > 1:
             from concurrent.futures import ThreadPoolExecutor
 
-            self._pool = ThreadPoolExecutor(self.n_threads)
+            self._own.pool = ThreadPoolExecutor(self.n_threads)
         return self
 
     def __exit__(self, *exception):
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+        if self.n_threads > 1:
+            self._own.pool.shutdown()
+            self._own.pool = None
 
     def _map(self, function):
         """function(rows of the block, slice of its rows, number from 1) over all blocks."""
@@ -121,7 +125,8 @@ class RowBlocks:
         def call(block):
             return function(self.X[slices[block]], slices[block], block + 1)
 
-        return list((map if self._pool is None else self._pool.map)(call, range(len(slices))))
+        pool = getattr(self._own, "pool", None)
+        return list((map if pool is None else pool.map)(call, range(len(slices))))
 
     def summary(self, likelihood):
         """The likelihood's summary of all rows."""
