@@ -10,7 +10,9 @@ from pvalues import Cells
 from reference.likelihoods import log_posterior
 from reference.simulate import LIKELIHOOD_NAMES, PRIOR_CASES, enumeration_case
 
+from skdpm.mixture._block_chain import BlockState
 from skdpm.mixture._prior import DirichletProcessPrior, FiniteDirichletPrior, PitmanYorPrior
+from skdpm.mixture._rows import RowBlocks, visit_task
 from skdpm.mixture._state import MixtureState
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.samplers import SAMPLERS
@@ -98,6 +100,53 @@ def case_state(likelihood_name, prior_name):
     prior, params = PRIOR_CASES[prior_name]
     X = case_rows(likelihood_name)
     return make_state(make_likelihood(likelihood_name), X, make_prior(prior, len(X), **params))
+
+
+class BlockRuns:
+    """A `BlockState` and its kernel as `run_chains` drives a state and a kernel: pass it as both.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+    X : ndarray
+    prior : PartitionPrior
+    kernel : SubClusterKernel or its like
+    block_size : int
+    """
+
+    def __init__(self, likelihood, X, prior, kernel, block_size):
+        self.rows = RowBlocks(X, block_size)
+        self.likelihood = likelihood.resolve_summary(self.rows.summary(likelihood))
+        self.model = self.likelihood.kernel(self.likelihood.encode(X), len(X))
+        self.log_constant = self.rows.log_constant(self.likelihood)
+        self.prior = prior
+        self.kernel = kernel
+        self.starts = {}
+
+    def assign(self, labels):
+        saved = self.starts.setdefault(labels.tobytes(), {})
+        if not saved:
+            codes = self.rows.codes(labels)
+            task = visit_task(self.kernel.n_slots(self.prior, int(max(labels)) + 1))
+            _, stats, firsts = self.rows.visit(self.likelihood, codes, task, (0,))
+            saved.update(codes=codes, stats=stats, firsts=firsts, memory={})
+            saved["log_constant"] = self.log_constant
+        self.state = BlockState(self.rows, self.likelihood, self.prior, self.model, saved)
+
+    def run(self, state, bit_generator):
+        key = (int(bit_generator.random_raw()), 0, 1)
+        self.kernel.step(self.state, np.random.Generator(bit_generator), key)
+
+    def cluster_labels(self):
+        return self.state.cluster_labels()
+
+
+def block_case(likelihood_name, prior_name, kernel, block_size=2, **prior_changes):
+    """An enumeration case whose rows are visited in blocks."""
+    prior, params = PRIOR_CASES[prior_name]
+    X = case_rows(likelihood_name)
+    prior = make_prior(prior, len(X), **{**params, **prior_changes})
+    return BlockRuns(make_likelihood(likelihood_name), X, prior, kernel, block_size)
 
 
 @cache
