@@ -5,8 +5,9 @@ A `bitgen_t*` is an argument of every function that draws, never an attribute or
 a stream belongs to the call and not to an object.
 """
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.math cimport INFINITY, exp
+from libc.math cimport INFINITY, exp, log
 from numpy.random cimport bitgen_t
+from numpy.random.c_distributions cimport random_standard_gamma
 
 
 cdef inline bitgen_t* bit_generator_pointer(bit_generator) except NULL:
@@ -22,6 +23,14 @@ cdef inline double uniform(bitgen_t* rng) noexcept nogil:
 cdef inline Py_ssize_t integer(bitgen_t* rng, Py_ssize_t n) noexcept nogil:
     """Uniform on {0, ..., n - 1}. A double has 53 random bits: the bias is below n / 2**53."""
     return <Py_ssize_t>(rng.next_double(rng.state) * n)
+
+
+cdef inline double log_gamma_variate(bitgen_t* rng, double shape) noexcept nogil:
+    """log of a Gamma(shape, 1) variate, also where the variate itself would be no double: for a
+    small shape, Gamma(shape + 1) times U^(1 / shape)."""
+    if shape >= 1.0:
+        return log(random_standard_gamma(rng, shape))
+    return log(random_standard_gamma(rng, shape + 1.0)) + log(1.0 - uniform(rng)) / shape
 
 
 cdef inline Py_ssize_t categorical_log(

@@ -175,4 +175,97 @@ SKDPM_UNUSED static void tile_scatter(
     }
 }
 
+/* Columns of chosen rows: out[d * ld + i] = x[items[i] * n_features + d]. */
+SKDPM_UNUSED static void tile_gather(
+    const double *restrict x, ptrdiff_t n_features, const ptrdiff_t *restrict items, ptrdiff_t n,
+    double *restrict out, ptrdiff_t ld)
+{
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const double *restrict row = x + items[i] * n_features;
+        for (ptrdiff_t d = 0; d < n_features; d++)
+            out[d * ld + i] = row[d];
+    }
+}
+
+/* out[i] = sum over d of log_w_d - (w_d x_id - c_d)^2 / 2, with x (n_features, ld); the sum of
+ * log_w is `top`. -inf where the squares overflow. With `missing`, a NaN in x drops its term. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_gaussian_diag(
+    const double *restrict x, ptrdiff_t ld, ptrdiff_t n, ptrdiff_t n_features,
+    const double *restrict w, const double *restrict c, const double *restrict log_w, double top,
+    int missing, double *restrict out)
+{
+    ptrdiff_t d = 0;
+    for (ptrdiff_t i = 0; i < n; i++)
+        out[i] = 0.0;
+    if (missing) {
+        for (; d < n_features; d++, x += ld) {
+            const double w0 = w[d], c0 = c[d], l0 = -2.0 * log_w[d];
+            for (ptrdiff_t i = 0; i < n; i++) {
+                const double z = w0 * x[i] - c0;
+                const double term = z * z + l0;
+                out[i] += x[i] == x[i] ? term : 0.0;
+            }
+        }
+        top = 0.0;
+    } else {
+        for (; d + 4 <= n_features; d += 4, x += 4 * ld) {
+            const double w0 = w[d], w1 = w[d + 1], w2 = w[d + 2], w3 = w[d + 3];
+            const double c0 = c[d], c1 = c[d + 1], c2 = c[d + 2], c3 = c[d + 3];
+            for (ptrdiff_t i = 0; i < n; i++) {
+                const double z0 = w0 * x[i] - c0, z1 = w1 * x[ld + i] - c1;
+                const double z2 = w2 * x[2 * ld + i] - c2, z3 = w3 * x[3 * ld + i] - c3;
+                out[i] += (z0 * z0 + z1 * z1) + (z2 * z2 + z3 * z3);
+            }
+        }
+        for (; d < n_features; d++, x += ld) {
+            const double w0 = w[d], c0 = c[d];
+            for (ptrdiff_t i = 0; i < n; i++) {
+                const double z = w0 * x[i] - c0;
+                out[i] += z * z;
+            }
+        }
+    }
+    for (ptrdiff_t i = 0; i < n; i++)
+        out[i] = out[i] < INFINITY ? top - 0.5 * out[i] : -INFINITY;
+}
+
+/* Number of the entries of x that are not NaN, their mean, and their squares about it; eight
+ * running sums, in a fixed order. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_moments(
+    const double *restrict x, ptrdiff_t n, double *count, double *mean, double *squares)
+{
+    double counts[8] = {0.0}, sums[8] = {0.0};
+    ptrdiff_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (ptrdiff_t j = 0; j < 8; j++) {
+            const int known = x[i + j] == x[i + j];
+            counts[j] += known ? 1.0 : 0.0;
+            sums[j] += known ? x[i + j] : 0.0;
+        }
+    for (; i < n; i++)
+        if (x[i] == x[i]) {
+            counts[0] += 1.0;
+            sums[0] += x[i];
+        }
+    *count = ((counts[0] + counts[1]) + (counts[2] + counts[3]))
+        + ((counts[4] + counts[5]) + (counts[6] + counts[7]));
+    const double total = ((sums[0] + sums[1]) + (sums[2] + sums[3]))
+        + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+    const double center = *mean = *count > 0.0 ? total / *count : 0.0;
+    for (ptrdiff_t j = 0; j < 8; j++)
+        sums[j] = 0.0;
+    for (i = 0; i + 8 <= n; i += 8)
+        for (ptrdiff_t j = 0; j < 8; j++) {
+            const double gap = x[i + j] - center;
+            sums[j] += gap == gap ? gap * gap : 0.0;
+        }
+    for (; i < n; i++)
+        if (x[i] == x[i])
+            sums[0] += (x[i] - center) * (x[i] - center);
+    *squares = ((sums[0] + sums[1]) + (sums[2] + sums[3]))
+        + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
 #endif

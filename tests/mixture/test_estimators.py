@@ -600,7 +600,12 @@ def test_X_is_not_kept(warm_start):
     rng = np.random.default_rng(0)
     X = (rng.random((500, 40)) < 0.5) * 1.0
     estimator = DPMixture(
-        likelihood="bernoulli", n_warmup=0, n_draws=1, n_chains=1, warm_start=warm_start
+        likelihood="bernoulli",
+        n_warmup=0,
+        n_draws=1,
+        n_chains=1,
+        warm_start=warm_start,
+        random_state=0,
     ).fit(X)
     # 160 kB of data. Labels of 500 rows, statistics of few clusters: far less.
     assert len(pickle.dumps(estimator)) < X.nbytes / 4

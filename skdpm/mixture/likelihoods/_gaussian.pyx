@@ -85,6 +85,7 @@ cdef inline void combine_moments(
             t += 1
     stats[0] = n
 
+
 @cython.final
 cdef class GaussianModel(ClusterModel):
     """Kernel of Gaussian clusters with full covariances.
@@ -427,7 +428,8 @@ cdef class ParametricGaussian(ParametricModel):
             for e in range(d):
                 w[e] = random_standard_normal(rng) * sqrt(factor[t])
                 t += n_features - e
-            value = sqrt(2.0 * random_standard_gamma(rng, 0.5 * (self.df + n - n_features + 1 + d)))
+            value = 0.5 * (self.df + n - n_features + 1 + d)
+            value = sqrt(2.0 * random_standard_gamma(rng, value))
             total += log(value)
             w[d] = value * sqrt(factor[t])
             for e in range(d - 1, -1, -1):

@@ -15,18 +15,59 @@ Columns with the same n share one logarithm of the product of their 1 + t^2.
 Row: n, n_d (D), x_bar (D), C (D) | sum_d log S / s, whether all n_d are n, m (D), t / (x - m) (D),
 S / s (D).
 """
+cimport cython
 from libc.math cimport M_PI as PI
-from libc.math cimport fabs, lgamma, log, log1p, sqrt
+from libc.math cimport exp, fabs, lgamma, log, log1p, sqrt
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
+from numpy.random cimport bitgen_t
+from numpy.random.c_distributions cimport random_standard_normal
 
+from skdpm._core._rng cimport log_gamma_variate
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods._parametric cimport LD, TILE, ParametricModel
 
 cdef double LOG_PI = log(PI)
 
 cdef double LARGE = 1e150           # the product of two such numbers is finite
 # Digits that a removal may cost: t^2 of the item that leaves, S being divided by 1 + t^2.
 cdef double LARGEST_LOSS = 1e4
+
+
+cdef extern from "tiles.h" nogil:
+    void tile_gather(
+        const double* x, Py_ssize_t n_features, const Py_ssize_t* items, Py_ssize_t n,
+        double* out, Py_ssize_t ld
+    )
+    void tile_gaussian_diag(
+        const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features, const double* w,
+        const double* c, const double* log_w, double top, bint missing, double* out
+    )
+    void tile_moments(
+        const double* x, Py_ssize_t n, double* count, double* mean, double* squares
+    )
+
+
+cdef inline void combine_moments(
+    double* stats, const double* other, Py_ssize_t n_features
+) noexcept nogil:
+    """Counts, means and sums of squares of two clusters: Chan, Golub & LeVeque (1983), eq. 1.5;
+    without cancellation."""
+    cdef Py_ssize_t d
+    cdef double* counts = stats + 1
+    cdef double* mean = counts + n_features
+    cdef double* scatter = mean + n_features
+    cdef double gap, n
+    stats[0] += other[0]
+    other += 1
+    for d in range(n_features):
+        if other[d] == 0.0:
+            continue
+        n = counts[d] + other[d]
+        gap = other[n_features + d] - mean[d]
+        mean[d] += gap * other[d] / n
+        scatter[d] += other[2 * n_features + d] + gap * gap * counts[d] * other[d] / n
+        counts[d] = n
 
 
 cdef inline double log_factor(double x, double center, double spread) noexcept nogil:
@@ -282,24 +323,7 @@ cdef class GaussianDiagModel(ClusterModel):
         self.compute(row(self, slot))
 
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
-        """Means and sums of squares combine without cancellation: Chan, Golub & LeVeque (1983),
-        eq. 1.5."""
-        cdef Py_ssize_t d
-        cdef Py_ssize_t n_features = self.n_features
-        cdef double* counts = row(self, dst) + 1
-        cdef double* mean = counts + n_features
-        cdef double* scatter = mean + n_features
-        cdef const double* other = row(self, src) + 1
-        cdef double gap, n
-        for d in range(n_features):
-            if other[d] == 0.0:
-                continue
-            n = counts[d] + other[d]
-            gap = other[n_features + d] - mean[d]
-            mean[d] += gap * other[d] / n
-            scatter[d] += other[2 * n_features + d] + gap * gap * counts[d] * other[d] / n
-            counts[d] = n
-        row(self, dst)[0] += row(self, src)[0]
+        combine_moments(row(self, dst), row(self, src), self.n_features)
         self.compute(row(self, dst))
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
@@ -377,3 +401,117 @@ cdef class GaussianDiagModel(ClusterModel):
                 )
             else:
                 out[k] = self.log_predictive_entries(stats, x) - 0.5 * self.log_scale[i]
+
+
+@cython.final
+cdef class ParametricGaussianDiag(ParametricModel):
+    """Gaussian rows under drawn means and variances, column by column.
+
+    With S, m and rho as above, 1 / v ~ Gamma((nu + n) / 2, rate S / 2) and mu | v ~ N(m, v / rho).
+
+    Parameters, with w = v^(-1/2): sum_d log w - D log(2 pi) / 2, w (D), w mu (D),
+    log w - log(2 pi) / 2 (D).
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Rows minus the prior mean u, NaN where an entry is missing.
+    scale : ndarray of shape (n_features,)
+        s.
+    mean_precision, df : float
+        r and nu.
+    missing : bool
+        Whether an entry of the data, this block or another, may be missing.
+    """
+    cdef Py_ssize_t n_features
+    cdef const double* X
+    cdef const double* scale
+    cdef double mean_precision, df
+    cdef bint missing
+    cdef double* work       # (n_features, LD)
+    cdef double* moments    # (n_stats,)
+    cdef object _owners
+
+    def __init__(
+        self, const double[:, ::1] X, const double[::1] scale, double mean_precision, double df,
+        bint missing
+    ):
+        cdef Py_ssize_t n_features = X.shape[1]
+        self._owners = (X, scale)
+        self.n_samples = X.shape[0]
+        self.n_features = n_features
+        self.n_stats = self.n_params = 1 + 3 * n_features
+        self.X = &X[0, 0] if X.shape[0] else NULL
+        self.scale = &scale[0]
+        self.mean_precision = mean_precision
+        self.df = df
+        self.missing = missing
+        self.work = <double*>malloc(n_features * LD * sizeof(double))
+        self.moments = <double*>malloc(self.n_stats * sizeof(double))
+        if self.work == NULL or self.moments == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.work)
+        free(self.moments)
+
+    cdef void draw_params(
+        self, const double* stats, double power, double* params, bitgen_t* rng
+    ) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* counts = stats + 1
+        cdef const double* mean = counts + n_features
+        cdef const double* scatter = mean + n_features
+        cdef double* w = params + 1
+        cdef double* center = w + n_features
+        cdef double* log_w = center + n_features
+        cdef double n, rho, value
+        params[0] = 0.0
+        for d in range(n_features):
+            n = power * counts[d]
+            rho = self.mean_precision + n
+            value = (
+                self.scale[d] + power * scatter[d]
+                + self.mean_precision * n / rho * mean[d] * mean[d]
+            )
+            value = 0.5 * (log_gamma_variate(rng, 0.5 * (self.df + n)) - log(0.5 * value))
+            w[d] = exp(value)
+            center[d] = n / rho * mean[d] * w[d] + random_standard_normal(rng) / sqrt(rho)
+            log_w[d] = value - 0.5 * log(2.0 * PI)
+            params[0] += log_w[d]
+
+    cdef void log_density_many(
+        self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
+        const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
+        double* out                                                     # OUT (n_which, TILE)
+    ) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* theta
+        tile_gather(self.X, n_features, items, n_items, self.work, LD)
+        for k in range(n_which):
+            theta = params + which[k] * self.n_params
+            tile_gaussian_diag(
+                self.work, LD, n_items, n_features, theta + 1, theta + 1 + n_features,
+                theta + 1 + 2 * n_features, theta[0], self.missing, out + k * TILE
+            )
+
+    cdef void accumulate(
+        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
+    ) noexcept nogil:
+        """The moments of the items by themselves, about their own mean; then both together."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef double* moments = self.moments + 1
+        tile_gather(self.X, n_features, items, n_items, self.work, LD)
+        self.moments[0] = n_items
+        for d in range(n_features):
+            tile_moments(
+                self.work + d * LD, n_items, moments + d, moments + n_features + d,
+                moments + 2 * n_features + d
+            )
+        self.combine(stats, self.moments)
+
+    cdef void combine(self, double* stats, const double* other) noexcept nogil:
+        combine_moments(stats, other, self.n_features)

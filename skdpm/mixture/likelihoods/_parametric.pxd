@@ -3,6 +3,9 @@ from numpy.random cimport bitgen_t
 
 cdef enum:
     TILE = 512      # most items that a kernel is handed at a time
+    # Between columns of a tile: were it a power of two, they would all fall into the same few
+    # lines of the cache.
+    LD = TILE + 8
 
 
 cdef class ParametricModel:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the likelihoods with drawn parameters share."""
-from libc.math cimport NAN, log
+from libc.math cimport NAN
 from numpy.random cimport bitgen_t
-from numpy.random.c_distributions cimport random_standard_gamma
 
 import numpy as np
 
@@ -74,21 +73,42 @@ cdef class ParametricModel:
             raise FloatingPointError("a cluster's parameters have no proper posterior")
         return params
 
-    def log_densities(self, const double[:, ::1] params):
-        """log p(x_i | theta_k), up to a term of x_i alone: ndarray of shape (n_params, n_items)."""
+    def _items(self, items):
+        items = np.arange(self.n_samples) if items is None else np.asarray(items, dtype=np.intp)
+        if items.size and not 0 <= items.min() <= items.max() < self.n_samples:
+            raise IndexError(f"items beyond the {self.n_samples} of the block")
+        return items
+
+    def log_densities(self, const double[:, ::1] params, items=None):
+        """log p(x_i | theta_k), up to a term of x_i alone, for some items or all: ndarray
+        (n_clusters, n_items)."""
         cdef Py_ssize_t first, i, k, n
         cdef Py_ssize_t n_which = params.shape[0]
         cdef const Py_ssize_t[::1] which = np.arange(n_which)
-        cdef const Py_ssize_t[::1] items = np.arange(self.n_samples)
+        cdef const Py_ssize_t[::1] items_view = self._items(items)
+        cdef Py_ssize_t n_items = items_view.shape[0]
         cdef double[:, ::1] tile = np.empty((n_which, TILE))
-        out = np.empty((n_which, self.n_samples))
+        out = np.empty((n_which, n_items))
         cdef double[:, ::1] view = out
-        for first in range(0, self.n_samples if n_which else 0, TILE):
-            n = min(<Py_ssize_t>TILE, self.n_samples - first)
-            self.log_density_many(&items[first], n, &params[0, 0], &which[0], n_which, &tile[0, 0])
+        for first in range(0, n_items if n_which else 0, TILE):
+            n = min(<Py_ssize_t>TILE, n_items - first)
+            self.log_density_many(
+                &items_view[first], n, &params[0, 0], &which[0], n_which, &tile[0, 0]
+            )
             for k in range(n_which):
                 for i in range(n):
                     view[k, first + i] = tile[k, i]
+        return out
+
+    def accumulated(self, stats, items=None):
+        """Statistics of a cluster that some items join, or all: ndarray (n_stats,)."""
+        cdef Py_ssize_t first
+        cdef const Py_ssize_t[::1] items_view = self._items(items)
+        cdef Py_ssize_t n_items = items_view.shape[0]
+        out = np.array(stats, dtype=np.float64)
+        cdef double[::1] view = out
+        for first in range(0, n_items, TILE):
+            self.accumulate(&view[0], &items_view[first], min(<Py_ssize_t>TILE, n_items - first))
         return out
 
     def combined(self, stats, other):

@@ -10,8 +10,9 @@ from skdpm._validation import check_columns
 class Likelihood(BaseEstimator):
     """Base class of likelihoods.
 
-    A subclass states its abilities in the class attributes and writes `resolve`, `encode` and
-    `kernel`; `cluster_params`, `draw` and `_examples` where they make sense.
+    A subclass states its abilities in the class attributes and writes `resolve` (or `summarise`,
+    `merge_summaries` and `resolve_summary`), `encode` and `kernel`; `cluster_params`, `draw` and
+    `_examples` where they make sense.
 
     Attributes
     ----------
@@ -46,7 +47,7 @@ class Likelihood(BaseEstimator):
         ValueError
             Where a hyperparameter or a column is not what the likelihood can model.
         """
-        raise NotImplementedError(f"{type(self).__name__} must write `resolve`")
+        return self.resolve_summary(self.summarise(X))
 
     def encode(self, X):
         """Check the rows of `fit` and bring them into the kernel's form; chains share it.
@@ -107,7 +108,7 @@ class Likelihood(BaseEstimator):
         return 0.0
 
     def divergences(self, params):
-        """Symmetric Kullback-Leibler divergences (J-divergences) of clusters with drawn parameters.
+        """Symmetric Kullback-Leibler divergences (J-divergences) of drawn parameters.
 
         Parameters
         ----------
@@ -155,3 +156,20 @@ class Likelihood(BaseEstimator):
 def column_counts(mask):
     """Number of true entries per column, as floats."""
     return np.count_nonzero(mask, axis=0).astype(np.float64)
+
+
+def j_divergences(means, naturals):
+    """J-divergences within an exponential family: of two members, the inner product of the gaps
+    between their natural parameters and between the means of their statistics.
+
+    Parameters
+    ----------
+    means, naturals : ndarray of shape (n_clusters, n_statistics)
+
+    Returns
+    -------
+    divergences : ndarray of shape (n_clusters, n_clusters)
+    """
+    products = means @ naturals.T
+    own = np.diagonal(products)
+    return np.maximum(own[:, None] + own - products - products.T, 0.0)

@@ -5,7 +5,7 @@ import numpy as np
 
 from skdpm._validation import check_choice, check_real
 from skdpm.mixture.likelihoods._gaussian import GaussianModel, ParametricGaussian
-from skdpm.mixture.likelihoods._gaussian_diag import GaussianDiagModel
+from skdpm.mixture.likelihoods._gaussian_diag import GaussianDiagModel, ParametricGaussianDiag
 from skdpm.mixture.likelihoods.base import Likelihood
 
 # The default prior, after Fraley & Raftery (2007): the prior mean counts as a hundredth of a row,
@@ -66,9 +66,6 @@ default=None
     def allow_nan(self):
         # Also where the parameter is wrong: the message is to be about it, not about NaN.
         return self.covariance_type != "full"
-
-    def resolve(self, X):
-        return self.resolve_summary(self.summarise(X))
 
     def summarise(self, X):
         """Counts, means and sums of squares of the columns, and their ranges."""
@@ -172,15 +169,21 @@ default=None
 
     def divergences(self, params):
         n_features = len(self.mean)
-        if self.covariance_type == "diag":
-            raise NotImplementedError
         K = len(params)
+        out = np.empty((K, K))
+        if self.covariance_type == "diag":
+            w, center, log_w = np.split(params[:, 1:], 3, axis=1)
+            means = center / w
+            for k in range(K):
+                ratio = np.exp(2.0 * (log_w[k] - log_w))
+                gap = (w[k] * (means - means[k])) ** 2
+                out[k] = 0.5 * (ratio + gap - 1.0).sum(axis=1)
+            return out + out.T
         rows, columns = np.tril_indices(n_features)
         W = np.zeros((K, n_features, n_features))
         W[:, rows, columns] = params[:, 1 + n_features :]
         V = np.linalg.inv(W)
         means = (V @ params[:, 1 : 1 + n_features, None])[..., 0]
-        out = np.empty((K, K))
         for k in range(K):
             # tr(W_k'W_k V_m V_m'), and the gaps of means on the scale of cluster k.
             ratio = np.sum((W[k] @ V) ** 2, axis=(1, 2))

@@ -1,6 +1,7 @@
 """What a likelihood refuses, and that the message names the parameter, or the column and value."""
 
 import re
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -147,6 +148,21 @@ BAD_ROWS = [
 def test_bad_rows_in_fit(likelihood, good, bad, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         likelihood.resolve(bad).encode(bad)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "good", "bad", "message"),
+    [case for case in BAD_ROWS if "instantiated" in case.values[0].capabilities],
+)
+def test_bad_rows_in_blocks(likelihood, good, bad, message):
+    """Who visits the rows in blocks does not encode them."""
+    with pytest.raises(ValueError, match=re.escape(message)):
+        likelihood.resolve_summary(
+            reduce(
+                likelihood.merge_summaries,
+                (likelihood.summarise(bad[i : i + 1]) for i in range(bad.shape[0])),
+            )
+        )
 
 
 @pytest.mark.parametrize(("likelihood", "good", "bad", "message"), BAD_ROWS)

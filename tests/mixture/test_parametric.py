@@ -1,0 +1,447 @@
+"""Items under drawn parameters: every likelihood that states the capability "instantiated"."""
+
+from functools import reduce
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from pvalues import assert_p, assert_p_matrix
+from reference import likelihoods as reference
+from scipy import stats
+from scipy.special import ndtr
+
+from skdpm.mixture.likelihoods import LIKELIHOODS, Gaussian, Multinomial, Poisson
+from skdpm.mixture.likelihoods._base import Probe
+
+N_TILES = 1200  # items for more than two tiles
+
+
+class Case:
+    """An example of a likelihood, on its own data and, of the same rows, on more than a tile."""
+
+    def __init__(self, name, likelihood, X):
+        self.name, self.given, self.X = name, likelihood, X
+        self.likelihood = likelihood.resolve(X)
+        self.n = X.shape[0]
+        self.dense = X.toarray() if sp.issparse(X) else X
+        rows = np.random.default_rng(1).integers(self.n, size=N_TILES)
+        self.many = X[rows]
+
+    def model(self, X=None):
+        return self.likelihood.parametric(self.X if X is None else X)
+
+    def probe(self, X=None):
+        X = self.X if X is None else X
+        probe = Probe(self.likelihood.kernel(self.likelihood.encode(X), X.shape[0]), 1)
+        assert probe.acquire() == 0
+        return probe
+
+    def stats(self, items, X=None):
+        """Of the cluster kernel, one item after another; terms of the items alone left out."""
+        probe = self.probe(X)
+        for i in items:
+            probe.add(0, i)
+        return self.without_constant(probe.model.dump([0])[0])
+
+    def without_constant(self, row):
+        row = row.copy()
+        if isinstance(self.likelihood, (Multinomial, Poisson)):
+            row[1:3] = 0.0
+        return row
+
+    def draw(self, items, n_draws, *, power=1.0, seed=0):
+        rows = np.tile(self.stats(items), (n_draws, 1))
+        bit_generator = np.random.PCG64(seed)
+        return self.model().draw(rows, np.full(n_draws, power), bit_generator)
+
+
+CASES = [
+    Case(f"{name}{number}", likelihood, X)
+    for name, cls in LIKELIHOODS.items()
+    for number, (likelihood, X) in enumerate(cls._examples())
+    if "instantiated" in likelihood.capabilities
+]
+every = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+
+
+def law(likelihood, theta):
+    """What a vector of parameters says: a function of a row, its log density."""
+    name = type(likelihood).__name__
+    if name == "Gaussian" and likelihood.covariance_type == "full":
+        mean, covariance = gaussian_moments(likelihood, theta)
+        return stats.multivariate_normal(mean, covariance).logpdf
+    if name == "Gaussian":
+        mean, variance = gaussian_moments(likelihood, theta)
+        columns = [stats.norm(m, np.sqrt(v)).logpdf for m, v in zip(mean, variance, strict=True)]
+    elif name == "Poisson":
+        columns = [stats.poisson(rate).logpmf for rate in rates(likelihood, theta)]
+    elif name == "Multinomial":
+        p = np.exp(theta)
+        return lambda x: stats.multinomial(x.sum(), p / p.sum()).logpmf(x)
+    else:
+        columns = [
+            lambda x, p=p: stats.rv_discrete(values=(np.arange(len(p)), p)).logpmf(x)
+            for p in probabilities(likelihood, theta)
+        ]
+    return lambda x: sum(
+        column(value) for column, value in zip(columns, x, strict=True) if not np.isnan(value)
+    )
+
+
+def gaussian_moments(likelihood, theta):
+    """Mean, and covariance or variances."""
+    D = len(likelihood.mean)
+    if likelihood.covariance_type == "diag":
+        w, center, _ = np.split(theta[1:], 3)
+        return likelihood.mean + center / w, w**-2
+    W = np.zeros((D, D))
+    W[np.tril_indices(D)] = theta[1 + D :]
+    return likelihood.mean + np.linalg.solve(W, theta[1 : 1 + D]), np.linalg.inv(W.T @ W)
+
+
+def rates(likelihood, theta):
+    return np.exp(np.split(theta[1:], 2)[0])
+
+
+def probabilities(likelihood, theta):
+    """Of the categories of each column."""
+    if type(likelihood).__name__ == "Bernoulli":
+        return np.exp(theta[:-1]).reshape(-1, 2)
+    return np.split(np.exp(theta[:-1]), np.cumsum(likelihood.n_categories)[:-1])
+
+
+# Densities.
+
+
+@every
+def test_log_densities_are_those_of_scipy(case):
+    """Up to a term of each row, the same for all parameters; the sum of these is known."""
+    params = np.vstack([case.draw(items, 2) for items in ([], [0, 3, 4], np.arange(case.n))])
+    actual = case.model().log_densities(params)
+    laws = [law(case.likelihood, theta) for theta in params]
+    expected = np.array([[log_density(x) for x in case.dense] for log_density in laws])
+    gaps = expected - actual
+    np.testing.assert_allclose(gaps, np.tile(gaps[0], (len(params), 1)), atol=1e-8, rtol=1e-9)
+    constant = case.likelihood.log_constant(case.X)
+    np.testing.assert_allclose(gaps.sum(axis=1), constant, atol=1e-7, rtol=1e-9)
+
+
+@every
+@pytest.mark.parametrize("n_params", [1, 2, 7, 8, 9, 19])
+def test_log_densities_have_the_same_bits_in_any_tile(case, n_params):
+    params = case.draw([0, 3, 4], n_params)
+    model = case.model(case.many)
+    together = model.log_densities(params)
+    order = np.random.default_rng(2).permutation(N_TILES)[:700]
+    np.testing.assert_array_equal(model.log_densities(params, order), together[:, order])
+    block = case.model(case.many[500:530])
+    np.testing.assert_array_equal(block.log_densities(params), together[:, 500:530])
+    for i in (0, 511, 512, N_TILES - 1):
+        np.testing.assert_array_equal(model.log_densities(params, [i])[:, 0], together[:, i])
+    for k in range(n_params):
+        np.testing.assert_array_equal(model.log_densities(params[[k]])[0], together[k])
+
+
+@every
+def test_blocks_without_rows(case):
+    model = case.model(case.X[:0])
+    params = case.draw([1, 2], 2)
+    assert model.n_samples == 0
+    assert model.log_densities(params).shape == (2, 0)
+    row = case.stats([1, 2])
+    np.testing.assert_array_equal(model.accumulated(row), row)
+    again = model.draw(row[None], np.ones(1), np.random.PCG64(0))
+    np.testing.assert_array_equal(again, params[:1])
+
+
+# Statistics.
+
+
+@every
+def test_accumulate_is_adding_one_by_one(case):
+    rng = np.random.default_rng(3)
+    model = case.model(case.many)
+    for n_first, n_then in ((0, 1), (0, N_TILES), (1, 700), (400, 5), (7, 0)):
+        items = rng.permutation(N_TILES)[: n_first + n_then]
+        row = case.stats(items[:n_first], case.many)
+        actual = model.accumulated(row, items[n_first:])
+        expected = case.stats(items, case.many)
+        np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-9)
+        second = model.accumulated(np.zeros(model.n_stats), items[n_first:])
+        np.testing.assert_allclose(
+            model.combined([row], [second])[0], expected, rtol=1e-9, atol=1e-9
+        )
+
+
+def other_forms(X):
+    """The same rows in other types and layouts, as far as these can hold them."""
+    if sp.issparse(X):
+        rng = np.random.default_rng(4)
+        for dtype in (np.uint16, np.float32, np.int64):
+            yield sp.csr_array(X, dtype=dtype)
+        # Entries in any order, some of them in two parts, some of them zero.
+        Y = X.tocoo()
+        half = np.floor(Y.data / 2)
+        row, column = np.tile(np.concatenate(Y.coords).reshape(2, -1), 2)
+        indices, data, indptr = [], [], [0]
+        for i in range(X.shape[0]):
+            mine = rng.permutation(np.flatnonzero(row == i))
+            indices += [*column[mine], 0]
+            data += [*np.concatenate([half, Y.data - half])[mine], 0.0]
+            indptr.append(len(indices))
+        form = sp.csr_array((data, np.array(indices, dtype=np.int64), indptr), shape=X.shape)
+        assert (form.toarray() == X.toarray()).all()
+        yield form
+        yield sp.csr_matrix(X)
+        yield X.toarray()
+        return
+    yield np.asfortranarray(X)
+    yield np.repeat(X, 2, axis=0)[::2]
+    yield X.astype(">f8")
+    if np.array_equal(X, X.astype(np.float32), equal_nan=True):
+        yield X.astype(np.float32)
+    if not np.isnan(X).any() and (np.floor(X) == X).all():
+        yield X.astype(np.int32)
+        yield X.astype(np.int64)
+        if X.max() <= 255:
+            yield X.astype(np.uint8)
+        if X.max() <= 1:
+            yield X.astype(bool)
+
+
+@every
+def test_other_types_and_layouts(case):
+    items = [0, 2, 5]
+    params = case.draw(items, 9)
+    forms = list(other_forms(case.X))
+    for form in forms:
+        model = case.model(form)
+        expected = case.model().log_densities(params)
+        np.testing.assert_allclose(model.log_densities(params), expected, rtol=1e-9, atol=1e-9)
+        row = model.accumulated(np.zeros(model.n_stats), items)
+        np.testing.assert_allclose(row, case.stats(items), rtol=1e-9, atol=1e-9)
+        assert_same_likelihood(case.given.resolve(form), case.likelihood)
+        np.testing.assert_allclose(
+            case.likelihood.log_constant(form), case.likelihood.log_constant(case.X), rtol=1e-12
+        )
+    assert len(forms) >= 3
+
+
+def test_float32_gaussian():
+    """Rows that float32 cannot hold in full, far from the prior mean."""
+    X = np.random.default_rng(0).normal(5.0, 1.0, size=(700, 3)).astype(np.float32)
+    for covariance_type in ("full", "diag"):
+        given = Gaussian(mean=1.0 / 3.0, covariance_type=covariance_type)
+        exact = Case("", given, X.astype(np.float64))
+        params = exact.draw([3, 4, 5], 3)
+        np.testing.assert_array_equal(
+            exact.model(X).log_densities(params), exact.model().log_densities(params)
+        )
+        assert_same_likelihood(given.resolve(X), exact.likelihood)
+
+
+@every
+def test_marginal_from_blocks(case):
+    """Statistics of blocks in a cluster kernel, and the terms that they leave out."""
+    probe = case.probe(case.many)
+    for i in range(N_TILES):
+        probe.add(0, i)
+    expected = probe.log_marginal(0)
+    rows, constant = [], 0.0
+    for block in (case.many[:700], case.many[700:700], case.many[700:]):
+        model = case.model(block)
+        rows.append(model.accumulated(np.zeros(model.n_stats)))
+        constant += case.likelihood.log_constant(block)
+    total = reduce(lambda a, b: model.combined([a], [b])[0], rows)
+    probe.model.load([total])
+    np.testing.assert_allclose(probe.log_marginal(0) + constant, expected, rtol=1e-9, atol=1e-7)
+
+
+# Draws.
+
+
+def pivots(case, items, power, params):
+    """Functions of the parameters with a known law: {name: (values, distribution function)}."""
+    likelihood, X = case.likelihood, case.dense[items]
+    name = type(likelihood).__name__
+    D = X.shape[1]
+    out = {}
+    if name == "Gaussian":
+        known = ~np.isnan(X)
+        n = power * known.sum(axis=0)
+        u, r, nu, S = (
+            likelihood.mean,
+            likelihood.mean_precision,
+            likelihood.df,
+            likelihood.scale,
+        )
+        x_bar = np.where(known, X, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+        gaps = np.where(known, X - x_bar, 0.0)
+        rho = r + n
+        pull = r * n / rho
+        m = u + n / rho * (x_bar - u)
+        moments = [gaussian_moments(likelihood, theta) for theta in params]
+        means = np.array([mean for mean, _ in moments])
+        spread = np.array([covariance for _, covariance in moments])
+        if likelihood.covariance_type == "diag":
+            S = S + power * (gaps**2).sum(axis=0) + pull * (x_bar - u) ** 2
+            for d in range(D):
+                out[f"variance {d}"] = S[d] / spread[:, d], stats.chi2(nu + n[d]).cdf
+                t = (means[:, d] - m[d]) * np.sqrt(rho[d] * (nu + n[d]) / S[d])
+                out[f"mean {d}"] = t, stats.t(nu + n[d]).cdf
+                z = (means[:, d] - m[d]) * np.sqrt(rho[d] / spread[:, d])
+                out[f"mean {d} given variance"] = z, ndtr
+            return out
+        n, rho = n[0], rho[0]
+        a = np.linspace(1.0, -0.7, D)
+        S = S + power * gaps.T @ gaps + pull[0] * np.outer(x_bar - u, x_bar - u)
+        precision = np.linalg.inv(spread)
+        df = nu + n - D + 1
+        ratio = precision @ a @ a / (np.linalg.inv(S) @ a @ a)
+        out["precision"] = ratio, stats.chi2(nu + n).cdf
+        out["covariance"] = (S @ a @ a) / (spread @ a @ a), stats.chi2(df).cdf
+        t = (means - m) @ a * np.sqrt(rho * df / (S @ a @ a))
+        out["mean"] = t, stats.t(df).cdf
+        squares = rho * np.einsum("kd,kde,ke->k", means - m, precision, means - m)
+        out["mean given covariance"] = squares, stats.chi2(D).cdf
+    elif name == "Poisson":
+        drawn = np.array([rates(likelihood, theta) for theta in params])
+        for d in range(D):
+            known = X[~np.isnan(X[:, d]), d]
+            posterior = stats.gamma(
+                likelihood.shape + power * known.sum(),
+                scale=1.0 / (likelihood.rate + power * len(known)),
+            )
+            out[f"rate {d}"] = drawn[:, d], posterior.cdf
+    else:
+        if name == "Multinomial":
+            columns = [(X.sum(axis=0), np.full(D, likelihood.concentration), np.exp(params))]
+        else:
+            drawn = [probabilities(likelihood, theta) for theta in params]
+            columns = []
+            for d in range(D):
+                p = np.array([theta[d] for theta in drawn])
+                counts = np.array([(X[:, d] == code).sum() for code in range(p.shape[1])])
+                if name == "Bernoulli":
+                    prior = np.array([likelihood.b, likelihood.a])
+                else:
+                    prior = np.full(p.shape[1], likelihood.concentration)
+                columns.append((counts, prior, p))
+        for d, (counts, prior, p) in enumerate(columns):
+            shapes = prior + power * counts
+            np.testing.assert_allclose(p.sum(axis=1), 1.0)
+            for t in range(len(shapes)):
+                beta = stats.beta(shapes[t], shapes.sum() - shapes[t])
+                out[f"probability {d}, {t}"] = p[:, t], beta.cdf
+            if len(shapes) > 2:
+                beta = stats.beta(shapes[:2].sum(), shapes[2:].sum())
+                out[f"probability {d}, 0 or 1"] = p[:, :2].sum(axis=1), beta.cdf
+    return out
+
+
+def test_draws_follow_the_posterior():
+    items = [1, 2, 3, 5, 8, 9]
+    runs = {}
+    for case in CASES:
+        for power in (0.0, 0.5, 1.0):
+            for pivot in pivots(case, items, power, case.draw(items, 2)):
+
+                def run(seed, factor, case=case, power=power, pivot=pivot):
+                    params = case.draw(items, 500 * factor, power=power, seed=seed)
+                    values, cdf = pivots(case, items, power, params)[pivot]
+                    return stats.kstest(values, cdf).pvalue
+
+                runs[f"{case.name}, power {power}, {pivot}"] = run
+    assert_p_matrix(runs, seed_sequence=np.random.SeedSequence(5))
+
+
+@every
+def test_mean_density_is_the_predictive(case):
+    """The mean of p(x | theta) over the posterior of theta given other rows."""
+    items = np.arange(2, case.n)
+    log_marginal = reference.LOG_MARGINALS[type(case.likelihood).__name__.lower()]
+    hyper = case.likelihood.get_params(deep=False)
+    before = log_marginal(case.dense[items], **hyper)
+    for i in (0, 1):
+        log_predictive = log_marginal(case.dense[[i, *items]], **hyper) - before
+        constant = case.likelihood.log_constant(case.X[i : i + 1])
+
+        def run(seed, factor, i=i, shift=constant - log_predictive):
+            params = case.draw(items, 4000 * factor, seed=seed)
+            ratios = np.exp(case.model().log_densities(params, [i])[:, 0] + shift)
+            if np.ptp(ratios) < 1e-9:  # a row of zeros, or without entries
+                return float(np.isclose(ratios[0], 1.0))
+            return stats.ttest_1samp(ratios, 1.0).pvalue
+
+        assert_p(run, seed_sequence=np.random.SeedSequence(6))
+
+
+# Blocks of rows.
+
+
+def assert_same_likelihood(actual, desired):
+    assert type(actual) is type(desired)
+    assert vars(actual).keys() == vars(desired).keys()
+    for name, value in vars(desired).items():
+        if isinstance(value, str):
+            assert getattr(actual, name) == value
+        else:
+            np.testing.assert_allclose(
+                getattr(actual, name), value, rtol=1e-10, atol=1e-12, err_msg=name
+            )
+
+
+@every
+def test_summaries_of_blocks_are_that_of_the_whole(case):
+    for cuts in ([], [5], [0, 4, 4, 7], [12], list(range(1, case.n))):
+        blocks = [case.X[a:b] for a, b in zip([0, *cuts], [*cuts, case.n], strict=True)]
+        summaries = [case.given.summarise(block) for block in blocks]
+        actual = case.given.resolve_summary(reduce(case.given.merge_summaries, summaries))
+        assert_same_likelihood(actual, case.likelihood)
+
+
+# Divergences.
+
+
+def divergence(likelihood, a, b):
+    """KL(a | b), by sums over all rows or by a quadrature that is exact for squares."""
+    name = type(likelihood).__name__
+    if name == "Poisson":
+        x = np.arange(5000)
+        pairs = zip(rates(likelihood, a), rates(likelihood, b), strict=True)
+        total = 0.0
+        for rate, other in pairs:
+            if max(rate, other) > 1000:  # a window around the first mean
+                x = np.arange(max(0, int(rate - 40 * rate**0.5)), int(rate + 40 * rate**0.5 + 40))
+            p = stats.poisson(rate).pmf(x)
+            total += p @ (stats.poisson(rate).logpmf(x) - stats.poisson(other).logpmf(x))
+        return total
+    if name == "Gaussian":
+        mean, covariance = gaussian_moments(likelihood, a)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(3)
+        D = len(mean)
+        grid = np.stack(np.meshgrid(*[nodes] * D), axis=-1).reshape(-1, D)
+        weights = np.stack(np.meshgrid(*[weights] * D), axis=-1).reshape(-1, D).prod(axis=1)
+        if likelihood.covariance_type == "diag":
+            covariance = np.diag(covariance)
+        x = mean + grid @ np.linalg.cholesky(covariance).T
+        log_a, log_b = law(likelihood, a), law(likelihood, b)
+        return weights @ [log_a(row) - log_b(row) for row in x] / weights.sum()
+    columns = (
+        [(np.exp(a), np.exp(b))]
+        if name == "Multinomial"
+        else zip(probabilities(likelihood, a), probabilities(likelihood, b), strict=True)
+    )
+    return sum(stats.entropy(p, q) for p, q in columns)
+
+
+@every
+def test_divergences(case):
+    params = np.vstack([case.draw(items, 2) for items in ([0, 3, 4, 7], np.arange(case.n))])
+    actual = case.likelihood.divergences(params)
+    expected = [
+        [divergence(case.likelihood, a, b) + divergence(case.likelihood, b, a) for b in params]
+        for a in params
+    ]
+    np.testing.assert_allclose(actual, expected, rtol=1e-7, atol=1e-8)
+    np.testing.assert_array_equal(actual, actual.T)
