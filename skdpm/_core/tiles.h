@@ -20,8 +20,10 @@
 #endif
 #if defined(__GNUC__)
 #define SKDPM_UNUSED __attribute__((unused))
+#define SKDPM_INLINE static inline __attribute__((always_inline))
 #else
 #define SKDPM_UNUSED
+#define SKDPM_INLINE static inline
 #endif
 
 /* exp(x) for x <= 0, within two units in the last place; 0 below -700. */
@@ -266,6 +268,102 @@ SKDPM_UNUSED static void tile_moments(
             sums[0] += (x[i] - center) * (x[i] - center);
     *squares = ((sums[0] + sums[1]) + (sums[2] + sums[3]))
         + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
+#define SKDPM_LANES 8 /* clusters whose sums run side by side */
+
+/* Sums over the entries of chosen items: out[k * ld + i] = sum over e of counts[e] theta_k[t_e],
+ * with t_e = indices[e] and theta_k = params + which[k] * n_params, for the entries
+ * indptr[items[i]] <= e < indptr[items[i] + 1]; without `indptr` each item has `n_entries`, and
+ * without `counts` each counts once. Added up in the order of the entries, even and odd ones by
+ * themselves. table: (n_levels * SKDPM_LANES,), scratch. */
+SKDPM_INLINE void entries_of_items(
+    const double *restrict params, ptrdiff_t n_params, const ptrdiff_t *restrict which,
+    ptrdiff_t n_which, ptrdiff_t n_levels, const ptrdiff_t *restrict items, ptrdiff_t n,
+    const ptrdiff_t *restrict indptr, ptrdiff_t n_entries, const int *restrict indices,
+    const double *restrict counts, double *restrict table, double *restrict out, ptrdiff_t ld)
+{
+    ptrdiff_t total = n * n_entries;
+    if (indptr) {
+        total = 0;
+        for (ptrdiff_t i = 0; i < n; i++)
+            total += indptr[items[i] + 1] - indptr[items[i]];
+    }
+    for (ptrdiff_t k = 0; k < n_which; k += SKDPM_LANES) {
+        const ptrdiff_t n_lanes = n_which - k < SKDPM_LANES ? n_which - k : SKDPM_LANES;
+        const double *theta[SKDPM_LANES];
+        for (ptrdiff_t j = 0; j < SKDPM_LANES; j++)
+            theta[j] = params + which[j < n_lanes ? k + j : k] * n_params;
+        /* Side by side in memory, the clusters' terms of an entry are one load. */
+        const int side_by_side = total >= n_levels;
+        if (side_by_side)
+            for (ptrdiff_t t = 0; t < n_levels; t++)
+                for (ptrdiff_t j = 0; j < SKDPM_LANES; j++)
+                    table[t * SKDPM_LANES + j] = theta[j][t];
+        for (ptrdiff_t first = 0; first < n; first += SKDPM_LANES) {
+            const ptrdiff_t n_block = n - first < SKDPM_LANES ? n - first : SKDPM_LANES;
+            double block[SKDPM_LANES][SKDPM_LANES];
+            for (ptrdiff_t i = 0; i < n_block; i++) {
+                const ptrdiff_t item = items[first + i];
+                ptrdiff_t e = indptr ? indptr[item] : item * n_entries;
+                const ptrdiff_t stop = indptr ? indptr[item + 1] : e + n_entries;
+                double a[SKDPM_LANES] = {0.0}, b[SKDPM_LANES] = {0.0};
+                if (side_by_side) {
+                    for (; e + 2 <= stop; e += 2) {
+                        const double x = counts ? counts[e] : 1.0;
+                        const double y = counts ? counts[e + 1] : 1.0;
+                        const double *restrict p = table + (ptrdiff_t)indices[e] * SKDPM_LANES;
+                        const double *restrict q = table + (ptrdiff_t)indices[e + 1] * SKDPM_LANES;
+                        for (ptrdiff_t j = 0; j < SKDPM_LANES; j++) {
+                            a[j] += x * p[j];
+                            b[j] += y * q[j];
+                        }
+                    }
+                } else {
+                    for (; e + 2 <= stop; e += 2) {
+                        const double x = counts ? counts[e] : 1.0;
+                        const double y = counts ? counts[e + 1] : 1.0;
+                        for (ptrdiff_t j = 0; j < SKDPM_LANES; j++) {
+                            a[j] += x * theta[j][indices[e]];
+                            b[j] += y * theta[j][indices[e + 1]];
+                        }
+                    }
+                }
+                if (e < stop)
+                    for (ptrdiff_t j = 0; j < SKDPM_LANES; j++)
+                        a[j] += (counts ? counts[e] : 1.0) * theta[j][indices[e]];
+                for (ptrdiff_t j = 0; j < SKDPM_LANES; j++)
+                    block[j][i] = a[j] + b[j];
+            }
+            for (ptrdiff_t j = 0; j < n_lanes; j++)
+                for (ptrdiff_t i = 0; i < n_block; i++)
+                    out[(k + j) * ld + first + i] = block[j][i];
+        }
+    }
+}
+
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_categories(
+    const double *restrict params, ptrdiff_t n_params, const ptrdiff_t *restrict which,
+    ptrdiff_t n_which, ptrdiff_t n_levels, const ptrdiff_t *restrict items, ptrdiff_t n,
+    ptrdiff_t n_entries, const int *restrict indices, double *restrict table,
+    double *restrict out, ptrdiff_t ld)
+{
+    entries_of_items(
+        params, n_params, which, n_which, n_levels, items, n, NULL, n_entries, indices, NULL,
+        table, out, ld);
+}
+
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_counts(
+    const double *restrict params, ptrdiff_t n_params, const ptrdiff_t *restrict which,
+    ptrdiff_t n_which, ptrdiff_t n_levels, const ptrdiff_t *restrict items, ptrdiff_t n,
+    const ptrdiff_t *restrict indptr, const int *restrict indices,
+    const double *restrict counts, double *restrict table, double *restrict out, ptrdiff_t ld)
+{
+    entries_of_items(
+        params, n_params, which, n_which, n_levels, items, n, indptr, 0, indices, counts, table,
+        out, ld);
 }
 
 #endif

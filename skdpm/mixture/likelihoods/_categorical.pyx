@@ -13,13 +13,29 @@ missing entry, and its logarithm is 0. Counts are integers, so logarithms come f
 Row: n, c_t (n_levels), n_d (n_features) | log values (n_levels + 1). Where entries are missing a
 log value includes its -log(A_d + n_d); else that sum depends on n alone and is tabulated.
 """
+cimport cython
 from libc.math cimport lgamma, log
 from libc.stdlib cimport free, malloc
+from numpy.random cimport bitgen_t
+
+import numpy as np
 
 from skdpm._core._math cimport (
     CountTable, fill_log, fill_log_gamma, free_table, log_count, log_gamma
 )
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods._parametric cimport (
+    TILE, ParametricModel, draw_log_dirichlet, number
+)
+
+
+cdef extern from "tiles.h" nogil:
+    const int SKDPM_LANES
+    void tile_categories(
+        const double* params, Py_ssize_t n_params, const Py_ssize_t* which, Py_ssize_t n_which,
+        Py_ssize_t n_levels, const Py_ssize_t* items, Py_ssize_t n, Py_ssize_t n_entries,
+        const int* indices, double* table, double* out, Py_ssize_t ld
+    )
 
 
 cdef enum:
@@ -183,3 +199,113 @@ cdef class CategoricalModel(ClusterModel):
             for d in range(n_paired, n_features):
                 a += values[codes[d]]
             out[k] = (a + b) + (c + e) - self.log_norm[<Py_ssize_t>stats[0]]
+
+
+@cython.final
+cdef class ParametricCategorical(ParametricModel):
+    """Rows of categories under drawn probabilities theta_d ~ Dirichlet(a_t + c_t).
+
+    Parameters: log theta_t (n_levels), and 0 for a missing entry.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n_samples, n_features), int32
+        As in `CategoricalModel`.
+    first : ndarray of shape (n_features + 1,), int32
+        First category of each column, then `n_levels`.
+    pseudo_counts : ndarray
+        Of all categories (one number) or of those of every column, in their order.
+    """
+    cdef Py_ssize_t n_features, n_levels
+    cdef const int* codes
+    cdef const int* first
+    cdef const double* pseudo_counts
+    cdef Py_ssize_t n_pseudo_counts
+    cdef double* table      # (n_params, SKDPM_LANES)
+    cdef object _owners
+
+    def __init__(
+        self, const int[:, ::1] codes, const int[::1] first, const double[::1] pseudo_counts
+    ):
+        self._owners = (codes, first, pseudo_counts)
+        self.n_samples = codes.shape[0]
+        self.n_features = codes.shape[1]
+        self.n_levels = first[self.n_features]
+        self.n_stats = 1 + self.n_levels + self.n_features
+        self.n_params = self.n_levels + 1
+        self.codes = &codes[0, 0] if codes.shape[0] else NULL
+        self.first = &first[0]
+        self.pseudo_counts = &pseudo_counts[0]
+        self.n_pseudo_counts = pseudo_counts.shape[0]
+        self.table = <double*>malloc(self.n_params * SKDPM_LANES * sizeof(double))
+        if self.table == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.table)
+
+    cdef void draw_params(
+        self, const double* stats, double power, double* params, bitgen_t* rng
+    ) noexcept nogil:
+        cdef Py_ssize_t d, t
+        cdef const double* counts = stats + 1
+        for d in range(self.n_features):
+            for t in range(self.first[d], self.first[d + 1]):
+                params[t] = (
+                    self.pseudo_counts[(t - self.first[d]) % self.n_pseudo_counts]
+                    + power * counts[t]
+                )
+            draw_log_dirichlet(rng, self.first[d + 1] - self.first[d], params + self.first[d])
+        params[self.n_levels] = 0.0
+
+    cdef void log_density_many(
+        self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
+        const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
+        double* out                                                     # OUT (n_which, TILE)
+    ) noexcept nogil:
+        tile_categories(
+            params, self.n_params, which, n_which, self.n_params, items, n_items, self.n_features,
+            self.codes, self.table, out, TILE
+        )
+
+    cdef void accumulate(
+        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
+    ) noexcept nogil:
+        cdef Py_ssize_t d, i, t
+        cdef const int* codes
+        cdef double* counts = stats + 1
+        cdef double* observed = counts + self.n_levels
+        stats[0] += n_items
+        for i in range(n_items):
+            codes = self.codes + items[i] * self.n_features
+            for d in range(self.n_features):
+                t = codes[d]
+                if t < self.n_levels:
+                    counts[t] += 1.0
+                    observed[d] += 1.0
+
+
+def number_levels(const number[:, :] X, const int[::1] first):
+    """Codes per column to numbers in the common sequence.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Integer codes from 0, NaN where missing.
+    first : ndarray of shape (n_features + 1,), int32
+        First category of each column, then the number of all.
+
+    Returns
+    -------
+    codes : ndarray of shape (n_samples, n_features), int32
+        The number of all where missing.
+    """
+    cdef Py_ssize_t d, i
+    cdef int missing = first[X.shape[1]]
+    codes = np.empty((X.shape[0], X.shape[1]), dtype=np.int32)
+    cdef int[:, ::1] view = codes
+    with nogil:
+        for i in range(X.shape[0]):
+            for d in range(X.shape[1]):
+                view[i, d] = first[d] + <int>X[i, d] if X[i, d] == X[i, d] else missing
+    return codes

@@ -1,11 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
+from libc.math cimport exp, log
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from numpy.random cimport bitgen_t
+
+from skdpm._core._rng cimport log_gamma_variate
 
 cdef enum:
     TILE = 512      # most items that a kernel is handed at a time
     # Between columns of a tile: were it a power of two, they would all fall into the same few
     # lines of the cache.
     LD = TILE + 8
+
+
+ctypedef fused number:
+    # Types of X that kernels read as they are; `readable` converts others.
+    float
+    double
+    int32_t
+    int64_t
+    uint8_t
 
 
 cdef class ParametricModel:
@@ -35,3 +48,24 @@ cdef class ParametricModel:
     ) noexcept nogil
     # ... and this where statistics do not add up.
     cdef void combine(self, double* stats, const double* other) noexcept nogil
+
+
+cdef inline void draw_log_dirichlet(
+    bitgen_t* rng, Py_ssize_t n,
+    double* log_theta    # (n,): IN parameters, OUT logarithms of the draw
+) noexcept nogil:
+    """By Gamma variates, all in logarithms: small parameters make probabilities that are no
+    doubles."""
+    cdef Py_ssize_t t
+    cdef double total = 0.0
+    cdef double top
+    for t in range(n):
+        log_theta[t] = log_gamma_variate(rng, log_theta[t])
+    top = log_theta[0]
+    for t in range(1, n):
+        top = max(top, log_theta[t])
+    for t in range(n):
+        total += exp(log_theta[t] - top)
+    top += log(total)
+    for t in range(n):
+        log_theta[t] -= top

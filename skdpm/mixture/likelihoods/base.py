@@ -158,6 +158,18 @@ def column_counts(mask):
     return np.count_nonzero(mask, axis=0).astype(np.float64)
 
 
+# `number` in _parametric.pxd.
+READABLE = tuple(map(np.dtype, (np.float32, np.float64, np.int32, np.int64, np.uint8)))
+
+
+def readable(X):
+    """X in a type that kernels read; itself where it has one."""
+    X = np.asarray(X)
+    if X.dtype == bool:
+        return X.view(np.uint8)
+    return X if X.dtype in READABLE else X.astype(np.float64)
+
+
 def j_divergences(means, naturals):
     """J-divergences within an exponential family: of two members, the inner product of the gaps
     between their natural parameters and between the means of their statistics.

@@ -4,9 +4,17 @@
 import numpy as np
 
 from skdpm._validation import check_real
-from skdpm.mixture.likelihoods._categorical import CategoricalModel
-from skdpm.mixture.likelihoods.base import Likelihood
-from skdpm.mixture.likelihoods.categorical import encode_levels
+from skdpm.mixture.likelihoods._categorical import (
+    CategoricalModel,
+    ParametricCategorical,
+    number_levels,
+)
+from skdpm.mixture.likelihoods.base import Likelihood, readable
+from skdpm.mixture.likelihoods.categorical import (
+    encode_levels,
+    first_levels,
+    log_probabilities_divergences,
+)
 
 
 class Bernoulli(Likelihood):
@@ -22,19 +30,26 @@ class Bernoulli(Likelihood):
     X holds 0 and 1, NaN where an entry is missing.
     """
 
+    capabilities = frozenset({"joint", "product", "instantiated"})
     allow_nan = True
 
     def __init__(self, a=1.0, b=1.0):
         self.a = a
         self.b = b
 
-    def resolve(self, X):
+    def summarise(self, X):
         self._check_binary(X)
+        return {"missing": bool(np.isnan(X).any())}
+
+    def merge_summaries(self, first, second):
+        return {"missing": first["missing"] or second["missing"]}
+
+    def resolve_summary(self, summary):
         resolved = self._copy(
             a=check_real(self.a, "Bernoulli.a", low=0.0),
             b=check_real(self.b, "Bernoulli.b", low=0.0),
         )
-        resolved._fitted_missing = bool(np.isnan(X).any())
+        resolved._fitted_missing = summary["missing"]
         return resolved
 
     def encode(self, X):
@@ -55,6 +70,15 @@ class Bernoulli(Likelihood):
             data["missing"] or self._fitted_missing,
             n_max,
         )
+
+    def parametric(self, X):
+        first = first_levels(np.full(X.shape[1], 2))
+        return ParametricCategorical(
+            number_levels(readable(X), first), first, np.array([self.b, self.a])
+        )
+
+    def divergences(self, params):
+        return log_probabilities_divergences(params[:, :-1])
 
     def cluster_params(self, rows):
         """`probabilities`: (n_clusters, n_features), of a 1."""

@@ -4,8 +4,12 @@
 import numpy as np
 
 from skdpm._validation import check_integer, check_real
-from skdpm.mixture.likelihoods._categorical import CategoricalModel
-from skdpm.mixture.likelihoods.base import Likelihood
+from skdpm.mixture.likelihoods._categorical import (
+    CategoricalModel,
+    ParametricCategorical,
+    number_levels,
+)
+from skdpm.mixture.likelihoods.base import Likelihood, j_divergences, readable
 
 # Categories of all columns together: a cluster keeps a count of each, so a column of identifiers
 # would take all memory.
@@ -18,7 +22,7 @@ def encode_levels(X, n_categories):
     Parameters
     ----------
     X : ndarray of shape (n_samples, n_features)
-        Integer codes from 0 in floats, NaN where missing.
+        Integer codes from 0, NaN where missing.
     n_categories : ndarray of shape (n_features,), int
 
     Returns
@@ -26,17 +30,21 @@ def encode_levels(X, n_categories):
     data : dict
         `codes`, `first` and `missing` as in `CategoricalModel`.
     """
-    first = np.zeros(X.shape[1] + 1, dtype=np.int32)
+    first = first_levels(n_categories)
+    codes = number_levels(readable(X), first)
+    return {"codes": codes, "first": first, "missing": bool((codes == first[-1]).any())}
+
+
+def first_levels(n_categories):
+    """First category of each column in the common sequence, then the number of all."""
+    first = np.zeros(len(n_categories) + 1, dtype=np.int32)
     np.cumsum(n_categories, out=first[1:])
-    with np.errstate(invalid="ignore"):
-        codes = X.astype(np.int32) + first[:-1]
-    missing = np.isnan(X)
-    codes[missing] = first[-1]
-    return {
-        "codes": np.ascontiguousarray(codes, dtype=np.int32),
-        "first": first,
-        "missing": bool(missing.any()),
-    }
+    return first
+
+
+def log_probabilities_divergences(params):
+    """J-divergences of independent categorical columns from the log probabilities of all."""
+    return j_divergences(np.exp(params), params)
 
 
 class Categorical(Likelihood):
@@ -56,36 +64,57 @@ class Categorical(Likelihood):
     in `predict`, is a ValueError that names column and value.
     """
 
+    capabilities = frozenset({"joint", "product", "instantiated"})
     allow_nan = True
 
     def __init__(self, concentration=1.0, n_categories=None):
         self.concentration = concentration
         self.n_categories = n_categories
 
-    def resolve(self, X):
-        concentration = check_real(self.concentration, "Categorical.concentration", low=0.0)
+    def summarise(self, X):
+        """The largest code of each column."""
         self._check_codes(X)
-        n_features = X.shape[1]
-        if self.n_categories is None:
-            largest = np.fmax.reduce(X, axis=0, initial=0.0)
-            self._check_number(largest + 1)
-            n_categories = 1 + largest.astype(np.intp)
-        elif np.ndim(self.n_categories) == 0:
-            n = check_integer(self.n_categories, "Categorical.n_categories", low=1)
-            n_categories = np.full(n_features, n)
-        else:
-            n_categories = np.asarray(self.n_categories)
-            if n_categories.shape != (n_features,) or n_categories.dtype.kind not in "iu":
-                raise ValueError(
-                    f"Categorical.n_categories must be an integer or {n_features} integers, one "
-                    f"per column of X; got {self.n_categories!r}"
-                )
-            if n_categories.min() < 1:
-                raise ValueError("Categorical.n_categories must be at least 1 in every column")
+        n_categories = self._given_categories(X.shape[1])
+        if n_categories is not None:
+            self._check_seen(X, n_categories)
+        return {
+            "largest": np.fmax.reduce(X, axis=0, initial=0.0).astype(np.float64),
+            "missing": bool(np.isnan(X).any()),
+        }
+
+    def merge_summaries(self, first, second):
+        return {
+            "largest": np.maximum(first["largest"], second["largest"]),
+            "missing": first["missing"] or second["missing"],
+        }
+
+    def resolve_summary(self, summary):
+        concentration = check_real(self.concentration, "Categorical.concentration", low=0.0)
+        n_categories = self._given_categories(len(summary["largest"]))
+        if n_categories is None:
+            self._check_number(summary["largest"] + 1)
+            n_categories = 1 + summary["largest"].astype(np.intp)
         self._check_number(n_categories)
         resolved = self._copy(concentration=concentration, n_categories=n_categories)
-        resolved._fitted_missing = bool(np.isnan(X).any())
+        resolved._fitted_missing = summary["missing"]
         return resolved
+
+    def _given_categories(self, n_features):
+        """Number of categories per column where the parameter says it, else None."""
+        if self.n_categories is None:
+            return None
+        if np.ndim(self.n_categories) == 0:
+            n = check_integer(self.n_categories, "Categorical.n_categories", low=1)
+            return np.full(n_features, n)
+        n_categories = np.asarray(self.n_categories)
+        if n_categories.shape != (n_features,) or n_categories.dtype.kind not in "iu":
+            raise ValueError(
+                f"Categorical.n_categories must be an integer or {n_features} integers, one "
+                f"per column of X; got {self.n_categories!r}"
+            )
+        if n_categories.min() < 1:
+            raise ValueError("Categorical.n_categories must be at least 1 in every column")
+        return n_categories
 
     def _check_number(self, n_categories):
         n_categories = np.asarray(n_categories, dtype=np.float64)  # sums of integers may wrap
@@ -98,15 +127,7 @@ class Categorical(Likelihood):
 
     def encode(self, X):
         self._check_codes(X)
-        with np.errstate(invalid="ignore"):
-            unseen = X >= self.n_categories
-        if unseen.any():
-            column = int(np.flatnonzero(unseen.any(axis=0))[0])
-            value = X[np.flatnonzero(unseen[:, column])[0], column]
-            raise ValueError(
-                f"Categorical: column {column} of X holds the code {value:g}, but its categories "
-                f"are 0 to {self.n_categories[column] - 1} (from `fit`, or `n_categories`)"
-            )
+        self._check_seen(X, self.n_categories)
         return encode_levels(X, self.n_categories)
 
     def encode_new(self, X):
@@ -123,6 +144,15 @@ class Categorical(Likelihood):
             data["missing"] or self._fitted_missing,
             n_max,
         )
+
+    def parametric(self, X):
+        first = first_levels(self.n_categories)
+        return ParametricCategorical(
+            number_levels(readable(X), first), first, np.array([self.concentration])
+        )
+
+    def divergences(self, params):
+        return log_probabilities_divergences(params[:, :-1])
 
     def cluster_params(self, rows):
         """`probabilities`: (n_clusters, n_features, most categories), 0 beyond a column's own."""
@@ -143,6 +173,17 @@ class Categorical(Likelihood):
                 axis=1, keepdims=True
             )
         return probabilities
+
+    def _check_seen(self, X, n_categories):
+        with np.errstate(invalid="ignore"):
+            unseen = X >= n_categories
+        if unseen.any():
+            column = int(np.flatnonzero(unseen.any(axis=0))[0])
+            value = X[np.flatnonzero(unseen[:, column])[0], column]
+            raise ValueError(
+                f"Categorical: column {column} of X holds the code {value:g}, but its categories "
+                f"are 0 to {n_categories[column] - 1} (from `fit`, or `n_categories`)"
+            )
 
     def _check_codes(self, X):
         with np.errstate(invalid="ignore"):
