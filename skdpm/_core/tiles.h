@@ -366,4 +366,38 @@ SKDPM_UNUSED static void tile_counts(
         out, ld);
 }
 
+/* out[i] = sum over d of x_id log_rate_d - rate_d, with x (n_features, ld); the sum of the rates
+ * is -top. With `missing`, a NaN in x drops its term. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_poisson(
+    const double *restrict x, ptrdiff_t ld, ptrdiff_t n, ptrdiff_t n_features,
+    const double *restrict log_rate, const double *restrict rate, double top, int missing,
+    double *restrict out)
+{
+    ptrdiff_t d = 0;
+    for (ptrdiff_t i = 0; i < n; i++)
+        out[i] = missing ? 0.0 : top;
+    if (missing) {
+        for (; d < n_features; d++, x += ld) {
+            const double l0 = log_rate[d], r0 = rate[d];
+            for (ptrdiff_t i = 0; i < n; i++) {
+                const double term = x[i] * l0 - r0;
+                out[i] += x[i] == x[i] ? term : 0.0;
+            }
+        }
+        return;
+    }
+    for (; d + 4 <= n_features; d += 4, x += 4 * ld) {
+        const double l0 = log_rate[d], l1 = log_rate[d + 1];
+        const double l2 = log_rate[d + 2], l3 = log_rate[d + 3];
+        for (ptrdiff_t i = 0; i < n; i++)
+            out[i] += (l0 * x[i] + l1 * x[ld + i]) + (l2 * x[2 * ld + i] + l3 * x[3 * ld + i]);
+    }
+    for (; d < n_features; d++, x += ld) {
+        const double l0 = log_rate[d];
+        for (ptrdiff_t i = 0; i < n; i++)
+            out[i] += l0 * x[i];
+    }
+}
+
 #endif

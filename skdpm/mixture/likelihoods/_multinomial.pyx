@@ -13,13 +13,29 @@ Only stored entries are visited; a count of 1, the most frequent, costs a cached
 
 Row: n, sum of the rows' log coefficients (whole parts, fractions), N, c_d (D) | log(a + c_d) (D).
 """
+cimport cython
 from libc.stdlib cimport free, malloc
+from numpy.random cimport bitgen_t
+
+import numpy as np
 
 from skdpm._core._math cimport (
     CountTable, exact_grid, fill_log, fill_log_gamma, free_table, log_count, log_gamma_ratio,
     split_exactly
 )
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods._parametric cimport (
+    TILE, ParametricModel, draw_log_dirichlet, number
+)
+
+
+cdef extern from "tiles.h" nogil:
+    const int SKDPM_LANES
+    void tile_counts(
+        const double* params, Py_ssize_t n_params, const Py_ssize_t* which, Py_ssize_t n_which,
+        Py_ssize_t n_levels, const Py_ssize_t* items, Py_ssize_t n, const Py_ssize_t* indptr,
+        const int* indices, const double* counts, double* table, double* out, Py_ssize_t ld
+    )
 
 
 cdef enum:
@@ -167,3 +183,112 @@ cdef class MultinomialModel(ClusterModel):
                     &self.gamma_column, stats[N_HEAD + indices[m]], self.counts[m]
                 )
             out[k] = a + b
+
+
+@cython.final
+cdef class ParametricMultinomial(ParametricModel):
+    """Rows of counts under drawn probabilities of the columns, theta ~ Dirichlet(a + c_d).
+
+    Parameters: log theta_d (D).
+
+    Parameters
+    ----------
+    indptr : ndarray of shape (n_samples + 1,), intp
+        The entries of item i are indptr[i], ..., indptr[i + 1] - 1.
+    indices : ndarray of shape (n_entries,), int32
+        Columns; in any order, repeated ones add up.
+    counts : ndarray of shape (n_entries,)
+    n_features : int
+    concentration : float
+        a.
+    """
+    cdef Py_ssize_t n_features
+    cdef const Py_ssize_t* indptr
+    cdef const int* indices
+    cdef const double* counts
+    cdef double concentration
+    cdef double* table      # (n_features, SKDPM_LANES)
+    cdef object _owners
+
+    def __init__(
+        self, const Py_ssize_t[::1] indptr, const int[::1] indices, const double[::1] counts,
+        Py_ssize_t n_features, double concentration
+    ):
+        self._owners = (indptr, indices, counts)
+        self.n_samples = indptr.shape[0] - 1
+        self.n_features = n_features
+        self.n_stats = N_HEAD + n_features
+        self.n_params = n_features
+        self.indptr = &indptr[0]
+        self.indices = &indices[0] if indices.shape[0] else NULL
+        self.counts = &counts[0] if counts.shape[0] else NULL
+        self.concentration = concentration
+        self.table = <double*>malloc(n_features * SKDPM_LANES * sizeof(double))
+        if self.table == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.table)
+
+    cdef void draw_params(
+        self, const double* stats, double power, double* params, bitgen_t* rng
+    ) noexcept nogil:
+        cdef Py_ssize_t d
+        for d in range(self.n_features):
+            params[d] = self.concentration + power * stats[N_HEAD + d]
+        draw_log_dirichlet(rng, self.n_features, params)
+
+    cdef void log_density_many(
+        self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
+        const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
+        double* out                                                     # OUT (n_which, TILE)
+    ) noexcept nogil:
+        tile_counts(
+            params, self.n_params, which, n_which, self.n_features, items, n_items, self.indptr,
+            self.indices, self.counts, self.table, out, TILE
+        )
+
+    cdef void accumulate(
+        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
+    ) noexcept nogil:
+        cdef Py_ssize_t i, m
+        cdef double* counts = stats + N_HEAD
+        cdef double total = 0.0
+        stats[0] += n_items
+        for i in range(n_items):
+            for m in range(self.indptr[items[i]], self.indptr[items[i] + 1]):
+                counts[self.indices[m]] += self.counts[m]
+                total += self.counts[m]
+        stats[3] += total
+
+
+def nonzero_entries(const number[:, :] X):
+    """The entries of a dense matrix that are not zero, row by row.
+
+    Returns
+    -------
+    indptr, indices, counts : ndarray
+        As in `ParametricMultinomial`.
+    """
+    cdef Py_ssize_t d, i
+    cdef Py_ssize_t m = 0
+    indptr = np.zeros(X.shape[0] + 1, dtype=np.intp)
+    cdef Py_ssize_t[::1] indptr_view = indptr
+    with nogil:
+        for i in range(X.shape[0]):
+            for d in range(X.shape[1]):
+                m += X[i, d] != 0
+            indptr_view[i + 1] = m
+    indices = np.empty(m, dtype=np.int32)
+    counts = np.empty(m)
+    cdef int[::1] indices_view = indices
+    cdef double[::1] counts_view = counts
+    m = 0
+    with nogil:
+        for i in range(X.shape[0]):
+            for d in range(X.shape[1]):
+                if X[i, d] != 0:
+                    indices_view[m] = <int>d
+                    counts_view[m] = <double>X[i, d]
+                    m += 1
+    return indptr, indices, counts

@@ -16,14 +16,29 @@ Row: n, sum of log 1 / x! (whole parts, fractions), s_d (D), n_d (D) | log of th
 x (all columns), log(rho + 1), whether both hold, as all n_d are n and no column is large; then the
 first two of each column (D, D), kept where an entry may be missing or a column is large.
 """
+cimport cython
 from libc.math cimport M_PI as PI
-from libc.math cimport fabs, lgamma, log, log1p
+from libc.math cimport exp, fabs, lgamma, log, log1p
 from libc.stdlib cimport free, malloc
+from numpy.random cimport bitgen_t
 
 from skdpm._core._math cimport (
     CountTable, exact_grid, fill_log_gamma, free_table, log_gamma, split_exactly, stirling_error
 )
+from skdpm._core._rng cimport log_gamma_variate
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods._parametric cimport LD, TILE, ParametricModel
+
+
+cdef extern from "tiles.h" nogil:
+    void tile_gather(
+        const double* x, Py_ssize_t n_features, const Py_ssize_t* items, Py_ssize_t n,
+        double* out, Py_ssize_t ld
+    )
+    void tile_poisson(
+        const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features,
+        const double* log_rate, const double* rate, double top, bint missing, double* out
+    )
 
 
 cdef enum:
@@ -281,3 +296,89 @@ cdef class PoissonModel(ClusterModel):
             for d in range(n_paired, n_features):
                 a += log_gamma(&self.gamma, sums[d] + x[d])
             out[k] = a + b
+
+
+@cython.final
+cdef class ParametricPoisson(ParametricModel):
+    """Rows of counts under drawn rates ~ Gamma(a + s, rate b + n), column by column.
+
+    Parameters: minus the sum of the rates, their logarithms (D), the rates (D).
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Counts, NaN where missing.
+    shape, rate : float
+        a and b.
+    missing : bool
+        Whether an entry of the data, this block or another, may be missing.
+    """
+    cdef Py_ssize_t n_features
+    cdef const double* X
+    cdef double shape, rate
+    cdef bint missing
+    cdef double* work       # (n_features, LD)
+    cdef object _owner
+
+    def __init__(self, const double[:, ::1] X, double shape, double rate, bint missing):
+        self._owner = X
+        self.n_samples = X.shape[0]
+        self.n_features = X.shape[1]
+        self.n_stats = N_HEAD + 2 * self.n_features
+        self.n_params = 1 + 2 * self.n_features
+        self.X = &X[0, 0] if X.shape[0] else NULL
+        self.shape = shape
+        self.rate = rate
+        self.missing = missing
+        self.work = <double*>malloc(self.n_features * LD * sizeof(double))
+        if self.work == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.work)
+
+    cdef void draw_params(
+        self, const double* stats, double power, double* params, bitgen_t* rng
+    ) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef const double* sums = stats + N_HEAD
+        cdef const double* counts = sums + self.n_features
+        cdef double* log_rates = params + 1
+        cdef double* rates = log_rates + self.n_features
+        params[0] = 0.0
+        for d in range(self.n_features):
+            log_rates[d] = (
+                log_gamma_variate(rng, self.shape + power * sums[d])
+                - log(self.rate + power * counts[d])
+            )
+            rates[d] = exp(log_rates[d])
+            params[0] -= rates[d]
+
+    cdef void log_density_many(
+        self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
+        const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
+        double* out                                                     # OUT (n_which, TILE)
+    ) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef const double* theta
+        tile_gather(self.X, self.n_features, items, n_items, self.work, LD)
+        for k in range(n_which):
+            theta = params + which[k] * self.n_params
+            tile_poisson(
+                self.work, LD, n_items, self.n_features, theta + 1, theta + 1 + self.n_features,
+                theta[0], self.missing, out + k * TILE
+            )
+
+    cdef void accumulate(
+        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
+    ) noexcept nogil:
+        cdef Py_ssize_t d, i
+        cdef const double* x
+        cdef double* sums = stats + N_HEAD
+        cdef double* counts = sums + self.n_features
+        stats[0] += n_items
+        for i in range(n_items):
+            x = self.X + items[i] * self.n_features
+            for d in range(self.n_features):
+                sums[d] += x[d] if x[d] == x[d] else 0.0
+                counts[d] += 1.0 if x[d] == x[d] else 0.0

@@ -184,4 +184,4 @@ def j_divergences(means, naturals):
     """
     products = means @ naturals.T
     own = np.diagonal(products)
-    return np.maximum(own[:, None] + own - products - products.T, 0.0)
+    return np.maximum(own[:, None] + own - (products + products.T), 0.0)

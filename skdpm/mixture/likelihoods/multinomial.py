@@ -6,8 +6,12 @@ import scipy.sparse as sp
 from scipy.special import gammaln
 
 from skdpm._validation import check_count_sums, check_counts, check_real
-from skdpm.mixture.likelihoods._multinomial import MultinomialModel
-from skdpm.mixture.likelihoods.base import Likelihood
+from skdpm.mixture.likelihoods._multinomial import (
+    MultinomialModel,
+    ParametricMultinomial,
+    nonzero_entries,
+)
+from skdpm.mixture.likelihoods.base import Likelihood, j_divergences, readable
 
 
 class Multinomial(Likelihood):
@@ -27,6 +31,7 @@ class Multinomial(Likelihood):
     densities; a row of zeros has probability 1.
     """
 
+    capabilities = frozenset({"joint", "product", "instantiated"})
     accept_sparse = True
     positive_only = True
 
@@ -35,12 +40,18 @@ class Multinomial(Likelihood):
 
     # `draw` stays None: the model says nothing about the totals of new rows.
 
-    def resolve(self, X):
+    def summarise(self, X):
+        """Sums of the columns."""
+        return {"columns": _counts(X).sum(axis=0)}
+
+    def merge_summaries(self, first, second):
+        return {"columns": first["columns"] + second["columns"]}
+
+    def resolve_summary(self, summary):
         concentration = check_real(self.concentration, "Multinomial.concentration", low=0.0)
         resolved = self._copy(concentration=concentration)
-        X = _counts(X)
         # Of any cluster and column, and of any cluster.
-        columns = X.sum(axis=0)
+        columns = summary["columns"]
         check_count_sums(columns, "Multinomial", "column")
         check_count_sums(np.cumsum(columns), "Multinomial", "the columns up to")
         resolved._largest_column = np.max(columns, initial=0.0)
@@ -52,9 +63,6 @@ class Multinomial(Likelihood):
         # The counts of 1 first in each row: the kernel has a faster way for them.
         row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
         order = np.lexsort((X.indices, X.data > 1, row))
-        totals = X.sum(axis=1)
-        log_factorials = np.zeros(X.shape[0])
-        np.add.at(log_factorials, row, gammaln(X.data + 1.0))
         n_ones = np.bincount(row[X.data == 1], minlength=X.shape[0])
         indptr = X.indptr.astype(np.intp)
         return {
@@ -62,8 +70,8 @@ class Multinomial(Likelihood):
             "repeated": indptr[:-1] + n_ones,
             "indices": X.indices[order].astype(np.int32),
             "counts": np.ascontiguousarray(X.data[order]),
-            "totals": totals,
-            "log_coefficients": gammaln(totals + 1.0) - log_factorials,
+            "totals": X.sum(axis=1),
+            "log_coefficients": _log_coefficients(X, row),
             "n_features": X.shape[1],
         }
 
@@ -83,6 +91,26 @@ class Multinomial(Likelihood):
             n_max,
         )
 
+    def parametric(self, X):
+        if sp.issparse(X):
+            entries = (
+                np.ascontiguousarray(X.indptr, dtype=np.intp),
+                np.ascontiguousarray(X.indices, dtype=np.int32),
+                np.ascontiguousarray(X.data, dtype=np.float64),
+            )
+        else:
+            entries = nonzero_entries(readable(X))
+        return ParametricMultinomial(*entries, X.shape[1], self.concentration)
+
+    def log_constant(self, X):
+        X = _as_csr(X)
+        row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+        return _log_coefficients(X, row).sum()
+
+    def divergences(self, params):
+        """Of categorical distributions, of one count each."""
+        return j_divergences(np.exp(params), params)
+
     def cluster_params(self, rows):
         """`probabilities`: (n_clusters, n_features)."""
         counts = rows[:, 4:] + self.concentration
@@ -98,9 +126,21 @@ class Multinomial(Likelihood):
 
 def _counts(X):
     """X as a CSR array of its own, without duplicates and zeros, its entries checked."""
-    X = sp.csr_array(X, dtype=np.float64, copy=True)
-    X.sum_duplicates()
+    X = _as_csr(X)
     check_counts(X.tocoo(copy=False), "Multinomial")
     X.eliminate_zeros()
     check_count_sums(X.sum(axis=1), "Multinomial", "row")
     return X
+
+
+def _as_csr(X):
+    """X as a CSR array of its own, without duplicates."""
+    X = sp.csr_array(X, dtype=np.float64, copy=True)
+    X.sum_duplicates()
+    return X
+
+
+def _log_coefficients(X, row):
+    """log of (sum_d x_d)! / prod_d x_d! of each row; `row` is that of each entry."""
+    log_factorials = np.bincount(row, gammaln(X.data + 1.0), minlength=X.shape[0])
+    return gammaln(X.sum(axis=1) + 1.0) - log_factorials

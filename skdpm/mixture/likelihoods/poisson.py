@@ -5,8 +5,8 @@ import numpy as np
 from scipy.special import gammaln
 
 from skdpm._validation import check_count_sums, check_counts, check_real
-from skdpm.mixture.likelihoods._poisson import PoissonModel
-from skdpm.mixture.likelihoods.base import Likelihood
+from skdpm.mixture.likelihoods._poisson import ParametricPoisson, PoissonModel
+from skdpm.mixture.likelihoods.base import Likelihood, j_divergences
 
 # The kernel's table of log Gamma ends here (8 MiB); larger counts are computed without it.
 LARGEST_TABLED = 2**20 - 1
@@ -26,6 +26,7 @@ class Poisson(Likelihood):
     included in all densities.
     """
 
+    capabilities = frozenset({"joint", "product", "instantiated"})
     allow_nan = True
     positive_only = True
 
@@ -33,15 +34,28 @@ class Poisson(Likelihood):
         self.shape = shape
         self.rate = rate
 
-    def resolve(self, X):
+    def summarise(self, X):
+        """Sums of the columns."""
+        check_counts(X, "Poisson", allow_nan=True)
+        return {
+            "totals": np.nansum(X, axis=0, dtype=np.float64),
+            "missing": bool(np.isnan(X).any()),
+        }
+
+    def merge_summaries(self, first, second):
+        return {
+            "totals": first["totals"] + second["totals"],
+            "missing": first["missing"] or second["missing"],
+        }
+
+    def resolve_summary(self, summary):
         resolved = self._copy(
             shape=check_real(self.shape, "Poisson.shape", low=0.0),
             rate=check_real(self.rate, "Poisson.rate", low=0.0),
         )
-        check_counts(X, "Poisson", allow_nan=True)
-        resolved._fitted_missing = bool(np.isnan(X).any())
-        totals = np.nansum(X, axis=0)
+        totals = summary["totals"]
         check_count_sums(totals, "Poisson", "column")
+        resolved._fitted_missing = summary["missing"]
         resolved._large = totals > LARGEST_TABLED
         resolved._largest = np.max(totals, initial=0.0, where=~resolved._large)
         return resolved
@@ -70,6 +84,17 @@ class Poisson(Likelihood):
             data["missing"] or self._fitted_missing,
             n_max,
         )
+
+    def parametric(self, X):
+        X = np.ascontiguousarray(X, dtype=np.float64)
+        return ParametricPoisson(X, self.shape, self.rate, self._fitted_missing)
+
+    def log_constant(self, X):
+        return -np.nansum(gammaln(np.asarray(X, dtype=np.float64) + 1.0))
+
+    def divergences(self, params):
+        log_rates, rates = np.split(params[:, 1:], 2, axis=1)
+        return j_divergences(rates, log_rates)
 
     def cluster_params(self, rows):
         """`rates`: (n_clusters, n_features)."""
