@@ -73,14 +73,10 @@ EVERY_DAY = [
 ]
 
 
-NOT_YET = ("gaussian_diag",)
-
-
 def block_likelihoods():
     """The cases that can be instantiated."""
     names = likelihood_names()
-    names = [n for n in names if "instantiated" in make_likelihood(n).capabilities]
-    return [n for n in names if n not in NOT_YET]
+    return [n for n in names if "instantiated" in make_likelihood(n).capabilities]
 
 
 def make_runs(kernel, likelihood, prior, block_size, error=None):
