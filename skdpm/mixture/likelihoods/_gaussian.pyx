@@ -25,12 +25,13 @@ Row: n, x_bar (D), C (packed) | log |S_n|, log c_n |S_n|^(-1/2), rho / (rho + 1)
 cimport cython
 from libc.math cimport INFINITY
 from libc.math cimport M_PI as PI
-from libc.math cimport lgamma, log, sqrt
+from libc.math cimport exp, lgamma, log, sqrt
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 from numpy.random cimport bitgen_t
-from numpy.random.c_distributions cimport random_standard_gamma, random_standard_normal
+from numpy.random.c_distributions cimport random_standard_normal
 
+from skdpm._core._rng cimport log_gamma_variate
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel
 
@@ -429,9 +430,10 @@ cdef class ParametricGaussian(ParametricModel):
                 w[e] = random_standard_normal(rng) * sqrt(factor[t])
                 t += n_features - e
             value = 0.5 * (self.df + n - n_features + 1 + d)
-            value = sqrt(2.0 * random_standard_gamma(rng, value))
-            total += log(value)
-            w[d] = value * sqrt(factor[t])
+            # By its logarithm: with df close to D - 1 a draw from the prior is often no double.
+            value = 0.5 * (log(2.0) + log_gamma_variate(rng, value))
+            total += value
+            w[d] = exp(value) * sqrt(factor[t])
             for e in range(d - 1, -1, -1):
                 t -= n_features - e
                 column = factor + t
