@@ -1,6 +1,7 @@
 """Estimators whose sampler visits rows in blocks: the same bits however the rows are visited."""
 
 import pickle
+import signal
 import threading
 import tracemalloc
 
@@ -11,9 +12,9 @@ from cases import prior_name, prior_params
 from reference.likelihoods import log_likelihood
 from reference.priors import log_eppf
 
-from skdpm import DPMixture, FiniteMixture
+from skdpm import DPMixture, FiniteMixture, chains
 from skdpm.mixture._rows import RowBlocks, even_blocks
-from skdpm.mixture.likelihoods import LIKELIHOODS, Gaussian
+from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -107,6 +108,29 @@ def test_warm_start(sampler, settings, X):
 
 
 @with_samplers
+def test_interruption(sampler, X, monkeypatch):
+    """After Ctrl-C the attributes hold the draws so far, and a warm start goes on from there."""
+    whole = make(sampler).fit(X)
+    kernel = type(sampler.kernel())
+    original, count = kernel.step, 0
+
+    def step(self, *args):
+        nonlocal count
+        original(self, *args)
+        count += 1
+        if count == 20:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(chains, "TURN", 0.0)
+    monkeypatch.setattr(kernel, "step", step)
+    parts = make(sampler, warm_start=True)
+    with pytest.warns(RuntimeWarning, match="interrupted"), pytest.raises(KeyboardInterrupt):
+        parts.fit(X)
+    assert parts.log_joint_samples_.shape == (2, 5)
+    assert_same_fit(parts.fit(X), whole, X)
+
+
+@with_samplers
 @pytest.mark.parametrize("point_estimate", ["map", "last"])
 def test_labels_without_stored_draws(sampler, point_estimate, X):
     kept = make(sampler, point_estimate=point_estimate).fit(X)
@@ -147,8 +171,6 @@ def test_integers(sampler, X):
 
 @with_samplers
 def test_sparse_rows(sampler):
-    if "instantiated" not in LIKELIHOODS["multinomial"].capabilities:
-        pytest.skip("multinomial rows cannot be instantiated yet")
     rng = np.random.default_rng(0)
     profiles = np.array([[5, 1, 1, 1, 0.2], [0.2, 1, 1, 1, 5]])
     rows = rng.poisson(profiles[rng.integers(0, 2, 120)]).astype(float)

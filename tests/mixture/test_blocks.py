@@ -121,7 +121,7 @@ def test_invariance_in_depth(seed_sequence, record_property):
         for prior in PRIOR_CASES
     ]
     designs += [("blocked_gibbs", likelihood, "finite", 3) for likelihood in likelihoods]
-    runs = {" ".join(map(str, design)): invariance(*design, n_starts=500) for design in designs}
+    runs = {" ".join(map(str, design)): invariance(*design, n_starts=350) for design in designs}
     record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))
 
 
@@ -157,7 +157,7 @@ def test_convergence_in_depth(seed_sequence, record_property):
         for p, prior in enumerate(PRIOR_CASES)
         if kernel != "blocked_gibbs" or prior == "finite"
     ]
-    runs = convergence_runs(designs, n_chains=300)
+    runs = convergence_runs(designs, n_chains=200)
     record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))
 
 
