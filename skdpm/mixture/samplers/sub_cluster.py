@@ -54,7 +54,9 @@ class SubCluster(BlockSampler):
     What is not. A split into sub-clusters is accepted by the ratio of eq. 21, but its reverse is
     never proposed, as in the paper: chains have somewhat too many clusters. With many rows the
     difference vanishes beside the likelihood; with few it shows. On an enumerated posterior of
-    five rows the total variation is {bias}. For small data use PGSM.
+    five rows the total variation between it and the chain's law is about 0.07 in the long run,
+    and 0.28 with ``wait=False`` (2.75 and 3.2 clusters on average, where the posterior has 2.6);
+    super-clusters change neither. For small data use PGSM.
 
     Any likelihood with the capability "instantiated" and any of the partition priors will do.
 
