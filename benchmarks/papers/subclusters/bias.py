@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """How far sub-cluster samplers are from the posterior, where that can be enumerated.
 
 Chains start from the posterior of a few Gaussian rows and run for 1, 5 and many iterations; the
@@ -6,7 +7,7 @@ takes them away. Of the samplers of `skdpm` it also tells the long run: the law 
 after the first hundred. The published restricted sweep (Chang & Fisher 2013, eqs. 7-9), which
 lets clusters empty, is here in NumPy: the package has it only as corrected.
 
-    python bias.py [--chains 4000] [--iterations 40000]
+    python benchmarks/papers/subclusters/bias.py [--chains 4000] [--iterations 40000]
 """
 
 import argparse
