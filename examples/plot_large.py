@@ -70,7 +70,7 @@ def fit_dask(path):
     )
     with (
         LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
         ) as cluster,
         Client(cluster),
     ):
@@ -103,7 +103,7 @@ def draw(path, fits):
         axes[2].plot(at, model.log_joint_samples_[0] / len(X), label=name, lw=1.2)
     axes[1].set(title="Clusters", xlabel="seconds (mean per iteration)")
     axes[2].set(title="Log joint (nats per row)", xlabel=axes[1].get_xlabel())
-    axes[2].legend(loc="center right")
+    axes[2].legend(loc="lower right")
     figure = Path(__file__).with_suffix(".png")
     fig.savefig(figure, dpi=120)
     print(f"figure: {figure}")
