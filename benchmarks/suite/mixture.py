@@ -62,6 +62,35 @@ class Move:
         self.stepper.step()
 
 
+class Blocks:
+    """Ten iterations of a sampler that visits rows in blocks, from the clusters of the data."""
+
+    param_names = ("likelihood", "n_samples, n_features, n_clusters")
+    params = (
+        tuple(name for name in NAMES if name != "relational"),
+        ((200_000, 2, 6), (20_000, 32, 8)),
+    )
+
+    def setup(self, name, sizes):
+        likelihood, self.X, labels = make_problem(name, *sizes)
+        self.estimator = DPMixture(
+            likelihood=likelihood,
+            sampler="sub_cluster",
+            init=labels,
+            n_warmup=0,
+            n_draws=10,
+            n_chains=1,
+            store_labels=False,
+            point_estimate="last",
+            random_state=0,
+        )
+
+    def time_fit(self, name, sizes):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            self.estimator.fit(self.X)
+
+
 class Fitted:
     """What follows the sampling: `log_joint`, scoring and summaries of 4 x 250 draws."""
 
