@@ -22,6 +22,9 @@ from skdpm.mixture._rows import (
     visit_block,
 )
 
+# Chunks are looked for anew after so many maps: workers come and go.
+MAPS_PER_PLACING = 20
+
 
 class DaskRows:
     """Rows of a dask array; the counterpart of `RowBlocks`, with recipes for codes.
@@ -57,6 +60,8 @@ class DaskRows:
         self.chunks = list(X.to_delayed().ravel())
         if self.client is not None:
             self.chunks = self.client.compute(self.chunks)
+        self._n_maps = 0
+        self._places = None
 
     def __enter__(self):
         return self
@@ -66,20 +71,38 @@ class DaskRows:
 
     def _map(self, function, *arguments):
         """function(rows, number of the block, *arguments) of all blocks, in their order."""
-        calls = [
-            (chunk, bounds, first, function, arguments)
-            for chunk, bounds, first in zip(
-                self.chunks, self.bounds, self.first_blocks, strict=True
-            )
-        ]
         if self.client is None:
-            tasks = [dask.delayed(_over_blocks, pure=False)(*call) for call in calls]
+            tasks = [
+                dask.delayed(_over_blocks, pure=False)(chunk, bounds, first, function, arguments)
+                for chunk, bounds, first in zip(
+                    self.chunks, self.bounds, self.first_blocks, strict=True
+                )
+            ]
             parts = dask.compute(*tasks, optimize_graph=False, traverse=False)
         else:
-            parts = self.client.gather(
-                [self.client.submit(_over_blocks, *call, pure=False) for call in calls]
-            )
+            parts = self._map_on_cluster(function, arguments)
         return [result for part in parts for result in part]
+
+    def _map_on_cluster(self, function, arguments):
+        """The parts of each chunk, by one task for all chunks that are in one place: the scheduler
+        needs milliseconds for each task, about as long as a chunk is worked on."""
+        if self._n_maps % MAPS_PER_PLACING == 0:
+            self._places = _places(self.client, self.chunks)
+        self._n_maps += 1
+        tasks = []
+        for place in self._places:
+            chunks, *others = (
+                [values[c] for c in place]
+                for values in (self.chunks, self.bounds, self.first_blocks)
+            )
+            tasks.append(
+                self.client.submit(_over_chunks, chunks, *others, function, arguments, pure=False)
+            )
+        parts = [None] * len(self.chunks)
+        for place, results in zip(self._places, self.client.gather(tasks), strict=True):
+            for c, result in zip(place, results, strict=True):
+                parts[c] = result
+        return parts
 
     def summary(self, likelihood):
         """The likelihood's summary of all rows."""
@@ -141,7 +164,34 @@ def _client():
         return None
 
 
+def _places(client, chunks):
+    """Numbers of the chunks that one thread is to visit: those on its worker, dealt in turn."""
+    from distributed import wait
+
+    wait(chunks)
+    holders = client.who_has(chunks)
+    n_threads = client.nthreads()
+    held = {}
+    for c, chunk in enumerate(chunks):
+        held.setdefault(min(holders[chunk.key], default=None), []).append(c)
+    return [
+        place
+        for worker, numbers in held.items()
+        for place in (
+            numbers[t :: n_threads.get(worker, 1)] for t in range(n_threads.get(worker, 1))
+        )
+        if place
+    ]
+
+
 # What is done where the chunks are.
+
+
+def _over_chunks(chunks, bounds, first_blocks, function, arguments):
+    return [
+        _over_blocks(*chunk, function, arguments)
+        for chunk in zip(chunks, bounds, first_blocks, strict=True)
+    ]
 
 
 def _over_blocks(X, bounds, first_block, function, arguments):
