@@ -22,6 +22,7 @@ from pvalues import assert_p, assert_p_matrix, chi_squared_p
 from reference.likelihoods import log_posterior
 from reference.simulate import PRIOR_CASES
 
+from skdpm.mixture._rows import RowBlocks, visit_task
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import SAMPLERS, sub_cluster
 from skdpm.mixture.samplers.blocked_gibbs import BlockedGibbsKernel
@@ -200,6 +201,60 @@ def test_weights(n_starts, seed_sequence, record_property):
     record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))
 
 
+@pytest.mark.parametrize("prior", PRIOR_CASES)
+def test_weights_are_drawn_given_sizes_and_prior(prior, monkeypatch):
+    """Gamma shapes of the weights: sizes minus sigma, 0, d or -a (see `_prior.pyx`)."""
+    name, params = PRIOR_CASES[prior]
+    sigma = params.get("discount", 0.0)
+    if name == "finite":
+        sigma = -params["concentration"] / params["n_components"]
+    shapes = []
+
+    def recorded(values, rng):
+        shapes.append(values)
+        return np.zeros(len(values))
+
+    kernels = ["sweep", "blocked_gibbs"] if name == "finite" else ["sweep"]
+    for kernel in kernels:
+        monkeypatch.setattr(f"{KERNELS[kernel][0].__module__}.log_gamma_variates", recorded)
+        chain = make_runs(kernel, "gaussian", prior, 5)
+        chain.assign(np.array([0, 1, 1, 0, 1]))
+        chain.run(chain, np.random.PCG64(0))
+        empty = [0] * (kernel == "blocked_gibbs")
+        np.testing.assert_allclose(shapes.pop(), np.array([2, 3, *empty]) - sigma)
+
+
+@pytest.mark.parametrize("prior", PRIOR_CASES)
+def test_ratio_of_random_splits_has_the_law_of_their_sides(prior):
+    """p(sides) in the ratio is the mean of share^left (1 - share)^right over proposed shares."""
+    chain = make_runs("even_moves", "gaussian", prior, 5)
+    chain.assign(np.zeros(5, dtype=np.int64))
+    state, share_of_splits, K = chain.state, sub_cluster.SPLIT_SHARE, 2
+    rng = np.random.default_rng(0)
+    alpha = sub_cluster._alpha(state)
+    moves = [sub_cluster._RandomMove(rng, alpha, 1) for _ in range(40_000)]
+    shares = np.array([move.share for move in moves if move.is_split])
+    assert len(shares) / len(moves) == pytest.approx(share_of_splits, rel=0.1)
+    for left, right in [(1, 1), (1, 3), (2, 2)]:
+        sides = (shares**left * (1.0 - shares) ** right).mean()
+        split = share_of_splits / K * 2.0 * sides
+        merge = (1.0 - share_of_splits) / (K * (K + 1) / 2)
+        expected = state.prior.log_split(K, left, right) + np.log(merge / split)
+        actual = chain.kernel._log_move_ratio(state, K, left, right)
+        assert actual == pytest.approx(expected, abs=0.1)
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_splits_wait_for_sub_clusters(wait):
+    """After a single pass nothing can have burned in."""
+    kernel = SubClusterKernel(wait=wait, n_random_moves=0)
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    chain = BlockRuns(Gaussian(), X, make_prior("dp", 40, concentration=1.0), kernel, 15)
+    chain.assign(np.zeros(40, dtype=np.int64))
+    chain.run(chain, np.random.PCG64(0))
+    assert kernel.counts["sub_cluster_split"][0] == (not wait)
+
+
 # The statistics that decide are those of the rows.
 
 
@@ -210,6 +265,34 @@ def assert_consistent(state):
     np.testing.assert_array_equal(state.firsts, firsts)
     assert (state.totals()[:, 0] > 0).all()
     assert {len(values) for values in state.memory.values()} <= {state.n_slots}
+    if state.memory:
+        known = ~state.memory["fresh"]
+        log_m = state.model.log_marginals(np.concatenate([state.totals(), state.stats]))
+        gain = log_m[state.n_slots :].reshape(-1, 2).sum(axis=1) - log_m[: state.n_slots]
+        np.testing.assert_allclose(state.memory["gain"][known], gain[known], rtol=1e-9, atol=1e-9)
+
+
+def test_visits_over_many_tiles():
+    """Statistics and first rows of codes, and of the halves of a random split, from the rows."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 2))
+    rows = RowBlocks(X, 1400)
+    likelihood = Gaussian().resolve(X)
+    codes = rng.choice([0, 1, 2, 3, 5], size=3000).astype(np.int32)
+    codes[:800][codes[:800] == 1] = 0
+    key = (0, 0, 1)
+    task = visit_task(3, halves=[(1, 0.4), (0, 0.7)], numbers=[7, 2])
+    _, stats, firsts = rows.visit(likelihood, codes, task, key)
+    split = rows.changed(codes, [(1, 3, 0.4, key, 7), (0, 4, 0.7, key, 2)])
+    # In the order of `visit`: all codes, then those of both halves of each split.
+    expected = [codes == code for code in range(6)]
+    expected += [split == code for code in (2, 3, 6, 7, 0, 1, 8, 9)]
+    model = likelihood.parametric(X)
+    for mask, row, first in zip(expected, stats, firsts, strict=True):
+        sums = model.accumulated(np.zeros(model.n_stats), np.flatnonzero(mask))
+        np.testing.assert_allclose(row, sums, rtol=1e-9, atol=1e-9)
+        assert first == (mask.argmax() if mask.any() else -1)
+    assert 0.35 < (split[codes // 2 == 1] // 2 == 1).mean() < 0.45
 
 
 def long_run(kernel, seed_sequence, n_iterations=300, error=None):

@@ -4,6 +4,8 @@
 import numpy as np
 import pytest
 
+from skdpm.mixture._rows import RowBlocks, visit_task
+from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers.sub_cluster import _super_clusters
 
 
@@ -27,3 +29,23 @@ def test_the_nearest_is_the_neighbour_where_others_are_far():
 
 def test_one_cluster_is_a_group():
     assert _super_clusters(np.zeros((1, 1)), np.random.default_rng(0)).tolist() == [0]
+
+
+def test_rows_move_within_their_group():
+    X = np.random.default_rng(0).standard_normal((1500, 2))
+    rows = RowBlocks(X, 700)
+    likelihood = Gaussian().resolve(X)
+    groups = np.array([0, 1, 0, 2, 1])
+    codes = rows.codes(np.arange(1500) % 5)
+    _, stats, _ = rows.visit(likelihood, codes, visit_task(5), None)
+    model = likelihood.parametric(X)
+    sweep = {
+        "params": model.draw(stats[0::2].copy(), np.ones(5), np.random.PCG64(0)),
+        "log_weights": np.zeros(5),
+        "groups": groups,
+        "sub_params": None,
+        "sub_log_weights": None,
+    }
+    new_codes = rows.visit(likelihood, codes, visit_task(5, sweep), (0, 0, 1))[0]
+    np.testing.assert_array_equal(groups[new_codes // 2], groups[codes // 2])
+    assert len(np.unique(5 * (codes // 2) + new_codes // 2)) == 9  # every pair within a group

@@ -189,9 +189,7 @@ class SubClusterKernel:
         if not self.sub_splits:
             return
         memory = state.memory
-        log_m = state.model.log_marginals(np.concatenate([state.stats, state.totals()]))
-        n = 2 * state.n_slots
-        gain = log_m[:n].reshape(-1, 2).sum(axis=1) - log_m[n:]
+        gain = _gains(state)
         memory["ready"] |= ~memory["fresh"] & (gain < memory["gain"])
         memory["idle"] = np.where(gain > memory["best"], 0, memory["idle"] + 1)
         memory["best"] = np.maximum(gain, memory["best"])
@@ -200,12 +198,21 @@ class SubClusterKernel:
         for k in np.flatnonzero(memory["fresh"] | (memory["idle"] > MOST_IDLE)):
             renew(memory, k)
 
+    def _observe_again(self, state):
+        """What the sub-clusters gain of clusters that random splits and merges have changed."""
+        memory = state.memory
+        gain = _gains(state)
+        changed = ~memory["fresh"] & (gain != memory["gain"])
+        memory["gain"][changed] = memory["best"][changed] = gain[changed]
+        memory["idle"][changed] = 0
+
     # Random splits and merges.
 
     def _move(self, state, key, moves, halves):
         """Random splits and merges, in turn: exact, with the labels' law as derived in the
         project's errata to the paper. `halves` are the sides of splits, until a move changes the
         clusters."""
+        changed = False
         for move in moves:
             n_slots = state.n_slots
             if move.is_split:
@@ -219,7 +226,10 @@ class SubClusterKernel:
             else:
                 accepted = n_slots > 1 and self._random_merge(state, move)
             if accepted:
+                changed = True
                 halves = {}
+        if changed and self.sub_splits:
+            self._observe_again(state)
 
     def _random_split(self, state, key, move, cluster, parts, firsts):
         self.counts["random_split"][0] += 1
@@ -342,6 +352,13 @@ def _super_clusters(divergences, rng):
     graph = np.zeros((n_clusters, n_clusters), dtype=bool)
     graph[np.arange(n_clusters), neighbours] = True
     return connected_components(graph, directed=False)[1].astype(np.intp)
+
+
+def _gains(state):
+    """What the sub-clusters of each cluster have beyond it in log marginal likelihood."""
+    log_m = state.model.log_marginals(np.concatenate([state.stats, state.totals()]))
+    n = 2 * state.n_slots
+    return log_m[:n].reshape(-1, 2).sum(axis=1) - log_m[n:]
 
 
 def _fresh_memory(n_slots):
