@@ -27,6 +27,8 @@ def summarise_block(likelihood, X):
     """What the likelihood needs to know of a block, its entries checked."""
     if isinstance(X, np.ndarray):
         X = np.ascontiguousarray(X)  # sums round differently over rows in another order
+    elif not likelihood.accept_sparse:
+        raise ValueError(f"{type(likelihood).__name__} needs dense rows, got {type(X).__name__}")
     check_finite(X, allow_nan=likelihood.allow_nan)
     return likelihood.summarise(X)
 

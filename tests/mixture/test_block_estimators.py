@@ -310,6 +310,11 @@ def test_blocked_gibbs_needs_a_number_of_components(discount, X):
         DPMixture(sampler="blocked_gibbs", discount=discount).fit(X)
 
 
+def test_blocked_gibbs_refuses_more_components_than_fit_into_memory(X):
+    with pytest.raises(ValueError, match="n_components must be at most"):
+        FiniteMixture(2**53, sampler="blocked_gibbs").fit(X)
+
+
 @pytest.mark.parametrize("sampler", ["sub_cluster", "blocked_gibbs"])
 def test_likelihoods_that_cannot_be_instantiated(sampler):
     with pytest.raises(ValueError, match=r"Relational.*'instantiated'"):

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture.samplers import PGSM, BlockedGibbs, SubCluster
@@ -143,6 +144,7 @@ def test_refusals_name_the_way_out(X):
         ({"sampler": SubCluster(super_clusters=True)}, rows, "super_clusters=False"),
         ({"init": "kmeans"}, rows, "init"),
         ({"init": np.zeros(len(X), int)}, rows, "init"),
+        ({}, rows.map_blocks(sp.csr_array), "Gaussian needs dense rows"),
         ({}, rows[:, 0], "two-dimensional"),
         ({}, rows.astype(str), "numbers"),
         ({}, da.where(rows > 9, np.nan, rows), "NaN in column"),

@@ -7,6 +7,9 @@ from skdpm._validation import check_integer
 from skdpm.mixture._prior import FiniteDirichletPrior
 from skdpm.mixture.samplers.base import BlockSampler, log_gamma_variates
 
+# A tile of densities under so many components takes 4 GB.
+MOST_COMPONENTS = 2**20
+
 
 class BlockedGibbs(BlockSampler):
     """Weights, parameters and labels in turn: the finite symmetric Dirichlet sampler ("FSD").
@@ -39,6 +42,11 @@ class BlockedGibbs(BlockSampler):
             raise ValueError(
                 "BlockedGibbs draws the weights of a given number of components, which "
                 "DPMixture does not have: use FiniteMixture, or the sampler SubCluster"
+            )
+        if prior.n_components > MOST_COMPONENTS:
+            raise ValueError(
+                "BlockedGibbs holds all components, empty ones included: n_components must be at "
+                f"most {MOST_COMPONENTS}, got {prior.n_components}; SubCluster holds those in use"
             )
 
 
