@@ -244,6 +244,51 @@ def test_ratio_of_random_splits_has_the_law_of_their_sides(prior):
         assert actual == pytest.approx(expected, abs=0.1)
 
 
+def test_pairs_to_merge_are_uniform():
+    move = sub_cluster._RandomMove(np.random.default_rng(0), 1.0, 1)
+    pairs = []
+    for one in range(4):
+        for other in range(3):
+            move.u = [(one + 0.5) / 4, (other + 0.5) / 3]
+            pairs.append(move.pair(4))
+    counts = np.unique(pairs, axis=0, return_counts=True)[1]
+    assert counts.tolist() == [2] * 6
+
+
+def test_a_merge_has_the_ratio_of_the_split_that_undoes_it(monkeypatch):
+    chain = make_runs("moves", "gaussian", "dp", 5)
+    chain.assign(np.array([0, 1, 1, 0, 2]))
+    kernel, state, calls = chain.kernel, chain.state, []
+    monkeypatch.setattr(kernel, "_log_move_ratio", lambda _, *args: calls.append(args) or np.nan)
+    move = sub_cluster._RandomMove(np.random.default_rng(0), 1.0, 1)
+    move.u, move.share = [0.1, 0.1], 0.5
+    kernel._random_merge(state, move)
+    parts = np.repeat(state.totals()[:1], 4, axis=0)
+    kernel._random_split(state, None, move, 0, parts, np.zeros(4, dtype=int))
+    assert [n_clusters for n_clusters, *_ in calls] == [2, 3]
+
+
+def test_splits_into_sub_clusters_are_accepted_by_their_ratio():
+    """Eq. 21, with the prior's own ratio."""
+    kernel, rng = SubClusterKernel(wait=False), np.random.default_rng(0)
+    accepted = 0
+    chain = make_runs("sub_clusters", "gaussian", "finite", 5)
+    chain.assign(np.zeros(5, dtype=np.int64))
+    parts = chain.rows.visit(
+        chain.likelihood, np.array([0, 1, 1, 0, 1], dtype=np.int32), visit_task(1), None
+    )[1]
+    for _ in range(600):
+        chain.assign(np.zeros(5, dtype=np.int64))
+        state = chain.state
+        state.stats = parts
+        state.memory = sub_cluster._fresh_memory(1)
+        state.memory["fresh"][:] = False
+        state.memory["gain"][:] = np.log(0.4) - state.prior.log_split(1, 2, 3)
+        kernel._split(state, rng)
+        accepted += state.n_slots == 2
+    assert accepted / 600 == pytest.approx(0.4, abs=0.1)
+
+
 @pytest.mark.parametrize("wait", [True, False])
 def test_splits_wait_for_sub_clusters(wait):
     """After a single pass nothing can have burned in."""
