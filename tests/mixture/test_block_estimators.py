@@ -175,6 +175,13 @@ def test_sparse_rows(sampler):
     profiles = np.array([[5, 1, 1, 1, 0.2], [0.2, 1, 1, 1, 5]])
     rows = rng.poisson(profiles[rng.integers(0, 2, 120)]).astype(float)
     whole = make(sampler, likelihood="multinomial").fit(rows)
+    # The coefficients of the rows are no part of the statistics, but of the log joint.
+    labels, concentration = whole.label_samples_[1, -1], whole.concentration_samples_[1, -1]
+    sizes = np.unique(labels, return_counts=True)[1]
+    expected = log_likelihood(rows, labels, "multinomial", concentration=1.0) + log_eppf(
+        sizes, prior_name(whole), **prior_params(whole, concentration)
+    )
+    assert whole.log_joint_samples_[1, -1] == pytest.approx(expected, rel=1e-9)
     for guise in (sp.csr_array(rows), sp.csr_matrix(rows.astype(np.int32))):
         parts = make(sampler, likelihood="multinomial").fit(guise)
         np.testing.assert_array_equal(parts.label_samples_, whole.label_samples_)
