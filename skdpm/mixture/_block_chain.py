@@ -62,9 +62,9 @@ class BlockState:
         """Statistics of the clusters: (n_slots, n_stats)."""
         return self.parametric.combined(self.stats[0::2], self.stats[1::2])
 
-    def visit(self, key, sweep=None, halves=(), numbers=()):
+    def visit(self, key, sweep=None, halves=(), numbers=(), held=()):
         """See `RowBlocks.visit`."""
-        task = visit_task(self.n_slots, sweep, halves, numbers)
+        task = visit_task(self.n_slots, sweep, halves, numbers, held)
         return self.rows.visit(self.likelihood, self.codes, task, key)
 
     def change(self, change):

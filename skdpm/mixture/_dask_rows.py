@@ -2,8 +2,8 @@
 """The rows of a fit in the chunks of a dask array, visited where they are.
 
 Labels are not kept anywhere. What a chain holds of them, its *recipe*, is the sweep that last drew
-them, small arrays and the key of its random streams, and the changes made to them since: with the
-rows it gives the labels again, to the bit. So a worker that is lost costs the work it did, and
+them, small arrays and the key of its random streams, the few rows that it held back, and the
+changes made since: with the rows it gives the labels again, to the bit. So a worker that is lost costs the work it did, and
 nothing else.
 """
 
@@ -17,6 +17,7 @@ from skdpm.mixture._rows import (
     change_codes,
     even_blocks,
     fold_summaries,
+    held_rows,
     reduce_visits,
     summarise_block,
     visit_block,
@@ -119,15 +120,21 @@ class DaskRows:
 
     def codes(self, labels):
         """The recipe of labels that are all equal, the only ones to start from."""
-        return {"task": None, "key": None, "changes": ()}
+        return {"task": None, "key": None, "held": {}, "changes": ()}
 
     def visit(self, likelihood, recipe, task, key):
         """Recipe, statistics and first rows after `visit_block` of every block."""
         parts = self._map(_visit, likelihood, recipe, task, key)
         if task["sweep"] is not None:
-            recipe = {"task": {**task, "halves": [], "numbers": []}, "key": key, "changes": ()}
+            # Held rows by number, not by the clusters they were in: no recipe needs another.
+            recipe = {
+                "task": {**task, "halves": [], "numbers": [], "held": []},
+                "key": key,
+                "held": {block + 1: held for block, (*_, held) in enumerate(parts) if held},
+                "changes": (),
+            }
         return recipe, *reduce_visits(
-            likelihood.parametric(self.first_row()[:0]), parts, self.starts
+            likelihood.parametric(self.first_row()[:0]), [part[:2] for part in parts], self.starts
         )
 
     def changed(self, recipe, changes):
@@ -214,13 +221,18 @@ def _codes(X, block, likelihood, recipe):
     if recipe["task"] is None:
         codes = np.zeros(X.shape[0], dtype=np.int32)
     else:
-        codes = visit_block(likelihood, X, None, recipe["task"], recipe["key"], block)[0]
+        held = recipe["held"].get(block)
+        codes = visit_block(likelihood, X, None, recipe["task"], recipe["key"], block, held)[0]
     return change_codes(codes, recipe["changes"], block)
 
 
 def _visit(X, block, likelihood, recipe, task, key):
-    codes = None if task["sweep"] is not None else _codes(X, block, likelihood, recipe)
-    return visit_block(likelihood, X, codes, task, key, block)[1:]
+    codes = held = None
+    if task["sweep"] is None or task["held"]:
+        codes = _codes(X, block, likelihood, recipe)
+    if task["held"]:
+        held = held_rows(codes, task["held"])
+    return *visit_block(likelihood, X, codes, task, key, block, held)[1:], held
 
 
 def _chunk_labels(X, bounds, first_block, task):

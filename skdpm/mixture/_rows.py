@@ -38,7 +38,7 @@ def fold_summaries(likelihood, summaries):
     return functools.reduce(likelihood.merge_summaries, summaries)
 
 
-def visit_block(likelihood, X, codes, task, key, block):
+def visit_block(likelihood, X, codes, task, key, block, held=None):
     """`samplers._blocks.visit` of one block.
 
     Parameters
@@ -49,18 +49,25 @@ def visit_block(likelihood, X, codes, task, key, block):
         The block's rows.
     codes : ndarray or None
     task : dict
-        `n_clusters`, `sweep`, `halves`, and the `numbers` of the streams of these.
+        See `visit_task`.
     key : tuple of int
         Entropy, chain and iteration.
     block : int
+    held : tuple of two ndarrays, or None
+        Rows of the block that keep a code, and these.
     """
     needed = ([0] if task["sweep"] else []) + task["numbers"]
     streams = [stream(*key, block, number) for number in needed]
     if not task["sweep"]:
         streams.insert(0, None)
-    return visit(
-        likelihood.parametric(X), task["n_clusters"], codes, task["sweep"], task["halves"], streams
-    )
+    model = likelihood.parametric(X)
+    return visit(model, task["n_clusters"], codes, task["sweep"], task["halves"], streams, held)
+
+
+def held_rows(codes, clusters):
+    """The rows of a block that are in some clusters, which hold them back, and their codes."""
+    rows = np.flatnonzero(np.isin(codes >> 1, clusters))
+    return rows, codes[rows]
 
 
 def change_codes(codes, changes, block):
@@ -155,7 +162,13 @@ class RowBlocks:
 
         def visit_one(X, where, block):
             new_codes[where], stats, firsts = visit_block(
-                likelihood, X, codes[where], task, key, block
+                likelihood,
+                X,
+                codes[where],
+                task,
+                key,
+                block,
+                held_rows(codes[where], task["held"]) if task["held"] else None,
             )
             return stats, firsts
 
@@ -188,7 +201,7 @@ class RowBlocks:
         return np.asarray(numbers, dtype=np.int64)[kept]
 
 
-def visit_task(n_clusters, sweep=None, halves=(), numbers=()):
+def visit_task(n_clusters, sweep=None, halves=(), numbers=(), held=()):
     """The part of a visit that is the same for all blocks.
 
     Parameters
@@ -199,10 +212,13 @@ def visit_task(n_clusters, sweep=None, halves=(), numbers=()):
         See `samplers._blocks.visit`.
     numbers : sequence of int
         Of the stream of each, from 1.
+    held : sequence of int
+        Clusters whose rows keep their codes in the sweep.
     """
     return {
         "n_clusters": n_clusters,
         "sweep": sweep,
         "halves": list(halves),
         "numbers": list(numbers),
+        "held": list(held),
     }

@@ -22,6 +22,7 @@ from pvalues import assert_p, assert_p_matrix, chi_squared_p
 from reference.likelihoods import log_posterior
 from reference.simulate import PRIOR_CASES
 
+from skdpm.mixture import _rows
 from skdpm.mixture._rows import RowBlocks, visit_task
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import SAMPLERS, sub_cluster
@@ -460,7 +461,7 @@ class WrongPower(Parameters):
 
 
 class Dropping:
-    """Clusters that a pass has emptied are dropped, as published; no pass is rejected."""
+    """Clusters that a pass has emptied are dropped, as published; no row is held back."""
 
     def _pass(self, state, rng, key, moves):
         totals = state.totals()
@@ -488,32 +489,61 @@ class SweepStream:
             sub_cluster._RandomMove = original
 
 
-class RejectedHalves:
-    """The sides of random splits among the labels of a rejected pass."""
+class FirstHalves:
+    """The sides of random splits among the labels as drawn, before any row is held back."""
 
     def _pass(self, state, rng, key, moves):
-        visit, seen = state.visit, {}
+        visit, seen = state.visit, []
 
         def recorded(*args, **kwargs):
-            seen["out"] = visit(*args, **kwargs)
-            return seen["out"]
+            seen.append(visit(*args, **kwargs))
+            return seen[-1]
 
         state.visit = recorded
         halves = super()._pass(state, rng, key, moves)
         del state.visit
-        if halves:
-            return halves
         n = 2 * state.n_slots
-        _, stats, firsts = seen["out"]
-        splits = [move for move in moves if move.is_split]
+        _, stats, firsts = seen[0]
         return {
-            move.number: (
-                move.cluster(state.n_slots),
-                stats[n + 4 * j :][:4],
-                firsts[n + 4 * j :][:4],
-            )
-            for j, move in enumerate(splits)
+            number: (cluster, stats[n + 4 * j :][:4], firsts[n + 4 * j :][:4])
+            for j, (number, (cluster, *_)) in enumerate(halves.items())
         }
+
+
+class OneStays:
+    """Of a cluster that a pass would empty only the first row stays."""
+
+    def _pass(self, state, rng, key, moves):
+        original = _rows.held_rows
+
+        def first_of_each(codes, clusters):
+            rows, held = original(codes, clusters)
+            first = np.unique(held >> 1, return_index=True)[1]
+            return rows[np.sort(first)], held[np.sort(first)]
+
+        try:
+            _rows.held_rows = first_of_each
+            return super()._pass(state, rng, key, moves)
+        finally:
+            _rows.held_rows = original
+
+
+class HeldAndDropped(Dropping):
+    """Rows of clusters that a pass empties stay, but clusters that this empties are dropped."""
+
+    def _pass(self, state, rng, key, moves):
+        visit = state.visit
+
+        def twice(key, sweep):
+            _, stats, _ = visit(key, sweep)
+            emptied = np.flatnonzero(stats[0::2, 0] + stats[1::2, 0] == 0)
+            return visit(key, sweep, (), (), emptied)
+
+        state.visit = twice
+        try:
+            return super()._pass(state, rng, key, moves)
+        finally:
+            del state.visit
 
 
 class MixedSides:
@@ -532,6 +562,8 @@ ERRORS = [
     (PriorParameters, "sweep"),
     (WrongPower, "sweep"),
     (Dropping, "sweep"),
+    (OneStays, "sweep"),
+    (HeldAndDropped, "sweep"),
     (SweepStream, "sweep_and_moves"),
 ]
 
@@ -566,9 +598,9 @@ def test_super_clusters_may_depend_on_weights(seed_sequence):
     )
 
 
-@pytest.mark.parametrize("error", [RejectedHalves, MixedSides])
+@pytest.mark.parametrize("error", [FirstHalves, MixedSides])
 def test_wrong_statistics(error, seed_sequence):
-    kernel = "sweep_and_moves" if error is RejectedHalves else "sub_clusters"
+    kernel = "sweep_and_moves" if error is FirstHalves else "sub_clusters"
     with pytest.raises((AssertionError, ValueError)):
         for state in long_run(kernel, seed_sequence, error=error):
             assert_consistent(state)

@@ -195,7 +195,7 @@ cdef const Py_ssize_t[::1] as_indices(values):
 
 
 def visit(ParametricModel model, Py_ssize_t n_clusters, const int[::1] codes, sweep, halves,
-          bit_generators):
+          bit_generators, held=None):
     """Draw new labels of a block's rows and collect the statistics of clusters.
 
     Parameters
@@ -214,6 +214,9 @@ def visit(ParametricModel model, Py_ssize_t n_clusters, const int[::1] codes, sw
         Random splits to look at: cluster, and the probability of its first half.
     bit_generators : list of numpy bit generators
         The sweep's, then one for each random split.
+    held : tuple of two ndarrays, or None
+        Rows, ascending, that keep a code in a sweep, and these. The other rows draw what they
+        would have drawn without them.
 
     Returns
     -------
@@ -241,7 +244,12 @@ def visit(ParametricModel model, Py_ssize_t n_clusters, const int[::1] codes, sw
     cdef const double[:, ::1] params_view, sub_params_view
     cdef const double[::1] weights_view, sub_weights_view
     cdef const Py_ssize_t[::1] groups, members, group_starts
+    cdef Py_ssize_t h = 0
     cdef const int* old = NULL
+    cdef const Py_ssize_t[::1] held_rows = as_indices([] if held is None else held[0])
+    cdef const Py_ssize_t[::1] held_codes = as_indices([] if held is None else held[1])
+    cdef Py_ssize_t n_held = held_rows.shape[0]
+    cdef Py_ssize_t h_first
     cdef bitgen_t* rng = NULL
     cdef bitgen_t* half_rngs[64]
     cdef Py_ssize_t half_clusters[64]
@@ -295,6 +303,10 @@ def visit(ParametricModel model, Py_ssize_t n_clusters, const int[::1] codes, sw
             else:
                 for i in range(n_items):
                     block.clusters[i] = old[first + i] // 2
+            h_first = h
+            while h < n_held and held_rows[h] < first + n_items:
+                block.clusters[held_rows[h] - first] = held_codes[h] // 2
+                h += 1
             block.sort(block.clusters, n_clusters, first, n_items)
             if not sweeping:
                 for i in range(n_items):
@@ -306,6 +318,8 @@ def visit(ParametricModel model, Py_ssize_t n_clusters, const int[::1] codes, sw
             else:
                 for i in range(n_items):
                     block.sides[i] = 0
+            for i in range(h_first, h):
+                block.sides[held_rows[i] - first] = held_codes[i] % 2
             for i in range(n_items):
                 new_view[first + i] = <int>(2 * block.clusters[i] + block.sides[i])
             for k in range(n_clusters):

@@ -47,9 +47,10 @@ class SubCluster(BlockSampler):
     Notes
     -----
     What is exact. The pass over the rows leaves the posterior invariant: as only clusters in use
-    are drawn from, a pass that empties one is rejected as a whole (published as it is without
-    that, it is not invariant). So do the random splits and merges, and super-clusters, which
-    depend on the parameters alone.
+    are drawn from, the rows of a cluster that would lose all of them stay where they are, which
+    takes a second pass (the published sampler has no such rule, and is not invariant). So do the
+    random splits and merges, and super-clusters, which depend on the parameters alone.
+    `acceptance_rate_` has the share of iterations in which no row was held back as "sweep".
 
     What is not. A split into sub-clusters is accepted by the ratio of eq. 21, but its reverse is
     never proposed, as in the paper: chains have somewhat too many clusters. With many rows the
@@ -132,23 +133,37 @@ class SubClusterKernel:
 
     def _pass(self, state, rng, key, moves):
         """Draw labels and collect statistics, those of the random splits to come as well. Returns
-        these by the number of the move; none where the labels are not those of the pass."""
+        these by the number of the move.
+
+        Only clusters in use are drawn from, so one that loses all its rows would be lost, and the
+        posterior is not invariant (the published sampler). Instead the rows of such clusters stay,
+        and if that empties others, so do theirs, until no cluster is empty. From where this leads,
+        the way back is as probable: let the rows that stayed draw the same, and the others what
+        they were; then the same clusters are emptied, in the same order, and their rows stay.
+        """
         if not self.sweep:
             return {}
         splits = [move for move in moves if move.is_split]
         clusters = [move.cluster(state.n_slots) for move in splits]
         totals = state.totals()
-        codes, stats, firsts = state.visit(
-            key,
-            self._parameters(state, totals, rng),
-            [(cluster, move.share) for cluster, move in zip(clusters, splits, strict=True)],
-            [move.number for move in splits],
-        )
         n = 2 * state.n_slots
-        self.counts["sweep"][0] += 1
-        if not (stats[0:n:2, 0] + stats[1:n:2, 0] > 0).all():
-            return {}
-        self.counts["sweep"][1] += 1
+        sweep = self._parameters(state, totals, rng)
+        held = np.empty(0, dtype=np.intp)
+        while True:
+            codes, stats, firsts = state.visit(
+                key,
+                sweep,
+                [(cluster, move.share) for cluster, move in zip(clusters, splits, strict=True)],
+                [move.number for move in splits],
+                held,
+            )
+            emptied = np.flatnonzero(stats[0:n:2, 0] + stats[1:n:2, 0] == 0)
+            if len(emptied) == 0:
+                break
+            if np.isin(emptied, held).any():
+                raise RuntimeError(f"clusters {emptied} have no rows that could stay")
+            held = np.append(held, emptied)
+        self.counts["sweep"] += 1, len(held) == 0
         state.codes, state.stats, state.firsts = codes, stats[:n], firsts[:n]
         self._observe(state)
         return {
