@@ -3,8 +3,8 @@
 
 Labels are not kept anywhere. What a chain holds of them, its *recipe*, is the sweep that last drew
 them, small arrays and the key of its random streams, the few rows that it held back, and the
-changes made since: with the rows it gives the labels again, to the bit. So a worker that is lost costs the work it did, and
-nothing else.
+changes made since: with the rows it gives the labels again, to the bit. So a worker that is lost
+costs the work it did, and nothing else.
 """
 
 from itertools import pairwise

@@ -121,7 +121,7 @@ class Chain:
         return self.program.kept_partition(self.draws["best"]["last"])[0]
 
     def passes(self):
-        """Share of the passes over the rows that were accepted; NaN where none can be rejected."""
+        """Share of the passes over the rows that held no row back; NaN where none can."""
         proposed, accepted = self.state["acceptance"].get("sweep", (0, 0))
         return accepted / proposed if proposed else np.nan
 
