@@ -352,3 +352,25 @@ def test_chains_have_threads_of_their_own(X):
         thread.start()
         thread.join()
         assert rows.log_constant(Gaussian().resolve(X)) == 0.0
+
+
+def test_clusters_that_are_clear_are_found():
+    """Sub-clusters whose labels no longer change have burned in, too."""
+    rng = np.random.default_rng(0)
+    topics = rng.dirichlet(np.full(60, 0.05), size=3)
+    truth = rng.integers(0, 3, 900)
+    X = rng.multinomial(40, topics[truth])
+    estimator = DPMixture(
+        likelihood="multinomial",
+        sampler="sub_cluster",
+        n_warmup=150,
+        n_draws=2,
+        n_chains=1,
+        point_estimate="last",
+        random_state=0,
+    ).fit(X)
+    for cluster in range(3):
+        assert (np.bincount(estimator.labels_[truth == cluster]).max()) > 0.98 * (
+            truth == cluster
+        ).sum()
+    assert estimator.n_components_ >= 3

@@ -269,8 +269,9 @@ def test_a_merge_has_the_ratio_of_the_split_that_undoes_it(monkeypatch):
     assert [n_clusters for n_clusters, *_ in calls] == [2, 3]
 
 
-def test_splits_into_sub_clusters_are_accepted_by_their_ratio():
+def test_splits_into_sub_clusters_are_accepted_by_their_ratio(monkeypatch):
     """Eq. 21, with the prior's own ratio."""
+    monkeypatch.setattr(sub_cluster, "SMALLEST_SIDE", 1)
     kernel, rng = SubClusterKernel(wait=False), np.random.default_rng(0)
     accepted = 0
     chain = make_runs("sub_clusters", "gaussian", "finite", 5)

@@ -94,10 +94,11 @@ def test_chunks_of_unknown_and_of_no_size(X):
 
 def test_recipes_know_held_rows_and_accepted_moves(X):
     """Labels have the sizes of the clusters, whatever has happened since the last pass."""
-    rows = da.from_array(X[:90], chunks=(40, 2))
+    rows = da.from_array(X[:200], chunks=(80, 2))
     moved = held = 0
-    for seed in range(12):
-        settings = {**SETTINGS, "random_state": seed, "concentration": 10.0, "n_chains": 1}
+    for seed in range(16):
+        settings = {**SETTINGS, "random_state": seed, "concentration": 3.0, "n_chains": 1}
+        settings |= {"n_warmup": 0, "n_draws": 2 + seed % 8}
         estimator = DPMixture(sampler=SubCluster(wait=False), **settings).fit(rows)
         sizes = np.bincount(estimator.labels_.compute())
         np.testing.assert_array_equal(sizes, np.sort(sizes)[::-1])

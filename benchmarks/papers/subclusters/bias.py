@@ -19,7 +19,11 @@ from skdpm.mixture._block_chain import BlockState
 from skdpm.mixture._prior import DirichletProcessPrior
 from skdpm.mixture._rows import RowBlocks, visit_task
 from skdpm.mixture.likelihoods import Gaussian
+from skdpm.mixture.samplers import sub_cluster
 from skdpm.mixture.samplers.sub_cluster import SubClusterKernel
+
+# Of any size, as published; skdpm splits off no small ones.
+sub_cluster.SMALLEST_SIDE = 1
 
 CASES = {
     "five rows": (

@@ -16,7 +16,8 @@ class BlockedGibbs(BlockSampler):
 
     For `FiniteMixture`. Given weights and parameters of all components, empty ones included, the
     labels are independent and are drawn in one pass over the rows. Exact, and parallel, but it
-    moves one row at a time: where clusters are to split or merge it is slow to find them.
+    moves one row at a time: where clusters are to split or merge it is slow to find them. Start it
+    from labels (`init`), or use `SubCluster`.
 
     Parameters
     ----------
