@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from skdpm import diagnostics
-from skdpm._validation import check_integer, is_dask
+from skdpm._validation import check_bool, check_integer, is_dask
 from skdpm.chains import run_chains, seed_entropy
 
 # A quantity whose split R-hat is above this has not mixed (Vehtari et al. 2021 recommend 1.01 for
@@ -195,8 +195,7 @@ class ChainEstimator(BaseEstimator):
 
     def _chain_parameters(self):
         """The parameters that say how chains run, checked, by name."""
-        if not isinstance(self.warm_start, (bool, np.bool_)):
-            raise ValueError(f"warm_start must be a bool, got {self.warm_start!r}")
+        check_bool(self.warm_start, "warm_start")
         if self.n_jobs is not None and (not isinstance(self.n_jobs, Integral) or self.n_jobs == 0):
             raise ValueError(
                 f"n_jobs must be None or an integer other than 0, got {self.n_jobs!r}"

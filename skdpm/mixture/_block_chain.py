@@ -58,9 +58,9 @@ class BlockState:
         """Clusters, empty ones included."""
         return len(self.stats) // 2
 
-    def totals(self):
-        """Statistics of the clusters: (n_slots, n_stats)."""
-        return self.parametric.combined(self.stats[0::2], self.stats[1::2])
+    def totals(self, clusters=slice(None)):
+        """Statistics of the clusters, or of some: (n_slots, n_stats)."""
+        return self.parametric.combined(self.stats[0::2][clusters], self.stats[1::2][clusters])
 
     def visit(self, key, sweep=None, halves=(), numbers=(), held=()):
         """See `RowBlocks.visit`."""
@@ -136,10 +136,10 @@ class BlockState:
     def cluster_labels(self):
         numbers = np.zeros(self.n_slots, dtype=np.intp)
         numbers[self._occupied()] = np.arange(self.n_clusters)
-        return self.rows.labels(self.codes, numbers).astype(np.intp)
+        return self.rows.labels(self.codes, numbers)
 
     def dump(self, clusters=slice(None)):
-        return self.totals()[self._occupied()][clusters]
+        return self.totals(self._occupied()[clusters])
 
     def compute_log_joint(self):
         """log p(partition, X) at the current concentration, natural logarithm."""
@@ -174,7 +174,7 @@ class BlockProgram(MixtureProgram):
     def start(self, entropy, index):
         """A chain that has done no iteration, as a plain dict."""
         labels = self.initial_labels(stream(entropy, index))
-        concentration = 1.0 if self.concentration is None else self.concentration
+        concentration = self.first_concentration
         n_clusters = 1 if labels is None else int(labels.max()) + 1
         n_slots = self.sampler.kernel().n_slots(self.make_prior(concentration), n_clusters)
         codes = self.rows.codes(labels)

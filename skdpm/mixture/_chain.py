@@ -37,6 +37,11 @@ class MixtureProgram:
     _item_keys: object = None  # of `cluster_keys`, made when first needed
 
     @property
+    def first_concentration(self):
+        """Where chains start: what is fixed, or 1."""
+        return 1.0 if self.concentration is None else self.concentration
+
+    @property
     def n_iterations(self):
         return self.n_warmup + self.n_draws * self.thin
 
@@ -58,7 +63,7 @@ class MixtureProgram:
         labels = self.initial_labels(bit_generator)
         if labels is None:
             labels = np.zeros(self.n_samples, dtype=np.intp)
-        concentration = 1.0 if self.concentration is None else self.concentration
+        concentration = self.first_concentration
         state = MixtureState(self._model(), self.make_prior(concentration), labels)
         return {
             "index": index,
@@ -142,7 +147,7 @@ class MixtureProgram:
 
     def statistics(self, labels):
         """Statistics of the clusters 0, ..., K - 1 of any labels: (K, n_stats)."""
-        prior = self.make_prior(1.0 if self.concentration is None else self.concentration)
+        prior = self.make_prior(self.first_concentration)
         return MixtureState(self._model(), prior, labels.astype(np.intp)).dump()
 
     def cluster_keys(self, state):

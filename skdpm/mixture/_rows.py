@@ -9,6 +9,7 @@ the order of the blocks, which depend on the number of rows and `block_size` alo
 
 import functools
 import threading
+from itertools import pairwise
 
 import numpy as np
 
@@ -56,12 +57,10 @@ def visit_block(likelihood, X, codes, task, key, block, held=None):
     held : tuple of two ndarrays, or None
         Rows of the block that keep a code, and these.
     """
-    needed = ([0] if task["sweep"] else []) + task["numbers"]
-    streams = [stream(*key, block, number) for number in needed]
-    if not task["sweep"]:
-        streams.insert(0, None)
-    model = likelihood.parametric(X)
-    return visit(model, task["n_clusters"], codes, task["sweep"], task["halves"], streams, held)
+    model, sweep = likelihood.parametric(X), task["sweep"]
+    streams = [None if sweep is None else stream(*key, block, 0)]
+    streams += [stream(*key, block, number) for number in task["numbers"]]
+    return visit(model, task["n_clusters"], codes, sweep, task["halves"], streams, held)
 
 
 def held_rows(codes, clusters):
@@ -129,7 +128,7 @@ class RowBlocks:
 
     def _map(self, function):
         """function(rows of the block, slice of its rows, number from 1) over all blocks."""
-        slices = [slice(*bounds) for bounds in zip(self.bounds, self.bounds[1:], strict=False)]
+        slices = [slice(*bounds) for bounds in pairwise(self.bounds)]
 
         def call(block):
             return function(self.X[slices[block]], slices[block], block + 1)
@@ -187,8 +186,7 @@ class RowBlocks:
         return new_codes
 
     def labels(self, codes, numbers):
-        """The number of each row's cluster: an array of the smallest fitting type."""
-        numbers = np.asarray(numbers, dtype=np.min_scalar_type(max(numbers)))
+        """The number of each row's cluster."""
         return numbers[codes >> 1]
 
     def keep(self, codes):

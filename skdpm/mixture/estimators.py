@@ -15,6 +15,7 @@ from sklearn.utils.validation import _check_n_features, check_is_fitted, validat
 from skdpm import partitions
 from skdpm._estimator import ChainEstimator
 from skdpm._validation import (
+    check_bool,
     check_choice,
     check_finite,
     check_gamma_prior,
@@ -215,9 +216,8 @@ class _MixtureBase(ClusterMixin, DensityMixin, ChainEstimator):
         prior_maker = self._prior_maker()
         check_choice(self.point_estimate, "point_estimate", ("vi", "binder", "map", "last"))
         chain_parameters = self._chain_parameters()
-        if not isinstance(self.store_labels, (bool, np.bool_)):
-            raise ValueError(f"store_labels must be a bool, got {self.store_labels!r}")
-        if not self.store_labels and self.point_estimate in ("vi", "binder"):
+        store_labels = check_bool(self.store_labels, "store_labels")
+        if not store_labels and self.point_estimate in ("vi", "binder"):
             raise ValueError(
                 f"point_estimate={self.point_estimate!r} needs the kept partitions; with "
                 'store_labels=False choose point_estimate="map" or "last"'
@@ -241,7 +241,7 @@ class _MixtureBase(ClusterMixin, DensityMixin, ChainEstimator):
             "concentration_prior": check_gamma_prior(
                 self.concentration_prior, "concentration_prior"
             ),
-            "store_labels": bool(self.store_labels) and not is_dask(X),
+            "store_labels": store_labels and not is_dask(X),
             **chain_parameters,
         }
         if sampler.blockwise:

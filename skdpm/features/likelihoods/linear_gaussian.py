@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from skdpm._validation import check_gamma_prior, check_real
+from skdpm._validation import check_bool, check_gamma_prior, check_real
 from skdpm.features.likelihoods._linear_gaussian import LinearGaussianModel
 from skdpm.features.likelihoods.base import FeatureLikelihood
 
@@ -66,8 +66,7 @@ class LinearGaussian(FeatureLikelihood):
                 params[name] = check_real(value, f"LinearGaussian.{name}", low=0.0)
             prior = f"{name}_prior"
             params[prior] = check_gamma_prior(getattr(self, prior), f"LinearGaussian.{prior}")
-        if not isinstance(self.center, (bool, np.bool_)):
-            raise ValueError(f"LinearGaussian.center must be a bool, got {self.center!r}")
+        check_bool(self.center, "LinearGaussian.center")
         resolved = type(self)(**{**self.get_params(deep=False), **params})
         n_observed = np.count_nonzero(~np.isnan(X), axis=0)
         resolved.mean_ = np.zeros(X.shape[1])

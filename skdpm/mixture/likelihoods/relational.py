@@ -4,7 +4,7 @@
 import numpy as np
 import scipy.sparse as sp
 
-from skdpm._validation import check_real
+from skdpm._validation import check_bool, check_real
 from skdpm.mixture.likelihoods._relational import RelationalModel
 from skdpm.mixture.likelihoods.base import Likelihood
 
@@ -47,8 +47,7 @@ class Relational(Likelihood):
     def resolve(self, X):
         a = check_real(self.a, "Relational.a", low=0.0)
         b = check_real(self.b, "Relational.b", low=0.0)
-        if not isinstance(self.directed, (bool, np.bool_)):
-            raise ValueError(f"Relational.directed must be a bool, got {self.directed!r}")
+        check_bool(self.directed, "Relational.directed")
         if X.shape[0] != X.shape[1]:
             raise ValueError(
                 f"Relational needs a square adjacency matrix; X has shape {tuple(X.shape)}"

@@ -158,6 +158,7 @@ class SubClusterKernel:
             return {}
         splits = [move for move in moves if move.is_split]
         clusters = [move.cluster(state.n_slots) for move in splits]
+        shares = [(cluster, move.share) for cluster, move in zip(clusters, splits, strict=True)]
         totals = state.totals()
         n = 2 * state.n_slots
         sweep = self._parameters(state, totals, rng)
@@ -166,7 +167,7 @@ class SubClusterKernel:
             codes, stats, firsts = state.visit(
                 key,
                 sweep,
-                [(cluster, move.share) for cluster, move in zip(clusters, splits, strict=True)],
+                shares,
                 [move.number for move in splits],
                 held,
             )
@@ -265,7 +266,7 @@ class SubClusterKernel:
         first, second = halves[:, 0]
         if first == 0 or second == 0:
             return False
-        total = state.totals()[cluster : cluster + 1]
+        total = state.totals([cluster])
         log_m = state.model.log_marginals(np.concatenate([halves, total]))
         log_ratio = log_m[0] + log_m[1] - log_m[2]
         log_ratio += self._log_move_ratio(state, state.n_slots, first, second)
@@ -279,13 +280,11 @@ class SubClusterKernel:
     def _random_merge(self, state, move):
         self.counts["random_merge"][0] += 1
         kept, gone = move.pair(state.n_slots)
-        totals = state.totals()
-        both = state.parametric.combined(totals[[kept]], totals[[gone]])
-        log_m = state.model.log_marginals(np.concatenate([totals[[kept, gone]], both]))
+        pair = state.totals([kept, gone])
+        both = state.parametric.combined(pair[:1], pair[1:])
+        log_m = state.model.log_marginals(np.concatenate([pair, both]))
         log_ratio = log_m[0] + log_m[1] - log_m[2]
-        log_ratio += self._log_move_ratio(
-            state, state.n_slots - 1, totals[kept, 0], totals[gone, 0]
-        )
+        log_ratio += self._log_move_ratio(state, state.n_slots - 1, *pair[:, 0])
         if not move.log_u < -log_ratio:
             return False
         self.counts["random_merge"][1] += 1
