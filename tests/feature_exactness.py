@@ -1,13 +1,13 @@
 """Short chains of skdpm's feature samplers, against laws of `reference.features`."""
 
 import numpy as np
-from pvalues import Cells
 from reference.features import (
     log_beta_bernoulli,
     log_linear_gaussian,
     log_linear_gaussian_marginal,
     matrix_posterior,
 )
+from support.pvalues import Cells
 
 from skdpm.features._prior import BetaBernoulliPrior, IndianBuffetPrior
 from skdpm.features._state import FeatureState

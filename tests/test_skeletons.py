@@ -15,16 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from exactness import (
-    case_posterior,
-    case_state,
-    convergence_run,
-    invariance_run,
-    make_prior,
-    make_state,
-)
 from feature_exactness import check_switches
-from pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 from reference.enumerate import enumerate_partitions, partition_sizes
 from reference.features import classes_of_buffet, left_ordered
 from reference.likelihoods import PartitionPosterior
@@ -35,6 +26,16 @@ from scipy.stats import poisson
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import v_measure_score
+from support.exactness import (
+    case_posterior,
+    case_state,
+    convergence_run,
+    invariance_run,
+    make_prior,
+    make_state,
+)
+from support.kernels import bind
+from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 
 from skdpm import DPMixture, FeatureAllocation
 from skdpm.features._prior import IndianBuffetPrior
@@ -108,7 +109,7 @@ def log_marginal(X, a, b):
 
 def probe_of(likelihood, X, n_slots=4):
     likelihood = likelihood.resolve(X)
-    return Probe(likelihood.kernel(likelihood.encode(X), len(X)), n_slots)
+    return Probe(bind(likelihood, likelihood.encode(X), len(X)), n_slots)
 
 
 def test_likelihood_laws(Geometric, seed_sequence):
@@ -285,7 +286,7 @@ def counts_run(likelihood, kernel, n_starts=1_500):
             W = rng.gamma(likelihood.shape, size=(Z.shape[1], d)) / likelihood.rate
             for _ in range(3):
                 X = rng.poisson(likelihood.background + Z @ W).astype(float)
-                model = likelihood.kernel(likelihood.encode(X))
+                model = likelihood.bind(likelihood.encode(X))
                 model.load({"rates": W})
                 state = FeatureState(model, prior, Z)
                 kernel.run(state, bit_generator)

@@ -5,7 +5,6 @@ import itertools
 
 import numpy as np
 import pytest
-from exactness import record_worst
 from feature_exactness import (
     COMPONENT,
     NOISE,
@@ -15,9 +14,10 @@ from feature_exactness import (
     make_model,
     make_prior,
 )
-from pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 from reference.features import classes_of_buffet, left_ordered
 from scipy.stats import chi2, gamma
+from support.exactness import record_worst
+from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 
 from skdpm.features._state import FeatureState
 from skdpm.features.samplers import (

@@ -9,7 +9,6 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
-from cases import FAST, NAMES, PRIORS, fit_case, make_estimator, prior_name, prior_params
 from reference.enumerate import canonical_labels
 from reference.likelihoods import as_matrix, log_likelihood
 from reference.predictive import log_weights
@@ -17,6 +16,7 @@ from reference.priors import log_eppf, log_gamma_density
 from scipy.special import gammaln
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from support.cases import FAST, NAMES, PRIORS, fit_case, make_estimator, prior_name, prior_params
 
 from skdpm import DPMixture, FiniteMixture, diagnostics
 from skdpm.mixture.likelihoods import Gaussian
