@@ -22,7 +22,7 @@ from support.exactness import (
 )
 from support.pvalues import assert_p, assert_p_matrix, chi_squared_p
 
-from skdpm.mixture import _rows
+from skdpm.mixture.blocks import rows as _rows
 from skdpm.mixture.blocks.rows import RowBlocks, visit_task
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import SAMPLERS, sub_cluster

@@ -2,8 +2,8 @@
 """Chains that are stopped at given amounts of processor time, and pictures of their traces.
 
 The estimators keep draws per iteration; to compare samplers whose iterations cost differently,
-chains here run kernels directly (as `skdpm.mixture._program` does) and are looked at whenever their
-own processor time passes a mark. What is recorded there costs no time of the chain.
+chains here run kernels directly (as `skdpm.mixture._program` does) and are looked at whenever
+their own processor time passes a mark. What is recorded there costs no time of the chain.
 """
 
 import io

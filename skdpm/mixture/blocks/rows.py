@@ -95,8 +95,8 @@ def reduce_visits(model, parts, starts):
 class RowBlocks:
     """Rows in memory (or mapped into it), never copied whole.
 
-    What a chain holds of its labels, its *codes*, is an int32 array; `skdpm.mixture.blocks.dask_rows`
-    has another.
+    What a chain holds of its labels, its *codes*, is an int32 array; `dask_rows` has
+    another.
 
     Parameters
     ----------
