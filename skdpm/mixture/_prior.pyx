@@ -109,6 +109,14 @@ cdef class PartitionPrior:
 
     # The Python boundary.
 
+    @property
+    def lowest_concentration(self):
+        return 0.0
+
+    @property
+    def most_clusters(self):
+        return self.n_samples
+
     def set_concentration(self, double concentration):
         self.concentration = concentration
         self.sigma = self.sigma_at(concentration)
@@ -189,6 +197,10 @@ cdef class PitmanYorPrior(PartitionPrior):
     """prod_{i<k} (A + i d) / prod_{i<n} (A + i) prod_j Gamma(n_j - d) / Gamma(1 - d)."""
     cdef readonly double discount
 
+    @property
+    def lowest_concentration(self):
+        return -self.discount
+
     def __init__(self, Py_ssize_t n_samples, double concentration, double discount):
         self.discount = discount
         self.set_concentration(concentration)
@@ -203,6 +215,10 @@ cdef class PitmanYorPrior(PartitionPrior):
 cdef class FiniteDirichletPrior(PartitionPrior):
     """k0!/(k0-k)! Gamma(A)/Gamma(n + A) prod_j Gamma(n_j + a)/Gamma(a), a = A/k0, k <= k0."""
     cdef readonly Py_ssize_t n_components
+
+    @property
+    def most_clusters(self):
+        return min(self.n_components, self.n_samples)
 
     def __init__(self, Py_ssize_t n_samples, double concentration, Py_ssize_t n_components):
         self.n_components = n_components

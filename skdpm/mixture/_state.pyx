@@ -206,6 +206,10 @@ cdef class MixtureState:
         self.prior.tabulate()
         return self.log_joint()
 
+    def cluster_slots(self):
+        """Slot of each cluster, ndarray of shape (n_clusters,), in the order of `dump`."""
+        return self._slots()[: self.n_clusters]
+
     def cluster_labels(self):
         """Cluster of each item, ndarray of shape (n_samples,), in the order of `dump`."""
         labels = np.empty(self.n_samples, dtype=np.intp)

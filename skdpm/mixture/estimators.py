@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """`DPMixture` and `FiniteMixture`: mixtures by their prior over partitions."""
 
-import functools
-
 from skdpm._validation import check_integer, check_real
 from skdpm.mixture._prior import DirichletProcessPrior, FiniteDirichletPrior, PitmanYorPrior
 from skdpm.mixture.base import BaseMixture
@@ -147,17 +145,11 @@ class DPMixture(BaseMixture):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _lowest_concentration(self):
-        return 0.0 - self._checked_discount()  # not -0.0, which a message would show
-
-    def _checked_discount(self):
-        return check_real(self.discount, "discount", low=0.0, high=1.0, closed=True)
-
-    def _prior_maker(self):
-        discount = self._checked_discount()
+    def make_prior(self, n_samples, concentration):
+        discount = check_real(self.discount, "discount", low=0.0, high=1.0, closed=True)
         if discount == 0.0:
-            return DirichletProcessPrior
-        return functools.partial(_pitman_yor, discount)
+            return DirichletProcessPrior(n_samples, concentration)
+        return PitmanYorPrior(n_samples, concentration, discount)
 
 
 class FiniteMixture(BaseMixture):
@@ -244,17 +236,6 @@ n_features_in_, feature_names_in_
         self.random_state = random_state
         self.verbose = verbose
 
-    def _most_components(self, n_samples):
-        return min(self.n_components, n_samples)
-
-    def _prior_maker(self):
+    def make_prior(self, n_samples, concentration):
         n_components = check_integer(self.n_components, "n_components", low=1, high=2**53)
-        return functools.partial(_finite_dirichlet, n_components)
-
-
-def _pitman_yor(discount, n_samples, concentration):
-    return PitmanYorPrior(n_samples, concentration, discount)
-
-
-def _finite_dirichlet(n_components, n_samples, concentration):
-    return FiniteDirichletPrior(n_samples, concentration, n_components)
+        return FiniteDirichletPrior(n_samples, concentration, n_components)

@@ -15,6 +15,7 @@ from skdpm.mixture.blocks.rows import RowBlocks, visit_task
 from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.samplers import SAMPLERS
+from skdpm.mixture.samplers.base import BlockSampler
 from support.kernels import bind
 from support.pvalues import Cells
 
@@ -32,7 +33,7 @@ SAMPLER_CASES = {
 SAMPLER_CASES |= {
     name: [cls()]
     for name, cls in SAMPLERS.items()
-    if name not in SAMPLER_CASES and not cls.blockwise
+    if name not in SAMPLER_CASES and not issubclass(cls, BlockSampler)
 }
 
 # Iterations after which a chain on five items has forgotten its start. For Gibbs, from the exact

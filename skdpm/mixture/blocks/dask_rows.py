@@ -12,6 +12,7 @@ from itertools import pairwise
 import dask
 import dask.array
 import numpy as np
+from sklearn.utils.validation import _check_n_features
 
 from skdpm.mixture.blocks.rows import (
     change_codes,
@@ -41,6 +42,8 @@ class DaskRows:
     block_size : int
         Most rows in a block.
     """
+
+    keeps_labels = False
 
     def __init__(self, X, block_size):
         self.source = X
@@ -241,27 +244,29 @@ def _chunk_labels(X, bounds, first_block, task):
     return numbers[np.concatenate([np.empty(0, dtype=np.int32), *codes]) >> 1]
 
 
-# Lazy predictions.
-
-
-def lazily(function, X, dtype, n_columns=None):
-    """function(rows) over the chunks of X, as a lazy dask array.
-
-    Parameters
-    ----------
-    function : callable
-        Of an array of rows; gives an entry per row, or `n_columns` of them.
-    X : dask.array.Array of shape (n_samples, n_features)
-    dtype : dtype
-        Of the result.
-    n_columns : int or None
-    """
+def check_dask(sampler, estimator, X, reset):
+    """A dask array whose chunks, of known sizes, are cut along the rows only."""
+    if sampler.needs_labels:
+        raise ValueError(
+            f"{sampler!r} draws labels given the last ones, which are not kept for a dask "
+            "array; choose super_clusters=False"
+        )
+    if estimator.point_estimate in ("vi", "binder"):
+        raise ValueError(
+            f"point_estimate={estimator.point_estimate!r} needs the kept partitions, and label "
+            'draws are not kept for a dask array; choose point_estimate="last" or "map"'
+        )
+    if not (isinstance(estimator.init, str) and estimator.init == "single"):
+        raise ValueError(f'a dask array needs init="single", got {estimator.init!r}')
+    if X.ndim != 2 or X.dtype.kind not in "biuf":
+        raise ValueError(
+            f"X must be a two-dimensional array of numbers, got shape {X.shape} and dtype "
+            f"{X.dtype}"
+        )
     X = X.rechunk({1: -1})
-    shape = (0,) if n_columns is None else (0, n_columns)
-    layout = {"drop_axis": 1} if n_columns is None else {"chunks": (X.chunks[0], (n_columns,))}
-    empty = np.empty(shape, dtype=dtype)
-    return X.map_blocks(_of_block, function, empty, dtype=dtype, meta=empty, **layout)
-
-
-def _of_block(X, function, empty):
-    return function(X) if X.shape[0] else empty
+    if np.isnan(X.shape[0]):
+        X = X.compute_chunk_sizes()
+    if 0 in X.shape:
+        raise ValueError(f"X must have rows and columns, got shape {X.shape}")
+    _check_n_features(estimator, X, reset=reset)
+    return X

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from skdpm._validation import check_finite
+from skdpm._validation import check_finite, is_dask
 from skdpm.chains import stream
 from skdpm.mixture.blocks._visit import split_codes, visit
 
@@ -92,6 +92,15 @@ def reduce_visits(model, parts, starts):
     return stats, firsts
 
 
+def open_rows(X, block_size, n_threads):
+    """The rows of X in blocks of at most `block_size`; for a dask array, where they are."""
+    if is_dask(X):
+        from skdpm.mixture.blocks.dask_rows import DaskRows
+
+        return DaskRows(X, block_size)
+    return RowBlocks(X, block_size, n_threads)
+
+
 class RowBlocks:
     """Rows in memory (or mapped into it), never copied whole.
 
@@ -105,6 +114,8 @@ class RowBlocks:
         Most rows in a block.
     n_threads : int
     """
+
+    keeps_labels = True
 
     def __init__(self, X, block_size, n_threads=1):
         self.X = X

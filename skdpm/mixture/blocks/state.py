@@ -34,6 +34,11 @@ class BlockState:
         self.memory = {name: values.copy() for name, values in saved["memory"].items()}
         self.log_constant = saved["log_constant"]
 
+    def set_likelihood(self, likelihood):
+        """Draw parameters under other hyperparameters from now on."""
+        self.likelihood = likelihood
+        self.parametric = likelihood.parametric(self.rows.first_row()[:0])
+
     def save(self):
         """All that the chain needs to go on to the bit."""
         return {
@@ -151,5 +156,5 @@ class BlockState:
         return {
             "labels": self.rows.keep(self.codes),
             "numbers": numbers,
-            "rows": self.dump(order),
+            "stats": self.dump(order),
         }
