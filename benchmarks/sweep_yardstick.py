@@ -331,14 +331,14 @@ def features():
     """Sweeps over the rows of Z, its parameters as they generated the data, and their update."""
     from skdpm.datasets import make_linear_gaussian_features
     from skdpm.features import samplers
-    from skdpm.features._prior import BetaBernoulliPrior
+    from skdpm.features.priors import BetaBernoulliPrior
     from skdpm.features._state import FeatureState
     from skdpm.features.likelihoods import LinearGaussian
 
     def state_of(n, d, k):
         X, Z, V = make_linear_gaussian_features(n, k, d, random_state=0)
         likelihood = LinearGaussian(25.0, component_precision=0.25, center=False).resolve(X)
-        model = likelihood.kernel(likelihood.encode(X))
+        model = likelihood.bind(likelihood.encode(X))
         model.load({"components": V, "noise_precision": 25.0, "component_precision": 0.25})
         return FeatureState(model, BetaBernoulliPrior(n, 2.0, k), Z)
 

@@ -23,7 +23,7 @@ from exactness import (
     make_prior,
     make_state,
 )
-from feature_exactness import check_switches
+from support.features import check_flips
 from pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 from reference.enumerate import enumerate_partitions, partition_sizes
 from reference.features import classes_of_buffet, left_ordered
@@ -37,7 +37,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import v_measure_score
 
 from skdpm import DPMixture, FeatureAllocation
-from skdpm.features._prior import IndianBuffetPrior
+from skdpm.features.priors import IndianBuffetPrior
 from skdpm.features._state import FeatureState
 from skdpm.features.samplers import SAMPLERS as FEATURE_SAMPLERS
 from skdpm.metrics import b_cubed_score
@@ -255,7 +255,7 @@ def test_same_seed_same_draws(Geometric, MoveOne):
 
 def test_feature_likelihood_laws(PoissonSum):
     for likelihood, X in PoissonSum._examples():
-        check_switches(likelihood, X)
+        check_flips(likelihood, X)
 
 
 def test_feature_likelihood_joint(PoissonSum, seed_sequence):
@@ -285,7 +285,7 @@ def counts_run(likelihood, kernel, n_starts=1_500):
             W = rng.gamma(likelihood.shape, size=(Z.shape[1], d)) / likelihood.rate
             for _ in range(3):
                 X = rng.poisson(likelihood.background + Z @ W).astype(float)
-                model = likelihood.kernel(likelihood.encode(X))
+                model = likelihood.bind(likelihood.encode(X))
                 model.load({"rates": W})
                 state = FeatureState(model, prior, Z)
                 kernel.run(state, bit_generator)

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 from exactness import record_worst
-from feature_exactness import (
+from support.features import (
     COMPONENT,
     NOISE,
     components_run,

@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from skdpm.chains import stream
 from skdpm.datasets import make_linear_gaussian_features
-from skdpm.features._prior import BetaBernoulliPrior, IndianBuffetPrior
+from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
 from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LinearGaussian
 from skdpm.features.samplers import (
@@ -121,7 +121,7 @@ class Problem:
             prior = BetaBernoulliPrior(n_samples, 1.0, self.n_components)
         bit_generator = stream(seed)
         Z = prior.draw(np.random.Generator(bit_generator))
-        model = self.likelihood.kernel(self.data)
+        model = self.likelihood.bind(self.data)
         model.start(Z.shape[1], bit_generator)
         return FeatureState(model, prior, Z)
 
@@ -219,7 +219,7 @@ def trap(args):
     data = likelihood.encode(X)
     found = {}
     for name, sampler in WITH_ROWS.items():
-        model = likelihood.kernel(data)
+        model = likelihood.bind(data)
         model.load(
             {
                 "components": components,
