@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from feature_exactness import check_switches
 from reference.enumerate import enumerate_partitions, partition_sizes
 from reference.features import classes_of_buffet, left_ordered
 from reference.likelihoods import PartitionPosterior
@@ -34,12 +33,13 @@ from support.exactness import (
     make_prior,
     make_state,
 )
+from support.features import check_flips
 from support.kernels import bind
 from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 
 from skdpm import DPMixture, FeatureAllocation
-from skdpm.features._prior import IndianBuffetPrior
 from skdpm.features._state import FeatureState
+from skdpm.features.priors import IndianBuffetPrior
 from skdpm.features.samplers import SAMPLERS as FEATURE_SAMPLERS
 from skdpm.metrics import b_cubed_score
 from skdpm.mixture.likelihoods._base import Probe
@@ -256,7 +256,7 @@ def test_same_seed_same_draws(Geometric, MoveOne):
 
 def test_feature_likelihood_laws(PoissonSum):
     for likelihood, X in PoissonSum._examples():
-        check_switches(likelihood, X)
+        check_flips(likelihood, X)
 
 
 def test_feature_likelihood_joint(PoissonSum, seed_sequence):

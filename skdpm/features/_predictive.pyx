@@ -125,7 +125,7 @@ cdef class RowLaw:
         cdef double fixed = 0.0             # log of what all values in the table share
         cdef double gain = 0.0
         cdef double value, w, base
-        self.model.set_extra(0)
+        self.model.set_n_new(0)
         for k in range(self.n_latent):
             self.mode[k] = 0
             probabilities[k] = 0.0
@@ -143,7 +143,7 @@ cdef class RowLaw:
             if m > 0:
                 if self.log_pmf[m] + self.model.log_bound(m, gain) < top - 36.0:
                     break
-                self.model.set_extra(m)
+                self.model.set_n_new(m)
             base = self.log_pmf[m] + fixed + self.model.log_row()
             self.model.log_rows(self.free_features, self.free_odds, n, self.table)
             for r in range(n_values):
@@ -178,7 +178,7 @@ cdef class RowLaw:
         for k in range(self.n_latent):
             if self.mode[k]:
                 probabilities[k] = 1.0      # the same in every value of the table
-        self.model.set_extra(0)
+        self.model.set_n_new(0)
         return top + log(total)
 
     cdef void find_mode(self, Py_ssize_t i) noexcept nogil:
@@ -190,7 +190,7 @@ cdef class RowLaw:
         while True:
             best = -1
             for k in range(self.n_latent):
-                self.model.log_switch_many(&candidate, 1, k, not self.mode[k], &change)
+                self.model.log_flip_many(&candidate, 1, k, not self.mode[k], &change)
                 change += -self.log_odds[k] if self.mode[k] else self.log_odds[k]
                 self.certainty[k] = fabs(change)
                 if change > 1e-9 and (best < 0 or change > self.certainty[best]):
@@ -198,7 +198,7 @@ cdef class RowLaw:
             if best < 0:
                 break
             self.mode[best] = not self.mode[best]
-            self.model.switch(0, best, self.mode[best])
+            self.model.flip(0, best, self.mode[best])
         for j in range(self.n_free):
             best = -1
             for k in range(self.n_latent):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from numpy.random cimport bitgen_t
 
-from skdpm.features._prior cimport FeaturePrior
+from skdpm.features.priors._base cimport FeaturePrior
 from skdpm.features.likelihoods._base cimport FeatureModel
 
 

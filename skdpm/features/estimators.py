@@ -15,12 +15,12 @@ from skdpm._validation import (
     check_integer,
     check_real,
 )
-from skdpm.features._chain import FeatureProgram
 from skdpm.features._predictive import LARGEST_EXACT, RowLaw
-from skdpm.features._prior import BetaBernoulliPrior, IndianBuffetPrior
+from skdpm.features._program import FeatureProgram
 from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LIKELIHOODS
 from skdpm.features.likelihoods.base import FeatureLikelihood
+from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
 from skdpm.features.samplers import SAMPLERS
 from skdpm.features.samplers.base import FeatureSampler
 
@@ -28,7 +28,7 @@ from skdpm.features.samplers.base import FeatureSampler
 N_SCORED_DRAWS = 100
 
 # Further features that a new row may have.
-MOST_EXTRA = 256
+MOST_NEW = 256
 
 
 class FeatureAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ChainEstimator):
@@ -425,7 +425,7 @@ default="prior"
         saved = self._params_of_draw(program, c, s)
         for name in likelihood.feature_params:
             saved[name] = saved[name][order]
-        model = likelihood.kernel(program.data)
+        model = likelihood.bind(program.data)
         model.load(saved)
         prior = program.make_prior(float(self.concentration_samples_[c, s]))
         FeatureState(model, prior, self.allocations_).mean_params()
@@ -474,7 +474,7 @@ default="prior"
         """The law of the features of a new row, and the parameters."""
         return {
             "log_odds": prior.log_odds_new(col_sums),
-            "log_pmf": prior.log_pmf_extra(len(col_sums), MOST_EXTRA),
+            "log_pmf": prior.log_pmf_new(len(col_sums), MOST_NEW),
             "params": params,
         }
 
@@ -484,7 +484,7 @@ default="prior"
         """X, checked, the kernel over its rows, and which rows have any entry."""
         check_is_fitted(self)
         X = self._validate(X, self.likelihood_, reset=False)
-        model = self.likelihood_.kernel(self.likelihood_.encode(X))
+        model = self.likelihood_.bind(self.likelihood_.encode(X))
         return X, model, ~np.isnan(X).all(axis=1)
 
     def _law_of_estimate(self, X):

@@ -5,7 +5,10 @@ import itertools
 
 import numpy as np
 import pytest
-from feature_exactness import (
+from reference.features import classes_of_buffet, left_ordered
+from scipy.stats import chi2, gamma
+from support.exactness import record_worst
+from support.features import (
     COMPONENT,
     NOISE,
     components_run,
@@ -14,9 +17,6 @@ from feature_exactness import (
     make_model,
     make_prior,
 )
-from reference.features import classes_of_buffet, left_ordered
-from scipy.stats import chi2, gamma
-from support.exactness import record_worst
 from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 
 from skdpm.features._state import FeatureState

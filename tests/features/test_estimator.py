@@ -5,7 +5,6 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-from feature_exactness import check_switches
 from reference.features import (
     log_beta_bernoulli,
     log_linear_gaussian,
@@ -19,6 +18,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from support.features import check_flips
 
 from skdpm import FeatureAllocation
 from skdpm.features.likelihoods import LIKELIHOODS, LinearGaussian
@@ -259,7 +259,7 @@ def test_threads_do_not_show():
 def test_interruption_keeps_the_draws(monkeypatch):
     import signal
 
-    from skdpm.features._chain import FeatureProgram
+    from skdpm.features._program import FeatureProgram
 
     X, _, _ = make_data()
     keep = FeatureProgram._keep
@@ -384,4 +384,4 @@ def test_chains_that_disagree_warn():
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_laws_of_likelihoods(name):
     for likelihood, X in LIKELIHOODS[name]._examples():
-        check_switches(likelihood, X)
+        check_flips(likelihood, X)

@@ -12,7 +12,7 @@ cdef class FeatureModel:
     cdef readonly Py_ssize_t n_latent       # features that have parameters
     cdef readonly Py_ssize_t n_candidates
     cdef readonly Py_ssize_t width
-    cdef public bint collapses              # `draw_n_own` integrates the parameters out
+    cdef public bint collapses              # `draw_n_singletons` integrates the parameters out
     cdef double* candidates                 # (n_candidates, width)
 
     # Written once, in _base.pyx.
@@ -22,11 +22,11 @@ cdef class FeatureModel:
     # A likelihood overrides these; z is the row's values, (n_latent,).
     cdef int reserve(self, Py_ssize_t n_latent) except -1
     cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil
-    cdef void log_switch_many(
+    cdef void log_flip_many(
         self, const Py_ssize_t* candidates, Py_ssize_t n, Py_ssize_t k, bint on,
         double* out     # OUT (n,)
     ) noexcept nogil
-    cdef void switch(self, Py_ssize_t candidate, Py_ssize_t k, bint on) noexcept nogil
+    cdef void flip(self, Py_ssize_t candidate, Py_ssize_t k, bint on) noexcept nogil
     cdef void end_row(self, const unsigned char* z) noexcept nogil
     cdef void add_feature(self, bitgen_t* rng) noexcept nogil
     cdef void remove_feature(self, Py_ssize_t k) noexcept nogil
@@ -43,14 +43,14 @@ cdef class FeatureModel:
         self, const Py_ssize_t* features, const double* log_odds, Py_ssize_t n,
         double* out     # OUT (2**n,)
     ) noexcept nogil
-    cdef Py_ssize_t draw_n_own(
+    cdef Py_ssize_t draw_n_singletons(
         self, Py_ssize_t n, double rate, bint adapting, bitgen_t* rng
     ) noexcept nogil
-    cdef void draw_own(
+    cdef void draw_singletons(
         self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng
     ) noexcept nogil
 
     # Rows that are no part of the data of `fit`.
     cdef double log_row(self) noexcept nogil
-    cdef void set_extra(self, Py_ssize_t n_extra) noexcept nogil
-    cdef double log_bound(self, Py_ssize_t n_extra, double gain) noexcept nogil
+    cdef void set_n_new(self, Py_ssize_t n_new) noexcept nogil
+    cdef double log_bound(self, Py_ssize_t n_new, double gain) noexcept nogil

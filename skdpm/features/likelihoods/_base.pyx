@@ -41,7 +41,7 @@ cdef class FeatureModel:
         """Row i is under update: candidate 0 is its value z."""
         pass
 
-    cdef void log_switch_many(
+    cdef void log_flip_many(
         self, const Py_ssize_t* candidates, Py_ssize_t n, Py_ssize_t k, bint on,
         double* out     # OUT (n,)
     ) noexcept nogil:
@@ -51,7 +51,7 @@ cdef class FeatureModel:
         for j in range(n):
             out[j] = NAN
 
-    cdef void switch(self, Py_ssize_t candidate, Py_ssize_t k, bint on) noexcept nogil:
+    cdef void flip(self, Py_ssize_t candidate, Py_ssize_t k, bint on) noexcept nogil:
         """Switch feature k of a candidate on, or off."""
         pass
 
@@ -115,15 +115,15 @@ cdef class FeatureModel:
             while not (step >> j) & 1:
                 j += 1
             on = not (r >> j) & 1
-            self.log_switch_many(&candidate, 1, features[j], on, &change)
-            self.switch(0, features[j], on)
+            self.log_flip_many(&candidate, 1, features[j], on, &change)
+            self.flip(0, features[j], on)
             value += change + (log_odds[j] if on else -log_odds[j])
             r ^= (<Py_ssize_t>1) << j
             out[r] = value
         if n > 0:
-            self.switch(0, features[n - 1], False)  # the code ends with the last feature alone
+            self.flip(0, features[n - 1], False)  # the code ends with the last feature alone
 
-    cdef Py_ssize_t draw_n_own(
+    cdef Py_ssize_t draw_n_singletons(
         self, Py_ssize_t n, double rate, bint adapting, bitgen_t* rng
     ) noexcept nogil:
         """The next number of features that the row under update has for itself, n being the last:
@@ -132,7 +132,7 @@ cdef class FeatureModel:
         may be another such step. Only where `collapses`."""
         return -1
 
-    cdef void draw_own(
+    cdef void draw_singletons(
         self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng
     ) noexcept nogil:
         """Draw the parameters of the n features that are the row's own given the row. Candidate 0
@@ -143,13 +143,13 @@ cdef class FeatureModel:
         """log p(x_i | candidate 0), with all constants."""
         return NAN
 
-    cdef void set_extra(self, Py_ssize_t n_extra) noexcept nogil:
+    cdef void set_n_new(self, Py_ssize_t n_new) noexcept nogil:
         """Until this is called again, densities of rows are those of rows with so many further
         features, their parameters integrated out. After `load`; only where `collapses`."""
         pass
 
-    cdef double log_bound(self, Py_ssize_t n_extra, double gain) noexcept nogil:
-        """An upper bound of log p(x_i | z, m further features) over all z and m >= n_extra, where
+    cdef double log_bound(self, Py_ssize_t n_new, double gain) noexcept nogil:
+        """An upper bound of log p(x_i | z, m further features) over all z and m >= n_new, where
         `gain` bounds log p(x_i | z) - log p(x_i | candidate 0). Only where `collapses`."""
         return NAN
 
@@ -194,13 +194,13 @@ cdef class FeatureProbe:
     def copy(self, Py_ssize_t target, Py_ssize_t source):
         self.model.copy(target, source)
 
-    def switch(self, Py_ssize_t candidate, Py_ssize_t k, bint on):
-        self.model.switch(candidate, k, on)
+    def flip(self, Py_ssize_t candidate, Py_ssize_t k, bint on):
+        self.model.flip(candidate, k, on)
 
-    def log_switch_many(self, candidates, Py_ssize_t k, bint on):
+    def log_flip_many(self, candidates, Py_ssize_t k, bint on):
         cdef const Py_ssize_t[::1] view = np.ascontiguousarray(candidates, dtype=np.intp)
         cdef double[::1] out = np.empty(view.shape[0])
-        self.model.log_switch_many(&view[0], view.shape[0], k, on, &out[0])
+        self.model.log_flip_many(&view[0], view.shape[0], k, on, &out[0])
         return np.asarray(out)
 
     def log_rows(self, features, log_odds):

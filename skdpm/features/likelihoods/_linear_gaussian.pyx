@@ -103,7 +103,7 @@ cdef class LinearGaussianModel(FeatureModel):
     cdef const Py_ssize_t* missing_starts   # (d + 1,)
     cdef double n_observed
     cdef public double tau_x, tau_v
-    cdef double own_tau_x               # tau_x as it was loaded, see set_extra
+    cdef double own_tau_x               # tau_x as it was loaded, see set_n_new
     cdef bint draws_tau_x, draws_tau_v
     cdef double x_shape, x_rate, v_shape, v_rate
     cdef Py_ssize_t capacity
@@ -201,7 +201,7 @@ cdef class LinearGaussianModel(FeatureModel):
             if z[k]:
                 add_scaled(residual, -1.0, self.row_V + k * d, d)
 
-    cdef void log_switch_many(
+    cdef void log_flip_many(
         self, const Py_ssize_t* candidates, Py_ssize_t n, Py_ssize_t k, bint on,
         double* out     # OUT (n,)
     ) noexcept nogil:
@@ -213,7 +213,7 @@ cdef class LinearGaussianModel(FeatureModel):
         for j in range(n):
             out[j] = self.tau_x * (sign * dot(self.candidates + candidates[j] * d, v, d) - half)
 
-    cdef void switch(self, Py_ssize_t candidate, Py_ssize_t k, bint on) noexcept nogil:
+    cdef void flip(self, Py_ssize_t candidate, Py_ssize_t k, bint on) noexcept nogil:
         add_scaled(
             self.candidates + candidate * self.d, -1.0 if on else 1.0, self.row_V + k * self.d,
             self.d
@@ -248,7 +248,7 @@ cdef class LinearGaussianModel(FeatureModel):
     # A row's own features. With r the residual without them and s_k = 1/tau_x + k/tau_v, r has
     # the law N(0, s_k I) given their number k.
 
-    cdef Py_ssize_t draw_n_own(
+    cdef Py_ssize_t draw_n_singletons(
         self, Py_ssize_t n, double rate, bint adapting, bitgen_t* rng
     ) noexcept nogil:
         """In warm-up a Metropolis step that proposes from the prior; later a draw from the
@@ -264,9 +264,9 @@ cdef class LinearGaussianModel(FeatureModel):
             return 0
         if adapting:
             chosen = random_poisson(rng, rate)
-            log_ratio = self.log_density_of_own(
+            log_ratio = self.log_density_of_singletons(
                 square, 1.0 / self.tau_x + chosen / self.tau_v
-            ) - self.log_density_of_own(square, 1.0 / self.tau_x + n / self.tau_v)
+            ) - self.log_density_of_singletons(square, 1.0 / self.tau_x + n / self.tau_v)
             return chosen if uniform(rng) < exp(log_ratio) else n
         log_rate = log(rate)
         # Terms are added until those that may come are below exp(-40) of the sum.
@@ -276,10 +276,10 @@ cdef class LinearGaussianModel(FeatureModel):
             # The density of r is largest at s = |r|^2 / D.
             largest = max(s, square / max(self.row_d, 1))
             if k > 2.0 * rate and (
-                log_poisson + self.log_density_of_own(square, largest) < top - 40.0
+                log_poisson + self.log_density_of_singletons(square, largest) < top - 40.0
             ):
                 return chosen
-            log_w = log_poisson + self.log_density_of_own(square, s)
+            log_w = log_poisson + self.log_density_of_singletons(square, s)
             if log_w > top:
                 total *= exp(top - log_w)
                 top = log_w
@@ -289,10 +289,10 @@ cdef class LinearGaussianModel(FeatureModel):
                 chosen = k
             k += 1
 
-    cdef double log_density_of_own(self, double square, double s) noexcept nogil:
+    cdef double log_density_of_singletons(self, double square, double s) noexcept nogil:
         return -0.5 * (self.row_d * log(s) + square / s)
 
-    cdef void draw_own(
+    cdef void draw_singletons(
         self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng
     ) noexcept nogil:
         """A draw from the prior of parameters and noise, moved to agree with the residual."""
@@ -338,14 +338,14 @@ cdef class LinearGaussianModel(FeatureModel):
             - self.tau_x * dot(self.candidates, self.candidates, self.d)
         )
 
-    cdef void set_extra(self, Py_ssize_t n_extra) noexcept nogil:
-        self.tau_x = 1.0 / (1.0 / self.own_tau_x + n_extra / self.tau_v)
+    cdef void set_n_new(self, Py_ssize_t n_new) noexcept nogil:
+        self.tau_x = 1.0 / (1.0 / self.own_tau_x + n_new / self.tau_v)
 
-    cdef double log_bound(self, Py_ssize_t n_extra, double gain) noexcept nogil:
+    cdef double log_bound(self, Py_ssize_t n_new, double gain) noexcept nogil:
         cdef double square = dot(self.candidates, self.candidates, self.d)
-        cdef double s = 1.0 / self.own_tau_x + n_extra / self.tau_v
+        cdef double s = 1.0 / self.own_tau_x + n_new / self.tau_v
         square = max(square - 2.0 * gain / self.own_tau_x, 0.0)
-        return self.log_density_of_own(square, max(s, square / max(self.row_d, 1))) - (
+        return self.log_density_of_singletons(square, max(s, square / max(self.row_d, 1))) - (
             0.5 * self.row_d * log(2.0 * PI)
         )
 

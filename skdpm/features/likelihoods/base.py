@@ -50,7 +50,7 @@ class FeatureLikelihood(BaseEstimator):
         """
         raise NotImplementedError(f"{type(self).__name__} must write `encode`")
 
-    def kernel(self, data):
+    def bind(self, data):
         """The `FeatureModel` over encoded rows."""
         raise NotImplementedError(f"{type(self).__name__} must write `kernel`")
 

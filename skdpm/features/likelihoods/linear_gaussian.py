@@ -87,7 +87,7 @@ class LinearGaussian(FeatureLikelihood):
             "missing_starts": np.searchsorted(columns, np.arange(X.shape[1] + 1)).astype(np.intp),
         }
 
-    def kernel(self, data):
+    def bind(self, data):
         return LinearGaussianModel(
             data,
             self.noise_precision,

@@ -4,7 +4,7 @@ from numpy.random cimport bitgen_t
 from skdpm.features._state cimport FeatureState
 
 
-cdef class FeatureSampler:
+cdef class FeatureKernel:
     """A Markov kernel on Z that leaves p(Z | X, parameters) invariant, row by row.
 
     Of the row under update, the features that other rows share are listed with their prior log
@@ -16,16 +16,16 @@ cdef class FeatureSampler:
     cdef Py_ssize_t* features           # (n_shared,)
     cdef double* log_odds               # (n_shared,)
     cdef unsigned char* values          # (n_shared,): the row's values, old, then new
-    cdef Py_ssize_t* own                # features of the row alone
-    cdef Py_ssize_t n_own
+    cdef Py_ssize_t* singletons         # (n_singletons,): features of the row alone
+    cdef Py_ssize_t n_singletons
 
     cdef int reserve(self, FeatureState state) except -1
     cdef int step(self, FeatureState state, bitgen_t* rng) except -1 nogil
     cdef int update(self, FeatureState state, Py_ssize_t i, bitgen_t* rng) except -1 nogil
-    cdef int update_own_collapsed(
+    cdef int update_singletons_collapsed(
         self, FeatureState state, Py_ssize_t i, double rate, bitgen_t* rng
     ) except -1 nogil
-    cdef int update_own(
+    cdef int update_singletons(
         self, FeatureState state, Py_ssize_t i, double rate, bitgen_t* rng
     ) except -1 nogil
     cdef void shuffle(self, bitgen_t* rng) noexcept nogil

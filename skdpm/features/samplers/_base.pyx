@@ -14,13 +14,13 @@ from skdpm._core._rng cimport bit_generator_pointer, integer, uniform
 from skdpm.features._state cimport FeatureState
 
 
-cdef class FeatureSampler:
+cdef class FeatureKernel:
 
     def __dealloc__(self):
         free(self.features)
         free(self.log_odds)
         free(self.values)
-        free(self.own)
+        free(self.singletons)
 
     cdef int reserve(self, FeatureState state) except -1:
         """Take the memory that a row of `state.capacity` features needs."""
@@ -29,7 +29,7 @@ cdef class FeatureSampler:
             self.features = <Py_ssize_t*>resized(self.features, n, sizeof(Py_ssize_t))
             self.log_odds = <double*>resized(self.log_odds, n, sizeof(double))
             self.values = <unsigned char*>resized(self.values, n, 1)
-            self.own = <Py_ssize_t*>resized(self.own, n, sizeof(Py_ssize_t))
+            self.singletons = <Py_ssize_t*>resized(self.singletons, n, sizeof(Py_ssize_t))
             self.n_reserved = n
         self.prepare(state)
         return 0
@@ -49,17 +49,19 @@ cdef class FeatureSampler:
         """Row i is drawn anew."""
         cdef unsigned char* z = state.Z + i * state.capacity
         cdef Py_ssize_t j, k, m
+        # Where features come and go, one that only this row has is its singleton.
+        cdef Py_ssize_t least = 1 if state.prior.grows else 0
         cdef double rate = state.prior.new_rate
-        self.n_shared = self.n_own = 0
+        self.n_shared = self.n_singletons = 0
         for k in range(state.n_latent):
             m = state.col_sums[k] - z[k]
-            if m >= state.prior.least_shared:
+            if m >= least:
                 self.features[self.n_shared] = k
                 self.log_odds[self.n_shared] = state.prior.log_odds[m]
                 self.n_shared += 1
             else:
-                self.own[self.n_own] = k
-                self.n_own += 1
+                self.singletons[self.n_singletons] = k
+                self.n_singletons += 1
         if self.n_shared > 0:
             self.shuffle(rng)
             for j in range(self.n_shared):
@@ -72,9 +74,9 @@ cdef class FeatureSampler:
                 state.set(i, self.features[j], self.values[j])
         if rate > 0.0:
             if state.model.collapses:
-                self.update_own_collapsed(state, i, rate, rng)
+                self.update_singletons_collapsed(state, i, rate, rng)
             else:
-                self.update_own(state, i, rate, rng)
+                self.update_singletons(state, i, rate, rng)
             if state.capacity > self.n_reserved:
                 with gil:
                     self.reserve(state)
@@ -95,33 +97,33 @@ cdef class FeatureSampler:
             self.features[j], self.features[other] = self.features[other], self.features[j]
             self.log_odds[j], self.log_odds[other] = self.log_odds[other], self.log_odds[j]
 
-    cdef int update_own_collapsed(
+    cdef int update_singletons_collapsed(
         self, FeatureState state, Py_ssize_t i, double rate, bitgen_t* rng
     ) except -1 nogil:
         """Update the number of the row's own features with their parameters integrated out, then
         draw the parameters given the row (Doshi-Velez & Ghahramani 2009)."""
         cdef Py_ssize_t j, n
-        for j in range(self.n_own):
-            state.set(i, self.own[j], False)
+        for j in range(self.n_singletons):
+            state.set(i, self.singletons[j], False)
         state.model.begin_row(i, state.Z + i * state.capacity)
-        n = state.model.draw_n_own(self.n_own, rate, self.adapting, rng)
-        while self.n_own > n:
+        n = state.model.draw_n_singletons(self.n_singletons, rate, self.adapting, rng)
+        while self.n_singletons > n:
             # From the last on, so that the feature that takes a place is none of those left.
-            self.n_own -= 1
-            state.remove_feature(self.own[self.n_own])
-        for j in range(self.n_own):
-            state.set(i, self.own[j], True)
-        for j in range(self.n_own, n):
+            self.n_singletons -= 1
+            state.remove_feature(self.singletons[self.n_singletons])
+        for j in range(self.n_singletons):
+            state.set(i, self.singletons[j], True)
+        for j in range(self.n_singletons, n):
             state.add_feature(i, rng)
             if state.capacity > self.n_reserved:
                 with gil:
                     self.reserve(state)
-            self.own[j] = state.n_latent - 1
-        self.n_own = n
-        state.model.draw_own(self.own, n, rng)
+            self.singletons[j] = state.n_latent - 1
+        self.n_singletons = n
+        state.model.draw_singletons(self.singletons, n, rng)
         return 0
 
-    cdef int update_own(
+    cdef int update_singletons(
         self, FeatureState state, Py_ssize_t i, double rate, bitgen_t* rng
     ) except -1 nogil:
         """A Metropolis step that proposes other own features from their prior, number and
@@ -132,22 +134,22 @@ cdef class FeatureSampler:
         cdef Py_ssize_t n = random_poisson(rng, rate)
         cdef double log_ratio = 0.0
         cdef double change
-        if n == 0 and self.n_own == 0:
+        if n == 0 and self.n_singletons == 0:
             return 0
         for j in range(n):
             state.add_feature(i, rng)
             state.set(i, first + j, False)
         state.model.begin_row(i, state.Z + i * state.capacity)
-        for j in range(self.n_own + n):
-            k = self.own[j] if j < self.n_own else first + j - self.n_own
-            state.model.log_switch_many(&candidate, 1, k, j >= self.n_own, &change)
-            state.model.switch(0, k, j >= self.n_own)
+        for j in range(self.n_singletons + n):
+            k = self.singletons[j] if j < self.n_singletons else first + j - self.n_singletons
+            state.model.log_flip_many(&candidate, 1, k, j >= self.n_singletons, &change)
+            state.model.flip(0, k, j >= self.n_singletons)
             log_ratio += change
         if uniform(rng) < exp(log_ratio):
             for j in range(n):
                 state.set(i, first + j, True)
-            for j in range(self.n_own - 1, -1, -1):
-                state.remove_feature(self.own[j])
+            for j in range(self.n_singletons - 1, -1, -1):
+                state.remove_feature(self.singletons[j])
         else:
             for j in range(n - 1, -1, -1):
                 state.remove_feature(first + j)

@@ -8,10 +8,10 @@ from numpy.random cimport bitgen_t
 
 from skdpm._core._rng cimport uniform
 from skdpm.features._state cimport FeatureState
-from skdpm.features.samplers._base cimport FeatureSampler
+from skdpm.features.samplers._base cimport FeatureKernel
 
 
-cdef class ElementGibbsKernel(FeatureSampler):
+cdef class ElementGibbsKernel(FeatureKernel):
 
     cdef int update_row(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
         cdef Py_ssize_t j
@@ -19,7 +19,7 @@ cdef class ElementGibbsKernel(FeatureSampler):
         cdef double log_ratio       # of the other value to this one
         cdef double u
         for j in range(self.n_shared):
-            state.model.log_switch_many(
+            state.model.log_flip_many(
                 &candidate, 1, self.features[j], not self.values[j], &log_ratio
             )
             log_ratio += -self.log_odds[j] if self.values[j] else self.log_odds[j]
@@ -28,6 +28,6 @@ cdef class ElementGibbsKernel(FeatureSampler):
             # The other value has probability 1 / (1 + exp(-log_ratio)).
             u = uniform(rng)
             if u * (1.0 + exp(-log_ratio)) < 1.0:
-                state.model.switch(0, self.features[j], not self.values[j])
+                state.model.flip(0, self.features[j], not self.values[j])
                 self.values[j] = not self.values[j]
         return 0

@@ -24,7 +24,7 @@ from skdpm._core._memory cimport resized
 from skdpm._core._resampling cimport MULTINOMIAL
 from skdpm._core._rng cimport uniform
 from skdpm.features._state cimport FeatureState
-from skdpm.features.samplers._base cimport FeatureSampler
+from skdpm.features.samplers._base cimport FeatureKernel
 
 cdef enum TestPath:
     ZEROS
@@ -59,7 +59,7 @@ cdef inline double log_add(double a, double b) noexcept nogil:
     return a if b == -INFINITY else a + log1p(exp(b - a))
 
 
-cdef class RowFilterKernel(FeatureSampler):
+cdef class RowFilterKernel(FeatureKernel):
     """Kernel of `ParticleGibbs` and, where `discrete`, of `DiscreteParticleFilter`."""
     cdef Py_ssize_t n_particles
     cdef double annealing_power, resample_threshold
@@ -169,7 +169,7 @@ cdef class RowFilterKernel(FeatureSampler):
         cdef double last_power = 0.0
         for j in range(n):
             if self.base[j] != self.test[j]:
-                state.model.switch(0, self.features[j], self.test[j])
+                state.model.flip(0, self.features[j], self.test[j])
                 self.base[j] = self.test[j]
         self.n_free -= 1
         self.nodes[0].slot = self.free_slots[self.n_free]
@@ -232,7 +232,7 @@ cdef class RowFilterKernel(FeatureSampler):
         cdef Node* node
         for g in range(self.n_current):
             self.slots[g] = self.nodes[g].slot
-        state.model.log_switch_many(
+        state.model.log_flip_many(
             self.slots, self.n_current, self.features[t], other, self.weights
         )
         for g in range(self.n_current):
@@ -301,7 +301,7 @@ cdef class RowFilterKernel(FeatureSampler):
                         self.histories + slot * self.n_reserved,
                         self.histories + self.nodes[g].slot * self.n_reserved, t
                     )
-                state.model.switch(slot, self.features[t], other)
+                state.model.flip(slot, self.features[t], other)
             self.histories[slot * self.n_reserved + t] = other if c & 1 else self.base[t]
             node = &self.next_nodes[n_next]
             node.slot = slot

@@ -11,10 +11,10 @@ from numpy.random cimport bitgen_t
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport categorical_log
 from skdpm.features._state cimport FeatureState
-from skdpm.features.samplers._base cimport FeatureSampler
+from skdpm.features.samplers._base cimport FeatureKernel
 
 
-cdef class RowGibbsKernel(FeatureSampler):
+cdef class RowGibbsKernel(FeatureKernel):
     """Kernel of `RowGibbs`."""
     cdef Py_ssize_t max_components
     cdef double* log_w              # (2**n_bits,)
@@ -45,7 +45,7 @@ cdef class RowGibbsKernel(FeatureSampler):
                 self.reserve_values()
         for j in range(self.n_shared):
             if self.values[j]:
-                state.model.switch(0, self.features[j], False)
+                state.model.flip(0, self.features[j], False)
         state.model.log_rows(self.features, self.log_odds, self.n_shared, self.log_w)
         r = categorical_log(rng, self.log_w, (<Py_ssize_t>1) << self.n_shared)
         if r < 0:

@@ -51,9 +51,9 @@ cdef class PoissonSumModel(FeatureModel):
             self.candidates[j] = self.background
         for k in range(self.n_latent):
             if z[k]:
-                self.switch(0, k, True)
+                self.flip(0, k, True)
 
-    cdef void log_switch_many(
+    cdef void log_flip_many(
         self, const Py_ssize_t* candidates, Py_ssize_t n, Py_ssize_t k, bint on, double* out
     ) noexcept nogil:
         cdef Py_ssize_t c, j
@@ -68,7 +68,7 @@ cdef class PoissonSumModel(FeatureModel):
                 after = max(rates[j] + w, self.background)
                 out[c] += self.X[self.row, j] * log(after / rates[j]) - w
 
-    cdef void switch(self, Py_ssize_t candidate, Py_ssize_t k, bint on) noexcept nogil:
+    cdef void flip(self, Py_ssize_t candidate, Py_ssize_t k, bint on) noexcept nogil:
         cdef Py_ssize_t j
         cdef double* rates = self.candidates + candidate * self.d
         for j in range(self.d):

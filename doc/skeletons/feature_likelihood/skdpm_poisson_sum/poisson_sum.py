@@ -38,7 +38,7 @@ class PoissonSum(FeatureLikelihood):
         check_counts(X, "PoissonSum")
         return {"X": np.ascontiguousarray(X, dtype=np.float64)}
 
-    def kernel(self, data):
+    def bind(self, data):
         return PoissonSumModel(data["X"], self.background, self.shape, self.rate)
 
     def reconstruct(self, Z, params):

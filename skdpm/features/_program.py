@@ -36,7 +36,7 @@ class FeatureProgram:
         concentration = 1.0 if self.concentration is None else self.concentration
         prior = self.make_prior(concentration)
         Z = self.initial_allocations(prior, np.random.Generator(bit_generator))
-        model = self.likelihood.kernel(self.data)
+        model = self.likelihood.bind(self.data)
         model.start(Z.shape[1], bit_generator)
         if self.fit_start:
             FeatureState(model, prior, Z).update_params(bit_generator)
@@ -63,7 +63,7 @@ class FeatureProgram:
         bit_generator = np.random.PCG64()
         bit_generator.state = chain["bit_generator"]
         prior = self.make_prior(chain["concentration"])
-        model = self.likelihood.kernel(self.data)
+        model = self.likelihood.bind(self.data)
         model.load(chain["params"])
         state = FeatureState(model, prior, chain["allocations"])
         kernel = self.sampler.kernel()

@@ -7,12 +7,12 @@ from reference.features import (
     log_linear_gaussian_marginal,
     matrix_posterior,
 )
-from support.pvalues import Cells
 
-from skdpm.features._prior import BetaBernoulliPrior, IndianBuffetPrior
 from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LinearGaussian
 from skdpm.features.likelihoods._base import FeatureProbe
+from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
+from support.pvalues import Cells
 
 NOISE, COMPONENT = 3.0, 0.8
 CONCENTRATION = 1.3
@@ -40,7 +40,7 @@ def make_model(X, *, noise_precision=NOISE, component_precision=COMPONENT, **par
         center=False,
         **params,
     ).resolve(X)
-    return likelihood.kernel(likelihood.encode(X))
+    return likelihood.bind(likelihood.encode(X))
 
 
 def load(model, V, noise_precision=NOISE, component_precision=COMPONENT):
@@ -122,11 +122,11 @@ def components_run(kernel, n_latent, *, missing=False, n_starts=6_000, n_iterati
     return run
 
 
-def check_switches(likelihood, X, n_latent=4):
+def check_flips(likelihood, X, n_latent=4):
     """Switches add up to differences of log likelihoods, and so do tables of rows."""
     rng = np.random.default_rng(0)
     likelihood = likelihood.resolve(X)
-    model = likelihood.kernel(likelihood.encode(X))
+    model = likelihood.bind(likelihood.encode(X))
     model.start(n_latent, np.random.PCG64(0))
     probe = FeatureProbe(model)
     Z = (rng.random((len(X), n_latent)) < 0.5).astype(np.uint8)
@@ -136,10 +136,10 @@ def check_switches(likelihood, X, n_latent=4):
         for k in rng.permutation(n_latent):
             probe.begin_row(i, z[i])  # anew: the log likelihood visits other rows
             probe.copy(2, 0)
-            change = probe.log_switch_many([0, 2], k, not z[i, k])
+            change = probe.log_flip_many([0, 2], k, not z[i, k])
             assert change[0] == change[1]
-            probe.switch(2, k, not z[i, k])
-            back = probe.log_switch_many([2], k, z[i, k])
+            probe.flip(2, k, not z[i, k])
+            back = probe.log_flip_many([2], k, z[i, k])
             np.testing.assert_allclose(back, -change[:1], atol=1e-9)
             z[i, k] = not z[i, k]
             total += change[0]

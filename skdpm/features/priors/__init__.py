@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Priors over binary matrices: which rows have which features before X is seen.
+
+`FeatureAllocation` takes the Indian buffet process, or Beta-Bernoulli where `n_components` is
+given. `FeaturePrior` is the base class of both.
+"""
+
+from skdpm.features.priors._base import FeaturePrior
+from skdpm.features.priors._beta_bernoulli import BetaBernoulliPrior
+from skdpm.features.priors._indian_buffet import IndianBuffetPrior
+
+# The registry: one line per prior. A name is the snake case of its class, less "Prior".
+PRIORS = {
+    "beta_bernoulli": BetaBernoulliPrior,
+    "indian_buffet": IndianBuffetPrior,
+}
+
+__all__ = ["FeaturePrior", *(cls.__name__ for cls in PRIORS.values())]

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The Indian buffet process (Griffiths & Ghahramani 2011). Over matrices of N rows and K labelled
+non-empty columns, column k with the sum m_k,
+
+    p(Z) = exp(-A H_N) A^K / K! prod_k B(m_k, N - m_k + 1),    H_N = 1 + 1/2 + ... + 1/N,
+
+where A is the concentration. Given the other rows, where column k has sum m, a row has feature k
+with probability m / N, and Poisson(A / N) features are its singletons.
+"""
+from libc.math cimport lgamma, log
+from numpy.random cimport bitgen_t
+from numpy.random.c_distributions cimport random_standard_gamma
+
+import numpy as np
+from scipy.special import gammaln
+
+from skdpm.features.priors._base cimport FeaturePrior, log_beta
+
+
+cdef class IndianBuffetPrior(FeaturePrior):
+    """The Indian buffet process."""
+    cdef double harmonic        # H_N
+
+    def __init__(self, Py_ssize_t n_samples, double concentration):
+        self.harmonic = (1.0 / np.arange(1, n_samples + 1)).sum()
+        self.grows = True
+        self.set_concentration(concentration)
+
+    cdef void tabulate(self) noexcept nogil:
+        cdef Py_ssize_t m
+        for m in range(self.n_samples):
+            self.log_odds[m] = log(<double>m / (self.n_samples - m))
+        self.new_rate = self.concentration / self.n_samples
+
+    cdef double log_probability_at(
+        self, double concentration, const Py_ssize_t* col_sums, Py_ssize_t n_latent    # IN
+    ) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef double total = (
+            n_latent * log(concentration) - concentration * self.harmonic - lgamma(n_latent + 1.0)
+        )
+        for k in range(n_latent):
+            total += log_beta(col_sums[k], self.n_samples - col_sums[k] + 1.0)
+        return total
+
+    cdef double draw_concentration(self, bitgen_t* rng) noexcept nogil:
+        """Draw from the full conditional, Gamma(shape + K, rate + H_N)."""
+        return random_standard_gamma(rng, self.shape + self.n_latent) / (self.rate + self.harmonic)
+
+    def log_odds_new(self, col_sums):
+        m = np.asarray(col_sums, dtype=np.float64)
+        return np.log(m / (self.n_samples + 1.0 - m))
+
+    def log_pmf_new(self, n_latent, most):
+        rate = self.concentration / (self.n_samples + 1)
+        m = np.arange(most + 1)
+        return m * np.log(rate) - rate - gammaln(m + 1)
+
+    def draw(self, rng):
+        columns = np.zeros((self.n_samples, 0), dtype=np.uint8)
+        for i in range(self.n_samples):
+            columns[i] = rng.random(columns.shape[1]) < columns.sum(axis=0) / (i + 1.0)
+            new = rng.poisson(self.concentration / (i + 1.0))
+            columns = np.pad(columns, ((0, 0), (0, new)))
+            columns[i, columns.shape[1] - new:] = 1
+        return columns
