@@ -48,15 +48,11 @@ class ChainDraws:
 
     def __init__(self, columns, n_draws, saved=None):
         self.columns = {column.name: column for column in columns}
-        saved = {} if saved is None else saved
-        self.values = {}
-        self.n_kept = 0
-        for name, column in self.columns.items():
-            self.values[name] = values = _room(column, n_draws, saved.get(name, ()))
-            self.n_kept = len(saved.get(name, ()))
-            if isinstance(values, list):
-                continue
-            values[: self.n_kept] = saved.get(name, ())
+        saved = dict.fromkeys(self.columns, ()) if saved is None else saved
+        self.n_kept = len(saved[columns[0].name])
+        self.values = {
+            name: _room(column, n_draws, saved[name]) for name, column in self.columns.items()
+        }
 
     def append(self, **values):
         """Keep one draw, an entry for each column."""
@@ -85,7 +81,10 @@ def _room(column, n_draws, saved):
     dtype = column.dtype
     if column.kind == "labels":
         dtype = saved.dtype if len(saved) else np.dtype(np.uint8)
-    return np.empty((max(n_draws, len(saved)), *column.shape), dtype=dtype)
+    values = np.empty((max(n_draws, len(saved)), *column.shape), dtype=dtype)
+    if len(saved):
+        values[: len(saved)] = saved
+    return values
 
 
 class Draws(Mapping):

@@ -9,7 +9,8 @@ from sklearn.base import clone
 from support.cases import NAMES, fit_case, make_estimator
 
 from skdpm import DPMixture, FiniteMixture
-from skdpm.mixture import _program, likelihoods, samplers
+from skdpm.chains import ChainProgram
+from skdpm.mixture import likelihoods, samplers
 from skdpm.mixture.likelihoods import Bernoulli, Categorical, Gaussian, Relational
 from skdpm.mixture.samplers import Gibbs
 from skdpm.mixture.samplers.base import Sampler
@@ -20,14 +21,14 @@ X = np.random.default_rng(0).normal(size=(8, 2))
 
 @pytest.fixture(autouse=True)
 def no_sampling(monkeypatch, request):
-    """Fail where a chain is started: all checks come before."""
+    """Fail where a chain is advanced: all checks come before."""
     if "fitted" in request.fixturenames:
         return
 
     def start(*args):
         raise AssertionError("sampling began")
 
-    monkeypatch.setattr(_program.RowProgram, "start", start)
+    monkeypatch.setattr(ChainProgram, "advance", start)
 
 
 NOT_A_NUMBER = ["1", None, [1.0], True, 1j, NAN, INF, -INF]

@@ -13,7 +13,8 @@ from reference.priors import log_eppf
 from support.cases import prior_name, prior_params
 
 from skdpm import DPMixture, FiniteMixture, chains
-from skdpm.mixture.blocks.rows import RowBlocks, even_blocks
+from skdpm.mixture.blocks.program import idle_threads
+from skdpm.mixture.blocks.rows import RowBlocks, even_blocks, open_rows
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
 
@@ -71,9 +72,9 @@ def test_draws_do_not_depend_on_the_number_of_threads(sampler, n_chains, X):
     "n_jobs, n_chains, n_threads", [(1, 1, 1), (3, 1, 3), (4, 2, 2), (5, 2, 2), (2, 4, 1)]
 )
 def test_threads_are_what_chains_leave(n_jobs, n_chains, n_threads, X):
-    estimator = DPMixture(n_jobs=n_jobs, n_chains=n_chains)
-    assert estimator._rows(X, 50).n_threads == n_threads
-    assert estimator._rows(X, 300).n_threads == 1
+    assert idle_threads(n_jobs, n_chains) == n_threads
+    assert open_rows(X, 50, n_threads).n_threads == n_threads
+    assert open_rows(X, 300, n_threads).n_threads == 1
 
 
 def test_blocks():
@@ -194,7 +195,7 @@ def test_a_bad_entry_names_its_column(sampler, value, what, X, monkeypatch):
     def start(*args):
         raise AssertionError("sampling began")
 
-    monkeypatch.setattr("skdpm.mixture.blocks.program.BlockProgram.start", start)
+    monkeypatch.setattr("skdpm.mixture.blocks.program.BlockProgram.advance", start)
     for dtype in (float, np.float32):
         rows = X.astype(dtype)
         rows[270, 1] = value

@@ -102,8 +102,8 @@ def test_recipes_know_held_rows_and_accepted_moves(X):
         estimator = DPMixture(sampler=SubCluster(wait=False), **settings).fit(rows)
         sizes = np.bincount(estimator.labels_.compute())
         np.testing.assert_array_equal(sizes, np.sort(sizes)[::-1])
-        np.testing.assert_allclose(sizes, estimator._partition["rows"][:, 0])
-        recipe = estimator._run["chains"][0]["draws"]["best"]["last"]["labels"]
+        np.testing.assert_allclose(sizes, estimator._predictor.partition.stats[:, 0])
+        recipe = estimator._run["chains"][0]["candidates"]["last"][1]["labels"]
         moved += bool(recipe["changes"])
         held += bool(recipe["held"])
     assert moved > 0 and held > 0

@@ -40,8 +40,7 @@ class BlockProgram(MixtureProgram):
 
         Threads that chains leave idle visit the blocks.
         """
-        n_threads = max(1, joblib.effective_n_jobs(n_jobs) // settings["n_chains"])
-        rows = open_rows(X, block_size, n_threads)
+        rows = open_rows(X, block_size, idle_threads(n_jobs, settings["n_chains"]))
         with rows:
             likelihood = likelihood.resolve_summary(rows.summary(likelihood))
         program = cls(
@@ -74,6 +73,11 @@ class BlockProgram(MixtureProgram):
     def kept_partition(self, kept):
         labels = self.rows.kept_labels(kept["labels"], kept["numbers"], self.likelihood)
         return labels, kept["stats"]
+
+
+def idle_threads(n_jobs, n_chains):
+    """Threads that visit the blocks of each chain: what the chains leave of n_jobs."""
+    return max(1, joblib.effective_n_jobs(n_jobs) // n_chains)
 
 
 class BlockChain(MixtureChain):
