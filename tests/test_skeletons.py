@@ -23,7 +23,6 @@ from exactness import (
     make_prior,
     make_state,
 )
-from support.features import check_flips
 from pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 from reference.enumerate import enumerate_partitions, partition_sizes
 from reference.features import classes_of_buffet, left_ordered
@@ -35,10 +34,11 @@ from scipy.stats import poisson
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import v_measure_score
+from support.features import check_flips
 
 from skdpm import DPMixture, FeatureAllocation
-from skdpm.features.priors import IndianBuffetPrior
 from skdpm.features._state import FeatureState
+from skdpm.features.priors import IndianBuffetPrior
 from skdpm.features.samplers import SAMPLERS as FEATURE_SAMPLERS
 from skdpm.metrics import b_cubed_score
 from skdpm.mixture.likelihoods._base import Probe

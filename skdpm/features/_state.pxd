@@ -18,4 +18,4 @@ cdef class FeatureState:
     cdef int reserve(self, Py_ssize_t n_latent) except -1
     cdef void set(self, Py_ssize_t i, Py_ssize_t k, bint on) noexcept nogil
     cdef int add_feature(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil
-    cdef void remove_feature(self, Py_ssize_t k) noexcept nogil
+    cdef int remove_feature(self, Py_ssize_t k) except -1 nogil

@@ -74,7 +74,7 @@ cdef class FeatureState:
         z[0] = on
 
     cdef int add_feature(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
-        """A further feature that row i alone has, its parameters from their prior."""
+        """Add a feature that row i alone has, its parameters from their prior."""
         if self.n_latent == self.capacity:
             with gil:
                 self.reserve(self.n_latent + 1)
@@ -83,7 +83,7 @@ cdef class FeatureState:
         self.set(i, self.n_latent - 1, True)
         return 0
 
-    cdef void remove_feature(self, Py_ssize_t k) noexcept nogil:
+    cdef int remove_feature(self, Py_ssize_t k) except -1 nogil:
         """Remove feature k; the last one takes its place."""
         cdef Py_ssize_t i
         cdef Py_ssize_t last = self.n_latent - 1
@@ -97,6 +97,7 @@ cdef class FeatureState:
         self.col_sums[last] = 0
         self.n_latent = last
         self.model.remove_feature(k)
+        return 0
 
     # The Python boundary.
 

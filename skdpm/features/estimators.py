@@ -15,12 +15,12 @@ from skdpm._validation import (
     check_integer,
     check_real,
 )
-from skdpm.features._program import FeatureProgram
 from skdpm.features._predictive import LARGEST_EXACT, RowLaw
-from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
+from skdpm.features._program import FeatureProgram
 from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LIKELIHOODS
 from skdpm.features.likelihoods.base import FeatureLikelihood
+from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
 from skdpm.features.samplers import SAMPLERS
 from skdpm.features.samplers.base import FeatureSampler
 

@@ -6,6 +6,9 @@ import itertools
 import numpy as np
 import pytest
 from exactness import record_worst
+from pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
+from reference.features import classes_of_buffet, left_ordered
+from scipy.stats import chi2, gamma
 from support.features import (
     COMPONENT,
     NOISE,
@@ -15,9 +18,6 @@ from support.features import (
     make_model,
     make_prior,
 )
-from pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
-from reference.features import classes_of_buffet, left_ordered
-from scipy.stats import chi2, gamma
 
 from skdpm.features._state import FeatureState
 from skdpm.features.samplers import (

@@ -5,7 +5,6 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-from support.features import check_flips
 from reference.features import (
     log_beta_bernoulli,
     log_linear_gaussian,
@@ -19,6 +18,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from support.features import check_flips
 
 from skdpm import FeatureAllocation
 from skdpm.features.likelihoods import LIKELIHOODS, LinearGaussian

@@ -9,10 +9,10 @@ from reference.features import (
     matrix_posterior,
 )
 
-from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
 from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LinearGaussian
 from skdpm.features.likelihoods._base import FeatureProbe
+from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
 
 NOISE, COMPONENT = 3.0, 0.8
 CONCENTRATION = 1.3

@@ -24,9 +24,9 @@ from threadpoolctl import threadpool_limits
 
 from skdpm.chains import stream
 from skdpm.datasets import make_linear_gaussian_features
-from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
 from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LinearGaussian
+from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
 from skdpm.features.samplers import (
     DiscreteParticleFilter,
     ElementGibbs,

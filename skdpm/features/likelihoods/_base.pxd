@@ -18,6 +18,7 @@ cdef class FeatureModel:
     # Written once, in _base.pyx.
     cdef int reserve_candidates(self, Py_ssize_t n_candidates) except -1
     cdef void copy(self, Py_ssize_t target, Py_ssize_t source) noexcept nogil
+    cdef void spoil(self, Py_ssize_t candidate) noexcept nogil
 
     # A likelihood overrides these; z is the row's values, (n_latent,).
     cdef int reserve(self, Py_ssize_t n_latent) except -1
@@ -28,8 +29,8 @@ cdef class FeatureModel:
     ) noexcept nogil
     cdef void flip(self, Py_ssize_t candidate, Py_ssize_t k, bint on) noexcept nogil
     cdef void end_row(self, const unsigned char* z) noexcept nogil
-    cdef void add_feature(self, bitgen_t* rng) noexcept nogil
-    cdef void remove_feature(self, Py_ssize_t k) noexcept nogil
+    cdef int add_feature(self, bitgen_t* rng) except -1 nogil
+    cdef int remove_feature(self, Py_ssize_t k) except -1 nogil
     cdef int update_params(
         self, const unsigned char* Z, Py_ssize_t stride, bitgen_t* rng
     ) except -1 nogil
@@ -46,11 +47,11 @@ cdef class FeatureModel:
     cdef Py_ssize_t draw_n_singletons(
         self, Py_ssize_t n, double rate, bint adapting, bitgen_t* rng
     ) noexcept nogil
-    cdef void draw_singletons(
+    cdef int draw_singletons(
         self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng
-    ) noexcept nogil
+    ) except -1 nogil
 
     # Rows that are no part of the data of `fit`.
     cdef double log_row(self) noexcept nogil
-    cdef void set_n_new(self, Py_ssize_t n_new) noexcept nogil
+    cdef int set_n_new(self, Py_ssize_t n_new) except -1 nogil
     cdef double log_bound(self, Py_ssize_t n_new, double gain) noexcept nogil

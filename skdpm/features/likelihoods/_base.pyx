@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What every likelihood of features shares: candidates for the row under update."""
+"""What every likelihood of features shares: candidates for the row under update.
+
+A function that a likelihood forgets to write fills NaN, which samplers refuse, or raises.
+"""
 from libc.math cimport NAN
 from libc.stdlib cimport free
 from libc.string cimport memcpy
@@ -18,7 +21,7 @@ cdef class FeatureModel:
         free(self.candidates)
 
     cdef int reserve_candidates(self, Py_ssize_t n_candidates) except -1:
-        """Room for so many; those there are stay as they are."""
+        """Take room for so many; those there are stay as they are."""
         if n_candidates > self.n_candidates:
             self.candidates = <double*>resized(
                 self.candidates, n_candidates * max(self.width, 1), sizeof(double)
@@ -33,13 +36,19 @@ cdef class FeatureModel:
             self.width * sizeof(double)
         )
 
+    cdef void spoil(self, Py_ssize_t candidate) noexcept nogil:
+        """Fill a candidate with NaN: whoever evaluates it hears of it."""
+        cdef Py_ssize_t j
+        for j in range(max(self.width, 1)):
+            self.candidates[candidate * self.width + j] = NAN
+
     cdef int reserve(self, Py_ssize_t n_latent) except -1:
-        """Room for the parameters of so many features."""
+        """Take room for the parameters of so many features."""
         raise NotImplementedError(f"{type(self).__name__} does not override `reserve`")
 
     cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:
-        """Row i is under update: candidate 0 is its value z."""
-        pass
+        """Begin the update of row i: candidate 0 becomes its value z."""
+        self.spoil(0)
 
     cdef void log_flip_many(
         self, const Py_ssize_t* candidates, Py_ssize_t n, Py_ssize_t k, bint on,
@@ -53,26 +62,29 @@ cdef class FeatureModel:
 
     cdef void flip(self, Py_ssize_t candidate, Py_ssize_t k, bint on) noexcept nogil:
         """Switch feature k of a candidate on, or off."""
-        pass
+        self.spoil(candidate)
 
     cdef void end_row(self, const unsigned char* z) noexcept nogil:
-        """The row under update has its new value, z."""
+        """End the update of the row: z is its new value. A model that keeps nothing of it needs
+        not know."""
         pass
 
-    cdef void add_feature(self, bitgen_t* rng) noexcept nogil:
-        """A further feature, its parameters drawn from their prior; room was reserved."""
-        pass
+    cdef int add_feature(self, bitgen_t* rng) except -1 nogil:
+        """Add a feature, its parameters drawn from their prior; room was reserved."""
+        with gil:
+            raise NotImplementedError(f"{type(self).__name__} does not override `add_feature`")
 
-    cdef void remove_feature(self, Py_ssize_t k) noexcept nogil:
+    cdef int remove_feature(self, Py_ssize_t k) except -1 nogil:
         """Remove feature k; the last one takes its place."""
-        pass
+        with gil:
+            raise NotImplementedError(f"{type(self).__name__} does not override `remove_feature`")
 
     cdef int update_params(
         self, const unsigned char* Z, Py_ssize_t stride, bitgen_t* rng
     ) except -1 nogil:
         """A step of a Markov chain that leaves p(parameters | Z, X) invariant."""
         with gil:
-            raise RuntimeError(f"{type(self).__name__} does not override `update_params`")
+            raise NotImplementedError(f"{type(self).__name__} does not override `update_params`")
 
     cdef double log_likelihood(self, const unsigned char* Z, Py_ssize_t stride) noexcept nogil:
         """log p(X | Z, parameters), with all constants."""
@@ -100,7 +112,7 @@ cdef class FeatureModel:
         are off, for all values of the n features: feature j is on in out[r] where bit j of r is.
 
         Candidate 0 has these features off, before and after. The values are walked in the order
-        of a Gray code, one feature switched at a time.
+        of a Gray code, one feature flipped at a time.
         """
         cdef Py_ssize_t j
         cdef Py_ssize_t r = 0
@@ -112,7 +124,7 @@ cdef class FeatureModel:
         out[0] = 0.0
         for step in range(1, (<unsigned long long>1) << n):
             j = 0
-            while not (step >> j) & 1:
+            while not (step >> j) & 1:      # ends: step > 0 has a bit that is set
                 j += 1
             on = not (r >> j) & 1
             self.log_flip_many(&candidate, 1, features[j], on, &change)
@@ -126,30 +138,32 @@ cdef class FeatureModel:
     cdef Py_ssize_t draw_n_singletons(
         self, Py_ssize_t n, double rate, bint adapting, bitgen_t* rng
     ) noexcept nogil:
-        """The next number of features that the row under update has for itself, n being the last:
-        a step that leaves its conditional law invariant, under a Poisson(rate) prior and with
-        their parameters integrated out. Candidate 0 has none of them. In warm-up (`adapting`) it
-        may be another such step. Only where `collapses`."""
+        """Draw the next number of singletons of the row under update, n being the last: a step
+        that leaves its conditional law invariant, under a Poisson(rate) prior and with their
+        parameters integrated out. Candidate 0 has none of them. In warm-up (`adapting`) it may be
+        another such step. -1 where there is no such law. Only where `collapses`."""
         return -1
 
-    cdef void draw_singletons(
+    cdef int draw_singletons(
         self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng
-    ) noexcept nogil:
-        """Draw the parameters of the n features that are the row's own given the row. Candidate 0
-        has none of them. Only where `collapses`."""
-        pass
+    ) except -1 nogil:
+        """Draw the parameters of the row's n singletons given the row. Candidate 0 has none of
+        them. Only where `collapses`."""
+        with gil:
+            raise NotImplementedError(f"{type(self).__name__} does not override `draw_singletons`")
 
     cdef double log_row(self) noexcept nogil:
         """log p(x_i | candidate 0), with all constants."""
         return NAN
 
-    cdef void set_n_new(self, Py_ssize_t n_new) noexcept nogil:
-        """Until this is called again, densities of rows are those of rows with so many further
-        features, their parameters integrated out. After `load`; only where `collapses`."""
-        pass
+    cdef int set_n_new(self, Py_ssize_t n_new) except -1 nogil:
+        """Give the row under update so many new features, their parameters integrated out, in the
+        densities up to the next `begin_row`. Only where `collapses`."""
+        with gil:
+            raise NotImplementedError(f"{type(self).__name__} does not override `set_n_new`")
 
     cdef double log_bound(self, Py_ssize_t n_new, double gain) noexcept nogil:
-        """An upper bound of log p(x_i | z, m further features) over all z and m >= n_new, where
+        """Bound log p(x_i | z, m new features) from above, over all z and m >= n_new, where
         `gain` bounds log p(x_i | z) - log p(x_i | candidate 0). Only where `collapses`."""
         return NAN
 
@@ -194,6 +208,11 @@ cdef class FeatureProbe:
     def copy(self, Py_ssize_t target, Py_ssize_t source):
         self.model.copy(target, source)
 
+    def candidate(self, Py_ssize_t candidate):
+        """Its running terms, an ndarray of shape (width,)."""
+        cdef const double* terms = self.model.candidates + candidate * self.model.width
+        return np.array([terms[j] for j in range(max(self.model.width, 1))])
+
     def flip(self, Py_ssize_t candidate, Py_ssize_t k, bint on):
         self.model.flip(candidate, k, on)
 
@@ -221,3 +240,18 @@ cdef class FeatureProbe:
 
     def log_prior(self):
         return self.model.log_prior()
+
+    def reserve(self, Py_ssize_t n_latent=1):
+        self.model.reserve(n_latent)
+
+    def add_feature(self, bit_generator=None):
+        self.model.add_feature(bit_generator_pointer(bit_generator or np.random.PCG64()))
+
+    def remove_feature(self, Py_ssize_t k=0):
+        self.model.remove_feature(k)
+
+    def draw_singletons(self):
+        self.model.draw_singletons(NULL, 0, NULL)
+
+    def set_n_new(self, Py_ssize_t n_new=1):
+        self.model.set_n_new(n_new)

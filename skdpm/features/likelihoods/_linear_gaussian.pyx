@@ -4,25 +4,36 @@
     x_i | z_i, V ~ N(sum_k z_ik v_k, I / tau_x),    v_k ~ N(0, I / tau_v),
 
 tau_x and tau_v fixed or under Gamma priors. A missing entry drops out of every sum. A candidate is
-its residual x_i - sum_k z_k v_k, 0 where x_i is missing; switching a feature costs O(D).
+its residual x_i - sum_k z_k v_k, 0 where x_i is missing; flipping a feature costs O(D).
+
+Precisions stay within [1e-140, 1e140], data within 1e60 of 0 (`LinearGaussian` sees to that): no
+product of three of them over- or underflows.
 """
 from libc.math cimport M_PI as PI
 from libc.math cimport INFINITY, exp, isfinite, lgamma, log, sqrt
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 from numpy.random cimport bitgen_t
-from numpy.random.c_distributions cimport (
-    random_poisson, random_standard_gamma, random_standard_normal
-)
+from numpy.random.c_distributions cimport random_poisson, random_standard_normal
 
 import numpy as np
 
 from skdpm._core._memory cimport resized
-from skdpm._core._rng cimport uniform
+from skdpm._core._rng cimport log_gamma_variate, uniform
 from skdpm.features.likelihoods._base cimport FeatureModel
 
 cdef extern from "cholesky.h" nogil:
     bint cholesky(double* packed, Py_ssize_t n, double* log_det)
+
+
+LOWEST_PRECISION = 1e-140
+LARGEST_PRECISION = 1e140
+
+cdef double LOWEST = LOWEST_PRECISION
+cdef double LARGEST = LARGEST_PRECISION
+
+cdef enum:
+    MOST_TERMS = 1 << 16    # of the law of a row's number of singletons
 
 
 cdef enum Purpose:
@@ -48,6 +59,15 @@ cdef inline double dot(const double* a, const double* b, Py_ssize_t n) noexcept 
         s0 += a[j] * b[j]
         j += 1
     return (s0 + s1) + (s2 + s3)
+
+
+cdef inline double draw_precision(bitgen_t* rng, double shape, double rate) noexcept nogil:
+    """Draw from Gamma(shape, rate). By its logarithm: under a small shape the variate itself is
+    often 0 as a double, and nothing can be divided by it."""
+    cdef double tau = exp(log_gamma_variate(rng, shape) - log(rate))
+    if tau < LOWEST:
+        return LOWEST
+    return LARGEST if tau > LARGEST else tau
 
 
 cdef inline void add_scaled(
@@ -103,7 +123,6 @@ cdef class LinearGaussianModel(FeatureModel):
     cdef const Py_ssize_t* missing_starts   # (d + 1,)
     cdef double n_observed
     cdef public double tau_x, tau_v
-    cdef double own_tau_x               # tau_x as it was loaded, see set_n_new
     cdef bint draws_tau_x, draws_tau_v
     cdef double x_shape, x_rate, v_shape, v_rate
     cdef Py_ssize_t capacity
@@ -116,6 +135,7 @@ cdef class LinearGaussianModel(FeatureModel):
     cdef const double* row_norms
     cdef const unsigned char* row_observed  # (d,) or NULL
     cdef Py_ssize_t row_d               # its entries that are observed
+    cdef double row_tau                 # 1 / variance of its entries, given its features but new ones
     # Scratch of the components' posterior.
     cdef double* gram                   # packed by columns: Z'Z
     cdef double* factor                 # packed by columns: Cholesky factor of the precision
@@ -183,6 +203,7 @@ cdef class LinearGaussianModel(FeatureModel):
         self.row_V = self.V
         self.row_norms = self.norms
         self.row_d = d
+        self.row_tau = self.tau_x
         memcpy(residual, self.X + i * d, d * sizeof(double))
         self.row_observed = NULL
         if self.observed != NULL:
@@ -211,7 +232,7 @@ cdef class LinearGaussianModel(FeatureModel):
         cdef double half = 0.5 * self.row_norms[k]
         cdef double sign = 1.0 if on else -1.0
         for j in range(n):
-            out[j] = self.tau_x * (sign * dot(self.candidates + candidates[j] * d, v, d) - half)
+            out[j] = self.row_tau * (sign * dot(self.candidates + candidates[j] * d, v, d) - half)
 
     cdef void flip(self, Py_ssize_t candidate, Py_ssize_t k, bint on) noexcept nogil:
         add_scaled(
@@ -234,43 +255,43 @@ cdef class LinearGaussianModel(FeatureModel):
             half = (<Py_ssize_t>1) << j
             gains = out + half
             v = self.row_V + features[j] * self.d
-            gains[0] = log_odds[j] + self.tau_x * (
+            gains[0] = log_odds[j] + self.row_tau * (
                 dot(self.candidates, v, self.d) - 0.5 * self.row_norms[features[j]]
             )
             for l in range(j):
-                inner = self.tau_x * dot(v, self.row_V + features[l] * self.d, self.d)
+                inner = self.row_tau * dot(v, self.row_V + features[l] * self.d, self.d)
                 quarter = (<Py_ssize_t>1) << l
                 for r in range(quarter):
                     gains[quarter + r] = gains[r] - inner
             for r in range(half):
                 gains[r] += out[r]
 
-    # A row's own features. With r the residual without them and s_k = 1/tau_x + k/tau_v, r has
-    # the law N(0, s_k I) given their number k.
+    # A row's singletons. With r the residual without them and s_k = 1/tau_x + k/tau_v, r has the
+    # law N(0, s_k I) given their number k.
 
     cdef Py_ssize_t draw_n_singletons(
         self, Py_ssize_t n, double rate, bint adapting, bitgen_t* rng
     ) noexcept nogil:
         """In warm-up a Metropolis step that proposes from the prior; later a draw from the
-        number's conditional law. While components fit badly, the latter gives every row features
-        of its own, which stay; proposals from the prior leave time to share."""
+        number's conditional law. While components fit badly, the latter gives every row
+        singletons, which stay; proposals from the prior leave time to share."""
         cdef double square = dot(self.candidates, self.candidates, self.d)
         cdef double log_rate, log_poisson, log_w, log_ratio, s, largest, w
         cdef double top = -INFINITY
         cdef double total = 0.0
-        cdef Py_ssize_t k = 0
+        cdef Py_ssize_t k
         cdef Py_ssize_t chosen = 0
-        if not rate > 0.0:
-            return 0
         if adapting:
             chosen = random_poisson(rng, rate)
             log_ratio = self.log_density_of_singletons(
                 square, 1.0 / self.tau_x + chosen / self.tau_v
             ) - self.log_density_of_singletons(square, 1.0 / self.tau_x + n / self.tau_v)
+            if log_ratio != log_ratio:
+                return -1
             return chosen if uniform(rng) < exp(log_ratio) else n
         log_rate = log(rate)
         # Terms are added until those that may come are below exp(-40) of the sum.
-        while True:
+        for k in range(MOST_TERMS):
             log_poisson = k * log_rate - lgamma(k + 1.0)
             s = 1.0 / self.tau_x + k / self.tau_v
             # The density of r is largest at s = |r|^2 / D.
@@ -280,6 +301,8 @@ cdef class LinearGaussianModel(FeatureModel):
             ):
                 return chosen
             log_w = log_poisson + self.log_density_of_singletons(square, s)
+            if not isfinite(log_w):
+                return -1
             if log_w > top:
                 total *= exp(top - log_w)
                 top = log_w
@@ -287,14 +310,14 @@ cdef class LinearGaussianModel(FeatureModel):
             total += w
             if uniform(rng) * total < w:
                 chosen = k
-            k += 1
+        return -1
 
     cdef double log_density_of_singletons(self, double square, double s) noexcept nogil:
         return -0.5 * (self.row_d * log(s) + square / s)
 
-    cdef void draw_singletons(
+    cdef int draw_singletons(
         self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng
-    ) noexcept nogil:
+    ) except -1 nogil:
         """A draw from the prior of parameters and noise, moved to agree with the residual."""
         cdef Py_ssize_t j, k
         cdef Py_ssize_t d = self.d
@@ -312,39 +335,43 @@ cdef class LinearGaussianModel(FeatureModel):
                     self.V[features[k] * d + j] += gain * missing
         for k in range(n):
             self.norms[features[k]] = dot(self.V + features[k] * d, self.V + features[k] * d, d)
+        return 0
 
     # Features.
 
-    cdef void add_feature(self, bitgen_t* rng) noexcept nogil:
+    cdef int add_feature(self, bitgen_t* rng) except -1 nogil:
         cdef Py_ssize_t j
         cdef double* v = self.V + self.n_latent * self.d
         for j in range(self.d):
             v[j] = random_standard_normal(rng) / sqrt(self.tau_v)
         self.norms[self.n_latent] = dot(v, v, self.d)
         self.n_latent += 1
+        return 0
 
-    cdef void remove_feature(self, Py_ssize_t k) noexcept nogil:
+    cdef int remove_feature(self, Py_ssize_t k) except -1 nogil:
         cdef Py_ssize_t last = self.n_latent - 1
         if k != last:
             memcpy(self.V + k * self.d, self.V + last * self.d, self.d * sizeof(double))
             self.norms[k] = self.norms[last]
         self.n_latent = last
+        return 0
 
     # Rows that are no part of the data of `fit`.
 
     cdef double log_row(self) noexcept nogil:
         return 0.5 * (
-            self.row_d * (log(self.tau_x) - log(2.0 * PI))
-            - self.tau_x * dot(self.candidates, self.candidates, self.d)
+            self.row_d * (log(self.row_tau) - log(2.0 * PI))
+            - self.row_tau * dot(self.candidates, self.candidates, self.d)
         )
 
-    cdef void set_n_new(self, Py_ssize_t n_new) noexcept nogil:
-        self.tau_x = 1.0 / (1.0 / self.own_tau_x + n_new / self.tau_v)
+    cdef int set_n_new(self, Py_ssize_t n_new) except -1 nogil:
+        self.row_tau = 1.0 / (1.0 / self.tau_x + n_new / self.tau_v)
+        return 0
 
     cdef double log_bound(self, Py_ssize_t n_new, double gain) noexcept nogil:
         cdef double square = dot(self.candidates, self.candidates, self.d)
-        cdef double s = 1.0 / self.own_tau_x + n_new / self.tau_v
-        square = max(square - 2.0 * gain / self.own_tau_x, 0.0)
+        cdef double s = 1.0 / self.tau_x + n_new / self.tau_v
+        square = max(square - 2.0 * gain / self.tau_x, 0.0)
         return self.log_density_of_singletons(square, max(s, square / max(self.row_d, 1))) - (
             0.5 * self.row_d * log(2.0 * PI)
         )
@@ -360,19 +387,22 @@ cdef class LinearGaussianModel(FeatureModel):
         cdef double square = 0.0
         if not isfinite(self.visit_columns(Z, stride, DRAW, rng)):
             with gil:
-                raise FloatingPointError("the components' posterior precision is not positive")
+                raise FloatingPointError(
+                    "LinearGaussian: the components have no law given Z: their posterior "
+                    f"precision, with noise_precision {self.tau_x:g} and component_precision "
+                    f"{self.tau_v:g}, is not positive in doubles; rescale X or fix a precision"
+                )
         for k in range(self.n_latent):
             self.norms[k] = dot(self.V + k * self.d, self.V + k * self.d, self.d)
             square += self.norms[k]
         if self.draws_tau_v:
-            self.tau_v = (
-                random_standard_gamma(rng, self.v_shape + 0.5 * self.n_latent * self.d)
-                / (self.v_rate + 0.5 * square)
+            self.tau_v = draw_precision(
+                rng, self.v_shape + 0.5 * self.n_latent * self.d, self.v_rate + 0.5 * square
             )
         if self.draws_tau_x:
-            self.tau_x = (
-                random_standard_gamma(rng, self.x_shape + 0.5 * self.n_observed)
-                / (self.x_rate + 0.5 * self.squared_error(Z, stride))
+            self.tau_x = draw_precision(
+                rng, self.x_shape + 0.5 * self.n_observed,
+                self.x_rate + 0.5 * self.squared_error(Z, stride)
             )
         return 0
 
@@ -519,7 +549,7 @@ cdef class LinearGaussianModel(FeatureModel):
             memcpy(self.V, &view[0, 0], view.shape[0] * self.d * sizeof(double))
         for k in range(self.n_latent):
             self.norms[k] = dot(self.V + k * self.d, self.V + k * self.d, self.d)
-        self.tau_x = self.own_tau_x = saved["noise_precision"]
+        self.tau_x = saved["noise_precision"]
         self.tau_v = saved["component_precision"]
 
     def start_hyperparameters(self):

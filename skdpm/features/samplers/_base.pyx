@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A sweep over the rows of Z. What every sampler shares: the conditional law of a row's features,
 in two parts (Bouchard-Cote & Roth, particle Gibbs for feature allocation, section 2.5). Features
-that other rows have are drawn by the sampler; those of the row alone, under the Indian buffet
-process, by a step of their own.
+that other rows have are drawn by the sampler; those of the row alone, its singletons, under the
+Indian buffet process, by another step.
 """
 from libc.math cimport exp
 from libc.stdlib cimport free
@@ -12,6 +12,11 @@ from numpy.random.c_distributions cimport random_poisson
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, integer, uniform
 from skdpm.features._state cimport FeatureState
+
+
+cdef enum:
+    # Expected number of a row's singletons above which a prior is refused: memory ends before.
+    MOST_SINGLETONS = 10000
 
 
 cdef class FeatureKernel:
@@ -72,7 +77,12 @@ cdef class FeatureKernel:
                     raise FloatingPointError(f"row {i}: no value has a positive weight")
             for j in range(self.n_shared):
                 state.set(i, self.features[j], self.values[j])
-        if rate > 0.0:
+        if rate != 0.0:
+            if not 0.0 < rate <= MOST_SINGLETONS:
+                with gil:
+                    raise FloatingPointError(
+                        f"row {i}: the prior expects {rate:g} features that no other row has"
+                    )
             if state.model.collapses:
                 self.update_singletons_collapsed(state, i, rate, rng)
             else:
@@ -100,13 +110,18 @@ cdef class FeatureKernel:
     cdef int update_singletons_collapsed(
         self, FeatureState state, Py_ssize_t i, double rate, bitgen_t* rng
     ) except -1 nogil:
-        """Update the number of the row's own features with their parameters integrated out, then
+        """Update the number of the row's singletons with their parameters integrated out, then
         draw the parameters given the row (Doshi-Velez & Ghahramani 2009)."""
         cdef Py_ssize_t j, n
         for j in range(self.n_singletons):
             state.set(i, self.singletons[j], False)
         state.model.begin_row(i, state.Z + i * state.capacity)
         n = state.model.draw_n_singletons(self.n_singletons, rate, self.adapting, rng)
+        if n < 0:
+            with gil:
+                raise FloatingPointError(
+                    f"row {i}: the number of features that no other row has cannot be drawn"
+                )
         while self.n_singletons > n:
             # From the last on, so that the feature that takes a place is none of those left.
             self.n_singletons -= 1
@@ -126,8 +141,8 @@ cdef class FeatureKernel:
     cdef int update_singletons(
         self, FeatureState state, Py_ssize_t i, double rate, bitgen_t* rng
     ) except -1 nogil:
-        """A Metropolis step that proposes other own features from their prior, number and
-        parameters: the likelihood's ratio is the chance that they are taken."""
+        """Propose other singletons from their prior, number and parameters: a Metropolis step, in
+        which the likelihood's ratio is the chance that they are taken."""
         cdef Py_ssize_t j, k
         cdef Py_ssize_t candidate = 0
         cdef Py_ssize_t first = state.n_latent
@@ -145,6 +160,9 @@ cdef class FeatureKernel:
             state.model.log_flip_many(&candidate, 1, k, j >= self.n_singletons, &change)
             state.model.flip(0, k, j >= self.n_singletons)
             log_ratio += change
+        if log_ratio != log_ratio:
+            with gil:
+                raise FloatingPointError(f"row {i}: no value has a positive weight")
         if uniform(rng) < exp(log_ratio):
             for j in range(n):
                 state.set(i, first + j, True)

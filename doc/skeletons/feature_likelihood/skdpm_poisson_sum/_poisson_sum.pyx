@@ -75,17 +75,19 @@ cdef class PoissonSumModel(FeatureModel):
             rates[j] += self.W[k * self.d + j] if on else -self.W[k * self.d + j]
             rates[j] = max(rates[j], self.background)
 
-    cdef void add_feature(self, bitgen_t* rng) noexcept nogil:
+    cdef int add_feature(self, bitgen_t* rng) except -1 nogil:
         cdef Py_ssize_t j
         for j in range(self.d):
             self.W[self.n_latent * self.d + j] = random_standard_gamma(rng, self.shape) / self.rate
         self.n_latent += 1
+        return 0
 
-    cdef void remove_feature(self, Py_ssize_t k) noexcept nogil:
+    cdef int remove_feature(self, Py_ssize_t k) except -1 nogil:
         cdef Py_ssize_t last = self.n_latent - 1
         if k != last:
             memcpy(self.W + k * self.d, self.W + last * self.d, self.d * sizeof(double))
         self.n_latent = last
+        return 0
 
     cdef int update_params(
         self, const unsigned char* Z, Py_ssize_t stride, bitgen_t* rng
