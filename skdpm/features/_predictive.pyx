@@ -3,9 +3,9 @@
 
     p(z, m | x) ~ p(m) prod_k rho_k^z_k (1 - rho_k)^(1 - z_k) p(x | z, m new features),
 
-summed over all values z and numbers m of new features; nothing is drawn. Beyond `MAX_BITS`
-features the sum is over the values of the features that are the least certain, the others being as
-in a local mode: a lower bound.
+summed over all values z and numbers m of new features; nothing is drawn. Beyond `max_bits`
+features (20, or fewer where the model says so) the sum is over the values of the features that are
+the least certain, the others being as in a local mode: a lower bound.
 """
 from libc.math cimport INFINITY, NAN, exp, fabs, log, log1p
 from libc.stdlib cimport free, malloc
@@ -15,10 +15,7 @@ import numpy as np
 from skdpm.features.likelihoods._base cimport FeatureModel
 
 cdef enum:
-    MAX_BITS = 20       # all values of so many features are summed
-    BLOCK_BITS = 12     # ... and otherwise those of so many
-
-LARGEST_EXACT = MAX_BITS
+    BLOCK_BITS = 12     # where not all values are summed, those of so many features are
 
 
 cdef class RowLaw:
@@ -54,7 +51,7 @@ cdef class RowLaw:
         self.log_pmf = np.ascontiguousarray(log_pmf[:n_terms], dtype=np.float64)
         self._owners = view
         self.log_odds = &view[0] if n else NULL
-        self.n_free = n if n <= MAX_BITS else BLOCK_BITS
+        self.n_free = n if n <= model.max_bits else min(<int>BLOCK_BITS, model.max_bits)
         self.free_features = <Py_ssize_t*>malloc((n + 1) * sizeof(Py_ssize_t))
         self.free_odds = <double*>malloc((n + 1) * sizeof(double))
         self.certainty = <double*>malloc((n + 1) * sizeof(double))
@@ -84,7 +81,7 @@ cdef class RowLaw:
         Returns
         -------
         log_density : ndarray of shape (n_samples,)
-            log p(x_i); from below where n_latent is more than `MAX_BITS`.
+            log p(x_i); from below where n_latent is more than `max_bits`.
         probabilities : ndarray of shape (n_samples, n_latent)
             That the row has each feature.
         best : ndarray of shape (n_samples, n_latent), uint8

@@ -39,12 +39,13 @@ class FeatureProgram:
         model = self.likelihood.bind(self.data)
         model.start(Z.shape[1], bit_generator)
         if self.fit_start:
-            FeatureState(model, prior, Z).update_params(bit_generator)
+            FeatureState(model, prior, Z).update_params(bit_generator, self.n_warmup > 0)
         return {
             "index": index,
             "iteration": 0,
             "allocations": Z,
             "params": model.save(),
+            "adaptation": model.get_adaptation(),
             "concentration": concentration,
             "bit_generator": bit_generator.state,
             "draws": {
@@ -65,14 +66,16 @@ class FeatureProgram:
         prior = self.make_prior(chain["concentration"])
         model = self.likelihood.bind(self.data)
         model.load(chain["params"])
+        model.set_adaptation(chain["adaptation"])
         state = FeatureState(model, prior, chain["allocations"])
         kernel = self.sampler.kernel()
         new = {name: [] for name in chain["draws"]}
         iteration = chain["iteration"]
         running = True
         while running and iteration < n_iterations:
-            kernel.run(state, bit_generator, iteration < self.n_warmup)
-            state.update_params(bit_generator)
+            adapting = iteration < self.n_warmup
+            kernel.run(state, bit_generator, adapting)
+            state.update_params(bit_generator, adapting)
             if self.concentration is None:
                 prior.resample(state.column_sums(), *self.concentration_prior, bit_generator)
             iteration += 1
@@ -92,6 +95,7 @@ class FeatureProgram:
             iteration=iteration,
             allocations=state.allocations(),
             params=model.save(),
+            adaptation=model.get_adaptation(),
             concentration=prior.concentration,
             bit_generator=bit_generator.state,
             draws=draws,
@@ -108,5 +112,5 @@ class FeatureProgram:
         draws["allocations"].append(state.allocations()[:, used].astype(bool))
         for name in self.likelihood.hyperparameters:
             draws[name].append(params[name])
-        for name in self.likelihood.feature_params:
-            draws[name].append(params[name][used])
+        for name, values in self.likelihood.select(params, used).items():
+            draws[name].append(values)

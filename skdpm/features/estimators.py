@@ -15,7 +15,7 @@ from skdpm._validation import (
     check_integer,
     check_real,
 )
-from skdpm.features._predictive import LARGEST_EXACT, RowLaw
+from skdpm.features._predictive import RowLaw
 from skdpm.features._program import FeatureProgram
 from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LIKELIHOODS
@@ -324,6 +324,7 @@ default="prior"
         likelihood = self._lenient_likelihood()
         if likelihood is not None:
             tags.input_tags.allow_nan = likelihood.allow_nan
+            tags.input_tags.pairwise = likelihood.pairwise
         return tags
 
     # Parameters.
@@ -351,6 +352,7 @@ default="prior"
             n_components = check_integer(self.n_components, "n_components", low=1)
             make_prior = functools.partial(_beta_bernoulli, n_samples, n_components)
         sampler.kernel()  # checks its parameters
+        likelihood.check_prior(make_prior(1.0))
         likelihood = likelihood.resolve(X)
         return FeatureProgram(
             likelihood=likelihood,
@@ -423,8 +425,7 @@ default="prior"
         self.allocations_ = Z[:, order]
         self.n_components_ = len(order)
         saved = self._params_of_draw(program, c, s)
-        for name in likelihood.feature_params:
-            saved[name] = saved[name][order]
+        saved.update(likelihood.select(saved, order))
         model = likelihood.bind(program.data)
         model.load(saved)
         prior = program.make_prior(float(self.concentration_samples_[c, s]))
@@ -432,7 +433,7 @@ default="prior"
         saved = model.save()
         for name in likelihood.feature_params:
             setattr(self, f"{name}_", saved[name])
-        self._estimate = self._new_row(prior, self.allocations_.sum(axis=0), saved)
+        self._estimate = self._new_row(prior, likelihood, self.allocations_, saved)
         quantities = {
             "log_joint": self.log_joint_samples_,
             "n_components": self.n_components_samples_,
@@ -445,7 +446,7 @@ default="prior"
         self.diagnostics_ = self._diagnose(quantities)
         self._scored = self._choose_scored(program)
         self.exact_ = model.collapses and all(
-            len(draw["log_odds"]) <= LARGEST_EXACT for draw in self._scored
+            len(draw["log_odds"]) <= model.max_bits for draw in self._scored
         )
 
     def _params_of_draw(self, program, c, s):
@@ -466,12 +467,15 @@ default="prior"
             for s in np.linspace(n_draws - 1, 0, per_chain).round().astype(int)[::-1]:
                 prior = program.make_prior(float(self.concentration_samples_[c, s]))
                 params = self._params_of_draw(program, c, s)
-                col_sums = self.allocation_samples_[c][s].sum(axis=0)
-                draws.append(self._new_row(prior, col_sums, params))
+                Z = self.allocation_samples_[c][s]
+                draws.append(self._new_row(prior, program.likelihood, Z, params))
         return draws
 
-    def _new_row(self, prior, col_sums, params):
-        """The law of the features of a new row, and the parameters."""
+    def _new_row(self, prior, likelihood, Z, params):
+        """Tell the law of the features of a new row, and the parameters, of one draw."""
+        col_sums = Z.sum(axis=0)
+        if likelihood.needs_allocations:
+            params = {**params, "allocations": Z}
         return {
             "log_odds": prior.log_odds_new(col_sums),
             "log_pmf": prior.log_pmf_new(len(col_sums), MOST_NEW),
@@ -484,7 +488,7 @@ default="prior"
         """X, checked, the kernel over its rows, and which rows have any entry."""
         check_is_fitted(self)
         X = self._validate(X, self.likelihood_, reset=False)
-        model = self.likelihood_.bind(self.likelihood_.encode(X))
+        model = self.likelihood_.bind(self.likelihood_.encode_new(X))
         return X, model, ~np.isnan(X).all(axis=1)
 
     def _law_of_estimate(self, X):
@@ -493,6 +497,8 @@ default="prior"
 
     def _law(self, model, draw, observed):
         model.load(draw["params"])
+        if self.likelihood_.needs_allocations:
+            model.see(draw["params"]["allocations"])
         return RowLaw(model, draw["log_odds"], draw["log_pmf"]).evaluate(observed)
 
 

@@ -13,9 +13,17 @@ import numpy as np
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer
+from skdpm.features._allocations cimport Allocations
+
+cdef enum:
+    LARGEST_BITS = 20
 
 
 cdef class FeatureModel:
+
+    def __cinit__(self, *args, **kwargs):
+        self.max_bits = LARGEST_BITS
+        self.Z = Allocations(np.zeros((0, 0)))
 
     def __dealloc__(self):
         free(self.candidates)
@@ -41,6 +49,13 @@ cdef class FeatureModel:
         cdef Py_ssize_t j
         for j in range(max(self.width, 1)):
             self.candidates[candidate * self.width + j] = NAN
+
+    cdef int bind_allocations(self, Allocations Z) except -1:
+        """Read the features of all rows in Z from now on. A state calls this when it begins and,
+        after `reserve`, whenever Z has room for more features: the time for a model to compute,
+        and to take memory for, what it keeps of all rows."""
+        self.Z = Z
+        return 0
 
     cdef int reserve(self, Py_ssize_t n_latent) except -1:
         """Take room for the parameters of so many features."""
@@ -79,14 +94,13 @@ cdef class FeatureModel:
         with gil:
             raise NotImplementedError(f"{type(self).__name__} does not override `remove_feature`")
 
-    cdef int update_params(
-        self, const unsigned char* Z, Py_ssize_t stride, bitgen_t* rng
-    ) except -1 nogil:
-        """A step of a Markov chain that leaves p(parameters | Z, X) invariant."""
+    cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil:
+        """Do a step of a Markov chain that leaves p(parameters | Z, X) invariant; in warm-up
+        (`adapting`) it may learn how to, see `get_adaptation`."""
         with gil:
             raise NotImplementedError(f"{type(self).__name__} does not override `update_params`")
 
-    cdef double log_likelihood(self, const unsigned char* Z, Py_ssize_t stride) noexcept nogil:
+    cdef double log_likelihood(self) noexcept nogil:
         """log p(X | Z, parameters), with all constants."""
         return NAN
 
@@ -94,15 +108,15 @@ cdef class FeatureModel:
         """log density of the features' parameters given the hyperparameters."""
         return NAN
 
-    cdef int mean_params(self, const unsigned char* Z, Py_ssize_t stride) except -1 nogil:
-        """The features' parameters take their means given Z and X; they stay where that is not
-        known."""
+    cdef int mean_params(self) except -1 nogil:
+        """Give the features' parameters their means given Z and X; leave them as they are where
+        that is not known."""
         return 0
 
-    cdef double log_marginal(self, const unsigned char* Z, Py_ssize_t stride) noexcept nogil:
+    cdef double log_marginal(self) noexcept nogil:
         """log p(X | Z, hyperparameters), the features' parameters integrated out; given them where
         that is impossible."""
-        return self.log_likelihood(Z, stride)
+        return self.log_likelihood()
 
     cdef void log_rows(
         self, const Py_ssize_t* features, const double* log_odds, Py_ssize_t n,
@@ -177,6 +191,17 @@ cdef class FeatureModel:
         """Take the parameters of `save`."""
         raise NotImplementedError(f"{type(self).__name__} must write `load`")
 
+    def get_adaptation(self):
+        """What `update_params` has learnt in warm-up, as a dict of plain objects."""
+        return {}
+
+    def set_adaptation(self, adaptation):
+        """Go on from `get_adaptation`."""
+
+    def see(self, Z):
+        """Show Z of the rows of `fit`, an ndarray, to a model of new rows."""
+        self.bind_allocations(Allocations(Z))
+
     def start(self, Py_ssize_t n_latent, bit_generator):
         """Begin with `n_latent` features, their parameters drawn from their prior."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
@@ -194,7 +219,7 @@ cdef class FeatureModel:
 
 
 cdef class FeatureProbe:
-    """A likelihood's kernel for tests: its functions, callable from Python."""
+    """A `FeatureModel` for tests: its functions, callable from Python."""
     cdef readonly FeatureModel model
 
     def __init__(self, FeatureModel model, Py_ssize_t n_candidates=4):
@@ -202,6 +227,7 @@ cdef class FeatureProbe:
         model.reserve_candidates(n_candidates)
 
     def begin_row(self, Py_ssize_t i, z):
+        """Begin with row i in a matrix of which the other rows are as last seen."""
         cdef const unsigned char[::1] view = np.ascontiguousarray(z, dtype=np.uint8)
         self.model.begin_row(i, &view[0] if view.shape[0] else NULL)
 
@@ -233,10 +259,12 @@ cdef class FeatureProbe:
         return np.asarray(out)
 
     def log_likelihood(self, Z):
-        cdef const unsigned char[:, ::1] view = np.ascontiguousarray(Z, dtype=np.uint8)
-        return self.model.log_likelihood(
-            &view[0, 0] if view.size else NULL, view.shape[1]
-        )
+        """log p(X | Z), the model bound to Z from now on."""
+        self.model.see(Z)
+        return self.model.log_likelihood()
+
+    def log_row(self):
+        return self.model.log_row()
 
     def log_prior(self):
         return self.model.log_prior()

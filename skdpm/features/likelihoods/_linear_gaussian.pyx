@@ -114,6 +114,9 @@ cdef class LinearGaussianModel(FeatureModel):
     noise_precision, component_precision : float or None
         tau_x and tau_v; None: under the priors.
     noise_precision_prior, component_precision_prior : tuple (shape, rate)
+    collapses : bool, default=True
+        Whether components of singletons are integrated out; if not, singletons are proposed from
+        the prior, as any likelihood can.
     """
     cdef object data                    # keeps the arrays below alive
     cdef Py_ssize_t d
@@ -135,7 +138,7 @@ cdef class LinearGaussianModel(FeatureModel):
     cdef const double* row_norms
     cdef const unsigned char* row_observed  # (d,) or NULL
     cdef Py_ssize_t row_d               # its entries that are observed
-    cdef double row_tau                 # 1 / variance of its entries, given its features but new ones
+    cdef double row_tau                 # their precision, where new features are integrated out
     # Scratch of the components' posterior.
     cdef double* gram                   # packed by columns: Z'Z
     cdef double* factor                 # packed by columns: Cholesky factor of the precision
@@ -144,7 +147,7 @@ cdef class LinearGaussianModel(FeatureModel):
 
     def __init__(
         self, data, noise_precision, noise_precision_prior, component_precision,
-        component_precision_prior
+        component_precision_prior, bint collapses=True
     ):
         cdef const double[:, ::1] X = data["X"]
         cdef const unsigned char[:, ::1] observed
@@ -160,7 +163,7 @@ cdef class LinearGaussianModel(FeatureModel):
         self.missing_rows = &rows[0] if rows.shape[0] else NULL
         self.missing_starts = &starts[0]
         self.n_observed = self.n_samples * self.d - starts[self.d]
-        self.collapses = True
+        self.collapses = collapses
         self.draws_tau_x = noise_precision is None
         self.draws_tau_v = component_precision is None
         self.x_shape, self.x_rate = noise_precision_prior
@@ -379,13 +382,11 @@ cdef class LinearGaussianModel(FeatureModel):
     # Parameters given Z. Column c of V is N(A^-1 tau_x Z'x, A^-1), A = tau_v I + tau_x Z'Z, sums
     # over the rows in which column c is observed.
 
-    cdef int update_params(
-        self, const unsigned char* Z, Py_ssize_t stride, bitgen_t* rng
-    ) except -1 nogil:
+    cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil:
         """Draw V, then tau_v and tau_x, each given the rest."""
         cdef Py_ssize_t k
         cdef double square = 0.0
-        if not isfinite(self.visit_columns(Z, stride, DRAW, rng)):
+        if not isfinite(self.visit_columns(DRAW, rng)):
             with gil:
                 raise FloatingPointError(
                     "LinearGaussian: the components have no law given Z: their posterior "
@@ -402,26 +403,22 @@ cdef class LinearGaussianModel(FeatureModel):
         if self.draws_tau_x:
             self.tau_x = draw_precision(
                 rng, self.x_shape + 0.5 * self.n_observed,
-                self.x_rate + 0.5 * self.squared_error(Z, stride)
+                self.x_rate + 0.5 * self.squared_error()
             )
         return 0
 
-    cdef double visit_columns(
-        self, const unsigned char* Z, Py_ssize_t stride, int purpose, bitgen_t* rng
-    ) noexcept nogil:
+    cdef double visit_columns(self, int purpose, bitgen_t* rng) noexcept nogil:
         """log p(X | Z), V integrated out; on the way, V may be drawn or take its mean."""
         cdef Py_ssize_t i, j, k, c, n_active
         cdef Py_ssize_t n = self.n_latent
         cdef Py_ssize_t d = self.d
         cdef Py_ssize_t packed = n * (n + 1) // 2
-        cdef const unsigned char* z
         cdef double square = 0.0
         cdef double total
         memset(self.gram, 0, packed * sizeof(double))
         memset(self.solution, 0, n * d * sizeof(double))
         for i in range(self.n_samples):
-            z = Z + i * stride
-            n_active = self.add_to_gram(z, 1.0, self.gram)
+            n_active = self.add_to_gram(self.Z.row(i), 1.0, self.gram)
             for j in range(n_active):
                 add_scaled(self.solution + self.active[j] * d, 1.0, self.X + i * d, d)
         for i in range(self.n_samples):
@@ -437,10 +434,10 @@ cdef class LinearGaussianModel(FeatureModel):
             return total + self.visit_column(0, d, purpose, rng)
         for c in range(d):
             for i in range(self.missing_starts[c], self.missing_starts[c + 1]):
-                self.add_to_gram(Z + self.missing_rows[i] * stride, -1.0, self.gram)
+                self.add_to_gram(self.Z.row(self.missing_rows[i]), -1.0, self.gram)
             total += self.visit_column(c, 1, purpose, rng)
             for i in range(self.missing_starts[c], self.missing_starts[c + 1]):
-                self.add_to_gram(Z + self.missing_rows[i] * stride, 1.0, self.gram)
+                self.add_to_gram(self.Z.row(self.missing_rows[i]), 1.0, self.gram)
         return total
 
     cdef double visit_column(
@@ -492,27 +489,27 @@ cdef class LinearGaussianModel(FeatureModel):
                 gram[first + self.active[k]] += by
         return n_active
 
-    cdef int mean_params(self, const unsigned char* Z, Py_ssize_t stride) except -1 nogil:
+    cdef int mean_params(self) except -1 nogil:
         """V becomes its mean given Z and X."""
         cdef Py_ssize_t k
-        self.visit_columns(Z, stride, AVERAGE, NULL)
+        self.visit_columns(AVERAGE, NULL)
         for k in range(self.n_latent):
             self.norms[k] = dot(self.V + k * self.d, self.V + k * self.d, self.d)
         return 0
 
-    cdef double squared_error(self, const unsigned char* Z, Py_ssize_t stride) noexcept nogil:
+    cdef double squared_error(self) noexcept nogil:
         """Of X around Z V, over the entries that are observed."""
         cdef Py_ssize_t i
         cdef double total = 0.0
         for i in range(self.n_samples):
-            self.begin_row(i, Z + i * stride)
+            self.begin_row(i, self.Z.row(i))
             total += dot(self.candidates, self.candidates, self.d)
         return total
 
-    cdef double log_likelihood(self, const unsigned char* Z, Py_ssize_t stride) noexcept nogil:
+    cdef double log_likelihood(self) noexcept nogil:
         return 0.5 * (
             self.n_observed * (log(self.tau_x) - log(2.0 * PI))
-            - self.tau_x * self.squared_error(Z, stride)
+            - self.tau_x * self.squared_error()
         )
 
     cdef double log_prior(self) noexcept nogil:
@@ -524,8 +521,8 @@ cdef class LinearGaussianModel(FeatureModel):
             self.n_latent * self.d * (log(self.tau_v) - log(2.0 * PI)) - self.tau_v * square
         )
 
-    cdef double log_marginal(self, const unsigned char* Z, Py_ssize_t stride) noexcept nogil:
-        return self.visit_columns(Z, stride, EVALUATE, NULL)
+    cdef double log_marginal(self) noexcept nogil:
+        return self.visit_columns(EVALUATE, NULL)
 
     # The Python boundary.
 

@@ -28,8 +28,8 @@ cdef class FeatureKernel:
         free(self.singletons)
 
     cdef int reserve(self, FeatureState state) except -1:
-        """Take the memory that a row of `state.capacity` features needs."""
-        cdef Py_ssize_t n = state.capacity
+        """Take the memory that a row of `state.Z.stride` features needs."""
+        cdef Py_ssize_t n = state.Z.stride
         if n > self.n_reserved:
             self.features = <Py_ssize_t*>resized(self.features, n, sizeof(Py_ssize_t))
             self.log_odds = <double*>resized(self.log_odds, n, sizeof(double))
@@ -40,7 +40,7 @@ cdef class FeatureKernel:
         return 0
 
     cdef int prepare(self, FeatureState state) except -1:
-        """Take what else a row of `state.capacity` features needs."""
+        """Take what else a row of `state.Z.stride` features needs."""
         return 0
 
     cdef int step(self, FeatureState state, bitgen_t* rng) except -1 nogil:
@@ -52,14 +52,14 @@ cdef class FeatureKernel:
 
     cdef int update(self, FeatureState state, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
         """Row i is drawn anew."""
-        cdef unsigned char* z = state.Z + i * state.capacity
+        cdef unsigned char* z = state.Z.row(i)
         cdef Py_ssize_t j, k, m
         # Where features come and go, one that only this row has is its singleton.
         cdef Py_ssize_t least = 1 if state.prior.grows else 0
         cdef double rate = state.prior.new_rate
         self.n_shared = self.n_singletons = 0
-        for k in range(state.n_latent):
-            m = state.col_sums[k] - z[k]
+        for k in range(state.Z.n_latent):
+            m = state.Z.col_sums[k] - z[k]
             if m >= least:
                 self.features[self.n_shared] = k
                 self.log_odds[self.n_shared] = state.prior.log_odds[m]
@@ -76,7 +76,7 @@ cdef class FeatureKernel:
                 with gil:
                     raise FloatingPointError(f"row {i}: no value has a positive weight")
             for j in range(self.n_shared):
-                state.set(i, self.features[j], self.values[j])
+                state.Z.set(i, self.features[j], self.values[j])
         if rate != 0.0:
             if not 0.0 < rate <= MOST_SINGLETONS:
                 with gil:
@@ -87,10 +87,10 @@ cdef class FeatureKernel:
                 self.update_singletons_collapsed(state, i, rate, rng)
             else:
                 self.update_singletons(state, i, rate, rng)
-            if state.capacity > self.n_reserved:
+            if state.Z.stride > self.n_reserved:
                 with gil:
                     self.reserve(state)
-        state.model.end_row(state.Z + i * state.capacity)
+        state.model.end_row(state.Z.row(i))
         return 0
 
     cdef int update_row(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
@@ -114,8 +114,8 @@ cdef class FeatureKernel:
         draw the parameters given the row (Doshi-Velez & Ghahramani 2009)."""
         cdef Py_ssize_t j, n
         for j in range(self.n_singletons):
-            state.set(i, self.singletons[j], False)
-        state.model.begin_row(i, state.Z + i * state.capacity)
+            state.Z.set(i, self.singletons[j], False)
+        state.model.begin_row(i, state.Z.row(i))
         n = state.model.draw_n_singletons(self.n_singletons, rate, self.adapting, rng)
         if n < 0:
             with gil:
@@ -127,13 +127,13 @@ cdef class FeatureKernel:
             self.n_singletons -= 1
             state.remove_feature(self.singletons[self.n_singletons])
         for j in range(self.n_singletons):
-            state.set(i, self.singletons[j], True)
+            state.Z.set(i, self.singletons[j], True)
         for j in range(self.n_singletons, n):
             state.add_feature(i, rng)
-            if state.capacity > self.n_reserved:
+            if state.Z.stride > self.n_reserved:
                 with gil:
                     self.reserve(state)
-            self.singletons[j] = state.n_latent - 1
+            self.singletons[j] = state.Z.n_latent - 1
         self.n_singletons = n
         state.model.draw_singletons(self.singletons, n, rng)
         return 0
@@ -145,7 +145,7 @@ cdef class FeatureKernel:
         which the likelihood's ratio is the chance that they are taken."""
         cdef Py_ssize_t j, k
         cdef Py_ssize_t candidate = 0
-        cdef Py_ssize_t first = state.n_latent
+        cdef Py_ssize_t first = state.Z.n_latent
         cdef Py_ssize_t n = random_poisson(rng, rate)
         cdef double log_ratio = 0.0
         cdef double change
@@ -153,8 +153,8 @@ cdef class FeatureKernel:
             return 0
         for j in range(n):
             state.add_feature(i, rng)
-            state.set(i, first + j, False)
-        state.model.begin_row(i, state.Z + i * state.capacity)
+            state.Z.set(i, first + j, False)
+        state.model.begin_row(i, state.Z.row(i))
         for j in range(self.n_singletons + n):
             k = self.singletons[j] if j < self.n_singletons else first + j - self.n_singletons
             state.model.log_flip_many(&candidate, 1, k, j >= self.n_singletons, &change)
@@ -165,7 +165,7 @@ cdef class FeatureKernel:
                 raise FloatingPointError(f"row {i}: no value has a positive weight")
         if uniform(rng) < exp(log_ratio):
             for j in range(n):
-                state.set(i, first + j, True)
+                state.Z.set(i, first + j, True)
             for j in range(self.n_singletons - 1, -1, -1):
                 state.remove_feature(self.singletons[j])
         else:
