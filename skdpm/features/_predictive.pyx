@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The law of the features of rows that are no part of the data of `fit`, each on its own:
 
-    p(z, m | x) ~ p(m) prod_k rho_k^z_k (1 - rho_k)^(1 - z_k) p(x | z, m further features),
+    p(z, m | x) ~ p(m) prod_k rho_k^z_k (1 - rho_k)^(1 - z_k) p(x | z, m new features),
 
-summed over all values z and numbers m of further features; nothing is drawn. Beyond `MAX_BITS`
-features the sum is over the values of the features that are the least certain, the others being as
-in a local mode: a lower bound.
+summed over all values z and numbers m of new features; nothing is drawn. Beyond `max_bits`
+features (20, or fewer where the model says so) the sum is over the values of the features that are
+the least certain, the others being as in a local mode: a lower bound.
 """
-from libc.math cimport INFINITY, exp, fabs, log, log1p
+from libc.math cimport INFINITY, NAN, exp, fabs, log, log1p
 from libc.stdlib cimport free, malloc
 
 import numpy as np
@@ -15,10 +15,7 @@ import numpy as np
 from skdpm.features.likelihoods._base cimport FeatureModel
 
 cdef enum:
-    MAX_BITS = 20       # all values of so many features are summed
-    BLOCK_BITS = 12     # ... and otherwise those of so many
-
-LARGEST_EXACT = MAX_BITS
+    BLOCK_BITS = 12     # where not all values are summed, those of so many features are
 
 
 cdef class RowLaw:
@@ -31,7 +28,7 @@ cdef class RowLaw:
     log_odds : ndarray of shape (n_latent,)
         Prior log odds of each feature.
     log_pmf : ndarray
-        log p(m) for m = 0, 1, ...: numbers of further features.
+        log p(m) for m = 0, 1, ...: numbers of new features.
     """
     cdef FeatureModel model
     cdef Py_ssize_t n_latent, n_free
@@ -49,12 +46,12 @@ cdef class RowLaw:
         cdef Py_ssize_t n = model.n_latent
         self.model = model
         self.n_latent = n
-        # Where parameters cannot be integrated out, a row without further features is left.
+        # Where parameters cannot be integrated out, a row without new features is left.
         n_terms = len(log_pmf) if model.collapses else 1
         self.log_pmf = np.ascontiguousarray(log_pmf[:n_terms], dtype=np.float64)
         self._owners = view
         self.log_odds = &view[0] if n else NULL
-        self.n_free = n if n <= MAX_BITS else BLOCK_BITS
+        self.n_free = n if n <= model.max_bits else min(<int>BLOCK_BITS, model.max_bits)
         self.free_features = <Py_ssize_t*>malloc((n + 1) * sizeof(Py_ssize_t))
         self.free_odds = <double*>malloc((n + 1) * sizeof(double))
         self.certainty = <double*>malloc((n + 1) * sizeof(double))
@@ -74,7 +71,7 @@ cdef class RowLaw:
         free(self.table)
 
     def evaluate(self, observed):
-        """The law of every row.
+        """Compute the law of every row.
 
         Parameters
         ----------
@@ -84,11 +81,16 @@ cdef class RowLaw:
         Returns
         -------
         log_density : ndarray of shape (n_samples,)
-            log p(x_i); from below where n_latent is more than `MAX_BITS`.
+            log p(x_i); from below where n_latent is more than `max_bits`.
         probabilities : ndarray of shape (n_samples, n_latent)
             That the row has each feature.
         best : ndarray of shape (n_samples, n_latent), uint8
-            The most probable value, jointly with the number of further features.
+            The most probable value, jointly with the number of new features.
+
+        Raises
+        ------
+        FloatingPointError
+            Naming the first row that has no law.
         """
         cdef Py_ssize_t n = self.model.n_samples
         cdef Py_ssize_t width = self.n_latent
@@ -110,13 +112,17 @@ cdef class RowLaw:
                 for k in range(width):
                     sums[i, k] = 1.0 / (1.0 + exp(-self.log_odds[k]))
                     modes[i, k] = self.log_odds[k] > 0.0
+        bad = np.flatnonzero(np.isnan(log_density))
+        if bad.size:
+            raise FloatingPointError(f"row {bad[0]} of X: no value has a positive weight")
         probabilities[...] = np.asarray(sums)[:, :width]
         best[...] = np.asarray(modes)[:, :width]
         return log_density, probabilities, best
 
     cdef double visit(
         self, Py_ssize_t i, double* probabilities, unsigned char* best   # OUT (n_latent,)
-    ) noexcept nogil:
+    ) except? -1 nogil:
+        """Sum up the law of row i; NaN where it has none."""
         cdef Py_ssize_t j, k, r, m
         cdef Py_ssize_t n = self.n_free
         cdef Py_ssize_t n_values = (<Py_ssize_t>1) << n
@@ -125,7 +131,6 @@ cdef class RowLaw:
         cdef double fixed = 0.0             # log of what all values in the table share
         cdef double gain = 0.0
         cdef double value, w, base
-        self.model.set_n_new(0)
         for k in range(self.n_latent):
             self.mode[k] = 0
             probabilities[k] = 0.0
@@ -159,7 +164,7 @@ cdef class RowLaw:
                     top = value
                     total += 1.0
                     w = 1.0
-                elif value < top - 50.0:
+                elif value < top - 50.0 or value == -INFINITY:
                     continue
                 else:
                     w = exp(value - top)
@@ -168,26 +173,28 @@ cdef class RowLaw:
                     if (r >> j) & 1:
                         probabilities[self.free_features[j]] += w
             if m == 0:
-                # What switching features on gains at most: the table holds their log odds too.
+                # What flipping features on gains at most: the table holds their log odds too.
                 for r in range(n_values):
                     gain = max(gain, self.table[r])
                 for k in range(n):
                     gain += max(-self.free_odds[k], 0.0)
+        if total == 0.0:
+            return NAN
         for k in range(self.n_latent):
             probabilities[k] /= total
         for k in range(self.n_latent):
             if self.mode[k]:
                 probabilities[k] = 1.0      # the same in every value of the table
-        self.model.set_n_new(0)
         return top + log(total)
 
     cdef void find_mode(self, Py_ssize_t i) noexcept nogil:
-        """Switch the feature that gains most, as long as any gains; then leave the least certain
+        """Flip the feature that gains most, as long as any gains; then leave the least certain
         features free and off, the others as they are."""
-        cdef Py_ssize_t j, k, best
+        cdef Py_ssize_t j, k, best, _flip
         cdef Py_ssize_t candidate = 0
         cdef double change
-        while True:
+        # Any value will do for a lower bound: rounding must not flip back and forth for ever.
+        for _flip in range(64 * self.n_latent):
             best = -1
             for k in range(self.n_latent):
                 self.model.log_flip_many(&candidate, 1, k, not self.mode[k], &change)

@@ -65,6 +65,7 @@ class FeatureChain(LiveChain):
         if "allocations" in chain:
             self.bit_generator.state = chain["bit_generator"]
             self.model.load(chain["params"])
+            self.model.set_adaptation(chain["adaptation"])
             prior = program.make_prior(chain["concentration"])
             self.state = FeatureState(self.model, prior, chain["allocations"])
         else:
@@ -78,12 +79,13 @@ class FeatureChain(LiveChain):
         self.model.start(Z.shape[1], self.bit_generator)
         self.state = FeatureState(self.model, prior, Z)
         if program.fit_start:
-            self.state.update_params(self.bit_generator)
+            self.state.update_params(self.bit_generator, program.n_warmup > 0)
 
     def step(self, iteration):
         program, state = self.program, self.state
-        self.kernel.run(state, self.bit_generator, iteration < program.n_warmup)
-        state.update_params(self.bit_generator)
+        adapting = iteration < program.n_warmup
+        self.kernel.run(state, self.bit_generator, adapting)
+        state.update_params(self.bit_generator, adapting)
         if program.concentration is None:
             state.prior.resample(
                 state.column_sums(), *program.concentration_prior, self.bit_generator
@@ -101,14 +103,16 @@ class FeatureChain(LiveChain):
         col_sums = state.column_sums()
         used = np.flatnonzero(col_sums)
         params = state.model.save()
-        for name in likelihood.feature_params:
-            params[name] = params[name][used]
+        params.update(likelihood.select(params, used))
+        Z = state.allocations()[:, used].astype(bool)
         if self.index < N_SCORED_DRAWS and self.snapshots.due():
             self.snapshots.take(
                 {
                     "concentration": state.prior.concentration,
                     "col_sums": col_sums[used],
-                    "params": params,
+                    "params": {**params, "allocations": Z}
+                    if likelihood.needs_allocations
+                    else params,
                 }
             )
         return {
@@ -116,7 +120,7 @@ class FeatureChain(LiveChain):
             "log_marginal": state.compute_log_marginal(),
             "concentration": state.prior.concentration,
             "n_components": len(used),
-            "allocations": state.allocations()[:, used].astype(bool),
+            "allocations": Z,
             **{name: params[name] for name in likelihood.hyperparameters},
             **{name: params[name] for name in likelihood.feature_params},
         }
@@ -125,6 +129,7 @@ class FeatureChain(LiveChain):
         return {
             "allocations": self.state.allocations(),
             "params": self.model.save(),
+            "adaptation": self.model.get_adaptation(),
             "concentration": self.state.prior.concentration,
             "bit_generator": self.bit_generator.state,
             "snapshots": self.snapshots.save(),

@@ -16,7 +16,7 @@ from skdpm._validation import (
     check_real,
 )
 from skdpm.draws import common_snapshots
-from skdpm.features._predictive import LARGEST_EXACT, RowLaw
+from skdpm.features._predictive import RowLaw
 from skdpm.features._program import FeatureProgram
 from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LIKELIHOODS
@@ -322,6 +322,7 @@ default="prior"
         likelihood = self._lenient_likelihood()
         if likelihood is not None:
             tags.input_tags.allow_nan = likelihood.allow_nan
+            tags.input_tags.pairwise = likelihood.pairwise
         return tags
 
     # Parameters.
@@ -352,6 +353,7 @@ default="prior"
             n_components = check_integer(self.n_components, "n_components", low=1)
             make_prior = functools.partial(_beta_bernoulli, n_samples, n_components)
         sampler.kernel()  # checks its parameters
+        likelihood.check_prior(make_prior(1.0))
         likelihood = likelihood.resolve(X)
         return FeatureProgram(
             likelihood=likelihood,
@@ -419,8 +421,9 @@ default="prior"
         self.n_components_ = len(order)
         saved = {
             **{name: draws[name][c, s] for name in likelihood.hyperparameters},
-            **{name: draws[name][c][s][order] for name in likelihood.feature_params},
+            **{name: draws[name][c][s] for name in likelihood.feature_params},
         }
+        saved.update(likelihood.select(saved, order))
         model = likelihood.bind(program.data)
         model.load(saved)
         prior = program.make_prior(float(draws["concentration"][c, s]))
@@ -428,6 +431,8 @@ default="prior"
         saved = model.save()
         for name in likelihood.feature_params:
             setattr(self, f"{name}_", saved[name])
+        if likelihood.needs_allocations:
+            saved["allocations"] = self.allocations_
         self._estimate = _law_of_new_row(prior, self.allocations_.sum(axis=0), saved)
         names = ["log_joint", "n_components"]
         if program.concentration is None:
@@ -442,7 +447,7 @@ default="prior"
             for _, draw, _ in common_snapshots(snapshots, draws.n_draws)
         ]
         self.exact_ = model.collapses and all(
-            len(draw["log_odds"]) <= LARGEST_EXACT for draw in draws.scored
+            len(draw["log_odds"]) <= model.max_bits for draw in draws.scored
         )
 
     # New rows.
@@ -451,7 +456,7 @@ default="prior"
         """X, checked, the kernel over its rows, and which rows have any entry."""
         check_is_fitted(self)
         X = self._validate(X, self.likelihood_, reset=False)
-        model = self.likelihood_.bind(self.likelihood_.encode(X))
+        model = self.likelihood_.bind(self.likelihood_.encode_new(X))
         return X, model, ~np.isnan(X).all(axis=1)
 
     def _law_of_estimate(self, X):
@@ -460,6 +465,8 @@ default="prior"
 
     def _law(self, model, draw, observed):
         model.load(draw["params"])
+        if self.likelihood_.needs_allocations:
+            model.see(draw["params"]["allocations"])
         return RowLaw(model, draw["log_odds"], draw["log_pmf"]).evaluate(observed)
 
 

@@ -230,9 +230,8 @@ def buffet_run(
             V = rng.normal(size=(Z.shape[1], d)) / np.sqrt(tau_v)
             for _ in range(3):
                 X = Z @ V + rng.normal(size=(n, d)) / np.sqrt(tau_x)
-                model = make_model(np.where(holes, np.nan, X), **params)
+                model = make_model(np.where(holes, np.nan, X), collapses=collapses, **params)
                 load(model, V, tau_x, tau_v)
-                model.collapses = collapses
                 state = FeatureState(model, prior, Z)
                 kernel.run(state, bit_generator, adapting)
                 if updates:

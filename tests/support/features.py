@@ -11,6 +11,7 @@ from reference.features import (
 from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LinearGaussian
 from skdpm.features.likelihoods._base import FeatureProbe
+from skdpm.features.likelihoods._linear_gaussian import LinearGaussianModel
 from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
 from support.pvalues import Cells
 
@@ -33,14 +34,25 @@ def case_rows(n_latent, missing):
     return X
 
 
-def make_model(X, *, noise_precision=NOISE, component_precision=COMPONENT, **params):
+def make_model(
+    X, *, noise_precision=NOISE, component_precision=COMPONENT, collapses=True, **params
+):
+    """The kernel of `LinearGaussian` over X. Without `collapses` a row's singletons are proposed
+    from their prior, as under any other likelihood."""
     likelihood = LinearGaussian(
         noise_precision=noise_precision,
         component_precision=component_precision,
         center=False,
         **params,
     ).resolve(X)
-    return likelihood.bind(likelihood.encode(X))
+    return LinearGaussianModel(
+        likelihood.encode(X),
+        likelihood.noise_precision,
+        likelihood.noise_precision_prior,
+        likelihood.component_precision,
+        likelihood.component_precision_prior,
+        collapses,
+    )
 
 
 def load(model, V, noise_precision=NOISE, component_precision=COMPONENT):

@@ -1,25 +1,34 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from numpy.random cimport bitgen_t
 
+from skdpm.features._allocations cimport Allocations
+
 
 cdef class FeatureModel:
-    """p(X | Z, parameters): rows are independent given Z, each feature has parameters of its own.
+    """p(X | Z, parameters) of rows that may each depend on all of Z.
 
     A *candidate* is a value that the row under update may take, with the model's running terms
     for it (`width` doubles): particles are candidates. Candidate 0 always exists.
+
+    `Z` is the matrix of the state that the model is bound to, and current whenever the model is
+    called, but for the row between `begin_row` and `end_row`: its value is z, or a candidate. A
+    model of new rows is bound to the matrix of the rows of `fit`.
     """
     cdef readonly Py_ssize_t n_samples
     cdef readonly Py_ssize_t n_latent       # features that have parameters
     cdef readonly Py_ssize_t n_candidates
     cdef readonly Py_ssize_t width
-    cdef public bint collapses              # `draw_n_singletons` integrates the parameters out
+    cdef readonly bint collapses            # `draw_n_singletons` integrates the parameters out
+    cdef readonly int max_bits              # all 2**max_bits values of a new row may be summed
+    cdef readonly Allocations Z
     cdef double* candidates                 # (n_candidates, width)
 
     # Written once, in _base.pyx.
     cdef int reserve_candidates(self, Py_ssize_t n_candidates) except -1
     cdef void copy(self, Py_ssize_t target, Py_ssize_t source) noexcept nogil
+    cdef void spoil(self, Py_ssize_t candidate) noexcept nogil
 
-    # A likelihood overrides these; z is the row's values, (n_latent,).
+    # A likelihood overrides these; z is the value of the row under update, (n_latent,).
     cdef int reserve(self, Py_ssize_t n_latent) except -1
     cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil
     cdef void log_flip_many(
@@ -28,17 +37,16 @@ cdef class FeatureModel:
     ) noexcept nogil
     cdef void flip(self, Py_ssize_t candidate, Py_ssize_t k, bint on) noexcept nogil
     cdef void end_row(self, const unsigned char* z) noexcept nogil
-    cdef void add_feature(self, bitgen_t* rng) noexcept nogil
-    cdef void remove_feature(self, Py_ssize_t k) noexcept nogil
-    cdef int update_params(
-        self, const unsigned char* Z, Py_ssize_t stride, bitgen_t* rng
-    ) except -1 nogil
-    cdef double log_likelihood(self, const unsigned char* Z, Py_ssize_t stride) noexcept nogil
+    cdef int add_feature(self, bitgen_t* rng) except -1 nogil
+    cdef int remove_feature(self, Py_ssize_t k) except -1 nogil
+    cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil
+    cdef double log_likelihood(self) noexcept nogil
     cdef double log_prior(self) noexcept nogil
 
     # ... and these where it knows better.
-    cdef int mean_params(self, const unsigned char* Z, Py_ssize_t stride) except -1 nogil
-    cdef double log_marginal(self, const unsigned char* Z, Py_ssize_t stride) noexcept nogil
+    cdef int bind_allocations(self, Allocations Z) except -1
+    cdef int mean_params(self) except -1 nogil
+    cdef double log_marginal(self) noexcept nogil
     cdef void log_rows(
         self, const Py_ssize_t* features, const double* log_odds, Py_ssize_t n,
         double* out     # OUT (2**n,)
@@ -46,11 +54,11 @@ cdef class FeatureModel:
     cdef Py_ssize_t draw_n_singletons(
         self, Py_ssize_t n, double rate, bint adapting, bitgen_t* rng
     ) noexcept nogil
-    cdef void draw_singletons(
+    cdef int draw_singletons(
         self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng
-    ) noexcept nogil
+    ) except -1 nogil
 
     # Rows that are no part of the data of `fit`.
     cdef double log_row(self) noexcept nogil
-    cdef void set_n_new(self, Py_ssize_t n_new) noexcept nogil
+    cdef int set_n_new(self, Py_ssize_t n_new) except -1 nogil
     cdef double log_bound(self, Py_ssize_t n_new, double gain) noexcept nogil

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What every likelihood of features shares: candidates for the row under update."""
+"""What every likelihood of features shares: candidates for the row under update.
+
+A function that a likelihood forgets to write fills NaN, which samplers refuse, or raises.
+"""
 from libc.math cimport NAN
 from libc.stdlib cimport free
 from libc.string cimport memcpy
@@ -10,15 +13,23 @@ import numpy as np
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer
+from skdpm.features._allocations cimport Allocations
+
+cdef enum:
+    LARGEST_BITS = 20
 
 
 cdef class FeatureModel:
+
+    def __cinit__(self, *args, **kwargs):
+        self.max_bits = LARGEST_BITS
+        self.Z = Allocations(np.zeros((0, 0)))
 
     def __dealloc__(self):
         free(self.candidates)
 
     cdef int reserve_candidates(self, Py_ssize_t n_candidates) except -1:
-        """Room for so many; those there are stay as they are."""
+        """Take room for so many; those there are stay as they are."""
         if n_candidates > self.n_candidates:
             self.candidates = <double*>resized(
                 self.candidates, n_candidates * max(self.width, 1), sizeof(double)
@@ -33,13 +44,26 @@ cdef class FeatureModel:
             self.width * sizeof(double)
         )
 
+    cdef void spoil(self, Py_ssize_t candidate) noexcept nogil:
+        """Fill a candidate with NaN: whoever evaluates it hears of it."""
+        cdef Py_ssize_t j
+        for j in range(max(self.width, 1)):
+            self.candidates[candidate * self.width + j] = NAN
+
+    cdef int bind_allocations(self, Allocations Z) except -1:
+        """Read the features of all rows in Z from now on. A state calls this when it begins and,
+        after `reserve`, whenever Z has room for more features: the time for a model to compute,
+        and to take memory for, what it keeps of all rows."""
+        self.Z = Z
+        return 0
+
     cdef int reserve(self, Py_ssize_t n_latent) except -1:
-        """Room for the parameters of so many features."""
+        """Take room for the parameters of so many features."""
         raise NotImplementedError(f"{type(self).__name__} does not override `reserve`")
 
     cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:
-        """Row i is under update: candidate 0 is its value z."""
-        pass
+        """Begin the update of row i: candidate 0 becomes its value z."""
+        self.spoil(0)
 
     cdef void log_flip_many(
         self, const Py_ssize_t* candidates, Py_ssize_t n, Py_ssize_t k, bint on,
@@ -53,28 +77,30 @@ cdef class FeatureModel:
 
     cdef void flip(self, Py_ssize_t candidate, Py_ssize_t k, bint on) noexcept nogil:
         """Switch feature k of a candidate on, or off."""
-        pass
+        self.spoil(candidate)
 
     cdef void end_row(self, const unsigned char* z) noexcept nogil:
-        """The row under update has its new value, z."""
+        """End the update of the row: z is its new value. A model that keeps nothing of it needs
+        not know."""
         pass
 
-    cdef void add_feature(self, bitgen_t* rng) noexcept nogil:
-        """A further feature, its parameters drawn from their prior; room was reserved."""
-        pass
-
-    cdef void remove_feature(self, Py_ssize_t k) noexcept nogil:
-        """Remove feature k; the last one takes its place."""
-        pass
-
-    cdef int update_params(
-        self, const unsigned char* Z, Py_ssize_t stride, bitgen_t* rng
-    ) except -1 nogil:
-        """A step of a Markov chain that leaves p(parameters | Z, X) invariant."""
+    cdef int add_feature(self, bitgen_t* rng) except -1 nogil:
+        """Add a feature, its parameters drawn from their prior; room was reserved."""
         with gil:
-            raise RuntimeError(f"{type(self).__name__} does not override `update_params`")
+            raise NotImplementedError(f"{type(self).__name__} does not override `add_feature`")
 
-    cdef double log_likelihood(self, const unsigned char* Z, Py_ssize_t stride) noexcept nogil:
+    cdef int remove_feature(self, Py_ssize_t k) except -1 nogil:
+        """Remove feature k; the last one takes its place."""
+        with gil:
+            raise NotImplementedError(f"{type(self).__name__} does not override `remove_feature`")
+
+    cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil:
+        """Do a step of a Markov chain that leaves p(parameters | Z, X) invariant; in warm-up
+        (`adapting`) it may learn how to, see `get_adaptation`."""
+        with gil:
+            raise NotImplementedError(f"{type(self).__name__} does not override `update_params`")
+
+    cdef double log_likelihood(self) noexcept nogil:
         """log p(X | Z, parameters), with all constants."""
         return NAN
 
@@ -82,15 +108,15 @@ cdef class FeatureModel:
         """log density of the features' parameters given the hyperparameters."""
         return NAN
 
-    cdef int mean_params(self, const unsigned char* Z, Py_ssize_t stride) except -1 nogil:
-        """The features' parameters take their means given Z and X; they stay where that is not
-        known."""
+    cdef int mean_params(self) except -1 nogil:
+        """Give the features' parameters their means given Z and X; leave them as they are where
+        that is not known."""
         return 0
 
-    cdef double log_marginal(self, const unsigned char* Z, Py_ssize_t stride) noexcept nogil:
+    cdef double log_marginal(self) noexcept nogil:
         """log p(X | Z, hyperparameters), the features' parameters integrated out; given them where
         that is impossible."""
-        return self.log_likelihood(Z, stride)
+        return self.log_likelihood()
 
     cdef void log_rows(
         self, const Py_ssize_t* features, const double* log_odds, Py_ssize_t n,
@@ -100,7 +126,7 @@ cdef class FeatureModel:
         are off, for all values of the n features: feature j is on in out[r] where bit j of r is.
 
         Candidate 0 has these features off, before and after. The values are walked in the order
-        of a Gray code, one feature switched at a time.
+        of a Gray code, one feature flipped at a time.
         """
         cdef Py_ssize_t j
         cdef Py_ssize_t r = 0
@@ -112,7 +138,7 @@ cdef class FeatureModel:
         out[0] = 0.0
         for step in range(1, (<unsigned long long>1) << n):
             j = 0
-            while not (step >> j) & 1:
+            while not (step >> j) & 1:      # ends: step > 0 has a bit that is set
                 j += 1
             on = not (r >> j) & 1
             self.log_flip_many(&candidate, 1, features[j], on, &change)
@@ -126,30 +152,32 @@ cdef class FeatureModel:
     cdef Py_ssize_t draw_n_singletons(
         self, Py_ssize_t n, double rate, bint adapting, bitgen_t* rng
     ) noexcept nogil:
-        """The next number of features that the row under update has for itself, n being the last:
-        a step that leaves its conditional law invariant, under a Poisson(rate) prior and with
-        their parameters integrated out. Candidate 0 has none of them. In warm-up (`adapting`) it
-        may be another such step. Only where `collapses`."""
+        """Draw the next number of singletons of the row under update, n being the last: a step
+        that leaves its conditional law invariant, under a Poisson(rate) prior and with their
+        parameters integrated out. Candidate 0 has none of them. In warm-up (`adapting`) it may be
+        another such step. -1 where there is no such law. Only where `collapses`."""
         return -1
 
-    cdef void draw_singletons(
+    cdef int draw_singletons(
         self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng
-    ) noexcept nogil:
-        """Draw the parameters of the n features that are the row's own given the row. Candidate 0
-        has none of them. Only where `collapses`."""
-        pass
+    ) except -1 nogil:
+        """Draw the parameters of the row's n singletons given the row. Candidate 0 has none of
+        them. Only where `collapses`."""
+        with gil:
+            raise NotImplementedError(f"{type(self).__name__} does not override `draw_singletons`")
 
     cdef double log_row(self) noexcept nogil:
         """log p(x_i | candidate 0), with all constants."""
         return NAN
 
-    cdef void set_n_new(self, Py_ssize_t n_new) noexcept nogil:
-        """Until this is called again, densities of rows are those of rows with so many further
-        features, their parameters integrated out. After `load`; only where `collapses`."""
-        pass
+    cdef int set_n_new(self, Py_ssize_t n_new) except -1 nogil:
+        """Give the row under update so many new features, their parameters integrated out, in the
+        densities up to the next `begin_row`. Only where `collapses`."""
+        with gil:
+            raise NotImplementedError(f"{type(self).__name__} does not override `set_n_new`")
 
     cdef double log_bound(self, Py_ssize_t n_new, double gain) noexcept nogil:
-        """An upper bound of log p(x_i | z, m further features) over all z and m >= n_new, where
+        """Bound log p(x_i | z, m new features) from above, over all z and m >= n_new, where
         `gain` bounds log p(x_i | z) - log p(x_i | candidate 0). Only where `collapses`."""
         return NAN
 
@@ -162,6 +190,17 @@ cdef class FeatureModel:
     def load(self, saved):
         """Take the parameters of `save`."""
         raise NotImplementedError(f"{type(self).__name__} must write `load`")
+
+    def get_adaptation(self):
+        """What `update_params` has learnt in warm-up, as a dict of plain objects."""
+        return {}
+
+    def set_adaptation(self, adaptation):
+        """Go on from `get_adaptation`."""
+
+    def see(self, Z):
+        """Show Z of the rows of `fit`, an ndarray, to a model of new rows."""
+        self.bind_allocations(Allocations(Z))
 
     def start(self, Py_ssize_t n_latent, bit_generator):
         """Begin with `n_latent` features, their parameters drawn from their prior."""
@@ -180,7 +219,7 @@ cdef class FeatureModel:
 
 
 cdef class FeatureProbe:
-    """A likelihood's kernel for tests: its functions, callable from Python."""
+    """A `FeatureModel` for tests: its functions, callable from Python."""
     cdef readonly FeatureModel model
 
     def __init__(self, FeatureModel model, Py_ssize_t n_candidates=4):
@@ -188,11 +227,17 @@ cdef class FeatureProbe:
         model.reserve_candidates(n_candidates)
 
     def begin_row(self, Py_ssize_t i, z):
+        """Begin with row i in a matrix of which the other rows are as last seen."""
         cdef const unsigned char[::1] view = np.ascontiguousarray(z, dtype=np.uint8)
         self.model.begin_row(i, &view[0] if view.shape[0] else NULL)
 
     def copy(self, Py_ssize_t target, Py_ssize_t source):
         self.model.copy(target, source)
+
+    def candidate(self, Py_ssize_t candidate):
+        """Its running terms, an ndarray of shape (width,)."""
+        cdef const double* terms = self.model.candidates + candidate * self.model.width
+        return np.array([terms[j] for j in range(max(self.model.width, 1))])
 
     def flip(self, Py_ssize_t candidate, Py_ssize_t k, bint on):
         self.model.flip(candidate, k, on)
@@ -214,10 +259,27 @@ cdef class FeatureProbe:
         return np.asarray(out)
 
     def log_likelihood(self, Z):
-        cdef const unsigned char[:, ::1] view = np.ascontiguousarray(Z, dtype=np.uint8)
-        return self.model.log_likelihood(
-            &view[0, 0] if view.size else NULL, view.shape[1]
-        )
+        """log p(X | Z), the model bound to Z from now on."""
+        self.model.see(Z)
+        return self.model.log_likelihood()
+
+    def log_row(self):
+        return self.model.log_row()
 
     def log_prior(self):
         return self.model.log_prior()
+
+    def reserve(self, Py_ssize_t n_latent=1):
+        self.model.reserve(n_latent)
+
+    def add_feature(self, bit_generator=None):
+        self.model.add_feature(bit_generator_pointer(bit_generator or np.random.PCG64()))
+
+    def remove_feature(self, Py_ssize_t k=0):
+        self.model.remove_feature(k)
+
+    def draw_singletons(self):
+        self.model.draw_singletons(NULL, 0, NULL)
+
+    def set_n_new(self, Py_ssize_t n_new=1):
+        self.model.set_n_new(n_new)

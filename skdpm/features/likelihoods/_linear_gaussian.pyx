@@ -4,25 +4,36 @@
     x_i | z_i, V ~ N(sum_k z_ik v_k, I / tau_x),    v_k ~ N(0, I / tau_v),
 
 tau_x and tau_v fixed or under Gamma priors. A missing entry drops out of every sum. A candidate is
-its residual x_i - sum_k z_k v_k, 0 where x_i is missing; switching a feature costs O(D).
+its residual x_i - sum_k z_k v_k, 0 where x_i is missing; flipping a feature costs O(D).
+
+Precisions stay within [1e-140, 1e140], data within 1e60 of 0 (`LinearGaussian` sees to that): no
+product of three of them over- or underflows.
 """
 from libc.math cimport M_PI as PI
 from libc.math cimport INFINITY, exp, isfinite, lgamma, log, sqrt
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 from numpy.random cimport bitgen_t
-from numpy.random.c_distributions cimport (
-    random_poisson, random_standard_gamma, random_standard_normal
-)
+from numpy.random.c_distributions cimport random_poisson, random_standard_normal
 
 import numpy as np
 
 from skdpm._core._memory cimport resized
-from skdpm._core._rng cimport uniform
+from skdpm._core._rng cimport log_gamma_variate, uniform
 from skdpm.features.likelihoods._base cimport FeatureModel
 
 cdef extern from "cholesky.h" nogil:
     bint cholesky(double* packed, Py_ssize_t n, double* log_det)
+
+
+LOWEST_PRECISION = 1e-140
+LARGEST_PRECISION = 1e140
+
+cdef double LOWEST = LOWEST_PRECISION
+cdef double LARGEST = LARGEST_PRECISION
+
+cdef enum:
+    MOST_TERMS = 1 << 16    # of the law of a row's number of singletons
 
 
 cdef enum Purpose:
@@ -48,6 +59,15 @@ cdef inline double dot(const double* a, const double* b, Py_ssize_t n) noexcept 
         s0 += a[j] * b[j]
         j += 1
     return (s0 + s1) + (s2 + s3)
+
+
+cdef inline double draw_precision(bitgen_t* rng, double shape, double rate) noexcept nogil:
+    """Draw from Gamma(shape, rate). By its logarithm: under a small shape the variate itself is
+    often 0 as a double, and nothing can be divided by it."""
+    cdef double tau = exp(log_gamma_variate(rng, shape) - log(rate))
+    if tau < LOWEST:
+        return LOWEST
+    return LARGEST if tau > LARGEST else tau
 
 
 cdef inline void add_scaled(
@@ -94,6 +114,9 @@ cdef class LinearGaussianModel(FeatureModel):
     noise_precision, component_precision : float or None
         tau_x and tau_v; None: under the priors.
     noise_precision_prior, component_precision_prior : tuple (shape, rate)
+    collapses : bool, default=True
+        Whether components of singletons are integrated out; if not, singletons are proposed from
+        the prior, as any likelihood can.
     """
     cdef object data                    # keeps the arrays below alive
     cdef Py_ssize_t d
@@ -103,7 +126,6 @@ cdef class LinearGaussianModel(FeatureModel):
     cdef const Py_ssize_t* missing_starts   # (d + 1,)
     cdef double n_observed
     cdef public double tau_x, tau_v
-    cdef double own_tau_x               # tau_x as it was loaded, see set_n_new
     cdef bint draws_tau_x, draws_tau_v
     cdef double x_shape, x_rate, v_shape, v_rate
     cdef Py_ssize_t capacity
@@ -116,6 +138,7 @@ cdef class LinearGaussianModel(FeatureModel):
     cdef const double* row_norms
     cdef const unsigned char* row_observed  # (d,) or NULL
     cdef Py_ssize_t row_d               # its entries that are observed
+    cdef double row_tau                 # their precision, where new features are integrated out
     # Scratch of the components' posterior.
     cdef double* gram                   # packed by columns: Z'Z
     cdef double* factor                 # packed by columns: Cholesky factor of the precision
@@ -124,7 +147,7 @@ cdef class LinearGaussianModel(FeatureModel):
 
     def __init__(
         self, data, noise_precision, noise_precision_prior, component_precision,
-        component_precision_prior
+        component_precision_prior, bint collapses=True
     ):
         cdef const double[:, ::1] X = data["X"]
         cdef const unsigned char[:, ::1] observed
@@ -140,7 +163,7 @@ cdef class LinearGaussianModel(FeatureModel):
         self.missing_rows = &rows[0] if rows.shape[0] else NULL
         self.missing_starts = &starts[0]
         self.n_observed = self.n_samples * self.d - starts[self.d]
-        self.collapses = True
+        self.collapses = collapses
         self.draws_tau_x = noise_precision is None
         self.draws_tau_v = component_precision is None
         self.x_shape, self.x_rate = noise_precision_prior
@@ -183,6 +206,7 @@ cdef class LinearGaussianModel(FeatureModel):
         self.row_V = self.V
         self.row_norms = self.norms
         self.row_d = d
+        self.row_tau = self.tau_x
         memcpy(residual, self.X + i * d, d * sizeof(double))
         self.row_observed = NULL
         if self.observed != NULL:
@@ -211,7 +235,7 @@ cdef class LinearGaussianModel(FeatureModel):
         cdef double half = 0.5 * self.row_norms[k]
         cdef double sign = 1.0 if on else -1.0
         for j in range(n):
-            out[j] = self.tau_x * (sign * dot(self.candidates + candidates[j] * d, v, d) - half)
+            out[j] = self.row_tau * (sign * dot(self.candidates + candidates[j] * d, v, d) - half)
 
     cdef void flip(self, Py_ssize_t candidate, Py_ssize_t k, bint on) noexcept nogil:
         add_scaled(
@@ -234,43 +258,43 @@ cdef class LinearGaussianModel(FeatureModel):
             half = (<Py_ssize_t>1) << j
             gains = out + half
             v = self.row_V + features[j] * self.d
-            gains[0] = log_odds[j] + self.tau_x * (
+            gains[0] = log_odds[j] + self.row_tau * (
                 dot(self.candidates, v, self.d) - 0.5 * self.row_norms[features[j]]
             )
             for l in range(j):
-                inner = self.tau_x * dot(v, self.row_V + features[l] * self.d, self.d)
+                inner = self.row_tau * dot(v, self.row_V + features[l] * self.d, self.d)
                 quarter = (<Py_ssize_t>1) << l
                 for r in range(quarter):
                     gains[quarter + r] = gains[r] - inner
             for r in range(half):
                 gains[r] += out[r]
 
-    # A row's own features. With r the residual without them and s_k = 1/tau_x + k/tau_v, r has
-    # the law N(0, s_k I) given their number k.
+    # A row's singletons. With r the residual without them and s_k = 1/tau_x + k/tau_v, r has the
+    # law N(0, s_k I) given their number k.
 
     cdef Py_ssize_t draw_n_singletons(
         self, Py_ssize_t n, double rate, bint adapting, bitgen_t* rng
     ) noexcept nogil:
         """In warm-up a Metropolis step that proposes from the prior; later a draw from the
-        number's conditional law. While components fit badly, the latter gives every row features
-        of its own, which stay; proposals from the prior leave time to share."""
+        number's conditional law. While components fit badly, the latter gives every row
+        singletons, which stay; proposals from the prior leave time to share."""
         cdef double square = dot(self.candidates, self.candidates, self.d)
         cdef double log_rate, log_poisson, log_w, log_ratio, s, largest, w
         cdef double top = -INFINITY
         cdef double total = 0.0
-        cdef Py_ssize_t k = 0
+        cdef Py_ssize_t k
         cdef Py_ssize_t chosen = 0
-        if not rate > 0.0:
-            return 0
         if adapting:
             chosen = random_poisson(rng, rate)
             log_ratio = self.log_density_of_singletons(
                 square, 1.0 / self.tau_x + chosen / self.tau_v
             ) - self.log_density_of_singletons(square, 1.0 / self.tau_x + n / self.tau_v)
+            if log_ratio != log_ratio:
+                return -1
             return chosen if uniform(rng) < exp(log_ratio) else n
         log_rate = log(rate)
         # Terms are added until those that may come are below exp(-40) of the sum.
-        while True:
+        for k in range(MOST_TERMS):
             log_poisson = k * log_rate - lgamma(k + 1.0)
             s = 1.0 / self.tau_x + k / self.tau_v
             # The density of r is largest at s = |r|^2 / D.
@@ -280,6 +304,8 @@ cdef class LinearGaussianModel(FeatureModel):
             ):
                 return chosen
             log_w = log_poisson + self.log_density_of_singletons(square, s)
+            if not isfinite(log_w):
+                return -1
             if log_w > top:
                 total *= exp(top - log_w)
                 top = log_w
@@ -287,14 +313,14 @@ cdef class LinearGaussianModel(FeatureModel):
             total += w
             if uniform(rng) * total < w:
                 chosen = k
-            k += 1
+        return -1
 
     cdef double log_density_of_singletons(self, double square, double s) noexcept nogil:
         return -0.5 * (self.row_d * log(s) + square / s)
 
-    cdef void draw_singletons(
+    cdef int draw_singletons(
         self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng
-    ) noexcept nogil:
+    ) except -1 nogil:
         """A draw from the prior of parameters and noise, moved to agree with the residual."""
         cdef Py_ssize_t j, k
         cdef Py_ssize_t d = self.d
@@ -312,39 +338,43 @@ cdef class LinearGaussianModel(FeatureModel):
                     self.V[features[k] * d + j] += gain * missing
         for k in range(n):
             self.norms[features[k]] = dot(self.V + features[k] * d, self.V + features[k] * d, d)
+        return 0
 
     # Features.
 
-    cdef void add_feature(self, bitgen_t* rng) noexcept nogil:
+    cdef int add_feature(self, bitgen_t* rng) except -1 nogil:
         cdef Py_ssize_t j
         cdef double* v = self.V + self.n_latent * self.d
         for j in range(self.d):
             v[j] = random_standard_normal(rng) / sqrt(self.tau_v)
         self.norms[self.n_latent] = dot(v, v, self.d)
         self.n_latent += 1
+        return 0
 
-    cdef void remove_feature(self, Py_ssize_t k) noexcept nogil:
+    cdef int remove_feature(self, Py_ssize_t k) except -1 nogil:
         cdef Py_ssize_t last = self.n_latent - 1
         if k != last:
             memcpy(self.V + k * self.d, self.V + last * self.d, self.d * sizeof(double))
             self.norms[k] = self.norms[last]
         self.n_latent = last
+        return 0
 
     # Rows that are no part of the data of `fit`.
 
     cdef double log_row(self) noexcept nogil:
         return 0.5 * (
-            self.row_d * (log(self.tau_x) - log(2.0 * PI))
-            - self.tau_x * dot(self.candidates, self.candidates, self.d)
+            self.row_d * (log(self.row_tau) - log(2.0 * PI))
+            - self.row_tau * dot(self.candidates, self.candidates, self.d)
         )
 
-    cdef void set_n_new(self, Py_ssize_t n_new) noexcept nogil:
-        self.tau_x = 1.0 / (1.0 / self.own_tau_x + n_new / self.tau_v)
+    cdef int set_n_new(self, Py_ssize_t n_new) except -1 nogil:
+        self.row_tau = 1.0 / (1.0 / self.tau_x + n_new / self.tau_v)
+        return 0
 
     cdef double log_bound(self, Py_ssize_t n_new, double gain) noexcept nogil:
         cdef double square = dot(self.candidates, self.candidates, self.d)
-        cdef double s = 1.0 / self.own_tau_x + n_new / self.tau_v
-        square = max(square - 2.0 * gain / self.own_tau_x, 0.0)
+        cdef double s = 1.0 / self.tau_x + n_new / self.tau_v
+        square = max(square - 2.0 * gain / self.tau_x, 0.0)
         return self.log_density_of_singletons(square, max(s, square / max(self.row_d, 1))) - (
             0.5 * self.row_d * log(2.0 * PI)
         )
@@ -352,46 +382,43 @@ cdef class LinearGaussianModel(FeatureModel):
     # Parameters given Z. Column c of V is N(A^-1 tau_x Z'x, A^-1), A = tau_v I + tau_x Z'Z, sums
     # over the rows in which column c is observed.
 
-    cdef int update_params(
-        self, const unsigned char* Z, Py_ssize_t stride, bitgen_t* rng
-    ) except -1 nogil:
+    cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil:
         """Draw V, then tau_v and tau_x, each given the rest."""
         cdef Py_ssize_t k
         cdef double square = 0.0
-        if not isfinite(self.visit_columns(Z, stride, DRAW, rng)):
+        if not isfinite(self.visit_columns(DRAW, rng)):
             with gil:
-                raise FloatingPointError("the components' posterior precision is not positive")
+                raise FloatingPointError(
+                    "LinearGaussian: the components have no law given Z: their posterior "
+                    f"precision, with noise_precision {self.tau_x:g} and component_precision "
+                    f"{self.tau_v:g}, is not positive in doubles; rescale X or fix a precision"
+                )
         for k in range(self.n_latent):
             self.norms[k] = dot(self.V + k * self.d, self.V + k * self.d, self.d)
             square += self.norms[k]
         if self.draws_tau_v:
-            self.tau_v = (
-                random_standard_gamma(rng, self.v_shape + 0.5 * self.n_latent * self.d)
-                / (self.v_rate + 0.5 * square)
+            self.tau_v = draw_precision(
+                rng, self.v_shape + 0.5 * self.n_latent * self.d, self.v_rate + 0.5 * square
             )
         if self.draws_tau_x:
-            self.tau_x = (
-                random_standard_gamma(rng, self.x_shape + 0.5 * self.n_observed)
-                / (self.x_rate + 0.5 * self.squared_error(Z, stride))
+            self.tau_x = draw_precision(
+                rng, self.x_shape + 0.5 * self.n_observed,
+                self.x_rate + 0.5 * self.squared_error()
             )
         return 0
 
-    cdef double visit_columns(
-        self, const unsigned char* Z, Py_ssize_t stride, int purpose, bitgen_t* rng
-    ) noexcept nogil:
+    cdef double visit_columns(self, int purpose, bitgen_t* rng) noexcept nogil:
         """log p(X | Z), V integrated out; on the way, V may be drawn or take its mean."""
         cdef Py_ssize_t i, j, k, c, n_active
         cdef Py_ssize_t n = self.n_latent
         cdef Py_ssize_t d = self.d
         cdef Py_ssize_t packed = n * (n + 1) // 2
-        cdef const unsigned char* z
         cdef double square = 0.0
         cdef double total
         memset(self.gram, 0, packed * sizeof(double))
         memset(self.solution, 0, n * d * sizeof(double))
         for i in range(self.n_samples):
-            z = Z + i * stride
-            n_active = self.add_to_gram(z, 1.0, self.gram)
+            n_active = self.add_to_gram(self.Z.row(i), 1.0, self.gram)
             for j in range(n_active):
                 add_scaled(self.solution + self.active[j] * d, 1.0, self.X + i * d, d)
         for i in range(self.n_samples):
@@ -407,10 +434,10 @@ cdef class LinearGaussianModel(FeatureModel):
             return total + self.visit_column(0, d, purpose, rng)
         for c in range(d):
             for i in range(self.missing_starts[c], self.missing_starts[c + 1]):
-                self.add_to_gram(Z + self.missing_rows[i] * stride, -1.0, self.gram)
+                self.add_to_gram(self.Z.row(self.missing_rows[i]), -1.0, self.gram)
             total += self.visit_column(c, 1, purpose, rng)
             for i in range(self.missing_starts[c], self.missing_starts[c + 1]):
-                self.add_to_gram(Z + self.missing_rows[i] * stride, 1.0, self.gram)
+                self.add_to_gram(self.Z.row(self.missing_rows[i]), 1.0, self.gram)
         return total
 
     cdef double visit_column(
@@ -462,27 +489,27 @@ cdef class LinearGaussianModel(FeatureModel):
                 gram[first + self.active[k]] += by
         return n_active
 
-    cdef int mean_params(self, const unsigned char* Z, Py_ssize_t stride) except -1 nogil:
+    cdef int mean_params(self) except -1 nogil:
         """V becomes its mean given Z and X."""
         cdef Py_ssize_t k
-        self.visit_columns(Z, stride, AVERAGE, NULL)
+        self.visit_columns(AVERAGE, NULL)
         for k in range(self.n_latent):
             self.norms[k] = dot(self.V + k * self.d, self.V + k * self.d, self.d)
         return 0
 
-    cdef double squared_error(self, const unsigned char* Z, Py_ssize_t stride) noexcept nogil:
+    cdef double squared_error(self) noexcept nogil:
         """Of X around Z V, over the entries that are observed."""
         cdef Py_ssize_t i
         cdef double total = 0.0
         for i in range(self.n_samples):
-            self.begin_row(i, Z + i * stride)
+            self.begin_row(i, self.Z.row(i))
             total += dot(self.candidates, self.candidates, self.d)
         return total
 
-    cdef double log_likelihood(self, const unsigned char* Z, Py_ssize_t stride) noexcept nogil:
+    cdef double log_likelihood(self) noexcept nogil:
         return 0.5 * (
             self.n_observed * (log(self.tau_x) - log(2.0 * PI))
-            - self.tau_x * self.squared_error(Z, stride)
+            - self.tau_x * self.squared_error()
         )
 
     cdef double log_prior(self) noexcept nogil:
@@ -494,8 +521,8 @@ cdef class LinearGaussianModel(FeatureModel):
             self.n_latent * self.d * (log(self.tau_v) - log(2.0 * PI)) - self.tau_v * square
         )
 
-    cdef double log_marginal(self, const unsigned char* Z, Py_ssize_t stride) noexcept nogil:
-        return self.visit_columns(Z, stride, EVALUATE, NULL)
+    cdef double log_marginal(self) noexcept nogil:
+        return self.visit_columns(EVALUATE, NULL)
 
     # The Python boundary.
 
@@ -519,7 +546,7 @@ cdef class LinearGaussianModel(FeatureModel):
             memcpy(self.V, &view[0, 0], view.shape[0] * self.d * sizeof(double))
         for k in range(self.n_latent):
             self.norms[k] = dot(self.V + k * self.d, self.V + k * self.d, self.d)
-        self.tau_x = self.own_tau_x = saved["noise_precision"]
+        self.tau_x = saved["noise_precision"]
         self.tau_v = saved["component_precision"]
 
     def start_hyperparameters(self):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What users see of a likelihood of features: a scikit-learn object that makes a kernel."""
+"""What users see of a likelihood of features: a scikit-learn object that makes its kernel, a
+`FeatureModel`."""
 
 from sklearn.base import BaseEstimator
 
@@ -7,19 +8,25 @@ from sklearn.base import BaseEstimator
 class FeatureLikelihood(BaseEstimator):
     """Base class of likelihoods of feature allocations.
 
-    A subclass writes `resolve`, `encode` and `kernel`, `reconstruct` where rows are sums of
-    features, and `_examples`.
+    A subclass writes `resolve`, `encode`, `bind` and `_examples`, and `reconstruct` where rows have
+    an expectation given their features. It overrides `check_prior`, `select` and `encode_new` where
+    the defaults do not hold for it.
 
     Attributes
     ----------
-    allow_nan : bool
-        Whether X may have missing entries; becomes scikit-learn's input tag.
+    allow_nan, pairwise : bool
+        What X may be; they become scikit-learn's input tags.
+    needs_allocations : bool
+        Whether a new row depends on the features of the rows of `fit`: these are then shown to the
+        model (`FeatureModel.see`) and given to `reconstruct` as `params["allocations"]`.
     feature_params, hyperparameters : tuple of str
-        Names of the parameters that `FeatureModel.save` gives: arrays with one row per feature,
-        and numbers. Those of every draw are kept.
+        Names of the parameters that `FeatureModel.save` gives: arrays with one row per feature
+        (or as `select` knows), and numbers. Those of every draw are kept.
     """
 
     allow_nan = True
+    pairwise = False
+    needs_allocations = False
     feature_params = ()
     hyperparameters = ()
 
@@ -41,8 +48,23 @@ class FeatureLikelihood(BaseEstimator):
         """
         raise NotImplementedError(f"{type(self).__name__} must write `resolve`")
 
+    def check_prior(self, prior):
+        """Refuse a prior that the model does not go with, before any sampling.
+
+        Parameters
+        ----------
+        prior : FeaturePrior
+            For one, a model to which no feature can be added refuses those where `prior.grows`.
+
+        Raises
+        ------
+        ValueError
+            Naming both.
+        """
+
     def encode(self, X):
-        """Bring rows into the kernel's form; chains share it. Called on a resolved likelihood.
+        """Bring the rows of `fit` into the model's form; chains share it. Called on a resolved
+        likelihood.
 
         Returns
         -------
@@ -51,18 +73,44 @@ class FeatureLikelihood(BaseEstimator):
         raise NotImplementedError(f"{type(self).__name__} must write `encode`")
 
     def bind(self, data):
-        """The `FeatureModel` over encoded rows."""
-        raise NotImplementedError(f"{type(self).__name__} must write `kernel`")
+        """Make a `FeatureModel` over encoded rows."""
+        raise NotImplementedError(f"{type(self).__name__} must write `bind`")
+
+    def encode_new(self, X):
+        """Bring rows that are no part of the data of `fit` into the model's form; by default, as
+        those are.
+
+        Returns
+        -------
+        data : dict
+        """
+        return self.encode(X)
+
+    def select(self, params, features):
+        """Pick the parameters of some features, in that order; by default, along the first axis.
+
+        Parameters
+        ----------
+        params : dict
+            As `FeatureModel.save` gives it.
+        features : ndarray of int
+
+        Returns
+        -------
+        params : dict of str to ndarray
+            Those in `feature_params`.
+        """
+        return {name: params[name][features] for name in self.feature_params}
 
     def reconstruct(self, Z, params):
-        """Expected rows.
+        """Compute the expected rows.
 
         Parameters
         ----------
         Z : ndarray of shape (n_samples, n_latent)
             Values, or probabilities, of the features.
-        params : dict of str to ndarray
-            The features' parameters.
+        params : dict
+            The features' parameters, and "allocations" where `needs_allocations`.
 
         Returns
         -------

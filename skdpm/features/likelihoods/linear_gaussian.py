@@ -3,9 +3,18 @@
 
 import numpy as np
 
-from skdpm._validation import check_bool, check_gamma_prior, check_real
-from skdpm.features.likelihoods._linear_gaussian import LinearGaussianModel
+from skdpm._validation import check_bool, check_columns, check_gamma_prior, check_real
+from skdpm.features.likelihoods._linear_gaussian import (
+    LARGEST_PRECISION,
+    LOWEST_PRECISION,
+    LinearGaussianModel,
+)
 from skdpm.features.likelihoods.base import FeatureLikelihood
+
+# Entries, less what is taken away, within which no square or product of precisions overflows; and
+# the same for a column's spread and underflow.
+LARGEST_ENTRY = 1e60
+LOWEST_SPREAD = 1e-60
 
 
 class LinearGaussian(FeatureLikelihood):
@@ -63,7 +72,7 @@ class LinearGaussian(FeatureLikelihood):
         for name in ("noise_precision", "component_precision"):
             value = getattr(self, name)
             if value is not None:
-                params[name] = check_real(value, f"LinearGaussian.{name}", low=0.0)
+                params[name] = _check_precision(value, f"LinearGaussian.{name}")
             prior = f"{name}_prior"
             params[prior] = check_gamma_prior(getattr(self, prior), f"LinearGaussian.{prior}")
         check_bool(self.center, "LinearGaussian.center")
@@ -73,11 +82,31 @@ class LinearGaussian(FeatureLikelihood):
         if self.center:
             # In two steps: the sum of large entries may overflow, or round.
             first = np.nan_to_num(X[np.argmax(~np.isnan(X), axis=0), np.arange(X.shape[1])])
-            resolved.mean_ = first + np.nansum(X - first, axis=0) / np.maximum(n_observed, 1)
+            with np.errstate(over="ignore", invalid="ignore"):
+                resolved.mean_ = first + np.nansum(X - first, axis=0) / np.maximum(n_observed, 1)
+        spread = np.fmax.reduce(np.abs(resolved._centred(X)), axis=0, initial=0.0)
+        check_columns(
+            X,
+            ~np.isnan(X) & (spread > 0.0) & (spread < LOWEST_SPREAD),
+            f"LinearGaussian needs columns with entries more than {LOWEST_SPREAD:g} from "
+            f"{'their mean' if self.center else 'zero'}: rescale the column",
+        )
         return resolved
 
+    def _centred(self, X):
+        """X less the means of the fit, where no entry is too large."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            centred = X - self.mean_
+            check_columns(
+                X,
+                ~np.isnan(X) & ~(np.abs(centred) <= LARGEST_ENTRY),
+                f"LinearGaussian needs entries within {LARGEST_ENTRY:g} of "
+                f"{'their mean' if self.center else 'zero'}: rescale the column",
+            )
+        return centred
+
     def encode(self, X):
-        X = X - self.mean_
+        X = self._centred(X)
         missing = np.isnan(X)
         columns, rows = np.nonzero(missing.T)
         return {
@@ -109,3 +138,12 @@ class LinearGaussian(FeatureLikelihood):
         yield cls(noise_precision=3.0, component_precision=0.5), X
         yield cls(noise_precision=0.7, component_precision=2.0, center=False), missing
         yield cls(), 10.0 + missing
+
+
+def _check_precision(value, name):
+    value = check_real(value, name, low=0.0)
+    if not LOWEST_PRECISION <= value <= LARGEST_PRECISION:
+        raise ValueError(
+            f"{name} must be between {LOWEST_PRECISION:g} and {LARGEST_PRECISION:g}, got {value:g}"
+        )
+    return value

@@ -104,7 +104,9 @@ cdef class FeaturePrior:
             drawn = self.draw_concentration(rng)
         self.col_sums = NULL
         if not drawn < INFINITY:
-            raise FloatingPointError(f"{type(self).__name__}: the concentration has no law given Z")
+            raise FloatingPointError(
+                f"{type(self).__name__}: the concentration has no law given Z"
+            )
         # A tiny shape can underflow to 0, whose logarithm would end the chain.
         self.set_concentration(max(drawn, 1e-300))
 

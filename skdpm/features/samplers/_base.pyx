@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A sweep over the rows of Z. What every sampler shares: the conditional law of a row's features,
 in two parts (Bouchard-Cote & Roth, particle Gibbs for feature allocation, section 2.5). Features
-that other rows have are drawn by the sampler; those of the row alone, under the Indian buffet
-process, by a step of their own.
+that other rows have are drawn by the sampler; those of the row alone, its singletons, under the
+Indian buffet process, by another step.
 """
 from libc.math cimport exp
 from libc.stdlib cimport free
@@ -14,6 +14,11 @@ from skdpm._core._rng cimport bit_generator_pointer, integer, uniform
 from skdpm.features._state cimport FeatureState
 
 
+cdef enum:
+    # Expected number of a row's singletons above which a prior is refused: memory ends before.
+    MOST_SINGLETONS = 10000
+
+
 cdef class FeatureKernel:
 
     def __dealloc__(self):
@@ -23,8 +28,8 @@ cdef class FeatureKernel:
         free(self.singletons)
 
     cdef int reserve(self, FeatureState state) except -1:
-        """Take the memory that a row of `state.capacity` features needs."""
-        cdef Py_ssize_t n = state.capacity
+        """Take the memory that a row of `state.Z.stride` features needs."""
+        cdef Py_ssize_t n = state.Z.stride
         if n > self.n_reserved:
             self.features = <Py_ssize_t*>resized(self.features, n, sizeof(Py_ssize_t))
             self.log_odds = <double*>resized(self.log_odds, n, sizeof(double))
@@ -35,7 +40,7 @@ cdef class FeatureKernel:
         return 0
 
     cdef int prepare(self, FeatureState state) except -1:
-        """Take what else a row of `state.capacity` features needs."""
+        """Take what else a row of `state.Z.stride` features needs."""
         return 0
 
     cdef int step(self, FeatureState state, bitgen_t* rng) except -1 nogil:
@@ -47,14 +52,14 @@ cdef class FeatureKernel:
 
     cdef int update(self, FeatureState state, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
         """Row i is drawn anew."""
-        cdef unsigned char* z = state.Z + i * state.capacity
+        cdef unsigned char* z = state.Z.row(i)
         cdef Py_ssize_t j, k, m
         # Where features come and go, one that only this row has is its singleton.
         cdef Py_ssize_t least = 1 if state.prior.grows else 0
         cdef double rate = state.prior.new_rate
         self.n_shared = self.n_singletons = 0
-        for k in range(state.n_latent):
-            m = state.col_sums[k] - z[k]
+        for k in range(state.Z.n_latent):
+            m = state.Z.col_sums[k] - z[k]
             if m >= least:
                 self.features[self.n_shared] = k
                 self.log_odds[self.n_shared] = state.prior.log_odds[m]
@@ -71,16 +76,21 @@ cdef class FeatureKernel:
                 with gil:
                     raise FloatingPointError(f"row {i}: no value has a positive weight")
             for j in range(self.n_shared):
-                state.set(i, self.features[j], self.values[j])
-        if rate > 0.0:
+                state.Z.set(i, self.features[j], self.values[j])
+        if rate != 0.0:
+            if not 0.0 < rate <= MOST_SINGLETONS:
+                with gil:
+                    raise FloatingPointError(
+                        f"row {i}: the prior expects {rate:g} features that no other row has"
+                    )
             if state.model.collapses:
                 self.update_singletons_collapsed(state, i, rate, rng)
             else:
                 self.update_singletons(state, i, rate, rng)
-            if state.capacity > self.n_reserved:
+            if state.Z.stride > self.n_reserved:
                 with gil:
                     self.reserve(state)
-        state.model.end_row(state.Z + i * state.capacity)
+        state.model.end_row(state.Z.row(i))
         return 0
 
     cdef int update_row(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
@@ -100,25 +110,30 @@ cdef class FeatureKernel:
     cdef int update_singletons_collapsed(
         self, FeatureState state, Py_ssize_t i, double rate, bitgen_t* rng
     ) except -1 nogil:
-        """Update the number of the row's own features with their parameters integrated out, then
+        """Update the number of the row's singletons with their parameters integrated out, then
         draw the parameters given the row (Doshi-Velez & Ghahramani 2009)."""
         cdef Py_ssize_t j, n
         for j in range(self.n_singletons):
-            state.set(i, self.singletons[j], False)
-        state.model.begin_row(i, state.Z + i * state.capacity)
+            state.Z.set(i, self.singletons[j], False)
+        state.model.begin_row(i, state.Z.row(i))
         n = state.model.draw_n_singletons(self.n_singletons, rate, self.adapting, rng)
+        if n < 0:
+            with gil:
+                raise FloatingPointError(
+                    f"row {i}: the number of features that no other row has cannot be drawn"
+                )
         while self.n_singletons > n:
             # From the last on, so that the feature that takes a place is none of those left.
             self.n_singletons -= 1
             state.remove_feature(self.singletons[self.n_singletons])
         for j in range(self.n_singletons):
-            state.set(i, self.singletons[j], True)
+            state.Z.set(i, self.singletons[j], True)
         for j in range(self.n_singletons, n):
             state.add_feature(i, rng)
-            if state.capacity > self.n_reserved:
+            if state.Z.stride > self.n_reserved:
                 with gil:
                     self.reserve(state)
-            self.singletons[j] = state.n_latent - 1
+            self.singletons[j] = state.Z.n_latent - 1
         self.n_singletons = n
         state.model.draw_singletons(self.singletons, n, rng)
         return 0
@@ -126,11 +141,11 @@ cdef class FeatureKernel:
     cdef int update_singletons(
         self, FeatureState state, Py_ssize_t i, double rate, bitgen_t* rng
     ) except -1 nogil:
-        """A Metropolis step that proposes other own features from their prior, number and
-        parameters: the likelihood's ratio is the chance that they are taken."""
+        """Propose other singletons from their prior, number and parameters: a Metropolis step, in
+        which the likelihood's ratio is the chance that they are taken."""
         cdef Py_ssize_t j, k
         cdef Py_ssize_t candidate = 0
-        cdef Py_ssize_t first = state.n_latent
+        cdef Py_ssize_t first = state.Z.n_latent
         cdef Py_ssize_t n = random_poisson(rng, rate)
         cdef double log_ratio = 0.0
         cdef double change
@@ -138,16 +153,19 @@ cdef class FeatureKernel:
             return 0
         for j in range(n):
             state.add_feature(i, rng)
-            state.set(i, first + j, False)
-        state.model.begin_row(i, state.Z + i * state.capacity)
+            state.Z.set(i, first + j, False)
+        state.model.begin_row(i, state.Z.row(i))
         for j in range(self.n_singletons + n):
             k = self.singletons[j] if j < self.n_singletons else first + j - self.n_singletons
             state.model.log_flip_many(&candidate, 1, k, j >= self.n_singletons, &change)
             state.model.flip(0, k, j >= self.n_singletons)
             log_ratio += change
+        if log_ratio != log_ratio:
+            with gil:
+                raise FloatingPointError(f"row {i}: no value has a positive weight")
         if uniform(rng) < exp(log_ratio):
             for j in range(n):
-                state.set(i, first + j, True)
+                state.Z.set(i, first + j, True)
             for j in range(self.n_singletons - 1, -1, -1):
                 state.remove_feature(self.singletons[j])
         else:

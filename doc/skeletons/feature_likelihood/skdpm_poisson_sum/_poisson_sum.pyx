@@ -75,24 +75,24 @@ cdef class PoissonSumModel(FeatureModel):
             rates[j] += self.W[k * self.d + j] if on else -self.W[k * self.d + j]
             rates[j] = max(rates[j], self.background)
 
-    cdef void add_feature(self, bitgen_t* rng) noexcept nogil:
+    cdef int add_feature(self, bitgen_t* rng) except -1 nogil:
         cdef Py_ssize_t j
         for j in range(self.d):
             self.W[self.n_latent * self.d + j] = random_standard_gamma(rng, self.shape) / self.rate
         self.n_latent += 1
+        return 0
 
-    cdef void remove_feature(self, Py_ssize_t k) noexcept nogil:
+    cdef int remove_feature(self, Py_ssize_t k) except -1 nogil:
         cdef Py_ssize_t last = self.n_latent - 1
         if k != last:
             memcpy(self.W + k * self.d, self.W + last * self.d, self.d * sizeof(double))
         self.n_latent = last
+        return 0
 
-    cdef int update_params(
-        self, const unsigned char* Z, Py_ssize_t stride, bitgen_t* rng
-    ) except -1 nogil:
+    cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil:
         """Gibbs: every count is divided among the features it may come from; then a feature's
         rates are Gamma(shape + its counts, rate + its rows)."""
-        cdef Py_ssize_t i, j, k, n_rows
+        cdef Py_ssize_t i, j, k
         cdef binomial_t binomial
         cdef const unsigned char* z
         cdef double left, share
@@ -102,7 +102,7 @@ cdef class PoissonSumModel(FeatureModel):
         for k in range(self.n_latent * self.d):
             self.counts[k] = 0.0
         for i in range(self.n_samples):
-            z = Z + i * stride
+            z = self.Z.row(i)
             self.begin_row(i, z)
             for j in range(self.d):
                 left = self.candidates[j]
@@ -115,13 +115,10 @@ cdef class PoissonSumModel(FeatureModel):
                         count -= taken
                         left = max(left - self.W[k * self.d + j], self.background)
         for k in range(self.n_latent):
-            n_rows = 0
-            for i in range(self.n_samples):
-                n_rows += Z[i * stride + k]
             for j in range(self.d):
                 self.W[k * self.d + j] = (
                     random_standard_gamma(rng, self.shape + self.counts[k * self.d + j])
-                    / (self.rate + n_rows)
+                    / (self.rate + self.Z.col_sums[k])
                 )
         return 0
 
@@ -135,11 +132,11 @@ cdef class PoissonSumModel(FeatureModel):
             )
         return total
 
-    cdef double log_likelihood(self, const unsigned char* Z, Py_ssize_t stride) noexcept nogil:
+    cdef double log_likelihood(self) noexcept nogil:
         cdef Py_ssize_t i
         cdef double total = 0.0
         for i in range(self.n_samples):
-            self.begin_row(i, Z + i * stride)
+            self.begin_row(i, self.Z.row(i))
             total += self.log_row()
         return total
 

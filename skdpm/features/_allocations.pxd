@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: BSD-3-Clause
+cimport cython
+
+
+@cython.final
+cdef class Allocations:
+    """A binary matrix Z with room for more columns, and its column sums, always in agreement.
+
+    A state owns it and its model reads it: memory that moves as features are added moves for both.
+    """
+    cdef readonly Py_ssize_t n_samples
+    cdef readonly Py_ssize_t n_latent       # columns in use
+    cdef readonly Py_ssize_t stride         # columns that fit, 1 at least
+    cdef unsigned char* entries             # (n_samples, stride), 0 beyond n_latent
+    cdef Py_ssize_t* col_sums               # (stride,), 0 beyond n_latent
+
+    cdef int reserve(self, Py_ssize_t stride) except -1
+    cdef void append(self) noexcept nogil
+    cdef void remove(self, Py_ssize_t k) noexcept nogil
+
+    cdef inline unsigned char* row(self, Py_ssize_t i) noexcept nogil:
+        """Point to the features of row i, (n_latent,)."""
+        return self.entries + i * self.stride
+
+    cdef inline void set(self, Py_ssize_t i, Py_ssize_t k, bint on) noexcept nogil:
+        """Give feature k to row i, or take it away."""
+        cdef unsigned char* z = self.entries + i * self.stride + k
+        self.col_sums[k] += on - <int>z[0]
+        z[0] = on

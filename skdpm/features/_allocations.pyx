@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The binary matrix that a feature allocation model is about: which rows have which features."""
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+import numpy as np
+
+from skdpm._core._check cimport SKDPM_CHECK
+from skdpm._core._memory cimport resized
+
+
+cdef class Allocations:
+    """Which rows have which features.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n_samples, n_latent)
+        0 or 1; copied.
+    """
+
+    def __init__(self, Z):
+        cdef const unsigned char[:, ::1] view = np.ascontiguousarray(Z, dtype=np.uint8)
+        cdef Py_ssize_t i, k
+        self.n_samples = view.shape[0]
+        self.reserve(max(view.shape[1], 1))
+        self.n_latent = view.shape[1]
+        for i in range(self.n_samples):
+            for k in range(self.n_latent):
+                if view[i, k]:
+                    self.set(i, k, True)
+
+    def __dealloc__(self):
+        free(self.entries)
+        free(self.col_sums)
+
+    cdef int reserve(self, Py_ssize_t stride) except -1:
+        """Take room for so many columns."""
+        cdef Py_ssize_t i
+        cdef unsigned char* wider
+        if stride <= self.stride:
+            return 0
+        self.col_sums = <Py_ssize_t*>resized(self.col_sums, stride, sizeof(Py_ssize_t))
+        for i in range(self.stride, stride):
+            self.col_sums[i] = 0
+        wider = <unsigned char*>calloc(max(self.n_samples, 1) * stride, 1)
+        if wider == NULL:
+            raise MemoryError
+        for i in range(self.n_samples):
+            memcpy(wider + i * stride, self.row(i), self.n_latent)
+        free(self.entries)
+        self.entries = wider
+        self.stride = stride
+        return 0
+
+    cdef void append(self) noexcept nogil:
+        """Add a column of zeros; room was reserved."""
+        SKDPM_CHECK(self.n_latent < self.stride, "no room for a column")
+        self.n_latent += 1
+
+    cdef void remove(self, Py_ssize_t k) noexcept nogil:
+        """Remove column k; the last one takes its place."""
+        cdef Py_ssize_t i
+        cdef Py_ssize_t last = self.n_latent - 1
+        cdef unsigned char* z
+        SKDPM_CHECK(0 <= k <= last, "no such feature")
+        for i in range(self.n_samples):
+            z = self.row(i)
+            z[k] = z[last]
+            z[last] = 0
+        self.col_sums[k] = self.col_sums[last]
+        self.col_sums[last] = 0
+        self.n_latent = last
+
+    # The Python boundary.
+
+    def to_array(self):
+        """Copy the matrix into an ndarray of shape (n_samples, n_latent), uint8."""
+        Z = np.empty((self.n_samples, self.n_latent), dtype=np.uint8)
+        cdef unsigned char[:, ::1] view = Z
+        cdef Py_ssize_t i
+        if self.n_latent > 0:
+            for i in range(self.n_samples):
+                memcpy(&view[i, 0], self.row(i), self.n_latent)
+        return Z
+
+    def sums(self):
+        """Copy the column sums into an ndarray of shape (n_latent,), intp."""
+        return np.array([self.col_sums[k] for k in range(self.n_latent)], dtype=np.intp)
