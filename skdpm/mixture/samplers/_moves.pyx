@@ -152,7 +152,7 @@ cdef class Trial:
         cdef Py_ssize_t b
         self.vacate(state, self.side, self.n_open)
         self.put_back(state)
-        for b in range(self.n_open):
+        for b in range(self.n_open - 1, -1, -1):    # the free slots too are in the order they were
             state.model.release(self.side[b])
 
     cdef void vacate(
