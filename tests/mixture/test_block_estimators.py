@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from reference.likelihoods import log_likelihood
 from reference.priors import log_eppf
 from support.cases import prior_name, prior_params
+from support.fits import assert_same_fit
 
 from skdpm import DPMixture, FiniteMixture, chains
 from skdpm.mixture.blocks.program import idle_threads
@@ -20,7 +21,6 @@ from skdpm.mixture.samplers import BlockedGibbs, SubCluster
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-DRAWS = ("label_samples_", "log_joint_samples_", "concentration_samples_", "n_components_samples_")
 SETTINGS = {"n_warmup": 5, "n_draws": 12, "n_chains": 2, "random_state": 0}
 SAMPLERS = [
     SubCluster(block_size=50),
@@ -33,17 +33,6 @@ with_samplers = pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
 def make(sampler, **params):
     cls = FiniteMixture if isinstance(sampler, BlockedGibbs) else DPMixture
     return cls(sampler=sampler, **{**SETTINGS, **params})
-
-
-def assert_same_fit(one, other, X):
-    """Bits of all that `fit` leaves behind."""
-    for name in (*DRAWS, "labels_", "weights_"):
-        assert hasattr(one, name) == hasattr(other, name)
-        if hasattr(one, name):
-            np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
-    for name, values in one.cluster_params_.items():
-        np.testing.assert_array_equal(values, other.cluster_params_[name])
-    np.testing.assert_array_equal(one.score_samples(X), other.score_samples(X))
 
 
 @pytest.fixture(scope="module")

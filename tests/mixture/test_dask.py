@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from support.fits import assert_same_fit
 
 from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture.samplers import PGSM, BlockedGibbs, SubCluster
@@ -26,7 +27,6 @@ SETTINGS = {
     "point_estimate": "last",
     "random_state": 0,
 }
-DRAWS = ("log_joint_samples_", "concentration_samples_", "n_components_samples_")
 
 
 @pytest.fixture(scope="module")
@@ -41,15 +41,6 @@ def no_warning_of_short_chains():
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="the chains have not mixed")
         yield
-
-
-def assert_same_fit(one, other):
-    for name in DRAWS:
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-    np.testing.assert_array_equal(np.asarray(one.labels_), np.asarray(other.labels_))
-    np.testing.assert_array_equal(one.weights_, other.weights_)
-    for name, values in one.cluster_params_.items():
-        np.testing.assert_array_equal(values, other.cluster_params_[name])
 
 
 @pytest.mark.parametrize("point_estimate", ["last", "map"])

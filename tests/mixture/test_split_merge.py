@@ -376,15 +376,19 @@ def test_snapshot_is_frozen_and_survives_a_pickle(anchors):
     for _ in range(5):
         kernel.run(state, bit_generator, True)
     kernel.run(state, bit_generator, False)
-    frozen = kernel.get_adaptation()
-    assert frozen["frozen"] and frozen["arrays"]
+    saved = kernel.get_adaptation()
+    (frozen,) = saved["snapshots"]
+    assert frozen["frozen"]
+    for name in ("labels", "members", "start"):
+        assert frozen["arrays"][name].dtype == np.uint8  # it is saved with every chain
     kernel.run(new_state(np.arange(40) % 5), np.random.PCG64(2), False)
-    assert kernel.get_adaptation()["arrays"].keys() == frozen["arrays"].keys()
-    for name, array in kernel.get_adaptation()["arrays"].items():
+    (again,) = kernel.get_adaptation()["snapshots"]
+    assert again["arrays"].keys() == frozen["arrays"].keys()
+    for name, array in again["arrays"].items():
         np.testing.assert_array_equal(array, frozen["arrays"][name])
 
     other = sampler.kernel()
-    other.set_adaptation(pickle.loads(pickle.dumps(frozen)))
+    other.set_adaptation(pickle.loads(pickle.dumps(saved)))
     ends = []
     for one in (kernel, other):
         state = new_state(np.arange(40) % 3)

@@ -16,6 +16,7 @@ from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.samplers import SAMPLERS
 from skdpm.mixture.samplers.base import BlockSampler
+from support.chains import run_chains
 from support.kernels import bind
 from support.pvalues import Cells
 
@@ -105,7 +106,7 @@ def case_state(likelihood_name, prior_name):
 
 
 class BlockRuns:
-    """A `BlockState` and its kernel as `run_chains` drives a state and a kernel: pass it as both.
+    """A `BlockState` and its kernel as `run_kernel` drives a state and a kernel: pass it as both.
 
     Parameters
     ----------
@@ -165,16 +166,15 @@ def case_posterior(likelihood_name, prior_name):
     )
 
 
-def run_chains(state, kernel, starts, n_iterations, rng):
+def run_kernel(state, kernel, starts, n_iterations, rng):
     """The labels after `n_iterations` of `kernel` from each row of `starts`, (m, n)."""
-    labels = np.empty_like(starts)
-    bit_generator = rng.bit_generator
-    for s, start in enumerate(starts):
-        state.assign(start)
-        for _ in range(n_iterations):
-            kernel.run(state, bit_generator)
-        labels[s] = state.cluster_labels()
-    return labels
+    return run_chains(
+        starts,
+        n_iterations,
+        begin=state.assign,
+        step=lambda: kernel.run(state, rng.bit_generator),
+        read=state.cluster_labels,
+    )
 
 
 def invariance_run(state, kernel, posterior, *, n_starts=20_000, n_iterations=1):
@@ -187,13 +187,11 @@ def invariance_run(state, kernel, posterior, *, n_starts=20_000, n_iterations=1)
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
         starts = posterior.draw(n_starts * factor, rng)
-        parts = np.array_split(starts, 6)
-        parts = [np.concatenate(parts[:4]), parts[4], parts[5]]
-        ends = [
-            run_chains(state, kernel, part, times * n_iterations, rng)
-            for times, part in enumerate(parts, 1)
-        ]
-        counts = posterior.count(np.concatenate(ends))
+        times = np.ones(len(starts), dtype=int)
+        times[len(starts) * 2 // 3 :] = 2
+        times[len(starts) * 5 // 6 :] = 3
+        ends = run_kernel(state, kernel, starts, times * n_iterations, rng)
+        counts = posterior.count(ends)
         return Cells(counts, posterior.probabilities, posterior.partitions)
 
     return run
@@ -210,7 +208,7 @@ def convergence_run(
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
         starts = np.tile(start, (n_chains * factor, 1))
-        ends = run_chains(state, kernel, starts, n_iterations, rng)
+        ends = run_kernel(state, kernel, starts, n_iterations, rng)
         return Cells(posterior.count(ends), posterior.probabilities, posterior.partitions)
 
     return run
