@@ -182,7 +182,10 @@ default=None
         rows, columns = np.tril_indices(n_features)
         W = np.zeros((K, n_features, n_features))
         W[:, rows, columns] = params[:, 1 + n_features :]
-        V = np.linalg.inv(W)
+        try:
+            V = np.linalg.inv(W)
+        except np.linalg.LinAlgError:
+            raise FloatingPointError("a cluster's drawn precision matrix is singular") from None
         means = (V @ params[:, 1 : 1 + n_features, None])[..., 0]
         for k in range(K):
             # tr(W_k'W_k V_m V_m'), and the gaps of means on the scale of cluster k.
@@ -211,27 +214,43 @@ default=None
             means, scales, df, rho = self._posterior_diag(rows)
             spread = np.sqrt(scales * (rho + 1.0) / (rho * df))
             return means + spread * rng.standard_t(df)
-        means, scales, df = self._posterior(rows)
+        means, _, df = self._posterior(rows)
+        # The pull of the prior mean on its own, as an independent normal variate in its
+        # direction: added to the rest it could take all of its digits.
+        pull, scales = self._pull(rows), self.scale + self._scatter(rows)
         rho = self.mean_precision + rows[:, 0]
         df_t = df - means.shape[1] + 1.0
-        factor = np.linalg.cholesky(scales * ((rho + 1.0) / (rho * df_t))[:, None, None])
+        try:
+            factor = np.linalg.cholesky(scales)
+        except np.linalg.LinAlgError:
+            raise FloatingPointError("a cluster's scatter is singular to rounding") from None
         normal = np.einsum("kde,ke->kd", factor, rng.standard_normal(means.shape))
-        return means + normal / np.sqrt(rng.chisquare(df_t) / df_t)[:, None]
+        normal += pull * rng.standard_normal((len(means), 1))
+        factors = (rho + 1.0) / (rho * df_t) / (rng.chisquare(df_t) / df_t)
+        return means + normal * np.sqrt(factors)[:, None]
 
     def _posterior(self, rows):
         """Means, scale matrices and degrees of freedom of the clusters' posteriors."""
-        n_features = len(self.mean)
         n = rows[:, :1]
-        centre = rows[:, 1 : 1 + n_features]
         rho = self.mean_precision + n
-        # Packed by columns, lower triangle: the upper one by rows.
+        pull = self._pull(rows)
+        scales = self.scale + self._scatter(rows) + pull[:, :, None] * pull[:, None, :]
+        return self.mean + n / rho * rows[:, 1 : 1 + len(self.mean)], scales, self.df + n[:, 0]
+
+    def _scatter(self, rows):
+        """Scatter matrices: packed by columns, lower triangle, so by rows the upper one."""
+        n_features = len(self.mean)
         upper = np.triu_indices(n_features)
         scatter = np.zeros((len(rows), n_features, n_features))
         scatter[:, upper[0], upper[1]] = rows[:, 1 + n_features :]
         scatter[:, upper[1], upper[0]] = rows[:, 1 + n_features :]
-        weight = (self.mean_precision * n / rho)[:, :, None]
-        scales = self.scale + scatter + weight * centre[:, :, None] * centre[:, None, :]
-        return self.mean + n / rho * centre, scales, self.df + n[:, 0]
+        return scatter
+
+    def _pull(self, rows):
+        """The vectors whose squares the prior mean adds to the scale matrices."""
+        n = rows[:, :1]
+        weight = self.mean_precision * n / (self.mean_precision + n)
+        return np.sqrt(weight) * rows[:, 1 : 1 + len(self.mean)]
 
     def _posterior_diag(self, rows):
         """The same per column, (n_clusters, n_features) each, and rho = mean_precision + n."""
