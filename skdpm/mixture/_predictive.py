@@ -9,7 +9,7 @@ X are taken in blocks.
 
 import numpy as np
 
-from skdpm.mixture.likelihoods._base import log_sum_exp
+from skdpm._core._numerics import log_sum_exp
 
 # Log densities computed at a time: clusters times rows, 8 MiB of doubles.
 BLOCK_ENTRIES = 2**20

@@ -11,10 +11,10 @@ With n items, mean x_bar and scatter C = sum (x - x_bar)(x - x_bar)', and rho = 
     c_n = pi^(-D/2) (rho / (rho + 1))^(D/2) Gamma((nu + n + 1) / 2) / Gamma((nu + n + 1 - D) / 2).
 
 S_n = L D L' is kept as its Cholesky factor and changes by one rank per item. The data come centred
-at u, so that u is 0 here and a far origin costs no digits. Where the factor is computed anew, it is
-that of S + C, and the terms of means follow by updates of one rank: in a sum with them, S + C would
-lose its digits as soon as a cluster is far from u on the scale of S. (So does C itself where items
-of one cluster are that far from each other; then a factor from statistics alone is as good as C.)
+at u, so that u is 0 here and a far origin costs no digits. Where the factor is computed anew, it
+is that of S + C, and the terms of means follow by updates of one rank: in a sum with them, S + C
+would lose its digits as soon as a cluster is far from u on the scale of S. (So does C itself where
+items of one cluster are that far apart; then a factor from statistics alone is as good as C.)
 
 A removal is deferred: an item that leaves a cluster mostly comes back at once, and then nothing
 has to be done (nor is anything rounded). In between, its predictive density without itself
@@ -99,61 +99,52 @@ cdef class GaussianModel(ClusterModel):
 
     Parameters
     ----------
-    X : ndarray of shape (n_samples, n_features)
-        Rows minus the prior mean u.
-    scale : ndarray of shape (n_features, n_features)
-        S; its lower triangle is read.
+    data : dict
+        X : ndarray of shape (n_samples, n_features)
+            Rows minus the prior mean u.
+    tables : dict
+        n_max : int
+            Most items that one cluster may hold.
+        scale : ndarray of shape (D (D + 1) / 2,)
+            S, packed by columns.
+        log_norm : ndarray of shape (n_max + 1,)
+            log c_n.
     mean_precision, df : float
         r and nu.
-    n_max : int
-        Most items that one cluster may hold.
     """
     cdef Py_ssize_t n_features      # D
     cdef Py_ssize_t n_packed        # D (D + 1) / 2
     cdef const double* X
+    cdef const double* scale
+    cdef const double* log_norm
     cdef double mean_precision, df
-    cdef double* scale              # (n_packed,): S, packed by columns
-    cdef double* log_norm           # (n_max + 1,): log c_n
     cdef double* work               # (2 * n_features,)
     cdef Py_ssize_t pending_slot    # the row that still holds `pending_item`, or NONE
     cdef Py_ssize_t pending_item
     cdef double log_det_prior
-    cdef object _owner
+    cdef object _owners
 
-    def __init__(
-        self, const double[:, ::1] X, const double[:, ::1] scale, double mean_precision,
-        double df, Py_ssize_t n_max
-    ):
-        cdef Py_ssize_t d, e, n
-        cdef Py_ssize_t t = 0
-        cdef double rho
+    def __init__(self, data, tables, double mean_precision, double df):
+        cdef const double[:, ::1] X = data["X"]
+        cdef const double[::1] scale = tables["scale"]
+        cdef const double[::1] log_norm = tables["log_norm"]
         cdef double* factor
-        self._owner = X
+        self._owners = (X, scale, log_norm)
         self.drifts = True
         self.n_samples = X.shape[0]
         self.n_features = X.shape[1]
-        self.n_packed = self.n_features * (self.n_features + 1) // 2
-        self.n_max = n_max
+        self.n_packed = scale.shape[0]
+        self.n_max = tables["n_max"]
         self.X = &X[0, 0]
+        self.scale = &scale[0]
+        self.log_norm = &log_norm[0]
         self.mean_precision = mean_precision
         self.df = df
         self.pending_slot = NONE
         self.pending_item = NONE
-        self.scale = <double*>malloc(self.n_packed * sizeof(double))
-        self.log_norm = <double*>malloc((n_max + 1) * sizeof(double))
         self.work = <double*>malloc(2 * self.n_features * sizeof(double))
-        if self.scale == NULL or self.log_norm == NULL or self.work == NULL:
+        if self.work == NULL:
             raise MemoryError
-        for d in range(self.n_features):
-            for e in range(d, self.n_features):
-                self.scale[t] = scale[e, d]
-                t += 1
-        for n in range(n_max + 1):
-            rho = mean_precision + n
-            self.log_norm[n] = (
-                lgamma(0.5 * (df + n + 1.0)) - lgamma(0.5 * (df + n + 1.0 - self.n_features))
-                + 0.5 * self.n_features * (log(rho / (rho + 1.0)) - LOG_PI)
-            )
         self.allocate(
             1 + self.n_features + self.n_packed,
             1 + CENTER + 2 * (self.n_features + self.n_packed),
@@ -167,8 +158,6 @@ cdef class GaussianModel(ClusterModel):
         self.log_det_prior = self.empty[self.n_stats + LOG_DET]
 
     def __dealloc__(self):
-        free(self.scale)
-        free(self.log_norm)
         free(self.work)
 
     cdef bint factorize(self, double* stats, const double* other=NULL) noexcept nogil:

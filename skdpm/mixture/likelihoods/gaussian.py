@@ -2,11 +2,12 @@
 """Gaussian clusters, with full or diagonal covariances."""
 
 import numpy as np
+from scipy.special import gammaln
 
 from skdpm._validation import check_choice, check_real
 from skdpm.mixture.likelihoods._gaussian import GaussianModel, ParametricGaussian
 from skdpm.mixture.likelihoods._gaussian_diag import GaussianDiagModel, ParametricGaussianDiag
-from skdpm.mixture.likelihoods.base import Likelihood
+from skdpm.mixture.likelihoods.base import Likelihood, read_only
 
 # The default prior, after Fraley & Raftery (2007): the prior mean counts as a hundredth of a row,
 # and of a column's variance this share is expected inside a cluster.
@@ -145,19 +146,38 @@ default=None
         with np.errstate(over="ignore"):
             centred = np.ascontiguousarray(X - self.mean, dtype=np.float64)
         _refuse_uncentred(np.isinf(centred).any(axis=0))
-        return {"X": centred, "missing": bool(np.isnan(centred).any())}
+        return read_only({"X": centred, "missing": bool(np.isnan(centred).any())})
+
+    def tables(self, data, n_max):
+        n = np.arange(n_max + 1)
+        rho = self.mean_precision + n
+        # log c_n, and of one column log g_n.
+        free = 1.0 if self.covariance_type == "diag" else len(self.mean)
+        log_norm = gammaln(0.5 * (self.df + n + 1.0)) - gammaln(0.5 * (self.df + n + 1.0 - free))
+        log_norm += 0.5 * free * (np.log(rho / (rho + 1.0)) - np.log(np.pi))
+        if self.covariance_type != "diag":
+            scale = np.ascontiguousarray(self.scale[np.triu_indices(len(self.mean))])
+            return read_only({"n_max": n_max, "scale": scale, "log_norm": log_norm})
+        missing = data["missing"] or self._fitted_missing
+        log_scale = np.log(self.scale)[None]
+        if missing:
+            log_scale = np.where(np.isnan(data["X"]), 0.0, log_scale)
+        return read_only(
+            {
+                "n_max": n_max,
+                "missing": missing,
+                "scale": self.scale,
+                "log_gain": log_norm,
+                "log_norm": gammaln(0.5 * (self.df + n))
+                - gammaln(0.5 * self.df)
+                + 0.5 * (np.log(self.mean_precision / rho) - n * np.log(np.pi)),
+                "log_scale": np.broadcast_to(log_scale.sum(axis=1), len(data["X"])).copy(),
+            }
+        )
 
     def bind(self, data, tables):
-        if self.covariance_type == "diag":
-            return GaussianDiagModel(
-                data["X"],
-                self.scale,
-                self.mean_precision,
-                self.df,
-                data["missing"] or self._fitted_missing,
-                tables["n_max"],
-            )
-        return GaussianModel(data["X"], self.scale, self.mean_precision, self.df, tables["n_max"])
+        model = GaussianDiagModel if self.covariance_type == "diag" else GaussianModel
+        return model(data, tables, self.mean_precision, self.df)
 
     def parametric(self, X):
         centred = np.ascontiguousarray(np.subtract(X, self.mean, dtype=np.float64))
