@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.utils.validation import check_array
 
+from skdpm._core._numerics import log_sum_exp
 from skdpm._validation import check_finite
-from skdpm.mixture.likelihoods._base import log_sum_exp
 
 # Log densities computed at a time: clusters times rows, 8 MiB of doubles.
 BLOCK_ENTRIES = 2**20

@@ -6,7 +6,7 @@ the leading `n_stats` doubles. A likelihood therefore writes only how one item e
 row and the two densities. All memory is taken in `reserve`, under the GIL; the `nogil` methods
 neither allocate nor raise.
 """
-from libc.math cimport INFINITY, NAN, exp, log
+from libc.math cimport NAN
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy
 
@@ -276,34 +276,6 @@ cdef class ClusterModel:
                     for k in range(n_slots):
                         out_view[k, i - first] = one[k]
         return out
-
-
-def log_sum_exp(const double[:, ::1] terms):
-    """log of the sum of exp(terms) down each column: ndarray of shape (n_columns,).
-
-    Always added from top to bottom, so that a column's bits do not depend on its neighbours (with
-    NumPy's and SciPy's sums they do).
-    """
-    cdef Py_ssize_t k, j
-    cdef Py_ssize_t n_terms = terms.shape[0]
-    cdef Py_ssize_t n_columns = terms.shape[1]
-    sums = np.zeros(n_columns)
-    tops = np.full(n_columns, -np.inf)
-    cdef double[::1] total = sums
-    cdef double[::1] top = tops
-    with nogil:
-        for k in range(n_terms):
-            for j in range(n_columns):
-                if not (terms[k, j] <= top[j]):
-                    top[j] = terms[k, j]
-        for k in range(n_terms):
-            for j in range(n_columns):
-                if -INFINITY < top[j] < INFINITY:
-                    total[j] += exp(terms[k, j] - top[j])
-        for j in range(n_columns):
-            if -INFINITY < top[j] < INFINITY:
-                top[j] += log(total[j])
-    return tops
 
 
 cdef class Probe:

@@ -66,6 +66,7 @@ class Likelihood(BaseEstimator):
         Returns
         -------
         data : dict
+            Arrays made `read_only`.
 
         Raises
         ------
@@ -79,7 +80,7 @@ class Likelihood(BaseEstimator):
         return self.encode(X)
 
     def tables(self, data, n_max):
-        """Make what kernels over these rows share besides them: once per fit, read-only.
+        """Make what kernels over these rows share besides them: once per fit.
 
         Parameters
         ----------
@@ -91,7 +92,7 @@ class Likelihood(BaseEstimator):
         Returns
         -------
         tables : dict
-            With `n_max`.
+            `n_max`, and arrays made `read_only`.
         """
         return {"n_max": n_max}
 
@@ -180,9 +181,31 @@ class Likelihood(BaseEstimator):
         check_columns(X, bad, f"{type(self).__name__} needs {what}")
 
 
-def column_counts(mask):
-    """Number of true entries per column, as floats."""
-    return np.count_nonzero(mask, axis=0).astype(np.float64)
+def read_only(shared):
+    """What kernels share, its arrays (also those in tuples) as views that nobody can write to."""
+    if isinstance(shared, dict):
+        return {name: read_only(value) for name, value in shared.items()}
+    if isinstance(shared, tuple):
+        return tuple(map(read_only, shared))
+    if isinstance(shared, np.ndarray):
+        shared = shared.view()
+        shared.flags.writeable = False
+    return shared
+
+
+def split_exactly(values, n_max):
+    """Split real constants in two parts each, such that sums of up to n_max parts are exact: a sum
+    of constants that come and go then neither drifts nor depends on their order.
+
+    Returns
+    -------
+    whole, fraction : ndarray
+        Of the shape of `values`, to which they add up, up to half a unit of the last place that
+        fractions keep: the finest power of two of which n_max multiples in [0, 1] add up exactly.
+    """
+    grid = 2.0 ** (52 - int(n_max).bit_length())
+    whole = np.floor(values)
+    return whole, np.rint((values - whole) * grid) / grid
 
 
 # `number` in _parametric.pxd.

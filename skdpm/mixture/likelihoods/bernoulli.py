@@ -14,6 +14,7 @@ from skdpm.mixture.likelihoods.categorical import (
     encode_levels,
     first_levels,
     log_probabilities_divergences,
+    tables_of_levels,
 )
 
 
@@ -60,16 +61,17 @@ class Bernoulli(Likelihood):
         # One way of adding up whether or not a row has holes: no row's bits depend on another's.
         return {**self.encode(X), "missing": True}
 
-    def bind(self, data, tables):
-        n_features = len(data["first"]) - 1
-        return CategoricalModel(
-            data["codes"],
-            data["first"],
-            np.tile(np.array([0, 1], dtype=np.int32), n_features),
-            np.array([self.b, self.a]),
+    def tables(self, data, n_max):
+        return tables_of_levels(
+            data,
+            n_max,
             data["missing"] or self._fitted_missing,
-            tables["n_max"],
+            np.tile([0, 1], len(data["first"]) - 1),
+            np.array([self.b, self.a]),
         )
+
+    def bind(self, data, tables):
+        return CategoricalModel(data, tables)
 
     def parametric(self, X):
         first = first_levels(np.full(X.shape[1], 2))

@@ -4,9 +4,15 @@
 import numpy as np
 from scipy.special import gammaln
 
+from skdpm._core._numerics import log_gamma_table
 from skdpm._validation import check_count_sums, check_counts, check_real
 from skdpm.mixture.likelihoods._poisson import ParametricPoisson, PoissonModel
-from skdpm.mixture.likelihoods.base import Likelihood, j_divergences
+from skdpm.mixture.likelihoods.base import (
+    Likelihood,
+    j_divergences,
+    read_only,
+    split_exactly,
+)
 
 # The kernel's table of log Gamma ends here (8 MiB); larger counts are computed without it.
 LARGEST_TABLED = 2**20 - 1
@@ -64,26 +70,35 @@ class Poisson(Likelihood):
         check_counts(X, "Poisson", allow_nan=True)
         X = np.ascontiguousarray(X, dtype=np.float64)
         log_factorials = np.nan_to_num(gammaln(X + 1.0))
-        return {
-            "X": X,
-            "log_factorials": np.column_stack(
-                [log_factorials.sum(axis=1), log_factorials[:, ~self._large].sum(axis=1)]
-            ),
-            "missing": bool(np.isnan(X).any()),
-        }
+        return read_only(
+            {
+                "X": X,
+                "totals": X.sum(axis=1),
+                "log_constants": -log_factorials.sum(axis=1),
+                "log_factorials": log_factorials[:, ~self._large].sum(axis=1),
+                "missing": bool(np.isnan(X).any()),
+            }
+        )
+
+    def tables(self, data, n_max):
+        n = self.rate + np.arange(n_max + 1)
+        whole, fraction = split_exactly(data["log_constants"], n_max)
+        return read_only(
+            {
+                "n_max": n_max,
+                "missing": data["missing"] or self._fitted_missing,
+                "whole": whole,
+                "fraction": fraction,
+                "large": self._large.astype(np.uint8),
+                # New rows come on top of what a cluster can hold.
+                "log_gamma": log_gamma_table(self.shape, min(2.0 * self._largest, LARGEST_TABLED)),
+                "log_next": np.log(n + 1.0),
+                "log_step": np.log1p(1.0 / n),
+            }
+        )
 
     def bind(self, data, tables):
-        return PoissonModel(
-            data["X"],
-            data["log_factorials"],
-            self._large.astype(np.uint8),
-            # New rows come on top of what a cluster can hold.
-            min(int(2.0 * self._largest), LARGEST_TABLED),
-            self.shape,
-            self.rate,
-            data["missing"] or self._fitted_missing,
-            tables["n_max"],
-        )
+        return PoissonModel(data, tables, self.shape, self.rate)
 
     def parametric(self, X):
         X = np.ascontiguousarray(X, dtype=np.float64)
