@@ -5,13 +5,8 @@ what skdpm's own likelihoods and samplers must pass.
 """
 
 import importlib
-import os
-import shutil
-import subprocess
 import sys
 import warnings
-import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,6 +31,7 @@ from support.exactness import (
 from support.features import check_flips
 from support.kernels import bind
 from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
+from support.skeletons import build
 
 from skdpm import DPMixture, FeatureAllocation
 from skdpm.features._state import FeatureState
@@ -46,27 +42,6 @@ from skdpm.mixture.likelihoods._base import Probe
 from skdpm.mixture.samplers import SAMPLERS
 
 pytestmark = pytest.mark.slow  # three packages to compile
-
-SKELETONS = Path(__file__).resolve().parent.parent / "doc" / "skeletons"
-
-
-def build(name, folder):
-    """Compile a skeleton against the installed skdpm and unpack its wheel into `folder`."""
-    source = folder / name
-    shutil.copytree(SKELETONS / name, source)
-    # The tools (cython, meson, ninja) of this interpreter, whether or not it is activated.
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    done = subprocess.run(
-        [sys.executable, "-c", "import mesonpy; mesonpy.build_wheel('.')"],
-        cwd=source,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    (wheel,) = source.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder)
 
 
 @pytest.fixture(scope="module")

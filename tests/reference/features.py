@@ -1,4 +1,4 @@
-"""Feature allocation models, slowly and obviously: enumeration of Z, priors, linear Gaussian."""
+"""Feature allocation models, slowly and obviously: enumeration of Z, priors, likelihoods."""
 
 import itertools
 from typing import NamedTuple
@@ -63,6 +63,28 @@ def log_linear_gaussian_marginal(X, Z, noise_precision, component_precision):
             covariance = np.eye(len(z)) / noise_precision + z @ z.T / component_precision
             total += multivariate_normal.logpdf(x[seen], np.zeros(len(z)), covariance)
     return total
+
+
+def observed_links(X):
+    """The links i -> j that X (n_samples, n_samples) observes: not those of a row to itself."""
+    return [(i, j) for i, j in np.argwhere(~np.isnan(X)) if i != j]
+
+
+def log_weighted_links(X, Z, W, noise_precision):
+    """log p(X | Z, W) of links x_ij ~ N(z_i' W z_j, 1 / noise_precision)."""
+    return sum(
+        norm.logpdf(X[i, j], Z[i] @ W @ Z[j], 1 / np.sqrt(noise_precision))
+        for i, j in observed_links(X)
+    )
+
+
+def log_weighted_links_marginal(X, Z, noise_precision, weight_precision):
+    """log p(X | Z), the weights integrated out: all links are one Gaussian vector."""
+    links = observed_links(X)
+    design = np.array([np.outer(Z[i], Z[j]).ravel() for i, j in links], dtype=float)
+    covariance = np.eye(len(links)) / noise_precision + design @ design.T / weight_precision
+    x = np.array([X[i, j] for i, j in links])
+    return multivariate_normal.logpdf(x, np.zeros(len(links)), covariance)
 
 
 class MatrixPosterior(NamedTuple):

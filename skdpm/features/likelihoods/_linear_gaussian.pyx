@@ -413,12 +413,14 @@ cdef class LinearGaussianModel(FeatureModel):
         cdef Py_ssize_t n = self.n_latent
         cdef Py_ssize_t d = self.d
         cdef Py_ssize_t packed = n * (n + 1) // 2
+        cdef Py_ssize_t stride = self.Z.stride
+        cdef const unsigned char* Z = self.Z.entries
         cdef double square = 0.0
         cdef double total
         memset(self.gram, 0, packed * sizeof(double))
         memset(self.solution, 0, n * d * sizeof(double))
         for i in range(self.n_samples):
-            n_active = self.add_to_gram(self.Z.row(i), 1.0, self.gram)
+            n_active = self.add_to_gram(Z + i * stride, 1.0, self.gram)
             for j in range(n_active):
                 add_scaled(self.solution + self.active[j] * d, 1.0, self.X + i * d, d)
         for i in range(self.n_samples):
@@ -434,10 +436,10 @@ cdef class LinearGaussianModel(FeatureModel):
             return total + self.visit_column(0, d, purpose, rng)
         for c in range(d):
             for i in range(self.missing_starts[c], self.missing_starts[c + 1]):
-                self.add_to_gram(self.Z.row(self.missing_rows[i]), -1.0, self.gram)
+                self.add_to_gram(Z + self.missing_rows[i] * stride, -1.0, self.gram)
             total += self.visit_column(c, 1, purpose, rng)
             for i in range(self.missing_starts[c], self.missing_starts[c + 1]):
-                self.add_to_gram(self.Z.row(self.missing_rows[i]), 1.0, self.gram)
+                self.add_to_gram(Z + self.missing_rows[i] * stride, 1.0, self.gram)
         return total
 
     cdef double visit_column(

@@ -8,9 +8,9 @@ from sklearn.base import BaseEstimator
 class FeatureLikelihood(BaseEstimator):
     """Base class of likelihoods of feature allocations.
 
-    A subclass writes `resolve`, `encode`, `bind` and `_examples`, and `reconstruct` where rows have
-    an expectation given their features. It overrides `check_prior`, `select` and `encode_new` where
-    the defaults do not hold for it.
+    A subclass writes `resolve`, `encode`, `bind` and `_examples`, and `reconstruct` where rows
+    have an expectation given their features. It overrides `check_prior`, `select` and `encode_new`
+    where the defaults do not hold for it.
 
     Attributes
     ----------
