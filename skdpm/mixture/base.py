@@ -38,12 +38,33 @@ SAMPLE_STREAM = 2**32 - 2
 
 
 class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
-    """What the two mixtures share; a subclass checks its own parameters and makes its prior."""
+    """Base class of mixtures: all but their prior over partitions.
 
-    # Written by the subclasses: the smallest concentration allowed where it is fixed, and a
-    # function of (n_samples, concentration) that makes a PartitionPrior, to check and to pickle.
-    def _prior_maker(self):
-        raise NotImplementedError
+    A subclass writes `make_prior` and an `__init__` that stores all parameters of `DPMixture` but
+    the discount, and its own.
+    """
+
+    def make_prior(self, n_samples, concentration):
+        """Make the prior over partitions of n_samples rows.
+
+        Called often, and from threads: it must depend on the parameters alone.
+
+        Parameters
+        ----------
+        n_samples : int
+        concentration : float
+            Above `PartitionPrior.lowest_concentration`.
+
+        Returns
+        -------
+        prior : PartitionPrior
+
+        Raises
+        ------
+        ValueError
+            Naming the parameter of the subclass that does not fit.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must write `make_prior`")
 
     def fit(self, X, y=None):
         """Sample the posterior over partitions of the rows of X.
@@ -190,10 +211,6 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             tags.input_tags.positive_only = likelihood.positive_only
         return tags
 
-    def _most_components(self, n_samples):
-        """The largest number of clusters of n_samples rows that the prior allows."""
-        return n_samples
-
     # Parameters.
 
     def _registry(self, name):
@@ -211,7 +228,11 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     def _program(self, X, likelihood, sampler):
         """Everything the chains need, all parameters checked."""
         n_samples = X.shape[0]
-        prior_maker = self._prior_maker()
+        # Of a copy without fitted attributes: parameters set meanwhile do not reach the chains.
+        make_prior = functools.partial(
+            type(self)(**self.get_params(deep=False)).make_prior, n_samples
+        )
+        prior = make_prior(1.0)
         check_choice(self.point_estimate, "point_estimate", ("vi", "binder", "map", "last"))
         chain_parameters = self._chain_parameters()
         store_labels = check_bool(self.store_labels, "store_labels")
@@ -228,9 +249,13 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
                 '; sampler="auto" chooses one that can'
             )
         sampler.kernel()  # checks its parameters
-        make_prior = functools.partial(prior_maker, n_samples)
-        concentration = self._fixed_concentration()
-        sampler.check_prior(make_prior(1.0 if concentration is None else concentration))
+        concentration = self.concentration
+        if concentration is not None:
+            concentration = check_real(
+                concentration, "concentration", low=prior.lowest_concentration
+            )
+            prior = make_prior(concentration)
+        sampler.check_prior(prior)
         settings = {
             "n_samples": n_samples,
             "make_prior": make_prior,
@@ -249,9 +274,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             return BlockProgram(
                 likelihood=likelihood,
                 data=None,
-                initial_labels=initial_labels(
-                    self.init, X, likelihood, self._most_components(n_samples)
-                ),
+                initial_labels=initial_labels(self.init, X, likelihood, prior.most_clusters),
                 rows=rows,
                 **settings,
             )
@@ -259,9 +282,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         return RowProgram(
             likelihood=likelihood,
             data=likelihood.encode(X),
-            initial_labels=initial_labels(
-                self.init, X, likelihood, self._most_components(n_samples)
-            ),
+            initial_labels=initial_labels(self.init, X, likelihood, prior.most_clusters),
             **settings,
         )
 
@@ -273,14 +294,6 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             return DaskRows(X, block_size)
         n_threads = max(1, joblib.effective_n_jobs(self.n_jobs) // self.n_chains)
         return RowBlocks(X, block_size, n_threads)
-
-    def _fixed_concentration(self):
-        if self.concentration is None:
-            return None
-        return check_real(self.concentration, "concentration", low=self._lowest_concentration())
-
-    def _lowest_concentration(self):
-        return 0.0
 
     # Results.
 
@@ -333,7 +346,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             labels = partitions.point_estimate(
                 self.label_samples_,
                 loss=self.point_estimate,
-                max_components=self._most_components(program.n_samples),
+                max_components=program.make_prior(program.first_concentration).most_clusters,
                 random_state=rng,
             )
             return labels, program.statistics(labels)

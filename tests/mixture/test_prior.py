@@ -22,6 +22,9 @@ PRIORS = {
     "finite_one": ("finite", {"concentration": 0.7, "n_components": 1}),
     "finite_sparse": ("finite", {"concentration": 0.01, "n_components": 4}),
     "finite_many": ("finite", {"concentration": 1.3, "n_components": 100}),
+    "mfm_geometric": ("mfm", {"concentration": 1.7, "n_components_prior": "geometric"}),
+    "mfm_small": ("mfm", {"concentration": 1e-6, "n_components_prior": "geometric"}),
+    "mfm_large": ("mfm", {"concentration": 1e6, "n_components_prior": "poisson"}),
 }
 # What stays fixed while the concentration is resampled.
 RESAMPLED = {
@@ -29,6 +32,7 @@ RESAMPLED = {
     "pitman_yor": ("pitman_yor", {"discount": 0.35}),
     "pitman_yor_zero_discount": ("pitman_yor", {"discount": 0.0}),
     "finite": ("finite", {"n_components": 3}),
+    "mfm": ("mfm", {"n_components_prior": "poisson"}),
 }
 each_prior = pytest.mark.parametrize("prior, params", PRIORS.values(), ids=PRIORS)
 each_resampled = pytest.mark.parametrize("prior, params", RESAMPLED.values(), ids=RESAMPLED)

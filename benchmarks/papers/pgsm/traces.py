@@ -19,7 +19,7 @@ from sklearn.metrics import v_measure_score
 
 from skdpm.chains import stream
 from skdpm.mixture._predictive import mean_log_density
-from skdpm.mixture._prior import DirichletProcessPrior, FiniteDirichletPrior
+from skdpm.mixture.priors import DirichletProcessPrior, FiniteDirichletPrior
 from skdpm.mixture._program import REBUILD_EVERY
 from skdpm.mixture._state import MixtureState
 
