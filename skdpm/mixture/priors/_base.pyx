@@ -174,7 +174,8 @@ cdef class PartitionPrior:
             self.concentration, sizes.sum() + 1, sizes.shape[0]
         )
         log_weights = np.append(np.log(sizes - self.sigma), new)
-        return log_weights - np.logaddexp.reduce(log_weights)
+        log_weights -= log_weights.max()
+        return log_weights - np.log(np.exp(log_weights).sum())
 
     def log_split(self, Py_ssize_t n_clusters, double left, double right):
         """log of the probability of a partition relative to that of the one in which two of its
