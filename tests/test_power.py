@@ -45,7 +45,10 @@ def prior_errors(prior_case, factor):
     """Each hyperparameter of a prior times a factor, and errors that no factor gives."""
     params = PRIOR_CASES[prior_case][1]
     for key, value in params.items():
-        yield {key: value + 1 if key == "n_components" else value * factor}
+        if key == "n_components_prior":
+            yield {key: "geometric"}
+        else:
+            yield {key: value + 1 if key == "n_components" else value * factor}
     if params.get("discount") and params["concentration"] > 0:
         yield {"discount": 0.0}
 
@@ -246,8 +249,8 @@ def test_too_few_iterations(seed_sequence):
 # The update of the concentration.
 
 
-@pytest.mark.parametrize("prior", ["dp", "pitman_yor", "finite"])
-@pytest.mark.parametrize("error", ["shape", "rate", "sizes", "n_samples"])
+@pytest.mark.parametrize("prior", ["dp", "pitman_yor", "finite", "mfm"])
+@pytest.mark.parametrize("error", ["shape", "rate", "sizes", "twice"])
 def test_wrong_update_of_the_concentration(prior, error, seed_sequence):
     shape, rate = 2.0, 0.8
     name, params = PRIOR_CASES[prior]
@@ -261,7 +264,7 @@ def test_wrong_update_of_the_concentration(prior, error, seed_sequence):
         prior_params=params,
         concentration_prior=(shape, rate),
     )
-    kernel = make_prior(name, 6 if error == "n_samples" else 5, concentration=1.0, **params)
+    kernel = make_prior(name, 5, concentration=1.0, **params)
     wrong_shape = 1.2 * shape if error == "shape" else shape
     wrong_rate = 1.2 * rate if error == "rate" else rate
 
@@ -273,6 +276,8 @@ def test_wrong_update_of_the_concentration(prior, error, seed_sequence):
             row = row[row > 0]
             if error == "sizes" and len(row) > 1:  # the last two clusters taken for one
                 row = np.append(row[:-2], row[-2:].sum())
+            if error == "twice":  # every row counted twice
+                row = 2 * row
             kernel.set_concentration(concentration[s])
             kernel.resample(row, wrong_shape, wrong_rate, rng.bit_generator)
             concentration[s] = kernel.concentration

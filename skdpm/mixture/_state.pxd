@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-from skdpm.mixture._prior cimport PartitionPrior
 from skdpm.mixture.likelihoods._base cimport ClusterModel
+from skdpm.mixture.priors._base cimport PartitionPrior
 
 
 cdef class MixtureState:

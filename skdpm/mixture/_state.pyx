@@ -89,6 +89,7 @@ cdef class MixtureState:
         if n_slots <= self.capacity:
             return 0
         self.model.reserve(n_slots)
+        self.prior.reserve(n_slots)
         self.slots = <Py_ssize_t*>resized(self.slots, n_slots, sizeof(Py_ssize_t))
         self.position = <Py_ssize_t*>resized(self.position, n_slots, sizeof(Py_ssize_t))
         self.sizes = <Py_ssize_t*>resized(self.sizes, n_slots, sizeof(Py_ssize_t))

@@ -34,19 +34,22 @@ SAMPLE_STREAM = 2**32 - 2
 
 
 class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
-    """Base class of mixtures by their prior over partitions; a subclass writes `make_prior`.
+    """Base class of mixtures: all but their prior over partitions.
 
-    It has the parameters of `DPMixture` but for those of the prior, `concentration` and
-    `concentration_prior` among them.
+    A subclass writes `make_prior` and an `__init__` that stores all parameters of `DPMixture` but
+    the discount, and its own.
     """
 
     def make_prior(self, n_samples, concentration):
-        """Make the prior over partitions of the rows, its other parameters checked.
+        """Make the prior over partitions of n_samples rows.
+
+        Called often, and from threads: it must depend on the parameters alone.
 
         Parameters
         ----------
         n_samples : int
         concentration : float
+            Above `PartitionPrior.lowest_concentration`.
 
         Returns
         -------
@@ -55,7 +58,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         Raises
         ------
         ValueError
-            Naming the parameter.
+            Naming the parameter of the subclass that does not fit.
         """
         raise NotImplementedError(f"{type(self).__name__} must write `make_prior`")
 
@@ -228,20 +231,24 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
                 'store_labels=False choose point_estimate="map" or "last"'
             )
         sampler.kernel()  # checks its parameters
-        prior = self.make_prior(n_samples, 1.0)
+        # Of a copy without fitted attributes: parameters set meanwhile do not reach the chains.
+        make_prior = functools.partial(
+            type(self)(**self.get_params(deep=False)).make_prior, n_samples
+        )
+        prior = make_prior(1.0)
         concentration = self.concentration
         if concentration is not None:
             concentration = check_real(
                 concentration, "concentration", low=prior.lowest_concentration
             )
-            prior = self.make_prior(n_samples, concentration)
+            prior = make_prior(concentration)
         sampler.check_prior(prior)
         return sampler.program(
             X,
             likelihood,
             sampler=sampler,
             n_samples=n_samples,
-            make_prior=functools.partial(self.make_prior, n_samples),
+            make_prior=make_prior,
             most_clusters=prior.most_clusters,
             concentration=concentration,
             concentration_prior=check_gamma_prior(self.concentration_prior, "concentration_prior"),

@@ -1,6 +1,7 @@
 """Bad input: a ValueError before any sampling, whose message names the parameter or the column."""
 
 import decimal
+import math
 
 import numpy as np
 import pytest
@@ -78,7 +79,20 @@ PARAMETERS = {
     "verbose": [-1, 0.5, "yes", None],
 }
 DP_ONLY = {"discount": [-0.1, 1.0, 2.0, *NOT_A_NUMBER]}
-FINITE_ONLY = {"n_components": [0, -3, 2**53 + 1, *NOT_AN_INTEGER]}
+FINITE_ONLY = {"n_components": [0, -3, 2**53 + 1, *(v for v in NOT_AN_INTEGER if v is not None)]}
+# Where n_components is None.
+UNKNOWN_ONLY = {
+    "n_components_prior": [
+        "no such",
+        None,
+        1.0,
+        lambda K: 0.0,
+        lambda K: -2.0 * np.log(K),
+        lambda K: -math.inf,
+        lambda K: math.nan,
+        lambda K: np.log(6.0 / (np.pi * K) ** 2),  # a law whose tail is too heavy
+    ]
+}
 
 
 def _all(estimator, *tables):
@@ -92,7 +106,9 @@ def _all(estimator, *tables):
 
 @pytest.mark.parametrize(
     ("estimator", "name", "value"),
-    _all(DPMixture(), PARAMETERS, DP_ONLY) + _all(FiniteMixture(), PARAMETERS, FINITE_ONLY),
+    _all(DPMixture(), PARAMETERS, DP_ONLY)
+    + _all(FiniteMixture(), PARAMETERS, FINITE_ONLY)
+    + _all(FiniteMixture(None), UNKNOWN_ONLY),
 )
 def test_parameters_of_the_estimators(estimator, name, value):
     estimator = clone(estimator).set_params(**{name: value})
@@ -103,7 +119,7 @@ def test_parameters_of_the_estimators(estimator, name, value):
 def test_every_parameter_is_tried():
     """Those of a Gaussian are below."""
     assert set(DPMixture().get_params()) == {*PARAMETERS, *DP_ONLY}
-    assert set(FiniteMixture().get_params()) == {*PARAMETERS, *FINITE_ONLY}
+    assert set(FiniteMixture().get_params()) == {*PARAMETERS, *FINITE_ONLY, *UNKNOWN_ONLY}
 
 
 @pytest.mark.parametrize("cls", [DPMixture, FiniteMixture])

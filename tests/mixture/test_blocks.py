@@ -18,6 +18,7 @@ from support.exactness import (
     likelihood_names,
     make_likelihood,
     make_prior,
+    prior_cases,
     record_worst,
 )
 from support.pvalues import assert_p, assert_p_matrix, chi_squared_p
@@ -115,13 +116,14 @@ def test_invariance_in_depth(seed_sequence, record_property):
     designs = [
         (kernel, likelihoods[(k + p) % len(likelihoods)], prior, (2, 5, 1, 3)[(k + p) % 4])
         for k, kernel in enumerate(KERNELS)
-        for p, prior in enumerate(PRIOR_CASES)
-        if kernel != "blocked_gibbs" or prior == "finite"
+        for p, prior in enumerate(
+            prior_cases("n_components" if kernel == "blocked_gibbs" else "weights")
+        )
     ]
     designs += [
         ("sub_clusters", likelihood, prior, 3)
         for likelihood in likelihoods
-        for prior in PRIOR_CASES
+        for prior in prior_cases("weights")
     ]
     designs += [("blocked_gibbs", likelihood, "finite", 3) for likelihood in likelihoods]
     runs = {" ".join(map(str, design)): invariance(*design, n_starts=350) for design in designs}
@@ -157,8 +159,9 @@ def test_convergence_in_depth(seed_sequence, record_property):
     designs = [
         (kernel, likelihoods[(k + p) % len(likelihoods)], prior)
         for k, kernel in enumerate(N_ITERATIONS)
-        for p, prior in enumerate(PRIOR_CASES)
-        if kernel != "blocked_gibbs" or prior == "finite"
+        for p, prior in enumerate(
+            prior_cases("n_components" if kernel == "blocked_gibbs" else "weights")
+        )
     ]
     runs = convergence_runs(designs, n_chains=200)
     record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))
@@ -203,9 +206,9 @@ def test_weights(n_starts, seed_sequence, record_property):
     record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))
 
 
-@pytest.mark.parametrize("prior", PRIOR_CASES)
+@pytest.mark.parametrize("prior", prior_cases("weights"))
 def test_weights_are_drawn_given_sizes_and_prior(prior, monkeypatch):
-    """Gamma shapes of the weights: sizes minus sigma, 0, d or -a (see `_prior.pyx`)."""
+    """Gamma shapes of the weights: sizes minus sigma, 0, d or -a (see `_two_parameter.pyx`)."""
     name, params = PRIOR_CASES[prior]
     sigma = params.get("discount", 0.0)
     if name == "finite":

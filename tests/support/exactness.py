@@ -9,11 +9,16 @@ import numpy as np
 from reference.likelihoods import log_posterior
 from reference.simulate import LIKELIHOOD_NAMES, PRIOR_CASES, enumeration_case
 
-from skdpm.mixture._prior import DirichletProcessPrior, FiniteDirichletPrior, PitmanYorPrior
 from skdpm.mixture._state import MixtureState
 from skdpm.mixture.blocks.rows import RowBlocks, visit_task
 from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.likelihoods import LIKELIHOODS
+from skdpm.mixture.priors import (
+    DirichletProcessPrior,
+    FiniteDirichletPrior,
+    MixtureOfFiniteMixturesPrior,
+    PitmanYorPrior,
+)
 from skdpm.mixture.samplers import SAMPLERS
 from skdpm.mixture.samplers.base import BlockSampler
 from support.chains import run_chains
@@ -74,13 +79,32 @@ def make_likelihood(name, **changes):
     return LIKELIHOODS[VARIANTS.get(name, name)](**{**enumeration_case(name).params, **changes})
 
 
-def make_prior(prior, n_samples, *, concentration, discount=None, n_components=None):
+def make_prior(
+    prior,
+    n_samples,
+    *,
+    concentration,
+    discount=None,
+    n_components=None,
+    n_components_prior="poisson",
+):
     """The kernel of a prior, by the keywords of `log_eppf`."""
     if prior == "dp":
         return DirichletProcessPrior(n_samples, concentration)
     if prior == "pitman_yor":
         return PitmanYorPrior(n_samples, concentration, discount)
+    if n_components is None:
+        return MixtureOfFiniteMixturesPrior(n_samples, concentration, n_components_prior)
     return FiniteDirichletPrior(n_samples, concentration, n_components)
+
+
+def prior_cases(capability):
+    """The names of PRIOR_CASES whose prior has a capability."""
+    return [
+        name
+        for name, (prior, params) in PRIOR_CASES.items()
+        if capability in make_prior(prior, 5, **params).capabilities
+    ]
 
 
 def make_state(likelihood, X, prior, labels=None):

@@ -15,10 +15,10 @@ import time
 
 import numpy as np
 
-from skdpm.mixture._prior import DirichletProcessPrior
 from skdpm.mixture.blocks.rows import RowBlocks, visit_task
 from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.likelihoods import Gaussian
+from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import sub_cluster
 from skdpm.mixture.samplers.sub_cluster import SubClusterKernel
 

@@ -4,7 +4,6 @@
 import numpy as np
 
 from skdpm._validation import check_integer
-from skdpm.mixture._prior import FiniteDirichletPrior
 from skdpm.mixture.samplers.base import BlockSampler, log_gamma_variates
 
 # A tile of densities under so many components takes 4 GB.
@@ -39,10 +38,15 @@ class BlockedGibbs(BlockSampler):
         return BlockedGibbsKernel()
 
     def check_prior(self, prior):
-        if not isinstance(prior, FiniteDirichletPrior):
-            raise ValueError(
-                "BlockedGibbs draws the weights of a given number of components, which "
+        if "n_components" not in prior.capabilities:
+            reason = (
                 "DPMixture does not have: use FiniteMixture, or the sampler SubCluster"
+                if "weights" in prior.capabilities
+                else f"{type(prior).__name__} does not have: choose a sampler that needs no "
+                "weights, such as Gibbs or PGSM, or with FiniteMixture fix n_components"
+            )
+            raise ValueError(
+                f"BlockedGibbs draws the weights of a given number of components, which {reason}"
             )
         if prior.n_components > MOST_COMPONENTS:
             raise ValueError(

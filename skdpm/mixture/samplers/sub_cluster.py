@@ -72,7 +72,8 @@ class SubCluster(BlockSampler):
     where clusters overlap much, that of any single partition into both is far below that of their
     union, and they stay united, though a held-out score may favour two. PGSM parts them.
 
-    Any likelihood with the capability "instantiated" and any of the partition priors will do.
+    Any likelihood with the capability "instantiated" will do, and any partition prior with the
+    capability "weights": all but mixtures of finite mixtures.
 
     References
     ----------
@@ -94,6 +95,14 @@ class SubCluster(BlockSampler):
             check_bool(self.super_clusters, "SubCluster.super_clusters"),
             check_bool(self.wait, "SubCluster.wait"),
         )
+
+    def check_prior(self, prior):
+        if "weights" not in prior.capabilities:
+            raise ValueError(
+                "SubCluster draws the weights of clusters, whose law under "
+                f"{type(prior).__name__} is not Dirichlet: choose a sampler that needs no "
+                "weights, such as Gibbs or PGSM, or with FiniteMixture fix n_components"
+            )
 
 
 class SubClusterKernel:
