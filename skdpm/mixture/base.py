@@ -26,7 +26,7 @@ from skdpm.mixture import _predictive
 from skdpm.mixture._init import initial_labels
 from skdpm.mixture._program import RowProgram
 from skdpm.mixture.blocks.program import BlockProgram
-from skdpm.mixture.blocks.rows import RowBlocks
+from skdpm.mixture.blocks.rows import open_rows
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.likelihoods.base import Likelihood
 from skdpm.mixture.samplers import SAMPLERS
@@ -267,12 +267,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
 
     def _rows(self, X, block_size):
         """The rows of X in blocks; threads that chains leave idle visit them."""
-        if is_dask(X):
-            from skdpm.mixture.blocks.dask_rows import DaskRows
-
-            return DaskRows(X, block_size)
         n_threads = max(1, joblib.effective_n_jobs(self.n_jobs) // self.n_chains)
-        return RowBlocks(X, block_size, n_threads)
+        return open_rows(X, block_size, n_threads)
 
     def _fixed_concentration(self):
         if self.concentration is None:
@@ -392,33 +388,9 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
 
     def _validate_dask(self, X, sampler, reset):
         """A dask array whose chunks, of known sizes, are cut along the rows only."""
-        if not sampler.blockwise:
-            raise ValueError(
-                f"{type(sampler).__name__} needs all rows in memory; for a dask array choose "
-                "sampler=SubCluster() or, with FiniteMixture, BlockedGibbs()"
-            )
-        if sampler.needs_labels:
-            raise ValueError(
-                f"{sampler!r} draws labels given the last ones, which are not kept for a dask "
-                "array; choose super_clusters=False"
-            )
-        if self.point_estimate in ("vi", "binder"):
-            raise ValueError(
-                f"point_estimate={self.point_estimate!r} needs the kept partitions, and label "
-                'draws are not kept for a dask array; choose point_estimate="last" or "map"'
-            )
-        if not (isinstance(self.init, str) and self.init == "single"):
-            raise ValueError(f'a dask array needs init="single", got {self.init!r}')
-        if X.ndim != 2 or X.dtype.kind not in "biuf":
-            raise ValueError(
-                f"X must be a two-dimensional array of numbers, got shape {X.shape} and dtype "
-                f"{X.dtype}"
-            )
-        X = X.rechunk({1: -1})
-        if np.isnan(X.shape[0]):
-            X = X.compute_chunk_sizes()
-        if 0 in X.shape:
-            raise ValueError(f"X must have rows and columns, got shape {X.shape}")
+        from skdpm.mixture.blocks.dask_rows import check_dask
+
+        X = check_dask(X, sampler, init=self.init, point_estimate=self.point_estimate)
         _check_n_features(self, X, reset=reset)
         return X
 

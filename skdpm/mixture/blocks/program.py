@@ -12,7 +12,7 @@ import numpy as np
 
 from skdpm.chains import stream
 from skdpm.mixture._program import RowProgram
-from skdpm.mixture.blocks.rows import visit_task
+from skdpm.mixture.blocks.records import Task
 from skdpm.mixture.blocks.state import BlockState
 
 
@@ -29,21 +29,12 @@ class BlockProgram(RowProgram):
         concentration = self.first_concentration
         n_clusters = 1 if labels is None else int(labels.max()) + 1
         n_slots = self.sampler.kernel().n_slots(self.make_prior(concentration), n_clusters)
-        codes = self.rows.codes(labels)
-        _, stats, firsts = self.rows.visit(
-            self.likelihood, codes, visit_task(n_slots), (entropy, index, 0)
-        )
         return {
             "index": index,
             "iteration": 0,
             "entropy": entropy,
-            "state": {
-                "codes": codes,
-                "stats": stats,
-                "firsts": firsts,
-                "memory": {},
-                "log_constant": self.rows.log_constant(self.likelihood),
-            },
+            "state": BlockState.start(self.rows, self.likelihood, labels, n_slots),
+            "adaptation": {},
             "concentration": concentration,
             **self._nothing_kept(),
         }
@@ -53,6 +44,7 @@ class BlockProgram(RowProgram):
         prior = self.make_prior(chain["concentration"])
         model = self._chain_model(chain["index"])
         kernel = self.sampler.kernel()
+        kernel.set_adaptation(chain["adaptation"])
         with self.rows as rows:
             state = BlockState(rows, self.likelihood, prior, model, chain["state"])
 
@@ -63,19 +55,20 @@ class BlockProgram(RowProgram):
                 return bit_generator
 
             self._iterate(chain, state, kernel, step, n_iterations, go_on)
+        chain.update(adaptation=kernel.get_adaptation())
 
     def keep(self, state):
         return state.keep()
 
     def kept_partition(self, kept):
-        labels = self.rows.kept_labels(kept["labels"], kept["numbers"], self.likelihood)
-        return labels, kept["rows"]
+        labels = self.rows.kept_labels(kept.labels, kept.cluster_numbers, self.likelihood)
+        return labels, kept.stats
 
     def statistics(self, labels):
         codes = self.rows.codes(labels)
-        task = visit_task(int(labels.max()) + 1)
+        task = Task(int(labels.max()) + 1)
         with self.rows as rows:
-            return rows.visit(self.likelihood, codes, task, None)[1][0::2]
+            return rows.visit(self.likelihood, codes, task, None)[1].stats[0::2]
 
     def cluster_keys(self, state):
         return [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in state.dump()]

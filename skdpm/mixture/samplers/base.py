@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What users see of a sampler: a scikit-learn object that makes a kernel."""
 
-import numpy as np
 from sklearn.base import BaseEstimator
 
 
@@ -36,16 +35,9 @@ class Sampler(BaseEstimator):
 class BlockSampler(Sampler):
     """Base class of samplers that visit the rows in blocks, given drawn parameters.
 
-    They have a parameter `block_size`, and their kernel is an object with the methods `n_slots`,
-    `step` and `acceptance` (see `SubClusterKernel`).
+    They have a parameter `block_size`, and their kernel is a `BlockKernel`.
     """
 
     requires = "instantiated"
     blockwise = True
     needs_labels = False  # do new labels depend on the last ones?
-
-
-def log_gamma_variates(shapes, rng):
-    """log of Gamma(shape, 1) variates, which underflows for no shape: G(a) = G(a + 1) U^(1/a)."""
-    with np.errstate(divide="ignore"):
-        return np.log(rng.standard_gamma(shapes + 1.0)) + np.log(rng.random(len(shapes))) / shapes
