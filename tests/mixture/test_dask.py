@@ -165,7 +165,7 @@ def test_refusals_name_the_way_out(X):
 
 class OtherWorkers:
     """A client whose chunks move from worker to worker whenever they are looked for, and that lets
-    another chain visit the rows while it works for the first."""
+    another chain visit the rows while the first submits its tasks."""
 
     def __init__(self):
         self.interrupt = None
@@ -175,14 +175,14 @@ class OtherWorkers:
         return [chunk.compute() for chunk in chunks]
 
     def submit(self, function, *arguments, pure):
-        return function(*arguments)
-
-    def gather(self, results):
         interrupt, self.interrupt = self.interrupt, None
         if interrupt is not None:
             thread = threading.Thread(target=interrupt)
             thread.start()
             thread.join()
+        return function(*arguments)
+
+    def gather(self, results):
         return results
 
     def find_places(self, _, chunks):
@@ -194,7 +194,7 @@ class OtherWorkers:
 
 def test_chains_share_a_client_while_chunks_move(X, monkeypatch):
     """The results of each chunk are its own though another chain looks for the chunks anew
-    between what is submitted and what is gathered."""
+    before all is submitted."""
     client = OtherWorkers()
     monkeypatch.setattr(dask_rows, "_find_client", lambda: client)
     monkeypatch.setattr(dask_rows, "_find_places", client.find_places)
