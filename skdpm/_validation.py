@@ -204,3 +204,20 @@ def check_count_sums(sums, name, what):
             f"{name}: the counts in {what} {large[0]} of X add up to more than 2**53, beyond "
             "which doubles do not count exactly"
         )
+
+
+def refuse_nan(values, what):
+    """Raise where a density or a ratio of densities has no answer.
+
+    Parameters
+    ----------
+    values : float or ndarray
+    what : str
+        Beginning of the message: what they are, and of what.
+
+    Raises
+    ------
+    FloatingPointError
+    """
+    if np.isnan(values).any():
+        raise FloatingPointError(f"{what} is NaN")

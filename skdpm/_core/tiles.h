@@ -26,11 +26,12 @@
 #define SKDPM_INLINE static inline
 #endif
 
-/* exp(x) for x <= 0, within two units in the last place; 0 below -700. */
+/* exp(x) for x <= 0, within two units in the last place; 0 below -700. NaN for NaN: it fails each
+ * comparison, and the sum at the end has it. */
 static inline double exp_negative(double x)
 {
     const double shift = 0x1.8p52; /* adding it rounds to an integer, in the low bits */
-    const double bounded = x > -700.0 ? x : -700.0;
+    const double bounded = x < -700.0 ? -700.0 : x;
     const double rounded = bounded * 0x1.71547652b82fep0 + shift;
     const double n = rounded - shift;
     const double r = (bounded - n * 0x1.62e42fefa0000p-1) - n * 0x1.cf79abc9e3b3ap-40;
@@ -54,12 +55,12 @@ static inline double exp_negative(double x)
     memcpy(&scale, &rounded, sizeof scale);
     bits += scale << 52;
     memcpy(&p, &bits, sizeof p);
-    return x > -700.0 ? p : 0.0;
+    return x > -700.0 ? p : bounded + 700.0;
 }
 
 /* A category per item, with probability proportional to exp(w[k][i]), from uniforms u on [0, 1).
  * w: (n_terms, ld), destroyed; u, top, total: (n,), the last two scratch. Returns 0 where an item
- * has no finite weight. */
+ * has no finite weight, or one that is NaN. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static int tile_categorical(
     double *restrict w, ptrdiff_t n_terms, ptrdiff_t ld, ptrdiff_t n, double *restrict u,
@@ -87,8 +88,12 @@ SKDPM_UNUSED static int tile_categorical(
             total[i] += row[i];
         }
     }
-    for (ptrdiff_t i = 0; i < n; i++)
+    for (ptrdiff_t i = 0; i < n; i++) {
+        good &= total[i] < INFINITY; /* a NaN below the top shows here */
         u[i] *= total[i];
+    }
+    if (!good)
+        return 0;
     for (ptrdiff_t k = 0; k < n_terms; k++) {
         const double *restrict row = w + k * ld;
         for (ptrdiff_t i = 0; i < n; i++) {

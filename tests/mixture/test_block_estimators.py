@@ -15,7 +15,7 @@ from support.fits import assert_same_fit
 
 from skdpm import DPMixture, FiniteMixture, chains
 from skdpm.mixture.blocks.program import idle_threads
-from skdpm.mixture.blocks.rows import RowBlocks, even_blocks, open_rows
+from skdpm.mixture.blocks.rows import MemoryRows, even_blocks, open_rows
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
 
@@ -331,7 +331,7 @@ def test_a_failing_block_ends_the_fit(X, monkeypatch):
 
 def test_chains_have_threads_of_their_own(X):
     """One chain that ends does not end the threads of another."""
-    rows = RowBlocks(X, 50, n_threads=2)
+    rows = MemoryRows(X, 50, n_threads=2)
 
     def other_chain():
         with rows:

@@ -10,7 +10,6 @@ from reference.likelihoods import log_posterior
 from reference.simulate import LIKELIHOOD_NAMES, PRIOR_CASES, enumeration_case
 
 from skdpm.mixture._state import MixtureState
-from skdpm.mixture.blocks.rows import RowBlocks, visit_task
 from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.priors import (
@@ -137,28 +136,28 @@ class BlockRuns:
     likelihood : Likelihood
     X : ndarray
     prior : PartitionPrior
-    kernel : SubClusterKernel or its like
-    block_size : int
+    kernel : BlockKernel
+    rows : Rows
+        Of X.
     """
 
-    def __init__(self, likelihood, X, prior, kernel, block_size):
-        self.rows = RowBlocks(X, block_size)
+    def __init__(self, likelihood, X, prior, kernel, rows):
+        self.rows = rows
         self.likelihood = likelihood.resolve_summary(self.rows.summary(likelihood))
         self.model = bind(self.likelihood, self.likelihood.encode(X), len(X))
-        self.log_constant = self.rows.log_constant(self.likelihood)
         self.prior = prior
         self.kernel = kernel
         self.starts = {}
 
     def assign(self, labels):
-        saved = self.starts.setdefault(labels.tobytes(), {})
-        if not saved:
-            codes = self.rows.codes(labels)
-            task = visit_task(self.kernel.n_slots(self.prior, int(max(labels)) + 1))
-            _, stats, firsts = self.rows.visit(self.likelihood, codes, task, (0,))
-            saved.update(codes=codes, stats=stats, firsts=firsts, memory={})
-            saved["log_constant"] = self.log_constant
-        self.state = BlockState(self.rows, self.likelihood, self.prior, self.model, saved)
+        start = labels.tobytes()
+        if start not in self.starts:
+            n_slots = self.kernel.n_slots(self.prior, int(max(labels)) + 1)
+            self.starts[start] = BlockState.start(self.rows, self.likelihood, labels, n_slots)
+        self.kernel.set_adaptation({})
+        self.state = BlockState(
+            self.rows, self.likelihood, self.prior, self.model, self.starts[start]
+        )
 
     def run(self, state, bit_generator):
         key = (int(bit_generator.random_raw()), 0, 1)
@@ -168,12 +167,12 @@ class BlockRuns:
         return self.state.cluster_labels()
 
 
-def block_case(likelihood_name, prior_name, kernel, block_size=2, **prior_changes):
+def block_case(likelihood_name, prior_name, kernel, rows):
     """An enumeration case whose rows are visited in blocks."""
     prior, params = PRIOR_CASES[prior_name]
     X = case_rows(likelihood_name)
-    prior = make_prior(prior, len(X), **{**params, **prior_changes})
-    return BlockRuns(make_likelihood(likelihood_name), X, prior, kernel, block_size)
+    prior = make_prior(prior, len(X), **params)
+    return BlockRuns(make_likelihood(likelihood_name), X, prior, kernel, rows)
 
 
 @cache

@@ -14,7 +14,8 @@ import numpy as np
 from skdpm.chains import stream
 from skdpm.mixture._init import initial_labels
 from skdpm.mixture._program import MixtureChain, MixtureProgram, check_capabilities
-from skdpm.mixture.blocks.rows import open_rows, visit_task
+from skdpm.mixture.blocks.records import Task
+from skdpm.mixture.blocks.rows import open_rows
 from skdpm.mixture.blocks.state import BlockState
 
 
@@ -66,13 +67,13 @@ class BlockProgram(MixtureProgram):
 
     def statistics(self, labels):
         codes = self.rows.codes(labels)
-        task = visit_task(int(labels.max()) + 1)
+        task = Task(int(labels.max()) + 1)
         with self.rows as rows:
-            return rows.visit(self.likelihood, codes, task, None)[1][0::2]
+            return rows.visit(self.likelihood, codes, task, None)[1].stats[0::2]
 
     def kept_partition(self, kept):
-        labels = self.rows.kept_labels(kept["labels"], kept["numbers"], self.likelihood)
-        return labels, kept["stats"]
+        labels = self.rows.kept_labels(kept.labels, kept.cluster_numbers, self.likelihood)
+        return labels, kept.stats
 
 
 def idle_threads(n_jobs, n_chains):
@@ -85,6 +86,7 @@ class BlockChain(MixtureChain):
 
     def __init__(self, program, chain):
         super().__init__(program, chain)
+        self.kernel.set_adaptation(chain.get("adaptation", {}))
         self.key = (chain["entropy"], self.index)
         self.rows = program.rows
         self._saved = chain
@@ -114,16 +116,8 @@ class BlockChain(MixtureChain):
         labels = program.initial_labels(stream(*self.key))
         n_clusters = 1 if labels is None else int(labels.max()) + 1
         prior = program.make_prior(program.first_concentration)
-        codes = rows.codes(labels)
-        task = visit_task(self.kernel.n_slots(prior, n_clusters))
-        _, stats, firsts = rows.visit(program.likelihood, codes, task, (*self.key, 0))
-        return {
-            "codes": codes,
-            "stats": stats,
-            "firsts": firsts,
-            "memory": {},
-            "log_constant": rows.log_constant(program.likelihood),
-        }
+        n_slots = self.kernel.n_slots(prior, n_clusters)
+        return BlockState.start(rows, program.likelihood, labels, n_slots)
 
     def _set_values(self, values):
         """Let the state and its kernel have these hyperparameters of the likelihood."""
@@ -132,7 +126,7 @@ class BlockChain(MixtureChain):
         self.state.model.set_hyperparameters(
             np.array([getattr(likelihood, name) for name in names], dtype=np.float64)
         )
-        self.state.set_likelihood(likelihood)
+        self.state.likelihood = likelihood
         self.values = values
 
     def step(self, iteration):
@@ -168,4 +162,5 @@ class BlockChain(MixtureChain):
             "state": self.state.save(),
             "concentration": self.state.prior.concentration,
             "values": self.values,
+            "adaptation": self.kernel.get_adaptation(),
         }

@@ -3,7 +3,7 @@
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import _check_n_features, validate_data
 
 from skdpm._validation import check_finite, is_dask
 from skdpm.mixture._program import RowProgram
@@ -115,8 +115,7 @@ def validate_rows(estimator, X, likelihood, reset):
 class BlockSampler(Sampler):
     """Base class of samplers that visit the rows in blocks, given drawn parameters.
 
-    They have a parameter `block_size`, and their kernel is an object with the methods `n_slots`,
-    `step` and `acceptance` (see `SubClusterKernel`).
+    They have a parameter `block_size`, and their kernel is a `BlockKernel`.
     """
 
     requires = "instantiated"
@@ -131,7 +130,9 @@ class BlockSampler(Sampler):
         if is_dask(X):
             from skdpm.mixture.blocks.dask_rows import check_dask
 
-            return check_dask(self, estimator, X, reset)
+            X = check_dask(X, self, init=estimator.init, point_estimate=estimator.point_estimate)
+            _check_n_features(estimator, X, reset=reset)
+            return X
         return validate_data(
             estimator,
             X,
@@ -143,9 +144,3 @@ class BlockSampler(Sampler):
 
     def program(self, X, likelihood, **settings):
         return BlockProgram.prepare(X, likelihood, block_size=self.block_size, **settings)
-
-
-def log_gamma_variates(shapes, rng):
-    """log of Gamma(shape, 1) variates, which underflows for no shape: G(a) = G(a + 1) U^(1/a)."""
-    with np.errstate(divide="ignore"):
-        return np.log(rng.standard_gamma(shapes + 1.0)) + np.log(rng.random(len(shapes))) / shapes

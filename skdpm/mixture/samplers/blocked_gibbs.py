@@ -4,7 +4,9 @@
 import numpy as np
 
 from skdpm._validation import check_integer
-from skdpm.mixture.samplers.base import BlockSampler, log_gamma_variates
+from skdpm.mixture.blocks.kernel import BlockKernel, log_gamma_variates
+from skdpm.mixture.blocks.records import Sweep
+from skdpm.mixture.samplers.base import BlockSampler
 
 # A tile of densities under so many components takes 4 GB.
 MOST_COMPONENTS = 2**20
@@ -55,23 +57,15 @@ class BlockedGibbs(BlockSampler):
             )
 
 
-class BlockedGibbsKernel:
+class BlockedGibbsKernel(BlockKernel):
     """One iteration of `BlockedGibbs` on a `BlockState`."""
 
     def n_slots(self, prior, n_clusters):
         return prior.n_components
 
-    def acceptance(self):
-        return {}
-
     def step(self, state, rng, key):
         totals = state.totals()
         shapes = totals[:, 0] + state.prior.concentration / state.prior.n_components
-        sweep = {
-            "params": state.parametric.draw(totals, np.ones(state.n_slots), rng.bit_generator),
-            "log_weights": log_gamma_variates(shapes, rng),
-            "groups": None,
-            "sub_params": None,
-            "sub_log_weights": None,
-        }
-        state.codes, state.stats, state.firsts = state.visit(key, sweep)
+        params = state.parametric.draw(totals, np.ones(len(totals)), rng.bit_generator)
+        sweep = Sweep(params, log_gamma_variates(shapes, rng))
+        state.codes, state.collected = state.run_task(key, sweep)
