@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Functions of counts, from tables where the count is small enough.
 
-`lgamma` also writes the C library's global `signgam`, from several threads when chains run. That is
-harmless: nobody reads it, and as arguments are positive all write the same. `lgamma_r`, which does
-not write it, is missing from some C libraries.
+`lgamma` also writes the C library's global `signgam`, from several threads when chains run: which
+is harmless, as nobody reads it and (arguments being positive) all write the same. `lgamma_r`, that
+does not write it, is missing from some C libraries.
 """
 from libc.math cimport M_PI as PI
 from libc.math cimport lgamma, log, log1p

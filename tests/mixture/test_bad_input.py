@@ -244,7 +244,7 @@ HYPERPARAMETERS = {
         ],
     },
     "multinomial": {"concentration": POSITIVE},
-    "poisson": {"shape": POSITIVE, "rate": POSITIVE},
+    "poisson": {"shape": NOT_POSITIVE, "rate": NOT_POSITIVE},  # None: learned
     "relational": {"a": POSITIVE, "b": POSITIVE, "directed": [None, 1, "yes"]},
     "relational_directed": {"a": POSITIVE, "b": POSITIVE, "directed": [None, 1, "yes"]},
 }

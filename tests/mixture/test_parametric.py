@@ -388,6 +388,11 @@ def assert_same_likelihood(actual, desired):
     for name, value in vars(desired).items():
         if isinstance(value, str):
             assert getattr(actual, name) == value
+        elif isinstance(value, dict):  # hyperpriors
+            other = getattr(actual, name)
+            assert other.keys() == value.keys()
+            for key, prior in value.items():
+                assert vars(other[key]) == pytest.approx(vars(prior), rel=1e-10)
         else:
             np.testing.assert_allclose(
                 getattr(actual, name), value, rtol=1e-10, atol=1e-12, err_msg=name

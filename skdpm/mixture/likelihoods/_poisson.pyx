@@ -22,7 +22,11 @@ from libc.math cimport exp, fabs, log, log1p
 from libc.stdlib cimport free, malloc
 from numpy.random cimport bitgen_t
 
-from skdpm._core._math cimport CountTable, count_table, log_gamma, stirling_error
+from skdpm._core._math cimport (
+    CountTable, count_table, fill_log_gamma, log_gamma, log_gamma_function, log_rising,
+    stirling_error
+)
+from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport log_gamma_variate
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._parametric cimport LD, TILE, ParametricModel
@@ -113,6 +117,7 @@ cdef class PoissonModel(ClusterModel):
     cdef const double* log_next
     cdef const double* log_step
     cdef CountTable gamma
+    cdef double* own                # tables of other hyperparameters than those of `tables`
     cdef object _owners
 
     def __init__(self, data, tables, double shape, double rate):
@@ -146,8 +151,34 @@ cdef class PoissonModel(ClusterModel):
         self.missing = tables["missing"]
         for d in range(self.n_features):
             self.any_large |= large[d] != 0
+        self.declare_hyperparameters(("shape", "rate"), (shape, rate))
         self.allocate(N_HEAD + 2 * self.n_features, N_HEAD + N_TERMS + 4 * self.n_features)
         self.compute(self.empty)
+
+    def __dealloc__(self):
+        free(self.own)
+
+    cdef int retabulate(self) except -1:
+        cdef Py_ssize_t n
+        cdef Py_ssize_t size = self.gamma.size
+        cdef double* log_next
+        cdef double* log_step
+        self.own = <double*>resized(self.own, size + 2 * (self.n_max + 1), sizeof(double))
+        self.shape = self.hyper[0]
+        self.rate = self.hyper[1]
+        log_next = self.own + size
+        log_step = log_next + self.n_max + 1
+        with nogil:
+            fill_log_gamma(self.own, size, self.shape)
+            for n in range(self.n_max + 1):
+                log_next[n] = log(self.rate + n + 1.0)
+                log_step[n] = log1p(1.0 / (self.rate + n))
+        self.gamma.values = self.own
+        self.gamma.shift = self.shape
+        self.log_next = log_next
+        self.log_step = log_step
+        self.compute(self.empty)
+        return 0
 
     cdef void compute_column(self, double* stats, Py_ssize_t d) noexcept nogil:
         """Cached terms of column d."""
@@ -235,6 +266,25 @@ cdef class PoissonModel(ClusterModel):
                     - self.shape * log1p(counts[d] / self.rate)
                     - sums[d] * log(self.rate + counts[d])
                 )
+        return total + stats[1] + stats[2]
+
+    cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef const double* stats = row(self, slot)
+        cdef const double* sums = stats + N_HEAD
+        cdef const double* counts = sums + self.n_features
+        cdef double shape = hyper[0]
+        cdef double rate = hyper[1]
+        cdef double none = log_gamma_function(shape)
+        cdef double total = 0.0
+        for d in range(self.n_features):
+            if counts[d] > 0.0:
+                # Large shapes leave little of a difference of log Gammas.
+                total += (
+                    log_rising(shape, sums[d]) if shape >= 20.0
+                    else log_gamma_function(shape + sums[d]) - none
+                )
+                total -= shape * log1p(counts[d] / rate) + sums[d] * log(rate + counts[d])
         return total + stats[1] + stats[2]
 
     cdef double log_predictive_entries(self, const double* stats, Py_ssize_t i) noexcept nogil:

@@ -275,25 +275,25 @@ cdef class RelationalModel(ClusterModel):
         cdef Py_ssize_t k, l
         cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)
         cdef Py_ssize_t n = view.shape[0]
-        rows = np.empty((n, 1 + 2 * n))
-        cdef double[:, ::1] out = rows
+        stats = np.empty((n, 1 + 2 * n))
+        cdef double[:, ::1] out = stats
         for k in range(n):
             out[k, 0] = row(self, view[k])[0]
             for l in range(n):
                 out[k, 1 + l] = self.n_links[view[k] * self.n_slots + view[l]]
                 out[k, 1 + n + l] = self.n_pairs[view[k] * self.n_slots + view[l]]
-        return rows
+        return stats
 
-    def load(self, rows, slots=None, free_slots=None):
-        """Forget all clusters and take those of `rows` (from `dump`), as the base class does."""
+    def load(self, stats, slots=None, free_slots=None):
+        """Forget all clusters and take those of `stats` (from `dump`), as the base class does."""
         cdef Py_ssize_t k, l
-        cdef const double[:, ::1] view = np.ascontiguousarray(rows, dtype=np.float64)
+        cdef const double[:, ::1] view = np.ascontiguousarray(stats, dtype=np.float64)
         cdef Py_ssize_t n = view.shape[0]
         if view.shape[1] != 1 + 2 * n:
-            raise ValueError(f"rows of shape {rows.shape}; expected {(n, 1 + 2 * n)}")
+            raise ValueError(f"statistics of shape {stats.shape}; expected {(n, 1 + 2 * n)}")
         slots = np.arange(n + 1) if slots is None else slots
         cdef const Py_ssize_t[::1] at = np.ascontiguousarray(slots, dtype=np.intp)
-        ClusterModel.load(self, rows[:, :1], slots, free_slots)
+        ClusterModel.load(self, stats[:, :1], slots, free_slots)
         for k in range(n):
             for l in range(n):
                 self.n_links[at[k] * self.n_slots + at[l]] = view[k, 1 + l]

@@ -1,10 +1,34 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What users see of a likelihood: a scikit-learn object that checks data and makes a kernel."""
 
+import copy
+from dataclasses import dataclass
+
 import numpy as np
+from scipy.special import gammaln
 from sklearn.base import BaseEstimator
 
 from skdpm._validation import check_columns
+
+
+@dataclass(frozen=True)
+class Gamma:
+    """Hyperprior of a number above `low`: value - low ~ Gamma(shape, rate).
+
+    Of a hyperparameter that is a vector: in each entry, independently; all three may be arrays.
+    """
+
+    shape: float
+    rate: float
+    low: float = 0.0
+
+    def log_density(self, value):
+        """Natural logarithm of the density of the value, or of all entries of a vector."""
+        x = np.asarray(value, dtype=np.float64) - self.low
+        with np.errstate(divide="ignore", invalid="ignore"):
+            terms = (self.shape - 1.0) * np.log(x) - self.rate * x
+        terms = terms + self.shape * np.log(self.rate) - gammaln(self.shape)
+        return float(np.sum(np.where(x > 0.0, terms, -np.inf)))
 
 
 class Likelihood(BaseEstimator):
@@ -20,11 +44,16 @@ class Likelihood(BaseEstimator):
         `"joint"`: the predictive density of an item given the others. `"product"`: clusters are
         independent given the partition and their statistics can be copied. `"instantiated"`:
         parameters can be drawn and rows evaluated under them.
+    hyperparameters : tuple of str
+        Parameters that may be None: learned, under a prior that `resolve` states in
+        `_hyperpriors`; the resolved object holds the values that a chain starts from. In the
+        order of the kernel's `set_hyperparameters`.
     allow_nan, accept_sparse, pairwise, positive_only : bool
         What X may be; they become scikit-learn's input tags.
     """
 
     capabilities = frozenset({"joint", "product"})
+    hyperparameters = ()
     allow_nan = False
     accept_sparse = False
     pairwise = False
@@ -101,6 +130,45 @@ class Likelihood(BaseEstimator):
         one, and all of them read the same arrays."""
         raise NotImplementedError(f"{type(self).__name__} must write `bind`")
 
+    # Learned hyperparameters, of a resolved likelihood.
+
+    @property
+    def hyperpriors(self):
+        """Priors of the hyperparameters that are learned: dict of str to `Gamma`."""
+        return dict(getattr(self, "_hyperpriors", {}))
+
+    @property
+    def learned(self):
+        """Names of the hyperparameters that are learned, in order: tuple of str."""
+        priors = self.hyperpriors
+        return tuple(name for name in self.hyperparameters if name in priors)
+
+    def at(self, values):
+        """This likelihood, with all that `resolve` has learnt from the data, at other values of
+        some hyperparameters.
+
+        Parameters
+        ----------
+        values : dict of str to float or ndarray
+
+        Returns
+        -------
+        likelihood : Likelihood
+        """
+        other = copy.copy(self)
+        for name, value in values.items():
+            if name not in self.hyperparameters:
+                raise ValueError(f"{type(self).__name__} has no hyperparameter {name!r}")
+            setattr(other, name, value)
+        return other
+
+    def log_hyperprior(self, values):
+        """log density of the hyperpriors, of those among `values` (as for `at`) that are learned;
+        0 if none is."""
+        return sum(
+            (prior.log_density(values[name]) for name, prior in self.hyperpriors.items()), 0.0
+        )
+
     # Scale: what a likelihood with the capability "instantiated" writes besides. Its samplers see
     # the rows in blocks, maybe on several machines, and copy no more than a block at a time.
 
@@ -149,12 +217,12 @@ class Likelihood(BaseEstimator):
         """
         raise NotImplementedError(f"{type(self).__name__} must write `divergences`")
 
-    def cluster_params(self, rows):
+    def cluster_params(self, stats):
         """Posterior means of the parameters of clusters.
 
         Parameters
         ----------
-        rows : ndarray of shape (n_clusters, n_stats)
+        stats : ndarray of shape (n_clusters, n_stats)
             Their statistics (`ClusterModel.dump`).
 
         Returns
@@ -164,7 +232,7 @@ class Likelihood(BaseEstimator):
         raise NotImplementedError(f"{type(self).__name__} must write `cluster_params`")
 
     # A likelihood that can generate rows overrides this with a method
-    # `draw(self, rows, rng)`: one row from the posterior predictive of each row of statistics.
+    # `draw(self, stats, rng)`: a row of data from the posterior predictive of each cluster.
     draw = None
 
     @classmethod

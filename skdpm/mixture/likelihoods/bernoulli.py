@@ -82,17 +82,17 @@ class Bernoulli(Likelihood):
     def divergences(self, params):
         return log_probabilities_divergences(params[:, :-1])
 
-    def cluster_params(self, rows):
+    def cluster_params(self, stats):
         """`probabilities`: (n_clusters, n_features), of a 1."""
-        return {"probabilities": self._probabilities(rows)}
+        return {"probabilities": self._probabilities(stats)}
 
-    def draw(self, rows, rng):
-        probabilities = self._probabilities(rows)
+    def draw(self, stats, rng):
+        probabilities = self._probabilities(stats)
         return (rng.random(probabilities.shape) < probabilities).astype(np.float64)
 
-    def _probabilities(self, rows):
-        n_features = (rows.shape[1] - 1) // 3
-        zeros, ones = rows[:, 1 : 1 + 2 * n_features].reshape(len(rows), n_features, 2).T
+    def _probabilities(self, stats):
+        n_features = (stats.shape[1] - 1) // 3
+        zeros, ones = stats[:, 1 : 1 + 2 * n_features].reshape(len(stats), n_features, 2).T
         return ((self.a + ones) / (self.a + ones + self.b + zeros)).T
 
     def _check_binary(self, X):

@@ -197,19 +197,19 @@ class Categorical(Likelihood):
     def divergences(self, params):
         return log_probabilities_divergences(params[:, :-1])
 
-    def cluster_params(self, rows):
+    def cluster_params(self, stats):
         """`probabilities`: (n_clusters, n_features, most categories), 0 beyond a column's own."""
-        return {"probabilities": self._probabilities(rows)}
+        return {"probabilities": self._probabilities(stats)}
 
-    def draw(self, rows, rng):
-        cumulated = np.cumsum(self._probabilities(rows), axis=2)
+    def draw(self, stats, rng):
+        cumulated = np.cumsum(self._probabilities(stats), axis=2)
         u = rng.random((*cumulated.shape[:2], 1)) * cumulated[:, :, -1:]
         return (u >= cumulated).sum(axis=2).astype(np.float64)
 
-    def _probabilities(self, rows):
+    def _probabilities(self, stats):
         first = np.concatenate([[0], np.cumsum(self.n_categories)])
-        counts = rows[:, 1 : 1 + first[-1]] + self.concentration
-        probabilities = np.zeros((len(rows), len(self.n_categories), max(self.n_categories)))
+        counts = stats[:, 1 : 1 + first[-1]] + self.concentration
+        probabilities = np.zeros((len(stats), len(self.n_categories), max(self.n_categories)))
         for d in range(len(self.n_categories)):
             column = counts[:, first[d] : first[d + 1]]
             probabilities[:, d, : self.n_categories[d]] = column / column.sum(

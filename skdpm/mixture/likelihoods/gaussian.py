@@ -214,7 +214,7 @@ default=None
             out[k] = 0.5 * (ratio + gap - n_features)
         return out + out.T
 
-    def cluster_params(self, rows):
+    def cluster_params(self, stats):
         """`means`: (n_clusters, n_features); `covariances`: (n_clusters, n_features, n_features),
         or the variances, (n_clusters, n_features), where covariances are diagonal.
 
@@ -222,23 +222,23 @@ default=None
         (inverse gamma: > 2); else its mode stands in.
         """
         if self.covariance_type == "diag":
-            means, scales, df, _ = self._posterior_diag(rows)
+            means, scales, df, _ = self._posterior_diag(stats)
             return {"means": means, "covariances": scales / np.where(df > 2.0, df - 2.0, df + 2.0)}
-        means, scales, df = self._posterior(rows)
+        means, scales, df = self._posterior(stats)
         n_features = means.shape[1]
         divisor = np.where(df > n_features + 1, df - n_features - 1, df + n_features + 1)
         return {"means": means, "covariances": scales / divisor[:, None, None]}
 
-    def draw(self, rows, rng):
+    def draw(self, stats, rng):
         if self.covariance_type == "diag":
-            means, scales, df, rho = self._posterior_diag(rows)
+            means, scales, df, rho = self._posterior_diag(stats)
             spread = np.sqrt(scales * (rho + 1.0) / (rho * df))
             return means + spread * rng.standard_t(df)
-        means, _, df = self._posterior(rows)
+        means, _, df = self._posterior(stats)
         # The pull of the prior mean on its own, as an independent normal variate in its
         # direction: added to the rest it could take all of its digits.
-        pull, scales = self._pull(rows), self.scale + self._scatter(rows)
-        rho = self.mean_precision + rows[:, 0]
+        pull, scales = self._pull(stats), self.scale + self._scatter(stats)
+        rho = self.mean_precision + stats[:, 0]
         df_t = df - means.shape[1] + 1.0
         try:
             factor = np.linalg.cholesky(scales)
@@ -249,32 +249,32 @@ default=None
         factors = (rho + 1.0) / (rho * df_t) / (rng.chisquare(df_t) / df_t)
         return means + normal * np.sqrt(factors)[:, None]
 
-    def _posterior(self, rows):
+    def _posterior(self, stats):
         """Means, scale matrices and degrees of freedom of the clusters' posteriors."""
-        n = rows[:, :1]
+        n = stats[:, :1]
         rho = self.mean_precision + n
-        pull = self._pull(rows)
-        scales = self.scale + self._scatter(rows) + pull[:, :, None] * pull[:, None, :]
-        return self.mean + n / rho * rows[:, 1 : 1 + len(self.mean)], scales, self.df + n[:, 0]
+        pull = self._pull(stats)
+        scales = self.scale + self._scatter(stats) + pull[:, :, None] * pull[:, None, :]
+        return self.mean + n / rho * stats[:, 1 : 1 + len(self.mean)], scales, self.df + n[:, 0]
 
-    def _scatter(self, rows):
+    def _scatter(self, stats):
         """Scatter matrices: packed by columns, lower triangle, so by rows the upper one."""
         n_features = len(self.mean)
         upper = np.triu_indices(n_features)
-        scatter = np.zeros((len(rows), n_features, n_features))
-        scatter[:, upper[0], upper[1]] = rows[:, 1 + n_features :]
-        scatter[:, upper[1], upper[0]] = rows[:, 1 + n_features :]
+        scatter = np.zeros((len(stats), n_features, n_features))
+        scatter[:, upper[0], upper[1]] = stats[:, 1 + n_features :]
+        scatter[:, upper[1], upper[0]] = stats[:, 1 + n_features :]
         return scatter
 
-    def _pull(self, rows):
+    def _pull(self, stats):
         """The vectors whose squares the prior mean adds to the scale matrices."""
-        n = rows[:, :1]
+        n = stats[:, :1]
         weight = self.mean_precision * n / (self.mean_precision + n)
-        return np.sqrt(weight) * rows[:, 1 : 1 + len(self.mean)]
+        return np.sqrt(weight) * stats[:, 1 : 1 + len(self.mean)]
 
-    def _posterior_diag(self, rows):
+    def _posterior_diag(self, stats):
         """The same per column, (n_clusters, n_features) each, and rho = mean_precision + n."""
-        n, centre, scatter = np.split(rows[:, 1:], 3, axis=1)
+        n, centre, scatter = np.split(stats[:, 1:], 3, axis=1)
         rho = self.mean_precision + n
         scales = self.scale + scatter + self.mean_precision * n / rho * centre**2
         return self.mean + n / rho * centre, scales, self.df + n, rho

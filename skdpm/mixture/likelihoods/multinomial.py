@@ -124,9 +124,9 @@ class Multinomial(Likelihood):
         """Of categorical distributions, of one count each."""
         return j_divergences(np.exp(params), params)
 
-    def cluster_params(self, rows):
+    def cluster_params(self, stats):
         """`probabilities`: (n_clusters, n_features)."""
-        counts = rows[:, 4:] + self.concentration
+        counts = stats[:, 4:] + self.concentration
         return {"probabilities": counts / counts.sum(axis=1, keepdims=True)}
 
     @classmethod

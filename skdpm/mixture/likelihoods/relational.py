@@ -91,11 +91,11 @@ class Relational(Likelihood):
     def bind(self, data, tables):
         return RelationalModel(data, tables, self.a, self.b, self.directed)
 
-    def cluster_params(self, rows):
+    def cluster_params(self, stats):
         """`link_probabilities`: (n_clusters, n_clusters), from a row's cluster to a column's."""
-        n_clusters = len(rows)
-        links = rows[:, 1 : 1 + n_clusters]
-        pairs = rows[:, 1 + n_clusters :]
+        n_clusters = len(stats)
+        links = stats[:, 1 : 1 + n_clusters]
+        pairs = stats[:, 1 + n_clusters :]
         return {"link_probabilities": (self.a + links) / (self.a + self.b + pairs)}
 
     @classmethod

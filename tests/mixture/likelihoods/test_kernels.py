@@ -1,4 +1,4 @@
-"""How kernels are made: from data and tables that all of them share, and as their likelihood says."""
+"""How kernels are made: from data and tables that all share, and as their likelihood says."""
 
 import numpy as np
 import pytest
@@ -98,3 +98,35 @@ def test_sums_of_split_constants_are_exact(n_max):
     forth, back = np.cumsum(repeated), np.cumsum(repeated[::-1])
     assert forth[-1] == back[-1]
     assert back[-1] - np.sum(repeated[1:]) == repeated[0]
+
+
+@every
+def test_rows_may_stand_within_those_of_another_model(likelihood, X):
+    """As the columns of a product of likelihoods do: slots are then the other model's."""
+    if "product" not in likelihood.capabilities:
+        pytest.skip("a row is not all there is of a cluster")
+    alone, child, host = (
+        Probe(bind(likelihood, likelihood.encode(X), X.shape[0]), 4) for _ in range(3)
+    )
+    if host.model.width < 2 * child.model.width:
+        wide = np.tile(X if isinstance(X, np.ndarray) else X.toarray(), 9)
+        wide = type(likelihood)().resolve(wide), wide
+        host = Probe(bind(wide[0], wide[0].encode(wide[1]), X.shape[0]), 4)
+    assert host.model.width >= 2 * child.model.width
+    child.place_within(host.model, child.model.width)
+    expected = [alone.acquire(), alone.acquire()]
+    slots = [host.acquire(), host.acquire()]
+    for probe, (a, b) in ((alone, expected), (child, slots)):
+        if probe is child:
+            for slot in slots:
+                child.reset(slot)
+        for i in (0, 2, 3):
+            probe.add(a, i)
+        for i in (1, 4):
+            probe.add(b, i)
+        probe.remove(a, 2)
+        probe.merge(b, a)
+    np.testing.assert_array_equal(child.model.dump(slots, True), alone.model.dump(expected, True))
+    for i in (5, 6):
+        actual = [child.log_predictive(slot, i) for slot in slots]
+        assert actual == [alone.log_predictive(slot, i) for slot in expected]
