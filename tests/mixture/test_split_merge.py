@@ -15,10 +15,19 @@ import numpy as np
 import pytest
 from reference.enumerate import canonical_labels, enumerate_partitions
 from reference.likelihoods import log_posterior
+from reference.priors import log_eppf
 from reference.simulate import PRIOR_CASES, enumeration_case
-from support.exactness import invariance_run, make_likelihood, make_prior, make_state, record_worst
+from support.exactness import (
+    invariance_run,
+    likelihood_names,
+    make_likelihood,
+    make_prior,
+    make_state,
+    record_worst,
+)
 from support.kernels import bind
 from support.pvalues import assert_p_matrix
+from support.states import case_of, log_likelihood_of, new_state
 
 from skdpm.mixture._state import MixtureState
 from skdpm.mixture.samplers import PGSM, SAMS, SplitMerge
@@ -349,6 +358,56 @@ def test_order_of_allocation(seed_sequence, record_property):
                 state, sampler.kernel(), posterior, n_starts=15_000, n_iterations=5
             )
     check(runs, seed_sequence, record_property)
+
+
+@pytest.mark.parametrize("prior", PRIOR_CASES)
+@pytest.mark.parametrize("name", likelihood_names())
+def test_probability_of_an_allocation(name, prior):
+    """Of all allocations in an order the probabilities add up to one, and SAMS's are products of
+    the reference's conditionals: q itself, of which invariance shows gross errors only."""
+    case = case_of(name, n_samples=8)
+    for seed in range(3):
+        labels = np.array([0, 1, 0, 0, 1, 0, 0, 1]) if seed % 2 else np.arange(8) % 2
+        state = new_state(name, case, prior, labels)
+        for sampler in (
+            SAMS(),
+            SplitMerge(n_restricted_scans=0),
+            SplitMerge(n_restricted_scans=2),
+        ):
+            kernel = sampler.kernel()
+            items, drawn, log_q = kernel.allocation(state, np.random.PCG64(seed))
+            total = 0.0
+            for rest in itertools.product([0, 1], repeat=len(items) - 2):
+                again, sides, forced = kernel.allocation(
+                    state, np.random.PCG64(seed), (0, 1, *rest)
+                )
+                assert again.tolist() == items.tolist() and sides.tolist() == [0, 1, *rest]
+                total += np.exp(forced)
+                if sides.tolist() == drawn.tolist():
+                    assert forced == pytest.approx(log_q, abs=1e-9)
+            assert total == pytest.approx(1.0, abs=1e-9)
+            np.testing.assert_array_equal(state.cluster_labels(), labels)
+            if isinstance(sampler, SAMS):
+                expected = log_sequential(name, case, prior, labels, items, drawn)
+                assert log_q == pytest.approx(expected, abs=1e-8)
+
+
+def log_sequential(name, case, prior_case, labels, items, sides):
+    """log probability of sides to which items are allocated one by one, by the reference."""
+    prior, params = PRIOR_CASES[prior_case]
+    now = np.where(np.isin(np.arange(len(labels)), items), -1, labels)
+    now[items[:2]] = labels.max() + 1, labels.max() + 2
+    total = 0.0
+    for item, side in zip(items[2:], sides[2:], strict=True):
+        log_joint = []
+        for b in (0, 1):
+            now[item] = labels.max() + 1 + b
+            # Other clusters drop out of the prior's ratio (with them there may be too many).
+            sizes = np.unique(now[now > labels.max()], return_counts=True)[1]
+            log_joint.append(log_eppf(sizes, prior, **params) + log_likelihood_of(name, case, now))
+        now[item] = labels.max() + 1 + side
+        total += log_joint[side] - np.logaddexp(*log_joint)
+    return total
 
 
 @pytest.mark.parametrize("sampler", [PGSM(gibbs_sweeps=0), SAMS(gibbs_sweeps=0)])
