@@ -78,6 +78,38 @@ def test_restore_leaves_no_trace(name, n_sides):
             assert state.compute_log_joint() == pytest.approx(log_joint, rel=1e-12)
 
 
+@pytest.mark.parametrize("name", WITH_COMPLETE)
+def test_the_state_goes_on_after_a_restore(name):
+    """The slots of the sides are empty again: predictive densities and the next trial, in the same
+    slots, are those of the reference."""
+    for seed in range(3):
+        case, state, probe, rng = problem(name, seed)
+        labels = state.cluster_labels()
+        for _ in range(2):
+            items, _ = probe.gather(2, rng.bit_generator)
+            log_current = probe.log_current()
+            probe.begin(2)
+            sides = np.append([0, 1], rng.integers(2, size=len(items) - 2))
+            fill(probe, sides)
+            expected = log_joint_of(name, case, labels_of_trial(labels, items, sides), "dp")
+            expected -= log_joint_of(name, case, labels, "dp")
+            np.testing.assert_allclose(probe.log_proposed() - log_current, expected, atol=1e-8)
+            probe.restore()
+            i = int(rng.integers(N))
+            state_probe, cluster = StateProbe(state), labels[i]
+            if (labels == cluster).sum() == 1:
+                continue
+            state_probe.detach(i)
+            rest = np.where(np.arange(N) == i, -1, labels)
+            base = log_likelihood_of(name, case, rest)
+            for k, found in enumerate(state_probe.log_predictive(i)):
+                rest[i] = k
+                np.testing.assert_allclose(
+                    found, log_likelihood_of(name, case, rest) - base, atol=1e-8
+                )
+            state_probe.attach(i, cluster)
+
+
 @pytest.mark.parametrize("prior", PRIOR_CASES)
 @pytest.mark.parametrize("name", WITH_COMPLETE)
 def test_densities_of_proposals(name, prior):

@@ -203,6 +203,7 @@ cdef class PGSMKernel(PartitionKernel):
                     f"row {self.closure.items[n - 1]}: the weights of the particles are no "
                     "distribution"
                 )
+        # The current partition again where the move has ended early: n is all items if changed.
         changed = self.trace(node, n)
         for t in range(self.n_current):
             if not (changed and t == node):
@@ -256,7 +257,8 @@ cdef class PGSMKernel(PartitionKernel):
             for b in range(n_choices):
                 gains[b] += log_join[node.sizes[b]]
                 terms[b] = gains[b]
-            if t < n_anchors and log_v[n_choices + 1] > -INFINITY:
+            # Not where the prior forbids it; a NaN is no such word, and makes the weights NaN.
+            if t < n_anchors and log_v[n_choices + 1] != -INFINITY:
                 gains[n_choices] = state.model.log_predictive(state.slots[state.n_clusters], i)
                 n_choices += 1
             anneal = node.log_gamma / (n - n_anchors) if t >= n_anchors else 0.0
@@ -426,7 +428,7 @@ cdef class PGSMKernel(PartitionKernel):
             self.log_w[c] = self.children[c].log_w
             if self.children[c].retained:
                 retained = c
-        if not _resampling.thin(
+        if not _resampling.resample_optimal(
             rng, self.log_w, self.counts, self.weights, n_children, retained, self.n_particles
         ):
             return False

@@ -18,7 +18,9 @@ not be independent. What is written here is the allocation, and the decision.
 from libc.math cimport INFINITY, NAN, exp, fabs, log
 from numpy.random cimport bitgen_t
 
-from skdpm._core._rng cimport uniform
+import numpy as np
+
+from skdpm._core._rng cimport bit_generator_pointer, uniform
 from skdpm.mixture._state cimport MixtureState
 from skdpm.mixture.samplers._anchors cimport AnchorProposal
 from skdpm.mixture.samplers._base cimport PartitionKernel
@@ -128,6 +130,45 @@ cdef class SplitMergeKernel(PartitionKernel):
             log_q.divisor = 1.0
 
     # The Python boundary.
+
+    def allocation(self, MixtureState state, bit_generator, sides=None):
+        """Allocate a random closure to two sides, and leave the state as it was; for tests.
+
+        Parameters
+        ----------
+        state : MixtureState
+        bit_generator : numpy BitGenerator
+        sides : sequence of int, optional
+            To force it: 0 and 1 for the anchors, then a side per item. Default: drawn.
+
+        Returns
+        -------
+        items, sides : ndarray of int
+            In the order of the move.
+        log_q : float
+            Log probability of these sides in this order.
+        """
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        cdef Py_ssize_t m, n
+        if state.n_samples < 2:
+            raise ValueError("a split needs two items")
+        state.prior.tabulate()
+        self.prepare(state)
+        self.closure.gather(state, self.anchors, 2, rng)
+        n = self.closure.n_items
+        blocks = [self.closure.blocks[m] for m in range(n)]
+        if sides is not None:
+            if len(sides) != n or tuple(sides[:2]) != (0, 1) or not set(sides) <= {0, 1}:
+                raise ValueError(f"{n} items need 0, 1 and further sides, got {sides}")
+            for m in range(n):
+                self.closure.blocks[m] = sides[m]
+        self.trial.begin(state, 2)
+        log_q = self.allocate(state, rng, sides is not None)
+        drawn = np.array([self.trial.sides[m] for m in range(n)], dtype=np.intp)
+        for m in range(n):
+            self.closure.blocks[m] = blocks[m]
+        self.trial.restore(state)
+        return np.array([self.closure.items[m] for m in range(n)], np.intp), drawn, log_q
 
     def acceptance(self):
         """"split" and "merge": moves proposed and accepted."""
