@@ -208,7 +208,7 @@ def buffet_run(
 ):
     """A run for `assert_p`: (Z, V, X) from the prior, then alternately a step of the chain and X
     given Z and V. The class of Z keeps its prior law, and X given Z the chi-squared law of its
-    squared Mahalanobis distance. Without `updates`, components change as a row's own features
+    squared Mahalanobis distance. Without `updates`, components change as a row's singletons
     only, and X keeps the law of its distance to Z V (the next X would forget the components).
     With `hyper`, the precisions and the concentration are drawn and keep their Gamma laws. `wrong`
     plants another concentration, precision or prior in the chain."""
@@ -293,7 +293,7 @@ def test_indian_buffet(seed_sequence, record_property):
             collapses=collapses,
             missing=missing,
             updates=updates,
-            adapting=not updates,  # another step for a row's own features, as valid
+            adapting=not updates,  # another step for a row's singletons, as valid
             n_starts=2_500,
         )
         for sampler, collapses, missing, updates in (

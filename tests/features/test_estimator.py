@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 from reference.features import (
     log_beta_bernoulli,
     log_linear_gaussian,
@@ -356,6 +357,31 @@ def test_rows_without_an_expectation_cannot_be_imputed():
         with pytest.raises(AttributeError, match=name):
             getattr(model, name)
     assert np.isfinite(model.score(X))
+
+
+class Sparse(LinearGaussian):
+    """As a model of networks would be, which come as sparse matrices."""
+
+    accept_sparse = True
+
+    def resolve(self, X):
+        return super().resolve(X.toarray())
+
+    def encode(self, X):
+        return super().encode(X.toarray())
+
+
+def test_sparse_rows():
+    X = np.nan_to_num(make_data()[0])
+    dense, sparse = FeatureAllocation(**FAST).fit(X), FeatureAllocation(Sparse(), **FAST)
+    assert sparse.__sklearn_tags__().input_tags.sparse
+    sparse.fit(scipy.sparse.csr_array(X))
+    np.testing.assert_array_equal(dense.log_joint_samples_, sparse.log_joint_samples_)
+    for method in ("transform", "predict", "impute", "score_samples"):
+        expected = getattr(dense, method)(X)
+        np.testing.assert_array_equal(getattr(sparse, method)(scipy.sparse.csr_array(X)), expected)
+    with pytest.raises(TypeError, match="[Ss]parse"):
+        dense.transform(scipy.sparse.csr_array(X))
 
 
 class Inflexible(LinearGaussian):
