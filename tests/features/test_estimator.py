@@ -380,7 +380,7 @@ def test_sparse_rows():
     for method in ("transform", "predict", "impute", "score_samples"):
         expected = getattr(dense, method)(X)
         np.testing.assert_array_equal(getattr(sparse, method)(scipy.sparse.csr_array(X)), expected)
-    with pytest.raises(TypeError, match="[Ss]parse"):
+    with pytest.raises(TypeError, match=r"[Ss]parse"):
         dense.transform(scipy.sparse.csr_array(X))
 
 
