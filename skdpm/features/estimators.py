@@ -4,7 +4,9 @@
 import functools
 
 import numpy as np
+import scipy.sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from skdpm._estimator import ChainEstimator
@@ -27,6 +29,12 @@ from skdpm.features.samplers.base import FeatureSampler
 
 # Further features that a new row may have.
 MOST_NEW = 256
+
+
+def _can_reconstruct(estimator):
+    likelihood = estimator._lenient_likelihood()
+    reconstruct = FeatureLikelihood.reconstruct
+    return likelihood is None or type(likelihood).reconstruct is not reconstruct
 
 
 class FeatureAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ChainEstimator):
@@ -221,6 +229,7 @@ default="prior"
         """
         return self._law_of_estimate(X)[2].astype(np.int64)
 
+    @available_if(_can_reconstruct)
     def inverse_transform(self, Z):
         """Expected rows with the given features.
 
@@ -241,6 +250,7 @@ default="prior"
             )
         return self.likelihood_.reconstruct(Z, self._estimate["params"])
 
+    @available_if(_can_reconstruct)
     def impute(self, X):
         """X with every missing entry replaced by its posterior mean given the row's others.
 
@@ -258,7 +268,7 @@ default="prior"
         """
         X, model, observed = self._model_of_new(X)
         means = np.zeros(X.shape)
-        log_weights = np.full(len(X), -np.inf)
+        log_weights = np.full(X.shape[0], -np.inf)
         for draw in self.draws_.scored:
             log_density, probabilities, _ = self._law(model, draw, observed)
             total = np.logaddexp(log_weights, log_density)
@@ -266,6 +276,7 @@ default="prior"
             expected = self.likelihood_.reconstruct(probabilities, draw["params"])
             means += share * (expected - means)
             log_weights = total
+        X = X.toarray() if scipy.sparse.issparse(X) else X
         return np.where(np.isnan(X), means, X)
 
     def score_samples(self, X):
@@ -288,7 +299,7 @@ default="prior"
             Natural logarithm.
         """
         X, model, observed = self._model_of_new(X)
-        total = np.full(len(X), -np.inf)
+        total = np.full(X.shape[0], -np.inf)
         # One by one: a sum over an axis may round differently with another number of rows.
         for draw in self.draws_.scored:
             total = np.logaddexp(total, self._law(model, draw, observed)[0])
@@ -322,7 +333,9 @@ default="prior"
         likelihood = self._lenient_likelihood()
         if likelihood is not None:
             tags.input_tags.allow_nan = likelihood.allow_nan
+            tags.input_tags.sparse = likelihood.accept_sparse
             tags.input_tags.pairwise = likelihood.pairwise
+            tags.input_tags.positive_only = likelihood.positive_only
         return tags
 
     # Parameters.
@@ -337,7 +350,13 @@ default="prior"
 
     def _validate(self, X, likelihood, reset):
         X = validate_data(
-            self, X, reset=reset, dtype=np.float64, order="C", ensure_all_finite=False
+            self,
+            X,
+            reset=reset,
+            accept_sparse="csr" if likelihood.accept_sparse else False,
+            dtype=np.float64,
+            order="C",
+            ensure_all_finite=False,
         )
         check_finite(X, allow_nan=likelihood.allow_nan)
         return X
@@ -457,7 +476,7 @@ default="prior"
         check_is_fitted(self)
         X = self._validate(X, self.likelihood_, reset=False)
         model = self.likelihood_.bind(self.likelihood_.encode_new(X))
-        return X, model, ~np.isnan(X).all(axis=1)
+        return X, model, self.likelihood_.observed(X)
 
     def _law_of_estimate(self, X):
         _, model, observed = self._model_of_new(X)

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_array
 
 from skdpm._core._numerics import log_sum_exp
 from skdpm._validation import check_finite
+from skdpm.mixture._program import set_hyperparameters
 
 # Log densities computed at a time: clusters times rows, 8 MiB of doubles.
 BLOCK_ENTRIES = 2**20
@@ -203,10 +204,7 @@ class Predictor:
         """Yield (first row, log weights + log densities) over blocks of the rows that `model`
         holds: a line per cluster and, last, one for the empty cluster."""
         if mixture.values:
-            at = self.likelihood.at(mixture.values)
-            model.set_hyperparameters(
-                np.array([getattr(at, name) for name in at.hyperparameters], dtype=np.float64)
-            )
+            set_hyperparameters(model, self.likelihood.at(mixture.values))
         model.load(mixture.stats)
         if mixture.labels is not None:
             model.bind_labels(mixture.labels.astype(np.intp))

@@ -83,6 +83,19 @@ def labels_by_first_appearance(state):
     return numbered
 
 
+def learned_values(likelihood, values):
+    """Of a kernel's hyperparameters, those that the likelihood learns, by name."""
+    by_name = dict(zip(likelihood.hyperparameters, values, strict=True))
+    return {name: float(by_name[name]) for name in likelihood.learned}
+
+
+def set_hyperparameters(model, likelihood):
+    """Give a kernel the hyperparameters of a likelihood."""
+    model.set_hyperparameters(
+        np.array([getattr(likelihood, name) for name in likelihood.hyperparameters])
+    )
+
+
 class MixtureChain(LiveChain):
     """A chain of a mixture while it runs; a subclass moves `state`, of which draws are kept.
 
@@ -218,10 +231,7 @@ class RowProgram(MixtureProgram):
         """A kernel over the rows, at values of the learned hyperparameters."""
         model = self.likelihood.bind(self.data, self.tables)
         if values:
-            at = self.likelihood.at(values)
-            model.set_hyperparameters(
-                np.array([getattr(at, name) for name in at.hyperparameters], dtype=np.float64)
-            )
+            set_hyperparameters(model, self.likelihood.at(values))
         return model
 
     def resume(self, chain):
@@ -278,7 +288,7 @@ class Replica:
             values = state.model.resample_hyperparameters(
                 state.cluster_slots(), program.likelihood.hyperpriors, self.bit_generator
             )
-            self.values = program.likelihood.learned_values(values)
+            self.values = learned_values(program.likelihood, values)
 
     def save(self):
         return {

@@ -23,7 +23,7 @@ from reference.features import (
 from scipy.special import logsumexp
 from scipy.stats import chi2, norm
 from sklearn.model_selection import cross_val_score
-from support.features import check_flips, make_prior
+from support.features import CONCENTRATION, Case, check_flips, given_params_run, make_prior
 from support.skeletons import build
 
 from skdpm import FeatureAllocation
@@ -36,7 +36,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
 ]
 
-NOISE, WEIGHT, CONCENTRATION = 2.0, 0.7, 1.3
+NOISE, WEIGHT = 2.0, 0.7
 W = np.array([[1.2, -0.6], [0.3, 0.9]])  # not symmetric: directions differ
 X = np.array([[9.0, 0.7, 1.1], [0.2, 9.0, -0.9], [np.nan, 1.3, 9.0]])
 
@@ -102,47 +102,37 @@ def test_features_come_and_go_with_rows_and_columns(WeightedLinks):
     np.testing.assert_array_equal(after[:3, :3], before[np.ix_(left, left)])
 
 
-def given_weights_run(WeightedLinks, kernel, n_starts=6_000, wrong=None):
-    """A run for `assert_p`: Z starts i.i.d. from its enumerated law given X and W, and keeps it.
-    Planted errors: "stale": rows see the others as they were before the sweep; "transposed":
-    links that come in are taken for those that go out."""
-
-    def log_weight(Z):
-        return log_beta_bernoulli(Z, CONCENTRATION) + log_weighted_links(X, Z, W, NOISE)
-
-    law = matrix_posterior(3, 2, log_weight)
-    model = make_model(WeightedLinks, X.T if wrong == "transposed" else X, W)
-    prior = make_prior(3, 2, CONCENTRATION)
-
-    def run(seed, factor):
-        bit_generator = np.random.PCG64(seed)
-        starts = law.draw(n_starts * factor, np.random.Generator(bit_generator))
-        ends = np.empty_like(starts)
-        for s, Z in enumerate(starts):
-            state = FeatureState(model, prior, Z)
-            if wrong == "stale":
-                model.see(Z)
-            for _ in range(1 + s % 2):
-                kernel.run(state, bit_generator)
-            ends[s] = state.allocations()
-        return Cells(law.count(ends), law.probabilities, law.matrices.tolist())
-
-    return run
+def case_of(WeightedLinks):
+    """Given W, for two features."""
+    return Case(
+        WeightedLinks(NOISE, WEIGHT),
+        lambda n_latent, missing: X,
+        lambda n_latent: {"weights": W},
+        lambda X, Z, params: log_weighted_links(X, Z, params["weights"], NOISE),
+    )
 
 
 def test_given_weights(WeightedLinks, seed_sequence, record_property):
     runs = {
-        name: given_weights_run(WeightedLinks, cls().kernel()) for name, cls in SAMPLERS.items()
+        name: given_params_run(cls().kernel(), 2, case=case_of(WeightedLinks), n_starts=6_000)
+        for name, cls in SAMPLERS.items()
     }
     worst = assert_p_matrix(runs, seed_sequence=seed_sequence)
     record_worst(record_property, worst, len(runs))
 
 
-@pytest.mark.parametrize("wrong", ["stale", "transposed"])
-def test_power_given_weights(WeightedLinks, wrong, seed_sequence):
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"spoil": lambda model, Z: model.see(Z)},  # rows see the others as before the sweep
+        {"wrong": {"weights": W.T}},  # links that come in are taken for those that go out
+    ],
+    ids=["stale", "transposed"],
+)
+def test_power_given_weights(WeightedLinks, error, seed_sequence):
     """What `test_given_weights` does with an error planted in the chain."""
-    run = given_weights_run(WeightedLinks, RowGibbs().kernel(), wrong=wrong)
-    cells = run(seed_sequence, 1)
+    kernel, case = RowGibbs().kernel(), case_of(WeightedLinks)
+    cells = given_params_run(kernel, 2, case=case, n_starts=6_000, **error)(seed_sequence, 1)
     assert chi_squared_p(cells.counts, cells.probabilities) < 1e-6
 
 

@@ -12,14 +12,16 @@ from support.features import (
     COMPONENT,
     NOISE,
     components_run,
-    given_components_run,
+    given_params_run,
     load,
     make_model,
     make_prior,
+    registered_cases,
 )
 from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 
 from skdpm.features._state import FeatureState
+from skdpm.features.likelihoods import LIKELIHOODS
 from skdpm.features.samplers import (
     SAMPLERS,
     DiscreteParticleFilter,
@@ -72,18 +74,25 @@ def check(runs, seed_sequence, record_property):
     record_worst(record_property, worst, len(runs))
 
 
+def test_every_likelihood_has_a_case():
+    assert set(registered_cases()) == set(LIKELIHOODS)
+
+
 def test_every_sampler_has_a_setting():
     assert {type(sampler) for sampler in SETTINGS} == set(SAMPLERS.values())
 
 
-def test_given_components(seed_sequence, record_property):
+def test_given_params(seed_sequence, record_property):
+    """Every sampler with every registered likelihood."""
     runs = {
-        f"{sampler!r} {n_latent} missing={missing}": given_components_run(
+        f"{name} {sampler!r} {n_latent} missing={missing}": given_params_run(
             sampler.kernel(),
             n_latent,
+            case=case,
             missing=missing,
             n_starts=6_000,
         )
+        for name, case in registered_cases().items()
         for j, sampler in enumerate(SETTINGS)
         for n_latent, missing in ((2, j % 2 == 1), (3, j % 2 == 0))
     }
@@ -93,9 +102,10 @@ def test_given_components(seed_sequence, record_property):
 def test_a_row_of_many_features(seed_sequence, record_property):
     """The first generations have equal weights: conditional resampling shows from the third on."""
     runs = {
-        f"{sampler!r} missing={missing}": given_components_run(
-            sampler.kernel(), 5, missing=missing, n_starts=12_000
+        f"{name} {sampler!r} missing={missing}": given_params_run(
+            sampler.kernel(), 5, case=case, missing=missing, n_starts=12_000
         )
+        for name, case in registered_cases().items()
         for j, sampler in enumerate(SETTINGS)
         for missing in (False, True)[j % 2 :]
     }
@@ -103,7 +113,7 @@ def test_a_row_of_many_features(seed_sequence, record_property):
 
 
 @pytest.mark.slow
-def test_given_components_in_full(seed_sequence, record_property):
+def test_given_params_in_full(seed_sequence, record_property):
     """Every combination of particles, powers, thresholds and paths."""
     powers = (0.0, 1.0, 2.0)
     samplers = [
@@ -117,7 +127,7 @@ def test_given_components_in_full(seed_sequence, record_property):
         ),
     ]
     runs = {
-        f"{sampler!r} {n_latent}": given_components_run(
+        f"{sampler!r} {n_latent}": given_params_run(
             sampler.kernel(), n_latent, missing=bool(j % 2)
         )
         for j, sampler in enumerate(samplers)
@@ -193,14 +203,18 @@ def buffet_run(
     adapting=False,
     updates=True,
     hyper=False,
+    wrong=None,
     n_starts,
 ):
     """A run for `assert_p`: (Z, V, X) from the prior, then alternately a step of the chain and X
     given Z and V. The class of Z keeps its prior law, and X given Z the chi-squared law of its
-    squared Mahalanobis distance. Without `updates`, components change as a row's own features
+    squared Mahalanobis distance. Without `updates`, components change as a row's singletons
     only, and X keeps the law of its distance to Z V (the next X would forget the components).
-    With `hyper`, the precisions and the concentration are drawn and keep their Gamma laws."""
+    With `hyper`, the precisions and the concentration are drawn and keep their Gamma laws. `wrong`
+    plants another concentration, precision or prior in the chain."""
     n, d, n_bins = 3, 2, 3
+    wrong = dict(wrong or {})
+    concentration_prior = wrong.pop("concentration_prior", (2.0, 3.0))
     classes, probabilities = classes_of_buffet(n, 4, concentration)
     index = {c: j for j, c in enumerate(classes)}
     joint = np.append(probabilities, 1 - probabilities.sum())
@@ -214,6 +228,7 @@ def buffet_run(
             "noise_precision_prior": (3.0, 1.5),
             "component_precision": None,
             "component_precision_prior": (2.0, 2.0),
+            **wrong,
         }
 
     def run(seed, factor):
@@ -225,23 +240,29 @@ def buffet_run(
             alpha = rng.gamma(2.0) / 3.0 if hyper else concentration
             tau_x = rng.gamma(3.0) / 1.5 if hyper else NOISE
             tau_v = rng.gamma(2.0) / 2.0 if hyper else COMPONENT
-            prior = make_prior(n, None, alpha)
-            Z = prior.draw(rng)
+            Z = make_prior(n, None, alpha).draw(rng)
+            prior = make_prior(n, None, wrong.get("concentration", alpha))
             V = rng.normal(size=(Z.shape[1], d)) / np.sqrt(tau_v)
             for _ in range(3):
                 X = Z @ V + rng.normal(size=(n, d)) / np.sqrt(tau_x)
                 model = make_model(np.where(holes, np.nan, X), collapses=collapses, **params)
-                load(model, V, tau_x, tau_v)
+                load(
+                    model,
+                    V,
+                    wrong.get("noise_precision", tau_x),
+                    wrong.get("component_precision", tau_v),
+                )
                 state = FeatureState(model, prior, Z)
                 kernel.run(state, bit_generator, adapting)
                 if updates:
                     state.update_params(bit_generator)
                 Z = state.allocations()
                 if hyper:
-                    prior.resample(Z.sum(axis=0), 2.0, 3.0, bit_generator)
+                    prior.resample(Z.sum(axis=0), *concentration_prior, bit_generator)
                 saved = model.save()
                 V = saved["components"]
-                tau_x, tau_v = saved["noise_precision"], saved["component_precision"]
+                if hyper:
+                    tau_x, tau_v = saved["noise_precision"], saved["component_precision"]
             if hyper:
                 values = np.array([tau_x, tau_v, prior.concentration])
                 u = gamma.cdf(values * [1.5, 2.0, 3.0], [3.0, 2.0, 2.0])
@@ -272,7 +293,7 @@ def test_indian_buffet(seed_sequence, record_property):
             collapses=collapses,
             missing=missing,
             updates=updates,
-            adapting=not updates,  # another step for a row's own features, as valid
+            adapting=not updates,  # another step for a row's singletons, as valid
             n_starts=2_500,
         )
         for sampler, collapses, missing, updates in (
@@ -300,21 +321,21 @@ def test_hyperparameters(seed_sequence, record_property):
     check(runs, seed_sequence, record_property)
 
 
-@pytest.mark.parametrize("n_latent", [None, 3])
-def test_concentration(n_latent, seed_sequence):
-    """Concentration from its Gamma prior, Z given it: then the concentration given Z is again a
-    draw from the prior, jointly with the number of entries of Z."""
+def concentration_run(n_latent, rate=1.5, n_starts=10_000):
+    """A run for `assert_p`: the concentration from its Gamma prior, Z given it; then the
+    concentration given Z is again a draw from the prior, jointly with the number of entries of Z.
+    Planted: another `rate` in the chain."""
 
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
         rng = np.random.Generator(bit_generator)
         before, after = np.zeros((8, 2), dtype=np.int64), np.zeros((8, 2), dtype=np.int64)
-        for _ in range(10_000 * factor):
+        for _ in range(n_starts * factor):
             alpha = rng.gamma(2.0) / 1.5
             prior = make_prior(4, n_latent, alpha)
             sums = prior.draw(rng).sum(axis=0).astype(np.intp)
             for _ in range(3):
-                prior.resample(sums, 2.0, 1.5, bit_generator)
+                prior.resample(sums, 2.0, rate, bit_generator)
             large = int(sums.sum() > 4)
             for counts, value in ((before, alpha), (after, prior.concentration)):
                 counts[int(8 * gamma.cdf(1.5 * value, 2.0)), large] += 1
@@ -326,7 +347,17 @@ def test_concentration(n_latent, seed_sequence):
         )
         return min(1.0, 2 * min(p_values))
 
-    assert_p(run, seed_sequence=seed_sequence)
+    return run
+
+
+@pytest.mark.parametrize("n_latent", [None, 3])
+def test_concentration(n_latent, seed_sequence):
+    assert_p(concentration_run(n_latent), seed_sequence=seed_sequence)
+
+
+@pytest.mark.parametrize("n_latent", [None, 3])
+def test_power_concentration(n_latent, seed_sequence):
+    assert concentration_run(n_latent, rate=1.8)(seed_sequence, 1) < 1e-6
 
 
 @pytest.mark.parametrize("path", ["conditional", "two_stage"])
@@ -345,12 +376,68 @@ def test_paths_of_warm_up_become_zeros(cls, path):
     assert ends[0] == ends[1]
 
 
-@pytest.mark.parametrize("wrong", [{"concentration": 1.8}, {"noise_precision": 4.0}])
-def test_power(wrong, seed_sequence):
-    """What `test_given_components` does with an error planted in the chain."""
-    run = given_components_run(RowGibbs().kernel(), 2, n_starts=6_000, **wrong)
-    cells = run(seed_sequence, 1)
+def assert_seen(run, seed_sequence):
+    """The run has an error planted in its chain, and no second look is needed to see it."""
+    cells = run(seed_sequence.spawn(1)[0], 1)
     assert chi_squared_p(cells.counts, cells.probabilities) < 1e-6
+
+
+@pytest.mark.parametrize("wrong", [{"concentration": 1.8}, {"noise_precision": 4.0}])
+def test_power_given_params(wrong, seed_sequence):
+    run = given_params_run(RowGibbs().kernel(), 2, n_starts=6_000, wrong=wrong)
+    assert_seen(run, seed_sequence)
+
+
+@pytest.mark.parametrize(
+    "n_latent, missing, wrong",
+    [
+        (3, False, {"concentration": 1.8}),
+        (3, False, {"noise_precision": 4.0}),
+        (2, True, {"component_precision": 2.4}),
+    ],
+)
+def test_power_with_components(n_latent, missing, wrong, seed_sequence):
+    run = components_run(ElementGibbs().kernel(), n_latent, missing=missing, wrong=wrong)
+    assert_seen(run, seed_sequence)
+
+
+@pytest.mark.parametrize(
+    "collapses, missing, updates, wrong",
+    [
+        (True, False, True, {"concentration": 1.0}),
+        (True, True, False, {"noise_precision": 4.5}),
+        (True, True, True, {"component_precision": 1.8}),
+        (False, True, True, {"concentration": 1.0}),
+        (False, False, False, {"noise_precision": 12.0}),
+        (False, False, False, {"component_precision": 3.0}),
+    ],
+)
+def test_power_indian_buffet(collapses, missing, updates, wrong, seed_sequence):
+    run = buffet_run(
+        ElementGibbs().kernel(),
+        collapses=collapses,
+        missing=missing,
+        updates=updates,
+        adapting=not updates,
+        wrong=wrong,
+        n_starts=2_500,
+    )
+    assert_seen(run, seed_sequence)
+
+
+@pytest.mark.parametrize(
+    "missing, wrong",
+    [
+        (True, {"noise_precision_prior": (3.0, 2.2)}),
+        (False, {"component_precision_prior": (2.0, 3.2)}),
+        (True, {"concentration_prior": (2.0, 4.4)}),
+    ],
+)
+def test_power_hyperparameters(missing, wrong, seed_sequence):
+    run = buffet_run(
+        ElementGibbs().kernel(), hyper=True, missing=missing, wrong=wrong, n_starts=2_500
+    )
+    assert_seen(run, seed_sequence)
 
 
 def test_element_gibbs_is_trapped_and_row_gibbs_is_not():

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 from reference.features import (
     log_beta_bernoulli,
     log_linear_gaussian,
@@ -21,7 +22,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from support.features import check_flips
 
 from skdpm import FeatureAllocation
+from skdpm.chains import stream
 from skdpm.features.likelihoods import LIKELIHOODS, LinearGaussian
+from skdpm.features.likelihoods.base import FeatureLikelihood
 from skdpm.features.samplers import (
     SAMPLERS,
     DiscreteParticleFilter,
@@ -302,12 +305,101 @@ def test_odd_data(X, n_components):
     assert model.transform(X).shape == (len(X), model.n_components_)
 
 
-@pytest.mark.parametrize("init", ["prior", "empty", np.eye(40, 3)])
+@pytest.mark.parametrize("n_components", [None, 3])
+def test_chains_start_where_init_says(n_components):
+    """Two equal components, each used by half of the rows: `ElementGibbs` cannot leave that."""
+    Z = np.zeros((40, 2))
+    Z[:20, 1] = Z[20:, 0] = 1
+    model = FeatureAllocation(
+        LinearGaussian(25.0, component_precision=1e-4, center=False),
+        n_components=n_components,
+        sampler=ElementGibbs(),
+        init=Z,
+        **FAST,
+    ).fit(np.full((40, 1), 100.0))
+    for c in range(2):
+        for s in range(10):
+            np.testing.assert_array_equal(model.allocation_samples_[c][s][:, :2], Z)
+            assert abs(model.component_samples_[c][s][:2] - 100).max() < 1
+
+
 @pytest.mark.parametrize("n_components", [None, 5])
-def test_init(init, n_components):
+def test_initial_allocations(n_components):
+    def start(init):
+        X = np.zeros((40, 2))
+        model = FeatureAllocation(init=init, n_components=n_components, **FAST)
+        program = model._program(X, LinearGaussian(), ElementGibbs())
+        return program, program.start(7, 1)["allocations"]
+
+    K = 0 if n_components is None else 5
+    Z = np.eye(40, 4)
+    Z[:, 2] = 0  # a feature of no row is none under the Indian buffet process
+    expected = Z[:, [0, 1, 3]] if n_components is None else np.pad(Z, ((0, 0), (0, 1)))
+    np.testing.assert_array_equal(start(Z)[1], expected)
+    np.testing.assert_array_equal(start("empty")[1], np.zeros((40, K)))
+    program, drawn = start("prior")
+    rng = np.random.Generator(stream(7, 1))
+    np.testing.assert_array_equal(drawn, program.make_prior(1.0).draw(rng))
+    assert drawn.any()
+
+
+class Opaque(LinearGaussian):
+    """As a model would be whose rows hold more than what their features say."""
+
+    reconstruct = FeatureLikelihood.reconstruct
+
+
+def test_rows_without_an_expectation_cannot_be_imputed():
     X, _, _ = make_data()
-    model = FeatureAllocation(init=init, n_components=n_components, **FAST).fit(X)
-    assert model.log_joint_samples_.shape == (2, 10)
+    model = FeatureAllocation(Opaque(), **FAST).fit(X)
+    for name in ("impute", "inverse_transform"):
+        assert hasattr(FeatureAllocation(), name)
+        with pytest.raises(AttributeError, match=name):
+            getattr(model, name)
+    assert np.isfinite(model.score(X))
+
+
+class Sparse(LinearGaussian):
+    """As a model of networks would be, which come as sparse matrices."""
+
+    accept_sparse = True
+
+    def resolve(self, X):
+        return super().resolve(X.toarray())
+
+    def encode(self, X):
+        return super().encode(X.toarray())
+
+
+def test_sparse_rows():
+    X = np.nan_to_num(make_data()[0])
+    dense, sparse = FeatureAllocation(**FAST).fit(X), FeatureAllocation(Sparse(), **FAST)
+    assert sparse.__sklearn_tags__().input_tags.sparse
+    sparse.fit(scipy.sparse.csr_array(X))
+    np.testing.assert_array_equal(dense.log_joint_samples_, sparse.log_joint_samples_)
+    for method in ("transform", "predict", "impute", "score_samples"):
+        expected = getattr(dense, method)(X)
+        np.testing.assert_array_equal(getattr(sparse, method)(scipy.sparse.csr_array(X)), expected)
+    with pytest.raises(TypeError, match=r"[Ss]parse"):
+        dense.transform(scipy.sparse.csr_array(X))
+
+
+class Inflexible(LinearGaussian):
+    """As a model would be whose features share something, so that none can be added."""
+
+    def check_prior(self, prior):
+        if prior.grows:
+            name = type(prior).__name__
+            raise ValueError(f"Inflexible cannot add features, as {name} does: give n_components")
+
+
+def test_a_likelihood_can_refuse_a_prior(monkeypatch):
+    X, _, _ = make_data()
+    monkeypatch.setattr(Inflexible, "resolve", None)  # nothing is computed before
+    with pytest.raises(ValueError, match="Inflexible cannot add features, as IndianBuffetPrior"):
+        FeatureAllocation(Inflexible(), **FAST).fit(X)
+    monkeypatch.undo()
+    assert FeatureAllocation(Inflexible(), n_components=3, **FAST).fit(X).n_components_ <= 3
 
 
 @pytest.mark.parametrize(

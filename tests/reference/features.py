@@ -16,7 +16,7 @@ def enumerate_matrices(n_samples, n_latent):
     matrices : ndarray of shape (2**(n_samples * n_latent), n_samples, n_latent), uint8
     """
     bits = list(itertools.product((0, 1), repeat=n_samples * n_latent))
-    return np.array(bits, dtype=np.uint8).reshape(-1, n_samples, n_latent)
+    return np.array(bits, dtype=np.uint8).reshape(len(bits), n_samples, n_latent)
 
 
 def matrix_index(Z):

@@ -1,5 +1,7 @@
 """Short chains of skdpm's feature samplers, against laws of `reference.features`."""
 
+from typing import NamedTuple
+
 import numpy as np
 from reference.features import (
     log_beta_bernoulli,
@@ -9,7 +11,7 @@ from reference.features import (
 )
 
 from skdpm.features._state import FeatureState
-from skdpm.features.likelihoods import LinearGaussian
+from skdpm.features.likelihoods import LIKELIHOODS, LinearGaussian
 from skdpm.features.likelihoods._base import FeatureProbe
 from skdpm.features.likelihoods._linear_gaussian import LinearGaussianModel
 from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
@@ -20,7 +22,16 @@ CONCENTRATION = 1.3
 COMPONENTS = np.array([[1.0, -0.5], [0.7, 0.8], [-0.9, 0.6], [0.8, -0.4], [-1.5, -0.3]])
 
 
-def case_rows(n_latent, missing):
+class Case(NamedTuple):
+    """A likelihood whose law the reference writes, on rows that show errors."""
+
+    likelihood: object  # its hyperparameters fixed
+    rows: object  # (n_latent, missing) -> X
+    params: object  # n_latent -> dict, as `FeatureModel.load` takes it
+    log_likelihood: object  # (X, Z, params) -> log p(X | Z, params), from `reference`
+
+
+def linear_gaussian_rows(n_latent, missing):
     """Three rows near sums of the components; with `missing`, one lacks an entry, one both. A
     single row for more features: its own law is then the whole of it."""
     if n_latent > 3:
@@ -32,6 +43,35 @@ def case_rows(n_latent, missing):
         X[1, 0] = np.nan
         X[2] = np.nan
     return X
+
+
+def linear_gaussian_params(n_latent):
+    return {
+        "components": COMPONENTS[:n_latent],
+        # Where all features are one row's, particles' weights shall differ much on the way.
+        "noise_precision": NOISE if n_latent <= 3 else 20.0,
+        "component_precision": COMPONENT,
+    }
+
+
+CASES = {
+    "linear_gaussian": Case(
+        LinearGaussian(noise_precision=NOISE, component_precision=COMPONENT, center=False),
+        linear_gaussian_rows,
+        linear_gaussian_params,
+        lambda X, Z, params: log_linear_gaussian(
+            X, Z, params["components"], params["noise_precision"]
+        ),
+    ),
+}
+
+
+def registered_cases():
+    """The case of every registered likelihood; a KeyError if one has none."""
+    without = set(LIKELIHOODS) - set(CASES)
+    if without:
+        raise KeyError(f"no case in support.features for {', '.join(sorted(without))}")
+    return {name: CASES[name] for name in LIKELIHOODS}
 
 
 def make_model(
@@ -72,30 +112,39 @@ def make_prior(n_samples, n_latent, concentration=CONCENTRATION):
     return BetaBernoulliPrior(n_samples, concentration, n_latent)
 
 
-def given_components_run(
-    kernel, n_latent, *, missing=False, adapting=False, n_starts=10_000, **wrong
+def given_params_run(
+    kernel,
+    n_latent,
+    *,
+    case=CASES["linear_gaussian"],
+    missing=False,
+    adapting=False,
+    n_starts=10_000,
+    wrong=None,
+    spoil=None,
 ):
-    """A run for `assert_p`: Z starts i.i.d. from its law given X and the components, and keeps it.
-    `wrong` plants another concentration or noise precision in the chain."""
-    X = case_rows(n_latent, missing)
-    V = COMPONENTS[:n_latent]
-    # Where all features are one row's, particles' weights shall differ much on the way.
-    noise_precision = NOISE if n_latent <= 3 else 20.0
+    """A run for `assert_p`: Z starts i.i.d. from its law given X and the parameters, and keeps it.
+    Planted errors: `wrong` has another concentration or other parameters for the chain, `spoil` is
+    called with the model, once bound, and the Z that it starts from."""
+    X, params, wrong = case.rows(n_latent, missing), case.params(n_latent), wrong or {}
 
     def log_weight(Z):
-        return log_beta_bernoulli(Z, CONCENTRATION) + log_linear_gaussian(X, Z, V, noise_precision)
+        return log_beta_bernoulli(Z, CONCENTRATION) + case.log_likelihood(X, Z, params)
 
     law = matrix_posterior(len(X), n_latent, log_weight)
-    model = make_model(X)
-    features = make_prior(len(X), n_latent, wrong.get("concentration", CONCENTRATION))
+    likelihood = case.likelihood.resolve(X)
+    model = likelihood.bind(likelihood.encode(X))
+    prior = make_prior(len(X), n_latent, wrong.get("concentration", CONCENTRATION))
 
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
         starts = law.draw(n_starts * factor, np.random.Generator(bit_generator))
         ends = np.empty_like(starts)
         for s, Z in enumerate(starts):
-            load(model, V, wrong.get("noise_precision", noise_precision))
-            state = FeatureState(model, features, Z)
+            model.load({**params, **wrong})
+            state = FeatureState(model, prior, Z)
+            if spoil is not None:
+                spoil(model, Z)
             for _ in range(1 + s % 2):
                 kernel.run(state, bit_generator, adapting)
             ends[s] = state.allocations()
@@ -104,9 +153,10 @@ def given_components_run(
     return run
 
 
-def components_run(kernel, n_latent, *, missing=False, n_starts=6_000, n_iterations=2):
-    """The same with the components integrated out of the law, and drawn by the chain."""
-    X = case_rows(n_latent, missing)
+def components_run(kernel, n_latent, *, missing=False, n_starts=6_000, n_iterations=2, wrong=None):
+    """The same with the components integrated out of the law, and drawn by the chain. `wrong`
+    plants another concentration or precision in the chain."""
+    X, wrong = linear_gaussian_rows(n_latent, missing), wrong or {}
 
     def log_weight(Z):
         return log_beta_bernoulli(Z, CONCENTRATION) + log_linear_gaussian_marginal(
@@ -115,14 +165,15 @@ def components_run(kernel, n_latent, *, missing=False, n_starts=6_000, n_iterati
 
     law = matrix_posterior(3, n_latent, log_weight)
     model = make_model(X)
-    prior = make_prior(3, n_latent)
+    prior = make_prior(3, n_latent, wrong.get("concentration", CONCENTRATION))
+    precisions = {"noise_precision": NOISE, "component_precision": COMPONENT, **wrong}
 
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
         starts = law.draw(n_starts * factor, np.random.Generator(bit_generator))
         ends = np.empty_like(starts)
         for s, Z in enumerate(starts):
-            load(model, np.zeros((n_latent, 2)))
+            model.load({"components": np.zeros((n_latent, 2)), **precisions})
             state = FeatureState(model, prior, Z)
             state.update_params(bit_generator)  # from their law given Z, whatever they were
             for _ in range(n_iterations):

@@ -43,7 +43,7 @@ cdef enum Purpose:
 
 
 cdef inline double dot(const double* a, const double* b, Py_ssize_t n) noexcept nogil:
-    """Four sums side by side: one would wait for every addition."""
+    """Compute the inner product by four sums side by side: one would wait for every addition."""
     cdef double s0 = 0.0
     cdef double s1 = 0.0
     cdef double s2 = 0.0

@@ -2,6 +2,8 @@
 """What users see of a likelihood of features: a scikit-learn object that makes its kernel, a
 `FeatureModel`."""
 
+import numpy as np
+import scipy.sparse
 from sklearn.base import BaseEstimator
 
 
@@ -14,8 +16,8 @@ class FeatureLikelihood(BaseEstimator):
 
     Attributes
     ----------
-    allow_nan, pairwise : bool
-        What X may be; they become scikit-learn's input tags.
+    allow_nan, accept_sparse, pairwise, positive_only : bool
+        What X may be; they become scikit-learn's input tags. Sparse matrices come as CSR.
     needs_allocations : bool
         Whether a new row depends on the features of the rows of `fit`: these are then shown to the
         model (`FeatureModel.see`) and given to `reconstruct` as `params["allocations"]`.
@@ -25,7 +27,9 @@ class FeatureLikelihood(BaseEstimator):
     """
 
     allow_nan = True
+    accept_sparse = False
     pairwise = False
+    positive_only = False
     needs_allocations = False
     feature_params = ()
     hyperparameters = ()
@@ -86,6 +90,21 @@ class FeatureLikelihood(BaseEstimator):
         """
         return self.encode(X)
 
+    def observed(self, X):
+        """Tell which new rows have any entry that their law depends on; by default, any but NaN.
+
+        Parameters
+        ----------
+        X : ndarray or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        observed : ndarray of shape (n_samples,), bool
+        """
+        if scipy.sparse.issparse(X):
+            return np.ones(X.shape[0], dtype=bool)
+        return ~np.isnan(X).all(axis=1)
+
     def select(self, params, features):
         """Pick the parameters of some features, in that order; by default, along the first axis.
 
@@ -103,7 +122,8 @@ class FeatureLikelihood(BaseEstimator):
         return {name: params[name][features] for name in self.feature_params}
 
     def reconstruct(self, Z, params):
-        """Compute the expected rows.
+        """Compute the expected rows. Where a likelihood does not write it, the estimator cannot
+        `impute` nor `inverse_transform`.
 
         Parameters
         ----------

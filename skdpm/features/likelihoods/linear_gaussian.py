@@ -40,10 +40,12 @@ class LinearGaussian(FeatureLikelihood):
     -----
     NaN in X is a missing entry. The priors of the precisions are in the units of X (1 / variance):
     with columns on a scale of 1e-6, the default would allow nothing but noise. Scale such columns
-    (`sklearn.preprocessing.StandardScaler`) or set the priors.
+    (`sklearn.preprocessing.StandardScaler`) or set the priors. Entries further than 1e60 from
+    their mean (from zero, where `center` is False) are refused, and so are columns of which all
+    are nearer than 1e-60: their squares, times precisions, would be no doubles.
 
-    The parameters are sampled, not integrated out, but for a row's
-    own features under the Indian buffet process (Doshi-Velez & Ghahramani 2009).
+    The parameters are sampled, not integrated out, but for those of a row's singletons, the
+    features that no other row has (Doshi-Velez & Ghahramani 2009).
 
     References
     ----------

@@ -44,14 +44,14 @@ cdef class FeatureKernel:
         return 0
 
     cdef int step(self, FeatureState state, bitgen_t* rng) except -1 nogil:
-        """One sweep over the rows."""
+        """Do one sweep over the rows."""
         cdef Py_ssize_t i
         for i in range(state.n_samples):
             self.update(state, i, rng)
         return 0
 
     cdef int update(self, FeatureState state, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
-        """Row i is drawn anew."""
+        """Draw row i anew."""
         cdef unsigned char* z = state.Z.row(i)
         cdef Py_ssize_t j, k, m
         # Where features come and go, one that only this row has is its singleton.
@@ -97,10 +97,10 @@ cdef class FeatureKernel:
         """Draw `values` from a kernel that leaves their conditional law invariant. Candidate 0 is
         the row as it is, and may be left as it comes. -1 where there is no such law."""
         with gil:
-            raise RuntimeError(f"{type(self).__name__} does not override `update_row`")
+            raise NotImplementedError(f"{type(self).__name__} does not override `update_row`")
 
     cdef void shuffle(self, bitgen_t* rng) noexcept nogil:
-        """A random order of the shared features."""
+        """Put the shared features into a random order."""
         cdef Py_ssize_t j, other
         for j in range(self.n_shared - 1, 0, -1):
             other = integer(rng, j + 1)
@@ -123,7 +123,8 @@ cdef class FeatureKernel:
                     f"row {i}: the number of features that no other row has cannot be drawn"
                 )
         while self.n_singletons > n:
-            # From the last on, so that the feature that takes a place is none of those left.
+            # Ends: n >= 0, and one fewer each time. From the last on, so that the feature that
+            # takes a place is none of those left.
             self.n_singletons -= 1
             state.remove_feature(self.singletons[self.n_singletons])
         for j in range(self.n_singletons):
@@ -176,7 +177,7 @@ cdef class FeatureKernel:
     # The Python boundary.
 
     def run(self, FeatureState state, bit_generator, bint adapting=False):
-        """One sweep over the rows of `state`, drawing from a numpy bit generator."""
+        """Do one sweep over the rows of `state`, drawing from a numpy bit generator."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         self.adapting = adapting
         self.reserve(state)

@@ -13,7 +13,13 @@ import numpy as np
 
 from skdpm.chains import stream
 from skdpm.mixture._init import initial_labels
-from skdpm.mixture._program import MixtureChain, MixtureProgram, check_capabilities
+from skdpm.mixture._program import (
+    MixtureChain,
+    MixtureProgram,
+    check_capabilities,
+    learned_values,
+    set_hyperparameters,
+)
 from skdpm.mixture.blocks.records import Task
 from skdpm.mixture.blocks.rows import open_rows
 from skdpm.mixture.blocks.state import BlockState
@@ -122,10 +128,7 @@ class BlockChain(MixtureChain):
     def _set_values(self, values):
         """Let the state and its kernel have these hyperparameters of the likelihood."""
         likelihood = self.program.likelihood.at(values)
-        names = likelihood.hyperparameters
-        self.state.model.set_hyperparameters(
-            np.array([getattr(likelihood, name) for name in names], dtype=np.float64)
-        )
+        set_hyperparameters(self.state.model, likelihood)
         self.state.likelihood = likelihood
         self.values = values
 
@@ -144,7 +147,7 @@ class BlockChain(MixtureChain):
             values = state.model.resample_hyperparameters(
                 np.arange(len(stats)), program.likelihood.hyperpriors, bit_generator
             )
-            self._set_values(program.likelihood.learned_values(values))
+            self._set_values(learned_values(program.likelihood, values))
 
     def cluster_keys(self):
         """Hashes of the statistics."""

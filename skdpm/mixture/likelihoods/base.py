@@ -58,15 +58,6 @@ class Likelihood(BaseEstimator):
     accept_sparse = False
     pairwise = False
     positive_only = False
-    hyperparameters = ()
-    learned = ()
-    hyperpriors = {}  # noqa: RUF012
-
-    def at(self, values):
-        return self
-
-    def log_hyperprior(self, values):
-        return 0.0
 
     def resolve(self, X):
         """A copy with every data-dependent default made concrete, hyperparameters checked.
