@@ -326,6 +326,17 @@ def test_laws_of_few_components(n, probabilities):
         np.testing.assert_allclose(prior.log_weights([1]), finite.log_weights([1]), rtol=1e-12)
 
 
+@pytest.mark.parametrize("concentration", [1e-6, 0.5, 10.0])
+def test_improbable_components_that_matter(concentration):
+    """Six items apart are far more probable under 1000 components than under 6: a sum that ended
+    where little probability is left would miss most of it."""
+    log_p = np.full(1000, -np.inf)
+    log_p[[5, 999]] = 0.0, np.log(1e-17)
+    prior = MixtureOfFiniteMixturesPrior(6, concentration, log_p)
+    expected = log_eppf([1] * 6, "mfm", concentration=concentration, n_components_prior=log_p)
+    assert prior.log_probability([1] * 6) == pytest.approx(expected, rel=1e-12)
+
+
 def test_law_by_a_callable_is_long_enough():
     """A far component is not overlooked, and as many clusters as rows remain possible."""
     far = tabulated_law(lambda K: np.where((K == 1) | (K == 70_000), np.log(0.5), -np.inf), 5)
