@@ -326,6 +326,17 @@ def test_laws_of_few_components(n, probabilities):
         np.testing.assert_allclose(prior.log_weights([1]), finite.log_weights([1]), rtol=1e-12)
 
 
+@pytest.mark.parametrize("concentration", [1e-6, 0.5, 10.0])
+def test_improbable_components_that_matter(concentration):
+    """Six items apart are far more probable under 1000 components than under 6: a sum that ended
+    where little probability is left would miss most of it."""
+    log_p = np.full(1000, -np.inf)
+    log_p[[5, 999]] = 0.0, np.log(1e-17)
+    prior = MixtureOfFiniteMixturesPrior(6, concentration, log_p)
+    expected = log_eppf([1] * 6, "mfm", concentration=concentration, n_components_prior=log_p)
+    assert prior.log_probability([1] * 6) == pytest.approx(expected, rel=1e-12)
+
+
 def test_law_by_a_callable_is_long_enough():
     """A far component is not overlooked, and as many clusters as rows remain possible."""
     far = tabulated_law(lambda K: np.where((K == 1) | (K == 70_000), np.log(0.5), -np.inf), 5)
@@ -427,9 +438,16 @@ def concentration_law(likelihood, prior, params, concentration_prior, n_bins=8):
     )
 
 
-@each_resampled
 @pytest.mark.parametrize(
-    "concentration_prior", [(2.0, 0.8), (0.1, 5.0), (1.0, 0.1), (9.0, 0.3)], ids=str
+    "prior, params, concentration_prior",
+    [
+        # Its law by quadrature, over concentrations down to 1e-260 and up to 20 components, takes
+        # as long as all others.
+        pytest.param(*case, hyperprior, id=f"{name} {hyperprior}", marks=[pytest.mark.slow] * slow)
+        for name, case in RESAMPLED.items()
+        for hyperprior in [(2.0, 0.8), (0.1, 5.0), (1.0, 0.1), (9.0, 0.3)]
+        for slow in [name == "mfm" and hyperprior == (0.1, 5.0)]
+    ],
 )
 def test_resampled_concentration(prior, params, concentration_prior, seed_sequence):
     """(partition, concentration) from the joint posterior; one update of the concentration given

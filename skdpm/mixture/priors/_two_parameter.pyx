@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pitman's two-parameter family: V_{n,1} = Gamma(A + 1) / Gamma(A + n), and with the concentration A
+"""Pitman's two-parameter family: V_{n,1} = Gamma(A + 1) / Gamma(A + n), A the concentration, and
 
                          sigma    V_{n,k+1} / V_{n,k}
     Dirichlet process      0      A

@@ -4,8 +4,8 @@
     V_{n,k} = (c)_{n-k} (1 - c)_{k-1} (k - 1)! / ((1 + c)_{n-1} (n - 1)!),    0 < c < 1.
 
 It is a mixture over the number K of components, with uniform weights, Dirichlet(1, ..., 1), and
-p(K) = c (1 - c)_{K-1} / K!, whose tail is as heavy as that of K^(-1 - c). Here c = 1 / (1 + A) with
-the concentration A > 0: the larger it is, the more clusters.
+p(K) = c (1 - c)_{K-1} / K!, whose tail is as heavy as that of K^(-1 - c). Here c = 1 / (1 + A)
+with the concentration A > 0: the larger it is, the more clusters.
 """
 from libc.math cimport lgamma
 
