@@ -92,7 +92,9 @@ def learned_values(likelihood, values):
 def set_hyperparameters(model, likelihood):
     """Give a kernel the hyperparameters of a likelihood."""
     model.set_hyperparameters(
-        np.array([getattr(likelihood, name) for name in likelihood.hyperparameters])
+        np.array(
+            [getattr(likelihood, name) for name in likelihood.hyperparameters], dtype=np.float64
+        )
     )
 
 
