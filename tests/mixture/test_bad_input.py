@@ -96,11 +96,16 @@ UNKNOWN_ONLY = {
 
 
 def _all(estimator, *tables):
+    def case(name, k, value):
+        # The address of a function would differ between the processes of a run.
+        what = f"function {k}" if callable(value) else f"{value!r:.40}"
+        return pytest.param(estimator, name, value, id=f"{type(estimator).__name__}-{name}-{what}")
+
     return [
-        pytest.param(estimator, name, value, id=f"{type(estimator).__name__}-{name}-{value!r:.40}")
+        case(name, k, value)
         for table in tables
         for name, values in table.items()
-        for value in values
+        for k, value in enumerate(values)
     ]
 
 
