@@ -26,11 +26,11 @@
 #define SKDPM_INLINE static inline
 #endif
 
-/* exp(x) for x <= 0, within two units in the last place; 0 below -700. NaN for NaN: it fails each
- * comparison, and the sum at the end has it. */
+/* exp(x) for x <= 0, within two units in the last place; 0 below -700, NaN for NaN. */
 static inline double exp_negative(double x)
 {
-    const double shift = 0x1.8p52; /* adding it rounds to an integer, in the low bits */
+    /* Adding it rounds to an integer n, and puts n + 1023, the exponent of 2^n, into low bits. */
+    const double shift = 0x1.8p52 + 1023.0;
     const double bounded = x < -700.0 ? -700.0 : x;
     const double rounded = bounded * 0x1.71547652b82fep0 + shift;
     const double n = rounded - shift;
@@ -50,12 +50,12 @@ static inline double exp_negative(double x)
     p = p * r + 0.5;
     p = p * r + 1.0;
     p = p * r + 1.0;
-    uint64_t bits, scale;
-    memcpy(&bits, &p, sizeof bits);
-    memcpy(&scale, &rounded, sizeof scale);
-    bits += scale << 52;
-    memcpy(&p, &bits, sizeof p);
-    return x > -700.0 ? p : bounded + 700.0;
+    uint64_t bits;
+    double scale;
+    memcpy(&bits, &rounded, sizeof bits);
+    bits <<= 52;
+    memcpy(&scale, &bits, sizeof scale);
+    return p * (x > -700.0 ? scale : 0.0);
 }
 
 /* A category per item, with probability proportional to exp(w[k][i]), from uniforms u on [0, 1).
@@ -77,10 +77,6 @@ SKDPM_UNUSED static int tile_categorical(
         for (ptrdiff_t i = 0; i < n; i++)
             top[i] = row[i] > top[i] ? row[i] : top[i];
     }
-    for (ptrdiff_t i = 0; i < n; i++)
-        good &= top[i] > -INFINITY && top[i] < INFINITY;
-    if (!good)
-        return 0;
     for (ptrdiff_t k = 0; k < n_terms; k++) {
         double *restrict row = w + k * ld;
         for (ptrdiff_t i = 0; i < n; i++) {
@@ -88,12 +84,13 @@ SKDPM_UNUSED static int tile_categorical(
             total[i] += row[i];
         }
     }
-    for (ptrdiff_t i = 0; i < n; i++) {
-        good &= total[i] < INFINITY; /* a NaN below the top shows here */
-        u[i] *= total[i];
-    }
+    /* A NaN is in the total, and so is one from a top that is infinite. */
+    for (ptrdiff_t i = 0; i < n; i++)
+        good &= total[i] < INFINITY;
     if (!good)
         return 0;
+    for (ptrdiff_t i = 0; i < n; i++)
+        u[i] *= total[i];
     for (ptrdiff_t k = 0; k < n_terms; k++) {
         const double *restrict row = w + k * ld;
         for (ptrdiff_t i = 0; i < n; i++) {

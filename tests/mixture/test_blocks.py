@@ -592,36 +592,45 @@ def test_memory_follows_clusters(length):
     assert copy.gain.tolist() == entries
 
 
+def test_another_likelihood_may_take_its_place():
+    """A chain whose likelihood has hyperparameters goes on with others."""
+    chain = make_runs("sweep", "gaussian", "dp", 5)
+    chain.assign(np.array([0, 1, 1, 0, 1]))
+    other = make_likelihood("gaussian", df=1e6, scale=1e-2 * np.eye(2)).resolve(chain.rows.X)
+    before, chain.state.likelihood = chain.state.parametric, other
+    assert chain.state.likelihood is other
+    draws = [
+        model.draw(chain.state.totals(), np.zeros(2), np.random.PCG64(0))
+        for model in (before, chain.state.parametric, other.parametric(chain.rows.X[:0]))
+    ]
+    assert (draws[0] != draws[1]).any()
+    np.testing.assert_array_equal(draws[1], draws[2])
+    chain.run(chain, np.random.PCG64(0))
+
+
 # No answer is no weight and no rejection.
 
 
 @pytest.mark.parametrize("n_clusters", [1, 2, 3, 9])
 @pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf])
 def test_a_weight_that_is_no_number_is_refused(n_clusters, bad):
-    """Of any cluster or sub-cluster, with any others and in any tile."""
+    """Of any cluster, or of any sub-cluster of a cluster that has rows."""
     X = np.random.default_rng(0).normal(size=(600, 2))
     rows, likelihood = MemoryRows(X, 600), Gaussian().resolve(X)
     model = likelihood.parametric(X)
     stats = np.tile(model.accumulated(np.zeros(model.n_stats)), (2 * n_clusters, 1))
     params = model.draw(stats, np.ones(2 * n_clusters), np.random.PCG64(0))
-    for k in range(2 * n_clusters):
-        log_weights, sub_log_weights = np.zeros(n_clusters), np.zeros(2 * n_clusters)
-        sub_log_weights[k] = bad
-        if k < n_clusters:
-            log_weights[k] = bad
-        for weights in {(k < n_clusters, False), (False, True)} - {(False, False)}:
-            sweep = Sweep(
-                params[:n_clusters].copy(),
-                log_weights if weights[0] else np.zeros(n_clusters),
-                None,
-                params,
-                sub_log_weights if weights[1] else np.zeros(2 * n_clusters),
-            )
-            # Rows in cluster 0, so that only its sub-clusters matter.
-            if weights[1] and n_clusters > 1:
-                continue
+    for name, n in (("log_weights", n_clusters), ("sub_log_weights", 2 * n_clusters)):
+        good = Sweep(
+            params[:n_clusters], np.zeros(n_clusters), None, params, np.zeros(2 * n_clusters)
+        )
+        rows.visit(likelihood, rows.codes(None), Task(n_clusters, good), (0, 0, 1))
+        for k in range(n):
+            weights = np.zeros(n)
+            weights[k] = bad
+            task = Task(n_clusters, replace(good, **{name: weights}))
             with pytest.raises(FloatingPointError, match="no number"):
-                rows.visit(likelihood, rows.codes(None), Task(n_clusters, sweep), (0, 0, 1))
+                rows.visit(likelihood, rows.codes(None), task, (0, 0, 1))
 
 
 def test_a_weight_of_zero_is_a_weight():
