@@ -186,6 +186,6 @@ cdef inline Py_ssize_t draw_node(
         if u < 0.0:
             return g
     g = n - 1
-    while w[g] == 0.0:      # ends: the total is positive
+    while w[g] == 0.0:      # ends: their total is positive
         g -= 1
     return g
