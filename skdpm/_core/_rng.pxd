@@ -63,6 +63,6 @@ cdef inline Py_ssize_t categorical_log(
     # Rounding may leave u at 0 past the last positive weight: never return a weight of zero. As
     # the total is positive, one of them is not zero.
     j = n - 1
-    while log_w[j] == 0.0:      # ends: the total is positive
+    while log_w[j] == 0.0:
         j -= 1
     return j
