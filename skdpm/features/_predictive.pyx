@@ -160,7 +160,9 @@ cdef class RowLaw:
             self.free_features[k] = k
             self.free_odds[k] = self.log_odds[k]
             # log(1 - rho)
-            shared -= log1p(exp(self.log_odds[k])) if self.log_odds[k] < 700.0 else self.log_odds[k]
+            shared -= (
+                log1p(exp(self.log_odds[k])) if self.log_odds[k] < 700.0 else self.log_odds[k]
+            )
         self.model.begin_row(i, self.mode)
         if self.n_latent > self.n_free:
             self.find_mode(i)
