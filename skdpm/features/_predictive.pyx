@@ -40,6 +40,7 @@ cdef class RowLaw:
     cdef double* certainty              # (n_latent,)
     cdef unsigned char* mode            # (n_latent,)
     cdef double* table                  # (2**n_free,)
+    cdef double top, total              # of the row under way: largest log weight, sum of weights
 
     def __init__(self, FeatureModel model, log_odds, log_pmf):
         cdef const double[::1] view = np.ascontiguousarray(log_odds, dtype=np.float64)
@@ -123,69 +124,92 @@ cdef class RowLaw:
         self, Py_ssize_t i, double* probabilities, unsigned char* best   # OUT (n_latent,)
     ) except? -1 nogil:
         """Sum up the law of row i; NaN where it has none."""
-        cdef Py_ssize_t j, k, r, m
-        cdef Py_ssize_t n = self.n_free
-        cdef Py_ssize_t n_values = (<Py_ssize_t>1) << n
-        cdef double total = 0.0             # of exp(value - top)
-        cdef double top = -INFINITY
-        cdef double fixed = 0.0             # log of what all values in the table share
+        cdef Py_ssize_t k, m
+        cdef double shared = self.begin(i, probabilities)
         cdef double gain = 0.0
-        cdef double value, w, base
+        cdef double base
+        self.top = -INFINITY
+        self.total = 0.0
+        for m in range(self.log_pmf.shape[0]):
+            if m > 0:
+                if self.log_pmf[m] + self.model.log_bound(m, gain) < self.top - 36.0:
+                    break
+                self.model.set_n_new(m)
+            base = self.log_pmf[m] + shared + self.model.log_row()
+            self.model.log_rows(self.free_features, self.free_odds, self.n_free, self.table)
+            self.add_table(base, probabilities, best)
+            if m == 0:
+                gain = self.largest_gain()
+        if self.total == 0.0:
+            return NAN
+        for k in range(self.n_latent):
+            # A feature that is not free has the same value in all of the table.
+            probabilities[k] = 1.0 if self.mode[k] else probabilities[k] / self.total
+        return self.top + log(self.total)
+
+    cdef double begin(
+        self, Py_ssize_t i, double* probabilities   # OUT (n_latent,)
+    ) noexcept nogil:
+        """Begin with row i: choose the free features. Returns the log prior of their being off and
+        the others as in the mode."""
+        cdef Py_ssize_t k
+        cdef double shared = 0.0
         for k in range(self.n_latent):
             self.mode[k] = 0
             probabilities[k] = 0.0
             self.free_features[k] = k
             self.free_odds[k] = self.log_odds[k]
             # log(1 - rho)
-            fixed -= log1p(exp(self.log_odds[k])) if self.log_odds[k] < 700.0 else self.log_odds[k]
+            shared -= (
+                log1p(exp(self.log_odds[k])) if self.log_odds[k] < 700.0 else self.log_odds[k]
+            )
         self.model.begin_row(i, self.mode)
-        if self.n_latent > n:
+        if self.n_latent > self.n_free:
             self.find_mode(i)
             for k in range(self.n_latent):
                 if self.mode[k]:
-                    fixed += self.log_odds[k]
-        for m in range(self.log_pmf.shape[0]):
-            if m > 0:
-                if self.log_pmf[m] + self.model.log_bound(m, gain) < top - 36.0:
-                    break
-                self.model.set_n_new(m)
-            base = self.log_pmf[m] + fixed + self.model.log_row()
-            self.model.log_rows(self.free_features, self.free_odds, n, self.table)
-            for r in range(n_values):
-                value = self.table[r] + base
-                if value > top:
-                    w = exp(top - value)
-                    total *= w
-                    for k in range(self.n_latent):
-                        probabilities[k] *= w
-                        best[k] = self.mode[k]
-                    for j in range(n):
-                        best[self.free_features[j]] = (r >> j) & 1
-                    top = value
-                    total += 1.0
-                    w = 1.0
-                elif value < top - 50.0 or value == -INFINITY:
-                    continue
-                else:
-                    w = exp(value - top)
-                    total += w
+                    shared += self.log_odds[k]
+        return shared
+
+    cdef void add_table(
+        self, double base, double* probabilities, unsigned char* best   # INOUT (n_latent,)
+    ) noexcept nogil:
+        """Add the weights of all values in the table, `base` the logarithm of the first one's, to
+        `total` and to the features' sums; all are relative to the largest so far, `top`."""
+        cdef Py_ssize_t j, k, r
+        cdef Py_ssize_t n = self.n_free
+        cdef double value, w
+        for r in range((<Py_ssize_t>1) << n):
+            value = self.table[r] + base
+            if value > self.top:
+                w = exp(self.top - value)
+                self.total *= w
+                for k in range(self.n_latent):
+                    probabilities[k] *= w
+                    best[k] = self.mode[k]
                 for j in range(n):
-                    if (r >> j) & 1:
-                        probabilities[self.free_features[j]] += w
-            if m == 0:
-                # What flipping features on gains at most: the table holds their log odds too.
-                for r in range(n_values):
-                    gain = max(gain, self.table[r])
-                for k in range(n):
-                    gain += max(-self.free_odds[k], 0.0)
-        if total == 0.0:
-            return NAN
-        for k in range(self.n_latent):
-            probabilities[k] /= total
-        for k in range(self.n_latent):
-            if self.mode[k]:
-                probabilities[k] = 1.0      # the same in every value of the table
-        return top + log(total)
+                    best[self.free_features[j]] = (r >> j) & 1
+                self.top = value
+                w = 1.0
+            elif value < self.top - 50.0 or value == -INFINITY:
+                continue
+            else:
+                w = exp(value - self.top)
+            self.total += w
+            for j in range(n):
+                if (r >> j) & 1:
+                    probabilities[self.free_features[j]] += w
+
+    cdef double largest_gain(self) noexcept nogil:
+        """Bound what flipping features on gains in log p(x_i | z): the table holds their log odds
+        too."""
+        cdef Py_ssize_t k, r
+        cdef double gain = 0.0
+        for r in range((<Py_ssize_t>1) << self.n_free):
+            gain = max(gain, self.table[r])
+        for k in range(self.n_free):
+            gain += max(-self.free_odds[k], 0.0)
+        return gain
 
     cdef void find_mode(self, Py_ssize_t i) noexcept nogil:
         """Flip the feature that gains most, as long as any gains; then leave the least certain

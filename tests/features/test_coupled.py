@@ -257,7 +257,9 @@ def test_in_an_estimator(WeightedLinks, seed_sequence):
     """New rows are scored by the features of the rows of each draw, as enumeration does."""
     links, _, _ = network()
     links[2, 5] = np.nan
-    model = fit(WeightedLinks, links)
+    most = 6
+    model = fit(WeightedLinks, links, n_components=most)
+    assert model.n_components_samples_.min() < most  # features are selected from those there are
     K = model.n_components_
     assert model.weights_.shape == (K, K)
     for c in range(2):
@@ -279,10 +281,10 @@ def test_in_an_estimator(WeightedLinks, seed_sequence):
                 Z, weights = model.allocation_samples_[c][s], model.weight_samples_[c][s]
                 n_latent = Z.shape[1]
                 z = (np.arange(2**n_latent)[:, None] >> np.arange(n_latent)) & 1
-                a = model.concentration_samples_[c, s] / 3
+                a = model.concentration_samples_[c, s] / most
                 rho = (Z.sum(axis=0) + a) / (31 + a)
                 prior = np.log(np.where(z, rho, 1 - rho)).sum(axis=1)
-                prior += (3 - n_latent) * np.log(31 / (31 + a))  # none of those that no row has
+                prior += (most - n_latent) * np.log(31 / (31 + a))  # none of those that no row has
                 mean = z @ weights @ Z.T
                 terms = prior + norm.logpdf(x, mean, 10**-0.5)[:, seen].sum(axis=1)
                 logs.append(logsumexp(terms))

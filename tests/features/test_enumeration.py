@@ -6,8 +6,8 @@ import itertools
 import numpy as np
 import pytest
 from reference.features import classes_of_buffet, left_ordered
-from scipy.stats import chi2, gamma
-from support.exactness import record_worst
+from scipy.special import logsumexp
+from scipy.stats import chi2, gamma, norm, poisson
 from support.features import (
     COMPONENT,
     NOISE,
@@ -321,6 +321,64 @@ def test_hyperparameters(seed_sequence, record_property):
     check(runs, seed_sequence, record_property)
 
 
+def singletons_run(
+    kernel, *, collapses, adapting=False, missing=False, wrong=None, n_starts=10_000
+):
+    """A run for `assert_p`: of a single row all features are singletons, and their number has a
+    law that can be written down, as has the residual given it. Both are kept. `wrong` plants
+    another concentration or precision in the chain."""
+    x, most, n_bins, alpha = np.array([1.6, -1.1]), 12, 3, 1.5
+    seen = np.array([True, not missing])
+    k = np.arange(most + 1)
+    variance = 1 / NOISE + k / COMPONENT
+    log_density = norm.logpdf(x[seen, None], 0, np.sqrt(variance)).sum(axis=0)
+    log_w = poisson.logpmf(k, alpha) + log_density
+    law = np.exp(log_w - logsumexp(log_w))  # beyond 12 there is less than 1e-7
+    used = {"concentration": alpha, "noise_precision": NOISE, "component_precision": COMPONENT}
+    used |= wrong or {}
+
+    def run(seed, factor):
+        bit_generator = np.random.PCG64(seed)
+        rng = np.random.Generator(bit_generator)
+        model = make_model(np.where(seen, x, np.nan)[None], collapses=collapses)
+        prior = make_prior(1, None, used["concentration"])
+        counts = np.zeros((most + 1, n_bins), dtype=np.int64)
+        for n in rng.choice(most + 1, size=n_starts * factor, p=law):
+            # A draw from the prior, moved to agree with x where it is observed.
+            V = rng.normal(size=(n, 2)) / np.sqrt(COMPONENT)
+            gap = x - V.sum(axis=0) - rng.normal(size=2) / np.sqrt(NOISE)
+            V += np.where(seen, NOISE / (COMPONENT + n * NOISE) * gap, 0.0)
+            load(model, V, used["noise_precision"], used["component_precision"])
+            state = FeatureState(model, prior, np.ones((1, n)))
+            for _ in range(3):
+                kernel.run(state, bit_generator, adapting)
+            V = model.save()["components"]
+            n = len(V)
+            u = rng.random()
+            if n > 0:
+                share = 1 / NOISE / variance[n]
+                deviation = np.sqrt(n / COMPONENT * share)
+                u = norm.cdf(x[0] - V[:, 0].sum(), x[0] * share, deviation)
+            counts[n, min(int(n_bins * u), n_bins - 1)] += 1
+        return Cells(counts, np.outer(law, np.full(n_bins, 1 / n_bins)))
+
+    return run
+
+
+SINGLETONS = [
+    {"collapses": True},
+    {"collapses": True, "missing": True},
+    {"collapses": True, "adapting": True},
+    {"collapses": False},
+    {"collapses": False, "missing": True},
+]
+
+
+def test_singletons(seed_sequence, record_property):
+    runs = {str(how): singletons_run(ElementGibbs().kernel(), **how) for how in SINGLETONS}
+    check(runs, seed_sequence, record_property)
+
+
 def concentration_run(n_latent, rate=1.5, n_starts=10_000):
     """A run for `assert_p`: the concentration from its Gamma prior, Z given it; then the
     concentration given Z is again a draw from the prior, jointly with the number of entries of Z.
@@ -423,6 +481,20 @@ def test_power_indian_buffet(collapses, missing, updates, wrong, seed_sequence):
         n_starts=2_500,
     )
     assert_seen(run, seed_sequence)
+
+
+@pytest.mark.parametrize(
+    "how, wrong",
+    [
+        (SINGLETONS[0], {"noise_precision": 4.5}),
+        (SINGLETONS[1], {"component_precision": 1.1}),
+        (SINGLETONS[2], {"concentration": 1.8}),
+        (SINGLETONS[3], {"component_precision": 1.3}),
+        (SINGLETONS[4], {"concentration": 1.9}),
+    ],
+)
+def test_power_singletons(how, wrong, seed_sequence):
+    assert_seen(singletons_run(ElementGibbs().kernel(), wrong=wrong, **how), seed_sequence)
 
 
 @pytest.mark.parametrize(
