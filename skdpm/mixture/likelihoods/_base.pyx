@@ -475,6 +475,9 @@ cdef class Probe:
             raise IndexError(f"item {i} of {self.model.n_samples}")
         return i
 
+    def reserve(self, Py_ssize_t n_slots):
+        self.model.reserve(n_slots)
+
     def acquire(self):
         if self.model.n_free == 0:
             raise IndexError("no free slot")

@@ -48,12 +48,16 @@ class Likelihood(BaseEstimator):
         Parameters that may be None: learned, under a prior that `resolve` states in
         `_hyperpriors`; the resolved object holds the values that a chain starts from. In the
         order of the kernel's `set_hyperparameters`.
+    constant_stats : tuple of int
+        Statistics that are terms of the items alone: `ParametricModel` leaves them 0, and
+        `log_constant` has their sum.
     allow_nan, accept_sparse, pairwise, positive_only : bool
         What X may be; they become scikit-learn's input tags.
     """
 
     capabilities = frozenset({"joint", "product"})
     hyperparameters = ()
+    constant_stats = ()
     allow_nan = False
     accept_sparse = False
     pairwise = False

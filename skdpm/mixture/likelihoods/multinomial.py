@@ -39,6 +39,7 @@ class Multinomial(Likelihood):
     """
 
     capabilities = frozenset({"joint", "product", "instantiated"})
+    constant_stats = (1, 2)
     accept_sparse = True
     positive_only = True
 

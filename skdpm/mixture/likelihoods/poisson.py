@@ -43,6 +43,7 @@ class Poisson(Likelihood):
 
     capabilities = frozenset({"joint", "product", "instantiated"})
     hyperparameters = ("shape", "rate")
+    constant_stats = (1, 2)
     allow_nan = True
     positive_only = True
 
