@@ -8,6 +8,7 @@ import pytest
 from reference.features import classes_of_buffet, left_ordered
 from scipy.special import logsumexp
 from scipy.stats import chi2, gamma, norm, poisson
+from support.exactness import record_worst
 from support.features import (
     COMPONENT,
     NOISE,

@@ -329,7 +329,7 @@ def test_initial_allocations(n_components):
         X = np.zeros((40, 2))
         model = FeatureAllocation(init=init, n_components=n_components, **FAST)
         program = model._program(X, LinearGaussian(), ElementGibbs())
-        return program, program.start(7, 1)["allocations"]
+        return program, program.resume(program.chain(7, 1)).state.allocations()
 
     K = 0 if n_components is None else 5
     Z = np.eye(40, 4)
