@@ -54,7 +54,8 @@ cdef inline double log_gamma(const CountTable* table, double m) noexcept nogil:
     """log Gamma(shift + m)."""
     if m < table.size:
         return table.values[<Py_ssize_t>m]
-    return log_gamma_function(table.shift + m)
+    # A call, not the series: it would take the registers of the loop around the table.
+    return lgamma(table.shift + m)
 
 
 cdef inline double stirling_error(double z) noexcept nogil:

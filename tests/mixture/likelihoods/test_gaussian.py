@@ -13,6 +13,7 @@ from scipy.special import multigammaln
 from support.kernels import bind
 from support.laws import Case, assert_equal, fill, log_reference, seeds
 
+from skdpm import DPMixture
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.likelihoods._base import Probe
 
@@ -111,6 +112,24 @@ def test_clusters_far_from_the_prior_mean_on_their_own_scale(scale, n_features):
         stats.repeat(5, axis=0), np.array([0.0, 0.5, 1.0, 1.0, 1.0]), np.random.PCG64(0)
     )
     assert np.isfinite(drawn).all()
+
+
+@pytest.mark.parametrize("sampler", ["gibbs", "pgsm", "sams", "split_merge", "sub_cluster"])
+def test_samplers_run_where_clusters_are_far_on_their_own_scale(sampler):
+    means = np.repeat([[-5e4, -5e4], [5e4, 5e4], [5e4, -5e4]], 10, axis=0)
+    X = means + 1e-3 * np.random.default_rng(0).normal(size=means.shape)
+    mixture = DPMixture(
+        likelihood=Gaussian(mean=0.0, scale=1e-6),
+        sampler=sampler,
+        n_warmup=20,
+        n_draws=20,
+        n_chains=1,
+        random_state=0,
+    ).fit(X)
+    assert np.isfinite(mixture.log_joint_samples_).all()
+    assert np.isfinite(mixture.score_samples(X)).all()
+    if sampler != "gibbs":  # which moves no cluster at once, and stays where it starts
+        assert mixture.n_components_ > 1
 
 
 @pytest.mark.parametrize("n_features", [1, 2, 3])
