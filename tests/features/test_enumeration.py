@@ -464,10 +464,10 @@ def test_power_with_components(n_latent, missing, wrong, seed_sequence):
 @pytest.mark.parametrize(
     "collapses, missing, updates, wrong",
     [
-        (True, False, True, {"concentration": 1.0}),
+        (True, False, True, {"concentration": 1.1}),
         (True, True, False, {"noise_precision": 4.5}),
         (True, True, True, {"component_precision": 1.8}),
-        (False, True, True, {"concentration": 1.0}),
+        (False, True, True, {"concentration": 1.1}),
         (False, False, False, {"noise_precision": 12.0}),
         (False, False, False, {"component_precision": 3.0}),
     ],
