@@ -124,7 +124,9 @@ def bare():
     # The same numbers on both sides, or the comparison means nothing.
     theirs = np.empty((n_samples, n_clusters))
     library.log_densities(rows, n, clusters, k, theirs.ctypes.data_as(ctypes.c_void_p))
-    other = sweeper.likelihood.kernel(sweeper.likelihood.encode(X), n_samples)
+    likelihood = sweeper.likelihood
+    data = likelihood.encode(X)
+    other = likelihood.bind(data, likelihood.tables(data, n_samples))
     other.load(sweeper.state.dump())
     ours = other.log_predictive_rows(np.arange(n_clusters), 0, n_samples).T
     weights = np.log(np.bincount(labels) / n_samples)

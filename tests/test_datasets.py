@@ -3,9 +3,9 @@
 
 import numpy as np
 import pytest
-from pvalues import Cells, assert_p
 from scipy.spatial.distance import pdist
 from scipy.stats import betabinom, binom, chi2, kstest
+from support.pvalues import Cells, assert_p
 
 from skdpm import datasets
 from skdpm.datasets import (

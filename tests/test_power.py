@@ -6,7 +6,10 @@ build: the chain runs under another prior, likelihood or sampler than the enumer
 
 import numpy as np
 import pytest
-from exactness import (
+from reference.enumerate import partition_sizes
+from reference.likelihoods import log_posterior_concentration
+from reference.simulate import PRIOR_CASES, enumeration_case
+from support.exactness import (
     SAMPLER_CASES,
     case_posterior,
     case_state,
@@ -17,10 +20,7 @@ from exactness import (
     make_prior,
     make_state,
 )
-from pvalues import assert_p, assert_p_matrix, chi_squared_p
-from reference.enumerate import partition_sizes
-from reference.likelihoods import log_posterior_concentration
-from reference.simulate import PRIOR_CASES, enumeration_case
+from support.pvalues import assert_p, assert_p_matrix, chi_squared_p
 
 GIBBS = SAMPLER_CASES["gibbs"][0]
 

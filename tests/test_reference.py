@@ -7,15 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pvalues import (
-    Cells,
-    assert_p,
-    assert_p_matrix,
-    chi_squared_p,
-    correct_for_number,
-    uniform_p,
-    worst_p,
-)
 from reference.enumerate import (
     canonical_labels,
     enumerate_partitions,
@@ -47,6 +38,15 @@ from reference.simulate import (
 from scipy import stats
 from scipy.integrate import quad
 from scipy.special import comb, logsumexp
+from support.pvalues import (
+    Cells,
+    assert_p,
+    assert_p_matrix,
+    chi_squared_p,
+    correct_for_number,
+    uniform_p,
+    worst_p,
+)
 
 BELL = [1, 1, 2, 5, 15, 52, 203, 877, 4140]
 PRIORS = {

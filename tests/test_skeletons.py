@@ -10,15 +10,6 @@ import warnings
 
 import numpy as np
 import pytest
-from exactness import (
-    case_posterior,
-    case_state,
-    convergence_run,
-    invariance_run,
-    make_prior,
-    make_state,
-)
-from pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 from reference.enumerate import enumerate_partitions, partition_sizes
 from reference.features import classes_of_buffet, left_ordered
 from reference.likelihoods import PartitionPosterior
@@ -29,7 +20,17 @@ from scipy.stats import poisson
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import v_measure_score
+from support.exactness import (
+    case_posterior,
+    case_state,
+    convergence_run,
+    invariance_run,
+    make_prior,
+    make_state,
+)
 from support.features import check_flips
+from support.kernels import bind
+from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 from support.skeletons import build
 
 from skdpm import DPMixture, FeatureAllocation
@@ -83,7 +84,7 @@ def log_marginal(X, a, b):
 
 def probe_of(likelihood, X, n_slots=4):
     likelihood = likelihood.resolve(X)
-    return Probe(likelihood.kernel(likelihood.encode(X), len(X)), n_slots)
+    return Probe(bind(likelihood, likelihood.encode(X), len(X)), n_slots)
 
 
 def test_likelihood_laws(Geometric, seed_sequence):

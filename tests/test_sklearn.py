@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from cases import FAST, NAMES, SPARSE, WITH_NAN, fit_case, make_estimator
 from sklearn.base import clone, is_clusterer
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
@@ -17,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
+from support.cases import FAST, NAMES, SPARSE, WITH_NAN, fit_case, make_estimator
 
 from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian

@@ -87,7 +87,8 @@ class Stepper:
     def __init__(self, likelihood, X, labels, *, n_components=None, sampler=None):
         likelihood = likelihood.resolve(X)
         self.likelihood = likelihood
-        self.model = likelihood.kernel(likelihood.encode(X), len(X))
+        data = likelihood.encode(X)
+        self.model = likelihood.bind(data, likelihood.tables(data, len(X)))
         if n_components is None:
             prior = DirichletProcessPrior(len(X), 1.0)
         else:

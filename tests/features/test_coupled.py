@@ -10,8 +10,6 @@ import sys
 
 import numpy as np
 import pytest
-from exactness import record_worst
-from pvalues import Cells, assert_p_matrix, chi_squared_p
 from reference.features import (
     classes_of_buffet,
     left_ordered,
@@ -23,7 +21,9 @@ from reference.features import (
 from scipy.special import logsumexp
 from scipy.stats import chi2, norm
 from sklearn.model_selection import cross_val_score
+from support.exactness import record_worst
 from support.features import CONCENTRATION, Case, check_flips, given_params_run, make_prior
+from support.pvalues import Cells, assert_p_matrix, chi_squared_p
 from support.skeletons import build
 
 from skdpm import FeatureAllocation

@@ -5,11 +5,10 @@ import itertools
 
 import numpy as np
 import pytest
-from exactness import record_worst
-from pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 from reference.features import classes_of_buffet, left_ordered
 from scipy.special import logsumexp
 from scipy.stats import chi2, gamma, norm, poisson
+from support.exactness import record_worst
 from support.features import (
     COMPONENT,
     NOISE,
@@ -20,6 +19,7 @@ from support.features import (
     make_prior,
     registered_cases,
 )
+from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 
 from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LIKELIHOODS

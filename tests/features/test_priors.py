@@ -6,7 +6,6 @@ what `draw` draws must all follow from log p(Z).
 
 import numpy as np
 import pytest
-from pvalues import Cells, assert_p, chi_squared_p
 from reference.features import (
     classes_of_buffet,
     enumerate_matrices,
@@ -16,6 +15,7 @@ from reference.features import (
 )
 from scipy.special import expit, gammaln, logsumexp
 from scipy.stats import poisson
+from support.pvalues import Cells, assert_p, chi_squared_p
 
 from skdpm.features.priors import PRIORS
 

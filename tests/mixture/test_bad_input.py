@@ -5,11 +5,11 @@ import decimal
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from cases import NAMES, fit_case, make_estimator
 from sklearn.base import clone
+from support.cases import NAMES, fit_case, make_estimator
 
 from skdpm import DPMixture, FiniteMixture
-from skdpm.mixture import _chain, likelihoods, samplers
+from skdpm.mixture import _program, likelihoods, samplers
 from skdpm.mixture.likelihoods import Bernoulli, Categorical, Gaussian, Relational
 from skdpm.mixture.samplers import Gibbs
 from skdpm.mixture.samplers.base import Sampler
@@ -27,7 +27,7 @@ def no_sampling(monkeypatch, request):
     def start(*args):
         raise AssertionError("sampling began")
 
-    monkeypatch.setattr(_chain.MixtureProgram, "start", start)
+    monkeypatch.setattr(_program.RowProgram, "start", start)
 
 
 NOT_A_NUMBER = ["1", None, [1.0], True, 1j, NAN, INF, -INF]

@@ -8,12 +8,12 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from cases import prior_name, prior_params
 from reference.likelihoods import log_likelihood
 from reference.priors import log_eppf
+from support.cases import prior_name, prior_params
 
 from skdpm import DPMixture, FiniteMixture, chains
-from skdpm.mixture._rows import RowBlocks, even_blocks
+from skdpm.mixture.blocks.rows import RowBlocks, even_blocks
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
 
@@ -194,7 +194,7 @@ def test_a_bad_entry_names_its_column(sampler, value, what, X, monkeypatch):
     def start(*args):
         raise AssertionError("sampling began")
 
-    monkeypatch.setattr("skdpm.mixture._block_chain.BlockProgram.start", start)
+    monkeypatch.setattr("skdpm.mixture.blocks.program.BlockProgram.start", start)
     for dtype in (float, np.float32):
         rows = X.astype(dtype)
         rows[270, 1] = value
@@ -334,7 +334,7 @@ def test_a_failing_block_ends_the_fit(X, monkeypatch):
     def visit_block(*args):
         raise FloatingPointError("a row has no cluster of positive weight")
 
-    monkeypatch.setattr("skdpm.mixture._rows.visit_block", visit_block)
+    monkeypatch.setattr("skdpm.mixture.blocks.rows.visit_block", visit_block)
     with pytest.raises(FloatingPointError, match="positive weight"):
         DPMixture(sampler=SubCluster(block_size=50), n_jobs=2, n_chains=1).fit(X)
 

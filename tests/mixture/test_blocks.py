@@ -6,7 +6,9 @@ these. As in `test_enumeration.py`; the planted errors show what the tests see.
 
 import numpy as np
 import pytest
-from exactness import (
+from reference.likelihoods import log_posterior
+from reference.simulate import PRIOR_CASES
+from support.exactness import (
     BlockRuns,
     block_case,
     case_posterior,
@@ -18,12 +20,10 @@ from exactness import (
     make_prior,
     record_worst,
 )
-from pvalues import assert_p, assert_p_matrix, chi_squared_p
-from reference.likelihoods import log_posterior
-from reference.simulate import PRIOR_CASES
+from support.pvalues import assert_p, assert_p_matrix, chi_squared_p
 
-from skdpm.mixture import _rows
-from skdpm.mixture._rows import RowBlocks, visit_task
+from skdpm.mixture.blocks import rows as _rows
+from skdpm.mixture.blocks.rows import RowBlocks, visit_task
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import SAMPLERS, sub_cluster
 from skdpm.mixture.samplers.blocked_gibbs import BlockedGibbsKernel

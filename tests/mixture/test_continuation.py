@@ -8,11 +8,11 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from cases import FAST, NAMES, PRIORS, SPARSE, fit_case, make_estimator, reference_scores
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.validation import check_is_fitted
+from support.cases import FAST, NAMES, PRIORS, SPARSE, fit_case, make_estimator, reference_scores
 
 from skdpm import DPMixture, FiniteMixture, chains
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian

@@ -171,7 +171,7 @@ def cluster():
 
 def test_a_killed_worker_changes_no_bit(X, cluster, monkeypatch):
     """Two worker processes, one of which dies between two passes, while it holds rows."""
-    from skdpm.mixture._dask_rows import DaskRows
+    from skdpm.mixture.blocks.dask_rows import DaskRows
 
     visit, visits = DaskRows.visit, []
 

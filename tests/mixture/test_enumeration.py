@@ -9,8 +9,11 @@ import warnings
 
 import numpy as np
 import pytest
-from cases import make_estimator
-from exactness import (
+from reference.enumerate import enumerate_partitions
+from reference.likelihoods import log_posterior, log_posterior_concentration
+from reference.simulate import PRIOR_CASES, enumeration_case
+from support.cases import make_estimator
+from support.exactness import (
     MANY_ITERATIONS,
     N_ITERATIONS,
     SAMPLER_CASES,
@@ -26,10 +29,7 @@ from exactness import (
     make_state,
     record_worst,
 )
-from pvalues import assert_p_matrix
-from reference.enumerate import enumerate_partitions
-from reference.likelihoods import log_posterior, log_posterior_concentration
-from reference.simulate import PRIOR_CASES, enumeration_case
+from support.pvalues import assert_p_matrix
 
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.samplers import SAMPLERS

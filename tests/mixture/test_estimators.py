@@ -9,7 +9,6 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
-from cases import FAST, NAMES, PRIORS, fit_case, make_estimator, prior_name, prior_params
 from reference.enumerate import canonical_labels
 from reference.likelihoods import as_matrix, log_likelihood
 from reference.predictive import log_weights
@@ -17,8 +16,10 @@ from reference.priors import log_eppf, log_gamma_density
 from scipy.special import gammaln
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from support.cases import FAST, NAMES, PRIORS, fit_case, make_estimator, prior_name, prior_params
 
 from skdpm import DPMixture, FiniteMixture, diagnostics
+from skdpm.mixture._init import initial_labels
 from skdpm.mixture.likelihoods import Gaussian
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -324,25 +325,12 @@ def test_a_second_fit_without_stored_labels_drops_the_first_ones(blobs):
 # Where chains start.
 
 
-def _start(X, **params):
-    """The partition at which the chains of a fit start."""
-    estimator = DPMixture(**FAST).set_params(**params)
-    seen = []
-    original = type(estimator)._initial_labels
-
-    def spy(self, X, likelihood):
-        start = original(self, X, likelihood)
-
-        def wrapped(bit_generator):
-            seen.append(np.array(start(bit_generator)))
-            return start(bit_generator)
-
-        return wrapped
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(estimator), "_initial_labels", spy)
-        estimator.fit(X)
-    return canonical_labels(np.array(seen))
+def _start(X, init):
+    """The partitions at which two chains of a fit start."""
+    start = initial_labels(init, X, Gaussian(), len(X))
+    labels = [start(np.random.PCG64(seed)) for seed in range(2)]
+    zeros = np.zeros(len(X), dtype=int)
+    return canonical_labels(np.array([zeros if one is None else one for one in labels]))
 
 
 def test_init_single_and_singletons(blobs):

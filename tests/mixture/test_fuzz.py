@@ -6,10 +6,10 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from cases import NAMES, SPARSE, fit_case
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
+from support.cases import NAMES, SPARSE, fit_case
 
 from skdpm import DPMixture, FiniteMixture
 

@@ -7,16 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from cases import make_estimator
-from exactness import (
-    SAMPLER_CASES,
-    likelihood_names,
-    make_likelihood,
-    make_prior,
-    make_state,
-    record_worst,
-)
-from pvalues import assert_p, assert_p_matrix, chi_squared_p, correct_for_number
 from reference.enumerate import canonical_labels, enumerate_partitions, partition_index
 from reference.likelihoods import log_likelihood, log_posterior_concentration
 from reference.priors import log_eppf
@@ -27,6 +17,16 @@ from reference.simulate import (
     simulate_partitions,
 )
 from scipy.stats import ks_2samp
+from support.cases import make_estimator
+from support.exactness import (
+    SAMPLER_CASES,
+    likelihood_names,
+    make_likelihood,
+    make_prior,
+    make_state,
+    record_worst,
+)
+from support.pvalues import assert_p, assert_p_matrix, chi_squared_p, correct_for_number
 
 CONCENTRATION_PRIOR = (1.6, 1.1)
 

@@ -5,10 +5,11 @@ from functools import reduce
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from pvalues import assert_p, assert_p_matrix
 from reference import likelihoods as reference
 from scipy import stats
 from scipy.special import ndtr
+from support.kernels import bind
+from support.pvalues import assert_p, assert_p_matrix
 
 from skdpm.mixture.likelihoods import LIKELIHOODS, Gaussian, Multinomial, Poisson
 from skdpm.mixture.likelihoods._base import Probe
@@ -32,7 +33,7 @@ class Case:
 
     def probe(self, X=None):
         X = self.X if X is None else X
-        probe = Probe(self.likelihood.kernel(self.likelihood.encode(X), X.shape[0]), 1)
+        probe = Probe(bind(self.likelihood, self.likelihood.encode(X), X.shape[0]), 1)
         assert probe.acquire() == 0
         return probe
 

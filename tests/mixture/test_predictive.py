@@ -7,7 +7,10 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
-from cases import (
+from reference.predictive import log_densities, log_predictive, log_weights
+from scipy.special import betaln, logsumexp
+from sklearn.base import clone
+from support.cases import (
     FAST,
     NAMES,
     PRIORS,
@@ -17,10 +20,7 @@ from cases import (
     prior_params,
     reference_scores,
 )
-from pvalues import Cells, assert_p
-from reference.predictive import log_densities, log_predictive, log_weights
-from scipy.special import betaln, logsumexp
-from sklearn.base import clone
+from support.pvalues import Cells, assert_p
 
 from skdpm import DPMixture
 from skdpm.mixture import _predictive

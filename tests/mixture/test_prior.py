@@ -4,14 +4,14 @@ from functools import cache
 
 import numpy as np
 import pytest
-from exactness import SAMPLERS, make_likelihood, make_prior, make_state
-from pvalues import Cells, assert_p
 from reference.enumerate import enumerate_partitions, partition_sizes
 from reference.likelihoods import log_posterior_concentration
 from reference.priors import log_eppf, log_gamma_density
 from reference.simulate import PRIOR_CASES, enumeration_case
 from scipy import stats
 from scipy.special import logsumexp
+from support.exactness import SAMPLERS, make_likelihood, make_prior, make_state
+from support.pvalues import Cells, assert_p
 
 PRIORS = {
     **PRIOR_CASES,

@@ -13,11 +13,11 @@ from functools import cache
 
 import numpy as np
 import pytest
-from exactness import invariance_run, make_likelihood, make_prior, make_state, record_worst
-from pvalues import assert_p_matrix
 from reference.enumerate import canonical_labels
 from reference.likelihoods import log_posterior
 from reference.simulate import PRIOR_CASES, enumeration_case
+from support.exactness import invariance_run, make_likelihood, make_prior, make_state, record_worst
+from support.pvalues import assert_p_matrix
 
 from skdpm.mixture.samplers import PGSM, SAMS, SplitMerge
 

@@ -4,17 +4,6 @@ import pickle
 
 import numpy as np
 import pytest
-from cases import fit_case
-from exactness import (
-    SAMPLER_CASES,
-    case_posterior,
-    case_state,
-    complete_names,
-    likelihood_names,
-    make_likelihood,
-    make_prior,
-    make_state,
-)
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -29,6 +18,18 @@ from reference.enumerate import canonical_labels, enumerate_partitions
 from reference.likelihoods import LOG_LIKELIHOODS, log_likelihood
 from reference.priors import log_eppf
 from reference.simulate import PRIOR_CASES
+from support.cases import fit_case
+from support.exactness import (
+    SAMPLER_CASES,
+    case_posterior,
+    case_state,
+    complete_names,
+    likelihood_names,
+    make_likelihood,
+    make_prior,
+    make_state,
+)
+from support.kernels import bind
 
 from skdpm.mixture._state import MixtureState, StateProbe
 
@@ -206,7 +207,7 @@ class StateMachine(RuleBasedStateMachine):
         saved = pickle.loads(pickle.dumps(self.state.save()))
         log_joint = self.state.compute_log_joint()
         kernel = self.case.likelihood.resolve(self.case.X)
-        model = kernel.kernel(kernel.encode(self.case.X), 7)
+        model = bind(kernel, kernel.encode(self.case.X), 7)
         self.state = MixtureState(model, self.state.prior, saved=saved)
         self.probe = StateProbe(self.state)
         assert self.state.compute_log_joint() == log_joint or np.isneginf(log_joint)
@@ -305,7 +306,7 @@ def test_saved_state_goes_on_to_the_bit(name, sampler):
         saved = pickle.loads(pickle.dumps(state.save()))
         adaptation = pickle.loads(pickle.dumps(kernel.get_adaptation()))
         likelihood = case.likelihood.resolve(case.X)
-        model = likelihood.kernel(likelihood.encode(case.X), 40)
+        model = bind(likelihood, likelihood.encode(case.X), 40)
         prior, params = PRIOR_CASES["pitman_yor"]
         state = MixtureState(model, make_prior(prior, 40, **params), saved=saved)
         kernel = sampler.kernel()

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from skdpm.mixture._rows import RowBlocks, visit_task
+from skdpm.mixture.blocks.rows import RowBlocks, visit_task
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers.sub_cluster import _super_clusters
 

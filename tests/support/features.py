@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-from pvalues import Cells
 from reference.features import (
     log_beta_bernoulli,
     log_linear_gaussian,
@@ -16,6 +15,7 @@ from skdpm.features.likelihoods import LIKELIHOODS, LinearGaussian
 from skdpm.features.likelihoods._base import FeatureProbe
 from skdpm.features.likelihoods._linear_gaussian import LinearGaussianModel
 from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
+from support.pvalues import Cells
 
 NOISE, COMPONENT = 3.0, 0.8
 CONCENTRATION = 1.3

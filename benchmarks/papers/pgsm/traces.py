@@ -2,8 +2,8 @@
 """Chains that are stopped at given amounts of processor time, and pictures of their traces.
 
 The estimators keep draws per iteration; to compare samplers whose iterations cost differently,
-chains here run kernels directly (as `skdpm.mixture._chain` does) and are looked at whenever their
-own processor time passes a mark. What is recorded there costs no time of the chain.
+chains here run kernels directly (as `skdpm.mixture._program` does) and are looked at whenever
+their own processor time passes a mark. What is recorded there costs no time of the chain.
 """
 
 import io
@@ -18,9 +18,9 @@ from PIL import Image
 from sklearn.metrics import v_measure_score
 
 from skdpm.chains import stream
-from skdpm.mixture._chain import REBUILD_EVERY
 from skdpm.mixture._predictive import mean_log_density
 from skdpm.mixture._prior import DirichletProcessPrior, FiniteDirichletPrior
+from skdpm.mixture._program import REBUILD_EVERY
 from skdpm.mixture._state import MixtureState
 
 # Share of the time in which samplers may adapt their anchors: warm-up and draws, half and half.
@@ -71,12 +71,14 @@ class Problem:
         self.data = self.likelihood.encode(self.X)
         self.tested = None
         if len(test):
-            self.tested = self.likelihood.kernel(self.likelihood.encode_new(X[test]), len(X))
+            data = self.likelihood.encode_new(X[test])
+            self.tested = self.likelihood.bind(data, self.likelihood.tables(data, len(X)))
 
     def start(self, labels=None):
         """A state: of the given labels, or of one cluster."""
         n_samples = len(self.X)
-        model = self.likelihood.kernel(self.data, n_samples)
+        tables = self.likelihood.tables(self.data, n_samples)
+        model = self.likelihood.bind(self.data, tables)
         if self.n_components is None:
             prior = DirichletProcessPrior(n_samples, 1.0)
         else:

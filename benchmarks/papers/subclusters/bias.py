@@ -15,9 +15,9 @@ import time
 
 import numpy as np
 
-from skdpm.mixture._block_chain import BlockState
 from skdpm.mixture._prior import DirichletProcessPrior
-from skdpm.mixture._rows import RowBlocks, visit_task
+from skdpm.mixture.blocks.rows import RowBlocks, visit_task
+from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import sub_cluster
 from skdpm.mixture.samplers.sub_cluster import SubClusterKernel
@@ -66,7 +66,8 @@ class Case:
         self.prior = DirichletProcessPrior(self.n, concentration)
         self.rows = RowBlocks(self.X, self.n)
         self.likelihood = likelihood.resolve(self.X)
-        self.model = self.likelihood.kernel(self.likelihood.encode(self.X), self.n)
+        data = self.likelihood.encode(self.X)
+        self.model = self.likelihood.bind(data, self.likelihood.tables(data, self.n))
         self.partitions = partitions_of(self.n)
         self.index = {labels.tobytes(): p for p, labels in enumerate(self.partitions)}
         log_joint = np.array([self.state(p).compute_log_joint() for p in self.numbers()])

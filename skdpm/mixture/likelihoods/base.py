@@ -11,8 +11,8 @@ class Likelihood(BaseEstimator):
     """Base class of likelihoods.
 
     A subclass states its abilities in the class attributes and writes `resolve` (or `summarise`,
-    `merge_summaries` and `resolve_summary`), `encode` and `kernel`; `cluster_params`, `draw` and
-    `_examples` where they make sense.
+    `merge_summaries` and `resolve_summary`), `encode` and `bind`; `tables`, `cluster_params`,
+    `draw` and `_examples` where they make sense.
 
     Attributes
     ----------
@@ -69,9 +69,27 @@ class Likelihood(BaseEstimator):
         """The same for new rows, to predict or to score."""
         return self.encode(X)
 
-    def kernel(self, data, n_max):
-        """The `ClusterModel` over encoded rows, for clusters of up to `n_max` items."""
-        raise NotImplementedError(f"{type(self).__name__} must write `kernel`")
+    def tables(self, data, n_max):
+        """Make what kernels over these rows share besides them: once per fit, read-only.
+
+        Parameters
+        ----------
+        data : dict
+            From `encode` or `encode_new`.
+        n_max : int
+            Most items that one cluster may hold.
+
+        Returns
+        -------
+        tables : dict
+            With `n_max`.
+        """
+        return {"n_max": n_max}
+
+    def bind(self, data, tables):
+        """Make a `ClusterModel` over encoded rows. Cheap: every chain, replica and particle has
+        one, and all of them read the same arrays."""
+        raise NotImplementedError(f"{type(self).__name__} must write `bind`")
 
     # Scale: what a likelihood with the capability "instantiated" writes besides. Its samplers see
     # the rows in blocks, maybe on several machines, and copy no more than a block at a time.

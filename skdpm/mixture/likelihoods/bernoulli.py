@@ -60,7 +60,7 @@ class Bernoulli(Likelihood):
         # One way of adding up whether or not a row has holes: no row's bits depend on another's.
         return {**self.encode(X), "missing": True}
 
-    def kernel(self, data, n_max):
+    def bind(self, data, tables):
         n_features = len(data["first"]) - 1
         return CategoricalModel(
             data["codes"],
@@ -68,7 +68,7 @@ class Bernoulli(Likelihood):
             np.tile(np.array([0, 1], dtype=np.int32), n_features),
             np.array([self.b, self.a]),
             data["missing"] or self._fitted_missing,
-            n_max,
+            tables["n_max"],
         )
 
     def parametric(self, X):

@@ -134,7 +134,7 @@ class Categorical(Likelihood):
         # One way of adding up whether or not a row has holes: no row's bits depend on another's.
         return {**self.encode(X), "missing": True}
 
-    def kernel(self, data, n_max):
+    def bind(self, data, tables):
         first = data["first"]
         return CategoricalModel(
             data["codes"],
@@ -142,7 +142,7 @@ class Categorical(Likelihood):
             np.zeros(first[-1], dtype=np.int32),
             np.array([self.concentration]),
             data["missing"] or self._fitted_missing,
-            n_max,
+            tables["n_max"],
         )
 
     def parametric(self, X):

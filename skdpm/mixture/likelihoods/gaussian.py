@@ -147,7 +147,7 @@ default=None
         _refuse_uncentred(np.isinf(centred).any(axis=0))
         return {"X": centred, "missing": bool(np.isnan(centred).any())}
 
-    def kernel(self, data, n_max):
+    def bind(self, data, tables):
         if self.covariance_type == "diag":
             return GaussianDiagModel(
                 data["X"],
@@ -155,9 +155,9 @@ default=None
                 self.mean_precision,
                 self.df,
                 data["missing"] or self._fitted_missing,
-                n_max,
+                tables["n_max"],
             )
-        return GaussianModel(data["X"], self.scale, self.mean_precision, self.df, n_max)
+        return GaussianModel(data["X"], self.scale, self.mean_precision, self.df, tables["n_max"])
 
     def parametric(self, X):
         centred = np.ascontiguousarray(np.subtract(X, self.mean, dtype=np.float64))

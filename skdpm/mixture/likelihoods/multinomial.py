@@ -75,7 +75,7 @@ class Multinomial(Likelihood):
             "n_features": X.shape[1],
         }
 
-    def kernel(self, data, n_max):
+    def bind(self, data, tables):
         return MultinomialModel(
             data["indptr"],
             data["repeated"],
@@ -88,7 +88,7 @@ class Multinomial(Likelihood):
             # New rows come on top of what a cluster can hold.
             2.0 * self._largest_column,
             2.0 * self._total,
-            n_max,
+            tables["n_max"],
         )
 
     def parametric(self, X):

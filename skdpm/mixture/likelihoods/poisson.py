@@ -72,7 +72,7 @@ class Poisson(Likelihood):
             "missing": bool(np.isnan(X).any()),
         }
 
-    def kernel(self, data, n_max):
+    def bind(self, data, tables):
         return PoissonModel(
             data["X"],
             data["log_factorials"],
@@ -82,7 +82,7 @@ class Poisson(Likelihood):
             self.shape,
             self.rate,
             data["missing"] or self._fitted_missing,
-            n_max,
+            tables["n_max"],
         )
 
     def parametric(self, X):

@@ -75,7 +75,7 @@ class Relational(Likelihood):
         links, holes = _links_and_holes(X, diagonal=True)
         return {"shape": X.shape, "out": (_csr_arrays(links), _csr_arrays(holes)), "in": None}
 
-    def kernel(self, data, n_max):
+    def bind(self, data, tables):
         n_samples, n_columns = data["shape"]
         return RelationalModel(
             data["out"], data["in"], n_samples, n_columns, self.a, self.b, self.directed

@@ -4,9 +4,10 @@ from numpy.random cimport bitgen_t
 from skdpm.mixture._state cimport MixtureState
 
 
-cdef class PartitionSampler:
+cdef class PartitionKernel:
     """A Markov kernel on partitions that leaves p(partition | X, concentration) invariant."""
     cdef readonly bint adapting     # in warm-up; a kernel that adapts does so only while it is set
+    cdef readonly Py_ssize_t replica    # which of the chain's replicas the state is
 
     cdef int prepare(self, MixtureState state) except -1
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil

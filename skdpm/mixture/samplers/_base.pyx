@@ -5,7 +5,7 @@ from numpy.random cimport bitgen_t
 from skdpm._core._rng cimport bit_generator_pointer
 
 
-cdef class PartitionSampler:
+cdef class PartitionKernel:
 
     cdef int prepare(self, MixtureState state) except -1:
         """Take all the memory a step needs; called before every step, with the GIL."""
@@ -17,10 +17,11 @@ cdef class PartitionSampler:
 
     # The Python boundary.
 
-    def run(self, MixtureState state, bit_generator, bint adapting=False):
-        """One step on `state`, drawing from a numpy bit generator."""
+    def run(self, MixtureState state, bit_generator, bint adapting=False, Py_ssize_t replica=0):
+        """Do one step on `state`, that of a replica, drawing from a numpy bit generator."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         self.adapting = adapting
+        self.replica = replica
         state.prior.tabulate()
         # So that a sweep meets the end of the arena only where clusters more than double in it.
         state.reserve(2 * state.n_clusters + 16)

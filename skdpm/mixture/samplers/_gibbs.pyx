@@ -10,7 +10,7 @@ from numpy.random cimport bitgen_t
 
 from skdpm._core._rng cimport categorical_log
 from skdpm.mixture._state cimport MixtureState
-from skdpm.mixture.samplers._base cimport PartitionSampler
+from skdpm.mixture.samplers._base cimport PartitionKernel
 
 
 cdef Py_ssize_t sweep_from(MixtureState state, bitgen_t* rng, Py_ssize_t first) noexcept nogil:
@@ -51,7 +51,7 @@ cdef int gibbs_sweep(MixtureState state, bitgen_t* rng) except -1 nogil:
             state.reserve(2 * state.capacity)
 
 
-cdef class GibbsKernel(PartitionSampler):
+cdef class GibbsKernel(PartitionKernel):
     cdef Py_ssize_t n_sweeps
 
     def __init__(self, Py_ssize_t n_sweeps):

@@ -33,7 +33,7 @@ from skdpm._core._resampling cimport MULTINOMIAL, OPTIMAL, STRATIFIED, SYSTEMATI
 from skdpm._core._rng cimport uniform
 from skdpm.mixture._state cimport MixtureState
 from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal, Closure
-from skdpm.mixture.samplers._base cimport PartitionSampler
+from skdpm.mixture.samplers._base cimport PartitionKernel
 from skdpm.mixture.samplers._gibbs cimport gibbs_sweep
 
 cdef enum:
@@ -65,7 +65,7 @@ cdef struct Child:
     bint retained
 
 
-cdef class PGSMKernel(PartitionSampler):
+cdef class PGSMKernel(PartitionKernel):
     """Kernel of `PGSM`; the parameters are those of the sampler, checked."""
     cdef Py_ssize_t n_particles, n_anchors, gibbs_sweeps
     cdef double resample_threshold

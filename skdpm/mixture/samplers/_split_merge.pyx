@@ -24,7 +24,7 @@ from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport uniform
 from skdpm.mixture._state cimport MixtureState
 from skdpm.mixture.samplers._anchors cimport AnchorProposal, Closure
-from skdpm.mixture.samplers._base cimport PartitionSampler
+from skdpm.mixture.samplers._base cimport PartitionKernel
 from skdpm.mixture.samplers._gibbs cimport gibbs_sweep
 
 
@@ -34,7 +34,7 @@ cdef struct LogProbability:
     double divisor
 
 
-cdef class SplitMergeKernel(PartitionSampler):
+cdef class SplitMergeKernel(PartitionKernel):
     """What both samplers share; a subclass says how items are allocated to the two sides."""
     cdef Py_ssize_t gibbs_sweeps
     cdef AnchorProposal anchors

@@ -20,7 +20,7 @@ class Sampler(BaseEstimator):
     blockwise = False
 
     def kernel(self):
-        """A fresh `PartitionSampler` of one chain, parameters checked.
+        """A fresh `PartitionKernel` of one chain, parameters checked.
 
         Raises
         ------

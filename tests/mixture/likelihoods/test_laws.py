@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from reference import likelihoods as reference
 from scipy.integrate import quad
 from sklearn.base import clone
+from support.kernels import bind
 
 from skdpm.mixture.likelihoods import (
     LIKELIHOODS,
@@ -41,7 +42,7 @@ class Case:
         self.data = self.likelihood.encode(X)
 
     def probe(self, n_slots=6):
-        return Probe(self.likelihood.kernel(self.data, self.n), n_slots)
+        return Probe(bind(self.likelihood, self.data, self.n), n_slots)
 
 
 def _cases(coupled):
@@ -383,7 +384,7 @@ def test_a_new_row_has_the_density_it_had_in_training(case, seed):
     rows = probe.model.dump(slots)
     trained = probe.model.log_predictive_rows(slots, 0, case.n)
     some = rng.permutation(case.n)[: rng.integers(1, case.n)]
-    new = Probe(case.likelihood.kernel(case.likelihood.encode_new(case.X[some]), case.n), 3)
+    new = Probe(bind(case.likelihood, case.likelihood.encode_new(case.X[some]), case.n), 3)
     new.model.load(rows)
     assert_equal(new.model.log_predictive_rows([0, 1], 0, len(some)), trained[:, some])
 
@@ -396,7 +397,7 @@ def test_new_rows_do_not_depend_on_each_other(case):
     rows = probe.model.dump([fill(probe, [0, 1, 2, 5]), fill(probe, [3, 4])])
 
     def log_densities(X):
-        new = case.likelihood.kernel(case.likelihood.encode_new(X), case.n)
+        new = bind(case.likelihood, case.likelihood.encode_new(X), case.n)
         new.load(rows)
         return new.log_predictive_rows([0, 1, 2], 0, X.shape[0])
 
@@ -413,7 +414,7 @@ def test_the_data_are_not_modified(case):
     X = case.X.copy()
     likelihood = clone(case.likelihood)
     likelihood = likelihood.resolve(X)
-    probe = Probe(likelihood.kernel(likelihood.encode(X), case.n), 3)
+    probe = Probe(bind(likelihood, likelihood.encode(X), case.n), 3)
     fill(probe, [0, 1, 2])
     if sp.issparse(X):
         X, original = X.toarray(), case.X.toarray()
@@ -432,7 +433,7 @@ def test_read_only_data(case):
         X = case.X.copy()
         X.flags.writeable = False
     likelihood = clone(case.likelihood).resolve(X)
-    probe = Probe(likelihood.kernel(likelihood.encode(X), case.n), 3)
+    probe = Probe(bind(likelihood, likelihood.encode(X), case.n), 3)
     expected = case.probe()
     assert probe.log_marginal(fill(probe, [0, 1])) == expected.log_marginal(fill(expected, [0, 1]))
 
@@ -455,7 +456,7 @@ def test_a_row_without_entries_has_density_one(case):
     X = np.array(case.X)
     X[3] = np.nan
     likelihood = clone(case.likelihood).resolve(X)
-    probe = Probe(likelihood.kernel(likelihood.encode(X), case.n), 4)
+    probe = Probe(bind(likelihood, likelihood.encode(X), case.n), 4)
     slot, empty = fill(probe, [0, 1, 5]), probe.acquire()
     assert_equal(probe.log_predictive_many(np.array([slot, empty]), 3), [0.0, 0.0], atol=1e-13)
     before = densities(case, probe, [slot])
@@ -464,7 +465,7 @@ def test_a_row_without_entries_has_density_one(case):
     probe.add(empty, 3)
     assert probe.log_marginal(empty) == 0.0
     new = likelihood.encode_new(np.full((2, X.shape[1]), np.nan))
-    new = Probe(likelihood.kernel(new, case.n), 3)
+    new = Probe(bind(likelihood, new, case.n), 3)
     new.model.load(probe.model.dump([slot]))
     assert_equal(new.model.log_predictive_rows([0], 0, 2), [[0.0, 0.0]], atol=1e-13)
 
@@ -475,13 +476,13 @@ def test_missing_entries_in_new_rows_alone(case):
     X = np.array(case.X)
     X[np.isnan(X)] = 1.0
     likelihood = clone(case.likelihood).resolve(X)
-    probe = Probe(likelihood.kernel(likelihood.encode(X), case.n), 3)
+    probe = Probe(bind(likelihood, likelihood.encode(X), case.n), 3)
     rows = probe.model.dump([fill(probe, [0, 1, 5])])
     Y = np.repeat(X[3:4], X.shape[1] + 1, axis=0)
     Y[np.arange(X.shape[1]), np.arange(X.shape[1])] = np.nan
     only = np.full_like(Y[:-1], np.nan)
     only[np.arange(X.shape[1]), np.arange(X.shape[1])] = X[3]
-    new = Probe(likelihood.kernel(likelihood.encode_new(np.vstack([Y, only])), case.n), 2)
+    new = Probe(bind(likelihood, likelihood.encode_new(np.vstack([Y, only])), case.n), 2)
     new.model.load(rows)
     log_density = new.model.log_predictive_rows([0], 0, new.model.n_samples)[0]
     without, complete, alone = np.split(log_density, [X.shape[1], X.shape[1] + 1])
@@ -491,7 +492,7 @@ def test_missing_entries_in_new_rows_alone(case):
 
 def _total_probability(likelihood, X, rows, values):
     """Sum of the predictive densities of all rows of `values`, for each row of statistics."""
-    probe = Probe(likelihood.kernel(likelihood.encode_new(values), len(X)), 4)
+    probe = Probe(bind(likelihood, likelihood.encode_new(values), len(X)), 4)
     probe.model.load(rows)
     slots = np.arange(len(rows) + 1)  # the last one is empty: the prior predictive
     return np.exp(probe.model.log_predictive_rows(slots, 0, len(values))).sum(axis=1)
@@ -526,7 +527,7 @@ def _total_probability(likelihood, X, rows, values):
 def test_discrete_predictives_sum_to_one(likelihood, X, values):
     X = np.array(X, dtype=float)
     likelihood = likelihood.resolve(X)
-    probe = Probe(likelihood.kernel(likelihood.encode(X), len(X)), 4)
+    probe = Probe(bind(likelihood, likelihood.encode(X), len(X)), 4)
     rows = probe.model.dump([fill(probe, [0, 1, 2]), fill(probe, [3])])
     totals = _total_probability(likelihood, X, rows, np.array(values, dtype=float))
     assert_equal(totals, np.ones(3), rtol=1e-9)
@@ -539,12 +540,12 @@ def test_gaussian_predictive_integrates_to_one(covariance_type, n_items):
     likelihood = Gaussian(
         mean=0.5, mean_precision=0.4, df=2.5, scale=1.3, covariance_type=covariance_type
     ).resolve(X)
-    probe = Probe(likelihood.kernel(likelihood.encode(X), 5), 2)
+    probe = Probe(bind(likelihood, likelihood.encode(X), 5), 2)
     rows = probe.model.dump([fill(probe, range(n_items))])
 
     def density(u):
         x = np.array([[np.tan(u)]])  # the whole line, with the Jacobian 1 + x^2
-        new = Probe(likelihood.kernel(likelihood.encode_new(x), 5), 2)
+        new = Probe(bind(likelihood, likelihood.encode_new(x), 5), 2)
         new.model.load(rows)
         return np.exp(new.log_predictive(0, 0)) * (1 + x[0, 0] ** 2)
 
@@ -568,7 +569,7 @@ def test_draws_follow_the_predictive(case):
     n = 20_000
     Y = case.likelihood.draw(np.repeat(rows[:1], n, axis=0), rng)
     assert Y.shape == (n, case.X.shape[1])
-    new = Probe(case.likelihood.kernel(case.likelihood.encode_new(Y), case.n), 3)
+    new = Probe(bind(case.likelihood, case.likelihood.encode_new(Y), case.n), 3)
     new.model.load(rows)
     log_p, log_q = new.model.log_predictive_rows([0, 1], 0, n)
     if np.median(log_p - log_q) > 5.0:
@@ -594,7 +595,7 @@ def test_cluster_params_gaussian_diag():
     likelihood = Gaussian(
         mean=0.5, mean_precision=0.5, df=1.0, scale=[1.0, 2.0], covariance_type="diag"
     ).resolve(X)
-    probe = Probe(likelihood.kernel(likelihood.encode(X), 3), 2)
+    probe = Probe(bind(likelihood, likelihood.encode(X), 3), 2)
     params = likelihood.cluster_params(probe.model.dump([fill(probe, [0, 1, 2])]))
     # Column 0: three entries, df 4, mean of the variance; column 1: df 2, its mode.
     scale_0 = 1.0 + 14.0 + 0.5 * 3 / 3.5 * 2.5**2
@@ -610,7 +611,7 @@ def test_cluster_params_counts():
         (Poisson(shape=2.0, rate=3.0), "rates", [[5.0 / 5, 6.0 / 5]]),
     ):
         likelihood = likelihood.resolve(X)
-        probe = Probe(likelihood.kernel(likelihood.encode(X), 2), 2)
+        probe = Probe(bind(likelihood, likelihood.encode(X), 2), 2)
         params = likelihood.cluster_params(probe.model.dump([fill(probe, [0, 1])]))
         assert list(params) == [name]
         assert_equal(params[name], expected)
@@ -751,12 +752,12 @@ def test_gaussian_rows_far_away(covariance_type, value, n_features):
     new = X[:3].copy()
     new[0, 0] = value
     new[1] = value
-    model = case.likelihood.kernel(case.likelihood.encode_new(new), case.n)
+    model = bind(case.likelihood, case.likelihood.encode_new(new), case.n)
     model.load(rows)
     log_density = model.log_predictive_rows([0, 1], 0, 3)
     assert np.isfinite(log_density).all()
     # Where a Student t has its tail, the density falls by a power of the distance.
-    model = case.likelihood.kernel(case.likelihood.encode_new(new / 16.0), case.n)
+    model = bind(case.likelihood, case.likelihood.encode_new(new / 16.0), case.n)
     model.load(rows)
     near = model.log_predictive_rows([0, 1], 0, 3)
     df = case.likelihood.df + np.array([50, 0])
@@ -779,7 +780,7 @@ def test_gaussian_diag_outliers_leave_no_trace():
     likelihood = Gaussian(
         mean=0.0, mean_precision=0.1, df=4.0, scale=1.0, covariance_type="diag"
     ).resolve(X)
-    model = likelihood.kernel(likelihood.encode(X), 30)
+    model = bind(likelihood, likelihood.encode(X), 30)
     probe = Probe(model, 4)
     labels = np.zeros(30, dtype=np.intp)
     model.bind_labels(labels)
@@ -797,7 +798,7 @@ def test_gaussian_diag_removals_never_leave_a_negative_scatter():
     likelihood = Gaussian(
         mean=0.0, mean_precision=1e-9, df=4.0, scale=1e-12, covariance_type="diag"
     ).resolve(X)
-    probe = Probe(likelihood.kernel(likelihood.encode(X), 3), 2)
+    probe = Probe(bind(likelihood, likelihood.encode(X), 3), 2)
     slot = fill(probe, [1, 0, 2])
     probe.remove(slot, 0)
     assert probe.model.dump([slot])[0, 3] >= 0.0
@@ -876,10 +877,10 @@ def test_poisson_table_end_is_seamless():
     X += np.arange(12).reshape(6, 2)
     likelihood = Poisson(shape=1.5, rate=1e-5).resolve(X)
     assert likelihood._large.tolist() == [False, True]
-    probe = Probe(likelihood.kernel(likelihood.encode(X), 6), 2)
+    probe = Probe(bind(likelihood, likelihood.encode(X), 6), 2)
     rows = probe.model.dump([fill(probe, np.arange(6))])
     new = np.array([[175_000.0, 181_000.0], [30_000_000.0, 30_000_000.0]])
-    model = likelihood.kernel(likelihood.encode_new(new), 6)
+    model = bind(likelihood, likelihood.encode_new(new), 6)
     model.load(rows)
     expected = [
         sum(log_negative_binomial(x[d], 1.5 + X[:, d].sum(), 6 + 1e-5) for d in range(2))
@@ -925,7 +926,7 @@ def test_multinomial_sparse_forms():
     values = []
     for data in (X, X.astype(int), sp.csr_array(X), sp.csr_matrix(X), messy):
         likelihood = Multinomial(concentration=0.4).resolve(data)
-        probe = Probe(likelihood.kernel(likelihood.encode(data), 3), 2)
+        probe = Probe(bind(likelihood, likelihood.encode(data), 3), 2)
         values.append(densities(Case(Multinomial(), X), probe, [fill(probe, [0, 2])]))
     for value in values[1:]:
         np.testing.assert_array_equal(value, values[0])
@@ -948,7 +949,7 @@ def test_multinomial_row_of_zeros_has_probability_one():
 
 def _bound(case, labels):
     """A probe whose clusters are those of the labels; the labels stay bound."""
-    model = case.likelihood.kernel(case.data, case.n)
+    model = bind(case.likelihood, case.data, case.n)
     probe = Probe(model, int(labels.max()) + 3)
     bound = np.full(case.n, -1, dtype=np.intp)
     model.bind_labels(bound)
@@ -1036,7 +1037,7 @@ def test_coupled_dump_and_load(case):
     labels = np.arange(case.n) % 3
     probe, bound = _bound(case, labels)
     slots = np.arange(3)
-    other = Probe(case.likelihood.kernel(case.data, case.n), 3)
+    other = Probe(bind(case.likelihood, case.data, case.n), 3)
     other.model.bind_labels(bound)
     other.model.load(probe.model.dump(slots))
     assert other.log_likelihood(slots) == probe.log_likelihood(slots)
@@ -1053,7 +1054,7 @@ def test_coupled_new_rows(case, seed):
     slots = np.arange(labels.max() + 1)
     new = (rng.random((4, case.n)) < 0.5).astype(float)
     new[rng.random(new.shape) < 0.2] = np.nan
-    model = case.likelihood.kernel(case.likelihood.encode_new(new), case.n)
+    model = bind(case.likelihood, case.likelihood.encode_new(new), case.n)
     model.bind_labels(bound)
     model.load(probe.model.dump(slots))
     actual = model.log_predictive_rows(np.arange(len(slots) + 1), 0, 4)
@@ -1088,7 +1089,7 @@ def test_coupled_predictive_sums_to_one(case):
     labels = np.array([0, 1, 1, 0])
     probe, bound = _bound(small, labels)
     values = np.array(list(itertools.product([0.0, 1.0], repeat=4)))
-    model = small.likelihood.kernel(small.likelihood.encode_new(values), 4)
+    model = bind(small.likelihood, small.likelihood.encode_new(values), 4)
     model.bind_labels(bound)
     model.load(probe.model.dump([0, 1]))
     totals = np.exp(model.log_predictive_rows([0, 1, 2], 0, 16)).sum(axis=1)

@@ -36,8 +36,8 @@ class Geometric(Likelihood):
         self._check_columns(X, bad, "counts 0, 1, 2, ...")
         return {"X": np.ascontiguousarray(X, dtype=np.float64)}
 
-    def kernel(self, data, n_max):
-        return GeometricModel(data["X"], self.a, self.b, n_max)
+    def bind(self, data, tables):
+        return GeometricModel(data["X"], self.a, self.b, tables["n_max"])
 
     def cluster_params(self, rows):
         """`probabilities`: (n_clusters, n_features), of a success."""

@@ -14,7 +14,7 @@ from numpy.random cimport bitgen_t
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._rng cimport integer, uniform
 from skdpm.mixture._state cimport MixtureState
-from skdpm.mixture.samplers._base cimport PartitionSampler
+from skdpm.mixture.samplers._base cimport PartitionKernel
 
 
 cdef double log_weight(MixtureState state, Py_ssize_t i, Py_ssize_t position) noexcept nogil:
@@ -31,7 +31,7 @@ cdef double log_weight(MixtureState state, Py_ssize_t i, Py_ssize_t position) no
     return log_prior + state.model.log_predictive(slot, i)
 
 
-cdef class MoveOneKernel(PartitionSampler):
+cdef class MoveOneKernel(PartitionKernel):
     cdef Py_ssize_t n_proposals
     cdef Py_ssize_t n_proposed, n_accepted
 

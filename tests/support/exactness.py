@@ -6,16 +6,17 @@ The laws these chains are tested against come from `reference`, which imports no
 from functools import cache
 
 import numpy as np
-from pvalues import Cells
 from reference.likelihoods import log_posterior
 from reference.simulate import LIKELIHOOD_NAMES, PRIOR_CASES, enumeration_case
 
-from skdpm.mixture._block_chain import BlockState
 from skdpm.mixture._prior import DirichletProcessPrior, FiniteDirichletPrior, PitmanYorPrior
-from skdpm.mixture._rows import RowBlocks, visit_task
 from skdpm.mixture._state import MixtureState
+from skdpm.mixture.blocks.rows import RowBlocks, visit_task
+from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.samplers import SAMPLERS
+from support.kernels import bind
+from support.pvalues import Cells
 
 # Variants of a registered likelihood that are cases of their own.
 VARIANTS = {"gaussian_diag": "gaussian", "relational_directed": "relational"}
@@ -83,7 +84,7 @@ def make_prior(prior, n_samples, *, concentration, discount=None, n_components=N
 def make_state(likelihood, X, prior, labels=None):
     """A state of rows X under a likelihood object, at first all in one cluster."""
     likelihood = likelihood.resolve(X)
-    model = likelihood.kernel(likelihood.encode(X), len(X))
+    model = bind(likelihood, likelihood.encode(X), len(X))
     return MixtureState(model, prior, np.zeros(len(X), np.intp) if labels is None else labels)
 
 
@@ -117,7 +118,7 @@ class BlockRuns:
     def __init__(self, likelihood, X, prior, kernel, block_size):
         self.rows = RowBlocks(X, block_size)
         self.likelihood = likelihood.resolve_summary(self.rows.summary(likelihood))
-        self.model = self.likelihood.kernel(self.likelihood.encode(X), len(X))
+        self.model = bind(self.likelihood, self.likelihood.encode(X), len(X))
         self.log_constant = self.rows.log_constant(self.likelihood)
         self.prior = prior
         self.kernel = kernel

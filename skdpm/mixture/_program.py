@@ -18,7 +18,7 @@ N_SCORED_DRAWS = 100
 
 
 @dataclass
-class MixtureProgram:
+class RowProgram:
     """What the chains of one fit share: data, model, sampler and what to keep."""
 
     likelihood: object  # resolved
@@ -162,7 +162,7 @@ class MixtureProgram:
         return [words.tobytes() for words in sums]
 
     def _model(self):
-        return self.likelihood.kernel(self.data, self.n_samples)
+        return self.likelihood.bind(self.data, self.likelihood.tables(self.data, self.n_samples))
 
 
 def _moves(before, now, in_warmup):

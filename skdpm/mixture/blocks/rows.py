@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The rows of a fit, visited in blocks: by threads here, by Dask in `_dask_rows`.
+"""The rows of a fit, visited in blocks: by threads here, by Dask in `dask_rows`.
 
 A visit is a map over blocks and a reduction. The map is `visit_block`: a pure function of the rows
 of a block, of the few arrays that a sweep needs and of the key of a random stream. So it does not
@@ -15,7 +15,7 @@ import numpy as np
 
 from skdpm._validation import check_finite
 from skdpm.chains import stream
-from skdpm.mixture.samplers._blocks import split_codes, visit
+from skdpm.mixture.blocks._visit import split_codes, visit
 
 
 def even_blocks(n_rows, block_size):
@@ -40,7 +40,7 @@ def fold_summaries(likelihood, summaries):
 
 
 def visit_block(likelihood, X, codes, task, key, block, held=None):
-    """`samplers._blocks.visit` of one block.
+    """`blocks._visit.visit` of one block.
 
     Parameters
     ----------
@@ -95,8 +95,8 @@ def reduce_visits(model, parts, starts):
 class RowBlocks:
     """Rows in memory (or mapped into it), never copied whole.
 
-    What a chain holds of its labels, its *codes*, is an int32 array; `skdpm.mixture._dask_rows`
-    has another.
+    What a chain holds of its labels, its *codes*, is an int32 array; `dask_rows` has
+    another.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ def visit_task(n_clusters, sweep=None, halves=(), numbers=(), held=()):
     n_clusters : int
     sweep : dict or None
     halves : sequence of (int, float)
-        See `samplers._blocks.visit`.
+        See `blocks._visit.visit`.
     numbers : sequence of int
         Of the stream of each, from 1.
     held : sequence of int

@@ -13,7 +13,7 @@ import dask
 import dask.array
 import numpy as np
 
-from skdpm.mixture._rows import (
+from skdpm.mixture.blocks.rows import (
     change_codes,
     even_blocks,
     fold_summaries,

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Where the chains of a mixture start."""
+
+import functools
+import math
+import warnings
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from skdpm._validation import check_choice
+
+
+def initial_labels(init, X, likelihood, most):
+    """Return a function of a bit generator that gives the labels at which a chain starts.
+
+    Parameters
+    ----------
+    init : str or array-like
+        The estimator's parameter.
+    X : array of shape (n_samples, n_features)
+        Checked.
+    likelihood : Likelihood
+    most : int
+        The largest number of clusters that the prior allows.
+
+    Returns
+    -------
+    draw : callable
+        Of a bit generator; labels 0, ..., K - 1, or None for a single cluster.
+
+    Raises
+    ------
+    ValueError
+        Where `init` does not fit X, the likelihood or the prior.
+    """
+    n_samples = X.shape[0]
+    if isinstance(init, str):
+        check_choice(init, "init", ("single", "singletons", "kmeans"))
+        if init == "kmeans":
+            if not isinstance(X, np.ndarray) or likelihood.pairwise or np.isnan(X).any():
+                raise ValueError(
+                    'init="kmeans" needs dense numeric data without NaN; choose "single"'
+                )
+            return functools.partial(_kmeans_labels, X, most)
+        labels = None if init == "single" else np.arange(n_samples)
+    else:
+        labels = np.asarray(init)
+        if labels.shape != (n_samples,):
+            raise ValueError(
+                f"init must be a name or {n_samples} labels, one per row of X; got shape "
+                f"{labels.shape}"
+            )
+        if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+            raise ValueError("init must hold finite labels")
+        try:
+            labels = np.unique(labels, return_inverse=True)[1]
+        except TypeError as error:
+            raise ValueError(f"init must hold labels of one type: {error}") from None
+    if labels is not None and labels.max() >= most:
+        raise ValueError(f"init has {labels.max() + 1} clusters, more than n_components={most}")
+    return lambda bit_generator: labels
+
+
+def _kmeans_labels(X, most, bit_generator):
+    """k-means on standardised columns, with as many clusters as a CRP with concentration 2 has on
+    average, but no more than `most`."""
+    from sklearn.cluster import KMeans
+    from threadpoolctl import threadpool_limits
+
+    n_distinct = len(np.unique(X, axis=0))
+    n_clusters = min(most, n_distinct, 1 + round(2 * math.log(len(X))))
+    spread = X.std(axis=0)
+    scaled = (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    seed = int(np.random.Generator(bit_generator).integers(2**31))
+    # One thread: the order of its sums, and so the labels, would depend on their number.
+    with threadpool_limits(limits=1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        kmeans = KMeans(n_clusters, n_init=1, random_state=seed).fit(scaled)
+    return np.unique(kmeans.labels_, return_inverse=True)[1]
