@@ -178,27 +178,31 @@ cdef class RowLaw:
         `total` and to the features' sums; all are relative to the largest so far, `top`."""
         cdef Py_ssize_t j, k, r
         cdef Py_ssize_t n = self.n_free
+        cdef double top = self.top
+        cdef double total = self.total
         cdef double value, w
         for r in range((<Py_ssize_t>1) << n):
             value = self.table[r] + base
-            if value > self.top:
-                w = exp(self.top - value)
-                self.total *= w
+            if value > top:
+                w = exp(top - value)
+                total *= w
                 for k in range(self.n_latent):
                     probabilities[k] *= w
                     best[k] = self.mode[k]
                 for j in range(n):
                     best[self.free_features[j]] = (r >> j) & 1
-                self.top = value
+                top = value
                 w = 1.0
-            elif value < self.top - 50.0 or value == -INFINITY:
+            elif value < top - 50.0 or value == -INFINITY:
                 continue
             else:
-                w = exp(value - self.top)
-            self.total += w
+                w = exp(value - top)
+            total += w
             for j in range(n):
                 if (r >> j) & 1:
                     probabilities[self.free_features[j]] += w
+        self.top = top
+        self.total = total
 
     cdef double largest_gain(self) noexcept nogil:
         """Bound what flipping features on gains in log p(x_i | z): the table holds their log odds

@@ -85,6 +85,18 @@ def test_densities(WeightedLinks):
         assert probe.log_row() == pytest.approx(expected - rest, rel=1e-10)
 
 
+def test_new_rows_without_their_partners_have_no_law(WeightedLinks):
+    likelihood = WeightedLinks().resolve(X)
+    model = likelihood.bind(likelihood.encode_new(X[:2]))
+    model.load({"weights": W})
+    probe = FeatureProbe(model)
+    probe.begin_row(0, np.zeros(2))
+    assert np.isnan(probe.log_row())
+    model.see(np.eye(3, 2))
+    probe.begin_row(0, np.zeros(2))
+    assert probe.log_row() == pytest.approx(norm.logpdf(X[0]).sum())
+
+
 def test_features_come_and_go_with_rows_and_columns(WeightedLinks):
     """Of a removed feature the row and the column go; what is left keeps its weights, also as the
     memory grows."""

@@ -68,6 +68,9 @@ cdef class WeightedLinksModel(FeatureModel):
         cdef Py_ssize_t j, k, l
         cdef const unsigned char* partner
         cdef double* out
+        if self.Z.n_samples != self.n_partners:
+            self.spoil(0)       # nobody has shown the partners' features
+            return
         self.row_links = 0
         for j in range(self.n_partners):
             self.candidates[j] = self.link(self.X[i, j])
