@@ -50,3 +50,52 @@ def poisson_posterior(X, labels, *, shape_prior, rate_prior):
         cdf = np.cumsum(mass) - 0.5 * mass
         laws[name] = lambda x, grid=grid, cdf=cdf: np.interp(x, grid, cdf)
     return laws
+
+
+def poisson_joint(X, log_prior, partitions, *, shape_prior, rate_prior, edges):
+    """p(partition, bins of shape and rate | X), by quadrature over the two.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, n_features)
+    log_prior : callable
+        log p of the sizes of a partition.
+    partitions : ndarray of shape (n_partitions, n)
+    shape_prior, rate_prior : tuple
+        (shape, rate) of the Gamma priors.
+    edges : tuple of two sequences
+        Where bins of shape and of rate meet.
+
+    Returns
+    -------
+    probabilities : ndarray of shape (n_partitions, n_bins, n_bins)
+    """
+    log_shape, log_rate = np.linspace(-8.0, 4.5, 401), np.linspace(-9.0, 4.5, 401)
+    a, b = np.exp(log_shape)[:, None], np.exp(log_rate)
+    log_hyper = np.zeros((len(log_shape), len(log_rate)))
+    for x, law in ((a, shape_prior), (b, rate_prior)):
+        log_hyper = log_hyper + gamma.logpdf(x, law[0], scale=1.0 / law[1]) + np.log(x)
+    known = {}
+    bins = [
+        np.searchsorted(np.log(edge), grid)
+        for edge, grid in zip(edges, (log_shape, log_rate), strict=True)
+    ]
+    shape = [len(edge) + 1 for edge in edges]
+    log_p = np.empty((len(partitions), *shape))
+    for p, labels in enumerate(partitions):
+        total = log_hyper + log_prior(np.unique(labels, return_counts=True)[1])
+        for k in np.unique(labels):
+            members = (labels == k).tobytes()
+            if members not in known:
+                cluster = X[labels == k]
+                known[members] = sum(
+                    gammaln(a + s)
+                    - gammaln(a)
+                    + a * np.log(b)
+                    - (a + s) * np.log(b + len(cluster))
+                    for s in cluster.sum(axis=0)
+                )
+            total = total + known[members]
+        for i, j in np.ndindex(*shape):
+            log_p[p, i, j] = logsumexp(total[np.ix_(bins[0] == i, bins[1] == j)])
+    return np.exp(log_p - logsumexp(log_p))

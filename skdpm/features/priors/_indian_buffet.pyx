@@ -43,9 +43,12 @@ cdef class IndianBuffetPrior(FeaturePrior):
             total += log_beta(col_sums[k], self.n_samples - col_sums[k] + 1.0)
         return total
 
-    cdef double draw_concentration(self, bitgen_t* rng) noexcept nogil:
+    cdef double draw_concentration(
+        self, const Py_ssize_t* counts, Py_ssize_t n_counts, double shape, double rate,
+        bitgen_t* rng
+    ) noexcept nogil:
         """Draw from the full conditional, Gamma(shape + K, rate + H_N)."""
-        return random_standard_gamma(rng, self.shape + self.n_latent) / (self.rate + self.harmonic)
+        return random_standard_gamma(rng, shape + n_counts) / (rate + self.harmonic)
 
     def log_odds_new(self, col_sums):
         m = np.asarray(col_sums, dtype=np.float64)
