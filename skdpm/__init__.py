@@ -4,7 +4,7 @@
 import os
 
 try:
-    from skdpm.mixture import _prior as _compiled  # noqa: F401
+    from skdpm import _concentration as _compiled  # noqa: F401
 except ImportError as error:
     if "skdpm" not in str(error):
         raise

@@ -1,20 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the estimators of both families share: fits that run chains, go on and are interrupted."""
 
-import hashlib
-import math
 import warnings
 from numbers import Integral
 
 import joblib
 import numpy as np
-import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from skdpm import diagnostics
-from skdpm._validation import check_bool, check_integer, is_dask
+from skdpm._validation import check_bool, check_integer, fingerprint
 from skdpm.chains import run_chains, seed_entropy
+from skdpm.draws import Draws
 
 # A quantity whose split R-hat is above this has not mixed (Vehtari et al. 2021 recommend 1.01 for
 # publication; a clustering is useful before that).
@@ -31,58 +29,60 @@ class ChainEstimator(BaseEstimator):
 
     A subclass has the parameters `likelihood`, `sampler`, `n_warmup`, `n_draws`, `thin`,
     `n_chains`, `n_jobs`, `warm_start`, `random_state` and `verbose`, and writes `_registry`,
-    `_validate`, `_program`, `_draw_attributes` and `_summarise`. Its program is as
-    `skdpm.chains.run_chains` needs it.
+    `_validate_fit`, `_program`, `_publish` and `_summarise`.
     """
 
     def _registry(self, name):
         """For "likelihood" or "sampler": a dict of names and classes, and their base class."""
         raise NotImplementedError
 
-    def _validate(self, X, likelihood, reset):
-        """X, checked."""
-        raise NotImplementedError
-
     def _validate_fit(self, X, likelihood, sampler, reset):
         """The X of `fit`, checked."""
-        return self._validate(X, likelihood, reset)
+        raise NotImplementedError
 
     def _program(self, X, likelihood, sampler):
-        """Everything the chains need, all parameters checked."""
+        """The `ChainProgram` of the fit, all parameters checked."""
         raise NotImplementedError
 
-    def _draw_attributes(self, program):
-        """Names of a chain's draws, "log_joint" among them -> names of the public attributes. A
-        chain's draws are an array or a list, one entry per draw."""
+    def _publish(self, draws, program):
+        """Set the attributes that are draws."""
         raise NotImplementedError
 
-    def _summarise(self, program, chains, n_draws):
-        """Set the attributes that follow from the draws, and `diagnostics_`."""
+    def _summarise(self, program, chains):
+        """Set the attributes that follow from `draws_`, and `diagnostics_`."""
         raise NotImplementedError
 
     # Fits.
 
     def _fit(self, X):
+        likelihood = self._resolved("likelihood")
+        sampler = self._resolved_sampler(likelihood, X)
         continuing = self.warm_start and hasattr(self, "_run")
-        likelihood, sampler = self._resolved("likelihood"), self._resolved("sampler")
+        if self.warm_start and not continuing and self.__sklearn_is_fitted__():
+            warnings.warn(
+                "warm_start starts anew: chains are not pickled with warm_start=False, and those "
+                "of the last fit are not there",
+                UserWarning,
+                stacklevel=3,
+            )
         X = self._validate_fit(
             X, likelihood, sampler, reset=not (continuing and self.__sklearn_is_fitted__())
         )
         program = self._program(X, likelihood, sampler)
         if continuing:
-            run, chains = self._run, self._continued(program, X)
+            run, chains = self._run, self._continued(program, sampler, X)
             if chains is None:
                 # No draw is new, but they may be summed up in another way (point_estimate).
-                self._summarise(program, run["chains"], program.n_draws)
+                self._summarise(program, run["chains"])
                 return self
         else:
             entropy = seed_entropy(self.random_state)
             run = {
                 "entropy": entropy,
                 "signature": self._signature(likelihood, sampler),
-                "data": _fingerprint(X),
+                "data": fingerprint(X),
             }
-            chains = [program.start(entropy, c) for c in range(program.n_chains)]
+            chains = [program.chain(entropy, c) for c in range(program.n_chains)]
         interrupted = run_chains(
             program.advance,
             chains,
@@ -91,12 +91,12 @@ class ChainEstimator(BaseEstimator):
             verbose=self.verbose,
         )
         self._run = {**run, "chains": chains}
-        n_draws = min(len(chain["draws"]["log_joint"]) for chain in chains)
+        n_draws = min(_n_kept(chain) for chain in chains)
         if n_draws > 0:
             self.likelihood_ = program.likelihood
             self.sampler_ = sampler
             self._collect(program, chains, n_draws)
-            self._summarise(program, chains, n_draws)
+            self._summarise(program, chains)
         else:
             self._forget()
         if interrupted:
@@ -112,22 +112,20 @@ class ChainEstimator(BaseEstimator):
         return self
 
     def _collect(self, program, chains, n_draws):
-        """Set the draws' attributes; what a chain has beyond the common number stays with it."""
-        for name, attribute in self._draw_attributes(program).items():
-            parts = [chain["draws"].pop(name) for chain in chains]
-            if isinstance(parts[0], list):
-                public = [part[:n_draws] for part in parts]
-            else:
-                public = np.empty(
-                    (len(chains), n_draws, *parts[0].shape[1:]), dtype=np.result_type(*parts)
-                )
-            for c, chain in enumerate(chains):
-                public[c] = parts[c][:n_draws]
-                rest = parts[c][n_draws:]
-                chain["draws"][name] = rest if isinstance(rest, list) else rest.copy()
-                parts[c] = None  # one chain after the other, so that draws are not there twice
-            setattr(self, attribute, public)
+        """Set `draws_` and its attributes; what a chain has beyond the common number stays with
+        it."""
+        self.draws_ = Draws.of_chains(
+            program.columns(), [chain["draws"] for chain in chains], n_draws
+        )
+        self._publish(self.draws_, program)
         self.n_iter_ = max(chain["iteration"] for chain in chains)
+
+    def __getstate__(self):
+        """Without the chains, which only a warm start needs."""
+        state = super().__getstate__()
+        if not self.warm_start:
+            state = {name: value for name, value in state.items() if name != "_run"}
+        return state
 
     def _forget(self):
         """Drop all fitted attributes, as those of an earlier fit to other data."""
@@ -147,10 +145,11 @@ class ChainEstimator(BaseEstimator):
         }
 
     def _warn_if_not_mixed(self):
+        # With fewer than 4 draws there is no R-hat; a NaN of more is no sign of agreement.
         bad = [
             f"{name} (R-hat {figures['r_hat']:.2f})"
             for name, figures in self.diagnostics_.items()
-            if figures["r_hat"] > LARGEST_R_HAT
+            if self.draws_.n_draws >= 4 and not figures["r_hat"] <= LARGEST_R_HAT
         ]
         if bad:
             warnings.warn(
@@ -174,6 +173,10 @@ class ChainEstimator(BaseEstimator):
             f"{name} must be a {base.__name__} object or one of {', '.join(sorted(registry))}; "
             f"got {value!r}"
         )
+
+    def _resolved_sampler(self, likelihood, X):
+        """The sampler object for this likelihood and the X given to `fit`."""
+        return self._resolved("sampler")
 
     def _lenient_likelihood(self):
         """The likelihood object, or None where the parameter is wrong: tags must not raise."""
@@ -222,16 +225,16 @@ class ChainEstimator(BaseEstimator):
             signature[name] = (type(value).__name__, value.get_params())
         return {name: joblib.hash(value) for name, value in signature.items()}
 
-    def _continued(self, program, X):
+    def _continued(self, program, sampler, X):
         """The chains of the last fit, ready to go on; None where they have all their draws."""
-        signature = self._signature(self._resolved("likelihood"), self._resolved("sampler"))
+        signature = self._signature(self._resolved("likelihood"), sampler)
         changed = [name for name in signature if signature[name] != self._run["signature"][name]]
         if changed:
             raise ValueError(
                 f"warm_start cannot go on with another {', '.join(sorted(changed))}; set "
                 "warm_start=False to start anew"
             )
-        if _fingerprint(X) != self._run["data"]:
+        if fingerprint(X) != self._run["data"]:
             raise ValueError(
                 "warm_start cannot go on with other data than those of the last fit; set "
                 "warm_start=False to start anew"
@@ -251,32 +254,14 @@ class ChainEstimator(BaseEstimator):
                 stacklevel=4,
             )
             return None
+        if not hasattr(self, "draws_"):
+            return [dict(chain) for chain in self._run["chains"]]
         return [
-            {**chain, "draws": self._draws_of(program, chain)} for chain in self._run["chains"]
+            {**chain, "draws": self.draws_.chain(chain["index"], chain["draws"])}
+            for chain in self._run["chains"]
         ]
 
-    def _draws_of(self, program, chain):
-        """The draws of one chain: the public ones, then those beyond the common number."""
-        draws = dict(chain["draws"])
-        for name, attribute in self._draw_attributes(program).items():
-            if hasattr(self, attribute):
-                public = getattr(self, attribute)[chain["index"]]
-                if isinstance(public, list):
-                    draws[name] = public + draws[name]
-                else:
-                    draws[name] = np.concatenate([public, draws[name]])
-        return draws
 
-
-def _fingerprint(X):
-    """Shape and hash of X, equal for equal entries (of a dask array, for the same graph)."""
-    if is_dask(X):
-        return (X.shape, X.name)
-    parts = (X.indptr, X.indices, X.data) if scipy.sparse.issparse(X) else (X,)
-    digest = hashlib.sha256()
-    for part in parts:
-        # A little at a time, so that no copy of all is made.
-        step = max(1, 2**20 // max(1, math.prod(part.shape[1:])))
-        for first in range(0, len(part), step):
-            digest.update(np.ascontiguousarray(part[first : first + step], dtype=np.float64))
-    return (X.shape, digest.hexdigest())
+def _n_kept(chain):
+    """Draws that a chain has kept, which may not have begun."""
+    return len(chain["draws"]["log_joint"]) if "draws" in chain else 0

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks of parameters and data, with messages that name the culprit."""
 
+import hashlib
+import math
 import numbers
 
 import numpy as np
@@ -13,6 +15,20 @@ LARGEST_COUNT = 2.0**53
 def is_dask(X):
     """Whether X is a dask array; dask itself need not be there."""
     return type(X).__module__.startswith("dask.array")
+
+
+def fingerprint(X):
+    """Shape and hash of X, equal for equal entries (of a dask array, for the same graph)."""
+    if is_dask(X):
+        return (X.shape, X.name)
+    parts = (X.indptr, X.indices, X.data) if sp.issparse(X) else (X,)
+    digest = hashlib.sha256()
+    for part in parts:
+        # A little at a time, so that no copy of all is made.
+        step = max(1, 2**20 // max(1, math.prod(part.shape[1:])))
+        for first in range(0, len(part), step):
+            digest.update(np.ascontiguousarray(part[first : first + step], dtype=np.float64))
+    return (X.shape, digest.hexdigest())
 
 
 def check_real(value, name, *, low=-np.inf, high=np.inf, closed=False):
@@ -188,3 +204,20 @@ def check_count_sums(sums, name, what):
             f"{name}: the counts in {what} {large[0]} of X add up to more than 2**53, beyond "
             "which doubles do not count exactly"
         )
+
+
+def refuse_nan(values, what):
+    """Raise where a density or a ratio of densities has no answer.
+
+    Parameters
+    ----------
+    values : float or ndarray
+    what : str
+        Beginning of the message: what they are, and of what.
+
+    Raises
+    ------
+    FloatingPointError
+    """
+    if np.isnan(values).any():
+        raise FloatingPointError(f"{what} is NaN")

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Run several Markov chains: seeds, threads, progress, interruption.
 
-A chain is a plain dict, and a family of models supplies one function that advances it. Pickling,
-exact continuation and interruption are then one mechanism: whatever a chain needs is in its dict.
+A chain is a plain dict, and a `ChainProgram` advances it. Pickling, exact continuation and
+interruption are then one mechanism: whatever a chain needs is in its dict. Its keys are "index"
+(number of the chain), "entropy" and "iteration"; once it has begun also "acceptance" (move ->
+proposed and accepted after warm-up), "draws" (`ChainDraws.save`) and what its `LiveChain` saves.
 """
 
 import contextlib
@@ -10,10 +12,14 @@ import math
 import signal
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import joblib
 import numpy as np
 from joblib import delayed
+
+from skdpm.draws import ChainDraws
 
 # Seconds that a chain runs before the next one has its turn, where threads are fewer than chains.
 TURN = 1.0
@@ -58,6 +64,145 @@ def seed_entropy(random_state):
 def stream(entropy, *key):
     """The bit generator of one stream of a run; streams of different keys are independent."""
     return np.random.PCG64(np.random.SeedSequence(entropy, spawn_key=key))
+
+
+@dataclass(kw_only=True)
+class ChainProgram:
+    """What the chains of one fit share. A sampler says which program runs it.
+
+    A subclass writes `columns` and `resume`. All else is the same for rows that a state holds, for
+    rows visited in blocks and for features.
+
+    Attributes
+    ----------
+    likelihood : object
+        Resolved: every data-dependent default made concrete.
+    sampler : object
+    n_samples : int
+    make_prior : callable
+        Of a concentration; gives the prior.
+    concentration : float or None
+        None: resampled in every iteration.
+    concentration_prior : tuple (shape, rate)
+        Gamma prior, in force where it is resampled.
+    n_warmup, n_draws, thin, n_chains : int
+    """
+
+    likelihood: object
+    sampler: object
+    n_samples: int
+    make_prior: Callable
+    concentration: float | None
+    concentration_prior: tuple
+    n_warmup: int
+    n_draws: int
+    thin: int
+    n_chains: int
+
+    @property
+    def first_concentration(self):
+        """Where chains start: what is fixed, or 1."""
+        return 1.0 if self.concentration is None else self.concentration
+
+    @property
+    def n_iterations(self):
+        return self.n_warmup + self.n_draws * self.thin
+
+    def log_hyperprior(self, concentration):
+        """log density of concentrations under their Gamma prior, up to a constant; 0 if fixed."""
+        if self.concentration is not None:
+            return np.zeros_like(concentration)
+        shape, rate = self.concentration_prior
+        return (shape - 1.0) * np.log(concentration) - rate * concentration
+
+    def columns(self):
+        """What is kept of every draw: a list of `Column`, "log_joint" among them."""
+        raise NotImplementedError(f"{type(self).__name__} must write `columns`")
+
+    def resume(self, chain):
+        """A `LiveChain` of a chain's dict, which has done no iteration or some."""
+        raise NotImplementedError(f"{type(self).__name__} must write `resume`")
+
+    def chain(self, entropy, index):
+        """The dict of a chain that has not begun."""
+        return {"index": index, "entropy": entropy, "iteration": 0}
+
+    def advance(self, chain, n_iterations, go_on):
+        """Advance a chain in place: see `run_chains`."""
+        draws = ChainDraws(self.columns(), self.n_draws, chain.get("draws"))
+        iteration = chain["iteration"]
+        moves_in_warmup = {}
+        with self.resume(chain) as live:
+            running = True
+            while running and iteration < n_iterations:
+                live.step(iteration)
+                iteration += 1
+                log_joint = live.compute_log_joint()
+                if not np.isfinite(log_joint):
+                    raise FloatingPointError(
+                        f"the log joint density is {log_joint} after iteration {iteration} of "
+                        f"chain {chain['index']}"
+                    )
+                if iteration <= self.n_warmup:
+                    moves_in_warmup = live.acceptance()
+                elif (iteration - self.n_warmup) % self.thin == 0:
+                    draws.append(**live.keep(draws.n_kept, log_joint))
+                running = go_on(**live.figures(), log_joint=f"{log_joint:.6g}")
+            chain.update(
+                live.save(),
+                iteration=iteration,
+                acceptance=_moves(chain.get("acceptance", {}), live.acceptance(), moves_in_warmup),
+                draws=draws.save(),
+            )
+
+
+class LiveChain:
+    """A chain while it runs: what its dict holds as plain objects, brought to life.
+
+    As a context manager it may hold resources, such as a pool of threads.
+    """
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        pass
+
+    def step(self, iteration):
+        """Do one iteration, that of this number from 0: move the state, draw the
+        hyperparameters."""
+        raise NotImplementedError(f"{type(self).__name__} must write `step`")
+
+    def compute_log_joint(self):
+        """log p of state and data at the current hyperparameters, natural logarithm."""
+        raise NotImplementedError(f"{type(self).__name__} must write `compute_log_joint`")
+
+    def keep(self, draw, log_joint):
+        """The entries of the program's columns, for draw number `draw`."""
+        raise NotImplementedError(f"{type(self).__name__} must write `keep`")
+
+    def save(self):
+        """All that `resume` needs to go on to the bit, as a dict of plain objects."""
+        raise NotImplementedError(f"{type(self).__name__} must write `save`")
+
+    def figures(self):
+        """Numbers for the progress bar, by name."""
+        return {}
+
+    def acceptance(self):
+        """Moves since the chain was resumed: dict, move -> (proposed, accepted)."""
+        return {}
+
+
+def _moves(before, now, in_warmup):
+    """Proposals and acceptances after warm-up, earlier calls of `advance` included."""
+    zero = np.zeros(2, dtype=np.int64)
+    return {
+        move: before.get(move, zero)
+        + np.asarray(now[move])
+        - np.asarray(in_warmup.get(move, zero))
+        for move in now
+    }
 
 
 def run_chains(advance, chains, n_iterations, *, n_jobs=None, verbose=0):

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 from reference.enumerate import partition_sizes
 from reference.likelihoods import log_posterior_concentration
+from reference.priors import log_eppf, log_eppf_finite
 from reference.simulate import PRIOR_CASES, enumeration_case
+from scipy.special import logsumexp
+from scipy.stats import poisson
 from support.exactness import (
     SAMPLER_CASES,
     case_posterior,
@@ -45,7 +48,10 @@ def prior_errors(prior_case, factor):
     """Each hyperparameter of a prior times a factor, and errors that no factor gives."""
     params = PRIOR_CASES[prior_case][1]
     for key, value in params.items():
-        yield {key: value + 1 if key == "n_components" else value * factor}
+        if key == "n_components_prior":
+            yield {key: "geometric"}
+        else:
+            yield {key: value + 1 if key == "n_components" else value * factor}
     if params.get("discount") and params["concentration"] > 0:
         yield {"discount": 0.0}
 
@@ -75,7 +81,12 @@ def case_ids(change):
 
 @pytest.mark.parametrize(
     "prior, changes",
-    [(prior, changes) for prior in PRIOR_CASES for changes in prior_errors(prior, 1.25)],
+    [
+        (prior, changes)
+        for prior in PRIOR_CASES
+        # With an unknown number of components the concentration says less of partitions.
+        for changes in prior_errors(prior, 2.0 if prior == "mfm" else 1.25)
+    ],
     ids=case_ids,
 )
 def test_wrong_prior(prior, changes, seed_sequence):
@@ -137,6 +148,31 @@ def test_finite_prior_without_the_number_of_labellings(seed_sequence):
     with np.errstate(divide="ignore"):
         law = posterior._replace(log_prob=np.log(wrong / wrong.sum()))
     run = invariance_run(case_state("bernoulli", "finite"), GIBBS.kernel(), law)
+    assert p_value(run, seed_sequence) < 1e-6
+
+
+@pytest.mark.parametrize("error", ["total", "ratio"])
+def test_mixture_of_finite_mixtures_with_another_law(error, seed_sequence):
+    """The right kernel against laws that a plausible mistake would give: the concentration split
+    over the components, or V without the factor of the concentration per cluster."""
+    posterior = case_posterior("bernoulli", "mfm")
+    _, params = PRIOR_CASES["mfm"]
+    concentration = params["concentration"]
+    sizes = [row[row > 0] for row in partition_sizes(posterior.partitions)]
+    if error == "total":
+        log_pmf = poisson(1, loc=1).logpmf
+        terms = [
+            [log_eppf_finite(s, concentration, k) + log_pmf(k) for k in range(1, 30)]
+            for s in sizes
+        ]
+        wrong = logsumexp(terms, axis=1)
+    else:
+        wrong = np.array([log_eppf(s, "mfm", **params) for s in sizes])
+        wrong = wrong - np.log(concentration) * np.array([len(s) for s in sizes])
+    right = np.array([log_eppf(s, "mfm", **params) for s in sizes])
+    log_prob = posterior.log_prob + wrong - right
+    law = posterior._replace(log_prob=log_prob - logsumexp(log_prob))
+    run = invariance_run(case_state("bernoulli", "mfm"), GIBBS.kernel(), law, n_iterations=2)
     assert p_value(run, seed_sequence) < 1e-6
 
 
@@ -246,8 +282,8 @@ def test_too_few_iterations(seed_sequence):
 # The update of the concentration.
 
 
-@pytest.mark.parametrize("prior", ["dp", "pitman_yor", "finite"])
-@pytest.mark.parametrize("error", ["shape", "rate", "sizes", "n_samples"])
+@pytest.mark.parametrize("prior", ["dp", "pitman_yor", "finite", "mfm"])
+@pytest.mark.parametrize("error", ["shape", "rate", "sizes", "ten_times"])
 def test_wrong_update_of_the_concentration(prior, error, seed_sequence):
     shape, rate = 2.0, 0.8
     name, params = PRIOR_CASES[prior]
@@ -261,7 +297,7 @@ def test_wrong_update_of_the_concentration(prior, error, seed_sequence):
         prior_params=params,
         concentration_prior=(shape, rate),
     )
-    kernel = make_prior(name, 6 if error == "n_samples" else 5, concentration=1.0, **params)
+    kernel = make_prior(name, 5, concentration=1.0, **params)
     wrong_shape = 1.2 * shape if error == "shape" else shape
     wrong_rate = 1.2 * rate if error == "rate" else rate
 
@@ -273,6 +309,8 @@ def test_wrong_update_of_the_concentration(prior, error, seed_sequence):
             row = row[row > 0]
             if error == "sizes" and len(row) > 1:  # the last two clusters taken for one
                 row = np.append(row[:-2], row[-2:].sum())
+            if error == "ten_times":  # as often is every row counted
+                row = 10 * row
             kernel.set_concentration(concentration[s])
             kernel.resample(row, wrong_shape, wrong_rate, rng.bit_generator)
             concentration[s] = kernel.concentration

@@ -54,6 +54,7 @@ PRIORS = {
     "pitman_yor_zero_discount": ("pitman_yor", {"concentration": 1.3, "discount": 0.0}),
     "finite_one": ("finite", {"concentration": 0.7, "n_components": 1}),
     "finite_many": ("finite", {"concentration": 1.3, "n_components": 12}),
+    "mfm_geometric": ("mfm", {"concentration": 0.4, "n_components_prior": "geometric"}),
 }
 labels_arrays = st.lists(st.integers(-3, 3), min_size=1, max_size=7)
 
@@ -146,7 +147,7 @@ def test_eppf_limits_and_arrays():
             rest = {k: v for k, v in params.items() if k != "concentration"}
             together = log_eppf(sizes, prior, concentration=alphas, **rest)
             one_by_one = [log_eppf(sizes, prior, concentration=x, **rest) for x in alphas]
-            np.testing.assert_allclose(together, one_by_one, rtol=1e-14)
+            np.testing.assert_allclose(together, one_by_one, rtol=1e-14, atol=1e-15)
 
 
 def test_finite_eppf_is_that_of_component_labels():
@@ -577,6 +578,7 @@ CONCENTRATION_PRIORS = {
     "dp": {},
     "pitman_yor": {"discount": 0.35},
     "finite": {"n_components": 3},
+    "mfm": {"n_components_prior": "poisson"},
 }
 
 

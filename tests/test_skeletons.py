@@ -1,7 +1,8 @@
-"""The skeletons of doc/: a likelihood and a sampler that live outside skdpm, built and tested.
+"""The skeletons of doc/: what lives outside skdpm, likelihoods, a sampler and a partition prior,
+built and tested.
 
 They are compiled against the skdpm that is installed, as a stranger's would be, and then pass
-what skdpm's own likelihoods and samplers must pass.
+what skdpm's own likelihoods, samplers and priors must pass.
 """
 
 import importlib
@@ -10,21 +11,24 @@ import warnings
 
 import numpy as np
 import pytest
-from reference.enumerate import enumerate_partitions, partition_sizes
+from reference.enumerate import enumerate_partitions, partition_index, partition_sizes
 from reference.features import classes_of_buffet, left_ordered
-from reference.likelihoods import PartitionPosterior
+from reference.likelihoods import PartitionPosterior, log_likelihoods
 from reference.priors import log_eppf
-from reference.simulate import PRIOR_CASES
+from reference.simulate import PRIOR_CASES, enumeration_case
+from scipy import stats
 from scipy.special import betaln, logsumexp
 from scipy.stats import poisson
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import v_measure_score
 from support.exactness import (
+    SAMPLER_CASES,
     case_posterior,
     case_state,
     convergence_run,
     invariance_run,
+    make_likelihood,
     make_prior,
     make_state,
 )
@@ -38,25 +42,28 @@ from skdpm.features._state import FeatureState
 from skdpm.features.priors import IndianBuffetPrior
 from skdpm.features.samplers import SAMPLERS as FEATURE_SAMPLERS
 from skdpm.metrics import b_cubed_score
+from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.likelihoods._base import Probe
 from skdpm.mixture.samplers import SAMPLERS
 
-pytestmark = pytest.mark.slow  # three packages to compile
+pytestmark = pytest.mark.slow  # four packages to compile
 
 
 @pytest.fixture(scope="module")
 def skeletons(tmp_path_factory):
-    """The class Geometric and the class MoveOne, freshly built."""
+    """The classes Geometric, MoveOne and PoissonSum and the module skdpm_gnedin, freshly built."""
     folder = tmp_path_factory.mktemp("skeletons")
     build("likelihood", folder)
     build("sampler", folder)
     build("feature_likelihood", folder)
+    build("prior", folder)
     sys.path.insert(0, str(folder))
     try:
         yield (
             importlib.import_module("skdpm_geometric").Geometric,
             importlib.import_module("skdpm_move_one").MoveOne,
             importlib.import_module("skdpm_poisson_sum").PoissonSum,
+            importlib.import_module("skdpm_gnedin"),
         )
     finally:
         sys.path.remove(str(folder))
@@ -75,6 +82,11 @@ def MoveOne(skeletons):
 @pytest.fixture
 def PoissonSum(skeletons):
     return skeletons[2]
+
+
+@pytest.fixture
+def gnedin(skeletons):
+    return skeletons[3]
 
 
 def log_marginal(X, a, b):
@@ -227,6 +239,115 @@ def test_same_seed_same_draws(Geometric, MoveOne):
         model = DPMixture(likelihood=Geometric(), sampler=MoveOne(), n_warmup=10, n_draws=20)
         fits.append(fit_quietly(model.set_params(random_state=3, n_jobs=n_jobs), X_FIVE))
     np.testing.assert_array_equal(fits[0].label_samples_, fits[1].label_samples_)
+
+
+def log_eppf_gnedin(sizes, concentration):
+    """Gnedin (2010), eq. 9: products only, with c = 1 / (1 + concentration)."""
+    n, k, c = sum(sizes), len(sizes), 1 / (1 + np.asarray(concentration, dtype=float)[..., None])
+    i, m = np.arange(1, k), np.arange(1, n)
+    log_v = np.log(c + np.arange(n - k)).sum(-1) + np.log(i * (i - c)).sum(-1)
+    log_v -= np.log(m * (m + c)).sum(-1)
+    return log_v + sum(np.log(np.arange(1, size + 1)).sum() for size in sizes)
+
+
+@pytest.mark.parametrize("concentration", [0.05, 1.0, 30.0])
+def test_prior_laws(gnedin, concentration):
+    """Tables and EPPF agree with the paper's, sum to 1, and those of n items are the sums of those
+    of n + 1, of which the weights are the ratios."""
+    for n in (1, 2, 5, 7):
+        prior = gnedin.GnedinPrior(n, concentration)
+        state = make_state(SAMPLE_NOTHING, np.full((n, 1), np.nan), prior)
+        total = 0.0
+        for labels in enumerate_partitions(n):
+            sizes = np.bincount(labels)
+            log_p = prior.log_probability(sizes)
+            assert log_p == pytest.approx(log_eppf_gnedin(sizes, concentration), abs=1e-12)
+            state.assign(labels)
+            assert state.compute_log_joint() == pytest.approx(log_p, abs=1e-12)
+            joined = [sizes + one for one in np.eye(len(sizes), dtype=int)]
+            steps = [prior.log_probability(s) for s in [*joined, np.append(sizes, 1)]]
+            np.testing.assert_allclose(
+                prior.log_weights(sizes), np.array(steps) - log_p, atol=1e-12
+            )
+            total += np.exp(log_p)
+        assert total == pytest.approx(1.0, abs=1e-12)
+
+
+SAMPLE_NOTHING = LIKELIHOODS["bernoulli"]()
+
+
+def gnedin_run(gnedin, likelihood, sampler, concentration, *, planted=1.0, resampled=False):
+    """A run for `assert_p`: the chain keeps the enumerated posterior under Gnedin's prior, or that
+    of partition and binned concentration; `planted` times the concentration is the chain's."""
+    case = enumeration_case(likelihood)
+    partitions = enumerate_partitions(5)
+    log_data = log_likelihoods(case.X, likelihood, **case.params)
+    # The concentration has one value, or many, equally probable ones of its prior.
+    shape, rate = 2.0, 1.0
+    grid = stats.gamma.ppf((np.arange(2000) + 0.5) / 2000, shape, scale=1 / rate)
+    values = grid if resampled else np.array([concentration])
+    log_p = log_data[:, None] + [
+        log_eppf_gnedin(sizes[sizes > 0], values) for sizes in partition_sizes(partitions)
+    ]
+    p = np.exp(log_p - logsumexp(log_p))
+    n_bins = 4 if resampled else 1
+    law = p.reshape(len(p), n_bins, -1).sum(axis=-1)
+    edges = stats.gamma.ppf(np.arange(1, n_bins) / n_bins, shape, scale=1 / rate)
+    prior = gnedin.GnedinPrior(5, 1.0)
+    state = make_state(make_likelihood(likelihood), case.X, prior)
+    kernel = sampler.kernel()
+
+    def run(seed, factor):
+        rng = np.random.Generator(np.random.PCG64(seed))
+        starts = rng.choice(p.size, size=6_000 * factor, p=p.ravel())
+        counts = np.zeros(law.shape, dtype=np.int64)
+        for start in starts:
+            labels, value = np.divmod(start, len(values))
+            prior.set_concentration(planted * values[value])
+            state.assign(partitions[labels])
+            kernel.run(state, rng.bit_generator)
+            if resampled:
+                prior.resample(state.cluster_sizes(), planted * shape, rate, rng.bit_generator)
+            cell = partition_index(state.cluster_labels())
+            counts[cell, np.digitize(prior.concentration, edges)] += 1
+        return Cells(counts, law)
+
+    return run
+
+
+def test_prior_enumeration(gnedin, seed_sequence):
+    """Every sampler that needs no weights keeps the enumerated posterior."""
+    runs = {}
+    for sampler in (s for cases in SAMPLER_CASES.values() for s in cases):
+        for likelihood in ("bernoulli", "gaussian", "relational"):
+            if sampler.requires in make_likelihood(likelihood).capabilities:
+                runs[f"{sampler!r} {likelihood}"] = gnedin_run(gnedin, likelihood, sampler, 1.5)
+    gibbs = SAMPLERS["gibbs"]()
+    runs["resampled"] = gnedin_run(gnedin, "bernoulli", gibbs, 1.5, resampled=True)
+    assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+@pytest.mark.parametrize("resampled", [False, True])
+def test_enumeration_sees_a_wrong_prior(gnedin, resampled, seed_sequence):
+    gibbs = SAMPLERS["gibbs"](n_sweeps=2)
+    run = gnedin_run(gnedin, "bernoulli", gibbs, 1.5, planted=1.6, resampled=resampled)
+    cells = run(seed_sequence, 3)
+    assert chi_squared_p(cells.counts, cells.probabilities) < 1e-6
+
+
+def test_prior_in_an_estimator(gnedin):
+    rng = np.random.default_rng(0)
+    truth = np.arange(60) % 2
+    X = rng.normal(size=(60, 2)) + 6 * truth[:, None]
+    model = fit_quietly(clone(gnedin.GnedinMixture(n_chains=2, random_state=0)), X)
+    assert v_measure_score(truth, model.labels_) == 1.0
+    assert 0.0 < model.weights_.sum() < 1.0
+    assert len(np.unique(model.concentration_samples_)) > 100
+    assert np.isfinite(model.score(X))
+    with pytest.raises(ValueError, match="concentration must be finite and > 0"):
+        model.set_params(concentration=0.0).fit(X)
+    with pytest.raises(ValueError, match=r"SubCluster draws the weights.*GnedinPrior"):
+        gnedin.GnedinMixture(sampler="sub_cluster").fit(X)
 
 
 def test_feature_likelihood_laws(PoissonSum):

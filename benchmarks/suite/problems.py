@@ -3,9 +3,9 @@
 
 import numpy as np
 
-from skdpm.mixture._prior import DirichletProcessPrior, FiniteDirichletPrior
 from skdpm.mixture._state import MixtureState
 from skdpm.mixture.likelihoods import LIKELIHOODS
+from skdpm.mixture.priors import DirichletProcessPrior, FiniteDirichletPrior
 from skdpm.mixture.samplers import SAMPLERS
 
 NAMES = (

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Functions of counts, from tables where the count is small enough."""
+"""Functions of counts, from tables where the count is small enough.
+
+`lgamma` also writes the C library's global `signgam`, from several threads when chains run: which
+is harmless, as nobody reads it and (arguments being positive) all write the same. `lgamma_r`, that
+does not write it, is missing from some C libraries.
+"""
 from libc.math cimport M_PI as PI
-from libc.math cimport floor, lgamma, log, log1p, rint
-from libc.stdlib cimport free, malloc
+from libc.math cimport lgamma, log, log1p
 
 cdef enum:
     # A table of a function of counts ends here (8 MiB); beyond it the function itself is called.
@@ -10,43 +14,26 @@ cdef enum:
 
 
 cdef struct CountTable:
-    double* values      # (size,): f(shift + m) for m = 0, 1, ...
+    # A view: whoever made the values owns them, and tables are read by many.
+    const double* values    # (size,): f(shift + m) for m = 0, 1, ...
     Py_ssize_t size
     double shift
 
 
-cdef inline int fill_log(CountTable* table, double shift, Py_ssize_t largest) except -1:
-    """Tabulate log(shift + m) for the counts m = 0, ..., largest."""
-    cdef Py_ssize_t m
+cdef inline CountTable count_table(const double[::1] values, double shift) noexcept:
+    """The table in an array that the caller keeps (`_numerics.log_gamma_table`, `log_table`)."""
+    cdef CountTable table
+    table.values = &values[0] if values.shape[0] else NULL
+    table.size = values.shape[0]
     table.shift = shift
-    table.size = min(largest + 1, <Py_ssize_t>MAX_TABLE)
-    table.values = <double*>malloc(table.size * sizeof(double))
-    if table.values == NULL:
-        table.size = 0
-        raise MemoryError
-    for m in range(table.size):
-        table.values[m] = log(shift + m)
-    return 0
+    return table
 
 
-cdef inline int fill_log_gamma(CountTable* table, double shift, Py_ssize_t largest) except -1:
-    """Tabulate log Gamma(shift + m) for the counts m = 0, ..., largest."""
+cdef inline void fill_log_gamma(double* values, Py_ssize_t size, double shift) noexcept nogil:
+    """log Gamma(shift + m) for the counts m = 0, ..., size - 1: a logarithm each."""
     cdef Py_ssize_t m
-    table.shift = shift
-    table.size = min(largest + 1, <Py_ssize_t>MAX_TABLE)
-    table.values = <double*>malloc(table.size * sizeof(double))
-    if table.values == NULL:
-        table.size = 0
-        raise MemoryError
-    for m in range(table.size):
-        table.values[m] = lgamma(shift + m)
-    return 0
-
-
-cdef inline void free_table(CountTable* table) noexcept:
-    free(table.values)
-    table.values = NULL
-    table.size = 0
+    for m in range(size):
+        values[m] = log_gamma_function(shift + m)
 
 
 cdef inline double log_count(const CountTable* table, double m) noexcept nogil:
@@ -56,11 +43,18 @@ cdef inline double log_count(const CountTable* table, double m) noexcept nogil:
     return log(table.shift + m)
 
 
+cdef inline double log_gamma_function(double z) noexcept nogil:
+    """log Gamma(z), z > 0, by Stirling's series where that has all digits of a double."""
+    if z < 20.0:
+        return lgamma(z)
+    return (z - 0.5) * log(z) - z + 0.5 * log(2.0 * PI) + stirling_error(z)
+
+
 cdef inline double log_gamma(const CountTable* table, double m) noexcept nogil:
     """log Gamma(shift + m)."""
     if m < table.size:
         return table.values[<Py_ssize_t>m]
-    return lgamma(table.shift + m)
+    return log_gamma_function(table.shift + m)
 
 
 cdef inline double stirling_error(double z) noexcept nogil:
@@ -86,22 +80,3 @@ cdef inline double log_gamma_ratio(const CountTable* table, double m, double v) 
     if m + v < table.size:
         return table.values[<Py_ssize_t>(m + v)] - table.values[<Py_ssize_t>m]
     return log_rising(table.shift + m, v)
-
-
-cdef inline double exact_grid(Py_ssize_t n_max) noexcept:
-    """The finest power of two whose multiples in [0, 1] still add up exactly, `n_max` of them."""
-    cdef double grid = 4503599627370496.0   # 2**52
-    while n_max > 0:
-        grid *= 0.5
-        n_max >>= 1
-    return grid
-
-
-cdef inline void split_exactly(
-    double value, double grid,
-    double* whole, double* fraction     # OUT: value = whole + fraction, up to 1 / grid
-) noexcept nogil:
-    """Sums of wholes and sums of fractions are exact, so that a sum of real constants that come
-    and go neither drifts nor depends on the order."""
-    whole[0] = floor(value)
-    fraction[0] = rint((value - whole[0]) * grid) / grid

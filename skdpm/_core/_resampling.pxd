@@ -82,7 +82,7 @@ cdef inline void resample(
         for _draw in range(n - (retained >= 0)):
             u = uniform(rng) * total
             p = 0
-            while p < n - 1 and u >= w[particles[p]]:
+            while p < n - 1 and u >= w[particles[p]]:       # ends at the last particle
                 u -= w[particles[p]]
                 p += 1
             counts[particles[p]] += 1
@@ -105,13 +105,13 @@ cdef inline void resample(
         if m == own:
             continue        # the retained particle's own offspring, counted above
         u = point - own if scheme == SYSTEMATIC else uniform(rng)
-        while p < n - 1 and m + u >= cumulated:
+        while p < n - 1 and m + u >= cumulated:     # ends at the last particle
             p += 1
             cumulated += w[particles[p]] * n / total
         counts[particles[p]] += 1
 
 
-cdef inline bint thin(
+cdef inline bint resample_optimal(
     bitgen_t* rng, double* log_w, Py_ssize_t* counts, double* w, Py_ssize_t n, Py_ssize_t retained,
     Py_ssize_t n_expected
 ) noexcept nogil:
@@ -136,7 +136,7 @@ cdef inline bint thin(
     for j in range(n):
         counts[j] = j
         small += w[j]
-    while small > 0.0 and n - n_small < n_expected:
+    while small > 0.0 and n - n_small < n_expected:     # n_small falls, or it breaks
         scale = (n_expected - (n - n_small)) / small
         small = 0.0
         k = 0
@@ -186,6 +186,6 @@ cdef inline Py_ssize_t draw_node(
         if u < 0.0:
             return g
     g = n - 1
-    while w[g] == 0.0:
+    while w[g] == 0.0:      # ends: their total is positive
         g -= 1
     return g

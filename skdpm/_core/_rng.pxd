@@ -60,7 +60,8 @@ cdef inline Py_ssize_t categorical_log(
         u -= log_w[j]
         if u < 0.0:
             return j
-    # Rounding may leave u at 0 past the last positive weight: never return a weight of zero.
+    # Rounding may leave u at 0 past the last positive weight: never return a weight of zero. As
+    # the total is positive, one of them is not zero.
     j = n - 1
     while log_w[j] == 0.0:
         j -= 1

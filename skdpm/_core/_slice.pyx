@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A slice step for one real variable: Neal (2003), Slice sampling, figures 3 and 5."""
-from libc.math cimport NAN
+from libc.math cimport INFINITY, NAN
 from numpy.random cimport bitgen_t
 from numpy.random.c_distributions cimport random_standard_exponential
 
@@ -14,27 +14,38 @@ cdef class SliceSampled:
         return NAN
 
     cdef double slice_step(self, double x, bitgen_t* rng) noexcept nogil:
-        """The next value after x: stepping out in steps of 1, then shrinkage."""
+        """The next value after x: stepping out in steps of 1, then shrinkage.
+
+        NaN, which the caller refuses, where there is no density: where it is NaN or infinite at
+        x, and where the interval shrinks to x while proposals have NaN. A NaN elsewhere counts as
+        a density of 0.
+        """
         cdef double level = self.log_density(x) - random_standard_exponential(rng)
         cdef double left = x - uniform(rng)
         cdef double right = left + 1.0
-        cdef double proposal
+        cdef double log_density, proposal
+        cdef bint failed = False
         # At most 50 steps in all, split at random between the two sides: still exact.
         cdef Py_ssize_t n_left = <Py_ssize_t>(50 * uniform(rng))
         cdef Py_ssize_t n_right = 49 - n_left
+        if not level < INFINITY:
+            return NAN
         while n_left > 0 and self.log_density(left) > level:
             left -= 1.0
             n_left -= 1
         while n_right > 0 and self.log_density(right) > level:
             right += 1.0
             n_right -= 1
-        while True:
+        # Ends: every turn cuts the interval at a uniform point of it, and an interval below 1e-12,
+        # or of NaN, is the last.
+        while right - left > 1e-12:
             proposal = left + (right - left) * uniform(rng)
-            if self.log_density(proposal) >= level:
+            log_density = self.log_density(proposal)
+            if log_density >= level:
                 return proposal
+            failed |= log_density != log_density
             if proposal < x:
                 left = proposal
             else:
                 right = proposal
-            if not right - left > 1e-12:
-                return x
+        return NAN if failed or x != x else x

@@ -11,14 +11,24 @@
 #include <stddef.h>
 
 /* A -> its factor, in place. Returns 0, and leaves log_det NaN, where A is not positive
- * definite. O(n^3 / 3). */
-static inline int cholesky(double *packed, ptrdiff_t n, double *log_det)
+ * definite. O(n^3 / 3).
+ *
+ * `least` is NULL, or the factor of a matrix S of which A is known to be the sum with a positive
+ * semidefinite one. Then no pivot of A is below that of S (Schur complements keep the order of
+ * matrices): one that rounding has made smaller, or negative, is replaced by it. */
+static inline int cholesky_above(
+    double *packed, ptrdiff_t n, const double *least, double *log_det)
 {
     double *column = packed;
     *log_det = NAN;
     double total = 0.0;
     for (ptrdiff_t j = 0; j < n; j++) {
-        const double pivot = column[0];
+        double pivot = column[0];
+        if (least) {
+            if (pivot * least[0] < 1.0)
+                pivot = 1.0 / least[0];
+            least += n - j;
+        }
         if (!(pivot > 0.0 && pivot < INFINITY))
             return 0;
         const double inverse = 1.0 / pivot;
@@ -41,10 +51,15 @@ static inline int cholesky(double *packed, ptrdiff_t n, double *log_det)
     return 1;
 }
 
+static inline int cholesky(double *packed, ptrdiff_t n, double *log_det)
+{
+    return cholesky_above(packed, n, NULL, log_det);
+}
+
 /* Factor of A -> factor of A + alpha v v', in place; v is destroyed and log_det brought up to date.
  * By one elementary transformation per column (Gill, Golub, Murray & Saunders 1974, method C1).
- * Returns 0 where a downdate (alpha < 0) would leave too few digits of a pivot; the factor is then
- * spoilt. O(n^2). */
+ * Returns 0 where a downdate (alpha < 0) would leave too few digits of a pivot, and where a number
+ * is no double; the factor is then spoilt. O(n^2). */
 static inline int cholesky_update(
     double *packed, ptrdiff_t n, double *restrict v, double alpha, double *log_det)
 {
@@ -54,8 +69,22 @@ static inline int cholesky_update(
     for (ptrdiff_t j = 0; j < n; j++) {
         const double p = v[j];
         const double square = 1.0 + alpha * (p * (p * column[0]));
-        if (!(square > 1e-10 && square < INFINITY))
-            return 0;
+        if (!(square > 1e-10 && square < 1e300)) {
+            /* The 1 in a square that large has no digit left: the limits of what stands below. */
+            const double scaled = p * column[0];
+            const double inverse = (1.0 / (alpha * p)) / p;
+            if (!(alpha > 0.0 && square > 1.0 && inverse > 0.0))
+                return 0;
+            change += log(alpha) + log(fabs(p)) + log(fabs(scaled));
+            column[0] = inverse;
+            alpha = (1.0 / p) / scaled;
+            for (ptrdiff_t i = 1; i < n - j; i++) {
+                v[j + i] -= p * column[i];
+                column[i] += v[j + i] / p;
+            }
+            column += n - j;
+            continue;
+        }
         const double inverse = 1.0 / square;
         column[0] *= inverse;
         ratio *= square;

@@ -26,11 +26,12 @@
 #define SKDPM_INLINE static inline
 #endif
 
-/* exp(x) for x <= 0, within two units in the last place; 0 below -700. */
+/* exp(x) for x <= 0, within two units in the last place; 0 below -700, NaN for NaN. */
 static inline double exp_negative(double x)
 {
-    const double shift = 0x1.8p52; /* adding it rounds to an integer, in the low bits */
-    const double bounded = x > -700.0 ? x : -700.0;
+    /* Adding it rounds to an integer n, and puts n + 1023, the exponent of 2^n, into low bits. */
+    const double shift = 0x1.8p52 + 1023.0;
+    const double bounded = x < -700.0 ? -700.0 : x;
     const double rounded = bounded * 0x1.71547652b82fep0 + shift;
     const double n = rounded - shift;
     const double r = (bounded - n * 0x1.62e42fefa0000p-1) - n * 0x1.cf79abc9e3b3ap-40;
@@ -49,17 +50,17 @@ static inline double exp_negative(double x)
     p = p * r + 0.5;
     p = p * r + 1.0;
     p = p * r + 1.0;
-    uint64_t bits, scale;
-    memcpy(&bits, &p, sizeof bits);
-    memcpy(&scale, &rounded, sizeof scale);
-    bits += scale << 52;
-    memcpy(&p, &bits, sizeof p);
-    return x > -700.0 ? p : 0.0;
+    uint64_t bits;
+    double scale;
+    memcpy(&bits, &rounded, sizeof bits);
+    bits <<= 52;
+    memcpy(&scale, &bits, sizeof scale);
+    return p * (x > -700.0 ? scale : 0.0);
 }
 
 /* A category per item, with probability proportional to exp(w[k][i]), from uniforms u on [0, 1).
  * w: (n_terms, ld), destroyed; u, top, total: (n,), the last two scratch. Returns 0 where an item
- * has no finite weight. */
+ * has no finite weight, or one that is NaN. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static int tile_categorical(
     double *restrict w, ptrdiff_t n_terms, ptrdiff_t ld, ptrdiff_t n, double *restrict u,
@@ -76,10 +77,6 @@ SKDPM_UNUSED static int tile_categorical(
         for (ptrdiff_t i = 0; i < n; i++)
             top[i] = row[i] > top[i] ? row[i] : top[i];
     }
-    for (ptrdiff_t i = 0; i < n; i++)
-        good &= top[i] > -INFINITY && top[i] < INFINITY;
-    if (!good)
-        return 0;
     for (ptrdiff_t k = 0; k < n_terms; k++) {
         double *restrict row = w + k * ld;
         for (ptrdiff_t i = 0; i < n; i++) {
@@ -87,6 +84,11 @@ SKDPM_UNUSED static int tile_categorical(
             total[i] += row[i];
         }
     }
+    /* A NaN is in the total, and so is one from a top that is infinite. */
+    for (ptrdiff_t i = 0; i < n; i++)
+        good &= total[i] < INFINITY;
+    if (!good)
+        return 0;
     for (ptrdiff_t i = 0; i < n; i++)
         u[i] *= total[i];
     for (ptrdiff_t k = 0; k < n_terms; k++) {

@@ -1,116 +1,136 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One chain of a feature allocation model: how it starts, how it advances, what it keeps."""
+"""Chains of a feature allocation model: how one starts, advances, and what it keeps of draws."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from skdpm.chains import stream
+from skdpm.chains import ChainProgram, LiveChain, stream
+from skdpm.draws import Column, Snapshots
 from skdpm.features._state import FeatureState
 
+# Draws over which densities of new rows are averaged, over all chains.
+N_SCORED_DRAWS = 100
 
-@dataclass
-class FeatureProgram:
-    """What the chains of one fit share: data, model, sampler."""
 
-    likelihood: object  # resolved
-    data: dict  # its encoded rows
-    make_prior: object  # concentration -> FeaturePrior
-    sampler: object
-    concentration: float | None  # None: resampled
-    concentration_prior: tuple
-    n_warmup: int
-    n_draws: int
-    thin: int
-    n_chains: int
-    initial_allocations: object  # (prior, Generator) -> Z
-    fit_start: bool  # draw the parameters given that Z first: it is no arbitrary one
+@dataclass(kw_only=True)
+class FeatureProgram(ChainProgram):
+    """Chains of a feature allocation model.
+
+    Attributes
+    ----------
+    data : dict
+        The likelihood's encoded rows, which all kernels share.
+    initial_allocations : callable
+        Of a prior and a Generator; gives Z.
+    fit_start : bool
+        Draw the parameters given that Z first: it is no arbitrary one.
+    """
+
+    data: dict
+    initial_allocations: Callable
+    fit_start: bool
 
     @property
-    def n_iterations(self):
-        return self.n_warmup + self.n_draws * self.thin
+    def n_scored_draws(self):
+        """Draws per chain that new rows are scored by, at most."""
+        return max(1, N_SCORED_DRAWS // self.n_chains)
 
-    def start(self, entropy, index):
-        """A chain that has done no iteration, as a plain dict."""
-        bit_generator = stream(entropy, index)
-        concentration = 1.0 if self.concentration is None else self.concentration
-        prior = self.make_prior(concentration)
-        Z = self.initial_allocations(prior, np.random.Generator(bit_generator))
-        model = self.likelihood.bind(self.data)
-        model.start(Z.shape[1], bit_generator)
-        if self.fit_start:
-            FeatureState(model, prior, Z).update_params(bit_generator, self.n_warmup > 0)
+    def columns(self):
+        return [
+            Column("log_joint"),
+            Column("log_marginal"),
+            Column("concentration"),
+            Column("n_components", dtype=np.int64),
+            *(Column(name) for name in self.likelihood.hyperparameters),
+            Column("allocations", "ragged"),
+            *(Column(name, "ragged") for name in self.likelihood.feature_params),
+        ]
+
+    def resume(self, chain):
+        return FeatureChain(self, chain)
+
+
+class FeatureChain(LiveChain):
+    """One chain while it runs: a kernel and a `FeatureState`."""
+
+    def __init__(self, program, chain):
+        self.program = program
+        self.index = chain["index"]
+        self.bit_generator = np.random.PCG64()
+        self.kernel = program.sampler.kernel()
+        self.snapshots = Snapshots(program.n_scored_draws, chain.get("snapshots"))
+        self.model = program.likelihood.bind(program.data)
+        if "allocations" in chain:
+            self.bit_generator.state = chain["bit_generator"]
+            self.model.load(chain["params"])
+            self.model.set_adaptation(chain["adaptation"])
+            prior = program.make_prior(chain["concentration"])
+            self.state = FeatureState(self.model, prior, chain["allocations"])
+        else:
+            self._start(chain)
+
+    def _start(self, chain):
+        program = self.program
+        self.bit_generator = stream(chain["entropy"], self.index)
+        prior = program.make_prior(program.first_concentration)
+        Z = program.initial_allocations(prior, np.random.Generator(self.bit_generator))
+        self.model.start(Z.shape[1], self.bit_generator)
+        self.state = FeatureState(self.model, prior, Z)
+        if program.fit_start:
+            self.state.update_params(self.bit_generator, program.n_warmup > 0)
+
+    def step(self, iteration):
+        program, state = self.program, self.state
+        adapting = iteration < program.n_warmup
+        self.kernel.run(state, self.bit_generator, adapting)
+        state.update_params(self.bit_generator, adapting)
+        if program.concentration is None:
+            state.prior.resample(
+                state.column_sums(), *program.concentration_prior, self.bit_generator
+            )
+
+    def compute_log_joint(self):
+        return self.state.compute_log_joint()
+
+    def figures(self):
+        return {"features": int(np.count_nonzero(self.state.column_sums()))}
+
+    def keep(self, draw, log_joint):
+        """The state, without features that no row has."""
+        state, likelihood = self.state, self.program.likelihood
+        col_sums = state.column_sums()
+        used = np.flatnonzero(col_sums)
+        params = state.model.save()
+        params.update(likelihood.select(params, used))
+        Z = state.allocations()[:, used].astype(bool)
+        if self.index < N_SCORED_DRAWS and self.snapshots.due():
+            self.snapshots.take(
+                {
+                    "concentration": state.prior.concentration,
+                    "col_sums": col_sums[used],
+                    "params": {**params, "allocations": Z}
+                    if likelihood.needs_allocations
+                    else params,
+                }
+            )
         return {
-            "index": index,
-            "iteration": 0,
+            "log_joint": log_joint,
+            "log_marginal": state.compute_log_marginal(),
+            "concentration": state.prior.concentration,
+            "n_components": len(used),
             "allocations": Z,
-            "params": model.save(),
-            "adaptation": model.get_adaptation(),
-            "concentration": concentration,
-            "bit_generator": bit_generator.state,
-            "draws": {
-                "log_joint": np.empty(0),
-                "log_marginal": np.empty(0),
-                "concentration": np.empty(0),
-                "n_components": np.empty(0, dtype=np.int64),
-                **{name: np.empty(0) for name in self.likelihood.hyperparameters},
-                "allocations": [],
-                **{name: [] for name in self.likelihood.feature_params},
-            },
+            **{name: params[name] for name in likelihood.hyperparameters},
+            **{name: params[name] for name in likelihood.feature_params},
         }
 
-    def advance(self, chain, n_iterations, go_on):
-        """See `skdpm.chains.run_chains`."""
-        bit_generator = np.random.PCG64()
-        bit_generator.state = chain["bit_generator"]
-        prior = self.make_prior(chain["concentration"])
-        model = self.likelihood.bind(self.data)
-        model.load(chain["params"])
-        model.set_adaptation(chain["adaptation"])
-        state = FeatureState(model, prior, chain["allocations"])
-        kernel = self.sampler.kernel()
-        new = {name: [] for name in chain["draws"]}
-        iteration = chain["iteration"]
-        running = True
-        while running and iteration < n_iterations:
-            adapting = iteration < self.n_warmup
-            kernel.run(state, bit_generator, adapting)
-            state.update_params(bit_generator, adapting)
-            if self.concentration is None:
-                prior.resample(state.column_sums(), *self.concentration_prior, bit_generator)
-            iteration += 1
-            log_joint = state.compute_log_joint()
-            if iteration > self.n_warmup and (iteration - self.n_warmup) % self.thin == 0:
-                self._keep(new, state, log_joint)
-            running = go_on(
-                features=int(np.count_nonzero(state.column_sums())), log_joint=f"{log_joint:.6g}"
-            )
-        draws = {}
-        for name, kept in chain["draws"].items():
-            if isinstance(kept, list):
-                draws[name] = kept + new[name]
-            else:
-                draws[name] = np.append(kept, np.asarray(new[name], dtype=kept.dtype))
-        chain.update(
-            iteration=iteration,
-            allocations=state.allocations(),
-            params=model.save(),
-            adaptation=model.get_adaptation(),
-            concentration=prior.concentration,
-            bit_generator=bit_generator.state,
-            draws=draws,
-        )
-
-    def _keep(self, draws, state, log_joint):
-        """Add the state to lists of draws, without features that no row has."""
-        used = np.flatnonzero(state.column_sums())
-        params = state.model.save()
-        draws["log_joint"].append(log_joint)
-        draws["log_marginal"].append(state.compute_log_marginal())
-        draws["concentration"].append(state.prior.concentration)
-        draws["n_components"].append(len(used))
-        draws["allocations"].append(state.allocations()[:, used].astype(bool))
-        for name in self.likelihood.hyperparameters:
-            draws[name].append(params[name])
-        for name, values in self.likelihood.select(params, used).items():
-            draws[name].append(values)
+    def save(self):
+        return {
+            "allocations": self.state.allocations(),
+            "params": self.model.save(),
+            "adaptation": self.model.get_adaptation(),
+            "concentration": self.state.prior.concentration,
+            "bit_generator": self.bit_generator.state,
+            "snapshots": self.snapshots.save(),
+        }

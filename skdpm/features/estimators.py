@@ -17,6 +17,7 @@ from skdpm._validation import (
     check_integer,
     check_real,
 )
+from skdpm.draws import common_snapshots
 from skdpm.features._predictive import RowLaw
 from skdpm.features._program import FeatureProgram
 from skdpm.features._state import FeatureState
@@ -25,9 +26,6 @@ from skdpm.features.likelihoods.base import FeatureLikelihood
 from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
 from skdpm.features.samplers import SAMPLERS
 from skdpm.features.samplers.base import FeatureSampler
-
-# Draws over which densities of new rows are averaged, over all chains.
-N_SCORED_DRAWS = 100
 
 # Further features that a new row may have.
 MOST_NEW = 256
@@ -271,7 +269,7 @@ default="prior"
         X, model, observed = self._model_of_new(X)
         means = np.zeros(X.shape)
         log_weights = np.full(X.shape[0], -np.inf)
-        for draw in self._scored:
+        for draw in self.draws_.scored:
             log_density, probabilities, _ = self._law(model, draw, observed)
             total = np.logaddexp(log_weights, log_density)
             share = np.exp(log_density - total)[:, None]
@@ -303,9 +301,9 @@ default="prior"
         X, model, observed = self._model_of_new(X)
         total = np.full(X.shape[0], -np.inf)
         # One by one: a sum over an axis may round differently with another number of rows.
-        for draw in self._scored:
+        for draw in self.draws_.scored:
             total = np.logaddexp(total, self._law(model, draw, observed)[0])
-        return total - np.log(len(self._scored))
+        return total - np.log(len(self.draws_.scored))
 
     def score(self, X, y=None):
         """Mean of `score_samples(X)`: the held-out log predictive density per row.
@@ -347,6 +345,9 @@ default="prior"
             return LIKELIHOODS, FeatureLikelihood
         return SAMPLERS, FeatureSampler
 
+    def _validate_fit(self, X, likelihood, sampler, reset):
+        return self._validate(X, likelihood, reset)
+
     def _validate(self, X, likelihood, reset):
         X = validate_data(
             self,
@@ -376,6 +377,7 @@ default="prior"
         return FeatureProgram(
             likelihood=likelihood,
             data=likelihood.encode(X),
+            n_samples=n_samples,
             make_prior=make_prior,
             sampler=sampler,
             concentration=concentration,
@@ -414,92 +416,58 @@ default="prior"
 
     # Results.
 
-    def _draw_attributes(self, program):
-        attributes = {
-            "log_joint": "log_joint_samples_",
-            "log_marginal": "_log_marginal_samples",
-            "concentration": "concentration_samples_",
-            "n_components": "n_components_samples_",
-            "allocations": "allocation_samples_",
-        }
+    def _publish(self, draws, program):
+        self.log_joint_samples_ = draws["log_joint"]
+        self.concentration_samples_ = draws["concentration"]
+        self.n_components_samples_ = draws["n_components"]
+        self.allocation_samples_ = draws["allocations"]
         for name in program.likelihood.hyperparameters:
-            attributes[name] = f"{name}_samples_"
+            setattr(self, f"{name}_samples_", draws[name])
         for name in program.likelihood.feature_params:
-            attributes[name] = f"{name.removesuffix('s')}_samples_"
-        return attributes
+            setattr(self, f"{name.removesuffix('s')}_samples_", draws[name])
 
     def _forget(self):
         super()._forget()
-        for name in ("_estimate", "_log_marginal_samples", "_scored"):
-            if hasattr(self, name):
-                delattr(self, name)
+        if hasattr(self, "_estimate"):
+            del self._estimate
 
-    def _summarise(self, program, chains, n_draws):
-        likelihood = program.likelihood
-        c, s = np.unravel_index(
-            np.argmax(self._log_marginal_samples), self._log_marginal_samples.shape
-        )
-        Z = self.allocation_samples_[c][s]
+    def _summarise(self, program, chains):
+        likelihood, draws = program.likelihood, self.draws_
+        c, s = np.unravel_index(np.argmax(draws["log_marginal"]), draws["log_marginal"].shape)
+        Z = draws["allocations"][c][s]
         order = np.argsort(-Z.sum(axis=0), kind="stable")
         self.allocations_ = Z[:, order]
         self.n_components_ = len(order)
-        saved = self._params_of_draw(program, c, s)
+        saved = {
+            **{name: draws[name][c, s] for name in likelihood.hyperparameters},
+            **{name: draws[name][c][s] for name in likelihood.feature_params},
+        }
         saved.update(likelihood.select(saved, order))
         model = likelihood.bind(program.data)
         model.load(saved)
-        prior = program.make_prior(float(self.concentration_samples_[c, s]))
+        prior = program.make_prior(float(draws["concentration"][c, s]))
         FeatureState(model, prior, self.allocations_).mean_params()
         saved = model.save()
         for name in likelihood.feature_params:
             setattr(self, f"{name}_", saved[name])
-        self._estimate = self._new_row(prior, likelihood, self.allocations_, saved)
-        quantities = {
-            "log_joint": self.log_joint_samples_,
-            "n_components": self.n_components_samples_,
-        }
-        if program.concentration is None:
-            quantities["concentration"] = self.concentration_samples_
-        for name in likelihood.hyperparameters:
-            if getattr(likelihood, name) is None:
-                quantities[name] = getattr(self, f"{name}_samples_")
-        self.diagnostics_ = self._diagnose(quantities)
-        self._scored = self._choose_scored(program)
-        self.exact_ = model.collapses and all(
-            len(draw["log_odds"]) <= model.max_bits for draw in self._scored
-        )
-
-    def _params_of_draw(self, program, c, s):
-        """What the kernel's `load` needs, of draw s of chain c."""
-        attributes = self._draw_attributes(program)
-        likelihood = program.likelihood
-        return {
-            name: getattr(self, attributes[name])[c][s]
-            for name in (*likelihood.hyperparameters, *likelihood.feature_params)
-        }
-
-    def _choose_scored(self, program):
-        """Evenly spaced draws of every chain, as laws of a new row."""
-        n_chains, n_draws = self.log_joint_samples_.shape
-        per_chain = min(n_draws, max(1, N_SCORED_DRAWS // n_chains))
-        draws = []
-        for c in range(min(n_chains, N_SCORED_DRAWS)):
-            for s in np.linspace(n_draws - 1, 0, per_chain).round().astype(int)[::-1]:
-                prior = program.make_prior(float(self.concentration_samples_[c, s]))
-                params = self._params_of_draw(program, c, s)
-                Z = self.allocation_samples_[c][s]
-                draws.append(self._new_row(prior, program.likelihood, Z, params))
-        return draws
-
-    def _new_row(self, prior, likelihood, Z, params):
-        """Tell the law of the features of a new row, and the parameters, of one draw."""
-        col_sums = Z.sum(axis=0)
         if likelihood.needs_allocations:
-            params = {**params, "allocations": Z}
-        return {
-            "log_odds": prior.log_odds_new(col_sums),
-            "log_pmf": prior.log_pmf_new(len(col_sums), MOST_NEW),
-            "params": params,
-        }
+            saved["allocations"] = self.allocations_
+        self._estimate = _law_of_new_row(prior, self.allocations_.sum(axis=0), saved)
+        names = ["log_joint", "n_components"]
+        if program.concentration is None:
+            names.append("concentration")
+        names += [name for name in likelihood.hyperparameters if getattr(likelihood, name) is None]
+        self.diagnostics_ = self._diagnose({name: draws[name] for name in names})
+        snapshots = [chain["snapshots"] for chain in chains if chain["snapshots"]["draws"]]
+        draws.scored = [
+            _law_of_new_row(
+                program.make_prior(float(draw["concentration"])), draw["col_sums"], draw["params"]
+            )
+            for _, draw, _ in common_snapshots(snapshots, draws.n_draws)
+        ]
+        self.exact_ = model.collapses and all(
+            len(draw["log_odds"]) <= model.max_bits for draw in draws.scored
+        )
 
     # New rows.
 
@@ -519,6 +487,15 @@ default="prior"
         if self.likelihood_.needs_allocations:
             model.see(draw["params"]["allocations"])
         return RowLaw(model, draw["log_odds"], draw["log_pmf"]).evaluate(observed)
+
+
+def _law_of_new_row(prior, col_sums, params):
+    """The law of the features of a new row, and the parameters."""
+    return {
+        "log_odds": prior.log_odds_new(col_sums),
+        "log_pmf": prior.log_pmf_new(len(col_sums), MOST_NEW),
+        "params": params,
+    }
 
 
 def _beta_bernoulli(n_samples, n_components, concentration):

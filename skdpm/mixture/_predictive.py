@@ -1,95 +1,218 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Densities of new rows under clusters that a fit has stored.
 
-A *mixture* here is a plain dict: `rows` (statistics of clusters, as `ClusterModel.dump` gives
-them), `log_weights` (their log weights, then that of an empty cluster) and, where clusters are
-coupled, the `labels` that go with the rows. Memory grows with the number of clusters, and rows of
-X are taken in blocks.
+Memory grows with the number of stored clusters, and rows of X are taken in blocks.
 """
 
-import numpy as np
+from dataclasses import dataclass
 
-from skdpm.mixture.likelihoods._base import log_sum_exp
+import numpy as np
+from sklearn.utils.validation import check_array
+
+from skdpm._core._numerics import log_sum_exp
+from skdpm._validation import check_finite
+from skdpm.mixture._program import set_hyperparameters
 
 # Log densities computed at a time: clusters times rows, 8 MiB of doubles.
 BLOCK_ENTRIES = 2**20
 
 
-def pool_draws(snapshots, n_draws, factorizes):
-    """The mean predictive density over draws, as mixtures of equal weight.
+@dataclass(eq=False)
+class StoredMixture:
+    """Clusters of a draw, or of several together, and a weight for each.
+
+    Attributes
+    ----------
+    stats : ndarray of shape (n_clusters, n_stats)
+        As `ClusterModel.dump` gives them.
+    log_weights : ndarray of shape (n_clusters + 1,)
+        Of the clusters, then of an empty one.
+    labels : ndarray of shape (n_fitted,) or None
+        Where clusters are coupled: those that go with the statistics.
+    values : dict
+        The likelihood's learned hyperparameters, by name.
+    weight : float
+        Share of all draws.
+    """
+
+    stats: np.ndarray
+    log_weights: np.ndarray
+    labels: np.ndarray | None
+    values: dict
+    weight: float
+
+
+class ScoredDraws:
+    """Draws over which densities of new rows are averaged.
+
+    A cluster that several draws have is stored once, and each draw has its weights of those it
+    has: so densities can be told draw by draw as well as averaged.
 
     Parameters
     ----------
-    snapshots : list of dict
-        Of each chain (`Snapshots.save`).
-    n_draws : int
-        Draws from this one on are left out.
-    factorizes : bool
-        Whether clusters are independent. Then the mean over draws is itself one mixture over the
-        distinct clusters of all draws.
+    snapshots : list of (int, dict, dict)
+        Number of the chain, snapshot and pool of clusters (`skdpm.draws.common_snapshots`).
+    weights : ndarray of shape (n_chains, n_draws) or None
+        Of all draws. None: equal.
 
-    Returns
-    -------
-    mixtures : list of dict
+    Attributes
+    ----------
+    draws : list of dict
+        Of each draw: "chain", "draw", "weight" (they sum to 1), "values" of hyperparameters and
+        "log_weights" with "keys" in `pool`, or "stats" and "labels" where clusters are coupled.
+    pool : dict
+        Statistics of the clusters that draws share.
     """
-    stride = max(chain["stride"] for chain in snapshots)
-    draws = [
-        (chain, draw)
-        for chain in snapshots
-        for draw in chain["draws"]
-        if draw["draw"] < n_draws and draw["draw"] % stride == 0
-    ]
-    if not factorizes:
-        return [
-            {name: draw[name] for name in ("rows", "log_weights", "labels")} for _, draw in draws
-        ]
-    position, rows = {}, []
-    for chain, draw in draws:
-        for key in draw["keys"]:
-            if key not in position:
-                position[key] = len(rows)
-                rows.append(chain["pool"][key])
-    weights = np.zeros(len(rows) + 1)
-    for _, draw in draws:
-        at = [position[key] for key in draw["keys"]] + [len(rows)]
-        weights[at] += np.exp(draw["log_weights"])
-    with np.errstate(divide="ignore"):
-        log_weights = np.log(weights / len(draws))
-    return [{"rows": np.array(rows), "log_weights": log_weights}]
+
+    def __init__(self, snapshots, weights=None):
+        shares = np.array(
+            [1.0 if weights is None else weights[c, draw["draw"]] for c, draw, _ in snapshots]
+        )
+        shares /= shares.sum()
+        self.pool = {}
+        self.draws = []
+        for (c, draw, pool), share in zip(snapshots, shares, strict=True):
+            for key in draw.get("keys", ()):
+                self.pool.setdefault(key, pool[key])
+            self.draws.append({**draw, "chain": c, "weight": float(share)})
+
+    def __len__(self):
+        return len(self.draws)
+
+    def mixtures(self):
+        """The mean over the draws, as `StoredMixture`s whose weights sum to 1: where clusters are
+        independent, one for all draws with the same hyperparameters."""
+        if "keys" not in self.draws[0]:
+            return [
+                StoredMixture(
+                    draw["stats"],
+                    draw["log_weights"],
+                    draw["labels"],
+                    draw["values"],
+                    draw["weight"],
+                )
+                for draw in self.draws
+            ]
+        groups = {}
+        for draw in self.draws:
+            key = tuple(np.asarray(value).tobytes() for value in draw["values"].values())
+            groups.setdefault(key, []).append(draw)
+        return [self._pooled(draws) for draws in groups.values()]
+
+    def _pooled(self, draws):
+        """The mean over draws with the same hyperparameters as one mixture over the distinct
+        clusters of all of them."""
+        position = {}
+        for draw in draws:
+            for key in draw["keys"]:
+                position.setdefault(key, len(position))
+        total = sum(draw["weight"] for draw in draws)
+        weights = np.zeros(len(position) + 1)
+        for draw in draws:
+            at = [position[key] for key in draw["keys"]] + [len(position)]
+            weights[at] += draw["weight"] / total * np.exp(draw["log_weights"])
+        with np.errstate(divide="ignore"):
+            log_weights = np.log(weights)
+        stats = np.array([self.pool[key] for key in position])
+        return StoredMixture(stats, log_weights, None, draws[0]["values"], total)
 
 
-def log_densities(model, mixture):
-    """Yield (first row, log weights + log densities) over blocks of the rows that `model` holds.
+class Predictor:
+    """What a fit knows of new rows: light enough to go to every worker of a cluster.
 
-    The array has a line per cluster and, last, one for the empty cluster.
+    Parameters
+    ----------
+    likelihood : Likelihood
+        Resolved, with the posterior means of hyperparameters that are learned.
+    n_fitted : int
+        Rows of the fit: the most that a cluster may hold.
+    n_features : int
+    partition : StoredMixture
+        The point estimate's clusters.
+    scored : ScoredDraws
     """
-    model.load(mixture["rows"])
-    if "labels" in mixture:
-        model.bind_labels(mixture["labels"].astype(np.intp))
-    n_clusters = len(mixture["rows"])
-    slots = np.arange(n_clusters + 1)
-    step = max(1, BLOCK_ENTRIES // (n_clusters + 1))
-    for first in range(0, model.n_samples, step):
-        stop = min(first + step, model.n_samples)
-        block = model.log_predictive_rows(slots, first, stop)
-        block += mixture["log_weights"][:, None]
-        yield first, block
 
+    def __init__(self, likelihood, n_fitted, n_features, partition, scored):
+        self.likelihood = likelihood
+        self.n_fitted = n_fitted
+        self.n_features = n_features
+        self.partition = partition
+        self.scored = scored
 
-def mean_log_density(model, mixtures):
-    """log of the mean over the mixtures of the density of each row: (n_samples,)."""
-    total = np.full(model.n_samples, -np.inf)
-    for mixture in mixtures:
-        for first, block in log_densities(model, mixture):
-            part = total[first : first + block.shape[1]]
-            part[...] = np.logaddexp(part, log_sum_exp(block))
-    return total - np.log(len(mixtures))
+    def check(self, X):
+        """New rows in the form of `validate_rows`, without an estimator."""
+        X = check_array(
+            X,
+            dtype=np.float64,
+            order="C",
+            accept_sparse="csr" if self.likelihood.accept_sparse else False,
+            ensure_all_finite=False,
+        )
+        check_finite(X, allow_nan=self.likelihood.allow_nan)
+        return X
 
+    def predict(self, X):
+        """Most probable cluster of each checked row, int64."""
+        return np.argmax(self.log_probabilities(X), axis=1).astype(np.int64)
 
-def cluster_log_probabilities(model, mixture):
-    """log probability of each occupied cluster given each row: (n_samples, n_clusters)."""
-    out = np.empty((model.n_samples, len(mixture["rows"])))
-    for first, block in log_densities(model, mixture):
-        block = block[:-1]
-        out[first : first + block.shape[1]] = (block - log_sum_exp(block)).T
-    return out
+    def predict_proba(self, X):
+        """Probability of each cluster given each checked row."""
+        return np.exp(self.log_probabilities(X))
+
+    def score_samples(self, X):
+        """log of the mean over the draws of the density of each checked row: (n_samples,)."""
+        model = self._model(X)
+        total = np.full(model.n_samples, -np.inf)
+        for mixture in self.scored.mixtures():
+            log_share = np.log(mixture.weight)
+            for first, block in self._log_densities(model, mixture):
+                part = total[first : first + block.shape[1]]
+                part[...] = np.logaddexp(part, log_sum_exp(block) + log_share)
+        return total
+
+    def log_probabilities(self, X):
+        """log probability of each cluster of the point estimate given each checked row:
+        (n_samples, n_clusters)."""
+        model = self._model(X)
+        out = np.empty((model.n_samples, len(self.partition.stats)))
+        for first, block in self._log_densities(model, self.partition):
+            block = block[:-1]
+            out[first : first + block.shape[1]] = (block - log_sum_exp(block)).T
+        return out
+
+    def draw(self, n_samples, rng):
+        """Rows from the mixture that `score_samples` evaluates: (n_samples, n_features)."""
+        mixtures = self.scored.mixtures()
+        shares = np.array([mixture.weight for mixture in mixtures])
+        which = rng.choice(len(mixtures), size=n_samples, p=shares / shares.sum())
+        X = np.empty((n_samples, self.n_features))
+        for m in np.unique(which):
+            mixture, rows = mixtures[m], np.flatnonzero(which == m)
+            weights = np.exp(mixture.log_weights)
+            cluster = rng.choice(len(weights), size=len(rows), p=weights / weights.sum())
+            empty = np.zeros((1, mixture.stats.shape[1]))
+            stats = np.concatenate([mixture.stats, empty])[cluster]
+            X[rows] = self.likelihood.at(mixture.values).draw(stats, rng)
+        return X
+
+    def _model(self, X):
+        likelihood = self.likelihood
+        data = likelihood.encode_new(X)
+        return likelihood.bind(data, likelihood.tables(data, self.n_fitted))
+
+    def _log_densities(self, model, mixture):
+        """Yield (first row, log weights + log densities) over blocks of the rows that `model`
+        holds: a line per cluster and, last, one for the empty cluster."""
+        if mixture.values:
+            set_hyperparameters(model, self.likelihood.at(mixture.values))
+        model.load(mixture.stats)
+        if mixture.labels is not None:
+            model.bind_labels(mixture.labels.astype(np.intp))
+        n_clusters = len(mixture.stats)
+        slots = np.arange(n_clusters + 1)
+        step = max(1, BLOCK_ENTRIES // (n_clusters + 1))
+        for first in range(0, model.n_samples, step):
+            stop = min(first + step, model.n_samples)
+            block = model.log_predictive_rows(slots, first, stop)
+            block += mixture.log_weights[:, None]
+            yield first, block

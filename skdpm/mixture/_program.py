@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One chain of a mixture model: how it starts, how it advances, what it keeps."""
+"""Chains of a mixture model: how one starts, advances, and what is kept of its draws."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from skdpm.chains import stream
+from skdpm.chains import ChainProgram, LiveChain, stream
+from skdpm.draws import Candidates, Column, Snapshots
+from skdpm.mixture._init import initial_labels
 from skdpm.mixture._state import MixtureState, number_by_first_appearance
 from skdpm.partitions import relabel_by_size
 
@@ -17,269 +20,344 @@ REBUILD_EVERY = 100
 N_SCORED_DRAWS = 100
 
 
-@dataclass
-class RowProgram:
-    """What the chains of one fit share: data, model, sampler and what to keep."""
+@dataclass(kw_only=True)
+class MixtureProgram(ChainProgram):
+    """What the chains of a mixture share, whatever holds their rows.
 
-    likelihood: object  # resolved
-    data: dict  # its encoded rows
-    n_samples: int
-    make_prior: object  # concentration -> PartitionPrior
-    sampler: object
-    concentration: float | None  # None: resampled
-    concentration_prior: tuple
-    n_warmup: int
-    n_draws: int
-    thin: int
-    n_chains: int
+    A subclass writes `resume`, `statistics`, `kept_partition` and, as the sampler's way to it, the
+    class method `prepare`.
+
+    Attributes
+    ----------
+    store_labels : bool
+    initial_labels : callable
+        Of a bit generator; gives labels 0, ..., K - 1, or None for a single cluster.
+    """
+
     store_labels: bool
-    initial_labels: object  # (bit generator) -> labels 0, ..., K - 1; None: all in one cluster
-    _item_keys: object = None  # of `cluster_keys`, made when first needed
-
-    @property
-    def first_concentration(self):
-        """Where chains start: what is fixed, or 1."""
-        return 1.0 if self.concentration is None else self.concentration
-
-    @property
-    def n_iterations(self):
-        return self.n_warmup + self.n_draws * self.thin
+    initial_labels: Callable
 
     @property
     def n_scored_draws(self):
         """Draws per chain whose clusters are kept for scoring, at most."""
         return max(1, N_SCORED_DRAWS // self.n_chains)
 
-    def log_hyperprior(self, concentration):
-        """log density of the concentration under its Gamma prior, up to a constant; 0 if fixed."""
-        if self.concentration is not None:
-            return np.zeros_like(concentration)
-        shape, rate = self.concentration_prior
-        return (shape - 1.0) * np.log(concentration) - rate * concentration
+    def columns(self):
+        columns = [
+            Column("log_joint"),
+            Column("concentration"),
+            Column("n_components", dtype=np.int64),
+        ]
+        columns += [
+            Column(column_of(name), "params", shape=np.shape(getattr(self.likelihood, name)))
+            for name in self.likelihood.learned
+        ]
+        if self.store_labels:
+            columns.append(Column("labels", "labels", shape=(self.n_samples,)))
+        return columns
 
-    def start(self, entropy, index):
-        """A chain that has done no iteration, as a plain dict."""
-        bit_generator = stream(entropy, index)
-        labels = self.initial_labels(bit_generator)
-        if labels is None:
-            labels = np.zeros(self.n_samples, dtype=np.intp)
-        concentration = self.first_concentration
-        state = MixtureState(self._model(), self.make_prior(concentration), labels)
-        return {
-            "index": index,
-            "iteration": 0,
-            "state": state.save(),
-            "concentration": concentration,
-            "bit_generator": bit_generator.state,
-            "adaptation": {},
-            **self._nothing_kept(),
-        }
-
-    def advance(self, chain, n_iterations, go_on):
-        """See `skdpm.chains.run_chains`."""
-        bit_generator = np.random.PCG64()
-        bit_generator.state = chain["bit_generator"]
-        prior = self.make_prior(chain["concentration"])
-        state = MixtureState(self._model(), prior, saved=chain["state"])
-        kernel = self.sampler.kernel()
-        kernel.set_adaptation(chain["adaptation"])
-
-        def step(iteration):
-            kernel.run(state, bit_generator, iteration < self.n_warmup)
-            return bit_generator
-
-        self._iterate(chain, state, kernel, step, n_iterations, go_on)
-        chain.update(bit_generator=bit_generator.state, adaptation=kernel.get_adaptation())
-
-    def _nothing_kept(self):
-        """The part of a chain that grows with its draws, before the first."""
-        return {
-            "acceptance": {},  # move -> (proposed, accepted), after warm-up
-            "draws": KeptDraws(self).save(),
-            "snapshots": Snapshots(self).save(),
-        }
-
-    def _iterate(self, chain, state, kernel, step, n_iterations, go_on):
-        """Advance a chain by a function of the iteration that moves the state and returns the bit
-        generator for the concentration."""
-        prior = state.prior
-        draws = KeptDraws(self, **chain["draws"])
-        snapshots = Snapshots(self, **chain["snapshots"])
-        iteration = chain["iteration"]
-        moves_in_warmup = {}
-        running = True
-        while running and iteration < n_iterations:
-            bit_generator = step(iteration)
-            if self.concentration is None:
-                prior.resample(state.cluster_sizes(), *self.concentration_prior, bit_generator)
-            iteration += 1
-            if iteration % REBUILD_EVERY == 0:
-                state.rebuild()
-            log_joint = state.compute_log_joint()
-            if iteration <= self.n_warmup:
-                moves_in_warmup = kernel.acceptance()
-            elif (iteration - self.n_warmup) % self.thin == 0:
-                if chain["index"] < N_SCORED_DRAWS:
-                    snapshots.take(state)
-                draws.take(state, log_joint)
-            running = go_on(clusters=state.n_clusters, log_joint=f"{log_joint:.6g}")
-        chain.update(
-            iteration=iteration,
-            state=state.save(),
-            concentration=prior.concentration,
-            acceptance=_moves(chain["acceptance"], kernel.acceptance(), moves_in_warmup),
-            draws=draws.save(),
-            snapshots=snapshots.save(),
-        )
-
-    # What the kept draws need of a state.
-
-    def keep(self, state):
-        """What lets the labels of this draw be told later, in little memory."""
-        labels = np.empty(self.n_samples, dtype=np.min_scalar_type(state.n_clusters - 1))
-        number_by_first_appearance(state.cluster_labels(), labels)
-        return labels
-
-    def kept_partition(self, kept):
-        """Labels by decreasing size from what `keep` returned, and the clusters' statistics."""
-        labels = relabel_by_size(kept)
-        return labels, self.statistics(labels)
+    def first_values(self):
+        """Where chains start: the learned hyperparameters of the likelihood, by name."""
+        return {name: getattr(self.likelihood, name) for name in self.likelihood.learned}
 
     def statistics(self, labels):
         """Statistics of the clusters 0, ..., K - 1 of any labels: (K, n_stats)."""
-        prior = self.make_prior(self.first_concentration)
-        return MixtureState(self._model(), prior, labels.astype(np.intp)).dump()
+        raise NotImplementedError(f"{type(self).__name__} must write `statistics`")
 
-    def cluster_keys(self, state):
-        """A key per cluster, equal for equal sets of items: the sum of random 64-bit words."""
-        if self._item_keys is None:
-            rng = np.random.Generator(np.random.PCG64(self.n_samples))
-            self._item_keys = rng.integers(2**64, size=(self.n_samples, 2), dtype=np.uint64)
-        labels = state.cluster_labels()
-        order = np.argsort(labels, kind="stable")
-        first = np.searchsorted(labels[order], np.arange(state.n_clusters))
-        sums = np.add.reduceat(self._item_keys[order], first, axis=0)
-        return [words.tobytes() for words in sums]
-
-    def _model(self):
-        return self.likelihood.bind(self.data, self.likelihood.tables(self.data, self.n_samples))
+    def kept_partition(self, kept):
+        """Labels by decreasing size from what `MixtureChain.kept_labels` gave, and the clusters'
+        statistics."""
+        raise NotImplementedError(f"{type(self).__name__} must write `kept_partition`")
 
 
-def _moves(before, now, in_warmup):
-    """Proposals and acceptances after warm-up, earlier calls of `advance` included."""
-    zero = np.zeros(2, dtype=np.int64)
-    return {
-        move: before.get(move, zero)
-        + np.asarray(now[move])
-        - np.asarray(in_warmup.get(move, zero))
-        for move in now
-    }
+def column_of(name):
+    """What a learned hyperparameter of the likelihood is called among the draws."""
+    return f"likelihood__{name}"
 
 
-class KeptDraws:
-    """The kept draws of one chain, in arrays with one entry per draw."""
-
-    def __init__(
-        self, program, log_joint=(), concentration=(), n_components=(), labels=None, best=None
-    ):
-        n_draws = program.n_draws
-        self.program = program
-        self.n_kept = len(log_joint)
-        self.log_joint = _extended(log_joint, n_draws, np.float64)
-        self.concentration = _extended(concentration, n_draws, np.float64)
-        self.n_components = _extended(n_components, n_draws, np.int64)
-        self.labels = None
-        self.best = best  # without stored labels: the best draw so far and the last one
-        if program.store_labels:
-            if labels is None:
-                labels = np.empty((0, program.n_samples), dtype=np.uint8)
-            self.labels = _extended(labels, n_draws, labels.dtype)
-
-    def take(self, state, log_joint):
-        s = self.n_kept
-        self.log_joint[s] = log_joint
-        self.concentration[s] = state.prior.concentration
-        self.n_components[s] = state.n_clusters
-        self.n_kept += 1
-        if self.program.store_labels:
-            dtype = np.min_scalar_type(state.n_clusters - 1)
-            if dtype.itemsize > self.labels.itemsize:
-                self.labels = self.labels.astype(dtype)
-            number_by_first_appearance(state.cluster_labels(), self.labels[s])
-            return
-        kept = self.program.keep(state)
-        value = log_joint + self.program.log_hyperprior(state.prior.concentration)
-        if self.best is None or value > self.best["value"]:
-            self.best = {"value": float(value), "best": kept}
-        self.best = {**self.best, "last": kept}
-
-    def save(self):
-        n = self.n_kept
-        saved = {
-            "log_joint": self.log_joint[:n],
-            "concentration": self.concentration[:n],
-            "n_components": self.n_components[:n],
-        }
-        if self.program.store_labels:
-            saved["labels"] = self.labels[:n]
-        else:
-            saved["best"] = self.best
-        return saved
+def labels_by_first_appearance(state):
+    """Labels of a state's rows, numbered by first appearance, in the smallest unsigned type."""
+    labels = state.cluster_labels()
+    numbered = np.empty(len(labels), dtype=np.min_scalar_type(state.n_clusters - 1))
+    number_by_first_appearance(labels, numbered)
+    return numbered
 
 
-def _extended(values, n_draws, dtype):
-    values = np.asarray(values, dtype=dtype)
-    extended = np.empty((max(n_draws, len(values)), *values.shape[1:]), dtype=dtype)
-    extended[: len(values)] = values
-    return extended
+def learned_values(likelihood, values):
+    """Of a kernel's hyperparameters, those that the likelihood learns, by name."""
+    by_name = dict(zip(likelihood.hyperparameters, values, strict=True))
+    return {name: float(by_name[name]) for name in likelihood.learned}
 
 
-class Snapshots:
-    """The clusters of some draws of one chain, evenly spaced, for scoring new rows.
+def set_hyperparameters(model, likelihood):
+    """Give a kernel the hyperparameters of a likelihood."""
+    model.set_hyperparameters(
+        np.array(
+            [getattr(likelihood, name) for name in likelihood.hyperparameters], dtype=np.float64
+        )
+    )
 
-    The draws kept are the multiples of the smallest power of two that leaves few enough: which
-    ones depends on the number of draws alone, and continuing a chain only drops some. Where
-    clusters are independent, one that stays as it is over several draws is stored once, under a
-    128-bit hash of its items.
+
+class MixtureChain(LiveChain):
+    """A chain of a mixture while it runs; a subclass moves `state`, of which draws are kept.
+
+    Attributes
+    ----------
+    program : MixtureProgram
+    kernel : object
+        The sampler's.
+    state : MixtureState or BlockState
+    values : dict of str to float or ndarray
+        The likelihood's learned hyperparameters.
     """
 
-    def __init__(self, program, n_seen=0, stride=1, draws=(), pool=None):
+    def __init__(self, program, chain):
         self.program = program
-        self.n_seen = n_seen
-        self.stride = stride
-        self.draws = list(draws)
-        self.pool = {} if pool is None else dict(pool)
+        self.index = chain["index"]
+        self.kernel = program.sampler.kernel()
+        self.snapshots = Snapshots(program.n_scored_draws, chain.get("snapshots"))
+        self.candidates = Candidates(chain.get("candidates"))
 
-    def take(self, state):
-        draw = self.n_seen
-        self.n_seen += 1
-        if draw % self.stride:
-            return
-        snapshot = {"draw": draw, "log_weights": state.prior.log_weights(state.cluster_sizes())}
-        if state.model.factorizes:
-            keys = self.program.cluster_keys(state)
-            new = [k for k, key in enumerate(keys) if key not in self.pool]
-            if new:
-                self.pool.update(zip((keys[k] for k in new), state.dump(new), strict=True))
-            snapshot["keys"] = keys
+    def cluster_keys(self):
+        """A key per cluster of the state, equal for equal clusters."""
+        raise NotImplementedError(f"{type(self).__name__} must write `cluster_keys`")
+
+    def kept_labels(self):
+        """What tells the labels of this draw later, in little memory."""
+        raise NotImplementedError(f"{type(self).__name__} must write `kept_labels`")
+
+    def compute_log_joint(self):
+        return self.state.compute_log_joint()
+
+    def figures(self):
+        return {"clusters": self.state.n_clusters}
+
+    def acceptance(self):
+        return self.kernel.acceptance()
+
+    def keep(self, draw, log_joint):
+        program, state = self.program, self.state
+        concentration = state.prior.concentration
+        entries = {
+            "log_joint": log_joint,
+            "concentration": concentration,
+            "n_components": state.n_clusters,
+            **{column_of(name): value for name, value in self.values.items()},
+        }
+        if self.index < N_SCORED_DRAWS and self.snapshots.due():
+            self.snapshots.take(*self._snapshot())
+        if program.store_labels:
+            entries["labels"] = labels_by_first_appearance(state)
         else:
-            snapshot["rows"] = state.dump()
-            labels = np.empty(
-                self.program.n_samples, dtype=np.min_scalar_type(state.n_clusters - 1)
+            value = log_joint + program.log_hyperprior(concentration)
+            value += program.likelihood.log_hyperprior(self.values)
+            self.candidates.offer(draw, value, self.kept_labels())
+        return entries
+
+    def _snapshot(self):
+        """What scores new rows at this draw. Clusters that are independent are shared by the
+        draws that have the same one."""
+        state = self.state
+        snapshot = {
+            "log_weights": state.prior.log_weights(state.cluster_sizes()),
+            "values": dict(self.values),
+        }
+        if "product" not in self.program.likelihood.capabilities:
+            labels = state.cluster_labels()
+            snapshot["labels"] = labels.astype(np.min_scalar_type(state.n_clusters - 1))
+            snapshot["stats"] = state.dump()
+            return snapshot, ()
+        # Statistics depend on the items alone, so clusters of draws with other hyperparameters
+        # are shared too; densities are computed for each value apart.
+        snapshot["keys"] = keys = self.cluster_keys()
+        new = [k for k, key in enumerate(keys) if key not in self.snapshots.pool]
+        return snapshot, zip((keys[k] for k in new), state.dump(new) if new else (), strict=True)
+
+    def save(self):
+        return {"snapshots": self.snapshots.save(), "candidates": self.candidates.save()}
+
+
+@dataclass(kw_only=True)
+class RowProgram(MixtureProgram):
+    """Chains whose rows are in a `MixtureState`, which a `PartitionKernel` moves.
+
+    Attributes
+    ----------
+    data, tables : dict
+        The likelihood's encoded rows and tables, which all kernels share.
+    """
+
+    data: dict
+    tables: dict
+
+    @classmethod
+    def prepare(cls, X, likelihood, *, init, most_clusters, n_jobs, **settings):
+        """The program of a fit to X.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Validated.
+        likelihood : Likelihood
+            As the user gave it.
+        init : str or array-like
+        most_clusters : int
+            The largest number of clusters that the prior allows.
+        n_jobs : int or None
+        **settings
+            The fields that all programs of mixtures have.
+
+        Raises
+        ------
+        ValueError
+            Where X does not fit the likelihood, or its kernel contradicts its capabilities.
+        """
+        likelihood = likelihood.resolve(X)
+        data = likelihood.encode(X)
+        program = cls(
+            likelihood=likelihood,
+            data=data,
+            tables=likelihood.tables(data, X.shape[0]),
+            initial_labels=initial_labels(init, X, likelihood, most_clusters),
+            **settings,
+        )
+        check_capabilities(likelihood, program.model())
+        return program
+
+    def __post_init__(self):
+        # Of the clusters' keys: random words of each item.
+        rng = np.random.Generator(np.random.PCG64(self.n_samples))
+        self.item_keys = rng.integers(2**64, size=(self.n_samples, 2), dtype=np.uint64)
+
+    def model(self, values=None):
+        """A kernel over the rows, at values of the learned hyperparameters."""
+        model = self.likelihood.bind(self.data, self.tables)
+        if values:
+            set_hyperparameters(model, self.likelihood.at(values))
+        return model
+
+    def resume(self, chain):
+        return RowChain(self, chain)
+
+    def statistics(self, labels):
+        prior = self.make_prior(self.first_concentration)
+        return MixtureState(self.model(), prior, labels.astype(np.intp)).dump()
+
+    def kept_partition(self, kept):
+        labels = relabel_by_size(kept)
+        return labels, self.statistics(labels)
+
+
+def check_capabilities(likelihood, model):
+    """Refuse a kernel that contradicts what its likelihood states.
+
+    Raises
+    ------
+    ValueError
+    """
+    states_product = "product" in likelihood.capabilities
+    if states_product != bool(model.factorizes):
+        has, factorizes = ("has", "is False") if states_product else ("lacks", "is True")
+        raise ValueError(
+            f'{type(likelihood).__name__} {has} the capability "product" (clusters are '
+            f"independent given the partition), but `factorizes` of its kernel, "
+            f"{type(model).__name__}, {factorizes}: the two must agree"
+        )
+
+
+class Replica:
+    """One of the states that a chain has, with a random stream and hyperparameters of its own."""
+
+    def __init__(self, program, saved):
+        self.bit_generator = np.random.PCG64()
+        self.bit_generator.state = saved["bit_generator"]
+        self.values = dict(saved["values"])
+        prior = program.make_prior(saved["concentration"])
+        model = program.model(self.values)
+        if "state" in saved:
+            self.state = MixtureState(model, prior, saved=saved["state"])
+        else:
+            self.state = MixtureState(model, prior, saved["labels"])
+
+    def resample(self, program):
+        """Draw the concentration, then the likelihood's hyperparameters, given the partition."""
+        state = self.state
+        if program.concentration is None:
+            state.prior.resample(
+                state.cluster_sizes(), *program.concentration_prior, self.bit_generator
             )
-            labels[...] = state.cluster_labels()
-            snapshot["labels"] = labels
-        self.draws.append(snapshot)
-        if len(self.draws) > self.program.n_scored_draws:
-            self.stride *= 2
-            self.draws = [kept for kept in self.draws if kept["draw"] % self.stride == 0]
-            used = {key for kept in self.draws for key in kept.get("keys", ())}
-            self.pool = {key: self.pool[key] for key in self.pool if key in used}
+        if program.likelihood.learned:
+            values = state.model.resample_hyperparameters(
+                state.cluster_slots(), program.likelihood.hyperpriors, self.bit_generator
+            )
+            self.values = learned_values(program.likelihood, values)
 
     def save(self):
         return {
-            "n_seen": self.n_seen,
-            "stride": self.stride,
-            "draws": self.draws,
-            "pool": self.pool,
+            "state": self.state.save(),
+            "concentration": self.state.prior.concentration,
+            "values": self.values,
+            "bit_generator": self.bit_generator.state,
+        }
+
+
+class RowChain(MixtureChain):
+    """One chain: a kernel and its replicas. Draws are those of the first."""
+
+    def __init__(self, program, chain):
+        super().__init__(program, chain)
+        self.kernel.set_adaptation(chain.get("adaptation", {}))
+        saved = chain.get("replicas")
+        if saved is None:
+            saved = [self._start(chain, r) for r in range(program.sampler.n_replicas)]
+        self.replicas = [Replica(program, replica) for replica in saved]
+
+    def _start(self, chain, replica):
+        """What a replica of a chain that has done no iteration would have saved."""
+        program = self.program
+        key = (chain["index"], replica) if replica else (chain["index"],)
+        bit_generator = stream(chain["entropy"], *key)
+        labels = program.initial_labels(bit_generator)
+        if labels is None:
+            labels = np.zeros(program.n_samples, dtype=np.intp)
+        return {
+            "labels": labels,
+            "concentration": program.first_concentration,
+            "values": program.first_values(),
+            "bit_generator": bit_generator.state,
+        }
+
+    @property
+    def state(self):
+        return self.replicas[0].state
+
+    @property
+    def values(self):
+        return self.replicas[0].values
+
+    def step(self, iteration):
+        adapting = iteration < self.program.n_warmup
+        for r, replica in enumerate(self.replicas):
+            self.kernel.run(replica.state, replica.bit_generator, adapting, r)
+        for replica in self.replicas:
+            replica.resample(self.program)
+            if (iteration + 1) % REBUILD_EVERY == 0:
+                replica.state.rebuild()
+
+    def cluster_keys(self):
+        """Sums of random 64-bit words of the items, 128 bits per cluster."""
+        labels = self.state.cluster_labels()
+        order = np.argsort(labels, kind="stable")
+        first = np.searchsorted(labels[order], np.arange(self.state.n_clusters))
+        sums = np.add.reduceat(self.program.item_keys[order], first, axis=0)
+        return [words.tobytes() for words in sums]
+
+    def kept_labels(self):
+        return labels_by_first_appearance(self.state)
+
+    def save(self):
+        return {
+            **super().save(),
+            "replicas": [replica.save() for replica in self.replicas],
+            "adaptation": self.kernel.get_adaptation(),
         }

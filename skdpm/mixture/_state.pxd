@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-from skdpm.mixture._prior cimport PartitionPrior
 from skdpm.mixture.likelihoods._base cimport ClusterModel
+from skdpm.mixture.priors._base cimport PartitionPrior
 
 
 cdef class MixtureState:
@@ -8,6 +8,7 @@ cdef class MixtureState:
     cdef readonly ClusterModel model
     cdef readonly PartitionPrior prior
     cdef readonly Py_ssize_t n_samples
+    cdef readonly Py_ssize_t n_attached     # items in a cluster; a state at rest may lack some
     cdef readonly Py_ssize_t n_clusters     # occupied
     cdef Py_ssize_t capacity                # length of the arrays over slots
     cdef Py_ssize_t* labels                 # (n_samples,) slot of item i, -1 while detached
@@ -17,6 +18,7 @@ cdef class MixtureState:
     cdef Py_ssize_t* sizes                  # items per slot
     cdef double* log_w                      # scratch: n_clusters + 1 log weights
     cdef object _labels_owner
+    cdef object __weakref__
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1
     cdef void attach(self, Py_ssize_t i, Py_ssize_t slot) noexcept nogil

@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The state of a chain: labels, occupied clusters and their statistics, always in agreement."""
+from libc.math cimport NAN
 from libc.stdlib cimport free
+
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._memory cimport resized
+
+
+# The state that each model belongs to, by the model's id: while a state lives, so does its model.
+_OWNERS = WeakValueDictionary()
 
 
 cdef class MixtureState:
@@ -14,10 +21,12 @@ cdef class MixtureState:
     Parameters
     ----------
     model : ClusterModel
-        Bound to the items; its clusters are replaced by those of the partition.
+        Bound to the items; its clusters are replaced by those of the partition. It belongs to this
+        state for as long as that lives. Further states of the same items each need a model of
+        their own, `likelihood.bind(data, tables)`: data and tables are what they share.
     prior : PartitionPrior
     labels : ndarray of shape (n_samples,), optional
-        Cluster of each item, 0, ..., K - 1, none of them empty.
+        Cluster of each item, 0, ..., K - 1, none of them empty; -1 for an item in no cluster.
     saved : dict, optional
         From `save`, in place of labels: a chain goes on to the bit. (Rows computed anew from the
         items would differ in their last digits, other slots in the order of sums.)
@@ -29,38 +38,44 @@ cdef class MixtureState:
         self.n_samples = model.n_samples
 
     def __init__(self, ClusterModel model, PartitionPrior prior, labels=None, saved=None):
-        cdef Py_ssize_t i, k
+        cdef Py_ssize_t i, k, slot
         cdef const Py_ssize_t[::1] slots
         cdef const Py_ssize_t[::1] given
         cdef Py_ssize_t[::1] view
-        given = np.ascontiguousarray(labels if saved is None else saved["labels"], dtype=np.intp)
-        if given.shape[0] != self.n_samples:
-            raise ValueError(f"{given.shape[0]} labels for {self.n_samples} items")
+        if _OWNERS.get(id(model), self) is not self:
+            raise ValueError("the model belongs to another state: bind one for each")
+        if saved is None:
+            given = _as_labels(labels, self.n_samples)
+            self.n_clusters = _first_items(given).shape[0]
+        else:
+            given, slots = _saved_labels(saved, self.n_samples)
+            self.n_clusters = slots.shape[0] - 1
+        _OWNERS[id(model)] = self
         self._labels_owner = np.full(self.n_samples, -1, dtype=np.intp)
         view = self._labels_owner
         self.labels = &view[0]
         model.bind_labels(self._labels_owner)
         prior.tabulate()
         if saved is None:
-            self.n_clusters = np.max(labels) + 1
             model.clear(max(16, 2 * (self.n_clusters + 1)))
             slots = np.array([model.acquire() for _ in range(self.n_clusters + 1)], dtype=np.intp)
         else:
-            slots = saved["slots"]
-            self.n_clusters = slots.shape[0] - 1
-            model.load(saved["rows"], saved["slots"], saved["free"])
+            model.load(saved["stats"], saved["slots"], saved["free"])
         self.reserve(model.n_slots)
         for k in range(self.n_clusters + 1):
             self.slots[k] = slots[k]
             self.position[slots[k]] = k
             self.sizes[slots[k]] = 0
         for i in range(self.n_samples):
+            if given[i] < 0:
+                continue
+            slot = given[i]
             if saved is None:
-                model.add(slots[given[i]], i)
-                self.labels[i] = slots[given[i]]
-            else:
-                self.labels[i] = given[i]
-            self.sizes[self.labels[i]] += 1
+                slot = slots[given[i]]
+                model.add(slot, i)
+            self.labels[i] = slot
+            self.sizes[slot] += 1
+            self.n_attached += 1
         model.settle()
 
     def __dealloc__(self):
@@ -74,6 +89,7 @@ cdef class MixtureState:
         if n_slots <= self.capacity:
             return 0
         self.model.reserve(n_slots)
+        self.prior.reserve(n_slots)
         self.slots = <Py_ssize_t*>resized(self.slots, n_slots, sizeof(Py_ssize_t))
         self.position = <Py_ssize_t*>resized(self.position, n_slots, sizeof(Py_ssize_t))
         self.sizes = <Py_ssize_t*>resized(self.sizes, n_slots, sizeof(Py_ssize_t))
@@ -95,6 +111,7 @@ cdef class MixtureState:
         self.model.add(slot, i)
         self.labels[i] = slot
         self.sizes[slot] += 1
+        self.n_attached += 1
         if self.position[slot] == self.n_clusters:
             self.n_clusters += 1
             self.open_spare()
@@ -105,6 +122,7 @@ cdef class MixtureState:
         SKDPM_CHECK(slot >= 0, "detach: the item is in no cluster")
         self.labels[i] = -1
         self.sizes[slot] -= 1
+        self.n_attached -= 1
         self.model.remove(slot, i)
         if self.sizes[slot] == 0:
             self.close_cluster(slot)
@@ -147,9 +165,12 @@ cdef class MixtureState:
             self.sizes[slot] += 1
 
     cdef double log_prior(self) noexcept nogil:
-        """log p(partition) at the current concentration."""
+        """log p(partition) at the current concentration. NaN while an item is detached: the tables
+        are of n_samples items, and p(partition of fewer) is for `prior.log_eppf_at`."""
         cdef Py_ssize_t k
         cdef double total = self.prior.log_v[self.n_clusters]
+        if self.n_attached != self.n_samples:
+            return NAN
         for k in range(self.n_clusters):
             total += self.prior.log_block[self.sizes[self.slots[k]]]
         return total
@@ -168,23 +189,12 @@ cdef class MixtureState:
         Parameters
         ----------
         labels : ndarray of shape (n_samples,)
-            Cluster of each item, 0, ..., K - 1, none of them empty.
+            Cluster of each item, 0, ..., K - 1, none of them empty; -1 for an item in no cluster.
         """
         cdef Py_ssize_t i, k
-        cdef Py_ssize_t n_clusters = 0
-        cdef const Py_ssize_t[::1] given = np.ascontiguousarray(labels, dtype=np.intp)
-        cdef Py_ssize_t[::1] first = np.full(self.n_samples, -1, dtype=np.intp)
-        if given.shape[0] != self.n_samples:
-            raise ValueError(f"{given.shape[0]} labels for {self.n_samples} items")
-        for i in range(self.n_samples):
-            if not 0 <= given[i] < self.n_samples:
-                raise ValueError(f"labels must be 0, ..., K - 1, got {given[i]}")
-            n_clusters = max(n_clusters, given[i] + 1)
-            if first[given[i]] < 0:
-                first[given[i]] = i
-        for k in range(n_clusters):
-            if first[k] < 0:
-                raise ValueError(f"cluster {k} of {n_clusters} is empty")
+        cdef const Py_ssize_t[::1] given = _as_labels(labels, self.n_samples)
+        cdef const Py_ssize_t[::1] first = _first_items(given)
+        cdef Py_ssize_t n_clusters = first.shape[0]
         self.reserve(n_clusters + 2)
         for i in range(self.n_samples):
             if self.labels[i] >= 0:
@@ -192,7 +202,7 @@ cdef class MixtureState:
         for k in range(n_clusters):
             self.attach(first[k], self.slots[k])
         for i in range(self.n_samples):
-            if first[given[i]] != i:
+            if given[i] >= 0 and first[given[i]] != i:
                 self.attach(i, self.slots[given[i]])
         self.model.settle()
 
@@ -206,13 +216,18 @@ cdef class MixtureState:
         self.prior.tabulate()
         return self.log_joint()
 
+    def cluster_slots(self):
+        """Slot of each cluster, ndarray of shape (n_clusters,), in the order of `dump`."""
+        return self._slots()[: self.n_clusters]
+
     def cluster_labels(self):
-        """Cluster of each item, ndarray of shape (n_samples,), in the order of `dump`."""
+        """Cluster of each item, ndarray of shape (n_samples,), in the order of `dump`; -1 for an
+        item in no cluster."""
         labels = np.empty(self.n_samples, dtype=np.intp)
         cdef Py_ssize_t[::1] view = labels
         cdef Py_ssize_t i
         for i in range(self.n_samples):
-            view[i] = self.position[self.labels[i]]
+            view[i] = self.position[self.labels[i]] if self.labels[i] >= 0 else -1
         return labels
 
     def dump(self, clusters=None):
@@ -227,7 +242,7 @@ cdef class MixtureState:
             "labels": self._labels_owner.copy(),
             "slots": slots,
             "free": self.model.free_list(),
-            "rows": self.model.dump(slots[: self.n_clusters], True),
+            "stats": self.model.dump(slots[: self.n_clusters], True),
         }
 
     def _slots(self):
@@ -238,7 +253,7 @@ cdef class MixtureState:
         """Recompute all rows from the items; nothing to do for likelihoods that do not round."""
         cdef Py_ssize_t k
         cdef const Py_ssize_t[::1] items
-        cdef Py_ssize_t first = 0
+        cdef Py_ssize_t first = self.n_samples - self.n_attached    # behind those in no cluster
         if not self.model.drifts:
             return
         items = np.argsort(self.cluster_labels(), kind="stable")
@@ -246,6 +261,46 @@ cdef class MixtureState:
             self.model.rebuild(self.slots[k], &items[first], self.sizes[self.slots[k]])
             first += self.sizes[self.slots[k]]
         self.model.settle()
+
+
+def _as_labels(labels, Py_ssize_t n_samples):
+    """Labels as an array of intp, one per item."""
+    labels = np.ascontiguousarray(labels, dtype=np.intp)
+    if len(labels) != n_samples:
+        raise ValueError(f"{len(labels)} labels for {n_samples} items")
+    return labels
+
+
+def _first_items(const Py_ssize_t[::1] labels):
+    """First item of each of the clusters 0, ..., K - 1 of labels; a ValueError where the labels
+    are not those of a partition."""
+    cdef Py_ssize_t i, k
+    cdef Py_ssize_t n_clusters = 0
+    cdef Py_ssize_t n_samples = labels.shape[0]
+    first = np.full(n_samples, -1, dtype=np.intp)
+    cdef Py_ssize_t[::1] view = first
+    for i in range(n_samples):
+        if not -1 <= labels[i] < n_samples:
+            raise ValueError(f"labels must be 0, ..., K - 1, or -1, got {labels[i]}")
+        if labels[i] < 0:
+            continue
+        n_clusters = max(n_clusters, labels[i] + 1)
+        if view[labels[i]] < 0:
+            view[labels[i]] = i
+    for k in range(n_clusters):
+        if view[k] < 0:
+            raise ValueError(f"cluster {k} of {n_clusters} is empty")
+    return first[:n_clusters]
+
+
+def _saved_labels(saved, Py_ssize_t n_samples):
+    """Labels (slots) and slots of a saved state; a ValueError where these do not agree."""
+    labels = _as_labels(saved["labels"], n_samples)
+    slots = np.ascontiguousarray(saved["slots"], dtype=np.intp)
+    inside = labels[labels >= 0]
+    if labels.min(initial=0) < -1 or not np.array_equal(np.unique(inside), np.sort(slots[:-1])):
+        raise ValueError("the labels of the saved state are not its clusters")
+    return labels, slots
 
 
 cdef class StateProbe:

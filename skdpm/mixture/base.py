@@ -4,33 +4,29 @@
 import functools
 import math
 
-import joblib
 import numpy as np
 from sklearn.base import ClusterMixin, DensityMixin
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import _check_n_features, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from skdpm import partitions
 from skdpm._estimator import ChainEstimator
 from skdpm._validation import (
     check_bool,
     check_choice,
-    check_finite,
     check_gamma_prior,
     check_integer,
     check_real,
-    is_dask,
 )
 from skdpm.chains import seed_entropy, stream
-from skdpm.mixture import _predictive
-from skdpm.mixture._init import initial_labels
-from skdpm.mixture._program import RowProgram
-from skdpm.mixture.blocks.program import BlockProgram
-from skdpm.mixture.blocks.rows import RowBlocks
+from skdpm.draws import Candidates, common_snapshots
+from skdpm.mixture._lazy import over_rows
+from skdpm.mixture._predictive import Predictor, ScoredDraws, StoredMixture
+from skdpm.mixture._program import column_of
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.likelihoods.base import Likelihood
-from skdpm.mixture.samplers import SAMPLERS
-from skdpm.mixture.samplers.base import Sampler
+from skdpm.mixture.samplers import SAMPLERS, automatic_sampler
+from skdpm.mixture.samplers.base import Sampler, validate_rows
 
 # Streams of a run beyond those of its chains, which are numbered from 0.
 POINT_ESTIMATE_STREAM = 2**32 - 1
@@ -38,12 +34,33 @@ SAMPLE_STREAM = 2**32 - 2
 
 
 class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
-    """What the two mixtures share; a subclass checks its own parameters and makes its prior."""
+    """Base class of mixtures: all but their prior over partitions.
 
-    # Written by the subclasses: the smallest concentration allowed where it is fixed, and a
-    # function of (n_samples, concentration) that makes a PartitionPrior, to check and to pickle.
-    def _prior_maker(self):
-        raise NotImplementedError
+    A subclass writes `make_prior` and an `__init__` that stores all parameters of `DPMixture` but
+    the discount, and its own.
+    """
+
+    def make_prior(self, n_samples, concentration):
+        """Make the prior over partitions of n_samples rows.
+
+        Called often, and from threads: it must depend on the parameters alone.
+
+        Parameters
+        ----------
+        n_samples : int
+        concentration : float
+            Above `PartitionPrior.lowest_concentration`.
+
+        Returns
+        -------
+        prior : PartitionPrior
+
+        Raises
+        ------
+        ValueError
+            Naming the parameter of the subclass that does not fit.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must write `make_prior`")
 
     def fit(self, X, y=None):
         """Sample the posterior over partitions of the rows of X.
@@ -91,7 +108,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         labels : ndarray of shape (n_samples,), int64
             For a dask array a lazy dask array with its chunks, as from all methods of new rows.
         """
-        return self._of_rows("_predict", X, np.int64)
+        return self._over_rows(Predictor.predict, X, np.int64)
 
     def predict_proba(self, X):
         """Posterior probability of each cluster of `labels_` given each row.
@@ -108,7 +125,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         probabilities : ndarray of shape (n_samples, `n_components_`)
             Rows sum to 1.
         """
-        return self._of_rows("_predict_proba", X, np.float64, self._n_columns())
+        check_is_fitted(self)
+        return self._over_rows(Predictor.predict_proba, X, np.float64, self.n_components_)
 
     def score_samples(self, X):
         """log posterior predictive density of each row.
@@ -125,7 +143,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         log_density : ndarray of shape (n_samples,)
             Natural logarithm.
         """
-        return self._of_rows("_score_samples", X, np.float64)
+        return self._over_rows(Predictor.score_samples, X, np.float64)
 
     def score(self, X, y=None):
         """Mean of `score_samples(X)`: the held-out log predictive density per row.
@@ -144,7 +162,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         return float(np.mean(self.score_samples(X)))
 
     def _can_sample(self):
-        return getattr(self._lenient_likelihood(), "draw", None) is not None
+        likelihood = getattr(self, "likelihood_", None) or self._lenient_likelihood()
+        return getattr(likelihood, "draw", None) is not None
 
     @available_if(_can_sample)
     def sample(self, n_samples=1):
@@ -164,16 +183,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         n_samples = check_integer(n_samples, "n_samples", low=1)
         bit_generator = stream(seed_entropy(self.random_state), SAMPLE_STREAM)
         rng = np.random.Generator(bit_generator)
-        (mixture,) = self._mixtures
-        empty = np.zeros((1, mixture["rows"].shape[1]))
-        weights = np.exp(mixture["log_weights"])
-        component = rng.choice(len(weights), size=n_samples, p=weights / weights.sum())
-        rows = np.concatenate([mixture["rows"], empty])[component]
-        X = self.likelihood_.draw(rows, rng)
-        log_probabilities = _predictive.cluster_log_probabilities(
-            self._kernel_of_new(X), self._partition
-        )
-        cumulated = np.cumsum(np.exp(log_probabilities), axis=1)
+        X = self._predictor.draw(n_samples, rng)
+        cumulated = np.cumsum(self._predictor.predict_proba(X), axis=1)
         u = rng.random((n_samples, 1)) * cumulated[:, -1:]
         return X, (u >= cumulated).sum(axis=1).astype(np.int64)
 
@@ -190,28 +201,27 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             tags.input_tags.positive_only = likelihood.positive_only
         return tags
 
-    def _most_components(self, n_samples):
-        """The largest number of clusters of n_samples rows that the prior allows."""
-        return n_samples
-
     # Parameters.
 
     def _registry(self, name):
         if name == "likelihood":
             return LIKELIHOODS, Likelihood
-        return {**SAMPLERS, "auto": self._auto_sampler}, Sampler
+        return {**SAMPLERS, "auto": None}, Sampler
 
-    def _auto_sampler(self):
-        """The first of PGSM and SAMS that the likelihood has the capability for."""
-        capabilities = self._resolved("likelihood").capabilities
-        candidates = (SAMPLERS["pgsm"](), SAMPLERS["sams"]())
-        fitting = (sampler for sampler in candidates if sampler.requires in capabilities)
-        return next(fitting, candidates[-1])
+    def _resolved_sampler(self, likelihood, X):
+        if isinstance(self.sampler, str) and self.sampler == "auto":
+            return automatic_sampler(likelihood, X)
+        return self._resolved("sampler")
+
+    def _validate_fit(self, X, likelihood, sampler, reset):
+        objection = sampler.objection(likelihood, X)
+        if objection is not None:
+            raise ValueError(objection)
+        return sampler.validate(self, X, likelihood, reset)
 
     def _program(self, X, likelihood, sampler):
-        """Everything the chains need, all parameters checked."""
+        """The program of the sampler, all parameters checked."""
         n_samples = X.shape[0]
-        prior_maker = self._prior_maker()
         check_choice(self.point_estimate, "point_estimate", ("vi", "binder", "map", "last"))
         chain_parameters = self._chain_parameters()
         store_labels = check_bool(self.store_labels, "store_labels")
@@ -220,258 +230,166 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
                 f"point_estimate={self.point_estimate!r} needs the kept partitions; with "
                 'store_labels=False choose point_estimate="map" or "last"'
             )
-        if sampler.requires not in likelihood.capabilities:
-            raise ValueError(
-                f"{sampler!r} cannot sample a mixture with the likelihood "
-                f"{type(likelihood).__name__}: it needs the capability {sampler.requires!r}, "
-                f"and {type(likelihood).__name__} has {', '.join(sorted(likelihood.capabilities))}"
-                '; sampler="auto" chooses one that can'
-            )
         sampler.kernel()  # checks its parameters
-        make_prior = functools.partial(prior_maker, n_samples)
-        concentration = self._fixed_concentration()
-        sampler.check_prior(make_prior(1.0 if concentration is None else concentration))
-        settings = {
-            "n_samples": n_samples,
-            "make_prior": make_prior,
-            "sampler": sampler,
-            "concentration": concentration,
-            "concentration_prior": check_gamma_prior(
-                self.concentration_prior, "concentration_prior"
-            ),
-            "store_labels": store_labels and not is_dask(X),
-            **chain_parameters,
-        }
-        if sampler.blockwise:
-            rows = self._rows(X, sampler.block_size)
-            with rows:
-                likelihood = likelihood.resolve_summary(rows.summary(likelihood))
-            return BlockProgram(
-                likelihood=likelihood,
-                data=None,
-                initial_labels=initial_labels(
-                    self.init, X, likelihood, self._most_components(n_samples)
-                ),
-                rows=rows,
-                **settings,
-            )
-        likelihood = likelihood.resolve(X)
-        return RowProgram(
-            likelihood=likelihood,
-            data=likelihood.encode(X),
-            initial_labels=initial_labels(
-                self.init, X, likelihood, self._most_components(n_samples)
-            ),
-            **settings,
+        # Of a copy without fitted attributes: parameters set meanwhile do not reach the chains.
+        make_prior = functools.partial(
+            type(self)(**self.get_params(deep=False)).make_prior, n_samples
         )
-
-    def _rows(self, X, block_size):
-        """The rows of X in blocks; threads that chains leave idle visit them."""
-        if is_dask(X):
-            from skdpm.mixture.blocks.dask_rows import DaskRows
-
-            return DaskRows(X, block_size)
-        n_threads = max(1, joblib.effective_n_jobs(self.n_jobs) // self.n_chains)
-        return RowBlocks(X, block_size, n_threads)
-
-    def _fixed_concentration(self):
-        if self.concentration is None:
-            return None
-        return check_real(self.concentration, "concentration", low=self._lowest_concentration())
-
-    def _lowest_concentration(self):
-        return 0.0
+        prior = make_prior(1.0)
+        concentration = self.concentration
+        if concentration is not None:
+            concentration = check_real(
+                concentration, "concentration", low=prior.lowest_concentration
+            )
+            prior = make_prior(concentration)
+        sampler.check_prior(prior)
+        return sampler.program(
+            X,
+            likelihood,
+            sampler=sampler,
+            n_samples=n_samples,
+            make_prior=make_prior,
+            most_clusters=prior.most_clusters,
+            concentration=concentration,
+            concentration_prior=check_gamma_prior(self.concentration_prior, "concentration_prior"),
+            init=self.init,
+            store_labels=store_labels,
+            n_jobs=self.n_jobs,
+            **chain_parameters,
+        )
 
     # Results.
 
-    def _draw_attributes(self, program):
-        attributes = {
-            "log_joint": "log_joint_samples_",
-            "concentration": "concentration_samples_",
-            "n_components": "n_components_samples_",
-        }
-        if program.store_labels:
-            attributes["labels"] = "label_samples_"
-        return attributes
-
-    def _collect(self, program, chains, n_draws):
+    def _publish(self, draws, program):
         if hasattr(self, "label_samples_"):
             del self.label_samples_
-        super()._collect(program, chains, n_draws)
+        self.log_joint_samples_ = draws["log_joint"]
+        self.concentration_samples_ = draws["concentration"]
+        self.n_components_samples_ = draws["n_components"]
+        self.hyperparameter_samples_ = {
+            name: draws[column_of(name)] for name in program.likelihood.learned
+        }
+        if program.store_labels:
+            self.label_samples_ = draws["labels"]
+
+    def _summarise(self, program, chains):
+        """The point estimate, the predictive distribution and the diagnostics."""
+        draws = self.draws_
+        likelihood = program.likelihood
+        if likelihood.learned:
+            likelihood = likelihood.at(
+                {name: draws.mean(column_of(name)) for name in likelihood.learned}
+            )
+        self.likelihood_ = likelihood
+        self.labels_, stats = self._point_estimate(program, chains)
+        self.n_components_ = len(stats)
+        prior = program.make_prior(float(draws.mean("concentration")))
+        log_weights = prior.log_weights(stats[:, 0].astype(np.intp))
+        self.weights_ = np.exp(log_weights[:-1])
+        self.cluster_params_ = likelihood.cluster_params(stats)
+        labels = None
+        if "product" not in likelihood.capabilities:
+            labels = self.labels_.astype(np.min_scalar_type(len(stats)))
+        snapshots = [chain["snapshots"] for chain in chains if chain["snapshots"]["draws"]]
+        draws.scored = ScoredDraws(
+            common_snapshots(snapshots, draws.n_draws),
+            None if draws.log_weights is None else draws.weights,
+        )
+        self._predictor = Predictor(
+            likelihood,
+            program.n_samples,
+            self.n_features_in_,
+            StoredMixture(stats, log_weights, labels, {}, 1.0),
+            draws.scored,
+        )
         self.acceptance_rate_ = {
             move: np.array([_rate(chain["acceptance"][move]) for chain in chains])
             for move in chains[0]["acceptance"]
         }
-
-    def _summarise(self, program, chains, n_draws):
-        """The point estimate, the predictive distribution and the diagnostics."""
-        self.labels_, rows = self._point_estimate(program, chains)
-        self.n_components_ = len(rows)
-        prior = program.make_prior(float(self.concentration_samples_.mean()))
-        log_weights = prior.log_weights(rows[:, 0].astype(np.intp))
-        self.weights_ = np.exp(log_weights[:-1])
-        self.cluster_params_ = program.likelihood.cluster_params(rows)
-        self._partition = {"rows": rows, "log_weights": log_weights}
-        snapshots = [chain["snapshots"] for chain in chains if chain["snapshots"].get("draws")]
-        factorizes = "product" in program.likelihood.capabilities
-        if not factorizes:
-            self._partition["labels"] = self.labels_.astype(np.min_scalar_type(len(rows)))
-        self._mixtures = _predictive.pool_draws(snapshots, n_draws, factorizes)
-        self._n_fitted = program.n_samples
         self.diagnostics_ = self._diagnostics(program)
 
     def _point_estimate(self, program, chains):
         """Labels by decreasing size, and the statistics of their clusters."""
+        draws = self.draws_
         if self.point_estimate in ("vi", "binder"):
-            rng = np.random.RandomState(
-                np.random.MT19937(
-                    np.random.SeedSequence(
-                        self._run["entropy"], spawn_key=(POINT_ESTIMATE_STREAM,)
-                    )
-                )
-            )
+            key = np.random.SeedSequence(self._run["entropy"], spawn_key=(POINT_ESTIMATE_STREAM,))
             labels = partitions.point_estimate(
-                self.label_samples_,
+                draws["labels"],
                 loss=self.point_estimate,
-                max_components=self._most_components(program.n_samples),
-                random_state=rng,
+                max_components=program.make_prior(program.first_concentration).most_clusters,
+                random_state=np.random.RandomState(np.random.MT19937(key)),
             )
             return labels, program.statistics(labels)
-        if self.point_estimate == "map":
-            value = self.log_joint_samples_ + program.log_hyperprior(self.concentration_samples_)
-            chain, draw = np.unravel_index(np.argmax(value), value.shape)
-        else:
-            chain, draw = 0, -1
         if program.store_labels:
-            labels = partitions.relabel_by_size(self.label_samples_[chain, draw])
+            chain, draw = self._chosen_draw(program, chains)
+            labels = partitions.relabel_by_size(draws["labels"][chain, draw])
             return labels, program.statistics(labels)
+        candidates = [Candidates(chain["candidates"]) for chain in chains]
         if self.point_estimate == "last":
-            return program.kept_partition(chains[0]["draws"]["best"]["last"])
-        best = max((chain["draws"]["best"] for chain in chains), key=lambda best: best["value"])
-        return program.kept_partition(best["best"])
+            _, kept = candidates[_first_shortest(chains)].last
+        else:
+            _, kept = max(
+                (candidate.best(draws.n_draws) for candidate in candidates),
+                key=lambda best: best[0],
+            )
+        return program.kept_partition(kept)
+
+    def _chosen_draw(self, program, chains):
+        """Chain and number of the draw that is the point estimate "map" or "last"."""
+        draws = self.draws_
+        if self.point_estimate == "last":
+            return _first_shortest(chains), draws.n_draws - 1
+        value = draws["log_joint"] + program.log_hyperprior(draws["concentration"])
+        if program.likelihood.learned:
+            value = value + np.array(
+                [
+                    [
+                        program.likelihood.log_hyperprior(
+                            {
+                                name: draws[column_of(name)][c, s]
+                                for name in program.likelihood.learned
+                            }
+                        )
+                        for s in range(draws.n_draws)
+                    ]
+                    for c in range(draws.n_chains)
+                ]
+            )
+        return np.unravel_index(np.argmax(value), value.shape)
 
     def _diagnostics(self, program):
-        quantities = {
-            "log_joint": self.log_joint_samples_,
-            "n_components": self.n_components_samples_,
-        }
+        names = ["log_joint", "n_components"]
         if program.concentration is None:
-            quantities["concentration"] = self.concentration_samples_
+            names.append("concentration")
+        quantities = {name: self.draws_[name] for name in names}
+        for name in program.likelihood.learned:
+            values = self.draws_[column_of(name)]
+            if values.ndim == 2:
+                quantities[column_of(name)] = values
         return self._diagnose(quantities)
 
     # New rows.
 
-    def _validate(self, X, likelihood, reset):
-        X = validate_data(
-            self,
-            X,
-            reset=reset,
-            dtype=np.float64,
-            order="C",
-            accept_sparse="csr" if likelihood.accept_sparse else False,
-            ensure_all_finite=False,
-        )
-        check_finite(X, allow_nan=likelihood.allow_nan)
-        return X
-
-    def _validate_fit(self, X, likelihood, sampler, reset):
-        if is_dask(X):
-            return self._validate_dask(X, sampler, reset)
-        if not sampler.blockwise:
-            return self._validate(X, likelihood, reset)
-        # As they are, whatever their type and order: a block at a time is brought into form, and
-        # looked at for infinities and NaN.
-        return validate_data(
-            self,
-            X,
-            reset=reset,
-            dtype="numeric",
-            accept_sparse="csr" if likelihood.accept_sparse else False,
-            ensure_all_finite=False,
-        )
-
-    def _validate_dask(self, X, sampler, reset):
-        """A dask array whose chunks, of known sizes, are cut along the rows only."""
-        if not sampler.blockwise:
-            raise ValueError(
-                f"{type(sampler).__name__} needs all rows in memory; for a dask array choose "
-                "sampler=SubCluster() or, with FiniteMixture, BlockedGibbs()"
-            )
-        if sampler.needs_labels:
-            raise ValueError(
-                f"{sampler!r} draws labels given the last ones, which are not kept for a dask "
-                "array; choose super_clusters=False"
-            )
-        if self.point_estimate in ("vi", "binder"):
-            raise ValueError(
-                f"point_estimate={self.point_estimate!r} needs the kept partitions, and label "
-                'draws are not kept for a dask array; choose point_estimate="last" or "map"'
-            )
-        if not (isinstance(self.init, str) and self.init == "single"):
-            raise ValueError(f'a dask array needs init="single", got {self.init!r}')
-        if X.ndim != 2 or X.dtype.kind not in "biuf":
-            raise ValueError(
-                f"X must be a two-dimensional array of numbers, got shape {X.shape} and dtype "
-                f"{X.dtype}"
-            )
-        X = X.rechunk({1: -1})
-        if np.isnan(X.shape[0]):
-            X = X.compute_chunk_sizes()
-        if 0 in X.shape:
-            raise ValueError(f"X must have rows and columns, got shape {X.shape}")
-        _check_n_features(self, X, reset=reset)
-        return X
-
-    def _model_of_new(self, X):
-        return self._kernel_of_new(self._validate(X, self.likelihood_, reset=False))
-
-    def _kernel_of_new(self, X):
-        data = self.likelihood_.encode_new(X)
-        return self.likelihood_.bind(data, self.likelihood_.tables(data, self._n_fitted))
-
-    # What is known of rows that are here; for a dask array, of each of its chunks.
-
-    def _of_rows(self, method, X, dtype, n_columns=None):
-        """Call a method of this estimator, on the chunks of X where it is a dask array."""
+    def _over_rows(self, function, X, dtype, n_columns=None):
+        """What a method of `Predictor` says of X, or of its chunks, wherever these are."""
         check_is_fitted(self)
-        if not is_dask(X):
-            return getattr(self, method)(X)
-        from skdpm.mixture.blocks.dask_rows import lazily
-
-        if X.ndim != 2 or X.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has shape {X.shape}, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input"
-            )
-        # What predictions need, and no draws: it goes to every worker.
-        light = type(self)(**self.get_params(deep=False))
-        for name in (
-            "likelihood_",
-            "n_features_in_",
-            "_partition",
-            "_mixtures",
-            "_n_fitted",
-        ):
-            setattr(light, name, getattr(self, name))
-        return lazily(getattr(light, method), X, dtype, n_columns)
-
-    def _n_columns(self):
-        check_is_fitted(self)
-        return self.n_components_
-
-    def _predict(self, X):
-        return np.argmax(self._log_probabilities(X), axis=1).astype(np.int64)
-
-    def _predict_proba(self, X):
-        return np.exp(self._log_probabilities(X))
-
-    def _score_samples(self, X):
-        return _predictive.mean_log_density(self._model_of_new(X), self._mixtures)
-
-    def _log_probabilities(self, X):
-        return _predictive.cluster_log_probabilities(self._model_of_new(X), self._partition)
+        return over_rows(
+            functools.partial(function, self._predictor),
+            X,
+            check=functools.partial(validate_rows, self, likelihood=self.likelihood_, reset=False),
+            check_chunk=self._predictor.check,
+            n_features=self.n_features_in_,
+            dtype=dtype,
+            n_columns=n_columns,
+        )
 
 
 def _rate(counts):
     proposed, accepted = counts
     return accepted / proposed if proposed else math.nan
+
+
+def _first_shortest(chains):
+    """The first of the chains with the fewest draws: after an interruption others may have more,
+    and their last draws in common are not kept apart."""
+    return int(np.argmin([chain["iteration"] for chain in chains]))

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """`DPMixture` and `FiniteMixture`: mixtures by their prior over partitions."""
 
-import functools
-
-from skdpm._validation import check_integer, check_real
-from skdpm.mixture._prior import DirichletProcessPrior, FiniteDirichletPrior, PitmanYorPrior
+from skdpm._validation import check_choice, check_integer, check_real
 from skdpm.mixture.base import BaseMixture
+from skdpm.mixture.priors import (
+    DirichletProcessPrior,
+    FiniteDirichletPrior,
+    MixtureOfFiniteMixturesPrior,
+    PitmanYorPrior,
+)
+from skdpm.mixture.priors._mixture_of_finite_mixtures import NAMES, tabulated_law
 
 
 class DPMixture(BaseMixture):
@@ -147,39 +151,44 @@ class DPMixture(BaseMixture):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _lowest_concentration(self):
-        return 0.0 - self._checked_discount()  # not -0.0, which a message would show
-
-    def _checked_discount(self):
-        return check_real(self.discount, "discount", low=0.0, high=1.0, closed=True)
-
-    def _prior_maker(self):
-        discount = self._checked_discount()
+    def make_prior(self, n_samples, concentration):
+        """Make the prior over partitions, as in `BaseMixture`."""
+        discount = check_real(self.discount, "discount", low=0.0, high=1.0, closed=True)
         if discount == 0.0:
-            return DirichletProcessPrior
-        return functools.partial(_pitman_yor, discount)
+            return DirichletProcessPrior(n_samples, concentration)
+        return PitmanYorPrior(n_samples, concentration, discount)
 
 
 class FiniteMixture(BaseMixture):
-    """Mixture of at most `n_components` clusters with symmetric Dirichlet weights.
+    """Mixture with symmetric Dirichlet weights of a given, or an unknown, number of components.
 
     The model is weights ~ Dirichlet(concentration / n_components, ...), labels ~ weights and X |
     labels ~ `likelihood`, with weights and parameters integrated out, sampled by MCMC over
     partitions. As `n_components` grows it tends to `DPMixture` with the same concentration.
 
+    With `n_components=None` the number of components is unknown and has a prior, a mixture of
+    finite mixtures: n_components ~ `n_components_prior`, weights ~ Dirichlet(concentration, ...).
+    The number is integrated out too, and so are weights: choose a sampler that draws none.
+
     Parameters
     ----------
-    n_components : int, default=10
-        Components, of which some may stay empty.
+    n_components : int or None, default=10
+        Components, of which some may stay empty. None: unknown.
+    n_components_prior : {"poisson", "geometric"} or callable, default="poisson"
+        Where `n_components` is None, and ignored elsewhere. "poisson": n_components - 1 has a
+        Poisson law with mean 1. "geometric": probability 0.1 of each component to be the last, a
+        mean of 10. A callable gives log p(K), normalised, of an int array of K = 1, 2, ...
+        (faster) or of one K; -inf where K is impossible. It is evaluated until hardly any
+        probability is left, and laws whose tails are too heavy for that are refused.
     likelihood, sampler
         As in `DPMixture`.
     concentration : float or None, default=None
-        The total: each component has concentration / n_components. None: resampled in every
-        iteration under its prior, from 1.
+        The total: each component has concentration / n_components. Where `n_components` is None
+        it is that of each component. None: resampled in every iteration under its prior, from 1.
     concentration_prior, n_warmup, n_draws, thin, n_chains, n_jobs
         As in `DPMixture`.
     init : {"single", "singletons", "kmeans"} or array-like of shape (n_samples,), default="single"
-        As in `DPMixture`; more than `n_components` clusters are refused.
+        As in `DPMixture`; more clusters than there can be components are refused.
     store_labels, point_estimate, warm_start, random_state, verbose
         As in `DPMixture`.
 
@@ -188,15 +197,19 @@ class FiniteMixture(BaseMixture):
     labels_, label_samples_, concentration_samples_, log_joint_samples_
         As in `DPMixture`.
     n_components_ : int
-        Clusters in use in `labels_`, at most `n_components`.
+        Clusters in use in `labels_`; components may be more.
     n_components_samples_ : ndarray of shape (n_chains, n_draws), int64
         Clusters in use in each draw.
     weights_ : ndarray of shape (`n_components_`,)
         Posterior mean weights of the clusters of `labels_`. They sum to less than 1 where
-        components are empty: the rest is theirs.
+        components are, or may be, empty: the rest is theirs.
     cluster_params_, diagnostics_, acceptance_rate_, likelihood_, sampler_, n_iter_, \
 n_features_in_, feature_names_in_
         As in `DPMixture`.
+
+    References
+    ----------
+    Miller & Harrison (2018), Mixture models with a prior on the number of components.
 
     Examples
     --------
@@ -211,6 +224,7 @@ n_features_in_, feature_names_in_
         self,
         n_components=10,
         *,
+        n_components_prior="poisson",
         likelihood="gaussian",
         sampler="auto",
         concentration=None,
@@ -228,6 +242,7 @@ n_features_in_, feature_names_in_
         verbose=0,
     ):
         self.n_components = n_components
+        self.n_components_prior = n_components_prior
         self.likelihood = likelihood
         self.sampler = sampler
         self.concentration = concentration
@@ -244,17 +259,14 @@ n_features_in_, feature_names_in_
         self.random_state = random_state
         self.verbose = verbose
 
-    def _most_components(self, n_samples):
-        return min(self.n_components, n_samples)
-
-    def _prior_maker(self):
-        n_components = check_integer(self.n_components, "n_components", low=1, high=2**53)
-        return functools.partial(_finite_dirichlet, n_components)
-
-
-def _pitman_yor(discount, n_samples, concentration):
-    return PitmanYorPrior(n_samples, concentration, discount)
-
-
-def _finite_dirichlet(n_components, n_samples, concentration):
-    return FiniteDirichletPrior(n_samples, concentration, n_components)
+    def make_prior(self, n_samples, concentration):
+        """Make the prior over partitions, as in `BaseMixture`."""
+        if self.n_components is not None:
+            n_components = check_integer(self.n_components, "n_components", low=1, high=2**53)
+            return FiniteDirichletPrior(n_samples, concentration, n_components)
+        law = self.n_components_prior
+        if callable(law):
+            law = tabulated_law(law, n_samples)
+        else:
+            check_choice(law, "n_components_prior", tuple(NAMES))
+        return MixtureOfFiniteMixturesPrior(n_samples, concentration, law)

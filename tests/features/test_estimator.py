@@ -142,7 +142,7 @@ def test_log_joint_is_that_of_the_draw():
         marginal = log_beta_bernoulli(
             Z.astype(int), model.concentration_samples_[0, s]
         ) + log_linear_gaussian_marginal(X, Z, tau_x, tau_v)
-        assert model._log_marginal_samples[0, s] == pytest.approx(marginal, rel=1e-10)
+        assert model.draws_["log_marginal"][0, s] == pytest.approx(marginal, rel=1e-10)
 
 
 def reference_law(x, model, c, s):
@@ -262,19 +262,19 @@ def test_threads_do_not_show():
 def test_interruption_keeps_the_draws(monkeypatch):
     import signal
 
-    from skdpm.features._program import FeatureProgram
+    from skdpm.features._program import FeatureChain
 
     X, _, _ = make_data()
-    keep = FeatureProgram._keep
+    keep = FeatureChain.keep
     calls = []
 
     def keep_and_interrupt(self, *args):
-        keep(self, *args)
         calls.append(1)
         if len(calls) == 6:
             signal.raise_signal(signal.SIGINT)
+        return keep(self, *args)
 
-    monkeypatch.setattr(FeatureProgram, "_keep", keep_and_interrupt)
+    monkeypatch.setattr(FeatureChain, "keep", keep_and_interrupt)
     model = FeatureAllocation(n_warmup=5, n_draws=50, n_chains=1, random_state=0)
     with pytest.warns(RuntimeWarning, match="interrupted after 6 of 50"):
         with pytest.raises(KeyboardInterrupt):
@@ -329,7 +329,7 @@ def test_initial_allocations(n_components):
         X = np.zeros((40, 2))
         model = FeatureAllocation(init=init, n_components=n_components, **FAST)
         program = model._program(X, LinearGaussian(), ElementGibbs())
-        return program, program.start(7, 1)["allocations"]
+        return program, program.resume(program.chain(7, 1)).state.allocations()
 
     K = 0 if n_components is None else 5
     Z = np.eye(40, 4)

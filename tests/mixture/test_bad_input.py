@@ -1,6 +1,7 @@
 """Bad input: a ValueError before any sampling, whose message names the parameter or the column."""
 
 import decimal
+import math
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ from sklearn.base import clone
 from support.cases import NAMES, fit_case, make_estimator
 
 from skdpm import DPMixture, FiniteMixture
-from skdpm.mixture import _program, likelihoods, samplers
+from skdpm.chains import ChainProgram
+from skdpm.mixture import likelihoods, samplers
 from skdpm.mixture.likelihoods import Bernoulli, Categorical, Gaussian, Relational
 from skdpm.mixture.samplers import Gibbs
 from skdpm.mixture.samplers.base import Sampler
@@ -20,14 +22,14 @@ X = np.random.default_rng(0).normal(size=(8, 2))
 
 @pytest.fixture(autouse=True)
 def no_sampling(monkeypatch, request):
-    """Fail where a chain is started: all checks come before."""
+    """Fail where a chain is advanced: all checks come before."""
     if "fitted" in request.fixturenames:
         return
 
     def start(*args):
         raise AssertionError("sampling began")
 
-    monkeypatch.setattr(_program.RowProgram, "start", start)
+    monkeypatch.setattr(ChainProgram, "advance", start)
 
 
 NOT_A_NUMBER = ["1", None, [1.0], True, 1j, NAN, INF, -INF]
@@ -77,21 +79,41 @@ PARAMETERS = {
     "verbose": [-1, 0.5, "yes", None],
 }
 DP_ONLY = {"discount": [-0.1, 1.0, 2.0, *NOT_A_NUMBER]}
-FINITE_ONLY = {"n_components": [0, -3, 2**53 + 1, *NOT_AN_INTEGER]}
+FINITE_ONLY = {"n_components": [0, -3, 2**53 + 1, *(v for v in NOT_AN_INTEGER if v is not None)]}
+# Where n_components is None.
+UNKNOWN_ONLY = {
+    "n_components_prior": [
+        "no such",
+        None,
+        1.0,
+        lambda K: 0.0,
+        lambda K: -2.0 * np.log(K),
+        lambda K: -math.inf,
+        lambda K: math.nan,
+        lambda K: np.log(6.0 / (np.pi * K) ** 2),  # a law whose tail is too heavy
+    ]
+}
 
 
 def _all(estimator, *tables):
+    def case(name, k, value):
+        # The address of a function would differ between the processes of a run.
+        what = f"function {k}" if callable(value) else f"{value!r:.40}"
+        return pytest.param(estimator, name, value, id=f"{type(estimator).__name__}-{name}-{what}")
+
     return [
-        pytest.param(estimator, name, value, id=f"{type(estimator).__name__}-{name}-{value!r:.40}")
+        case(name, k, value)
         for table in tables
         for name, values in table.items()
-        for value in values
+        for k, value in enumerate(values)
     ]
 
 
 @pytest.mark.parametrize(
     ("estimator", "name", "value"),
-    _all(DPMixture(), PARAMETERS, DP_ONLY) + _all(FiniteMixture(), PARAMETERS, FINITE_ONLY),
+    _all(DPMixture(), PARAMETERS, DP_ONLY)
+    + _all(FiniteMixture(), PARAMETERS, FINITE_ONLY)
+    + _all(FiniteMixture(None), UNKNOWN_ONLY),
 )
 def test_parameters_of_the_estimators(estimator, name, value):
     estimator = clone(estimator).set_params(**{name: value})
@@ -102,7 +124,7 @@ def test_parameters_of_the_estimators(estimator, name, value):
 def test_every_parameter_is_tried():
     """Those of a Gaussian are below."""
     assert set(DPMixture().get_params()) == {*PARAMETERS, *DP_ONLY}
-    assert set(FiniteMixture().get_params()) == {*PARAMETERS, *FINITE_ONLY}
+    assert set(FiniteMixture().get_params()) == {*PARAMETERS, *FINITE_ONLY, *UNKNOWN_ONLY}
 
 
 @pytest.mark.parametrize("cls", [DPMixture, FiniteMixture])
@@ -227,7 +249,7 @@ HYPERPARAMETERS = {
         ],
     },
     "multinomial": {"concentration": POSITIVE},
-    "poisson": {"shape": POSITIVE, "rate": POSITIVE},
+    "poisson": {"shape": NOT_POSITIVE, "rate": NOT_POSITIVE},  # None: learned
     "relational": {"a": POSITIVE, "b": POSITIVE, "directed": [None, 1, "yes"]},
     "relational_directed": {"a": POSITIVE, "b": POSITIVE, "directed": [None, 1, "yes"]},
 }

@@ -11,15 +11,16 @@ import scipy.sparse as sp
 from reference.likelihoods import log_likelihood
 from reference.priors import log_eppf
 from support.cases import prior_name, prior_params
+from support.fits import assert_same_fit
 
 from skdpm import DPMixture, FiniteMixture, chains
-from skdpm.mixture.blocks.rows import RowBlocks, even_blocks
+from skdpm.mixture.blocks.program import idle_threads
+from skdpm.mixture.blocks.rows import MemoryRows, even_blocks, open_rows
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-DRAWS = ("label_samples_", "log_joint_samples_", "concentration_samples_", "n_components_samples_")
 SETTINGS = {"n_warmup": 5, "n_draws": 12, "n_chains": 2, "random_state": 0}
 SAMPLERS = [
     SubCluster(block_size=50),
@@ -32,17 +33,6 @@ with_samplers = pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
 def make(sampler, **params):
     cls = FiniteMixture if isinstance(sampler, BlockedGibbs) else DPMixture
     return cls(sampler=sampler, **{**SETTINGS, **params})
-
-
-def assert_same_fit(one, other, X):
-    """Bits of all that `fit` leaves behind."""
-    for name in (*DRAWS, "labels_", "weights_"):
-        assert hasattr(one, name) == hasattr(other, name)
-        if hasattr(one, name):
-            np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
-    for name, values in one.cluster_params_.items():
-        np.testing.assert_array_equal(values, other.cluster_params_[name])
-    np.testing.assert_array_equal(one.score_samples(X), other.score_samples(X))
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +61,9 @@ def test_draws_do_not_depend_on_the_number_of_threads(sampler, n_chains, X):
     "n_jobs, n_chains, n_threads", [(1, 1, 1), (3, 1, 3), (4, 2, 2), (5, 2, 2), (2, 4, 1)]
 )
 def test_threads_are_what_chains_leave(n_jobs, n_chains, n_threads, X):
-    estimator = DPMixture(n_jobs=n_jobs, n_chains=n_chains)
-    assert estimator._rows(X, 50).n_threads == n_threads
-    assert estimator._rows(X, 300).n_threads == 1
+    assert idle_threads(n_jobs, n_chains) == n_threads
+    assert open_rows(X, 50, n_threads).n_threads == n_threads
+    assert open_rows(X, 300, n_threads).n_threads == 1
 
 
 def test_blocks():
@@ -194,7 +184,7 @@ def test_a_bad_entry_names_its_column(sampler, value, what, X, monkeypatch):
     def start(*args):
         raise AssertionError("sampling began")
 
-    monkeypatch.setattr("skdpm.mixture.blocks.program.BlockProgram.start", start)
+    monkeypatch.setattr("skdpm.mixture.blocks.program.BlockProgram.advance", start)
     for dtype in (float, np.float32):
         rows = X.astype(dtype)
         rows[270, 1] = value
@@ -341,7 +331,7 @@ def test_a_failing_block_ends_the_fit(X, monkeypatch):
 
 def test_chains_have_threads_of_their_own(X):
     """One chain that ends does not end the threads of another."""
-    rows = RowBlocks(X, 50, n_threads=2)
+    rows = MemoryRows(X, 50, n_threads=2)
 
     def other_chain():
         with rows:

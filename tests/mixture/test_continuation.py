@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.validation import check_is_fitted
 from support.cases import FAST, NAMES, PRIORS, SPARSE, fit_case, make_estimator, reference_scores
+from support.fits import assert_same_fit
 
 from skdpm import DPMixture, FiniteMixture, chains
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian
@@ -21,24 +22,6 @@ from skdpm.mixture.samplers._pgsm import RESAMPLING
 from skdpm.mixture.samplers.base import Sampler
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
-DRAWS = ("label_samples_", "log_joint_samples_", "concentration_samples_", "n_components_samples_")
-
-
-def assert_same_fit(one, other, X_new):
-    """Bits of all that `fit` leaves behind."""
-    for name in (*DRAWS, "labels_", "weights_"):
-        assert hasattr(one, name) == hasattr(other, name)
-        if hasattr(one, name):
-            np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
-            assert getattr(one, name).dtype == getattr(other, name).dtype
-    assert one.n_iter_ == other.n_iter_
-    assert repr(one.diagnostics_) == repr(other.diagnostics_)
-    assert one.cluster_params_.keys() == other.cluster_params_.keys()
-    for key, value in one.cluster_params_.items():
-        np.testing.assert_array_equal(value, other.cluster_params_[key])
-    for method in ("score_samples", "predict_proba"):
-        np.testing.assert_array_equal(getattr(one, method)(X_new), getattr(other, method)(X_new))
 
 
 @pytest.fixture(scope="module")

@@ -3,18 +3,24 @@
 import os
 import pickle
 import signal
+import threading
 import warnings
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from support.fits import assert_same_fit
 
 from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture.samplers import PGSM, BlockedGibbs, SubCluster
 
 da = pytest.importorskip("dask.array", reason="dask is not installed")
 distributed = pytest.importorskip("distributed", reason="dask.distributed is not installed")
+
+# Needs dask.
+from skdpm.mixture.blocks import dask_rows  # noqa: E402
+from skdpm.mixture.blocks.dask_rows import DaskRows, Recipe  # noqa: E402
 
 # Importing and closing a cluster warns of its own affairs.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -26,7 +32,6 @@ SETTINGS = {
     "point_estimate": "last",
     "random_state": 0,
 }
-DRAWS = ("log_joint_samples_", "concentration_samples_", "n_components_samples_")
 
 
 @pytest.fixture(scope="module")
@@ -41,15 +46,6 @@ def no_warning_of_short_chains():
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="the chains have not mixed")
         yield
-
-
-def assert_same_fit(one, other):
-    for name in DRAWS:
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-    np.testing.assert_array_equal(np.asarray(one.labels_), np.asarray(other.labels_))
-    np.testing.assert_array_equal(one.weights_, other.weights_)
-    for name, values in one.cluster_params_.items():
-        np.testing.assert_array_equal(values, other.cluster_params_[name])
 
 
 @pytest.mark.parametrize("point_estimate", ["last", "map"])
@@ -102,10 +98,10 @@ def test_recipes_know_held_rows_and_accepted_moves(X):
         estimator = DPMixture(sampler=SubCluster(wait=False), **settings).fit(rows)
         sizes = np.bincount(estimator.labels_.compute())
         np.testing.assert_array_equal(sizes, np.sort(sizes)[::-1])
-        np.testing.assert_allclose(sizes, estimator._partition["rows"][:, 0])
-        recipe = estimator._run["chains"][0]["draws"]["best"]["last"]["labels"]
-        moved += bool(recipe["changes"])
-        held += bool(recipe["held"])
+        np.testing.assert_allclose(sizes, estimator._predictor.partition.stats[:, 0])
+        recipe = estimator._run["chains"][0]["state"]["codes"]
+        moved += bool(recipe.changes)
+        held += bool(recipe.held)
     assert moved > 0 and held > 0
 
 
@@ -158,6 +154,66 @@ def test_refusals_name_the_way_out(X):
             DPMixture(**settings).fit(data)
 
 
+class OtherWorkers:
+    """A client whose chunks move from worker to worker whenever they are looked for, and that lets
+    another chain visit the rows while the first submits its tasks."""
+
+    def __init__(self):
+        self.interrupt = None
+        self.n_looks = 0
+
+    def compute(self, chunks):
+        return [chunk.compute() for chunk in chunks]
+
+    def submit(self, function, *arguments, pure):
+        interrupt, self.interrupt = self.interrupt, None
+        if interrupt is not None:
+            thread = threading.Thread(target=interrupt)
+            thread.start()
+            thread.join()
+        return function(*arguments)
+
+    def gather(self, results):
+        return results
+
+    def find_places(self, _, chunks):
+        self.n_looks += 1
+        if self.n_looks % 2:
+            return [[0, 1], [2, 3]]
+        return [[3, 2, 1], [0]]
+
+
+def test_chains_share_a_client_while_chunks_move(X, monkeypatch):
+    """The results of each chunk are its own though another chain looks for the chunks anew
+    before all is submitted."""
+    client = OtherWorkers()
+    monkeypatch.setattr(dask_rows, "_find_client", lambda: client)
+    monkeypatch.setattr(dask_rows, "_find_places", client.find_places)
+    monkeypatch.setattr(dask_rows, "MAPS_PER_PLACING", 1)
+    rows = DaskRows(da.from_array(X, chunks=(300, 2)), 300)
+    expected = [float(X[start : start + 300, 0].sum()) for start in range(0, 1200, 300)]
+    others = []
+    for _ in range(3):
+        client.interrupt = lambda: others.append(rows._map(_sum))
+        assert rows._map(_sum) == expected
+    assert others == [expected] * 3 and client.n_looks == 6
+
+
+def _sum(rows, block):
+    return float(rows[:, 0].sum())
+
+
+def test_rows_without_labels(X):
+    """A recipe has no labels to ask for, and starts from a single cluster."""
+    rows = DaskRows(da.from_array(X, chunks=(300, 2)), 300)
+    codes = rows.codes(None)
+    assert codes == Recipe() and pickle.loads(pickle.dumps(codes)) == codes
+    with pytest.raises(TypeError, match="DaskRows keeps no labels"):
+        rows.labels(codes, np.zeros(1, dtype=int))
+    with pytest.raises(ValueError, match="single cluster"):
+        rows.codes(np.zeros(len(X), dtype=int))
+
+
 @pytest.fixture(scope="module")
 def cluster():
     with (
@@ -171,8 +227,6 @@ def cluster():
 
 def test_a_killed_worker_changes_no_bit(X, cluster, monkeypatch):
     """Two worker processes, one of which dies between two passes, while it holds rows."""
-    from skdpm.mixture.blocks.dask_rows import DaskRows
-
     visit, visits = DaskRows.visit, []
 
     def visit_and_kill(self, *arguments):

@@ -9,16 +9,27 @@ start, over which they add up.
 
 import itertools
 import pickle
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
-from reference.enumerate import canonical_labels
+from reference.enumerate import canonical_labels, enumerate_partitions
 from reference.likelihoods import log_posterior
+from reference.priors import log_eppf
 from reference.simulate import PRIOR_CASES, enumeration_case
-from support.exactness import invariance_run, make_likelihood, make_prior, make_state, record_worst
+from support.exactness import (
+    invariance_run,
+    likelihood_names,
+    make_likelihood,
+    make_prior,
+    make_state,
+    record_worst,
+)
+from support.kernels import bind
 from support.pvalues import assert_p_matrix
+from support.states import case_of, log_likelihood_of, new_state
 
+from skdpm.mixture._state import MixtureState
 from skdpm.mixture.samplers import PGSM, SAMS, SplitMerge
 
 SCHEMES = ("multinomial", "stratified", "systematic", "optimal")
@@ -349,6 +360,56 @@ def test_order_of_allocation(seed_sequence, record_property):
     check(runs, seed_sequence, record_property)
 
 
+@pytest.mark.parametrize("prior", PRIOR_CASES)
+@pytest.mark.parametrize("name", likelihood_names())
+def test_probability_of_an_allocation(name, prior):
+    """Of all allocations in an order the probabilities add up to one, and SAMS's are products of
+    the reference's conditionals: q itself, of which invariance shows gross errors only."""
+    case = case_of(name, n_samples=8)
+    for seed in range(3):
+        labels = np.array([0, 1, 0, 0, 1, 0, 0, 1]) if seed % 2 else np.arange(8) % 2
+        state = new_state(name, case, prior, labels)
+        for sampler in (
+            SAMS(),
+            SplitMerge(n_restricted_scans=0),
+            SplitMerge(n_restricted_scans=2),
+        ):
+            kernel = sampler.kernel()
+            items, drawn, log_q = kernel.allocation(state, np.random.PCG64(seed))
+            total = 0.0
+            for rest in itertools.product([0, 1], repeat=len(items) - 2):
+                again, sides, forced = kernel.allocation(
+                    state, np.random.PCG64(seed), (0, 1, *rest)
+                )
+                assert again.tolist() == items.tolist() and sides.tolist() == [0, 1, *rest]
+                total += np.exp(forced)
+                if sides.tolist() == drawn.tolist():
+                    assert forced == pytest.approx(log_q, abs=1e-9)
+            assert total == pytest.approx(1.0, abs=1e-9)
+            np.testing.assert_array_equal(state.cluster_labels(), labels)
+            if isinstance(sampler, SAMS):
+                expected = log_sequential(name, case, prior, labels, items, drawn)
+                assert log_q == pytest.approx(expected, abs=1e-8)
+
+
+def log_sequential(name, case, prior_case, labels, items, sides):
+    """log probability of sides to which items are allocated one by one, by the reference."""
+    prior, params = PRIOR_CASES[prior_case]
+    now = np.where(np.isin(np.arange(len(labels)), items), -1, labels)
+    now[items[:2]] = labels.max() + 1, labels.max() + 2
+    total = 0.0
+    for item, side in zip(items[2:], sides[2:], strict=True):
+        log_joint = []
+        for b in (0, 1):
+            now[item] = labels.max() + 1 + b
+            # Other clusters drop out of the prior's ratio (with them there may be too many).
+            sizes = np.unique(now[now > labels.max()], return_counts=True)[1]
+            log_joint.append(log_eppf(sizes, prior, **params) + log_likelihood_of(name, case, now))
+        now[item] = labels.max() + 1 + side
+        total += log_joint[side] - np.logaddexp(*log_joint)
+    return total
+
+
 @pytest.mark.parametrize("sampler", [PGSM(gibbs_sweeps=0), SAMS(gibbs_sweeps=0)])
 def test_moves_are_made(sampler):
     """What invariance cannot show."""
@@ -376,15 +437,19 @@ def test_snapshot_is_frozen_and_survives_a_pickle(anchors):
     for _ in range(5):
         kernel.run(state, bit_generator, True)
     kernel.run(state, bit_generator, False)
-    frozen = kernel.get_adaptation()
-    assert frozen["frozen"] and frozen["arrays"]
+    saved = kernel.get_adaptation()
+    (frozen,) = saved["snapshots"]
+    assert frozen["frozen"]
+    for name in ("labels", "members", "start"):
+        assert frozen["arrays"][name].dtype == np.uint8  # it is saved with every chain
     kernel.run(new_state(np.arange(40) % 5), np.random.PCG64(2), False)
-    assert kernel.get_adaptation()["arrays"].keys() == frozen["arrays"].keys()
-    for name, array in kernel.get_adaptation()["arrays"].items():
+    (again,) = kernel.get_adaptation()["snapshots"]
+    assert again["arrays"].keys() == frozen["arrays"].keys()
+    for name, array in again["arrays"].items():
         np.testing.assert_array_equal(array, frozen["arrays"][name])
 
     other = sampler.kernel()
-    other.set_adaptation(pickle.loads(pickle.dumps(frozen)))
+    other.set_adaptation(pickle.loads(pickle.dumps(saved)))
     ends = []
     for one in (kernel, other):
         state = new_state(np.arange(40) % 3)
@@ -423,3 +488,78 @@ def test_settings_are_checked():
     assert SAMS(anchors="informed").requires == "joint"  # else the likelihood is blamed
     with pytest.raises(ValueError, match=r"SplitMerge.n_restricted_scans"):
         SplitMerge(n_restricted_scans=-1).kernel()
+
+
+def state_with_nan(n=6, row=None, concentration=1.0, labels=None):
+    """Two Gaussian columns; one row, or the concentration, is NaN, which `fit` would refuse."""
+    X = np.random.default_rng(0).normal(size=(n, 2))
+    likelihood = make_likelihood("gaussian").resolve(X)
+    if row is not None:
+        X[row] = np.nan
+    model = bind(likelihood, likelihood.encode(X), n)
+    prior = make_prior("dp", n, concentration=concentration)
+    return MixtureState(model, prior, np.zeros(n, np.intp) if labels is None else labels)
+
+
+@pytest.mark.parametrize("gibbs_sweeps", [0, 1])
+@pytest.mark.parametrize("labels", [[0, 0], [0, 1]])
+@pytest.mark.parametrize(
+    "sampler, message",
+    [
+        (SAMS, "rows [01] and [01]: a split between them has no density"),
+        (SplitMerge, "rows [01] and [01]: a split between them has no density"),
+        *(
+            (partial(PGSM, resampling=scheme, n_particles=3), "row [01]: no block has a positive")
+            for scheme in SCHEMES[:3]
+        ),
+        (partial(PGSM, resampling="optimal", n_particles=3), "row [01]: the weights of the part"),
+    ],
+)
+def test_what_is_no_density_is_refused(sampler, message, labels, gibbs_sweeps):
+    """It is never taken for a rejection, and the message names rows."""
+    kernel = sampler(gibbs_sweeps=gibbs_sweeps).kernel()
+    state = state_with_nan(2, labels=np.array(labels), concentration=np.nan)
+    with pytest.raises(FloatingPointError, match=message):
+        kernel.run(state, np.random.PCG64(0))
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [SAMS(), SplitMerge(), *(PGSM(resampling=s, n_particles=3) for s in SCHEMES)],
+    ids=repr,
+)
+def test_a_row_that_is_nan_is_refused(sampler):
+    """In the midst of a closure, where it is in a cluster with others."""
+    state = state_with_nan(row=4, labels=np.arange(6) % 2)
+    kernel, bit_generator = sampler.kernel(), np.random.PCG64(1)
+    with pytest.raises(FloatingPointError, match=r"^rows? \d"):
+        for _ in range(20):
+            kernel.run(state, bit_generator)
+
+
+@pytest.mark.parametrize(
+    "anchors, message",
+    [
+        ("cluster_informed", "rows 0 and 1: the union of their clusters has no density"),
+        ("threshold_informed", "row 0: a density is not a number"),
+    ],
+)
+def test_a_snapshot_without_densities_is_refused(anchors, message):
+    """Else its law of the anchors would be whatever comparisons with NaN make of it."""
+    state = state_with_nan(row=3, labels=np.arange(6) % 2)
+    with pytest.raises(FloatingPointError, match=message):
+        PGSM(anchors=anchors).kernel().run(state, np.random.PCG64(0), adapting=True)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("n_anchors", [2, 5])
+def test_fewer_rows_than_anchors(n, n_anchors):
+    """All rows are anchors then."""
+    X = rows("gaussian", n)
+    state = make_state(make_likelihood("gaussian"), X, make_prior("dp", n, concentration=1.0))
+    kernel, found = PGSM(n_anchors=n_anchors, gibbs_sweeps=0).kernel(), set()
+    bit_generator = np.random.PCG64(0)
+    for _ in range(300):
+        kernel.run(state, bit_generator)
+        found.add(tuple(canonical_labels(state.cluster_labels()).tolist()))
+    assert len(found) == len(enumerate_partitions(n))

@@ -4,9 +4,10 @@
 import numpy as np
 import pytest
 
-from skdpm.mixture.blocks.rows import RowBlocks, visit_task
+from skdpm.mixture.blocks.records import Sweep, Task
+from skdpm.mixture.blocks.rows import MemoryRows
+from skdpm.mixture.blocks.super_clusters import draw_super_clusters
 from skdpm.mixture.likelihoods import Gaussian
-from skdpm.mixture.samplers.sub_cluster import _super_clusters
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6, np.inf])
@@ -16,36 +17,39 @@ def test_no_cluster_stands_alone_however_far_the_others_are(scale):
     distances = np.abs(places[:, None] - places)
     divergences = np.multiply(scale, distances, where=distances > 0, out=np.zeros((30, 30)))
     for _ in range(20):
-        assert np.bincount(_super_clusters(divergences, rng)).min() >= 2
+        assert np.bincount(draw_super_clusters(divergences, rng)).min() >= 2
 
 
 def test_the_nearest_is_the_neighbour_where_others_are_far():
     pairs = np.repeat(np.arange(5), 2)
     divergences = np.where(pairs[:, None] == pairs, 50.0, 2000.0)
     np.fill_diagonal(divergences, 0.0)
-    groups = _super_clusters(divergences, np.random.default_rng(0))
+    groups = draw_super_clusters(divergences, np.random.default_rng(0))
     assert groups.tolist() == pairs.tolist()
 
 
+def test_no_divergence_is_refused():
+    divergences = np.ones((3, 3)) - np.eye(3)
+    divergences[1, 2] = np.nan
+    with pytest.raises(FloatingPointError, match="divergence of cluster 1"):
+        draw_super_clusters(divergences, np.random.default_rng(0))
+
+
 def test_one_cluster_is_a_group():
-    assert _super_clusters(np.zeros((1, 1)), np.random.default_rng(0)).tolist() == [0]
+    assert draw_super_clusters(np.zeros((1, 1)), np.random.default_rng(0)).tolist() == [0]
 
 
 def test_rows_move_within_their_group():
     X = np.random.default_rng(0).standard_normal((1500, 2))
-    rows = RowBlocks(X, 700)
+    rows = MemoryRows(X, 700)
     likelihood = Gaussian().resolve(X)
     groups = np.array([0, 1, 0, 2, 1])
     codes = rows.codes(np.arange(1500) % 5)
-    _, stats, _ = rows.visit(likelihood, codes, visit_task(5), None)
-    model = likelihood.parametric(X)
-    sweep = {
-        "params": model.draw(stats[0::2].copy(), np.ones(5), np.random.PCG64(0)),
-        "log_weights": np.zeros(5),
-        "groups": groups,
-        "sub_params": None,
-        "sub_log_weights": None,
-    }
-    new_codes = rows.visit(likelihood, codes, visit_task(5, sweep), (0, 0, 1))[0]
+    _, collected = rows.visit(likelihood, codes, Task(5), None)
+    params = likelihood.parametric(X).draw(
+        collected.stats[0::2].copy(), np.ones(5), np.random.PCG64(0)
+    )
+    task = Task(5, Sweep(params, np.zeros(5), groups))
+    new_codes, _ = rows.visit(likelihood, codes, task, (0, 0, 1))
     np.testing.assert_array_equal(groups[new_codes // 2], groups[codes // 2])
     assert len(np.unique(5 * (codes // 2) + new_codes // 2)) == 9  # every pair within a group

@@ -8,7 +8,8 @@ its shape.
 """
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammaln, logsumexp
+from scipy.stats import geom, poisson
 
 
 def _positive_sizes(sizes):
@@ -25,7 +26,8 @@ def log_eppf_dp(sizes, concentration):
     if not (alpha > 0).all():
         raise ValueError(f"concentration must be positive, got {concentration}")
     n, j = sizes.sum(), len(sizes)
-    return j * np.log(alpha) + gammaln(alpha) - gammaln(alpha + n) + gammaln(sizes).sum()
+    log_rising = np.log(alpha[..., None] + np.arange(n)).sum(axis=-1)
+    return j * np.log(alpha) - log_rising + gammaln(sizes).sum()
 
 
 def log_eppf_pitman_yor(sizes, concentration, discount):
@@ -63,27 +65,57 @@ def log_eppf_finite(sizes, concentration_total, n_components):
     if j > n_components:
         return np.full(total.shape, -np.inf)[()]
     a = total[..., None] / n_components
+    within = np.concatenate([np.arange(size) for size in sizes])
     return (
-        gammaln(n_components + 1)
-        - gammaln(n_components - j + 1)
-        + gammaln(total)
-        - gammaln(total + n)
-        + (gammaln(sizes + a) - gammaln(a)).sum(axis=-1)
+        np.log(np.arange(n_components - j + 1, n_components + 1)).sum()
+        - np.log(total[..., None] + np.arange(n)).sum(axis=-1)
+        + np.log(a + within).sum(axis=-1)
     )
 
 
-def log_eppf(sizes, prior, *, concentration, discount=None, n_components=None):
-    """The log EPPF of the prior called `prior`: "dp", "pitman_yor" or "finite".
+# Laws of the number of components: log p, and how many more components than clusters to look at
+# (beyond, nothing is left that double precision would show).
+LAWS = {"poisson": (poisson(1, loc=1).logpmf, 20), "geometric": (geom(0.1).logpmf, 800)}
 
-    `concentration` is the total over components where `prior` is "finite".
+
+def log_eppf_mfm(sizes, concentration, n_components_prior):
+    """Mixture of finite mixtures (Miller & Harrison 2018): the finite prior of k0 components, of
+    this concentration each, averaged over k0.
+
+    `n_components_prior` is a name of LAWS, or log probabilities of 1, 2, ..., m.
     """
+    concentration = np.asarray(concentration, dtype=float)
+    j = len(_positive_sizes(sizes))
+    if isinstance(n_components_prior, str):
+        log_pmf, n_more = LAWS[n_components_prior]
+        log_p = log_pmf(np.arange(1, j + n_more))
+    else:
+        log_p = np.asarray(n_components_prior)
+    terms = [
+        log_eppf_finite(sizes, k0 * concentration, k0) + log_p[k0 - 1]
+        for k0 in range(j, len(log_p) + 1)
+        if log_p[k0 - 1] > -np.inf
+    ]
+    return logsumexp(terms, axis=0) if terms else np.full(concentration.shape, -np.inf)[()]
+
+
+def log_eppf(
+    sizes, prior, *, concentration, discount=None, n_components=None, n_components_prior=None
+):
+    """The log EPPF of the prior called `prior`: "dp", "pitman_yor", "finite" or "mfm".
+
+    `concentration` is the total over components where `prior` is "finite", and that of each where
+    it is "mfm".
+    """
+    if prior == "mfm":
+        return log_eppf_mfm(sizes, concentration, n_components_prior)
     if prior == "dp":
         return log_eppf_dp(sizes, concentration)
     if prior == "pitman_yor":
         return log_eppf_pitman_yor(sizes, concentration, discount)
     if prior == "finite":
         return log_eppf_finite(sizes, concentration, n_components)
-    raise ValueError(f"unknown prior {prior!r}; known: dp, pitman_yor, finite")
+    raise ValueError(f"unknown prior {prior!r}; known: dp, pitman_yor, finite, mfm")
 
 
 def log_gamma_density(x, shape, rate):

@@ -20,20 +20,29 @@ def _draw_categories(weights, rng):
 
 
 def simulate_partitions(
-    prior, n_samples, size, rng, *, concentration, discount=0.0, n_components=None
+    prior,
+    n_samples,
+    size,
+    rng,
+    *,
+    concentration,
+    discount=0.0,
+    n_components=None,
+    n_components_prior=None,
 ):
     """Independent draws by the sequential rule of the prior (Chinese restaurant and kin).
 
     Parameters
     ----------
-    prior : {"dp", "pitman_yor", "finite"}
+    prior : {"dp", "pitman_yor", "finite", "mfm"}
     n_samples, size : int
         Items in a partition, number of partitions.
     rng : numpy.random.Generator
     concentration : float or ndarray of shape (size,)
-        The total over components where `prior` is "finite".
+        The total over components where `prior` is "finite", of each where it is "mfm".
     discount, n_components
         As in `log_eppf`.
+    n_components_prior : {"poisson", "geometric"}
 
     Returns
     -------
@@ -46,6 +55,10 @@ def simulate_partitions(
     counts = np.zeros((size, n_samples + 1))
     counts[:, 0] = 1
     n_clusters = np.ones(size, dtype=np.int64)
+    if prior == "mfm":
+        poisson = n_components_prior == "poisson"
+        n_components = 1 + rng.poisson(1.0, size) if poisson else rng.geometric(0.1, size)
+        prior, concentration = "finite", concentration * n_components
     for i in range(1, n_samples):
         if prior == "dp":
             join, fresh = counts, concentration
@@ -55,7 +68,7 @@ def simulate_partitions(
             a = concentration / n_components
             join, fresh = counts + a[:, None], (n_components - n_clusters) * a
         else:
-            raise ValueError(f"unknown prior {prior!r}; known: dp, pitman_yor, finite")
+            raise ValueError(f"unknown prior {prior!r}; known: dp, pitman_yor, finite, mfm")
         weights = np.where(counts > 0, join, 0.0)
         weights[rows, n_clusters] = fresh
         labels[:, i] = _draw_categories(weights, rng)
@@ -171,6 +184,7 @@ PRIOR_CASES = {
     "pitman_yor": ("pitman_yor", {"concentration": 0.8, "discount": 0.35}),
     "pitman_yor_negative": ("pitman_yor", {"concentration": -0.2, "discount": 0.5}),
     "finite": ("finite", {"concentration": 2.4, "n_components": 3}),
+    "mfm": ("mfm", {"concentration": 0.8, "n_components_prior": "poisson"}),
 }
 
 

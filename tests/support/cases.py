@@ -97,7 +97,9 @@ def make_estimator(likelihood, prior="dp", *, resampled=False, **params):
     _, settings = PRIOR_CASES[prior]
     if resampled:
         settings = {**settings, "concentration": None}
-    cls = FiniteMixture if prior == "finite" else DPMixture
+    cls = FiniteMixture if prior in ("finite", "mfm") else DPMixture
+    if prior == "mfm":
+        settings = {"n_components": None, **settings}
     # Gibbs moves a little in every iteration: few draws then differ enough to tell things apart.
     settings = {"sampler": "gibbs", **FAST, **settings}
     return cls(likelihood=likelihood, **{**settings, **params})
@@ -105,13 +107,17 @@ def make_estimator(likelihood, prior="dp", *, resampled=False, **params):
 
 def prior_params(estimator, concentration):
     """Keywords of `reference.priors.log_eppf` at a concentration."""
-    names = ("n_components",) if isinstance(estimator, FiniteMixture) else ("discount",)
-    return {"concentration": concentration, **{name: getattr(estimator, name) for name in names}}
+    name = {"mfm": "n_components_prior", "finite": "n_components"}.get(
+        prior_name(estimator), "discount"
+    )
+    return {"concentration": concentration, name: getattr(estimator, name)}
 
 
 def prior_name(estimator):
     """The prior of an estimator, as `reference` calls it."""
-    return "finite" if isinstance(estimator, FiniteMixture) else "pitman_yor"
+    if not isinstance(estimator, FiniteMixture):
+        return "pitman_yor"
+    return "mfm" if estimator.n_components is None else "finite"
 
 
 def reference_scores(estimator, case, name, X_new, draws=slice(None)):

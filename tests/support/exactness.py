@@ -9,12 +9,18 @@ import numpy as np
 from reference.likelihoods import log_posterior
 from reference.simulate import LIKELIHOOD_NAMES, PRIOR_CASES, enumeration_case
 
-from skdpm.mixture._prior import DirichletProcessPrior, FiniteDirichletPrior, PitmanYorPrior
 from skdpm.mixture._state import MixtureState
-from skdpm.mixture.blocks.rows import RowBlocks, visit_task
 from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.likelihoods import LIKELIHOODS
+from skdpm.mixture.priors import (
+    DirichletProcessPrior,
+    FiniteDirichletPrior,
+    MixtureOfFiniteMixturesPrior,
+    PitmanYorPrior,
+)
 from skdpm.mixture.samplers import SAMPLERS
+from skdpm.mixture.samplers.base import BlockSampler
+from support.chains import run_chains
 from support.kernels import bind
 from support.pvalues import Cells
 
@@ -32,7 +38,7 @@ SAMPLER_CASES = {
 SAMPLER_CASES |= {
     name: [cls()]
     for name, cls in SAMPLERS.items()
-    if name not in SAMPLER_CASES and not cls.blockwise
+    if name not in SAMPLER_CASES and not issubclass(cls, BlockSampler)
 }
 
 # Iterations after which a chain on five items has forgotten its start. For Gibbs, from the exact
@@ -72,13 +78,32 @@ def make_likelihood(name, **changes):
     return LIKELIHOODS[VARIANTS.get(name, name)](**{**enumeration_case(name).params, **changes})
 
 
-def make_prior(prior, n_samples, *, concentration, discount=None, n_components=None):
+def make_prior(
+    prior,
+    n_samples,
+    *,
+    concentration,
+    discount=None,
+    n_components=None,
+    n_components_prior="poisson",
+):
     """The kernel of a prior, by the keywords of `log_eppf`."""
     if prior == "dp":
         return DirichletProcessPrior(n_samples, concentration)
     if prior == "pitman_yor":
         return PitmanYorPrior(n_samples, concentration, discount)
+    if n_components is None:
+        return MixtureOfFiniteMixturesPrior(n_samples, concentration, n_components_prior)
     return FiniteDirichletPrior(n_samples, concentration, n_components)
+
+
+def prior_cases(capability):
+    """The names of PRIOR_CASES whose prior has a capability."""
+    return [
+        name
+        for name, (prior, params) in PRIOR_CASES.items()
+        if capability in make_prior(prior, 5, **params).capabilities
+    ]
 
 
 def make_state(likelihood, X, prior, labels=None):
@@ -104,35 +129,35 @@ def case_state(likelihood_name, prior_name):
 
 
 class BlockRuns:
-    """A `BlockState` and its kernel as `run_chains` drives a state and a kernel: pass it as both.
+    """A `BlockState` and its kernel as `run_kernel` drives a state and a kernel: pass it as both.
 
     Parameters
     ----------
     likelihood : Likelihood
     X : ndarray
     prior : PartitionPrior
-    kernel : SubClusterKernel or its like
-    block_size : int
+    kernel : BlockKernel
+    rows : Rows
+        Of X.
     """
 
-    def __init__(self, likelihood, X, prior, kernel, block_size):
-        self.rows = RowBlocks(X, block_size)
+    def __init__(self, likelihood, X, prior, kernel, rows):
+        self.rows = rows
         self.likelihood = likelihood.resolve_summary(self.rows.summary(likelihood))
         self.model = bind(self.likelihood, self.likelihood.encode(X), len(X))
-        self.log_constant = self.rows.log_constant(self.likelihood)
         self.prior = prior
         self.kernel = kernel
         self.starts = {}
 
     def assign(self, labels):
-        saved = self.starts.setdefault(labels.tobytes(), {})
-        if not saved:
-            codes = self.rows.codes(labels)
-            task = visit_task(self.kernel.n_slots(self.prior, int(max(labels)) + 1))
-            _, stats, firsts = self.rows.visit(self.likelihood, codes, task, (0,))
-            saved.update(codes=codes, stats=stats, firsts=firsts, memory={})
-            saved["log_constant"] = self.log_constant
-        self.state = BlockState(self.rows, self.likelihood, self.prior, self.model, saved)
+        start = labels.tobytes()
+        if start not in self.starts:
+            n_slots = self.kernel.n_slots(self.prior, int(max(labels)) + 1)
+            self.starts[start] = BlockState.start(self.rows, self.likelihood, labels, n_slots)
+        self.kernel.set_adaptation({})
+        self.state = BlockState(
+            self.rows, self.likelihood, self.prior, self.model, self.starts[start]
+        )
 
     def run(self, state, bit_generator):
         key = (int(bit_generator.random_raw()), 0, 1)
@@ -142,12 +167,12 @@ class BlockRuns:
         return self.state.cluster_labels()
 
 
-def block_case(likelihood_name, prior_name, kernel, block_size=2, **prior_changes):
+def block_case(likelihood_name, prior_name, kernel, rows):
     """An enumeration case whose rows are visited in blocks."""
     prior, params = PRIOR_CASES[prior_name]
     X = case_rows(likelihood_name)
-    prior = make_prior(prior, len(X), **{**params, **prior_changes})
-    return BlockRuns(make_likelihood(likelihood_name), X, prior, kernel, block_size)
+    prior = make_prior(prior, len(X), **params)
+    return BlockRuns(make_likelihood(likelihood_name), X, prior, kernel, rows)
 
 
 @cache
@@ -164,16 +189,15 @@ def case_posterior(likelihood_name, prior_name):
     )
 
 
-def run_chains(state, kernel, starts, n_iterations, rng):
+def run_kernel(state, kernel, starts, n_iterations, rng):
     """The labels after `n_iterations` of `kernel` from each row of `starts`, (m, n)."""
-    labels = np.empty_like(starts)
-    bit_generator = rng.bit_generator
-    for s, start in enumerate(starts):
-        state.assign(start)
-        for _ in range(n_iterations):
-            kernel.run(state, bit_generator)
-        labels[s] = state.cluster_labels()
-    return labels
+    return run_chains(
+        starts,
+        n_iterations,
+        begin=state.assign,
+        step=lambda: kernel.run(state, rng.bit_generator),
+        read=state.cluster_labels,
+    )
 
 
 def invariance_run(state, kernel, posterior, *, n_starts=20_000, n_iterations=1):
@@ -186,13 +210,11 @@ def invariance_run(state, kernel, posterior, *, n_starts=20_000, n_iterations=1)
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
         starts = posterior.draw(n_starts * factor, rng)
-        parts = np.array_split(starts, 6)
-        parts = [np.concatenate(parts[:4]), parts[4], parts[5]]
-        ends = [
-            run_chains(state, kernel, part, times * n_iterations, rng)
-            for times, part in enumerate(parts, 1)
-        ]
-        counts = posterior.count(np.concatenate(ends))
+        times = np.ones(len(starts), dtype=int)
+        times[len(starts) * 2 // 3 :] = 2
+        times[len(starts) * 5 // 6 :] = 3
+        ends = run_kernel(state, kernel, starts, times * n_iterations, rng)
+        counts = posterior.count(ends)
         return Cells(counts, posterior.probabilities, posterior.partitions)
 
     return run
@@ -209,7 +231,7 @@ def convergence_run(
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
         starts = np.tile(start, (n_chains * factor, 1))
-        ends = run_chains(state, kernel, starts, n_iterations, rng)
+        ends = run_kernel(state, kernel, starts, n_iterations, rng)
         return Cells(posterior.count(ends), posterior.probabilities, posterior.partitions)
 
     return run

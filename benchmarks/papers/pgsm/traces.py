@@ -19,9 +19,9 @@ from sklearn.metrics import v_measure_score
 
 from skdpm.chains import stream
 from skdpm.mixture._predictive import mean_log_density
-from skdpm.mixture._prior import DirichletProcessPrior, FiniteDirichletPrior
 from skdpm.mixture._program import REBUILD_EVERY
 from skdpm.mixture._state import MixtureState
+from skdpm.mixture.priors import DirichletProcessPrior, FiniteDirichletPrior
 
 # Share of the time in which samplers may adapt their anchors: warm-up and draws, half and half.
 ADAPTING = 0.5

@@ -15,15 +15,11 @@ import time
 
 import numpy as np
 
-from skdpm.mixture._prior import DirichletProcessPrior
-from skdpm.mixture.blocks.rows import RowBlocks, visit_task
+from skdpm.mixture.blocks.rows import MemoryRows
 from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.likelihoods import Gaussian
-from skdpm.mixture.samplers import sub_cluster
+from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers.sub_cluster import SubClusterKernel
-
-# Of any size, as published; skdpm splits off no small ones.
-sub_cluster.SMALLEST_SIDE = 1
 
 CASES = {
     "five rows": (
@@ -64,7 +60,7 @@ class Case:
         self.X = np.array(X)
         self.n = len(X)
         self.prior = DirichletProcessPrior(self.n, concentration)
-        self.rows = RowBlocks(self.X, self.n)
+        self.rows = MemoryRows(self.X, self.n)
         self.likelihood = likelihood.resolve(self.X)
         data = self.likelihood.encode(self.X)
         self.model = self.likelihood.bind(data, self.likelihood.tables(data, self.n))
@@ -80,13 +76,8 @@ class Case:
     def state(self, partition):
         """A chain at a partition, given by its number."""
         labels = self.partitions[partition]
-        codes = self.rows.codes(labels)
-        task = visit_task(labels.max() + 1)
-        _, stats, firsts = self.rows.visit(self.likelihood, codes, task, None)
-        saved = {"codes": codes, "stats": stats, "firsts": firsts, "memory": {}}
-        return BlockState(
-            self.rows, self.likelihood, self.prior, self.model, {**saved, "log_constant": 0.0}
-        )
+        saved = BlockState.start(self.rows, self.likelihood, labels, labels.max() + 1)
+        return BlockState(self.rows, self.likelihood, self.prior, self.model, saved)
 
     def number(self, labels):
         """The number of a partition with any labels."""
@@ -111,7 +102,8 @@ class Case:
 def chain(case, options, start, n_iterations, rng):
     """The partition after each iteration."""
     state = case.state(start)
-    kernel = SubClusterKernel(**options)
+    # Sub-clusters of any size are split off, as published; skdpm splits off no small ones.
+    kernel = SubClusterKernel(**options, smallest_side=1)
     out = np.empty(n_iterations, dtype=np.intp)
     entropy = int(rng.integers(2**62))
     for t in range(n_iterations):

@@ -261,7 +261,7 @@ cdef class RowFilterKernel(FeatureKernel):
                 for _particle in range(node.count - (g == self.retained)):
                     self.counts[2 * g + (uniform(rng) < share)] += 1
         elif t < self.n_shared - 1 and 2 * self.n_current > self.n_particles:
-            if not _resampling.thin(
+            if not _resampling.resample_optimal(
                 rng, self.log_w, self.counts, self.weights, 2 * self.n_current, kept,
                 self.n_particles
             ):

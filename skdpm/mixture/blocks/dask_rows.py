@@ -7,28 +7,45 @@ changes made since: with the rows it gives the labels again, to the bit. So a wo
 costs the work it did, and nothing else.
 """
 
+import threading
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import dask
 import dask.array
 import numpy as np
 
-from skdpm.mixture.blocks.rows import (
-    change_codes,
-    even_blocks,
-    fold_summaries,
-    held_rows,
-    reduce_visits,
-    summarise_block,
-    visit_block,
-)
+from skdpm.mixture.blocks.records import Held, Task, change_codes
+from skdpm.mixture.blocks.rows import Rows, add_up, even_blocks, visit_block
 
 # Chunks are looked for anew after so many maps: workers come and go.
 MAPS_PER_PLACING = 20
 
 
-class DaskRows:
-    """Rows of a dask array; the counterpart of `RowBlocks`, with recipes for codes.
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What the codes of all rows follow from; the default has them all in one cluster.
+
+    Parameters
+    ----------
+    task : Task or None
+        With the last sweep.
+    key : tuple of int or None
+        Of its random streams.
+    held : dict of int to Held
+        Rows that it held back, by the number of the block.
+    changes : tuple of Relabelling or RandomSplit
+        Since then.
+    """
+
+    task: Task | None = None
+    key: tuple | None = None
+    held: dict = field(default_factory=dict)
+    changes: tuple = ()
+
+
+class DaskRows(Rows):
+    """Rows of a dask array; codes are a `Recipe`.
 
     Each chunk is cut into blocks as an array in memory is. Where the blocks are the same, so are
     the results, to the bit.
@@ -36,11 +53,13 @@ class DaskRows:
     Parameters
     ----------
     X : dask.array.Array of shape (n_samples, n_features)
-        Its chunks may be cut along the rows only, and have known sizes. On a cluster of
-        `dask.distributed` they are persisted while this object lives.
+        Its chunks may be cut along the rows only, and have known sizes (`check_dask`). On a
+        cluster of `dask.distributed` they are persisted while this object lives.
     block_size : int
         Most rows in a block.
     """
+
+    keeps_labels = False
 
     def __init__(self, X, block_size):
         self.source = X
@@ -54,24 +73,18 @@ class DaskRows:
         ]
         n_blocks = np.array([len(bounds) - 1 for bounds in self.bounds])
         self.first_blocks = 1 + np.concatenate([[0], np.cumsum(n_blocks)[:-1]])
-        self.starts = np.concatenate(
+        self.first_rows = np.concatenate(
             [start + bounds[:-1] for start, bounds in zip(starts, self.bounds, strict=False)]
         )
-        self.client = _client()
+        self.client = _find_client()
         self.chunks = list(X.to_delayed().ravel())
         if self.client is not None:
             self.chunks = self.client.compute(self.chunks)
+        self._placing = threading.Lock()  # of the next two, which chains share
         self._n_maps = 0
         self._places = None
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        pass
-
     def _map(self, function, *arguments):
-        """function(rows, number of the block, *arguments) of all blocks, in their order."""
         if self.client is None:
             tasks = [
                 dask.delayed(_over_blocks, pure=False)(chunk, bounds, first, function, arguments)
@@ -87,11 +100,9 @@ class DaskRows:
     def _map_on_cluster(self, function, arguments):
         """The parts of each chunk, by one task for all chunks that are in one place: the scheduler
         needs milliseconds for each task, about as long as a chunk is worked on."""
-        if self._n_maps % MAPS_PER_PLACING == 0:
-            self._places = _places(self.client, self.chunks)
-        self._n_maps += 1
+        places = self._current_places()
         tasks = []
-        for place in self._places:
+        for place in places:
             chunks, *others = (
                 [values[c] for c in place]
                 for values in (self.chunks, self.bounds, self.first_blocks)
@@ -100,18 +111,18 @@ class DaskRows:
                 self.client.submit(_over_chunks, chunks, *others, function, arguments, pure=False)
             )
         parts = [None] * len(self.chunks)
-        for place, results in zip(self._places, self.client.gather(tasks), strict=True):
+        for place, results in zip(places, self.client.gather(tasks), strict=True):
             for c, result in zip(place, results, strict=True):
                 parts[c] = result
         return parts
 
-    def summary(self, likelihood):
-        """The likelihood's summary of all rows."""
-        return fold_summaries(likelihood, self._map(_summarise, likelihood))
-
-    def log_constant(self, likelihood):
-        """`Likelihood.log_constant` of all rows."""
-        return sum(self._map(_log_constant, likelihood))
+    def _current_places(self):
+        """Where the chunks are, for one whole map: meanwhile another chain may look anew."""
+        with self._placing:
+            if self._n_maps % MAPS_PER_PLACING == 0:
+                self._places = _find_places(self.client, self.chunks)
+            self._n_maps += 1
+            return self._places
 
     def first_row(self):
         if self._first_row is None:
@@ -119,38 +130,36 @@ class DaskRows:
         return self._first_row
 
     def codes(self, labels):
-        """The recipe of labels that are all equal, the only ones to start from."""
-        return {"task": None, "key": None, "held": {}, "changes": ()}
+        """Return the recipe of labels that are all equal, the only ones to start from."""
+        if labels is not None:
+            raise ValueError("chains on dask arrays start from a single cluster")
+        return Recipe()
 
-    def visit(self, likelihood, recipe, task, key):
-        """Recipe, statistics and first rows after `visit_block` of every block."""
-        parts = self._map(_visit, likelihood, recipe, task, key)
-        if task["sweep"] is not None:
+    def visit(self, likelihood, codes, task, key):
+        parts = self._map(_visit_by_recipe, likelihood, codes, task, key)
+        if task.sweep is not None:
             # Held rows by number, not by the clusters they were in: no recipe needs another.
-            recipe = {
-                "task": {**task, "halves": [], "numbers": [], "held": []},
-                "key": key,
-                "held": {block + 1: held for block, (*_, held) in enumerate(parts) if held},
-                "changes": (),
-            }
-        return recipe, *reduce_visits(
-            likelihood.parametric(self.first_row()[:0]), [part[:2] for part in parts], self.starts
-        )
+            codes = Recipe(
+                task=replace(task, splits=(), held_clusters=()),
+                key=key,
+                held={block + 1: held for block, (_, held) in enumerate(parts) if held},
+            )
+        model = likelihood.parametric(self.first_row()[:0])
+        return codes, add_up(model, [collected for collected, _ in parts], self.first_rows)
 
-    def changed(self, recipe, changes):
-        """The recipe after some relabellings (`change_codes`)."""
-        return {**recipe, "changes": (*recipe["changes"], *changes)}
+    def changed(self, codes, changes):
+        return replace(codes, changes=(*codes.changes, *changes))
 
-    def keep(self, recipe):
-        """What lets a draw's labels be told later."""
-        return recipe
+    def keep(self, codes):
+        return codes
 
-    def kept_labels(self, recipe, numbers, likelihood):
-        """The number of each row's cluster, as a lazy dask array."""
-        task = dask.delayed((likelihood, recipe, np.asarray(numbers, dtype=np.int64)))
+    def kept_labels(self, kept, cluster_numbers, likelihood):
+        """Return the number of each row's cluster, as a lazy dask array."""
+        source = (likelihood, kept, np.asarray(cluster_numbers, dtype=np.int64))
+        source = dask.delayed(source, traverse=False)
         chunks = [
             dask.array.from_delayed(
-                dask.delayed(_chunk_labels)(chunk, bounds, first, task),
+                dask.delayed(_chunk_labels)(chunk, bounds, first, source),
                 shape=(bounds[-1],),
                 dtype=np.int64,
             )
@@ -161,8 +170,48 @@ class DaskRows:
         return dask.array.concatenate(chunks)
 
 
-def _client():
-    """The client of the cluster that dask works on, if there is one."""
+def check_dask(X, sampler, *, init, point_estimate):
+    """Return X with chunks of known sizes that are cut along the rows only.
+
+    Parameters
+    ----------
+    X : dask.array.Array
+    sampler : Sampler
+    init, point_estimate : object
+        The estimator's parameters.
+
+    Raises
+    ------
+    ValueError
+        Where a dask array, or this one, does not go together with the rest: names the way out.
+    """
+    if sampler.needs_labels:
+        raise ValueError(
+            f"{sampler!r} draws labels given the last ones, which are not kept for a dask "
+            "array; choose super_clusters=False"
+        )
+    if point_estimate in ("vi", "binder"):
+        raise ValueError(
+            f"point_estimate={point_estimate!r} needs the kept partitions, and label "
+            'draws are not kept for a dask array; choose point_estimate="last" or "map"'
+        )
+    if not (isinstance(init, str) and init == "single"):
+        raise ValueError(f'a dask array needs init="single", got {init!r}')
+    if X.ndim != 2 or X.dtype.kind not in "biuf":
+        raise ValueError(
+            f"X must be a two-dimensional array of numbers, got shape {X.shape} and dtype "
+            f"{X.dtype}"
+        )
+    X = X.rechunk({1: -1})
+    if np.isnan(X.shape[0]):
+        X = X.compute_chunk_sizes()
+    if 0 in X.shape:
+        raise ValueError(f"X must have rows and columns, got shape {X.shape}")
+    return X
+
+
+def _find_client():
+    """Return the client of the cluster that dask works on; None where there is none."""
     try:
         from distributed import default_client
 
@@ -171,19 +220,20 @@ def _client():
         return None
 
 
-def _places(client, chunks):
-    """Numbers of the chunks that one thread is to visit: those on its worker, dealt in turn."""
+def _find_places(client, chunks):
+    """Return the numbers of the chunks that each thread is to visit: those on its worker, dealt
+    in turn."""
     from distributed import wait
 
     wait(chunks)
     holders = client.who_has(chunks)
     n_threads = client.nthreads()
-    held = {}
+    chunks_of = {}
     for c, chunk in enumerate(chunks):
-        held.setdefault(min(holders[chunk.key], default=None), []).append(c)
+        chunks_of.setdefault(min(holders[chunk.key], default=None), []).append(c)
     return [
         place
-        for worker, numbers in held.items()
+        for worker, numbers in chunks_of.items()
         for place in (
             numbers[t :: n_threads.get(worker, 1)] for t in range(n_threads.get(worker, 1))
         )
@@ -208,60 +258,26 @@ def _over_blocks(X, bounds, first_block, function, arguments):
     ]
 
 
-def _summarise(X, block, likelihood):
-    return summarise_block(likelihood, X)
-
-
-def _log_constant(X, block, likelihood):
-    return likelihood.log_constant(X)
-
-
-def _codes(X, block, likelihood, recipe):
-    """The codes of a block of rows from their recipe."""
-    if recipe["task"] is None:
+def _recipe_codes(X, block, likelihood, recipe):
+    """Return the codes of a block of rows from their recipe."""
+    if recipe.task is None:
         codes = np.zeros(X.shape[0], dtype=np.int32)
     else:
-        held = recipe["held"].get(block)
-        codes = visit_block(likelihood, X, None, recipe["task"], recipe["key"], block, held)[0]
-    return change_codes(codes, recipe["changes"], block)
+        held = recipe.held.get(block)
+        codes, _ = visit_block(likelihood, X, None, recipe.task, recipe.key, block, held)
+    return change_codes(codes, recipe.changes, block)
 
 
-def _visit(X, block, likelihood, recipe, task, key):
+def _visit_by_recipe(X, block, likelihood, recipe, task, key):
+    """Return what is collected in a block, and the rows that it holds back."""
     codes = held = None
-    if task["sweep"] is None or task["held"]:
-        codes = _codes(X, block, likelihood, recipe)
-    if task["held"]:
-        held = held_rows(codes, task["held"])
-    return *visit_block(likelihood, X, codes, task, key, block, held)[1:], held
+    if task.sweep is None or task.held_clusters:
+        codes = _recipe_codes(X, block, likelihood, recipe)
+        held = Held.of_clusters(codes, task.held_clusters)
+    return visit_block(likelihood, X, codes, task, key, block, held)[1], held
 
 
-def _chunk_labels(X, bounds, first_block, task):
-    likelihood, recipe, numbers = task
-    codes = _over_blocks(X, bounds, first_block, _codes, (likelihood, recipe))
-    return numbers[np.concatenate([np.empty(0, dtype=np.int32), *codes]) >> 1]
-
-
-# Lazy predictions.
-
-
-def lazily(function, X, dtype, n_columns=None):
-    """function(rows) over the chunks of X, as a lazy dask array.
-
-    Parameters
-    ----------
-    function : callable
-        Of an array of rows; gives an entry per row, or `n_columns` of them.
-    X : dask.array.Array of shape (n_samples, n_features)
-    dtype : dtype
-        Of the result.
-    n_columns : int or None
-    """
-    X = X.rechunk({1: -1})
-    shape = (0,) if n_columns is None else (0, n_columns)
-    layout = {"drop_axis": 1} if n_columns is None else {"chunks": (X.chunks[0], (n_columns,))}
-    empty = np.empty(shape, dtype=dtype)
-    return X.map_blocks(_of_block, function, empty, dtype=dtype, meta=empty, **layout)
-
-
-def _of_block(X, function, empty):
-    return function(X) if X.shape[0] else empty
+def _chunk_labels(X, bounds, first_block, source):
+    likelihood, recipe, cluster_numbers = source
+    codes = _over_blocks(X, bounds, first_block, _recipe_codes, (likelihood, recipe))
+    return cluster_numbers[np.concatenate([np.empty(0, dtype=np.int32), *codes]) >> 1]

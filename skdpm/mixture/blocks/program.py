@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One chain of a mixture model whose rows are visited in blocks.
+"""Chains of a mixture model whose rows are visited in blocks.
 
 What a chain needs to go on is small: the statistics of its clusters, what its sampler remembers
 of them, and the rows' codes, which are kept beside the rows or computed again from the last sweep.
@@ -8,82 +8,162 @@ of them, and the rows' codes, which are kept beside the rows or computed again f
 import hashlib
 from dataclasses import dataclass, field
 
+import joblib
 import numpy as np
 
 from skdpm.chains import stream
-from skdpm.mixture._program import RowProgram
-from skdpm.mixture.blocks.rows import visit_task
+from skdpm.mixture._init import initial_labels
+from skdpm.mixture._program import (
+    MixtureChain,
+    MixtureProgram,
+    check_capabilities,
+    learned_values,
+    set_hyperparameters,
+)
+from skdpm.mixture.blocks.records import Task
+from skdpm.mixture.blocks.rows import open_rows
 from skdpm.mixture.blocks.state import BlockState
 
 
-@dataclass
-class BlockProgram(RowProgram):
-    """What the chains of one fit share where the sampler visits rows in blocks."""
+@dataclass(kw_only=True)
+class BlockProgram(MixtureProgram):
+    """Chains whose rows a sampler visits in blocks.
 
-    rows: object = None
-    models: dict = field(default_factory=dict)  # of each chain; its tables are slow to make
+    Attributes
+    ----------
+    rows : Rows
+    models : dict
+        A `ClusterModel` of any row for each chain, which computes marginal likelihoods.
+    """
 
-    def start(self, entropy, index):
-        """A chain that has done no iteration, as a plain dict."""
-        labels = self.initial_labels(stream(entropy, index))
-        concentration = self.first_concentration
-        n_clusters = 1 if labels is None else int(labels.max()) + 1
-        n_slots = self.sampler.kernel().n_slots(self.make_prior(concentration), n_clusters)
-        codes = self.rows.codes(labels)
-        _, stats, firsts = self.rows.visit(
-            self.likelihood, codes, visit_task(n_slots), (entropy, index, 0)
+    rows: object
+    models: dict = field(default_factory=dict)
+
+    @classmethod
+    def prepare(
+        cls, X, likelihood, *, block_size, init, most_clusters, n_jobs, store_labels, **settings
+    ):
+        """The program of a fit to X: see `RowProgram.prepare`.
+
+        Threads that chains leave idle visit the blocks.
+        """
+        rows = open_rows(X, block_size, idle_threads(n_jobs, settings["n_chains"]))
+        with rows:
+            likelihood = likelihood.resolve_summary(rows.summary(likelihood))
+        program = cls(
+            likelihood=likelihood,
+            rows=rows,
+            store_labels=store_labels and rows.keeps_labels,
+            initial_labels=initial_labels(init, X, likelihood, most_clusters),
+            **settings,
         )
-        return {
-            "index": index,
-            "iteration": 0,
-            "entropy": entropy,
-            "state": {
-                "codes": codes,
-                "stats": stats,
-                "firsts": firsts,
-                "memory": {},
-                "log_constant": self.rows.log_constant(self.likelihood),
-            },
-            "concentration": concentration,
-            **self._nothing_kept(),
-        }
+        check_capabilities(likelihood, program.model(0))
+        return program
 
-    def advance(self, chain, n_iterations, go_on):
-        """See `skdpm.chains.run_chains`."""
-        prior = self.make_prior(chain["concentration"])
-        model = self._chain_model(chain["index"])
-        kernel = self.sampler.kernel()
-        with self.rows as rows:
-            state = BlockState(rows, self.likelihood, prior, model, chain["state"])
-
-            def step(iteration):
-                key = (chain["entropy"], chain["index"], iteration + 1)
-                bit_generator = stream(*key, 0)
-                kernel.step(state, np.random.Generator(bit_generator), key)
-                return bit_generator
-
-            self._iterate(chain, state, kernel, step, n_iterations, go_on)
-
-    def keep(self, state):
-        return state.keep()
-
-    def kept_partition(self, kept):
-        labels = self.rows.kept_labels(kept["labels"], kept["numbers"], self.likelihood)
-        return labels, kept["rows"]
-
-    def statistics(self, labels):
-        codes = self.rows.codes(labels)
-        task = visit_task(int(labels.max()) + 1)
-        with self.rows as rows:
-            return rows.visit(self.likelihood, codes, task, None)[1][0::2]
-
-    def cluster_keys(self, state):
-        return [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in state.dump()]
-
-    def _chain_model(self, index):
+    def model(self, index):
+        """The kernel of chain number `index`, which two chains must not share."""
         if index not in self.models:
-            X = self.rows.first_row()
-            data = self.likelihood.encode(X)
+            data = self.likelihood.encode(self.rows.first_row())
             tables = self.likelihood.tables(data, self.n_samples)
             self.models[index] = self.likelihood.bind(data, tables)
         return self.models[index]
+
+    def resume(self, chain):
+        return BlockChain(self, chain)
+
+    def statistics(self, labels):
+        codes = self.rows.codes(labels)
+        task = Task(int(labels.max()) + 1)
+        with self.rows as rows:
+            return rows.visit(self.likelihood, codes, task, None)[1].stats[0::2]
+
+    def kept_partition(self, kept):
+        labels = self.rows.kept_labels(kept.labels, kept.cluster_numbers, self.likelihood)
+        return labels, kept.stats
+
+
+def idle_threads(n_jobs, n_chains):
+    """Threads that visit the blocks of each chain: what the chains leave of n_jobs."""
+    return max(1, joblib.effective_n_jobs(n_jobs) // n_chains)
+
+
+class BlockChain(MixtureChain):
+    """One chain while it runs: a kernel and a `BlockState`."""
+
+    def __init__(self, program, chain):
+        super().__init__(program, chain)
+        self.kernel.set_adaptation(chain.get("adaptation", {}))
+        self.key = (chain["entropy"], self.index)
+        self.rows = program.rows
+        self._saved = chain
+        self.values = dict(chain.get("values", program.first_values()))
+
+    def __enter__(self):
+        self.rows.__enter__()
+        saved, program = self._saved, self.program
+        concentration = saved.get("concentration", program.first_concentration)
+        self.state = BlockState(
+            self.rows,
+            program.likelihood,
+            program.make_prior(concentration),
+            program.model(self.index),
+            saved["state"] if "state" in saved else self._start(),
+        )
+        if self.values:
+            self._set_values(self.values)
+        return self
+
+    def __exit__(self, *exception):
+        self.rows.__exit__(*exception)
+
+    def _start(self):
+        """What the state of a chain that has done no iteration would have saved."""
+        program, rows = self.program, self.rows
+        labels = program.initial_labels(stream(*self.key))
+        n_clusters = 1 if labels is None else int(labels.max()) + 1
+        prior = program.make_prior(program.first_concentration)
+        n_slots = self.kernel.n_slots(prior, n_clusters)
+        return BlockState.start(rows, program.likelihood, labels, n_slots)
+
+    def _set_values(self, values):
+        """Let the state and its kernel have these hyperparameters of the likelihood."""
+        likelihood = self.program.likelihood.at(values)
+        set_hyperparameters(self.state.model, likelihood)
+        self.state.likelihood = likelihood
+        self.values = values
+
+    def step(self, iteration):
+        program, state = self.program, self.state
+        key = (*self.key, iteration + 1)
+        bit_generator = stream(*key, 0)
+        self.kernel.step(state, np.random.Generator(bit_generator), key)
+        if program.concentration is None:
+            state.prior.resample(
+                state.cluster_sizes(), *program.concentration_prior, bit_generator
+            )
+        if program.likelihood.learned:
+            stats = state.dump()
+            state.model.load(stats)
+            values = state.model.resample_hyperparameters(
+                np.arange(len(stats)), program.likelihood.hyperpriors, bit_generator
+            )
+            self._set_values(learned_values(program.likelihood, values))
+
+    def cluster_keys(self):
+        """Hashes of the statistics."""
+        return [
+            hashlib.blake2b(stats.tobytes(), digest_size=16).digest()
+            for stats in self.state.dump()
+        ]
+
+    def kept_labels(self):
+        return self.state.keep()
+
+    def save(self):
+        return {
+            **super().save(),
+            "state": self.state.save(),
+            "concentration": self.state.prior.concentration,
+            "values": self.values,
+            "adaptation": self.kernel.get_adaptation(),
+        }

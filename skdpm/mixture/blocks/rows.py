@@ -1,116 +1,149 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The rows of a fit, visited in blocks: by threads here, by Dask in `dask_rows`.
+"""The rows of a fit, in blocks: visited by threads here, by Dask in `dask_rows`.
 
 A visit is a map over blocks and a reduction. The map is `visit_block`: a pure function of the rows
-of a block, of the few arrays that a sweep needs and of the key of a random stream. So it does not
+of a block, of the few arrays that a sweep needs and of the key of random streams. So it does not
 matter where, in which order and how often a block is computed. The reduction adds up statistics in
-the order of the blocks, which depend on the number of rows and `block_size` alone.
+the order of the blocks, which depend on the number of rows and `block_size` alone. `records` has
+the words used here.
 """
 
+import abc
 import functools
 import threading
 from itertools import pairwise
 
 import numpy as np
 
-from skdpm._validation import check_finite
+from skdpm._validation import check_finite, is_dask
 from skdpm.chains import stream
-from skdpm.mixture.blocks._visit import split_codes, visit
+from skdpm.mixture.blocks._visit import draw_and_collect
+from skdpm.mixture.blocks.records import Collected, Held, change_codes
 
 
-def even_blocks(n_rows, block_size):
-    """Bounds of the fewest blocks of at most `block_size` rows, nearly equal: shape (B + 1,)."""
-    n_blocks = -(-n_rows // block_size)
-    return np.arange(n_blocks + 1) * n_rows // n_blocks
-
-
-def summarise_block(likelihood, X):
-    """What the likelihood needs to know of a block, its entries checked."""
-    if isinstance(X, np.ndarray):
-        X = np.ascontiguousarray(X)  # sums round differently over rows in another order
-    elif not likelihood.accept_sparse:
-        raise ValueError(f"{type(likelihood).__name__} needs dense rows, got {type(X).__name__}")
-    check_finite(X, allow_nan=likelihood.allow_nan)
-    return likelihood.summarise(X)
-
-
-def fold_summaries(likelihood, summaries):
-    """The summary of all blocks from those of each, in their order."""
-    return functools.reduce(likelihood.merge_summaries, summaries)
-
-
-def visit_block(likelihood, X, codes, task, key, block, held=None):
-    """`blocks._visit.visit` of one block.
+def open_rows(X, block_size, n_threads=1):
+    """Cut X into blocks, wherever its rows are.
 
     Parameters
     ----------
-    likelihood : Likelihood
-        Resolved.
-    X : ndarray or CSR array
-        The block's rows.
-    codes : ndarray or None
-    task : dict
-        See `visit_task`.
-    key : tuple of int
-        Entropy, chain and iteration.
-    block : int
-    held : tuple of two ndarrays, or None
-        Rows of the block that keep a code, and these.
+    X : ndarray, CSR array or dask array of shape (n_samples, n_features)
+        A dask array as `dask_rows.check_dask` returns it.
+    block_size : int
+        Most rows in a block.
+    n_threads : int, default=1
+        For rows in memory; Dask has its own.
+
+    Returns
+    -------
+    rows : Rows
     """
-    model, sweep = likelihood.parametric(X), task["sweep"]
-    streams = [None if sweep is None else stream(*key, block, 0)]
-    streams += [stream(*key, block, number) for number in task["numbers"]]
-    return visit(model, task["n_clusters"], codes, sweep, task["halves"], streams, held)
+    if is_dask(X):
+        from skdpm.mixture.blocks.dask_rows import DaskRows
+
+        return DaskRows(X, block_size)
+    return MemoryRows(X, block_size, n_threads)
 
 
-def held_rows(codes, clusters):
-    """The rows of a block that are in some clusters, which hold them back, and their codes."""
-    rows = np.flatnonzero(np.isin(codes >> 1, clusters))
-    return rows, codes[rows]
+class Rows(abc.ABC):
+    """Base class of rows in blocks; threads may share one.
+
+    What a chain holds of its labels is left to the subclass, which calls it the chain's `codes`.
+    Chains visit the rows within a ``with`` statement.
+    """
+
+    n_samples: int
+    keeps_labels = True  # can `labels` tell those of every draw?
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        return None
+
+    @abc.abstractmethod
+    def _map(self, function, *arguments):
+        """Call function(rows, number of the block, *arguments) for all blocks: list, in order."""
+
+    def summary(self, likelihood):
+        """Return the likelihood's summary of all rows, whose entries are checked."""
+        return functools.reduce(likelihood.merge_summaries, self._map(_summarise, likelihood))
+
+    def log_constant(self, likelihood):
+        """Return `Likelihood.log_constant` of all rows."""
+        return sum(self._map(_log_constant, likelihood))
+
+    @abc.abstractmethod
+    def first_row(self):
+        """Return the first row: X of shape (1, n_features)."""
+
+    @abc.abstractmethod
+    def codes(self, labels):
+        """Return codes to start from, all rows in left sub-clusters.
+
+        Parameters
+        ----------
+        labels : ndarray of shape (n_samples,), or None
+            None: all rows in one cluster.
+        """
+
+    @abc.abstractmethod
+    def visit(self, likelihood, codes, task, key):
+        """Do a task on all blocks.
+
+        Parameters
+        ----------
+        likelihood : Likelihood
+            Resolved.
+        codes : object
+            The chain's so far; they stay as they are.
+        task : Task
+        key : tuple of int, or None
+            Entropy, chain and iteration. None where nothing is drawn.
+
+        Returns
+        -------
+        codes : object
+        collected : Collected
+            Of each code, then of the four parts of each random split.
+        """
+
+    @abc.abstractmethod
+    def changed(self, codes, changes):
+        """Return the codes after some changes (`Relabelling`, `RandomSplit`), in turn."""
+
+    def labels(self, codes, cluster_numbers):
+        """Return the number of each row's cluster: ndarray of shape (n_samples,)."""
+        raise TypeError(f"{type(self).__name__} keeps no labels, only what they follow from")
+
+    @abc.abstractmethod
+    def keep(self, codes):
+        """Return what lets `kept_labels` tell the labels of a draw later."""
+
+    @abc.abstractmethod
+    def kept_labels(self, kept, cluster_numbers, likelihood):
+        """Return the number of each row's cluster, an int64 array, from what `keep` returned."""
 
 
-def change_codes(codes, changes, block):
-    """The codes of a block after relabellings, each a table of codes or an accepted random split
-    (cluster, new cluster, share of the cluster, key and number of its stream)."""
-    for change in changes:
-        if isinstance(change, np.ndarray):
-            codes = change[codes]
-        else:
-            cluster, new_cluster, share, key, number = change
-            codes = codes.copy()
-            split_codes(codes, cluster, new_cluster, share, stream(*key, block, number))
-    return codes
-
-
-def reduce_visits(model, parts, starts):
-    """Statistics and first rows of all blocks, from those of each, in their order."""
-    (stats, firsts), *others = parts
-    firsts = np.where(firsts >= 0, firsts + starts[0], -1)
-    for start, (more_stats, more_firsts) in zip(starts[1:], others, strict=True):
-        stats = model.combined(stats, more_stats)
-        firsts = np.where((firsts < 0) & (more_firsts >= 0), more_firsts + start, firsts)
-    return stats, firsts
-
-
-class RowBlocks:
-    """Rows in memory (or mapped into it), never copied whole.
-
-    What a chain holds of its labels, its *codes*, is an int32 array; `dask_rows` has
-    another.
+class MemoryRows(Rows):
+    """Rows in memory (or mapped into it), never copied whole; codes are an int32 array.
 
     Parameters
     ----------
     X : ndarray or CSR array of shape (n_samples, n_features), of any numeric type
     block_size : int
         Most rows in a block.
-    n_threads : int
+    n_threads : int, default=1
     """
+
+    keeps_labels = True
 
     def __init__(self, X, block_size, n_threads=1):
         self.X = X
         self.n_samples = X.shape[0]
-        self.bounds = even_blocks(self.n_samples, block_size)
-        self.n_threads = min(n_threads, len(self.bounds) - 1)
+        bounds = even_blocks(self.n_samples, block_size)
+        self.first_rows = bounds[:-1]
+        self.slices = [slice(*pair) for pair in pairwise(bounds)]
+        self.n_threads = min(n_threads, len(self.slices))
         # Chains share the rows, each in a thread that has a pool of its own.
         self._own = threading.local()
 
@@ -126,97 +159,127 @@ class RowBlocks:
             self._own.pool.shutdown()
             self._own.pool = None
 
-    def _map(self, function):
-        """function(rows of the block, slice of its rows, number from 1) over all blocks."""
-        slices = [slice(*bounds) for bounds in pairwise(self.bounds)]
-
-        def call(block):
-            return function(self.X[slices[block]], slices[block], block + 1)
+    def _map(self, function, *arguments):
+        def call(j):
+            return function(self.X[self.slices[j]], j + 1, *arguments)
 
         pool = getattr(self._own, "pool", None)
-        return list((map if pool is None else pool.map)(call, range(len(slices))))
-
-    def summary(self, likelihood):
-        """The likelihood's summary of all rows."""
-        return fold_summaries(
-            likelihood, self._map(lambda X, where, block: summarise_block(likelihood, X))
-        )
-
-    def log_constant(self, likelihood):
-        """`Likelihood.log_constant` of all rows."""
-        return sum(self._map(lambda X, where, block: likelihood.log_constant(X)))
+        return list((map if pool is None else pool.map)(call, range(len(self.slices))))
 
     def first_row(self):
         return self.X[:1]
 
     def codes(self, labels):
-        """Codes of given labels, all rows in the left sub-cluster; None: all in one cluster."""
         if labels is None:
             return np.zeros(self.n_samples, dtype=np.int32)
         return (2 * labels).astype(np.int32)
 
     def visit(self, likelihood, codes, task, key):
-        """Codes, statistics and first rows after `visit_block` of every block."""
         new_codes = np.empty(self.n_samples, dtype=np.int32)
 
-        def visit_one(X, where, block):
-            new_codes[where], stats, firsts = visit_block(
-                likelihood,
-                X,
-                codes[where],
-                task,
-                key,
-                block,
-                held_rows(codes[where], task["held"]) if task["held"] else None,
+        def visit_slice(X, block):
+            where = self.slices[block - 1]
+            held = self.hold_back(codes[where], task.held_clusters)
+            new_codes[where], collected = visit_block(
+                likelihood, X, codes[where], task, key, block, held
             )
-            return stats, firsts
+            return collected
 
-        parts = self._map(visit_one)
-        model = likelihood.parametric(self.X[:0])
-        return new_codes, *reduce_visits(model, parts, self.bounds[:-1])
+        parts = self._map(visit_slice)
+        return new_codes, add_up(likelihood.parametric(self.X[:0]), parts, self.first_rows)
+
+    def hold_back(self, codes, clusters):
+        """Return the rows of a block that some clusters hold back: Held, or None."""
+        return Held.of_clusters(codes, clusters)
 
     def changed(self, codes, changes):
-        """Codes after some relabellings (`change_codes`)."""
         new_codes = np.empty_like(codes)
 
-        def change_one(X, where, block):
+        def change_slice(X, block):
+            where = self.slices[block - 1]
             new_codes[where] = change_codes(codes[where], changes, block)
 
-        self._map(change_one)
+        self._map(change_slice)
         return new_codes
 
-    def labels(self, codes, numbers):
-        """The number of each row's cluster."""
-        return numbers[codes >> 1]
+    def labels(self, codes, cluster_numbers):
+        return cluster_numbers[codes >> 1]
 
     def keep(self, codes):
-        """What lets a draw's labels be told later: here, the labels."""
         n_clusters = int(codes.max()) // 2 + 1
         return (codes >> 1).astype(np.min_scalar_type(n_clusters))
 
-    def kept_labels(self, kept, numbers, likelihood):
-        """The number of each row's cluster, int64."""
-        return np.asarray(numbers, dtype=np.int64)[kept]
+    def kept_labels(self, kept, cluster_numbers, likelihood):
+        return np.asarray(cluster_numbers, dtype=np.int64)[kept]
 
 
-def visit_task(n_clusters, sweep=None, halves=(), numbers=(), held=()):
-    """The part of a visit that is the same for all blocks.
+# The map and the reduction.
+
+
+def even_blocks(n_rows, block_size):
+    """Return the bounds of the fewest blocks of at most `block_size` rows, nearly equal:
+    ndarray of shape (n_blocks + 1,)."""
+    n_blocks = -(-n_rows // block_size)
+    return np.arange(n_blocks + 1) * n_rows // n_blocks
+
+
+def visit_block(likelihood, X, codes, task, key, block, held=None):
+    """Do a task on one block.
 
     Parameters
     ----------
-    n_clusters : int
-    sweep : dict or None
-    halves : sequence of (int, float)
-        See `blocks._visit.visit`.
-    numbers : sequence of int
-        Of the stream of each, from 1.
-    held : sequence of int
-        Clusters whose rows keep their codes in the sweep.
+    likelihood : Likelihood
+        Resolved.
+    X : ndarray or CSR array
+        The block's rows.
+    codes : ndarray or None
+    task : Task
+    key : tuple of int, or None
+        Entropy, chain and iteration.
+    block : int
+    held : Held or None
+
+    Returns
+    -------
+    codes : ndarray of shape (n_rows,), int32
+    collected : Collected
+        With rows numbered from the first of the block.
     """
-    return {
-        "n_clusters": n_clusters,
-        "sweep": sweep,
-        "halves": list(halves),
-        "numbers": list(numbers),
-        "held": list(held),
-    }
+    streams = [None if task.sweep is None else stream(*key, block, 0)]
+    streams += [stream(*key, block, split.stream_number) for split in task.splits]
+    codes, stats, first_rows = draw_and_collect(
+        likelihood.parametric(X), codes, task, streams, held
+    )
+    return codes, Collected(stats, first_rows)
+
+
+def add_up(model, parts, starts):
+    """Return what all blocks have collected, from what each has, in their order.
+
+    Parameters
+    ----------
+    model : ParametricModel
+    parts : list of Collected
+    starts : ndarray of shape (n_blocks,)
+        The first row of each block.
+    """
+    stats = parts[0].stats
+    first_rows = np.where(parts[0].first_rows >= 0, parts[0].first_rows + starts[0], -1)
+    for start, more in zip(starts[1:], parts[1:], strict=True):
+        stats = model.combined(stats, more.stats)
+        new = (first_rows < 0) & (more.first_rows >= 0)
+        first_rows = np.where(new, more.first_rows + start, first_rows)
+    return Collected(stats, first_rows)
+
+
+def _summarise(X, block, likelihood):
+    if isinstance(X, np.ndarray):
+        X = np.ascontiguousarray(X)  # sums round differently over rows in another order
+    elif not likelihood.accept_sparse:
+        raise ValueError(f"{type(likelihood).__name__} needs dense rows, got {type(X).__name__}")
+    check_finite(X, allow_nan=likelihood.allow_nan)
+    return likelihood.summarise(X)
+
+
+def _log_constant(X, block, likelihood):
+    return likelihood.log_constant(X)

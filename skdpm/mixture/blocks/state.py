@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from skdpm.mixture.blocks.rows import visit_task
+from skdpm.mixture.blocks.records import Collected, KeptPartition, Relabelling, Task
 
 
 class BlockState:
@@ -11,14 +11,21 @@ class BlockState:
 
     Parameters
     ----------
-    rows : RowBlocks or DaskRows
+    rows : Rows
     likelihood : Likelihood
         Resolved.
     prior : PartitionPrior
     model : ClusterModel
         Of any rows: it computes marginal likelihoods.
     saved : dict
-        From `save`.
+        From `start` or `save`.
+
+    Attributes
+    ----------
+    codes : object
+        What the rows know of the labels.
+    collected : Collected
+        The statistics of each code: those of cluster k are 2 k and 2 k + 1.
     """
 
     def __init__(self, rows, likelihood, prior, model, saved):
@@ -26,23 +33,52 @@ class BlockState:
         self.likelihood = likelihood
         self.prior = prior
         self.model = model
-        self.parametric = likelihood.parametric(rows.first_row()[:0])
         self.codes = saved["codes"]
-        self.stats = saved["stats"]  # (2 K, n_stats): of each code
-        self.firsts = saved["firsts"]  # (2 K,): the first row of each, -1 where there is none
-        # The sampler's own: arrays with an entry per cluster.
-        self.memory = {name: values.copy() for name, values in saved["memory"].items()}
+        self.collected = saved["collected"]
         self.log_constant = saved["log_constant"]
 
+    @staticmethod
+    def start(rows, likelihood, labels, n_slots):
+        """Return what a state begins with, as if saved.
+
+        Parameters
+        ----------
+        rows : Rows
+        likelihood : Likelihood
+        labels : ndarray of shape (n_samples,), or None
+            Numbers from 0; None: all rows in one cluster.
+        n_slots : int
+            Clusters, empty ones included.
+        """
+        codes = rows.codes(labels)
+        _, collected = rows.visit(likelihood, codes, Task(n_slots), None)
+        return {
+            "codes": codes,
+            "collected": collected,
+            "log_constant": rows.log_constant(likelihood),
+        }
+
     def save(self):
-        """All that the chain needs to go on to the bit."""
+        """Return all that the state needs to go on to the bit."""
         return {
             "codes": self.codes,
-            "stats": self.stats,
-            "firsts": self.firsts,
-            "memory": self.memory,
+            "collected": self.collected,
             "log_constant": self.log_constant,
         }
+
+    @property
+    def likelihood(self):
+        """Resolved; another one may take its place between iterations."""
+        return self._likelihood
+
+    @likelihood.setter
+    def likelihood(self, likelihood):
+        self._likelihood = likelihood
+        self.parametric = likelihood.parametric(self.rows.first_row()[:0])
+
+    @property
+    def stats(self):
+        return self.collected.stats
 
     @property
     def n_slots(self):
@@ -50,66 +86,61 @@ class BlockState:
         return len(self.stats) // 2
 
     def totals(self, clusters=slice(None)):
-        """Statistics of the clusters, or of some: (n_slots, n_stats)."""
+        """Return the statistics of clusters, all or some: (n_clusters, n_stats)."""
         return self.parametric.combined(self.stats[0::2][clusters], self.stats[1::2][clusters])
 
-    def visit(self, key, sweep=None, halves=(), numbers=(), held=()):
-        """See `RowBlocks.visit`."""
-        task = visit_task(self.n_slots, sweep, halves, numbers, held)
+    def run_task(self, key, sweep=None, splits=(), held_clusters=()):
+        """Do a `Task` on the rows and return what `Rows.visit` does; the state stays as it is."""
+        task = Task(self.n_slots, sweep, tuple(splits), tuple(held_clusters))
         return self.rows.visit(self.likelihood, self.codes, task, key)
-
-    def change(self, change):
-        """Relabel rows: a table of codes, or a random split (`change_codes`)."""
-        self.codes = self.rows.changed(self.codes, [change])
 
     # Clusters that come and go.
 
-    def memory_of(self, cluster):
-        return {name: values[cluster : cluster + 1] for name, values in self.memory.items()}
-
-    def append_cluster(self, cluster, parts, firsts, memory):
-        """A cluster has been split and its second half become a new one, the last.
+    def split_cluster(self, cluster, change, parts):
+        """Split a cluster in two, the second of which becomes a new cluster, the last.
 
         Parameters
         ----------
-        parts : ndarray of shape (4, n_stats)
-            Statistics of the sub-clusters of both.
-        firsts : ndarray of shape (4,)
-            First rows of these.
-        memory : dict of arrays with one entry
-            Of both.
+        cluster : int
+        change : Relabelling or RandomSplit
+            Of the codes.
+        parts : Collected
+            Of the sub-clusters of both.
         """
-        self.stats = np.concatenate([self.stats, parts[2:]])
-        self.stats[2 * cluster : 2 * cluster + 2] = parts[:2]
-        self.firsts = np.concatenate([self.firsts, firsts[2:]])
-        self.firsts[2 * cluster : 2 * cluster + 2] = firsts[:2]
-        self.memory = {name: np.append(self.memory[name], memory[name]) for name in memory}
-        for name in memory:
-            self.memory[name][cluster] = memory[name][0]
+        first = slice(2 * cluster, 2 * cluster + 2)
+        stats = np.concatenate([self.stats, parts.stats[2:]])
+        stats[first] = parts.stats[:2]
+        first_rows = np.concatenate([self.collected.first_rows, parts.first_rows[2:]])
+        first_rows[first] = parts.first_rows[:2]
+        self.codes = self.rows.changed(self.codes, [change])
+        self.collected = Collected(stats, first_rows)
 
     def merge_clusters(self, one, other):
-        """The rows of the smaller of two clusters join the left sub-cluster of the larger; the
-        last cluster takes the free place."""
+        """Merge two clusters: the rows of the smaller join the left sub-cluster of the larger.
+
+        Returns
+        -------
+        kept, gone : int
+            The larger and the smaller. The last cluster takes the place of the latter.
+        """
         sizes = self._sizes()
-        large, small = (one, other) if sizes[one] >= sizes[other] else (other, one)
+        kept, gone = (one, other) if sizes[one] >= sizes[other] else (other, one)
         last = self.n_slots - 1
         table = np.arange(2 * self.n_slots, dtype=np.int32)
-        table[2 * small : 2 * small + 2] = 2 * large
-        table[table >= 2 * last] += 2 * (small - last)
-        self.change(table)
-        stats, firsts = self.stats.copy(), self.firsts.copy()
-        for code in (2 * small, 2 * small + 1):
-            stats[2 * large] = self.parametric.combined(stats[[2 * large]], stats[[code]])[0]
-        rows = firsts[[2 * large, 2 * small, 2 * small + 1]]
-        firsts[2 * large] = rows[rows >= 0].min()
-        for values in (stats, firsts):
-            values[2 * small : 2 * small + 2] = values[2 * last :]
-        self.stats, self.firsts = stats[:-2], firsts[:-2]
-        for name, values in self.memory.items():
-            values[small] = values[last]
-            self.memory[name] = values[:-1]
+        table[2 * gone : 2 * gone + 2] = 2 * kept
+        table[table >= 2 * last] += 2 * (gone - last)
+        self.codes = self.rows.changed(self.codes, [Relabelling(table)])
+        stats, first_rows = self.stats.copy(), self.collected.first_rows.copy()
+        for code in (2 * gone, 2 * gone + 1):
+            stats[2 * kept] = self.parametric.combined(stats[[2 * kept]], stats[[code]])[0]
+        both = first_rows[[2 * kept, 2 * gone, 2 * gone + 1]]
+        first_rows[2 * kept] = both[both >= 0].min()
+        for values in (stats, first_rows):
+            values[2 * gone : 2 * gone + 2] = values[2 * last :]
+        self.collected = Collected(stats, first_rows)[:-2]
+        return kept, gone
 
-    # What `KeptDraws` and `Snapshots` ask of a state, in the order of the occupied clusters.
+    # What kept draws ask of a state, in the order of the occupied clusters.
 
     def _sizes(self):
         return self.stats[0::2, 0] + self.stats[1::2, 0]
@@ -125,31 +156,28 @@ class BlockState:
         return self._sizes()[self._occupied()].astype(np.intp)
 
     def cluster_labels(self):
-        numbers = np.zeros(self.n_slots, dtype=np.intp)
-        numbers[self._occupied()] = np.arange(self.n_clusters)
-        return self.rows.labels(self.codes, numbers)
+        cluster_numbers = np.zeros(self.n_slots, dtype=np.intp)
+        cluster_numbers[self._occupied()] = np.arange(self.n_clusters)
+        return self.rows.labels(self.codes, cluster_numbers)
 
     def dump(self, clusters=slice(None)):
+        """Return the statistics of occupied clusters, all or some: (n_clusters, n_stats)."""
         return self.totals(self._occupied()[clusters])
 
     def compute_log_joint(self):
-        """log p(partition, X) at the current concentration, natural logarithm."""
+        """Compute log p(partition, X) at the current concentration, natural logarithm."""
         log_likelihood = self.model.log_marginals(self.dump()).sum() + self.log_constant
         return float(self.prior.log_probability(self.cluster_sizes()) + log_likelihood)
 
     def rebuild(self):
-        """Nothing to do: statistics are computed anew in every visit."""
+        """Do nothing: statistics are computed anew in every visit."""
 
     def keep(self):
-        """What tells the labels and the clusters of this draw later."""
+        """Return what tells the labels and the clusters of this draw later: KeptPartition."""
         occupied = self._occupied()
         # -1, which says that there is none, becomes the largest of all.
-        firsts = self.firsts.reshape(-1, 2).astype(np.uintp).min(axis=1)[occupied]
-        order = np.lexsort((firsts, -self.cluster_sizes()))
-        numbers = np.zeros(self.n_slots, dtype=np.int64)
-        numbers[occupied[order]] = np.arange(len(occupied))
-        return {
-            "labels": self.rows.keep(self.codes),
-            "numbers": numbers,
-            "rows": self.dump(order),
-        }
+        first_rows = self.collected.first_rows.reshape(-1, 2).astype(np.uintp).min(axis=1)
+        order = np.lexsort((first_rows[occupied], -self.cluster_sizes()))
+        cluster_numbers = np.zeros(self.n_slots, dtype=np.int64)
+        cluster_numbers[occupied[order]] = np.arange(len(occupied))
+        return KeptPartition(self.rows.keep(self.codes), cluster_numbers, self.dump(order))

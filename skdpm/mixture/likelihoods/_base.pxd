@@ -13,7 +13,12 @@ cdef class ClusterModel:
     cdef readonly Py_ssize_t width          # doubles per row
     cdef readonly bint factorizes           # p(X | partition) = prod_k exp(log_marginal(k))?
     cdef readonly bint drifts               # do add and remove round?
-    cdef double* stats                      # (n_slots, width)
+    cdef readonly tuple hyper_names         # of each hyperparameter; a vector repeats its own
+    cdef readonly Py_ssize_t n_hyper
+    cdef double* hyper                      # (n_hyper,): their values
+    cdef double* stats                      # (n_slots, stride)
+    cdef Py_ssize_t stride                  # doubles from a row to the next: width, or more where
+    cdef bint placed                        # ... the rows stand within those of another model
     cdef double* empty                      # (width,): the row of a cluster with no items
     cdef Py_ssize_t* free_slots             # (n_slots,): the first n_free are the rows not in use
     cdef const Py_ssize_t* labels           # (n_labels,) slot of each item, -1 while detached
@@ -22,6 +27,8 @@ cdef class ClusterModel:
 
     # Slots; written once, in _base.pyx.
     cdef int allocate(self, Py_ssize_t n_stats, Py_ssize_t width) except -1
+    cdef int declare_hyperparameters(self, names, values) except -1
+    cdef void place(self, double* stats, Py_ssize_t stride, Py_ssize_t n_slots) noexcept
     cdef int reserve(self, Py_ssize_t n_slots) except -1
     cdef Py_ssize_t acquire(self) noexcept nogil
     cdef void release(self, Py_ssize_t slot) noexcept nogil
@@ -45,7 +52,12 @@ cdef class ClusterModel:
     cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil
     cdef void settle(self) noexcept nogil
+    # These two where it has hyperparameters that can be learned.
+    cdef double log_marginal_at(
+        self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
+    ) noexcept nogil
+    cdef int retabulate(self) except -1
 
 
 cdef inline double* row(ClusterModel model, Py_ssize_t slot) noexcept nogil:
-    return model.stats + slot * model.width
+    return model.stats + slot * model.stride

@@ -5,34 +5,73 @@ A cluster is a row of doubles: opening one copies the empty row, copying is memc
 the leading `n_stats` doubles. A likelihood therefore writes only how one item enters and leaves a
 row and the two densities. All memory is taken in `reserve`, under the GIL; the `nogil` methods
 neither allocate nor raise.
+
+Hyperparameters (of all clusters) may change while rows stay: statistics do not depend on them, and
+cached terms are computed anew. They are learned by slice steps, one after the other, that leave
+p(theta | partition, X) invariant, which is the hyperprior times the marginal likelihoods.
 """
 from libc.math cimport INFINITY, NAN, exp, log
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy
 
+from numpy.random cimport bitgen_t
+
 import numpy as np
 
 from skdpm._core._check cimport SKDPM_CHECK
+from skdpm._core._memory cimport resized
+from skdpm._core._rng cimport bit_generator_pointer
+from skdpm._core._slice cimport SliceSampled
 
 
 cdef class ClusterModel:
 
     def __cinit__(self, *args, **kwargs):
         self.factorizes = True
+        self.hyper_names = ()
 
     def __dealloc__(self):
-        free(self.stats)
+        if not self.placed:
+            free(self.stats)
+        free(self.hyper)
         free(self.empty)
         free(self.free_slots)
 
     cdef int allocate(self, Py_ssize_t n_stats, Py_ssize_t width) except -1:
         """Fix the layout of a row; the subclass then writes the empty row's cached terms."""
         self.n_stats = n_stats
-        self.width = width
+        self.width = self.stride = width
         self.empty = <double*>calloc(width, sizeof(double))
         if self.empty == NULL:
             raise MemoryError
         return 0
+
+    cdef int declare_hyperparameters(self, names, values) except -1:
+        """The numbers that `set_hyperparameters` takes, and what they are; before `allocate`.
+
+        names : tuple of str
+            Of each number, in the order of `Likelihood.hyperparameters`; the numbers of a vector
+            follow one another and all have its name.
+        """
+        cdef Py_ssize_t h
+        self.hyper_names = tuple(names)
+        self.n_hyper = len(self.hyper_names)
+        self.hyper = <double*>resized(self.hyper, self.n_hyper, sizeof(double))
+        for h in range(self.n_hyper):
+            self.hyper[h] = values[h]
+        return 0
+
+    cdef void place(self, double* stats, Py_ssize_t stride, Py_ssize_t n_slots) noexcept:
+        """Let rows stand within those of another model (as those of some columns within the rows
+        of all), which from then on takes and releases slots, and places them again whenever it
+        has moved its own."""
+        if not self.placed:
+            free(self.stats)
+        self.placed = True
+        self.stats = stats
+        self.stride = stride
+        self.n_slots = n_slots
+        self.n_free = 0
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         """Make room for `n_slots` clusters; slots in use keep their number and their row."""
@@ -40,7 +79,7 @@ cdef class ClusterModel:
         cdef void* memory
         if n_slots <= self.n_slots:
             return 0
-        memory = realloc(self.stats, n_slots * self.width * sizeof(double))
+        memory = realloc(self.stats, n_slots * self.stride * sizeof(double))
         if memory == NULL:
             raise MemoryError(f"no memory for the statistics of {n_slots} clusters")
         self.stats = <double*>memory
@@ -144,6 +183,19 @@ cdef class ClusterModel:
         """Bring every row up to date, for likelihoods that defer work."""
         pass
 
+    # What a likelihood with learned hyperparameters overrides besides.
+
+    cdef double log_marginal_at(
+        self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
+    ) noexcept nogil:
+        """log p(items of the slot) under other hyperparameters, from the statistics alone."""
+        return NAN
+
+    cdef int retabulate(self) except -1:
+        """Bring what depends on `hyper` up to date, the empty row included, but for the rows. The
+        tables that kernels share stay as they are: memory for others is this kernel's own."""
+        raise NotImplementedError(f"{type(self).__name__} must write `retabulate`")
+
     # The Python boundary: chain states, scoring, predictions.
 
     def bind_labels(self, Py_ssize_t[::1] labels):
@@ -153,42 +205,44 @@ cdef class ClusterModel:
         self.labels = &labels[0] if labels.shape[0] else NULL
 
     def dump(self, slots, bint cached=False):
-        """Rows of the given slots: their statistics, with `cached` also the cached terms.
+        """Statistics of the given slots, with `cached` also the terms cached from them.
 
         Returns
         -------
-        rows : ndarray of shape (len(slots), n_stats) or (len(slots), width)
+        stats : ndarray of shape (len(slots), n_stats) or (len(slots), width)
         """
         cdef Py_ssize_t k
         cdef Py_ssize_t width = self.width if cached else self.n_stats
         cdef const Py_ssize_t[::1] slots_view = np.ascontiguousarray(slots, dtype=np.intp)
-        rows = np.empty((slots_view.shape[0], width))
-        cdef double[:, ::1] rows_view = rows
+        stats = np.empty((slots_view.shape[0], width))
+        cdef double[:, ::1] view = stats
         self.settle()
         for k in range(slots_view.shape[0]):
             if not 0 <= slots_view[k] < self.n_slots:
                 raise IndexError(f"slot {slots_view[k]} of {self.n_slots}")
-            memcpy(&rows_view[k, 0], row(self, slots_view[k]), width * sizeof(double))
-        return rows
+            memcpy(&view[k, 0], row(self, slots_view[k]), width * sizeof(double))
+        return stats
 
-    def load(self, rows, slots=None, free_slots=None):
-        """Forget all clusters and take those of `rows` (from `dump`).
+    def load(self, stats, slots=None, free_slots=None):
+        """Forget all clusters and take those of `stats` (from `dump`).
 
         Parameters
         ----------
-        rows : ndarray of shape (K, n_stats) or (K, width)
+        stats : ndarray of shape (K, n_stats) or (K, width)
         slots : ndarray of shape (m,), m >= K, optional
-            Slots of the rows; those behind the first K become empty clusters. Default: 0, ..., K,
-            of which the last is then an empty cluster.
+            Slots of the clusters; those behind the first K become empty clusters. Default: 0, ...,
+            K, of which the last is then an empty cluster.
         free_slots : ndarray of int, optional
             All other slots, from the last to be taken to the first. Default: none.
         """
         cdef Py_ssize_t k
-        cdef const double[:, ::1] rows_view = np.ascontiguousarray(rows, dtype=np.float64)
-        cdef Py_ssize_t n_rows = rows_view.shape[0]
-        cdef Py_ssize_t width = rows_view.shape[1]
+        cdef const double[:, ::1] view = np.ascontiguousarray(stats, dtype=np.float64)
+        cdef Py_ssize_t n_rows = view.shape[0]
+        cdef Py_ssize_t width = view.shape[1]
         if width != self.n_stats and width != self.width:
-            raise ValueError(f"rows of {width} doubles; expected {self.n_stats} or {self.width}")
+            raise ValueError(
+                f"statistics of {width} doubles; expected {self.n_stats} or {self.width}"
+            )
         slots = np.arange(n_rows + 1) if slots is None else slots
         free_slots = np.empty(0, dtype=np.intp) if free_slots is None else free_slots
         cdef const Py_ssize_t[::1] slots_view = np.ascontiguousarray(slots, dtype=np.intp)
@@ -200,33 +254,33 @@ cdef class ClusterModel:
         for k in range(slots_view.shape[0]):
             memcpy(row(self, slots_view[k]), self.empty, self.width * sizeof(double))
             if k < n_rows:
-                memcpy(row(self, slots_view[k]), &rows_view[k, 0], width * sizeof(double))
+                memcpy(row(self, slots_view[k]), &view[k, 0], width * sizeof(double))
                 if width != self.width:
                     self.refresh(slots_view[k])
 
-    def log_marginals(self, rows):
+    def log_marginals(self, stats):
         """log p(items) of clusters by their statistics, in a slot of its own.
 
         Parameters
         ----------
-        rows : ndarray of shape (K, n_stats)
+        stats : ndarray of shape (K, n_stats)
 
         Returns
         -------
         log_marginals : ndarray of shape (K,)
         """
         cdef Py_ssize_t k
-        cdef const double[:, ::1] rows_view = np.ascontiguousarray(rows, dtype=np.float64)
+        cdef const double[:, ::1] view = np.ascontiguousarray(stats, dtype=np.float64)
         cdef Py_ssize_t slot
-        if rows_view.shape[1] != self.n_stats:
-            raise ValueError(f"rows of {rows_view.shape[1]} doubles; expected {self.n_stats}")
+        if view.shape[1] != self.n_stats:
+            raise ValueError(f"statistics of {view.shape[1]} doubles; expected {self.n_stats}")
         if self.n_free == 0:
             self.reserve(self.n_slots + 1)
         slot = self.acquire()
-        out = np.empty(rows_view.shape[0])
+        out = np.empty(view.shape[0])
         cdef double[::1] out_view = out
-        for k in range(rows_view.shape[0]):
-            memcpy(row(self, slot), &rows_view[k, 0], self.n_stats * sizeof(double))
+        for k in range(view.shape[0]):
+            memcpy(row(self, slot), &view[k, 0], self.n_stats * sizeof(double))
             self.refresh(slot)
             out_view[k] = self.log_marginal(slot)
         self.release(slot)
@@ -240,6 +294,85 @@ cdef class ClusterModel:
         self.n_free = self.n_slots
         for slot in range(self.n_slots):
             self.free_slots[slot] = self.n_slots - 1 - slot
+
+    def hyperparameters(self):
+        """Their values: ndarray of shape (n_hyper,)."""
+        return np.array([self.hyper[h] for h in range(self.n_hyper)], dtype=np.float64)
+
+    def set_hyperparameters(self, values):
+        """Take other values; the clusters stay.
+
+        Parameters
+        ----------
+        values : array-like of shape (n_hyper,)
+        """
+        cdef Py_ssize_t h, slot
+        cdef const double[::1] view = np.ascontiguousarray(values, dtype=np.float64)
+        if view.shape[0] != self.n_hyper or not np.isfinite(view).all():
+            raise ValueError(f"{self.n_hyper} finite hyperparameters, got {values!r}")
+        if np.array_equal(view, self.hyperparameters()):
+            return
+        self.settle()
+        for h in range(self.n_hyper):
+            self.hyper[h] = view[h]
+        self.retabulate()
+        free_slots = np.zeros(self.n_slots, dtype=np.uint8)
+        free_slots[self.free_list()] = 1
+        cdef const unsigned char[::1] is_free = free_slots
+        with nogil:
+            for slot in range(self.n_slots):
+                if not is_free[slot]:
+                    self.refresh(slot)
+
+    def log_marginals_at(self, slots, values):
+        """log p(items of each slot) under other hyperparameters: ndarray (len(slots),)."""
+        cdef Py_ssize_t k
+        cdef const double[::1] view = np.ascontiguousarray(values, dtype=np.float64)
+        if view.shape[0] != self.n_hyper:
+            raise ValueError(f"{self.n_hyper} hyperparameters, got {values!r}")
+        self.settle()
+        out = np.empty(len(slots))
+        for k in range(out.shape[0]):
+            out[k] = self.log_marginal_at(slots[k], &view[0])
+        return out
+
+    def resample_hyperparameters(self, slots, priors, bit_generator):
+        """Draw hyperparameters given the partition and the data: a slice step each.
+
+        Parameters
+        ----------
+        slots : ndarray of shape (n_clusters,), intp
+            Of all clusters.
+        priors : dict of str to Gamma
+            Of those that are learned (`Likelihood.hyperpriors`); the others stay.
+        bit_generator : numpy BitGenerator
+
+        Returns
+        -------
+        values : ndarray of shape (n_hyper,)
+            Those now in force.
+
+        Raises
+        ------
+        FloatingPointError
+            Naming the hyperparameter whose density is not a number.
+        """
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        cdef HyperSampler sampler = HyperSampler(self, slots, priors)
+        cdef Py_ssize_t h
+        cdef bint good
+        self.settle()
+        for h in range(self.n_hyper):
+            if self.hyper_names[h] in priors:
+                with bit_generator.lock, nogil:
+                    good = sampler.step(h, rng)
+                if not good:
+                    raise FloatingPointError(
+                        f"the density of the hyperparameter {self.hyper_names[h]!r} is not a "
+                        f"number (its value was {self.hyper[h]:g})"
+                    )
+        self.set_hyperparameters(sampler.values)
+        return self.hyperparameters()
 
     def free_list(self):
         """The slots not in use, from the last to be taken to the first."""
@@ -278,32 +411,50 @@ cdef class ClusterModel:
         return out
 
 
-def log_sum_exp(const double[:, ::1] terms):
-    """log of the sum of exp(terms) down each column: ndarray of shape (n_columns,).
-
-    Always added from top to bottom, so that a column's bits do not depend on its neighbours (with
-    NumPy's and SciPy's sums they do).
+cdef class HyperSampler(SliceSampled):
+    """Conditional laws of the hyperparameters of a kernel, one of them at a time, in x = log(value
+    - low): Gamma(shape, rate) in value - low, the Jacobian exp(x), and the marginal likelihoods.
     """
-    cdef Py_ssize_t k, j
-    cdef Py_ssize_t n_terms = terms.shape[0]
-    cdef Py_ssize_t n_columns = terms.shape[1]
-    sums = np.zeros(n_columns)
-    tops = np.full(n_columns, -np.inf)
-    cdef double[::1] total = sums
-    cdef double[::1] top = tops
-    with nogil:
-        for k in range(n_terms):
-            for j in range(n_columns):
-                if not (terms[k, j] <= top[j]):
-                    top[j] = terms[k, j]
-        for k in range(n_terms):
-            for j in range(n_columns):
-                if -INFINITY < top[j] < INFINITY:
-                    total[j] += exp(terms[k, j] - top[j])
-        for j in range(n_columns):
-            if -INFINITY < top[j] < INFINITY:
-                top[j] += log(total[j])
-    return tops
+    cdef ClusterModel model
+    cdef const Py_ssize_t[::1] slots
+    cdef readonly object values
+    cdef double[::1] hyper                      # `values`
+    cdef const double[::1] shapes, rates, lows  # (n_hyper,)
+    cdef Py_ssize_t current                     # the one whose law it is
+
+    def __init__(self, ClusterModel model, slots, priors):
+        self.model = model
+        self.slots = np.ascontiguousarray(slots, dtype=np.intp)
+        self.values = model.hyperparameters()
+        self.hyper = self.values
+        laws = np.zeros((3, model.n_hyper))
+        names = np.array(model.hyper_names, dtype=object)
+        for name, prior in priors.items():
+            if name not in model.hyper_names:
+                raise ValueError(f"{type(model).__name__} has no hyperparameter {name!r}")
+            for law, value in zip(laws, (prior.shape, prior.rate, prior.low), strict=True):
+                law[names == name] = value
+        self.shapes, self.rates, self.lows = laws
+
+    cdef double log_density(self, double x) noexcept nogil:
+        cdef Py_ssize_t h = self.current
+        cdef Py_ssize_t k
+        cdef double total
+        if not -700.0 < x < 700.0:
+            return -INFINITY
+        self.hyper[h] = self.lows[h] + exp(x)
+        total = self.shapes[h] * x - self.rates[h] * exp(x)
+        for k in range(self.slots.shape[0]):
+            total += self.model.log_marginal_at(self.slots[k], &self.hyper[0])
+        return total
+
+    cdef bint step(self, Py_ssize_t h, bitgen_t* rng) noexcept nogil:
+        """Draw the hyperparameter h given all others. False where its density is NaN."""
+        cdef double x
+        self.current = h
+        x = self.slice_step(log(self.hyper[h] - self.lows[h]), rng)
+        self.hyper[h] = self.lows[h] + exp(x)
+        return x == x
 
 
 cdef class Probe:
@@ -323,6 +474,9 @@ cdef class Probe:
         if not 0 <= i < self.model.n_samples:
             raise IndexError(f"item {i} of {self.model.n_samples}")
         return i
+
+    def reserve(self, Py_ssize_t n_slots):
+        self.model.reserve(n_slots)
 
     def acquire(self):
         if self.model.n_free == 0:
@@ -372,6 +526,13 @@ cdef class Probe:
         cdef double[::1] out_view = out
         self.model.log_predictive_many(&slots[0], slots.shape[0], self._item(i), &out_view[0])
         return out
+
+    def place_within(self, ClusterModel host, Py_ssize_t offset):
+        """Let the rows stand within those of `host`, from this double of each on."""
+        self.model.place(host.stats + offset, host.stride, host.n_slots)
+
+    def reset(self, Py_ssize_t slot):
+        self.model.reset(self._slot(slot))
 
     def log_likelihood(self, const Py_ssize_t[::1] slots):
         return self.model.log_likelihood(&slots[0], slots.shape[0])

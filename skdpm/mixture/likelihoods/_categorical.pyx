@@ -14,15 +14,13 @@ Row: n, c_t (n_levels), n_d (n_features) | log values (n_levels + 1). Where entr
 log value includes its -log(A_d + n_d); else that sum depends on n alone and is tabulated.
 """
 cimport cython
-from libc.math cimport lgamma, log
+from libc.math cimport log
 from libc.stdlib cimport free, malloc
 from numpy.random cimport bitgen_t
 
 import numpy as np
 
-from skdpm._core._math cimport (
-    CountTable, fill_log, fill_log_gamma, free_table, log_count, log_gamma
-)
+from skdpm._core._math cimport CountTable, count_table, log_count, log_gamma, log_gamma_function
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._parametric cimport (
     TILE, ParametricModel, draw_log_dirichlet, number
@@ -47,17 +45,13 @@ cdef class CategoricalModel(ClusterModel):
 
     Parameters
     ----------
-    codes : ndarray of shape (n_samples, n_features), int32
-        Number of each entry's category in the common sequence, `n_levels` where missing.
-    first : ndarray of shape (n_features + 1,), int32
-        First category of each column, then `n_levels`.
-    kinds : ndarray of shape (n_levels,), int32
-        Which of the pseudo-counts each category has.
-    pseudo_counts : ndarray of shape (n_kinds,)
-    missing : bool
-        Whether an entry of the data may be missing.
-    n_max : int
-        Most items that one cluster may hold.
+    data : dict
+        codes : ndarray of shape (n_samples, n_features), int32
+            Number of each entry's category in the common sequence, `n_levels` where missing.
+        first : ndarray of shape (n_features + 1,), int32
+            First category of each column, then `n_levels`.
+    tables : dict
+        From `tables_of_levels`.
     """
     cdef Py_ssize_t n_features, n_levels
     cdef const int* codes
@@ -66,54 +60,40 @@ cdef class CategoricalModel(ClusterModel):
     cdef bint missing
     cdef CountTable log_counts[MAX_KINDS]
     cdef CountTable log_gammas[MAX_KINDS]
-    cdef double* totals         # (n_features,): A_d
-    cdef double* log_norm       # (n_max + 1,): sum_d log(A_d + n), where nothing is missing
+    cdef const double* totals
+    cdef const double* log_norm
     cdef object _owners
 
-    def __init__(
-        self, const int[:, ::1] codes, const int[::1] first, const int[::1] kinds,
-        const double[::1] pseudo_counts, bint missing, Py_ssize_t n_max
-    ):
-        cdef Py_ssize_t d, n, t
-        self._owners = (codes, first, kinds)
+    def __init__(self, data, tables):
+        cdef Py_ssize_t kind
+        cdef const int[:, ::1] codes = data["codes"]
+        cdef const int[::1] first = data["first"]
+        cdef const int[::1] kinds = tables["kinds"]
+        cdef const double[::1] pseudo_counts = tables["pseudo_counts"]
+        cdef const double[:, ::1] log_counts = tables["log_counts"]
+        cdef const double[:, ::1] log_gammas = tables["log_gammas"]
+        cdef const double[::1] totals = tables["totals"]
+        cdef const double[::1] log_norm = tables["log_norm"]
+        self._owners = (codes, first, kinds, log_counts, log_gammas, totals, log_norm)
         self.n_samples = codes.shape[0]
         self.n_features = codes.shape[1]
         self.n_levels = kinds.shape[0]
-        self.n_max = n_max
+        self.n_max = tables["n_max"]
         self.codes = &codes[0, 0]
         self.first = &first[0]
         self.kinds = &kinds[0]
-        self.missing = missing
+        self.missing = tables["missing"]
         if pseudo_counts.shape[0] > MAX_KINDS:
             raise ValueError(f"{pseudo_counts.shape[0]} kinds of pseudo-counts")
-        for t in range(pseudo_counts.shape[0]):
-            fill_log(&self.log_counts[t], pseudo_counts[t], n_max)
-            fill_log_gamma(&self.log_gammas[t], pseudo_counts[t], n_max)
-        self.totals = <double*>malloc(self.n_features * sizeof(double))
-        self.log_norm = <double*>malloc((n_max + 1) * sizeof(double))
-        if self.totals == NULL or self.log_norm == NULL:
-            raise MemoryError
-        for n in range(n_max + 1):
-            self.log_norm[n] = 0.0
-        for d in range(self.n_features):
-            self.totals[d] = 0.0
-            for t in range(first[d], first[d + 1]):
-                self.totals[d] += pseudo_counts[kinds[t]]
-            if not missing:
-                for n in range(n_max + 1):
-                    self.log_norm[n] += log(self.totals[d] + n)
+        for kind in range(pseudo_counts.shape[0]):
+            self.log_counts[kind] = count_table(log_counts[kind], pseudo_counts[kind])
+            self.log_gammas[kind] = count_table(log_gammas[kind], pseudo_counts[kind])
+        self.totals = &totals[0]
+        self.log_norm = &log_norm[0]
         self.allocate(
             1 + self.n_levels + self.n_features, 2 + 2 * self.n_levels + self.n_features
         )
         self.compute_log_values(self.empty)
-
-    def __dealloc__(self):
-        cdef Py_ssize_t kind
-        for kind in range(MAX_KINDS):
-            free_table(&self.log_counts[kind])
-            free_table(&self.log_gammas[kind])
-        free(self.totals)
-        free(self.log_norm)
 
     cdef void compute_column(self, double* stats, Py_ssize_t d) noexcept nogil:
         """Cached log values of column d."""
@@ -171,7 +151,10 @@ cdef class CategoricalModel(ClusterModel):
                 total += log_gamma(&self.log_gammas[self.kinds[t]], counts[t])
                 total -= log_gamma(&self.log_gammas[self.kinds[t]], 0)
         for d in range(self.n_features):
-            total -= lgamma(self.totals[d] + observed[d]) - lgamma(self.totals[d])
+            total -= (
+                log_gamma_function(self.totals[d] + observed[d])
+                - log_gamma_function(self.totals[d])
+            )
         return total
 
     cdef void log_predictive_many(

@@ -11,7 +11,10 @@ With n items, mean x_bar and scatter C = sum (x - x_bar)(x - x_bar)', and rho = 
     c_n = pi^(-D/2) (rho / (rho + 1))^(D/2) Gamma((nu + n + 1) / 2) / Gamma((nu + n + 1 - D) / 2).
 
 S_n = L D L' is kept as its Cholesky factor and changes by one rank per item. The data come centred
-at u, so that u is 0 here and a far origin costs no digits.
+at u, so that u is 0 here and a far origin costs no digits. Where the factor is computed anew, it
+is that of S + C, and the terms of means follow by updates of one rank: in a sum with them, S + C
+would lose its digits as soon as a cluster is far from u on the scale of S. (So does C itself where
+items of one cluster are that far apart; then a factor from statistics alone is as good as C.)
 
 A removal is deferred: an item that leaves a cluster mostly comes back at once, and then nothing
 has to be done (nor is anything rounded). In between, its predictive density without itself
@@ -23,7 +26,7 @@ Row: n, x_bar (D), C (packed) | log |S_n|, log c_n |S_n|^(-1/2), rho / (rho + 1)
 (nu + n + 1) / 2, m (D), the factor (packed, by columns, 1 / D on the diagonal).
 """
 cimport cython
-from libc.math cimport INFINITY
+from libc.math cimport INFINITY, NAN
 from libc.math cimport M_PI as PI
 from libc.math cimport exp, lgamma, log, sqrt
 from libc.stdlib cimport calloc, free, malloc
@@ -50,6 +53,9 @@ cdef enum:
 
 cdef extern from "cholesky.h" nogil:
     bint cholesky(double* packed, Py_ssize_t n, double* log_det)
+    bint cholesky_above(
+        double* packed, Py_ssize_t n, const double* least, double* log_det
+    )
     bint cholesky_update(
         double* packed, Py_ssize_t n, double* vector, double alpha, double* log_det
     )
@@ -93,90 +99,100 @@ cdef class GaussianModel(ClusterModel):
 
     Parameters
     ----------
-    X : ndarray of shape (n_samples, n_features)
-        Rows minus the prior mean u.
-    scale : ndarray of shape (n_features, n_features)
-        S; its lower triangle is read.
+    data : dict
+        X : ndarray of shape (n_samples, n_features)
+            Rows minus the prior mean u.
+    tables : dict
+        n_max : int
+            Most items that one cluster may hold.
+        scale : ndarray of shape (D (D + 1) / 2,)
+            S, packed by columns.
+        log_norm : ndarray of shape (n_max + 1,)
+            log c_n.
     mean_precision, df : float
         r and nu.
-    n_max : int
-        Most items that one cluster may hold.
     """
     cdef Py_ssize_t n_features      # D
     cdef Py_ssize_t n_packed        # D (D + 1) / 2
     cdef const double* X
+    cdef const double* scale
+    cdef const double* log_norm
     cdef double mean_precision, df
-    cdef double* scale              # (n_packed,): S, packed by columns
-    cdef double* log_norm           # (n_max + 1,): log c_n
     cdef double* work               # (2 * n_features,)
     cdef Py_ssize_t pending_slot    # the row that still holds `pending_item`, or NONE
     cdef Py_ssize_t pending_item
     cdef double log_det_prior
-    cdef object _owner
+    cdef object _owners
 
-    def __init__(
-        self, const double[:, ::1] X, const double[:, ::1] scale, double mean_precision,
-        double df, Py_ssize_t n_max
-    ):
-        cdef Py_ssize_t d, e, n
-        cdef Py_ssize_t t = 0
-        cdef double rho
-        self._owner = X
+    def __init__(self, data, tables, double mean_precision, double df):
+        cdef const double[:, ::1] X = data["X"]
+        cdef const double[::1] scale = tables["scale"]
+        cdef const double[::1] log_norm = tables["log_norm"]
+        cdef double* factor
+        self._owners = (X, scale, log_norm)
         self.drifts = True
         self.n_samples = X.shape[0]
         self.n_features = X.shape[1]
-        self.n_packed = self.n_features * (self.n_features + 1) // 2
-        self.n_max = n_max
+        self.n_packed = scale.shape[0]
+        self.n_max = tables["n_max"]
         self.X = &X[0, 0]
+        self.scale = &scale[0]
+        self.log_norm = &log_norm[0]
         self.mean_precision = mean_precision
         self.df = df
         self.pending_slot = NONE
         self.pending_item = NONE
-        self.scale = <double*>malloc(self.n_packed * sizeof(double))
-        self.log_norm = <double*>malloc((n_max + 1) * sizeof(double))
         self.work = <double*>malloc(2 * self.n_features * sizeof(double))
-        if self.scale == NULL or self.log_norm == NULL or self.work == NULL:
+        if self.work == NULL:
             raise MemoryError
-        for d in range(self.n_features):
-            for e in range(d, self.n_features):
-                self.scale[t] = scale[e, d]
-                t += 1
-        for n in range(n_max + 1):
-            rho = mean_precision + n
-            self.log_norm[n] = (
-                lgamma(0.5 * (df + n + 1.0)) - lgamma(0.5 * (df + n + 1.0 - self.n_features))
-                + 0.5 * self.n_features * (log(rho / (rho + 1.0)) - LOG_PI)
-            )
         self.allocate(
             1 + self.n_features + self.n_packed,
             1 + CENTER + 2 * (self.n_features + self.n_packed),
         )
-        if not self.factorize(self.empty):
+        factor = self.empty + self.n_stats + CENTER + self.n_features
+        memcpy(factor, self.scale, self.n_packed * sizeof(double))
+        if not self.finish(
+            self.empty, cholesky(factor, self.n_features, self.empty + self.n_stats + LOG_DET)
+        ):
             raise ValueError("Gaussian.scale must be positive definite")
         self.log_det_prior = self.empty[self.n_stats + LOG_DET]
 
     def __dealloc__(self):
-        free(self.scale)
-        free(self.log_norm)
         free(self.work)
 
-    cdef bint factorize(self, double* stats) noexcept nogil:
-        """Cached terms from the statistics, O(D^3)."""
-        cdef Py_ssize_t d, e
+    cdef bint factorize(self, double* stats, const double* other=NULL) noexcept nogil:
+        """Cached terms from the statistics, O(D^3), once the items of another cluster, if any,
+        have joined. False, and a determinant of NaN, where rounding leaves no factor."""
+        cdef Py_ssize_t d, t
         cdef Py_ssize_t n_features = self.n_features
-        cdef Py_ssize_t t = 0
-        cdef double rho = self.mean_precision + stats[0]
-        cdef double weight = self.mean_precision * stats[0] / rho
-        cdef const double* mean = stats + 1
-        cdef const double* scatter = mean + n_features
+        cdef double weight
+        cdef double* mean = stats + 1
+        cdef double* scatter = mean + n_features
+        cdef double* log_det = stats + self.n_stats + LOG_DET
         cdef double* center = stats + self.n_stats + CENTER
         cdef double* factor = center + n_features
+        cdef double* gap = self.work
+        cdef bint good
+        for t in range(self.n_packed):
+            factor[t] = self.scale[t] + scatter[t]
+            if other != NULL:
+                factor[t] += other[1 + n_features + t]
+        good = cholesky_above(
+            factor, n_features, self.empty + self.n_stats + CENTER + n_features, log_det
+        )
+        if other != NULL:
+            weight = stats[0] * other[0] / (stats[0] + other[0])
+            combine_moments(stats, other, n_features, gap)
+            good = good and cholesky_update(factor, n_features, gap, weight, log_det)
+        weight = stats[0] / (self.mean_precision + stats[0])
         for d in range(n_features):
-            center[d] = stats[0] * mean[d] / rho
-            for e in range(d, n_features):
-                factor[t] = self.scale[t] + scatter[t] + weight * mean[d] * mean[e]
-                t += 1
-        return self.finish(stats, cholesky(factor, n_features, stats + self.n_stats + LOG_DET))
+            center[d] = weight * mean[d]
+            gap[d] = mean[d]
+        weight *= self.mean_precision
+        good = good and cholesky_update(factor, n_features, gap, weight, log_det)
+        if not good:
+            log_det[0] = NAN
+        return self.finish(stats, good)
 
     cdef bint finish(self, double* stats, bint positive_definite) noexcept nogil:
         """The cached terms that follow from n and log |S_n|."""
@@ -189,20 +205,22 @@ cdef class GaussianModel(ClusterModel):
 
     cdef void recover(self, Py_ssize_t slot) noexcept nogil:
         """The factor of a row was lost to rounding: start from its items, if the labels tell
-        them, else from its scatter. What then still fails has NaN for its determinant, and is
-        refused by the sampler."""
+        them; failing that, from its scatter. What then still fails has NaN for its determinant,
+        and is refused by the sampler."""
         cdef Py_ssize_t i
+        cdef bint good
         cdef Py_ssize_t n_items = 0
         cdef double* stats = row(self, slot)
         if self.n_labels == self.n_samples:
             for i in range(self.n_samples):
                 n_items += self.labels[i] == slot
-        if n_items > 0 and n_items == stats[0]:
+        good = n_items > 0 and n_items == stats[0]
+        if good:
             memcpy(stats, self.empty, self.width * sizeof(double))
             for i in range(self.n_samples):
                 if self.labels[i] == slot:
-                    self.shift(stats, self.X + i * self.n_features, 1.0)
-        else:
+                    good &= self.shift(stats, self.X + i * self.n_features, 1.0)
+        if not good:
             self.factorize(stats)
 
     cdef bint shift(self, double* stats, const double* x, double sign) noexcept nogil:
@@ -251,7 +269,8 @@ cdef class GaussianModel(ClusterModel):
             self.pending_slot = NONE
             return
         self.settle()
-        self.shift(row(self, slot), self.X + i * self.n_features, 1.0)
+        if not self.shift(row(self, slot), self.X + i * self.n_features, 1.0):
+            self.recover(slot)
 
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         self.settle()
@@ -287,11 +306,10 @@ cdef class GaussianModel(ClusterModel):
         return total
 
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
-        """Statistics combine, then the factor anew: O(D^3)."""
+        """Statistics combine, and the factor anew: O(D^3)."""
         self.settle()
         if row(self, src)[0] > 0.0:
-            combine_moments(row(self, dst), row(self, src), self.n_features, self.work)
-            self.factorize(row(self, dst))
+            self.factorize(row(self, dst), row(self, src))
 
     cdef double log_far_tail(self, const double* x, const double* cached) noexcept nogil:
         """log(1 + q rho / (rho + 1)) for a new row so far away that the square q overflows: on the
@@ -370,31 +388,42 @@ cdef class ParametricGaussian(ParametricModel):
         r and nu.
     """
     cdef Py_ssize_t n_features
+    cdef Py_ssize_t n_packed
     cdef const double* X
-    cdef const double* scale
     cdef double mean_precision, df
+    cdef double* prior      # packed: S, then its factor
     cdef double* work       # n_features * TILE
     cdef double* matrix     # (n_stats,)
-    cdef object _owners
+    cdef object _owner
 
     def __init__(
         self, const double[:, ::1] X, const double[:, ::1] scale, double mean_precision, double df
     ):
+        cdef Py_ssize_t d, e
+        cdef Py_ssize_t t = 0
         cdef Py_ssize_t n_features = X.shape[1]
-        self._owners = (X, scale)
+        cdef double log_det
+        self._owner = X
         self.n_samples = X.shape[0]
         self.n_features = n_features
-        self.n_stats = self.n_params = 1 + n_features + n_features * (n_features + 1) // 2
+        self.n_packed = n_features * (n_features + 1) // 2
+        self.n_stats = self.n_params = 1 + n_features + self.n_packed
         self.X = &X[0, 0] if X.shape[0] else NULL
-        self.scale = &scale[0, 0]
         self.mean_precision = mean_precision
         self.df = df
+        self.prior = <double*>malloc(2 * self.n_packed * sizeof(double))
         self.work = <double*>calloc(n_features * TILE, sizeof(double))
         self.matrix = <double*>malloc(self.n_stats * sizeof(double))
-        if self.work == NULL or self.matrix == NULL:
+        if self.prior == NULL or self.work == NULL or self.matrix == NULL:
             raise MemoryError
+        for d in range(n_features):
+            for e in range(d, n_features):
+                self.prior[t] = self.prior[self.n_packed + t] = scale[e, d]
+                t += 1
+        cholesky(self.prior + self.n_packed, n_features, &log_det)
 
     def __dealloc__(self):
+        free(self.prior)
         free(self.work)
         free(self.matrix)
 
@@ -403,7 +432,7 @@ cdef class ParametricGaussian(ParametricModel):
     ) noexcept nogil:
         cdef Py_ssize_t d, e, f
         cdef Py_ssize_t n_features = self.n_features
-        cdef Py_ssize_t t = 0
+        cdef Py_ssize_t t
         cdef double n = power * stats[0]
         cdef double rho = self.mean_precision + n
         cdef double weight = self.mean_precision * n / rho
@@ -414,14 +443,16 @@ cdef class ParametricGaussian(ParametricModel):
         cdef double* center = params + 1
         cdef double* w = center + n_features
         cdef double log_det, total, value
+        for t in range(self.n_packed):
+            factor[t] = self.prior[t] + power * scatter[t]
         for d in range(n_features):
-            for e in range(d, n_features):
-                factor[t] = (
-                    self.scale[e * n_features + d] + power * scatter[t]
-                    + weight * mean[d] * mean[e]
-                )
-                t += 1
-        cholesky(factor, n_features, &log_det)      # NaN where that fails, and so params[0]
+            self.work[d] = mean[d]
+        # As in `GaussianModel.factorize`; NaN where that fails, and so params[0].
+        if not (
+            cholesky_above(factor, n_features, self.prior + self.n_packed, &log_det)
+            and cholesky_update(factor, n_features, self.work, weight, &log_det)
+        ):
+            log_det = NAN
         total = -0.5 * n_features * log(2.0 * PI) - 0.5 * log_det
         for d in range(n_features):
             # Row d of B' D^-1/2, then times L^-1 from the right, from the last column on.

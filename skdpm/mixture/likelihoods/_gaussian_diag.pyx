@@ -17,7 +17,7 @@ S / s (D).
 """
 cimport cython
 from libc.math cimport M_PI as PI
-from libc.math cimport exp, fabs, lgamma, log, log1p, sqrt
+from libc.math cimport exp, fabs, log, log1p, sqrt
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 from numpy.random cimport bitgen_t
@@ -26,8 +26,6 @@ from numpy.random.c_distributions cimport random_standard_normal
 from skdpm._core._rng cimport log_gamma_variate
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._parametric cimport LD, TILE, ParametricModel
-
-cdef double LOG_PI = log(PI)
 
 cdef double LARGE = 1e150           # the product of two such numbers is finite
 # Digits that a removal may cost: t^2 of the item that leaves, S being divided by 1 + t^2.
@@ -121,75 +119,54 @@ cdef class GaussianDiagModel(ClusterModel):
 
     Parameters
     ----------
-    X : ndarray of shape (n_samples, n_features)
-        Rows minus the prior mean u, NaN where an entry is missing.
-    scale : ndarray of shape (n_features,)
-        s.
+    data : dict
+        X : ndarray of shape (n_samples, n_features)
+            Rows minus the prior mean u, NaN where an entry is missing.
+    tables : dict
+        n_max : int
+            Most items that one cluster may hold.
+        missing : bool
+            Whether an entry of the data may be missing.
+        scale : ndarray of shape (n_features,)
+            s.
+        log_gain, log_norm : ndarray of shape (n_max + 1,)
+            log g_n, and the sum of the log g_m, m < n.
+        log_scale : ndarray of shape (n_samples,)
+            Sum of log s over the columns of each item.
     mean_precision, df : float
         r and nu.
-    missing : bool
-        Whether an entry of the data may be missing.
-    n_max : int
-        Most items that one cluster may hold.
     """
     cdef Py_ssize_t n_features      # D
     cdef const double* X
     cdef const double* scale
     cdef double mean_precision, df
     cdef bint missing
-    cdef double* log_gain           # (n_max + 1,): log g_n
-    cdef double* log_norm           # (n_max + 1,): sum of the log g_m, m < n
-    cdef double* log_scale          # (n_samples,): sum of log s over the columns of each item
+    cdef const double* log_gain
+    cdef const double* log_norm
+    cdef const double* log_scale
     cdef object _owners
 
-    def __init__(
-        self, const double[:, ::1] X, const double[::1] scale, double mean_precision, double df,
-        bint missing, Py_ssize_t n_max
-    ):
-        cdef Py_ssize_t d, i, n
-        cdef double rho
-        cdef double log_all = 0.0
-        self._owners = (X, scale)
+    def __init__(self, data, tables, double mean_precision, double df):
+        cdef const double[:, ::1] X = data["X"]
+        cdef const double[::1] scale = tables["scale"]
+        cdef const double[::1] log_gain = tables["log_gain"]
+        cdef const double[::1] log_norm = tables["log_norm"]
+        cdef const double[::1] log_scale = tables["log_scale"]
+        self._owners = (X, scale, log_gain, log_norm, log_scale)
         self.drifts = True
         self.n_samples = X.shape[0]
         self.n_features = X.shape[1]
-        self.n_max = n_max
+        self.n_max = tables["n_max"]
         self.X = &X[0, 0]
         self.scale = &scale[0]
+        self.log_gain = &log_gain[0]
+        self.log_norm = &log_norm[0]
+        self.log_scale = &log_scale[0]
         self.mean_precision = mean_precision
         self.df = df
-        self.missing = missing
-        self.log_gain = <double*>malloc((n_max + 1) * sizeof(double))
-        self.log_norm = <double*>malloc((n_max + 1) * sizeof(double))
-        self.log_scale = <double*>malloc(self.n_samples * sizeof(double))
-        if self.log_gain == NULL or self.log_norm == NULL or self.log_scale == NULL:
-            raise MemoryError
-        for n in range(n_max + 1):
-            rho = mean_precision + n
-            self.log_gain[n] = (
-                lgamma(0.5 * (df + n + 1.0)) - lgamma(0.5 * (df + n))
-                + 0.5 * (log(rho / (rho + 1.0)) - LOG_PI)
-            )
-            self.log_norm[n] = (
-                lgamma(0.5 * (df + n)) - lgamma(0.5 * df)
-                + 0.5 * (log(mean_precision / rho) - n * LOG_PI)
-            )
-        for d in range(self.n_features):
-            log_all += log(scale[d])
-        for i in range(self.n_samples):
-            self.log_scale[i] = log_all
-            if missing:
-                self.log_scale[i] = 0.0
-                for d in range(self.n_features):
-                    if X[i, d] == X[i, d]:
-                        self.log_scale[i] += log(scale[d])
+        self.missing = tables["missing"]
         self.allocate(1 + 3 * self.n_features, 3 + 6 * self.n_features)
         self.compute(self.empty)
-
-    def __dealloc__(self):
-        free(self.log_gain)
-        free(self.log_norm)
-        free(self.log_scale)
 
     cdef void compute(self, double* stats) noexcept nogil:
         """Cached terms from the statistics, O(D)."""

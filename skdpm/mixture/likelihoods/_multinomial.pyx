@@ -19,10 +19,7 @@ from numpy.random cimport bitgen_t
 
 import numpy as np
 
-from skdpm._core._math cimport (
-    CountTable, exact_grid, fill_log, fill_log_gamma, free_table, log_count, log_gamma_ratio,
-    split_exactly
-)
+from skdpm._core._math cimport CountTable, count_table, log_count, log_gamma_ratio
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._parametric cimport (
     TILE, ParametricModel, draw_log_dirichlet, number
@@ -47,22 +44,26 @@ cdef class MultinomialModel(ClusterModel):
 
     Parameters
     ----------
-    indptr : ndarray of shape (n_samples + 1,), intp
-        The entries of item i are indptr[i], ..., indptr[i + 1] - 1.
-    repeated : ndarray of shape (n_samples,), intp
-        The entries of each item from here on are above 1, those before are 1.
-    indices : ndarray of shape (n_entries,), int32
-        Columns.
-    counts : ndarray of shape (n_entries,)
-        Positive.
-    totals, log_coefficients : ndarray of shape (n_samples,)
-    n_features : int
+    data : dict
+        indptr : ndarray of shape (n_samples + 1,), intp
+            The entries of item i are indptr[i], ..., indptr[i + 1] - 1.
+        repeated : ndarray of shape (n_samples,), intp
+            The entries of each item from here on are above 1, those before are 1.
+        indices : ndarray of shape (n_entries,), int32
+            Columns.
+        counts : ndarray of shape (n_entries,)
+            Positive.
+        totals : ndarray of shape (n_samples,)
+        n_features : int
+    tables : dict
+        n_max : int
+            Most items that one cluster may hold.
+        whole, fraction : ndarray of shape (n_samples,)
+            Log coefficients, in two parts, whose sums are exact.
+        log_counts, gamma_column, gamma_total : ndarray
+            log(a + m), log Gamma(a + m) and log Gamma(A + m), m = 0, 1, ...
     concentration : float
         a.
-    largest_column, largest_total : float
-        Where the tables of c_d + x_d and of N + t end.
-    n_max : int
-        Most items that one cluster may hold.
     """
     cdef Py_ssize_t n_features      # D
     cdef const Py_ssize_t* indptr
@@ -70,53 +71,43 @@ cdef class MultinomialModel(ClusterModel):
     cdef const int* indices
     cdef const double* counts
     cdef const double* totals
-    cdef double* whole              # (n_samples,): log coefficient ...
-    cdef double* fraction           # (n_samples,): ... in two parts, whose sums are exact
-    cdef double concentration
-    cdef CountTable log_counts      # log(a + m)
-    cdef CountTable gamma_column    # log Gamma(a + m)
-    cdef CountTable gamma_total     # log Gamma(A + m)
+    cdef const double* whole
+    cdef const double* fraction
+    cdef CountTable log_counts, gamma_column, gamma_total
     cdef object _owners
 
-    def __init__(
-        self, const Py_ssize_t[::1] indptr, const Py_ssize_t[::1] repeated, const int[::1] indices,
-        const double[::1] counts, const double[::1] totals, const double[::1] log_coefficients,
-        Py_ssize_t n_features, double concentration, double largest_column, double largest_total,
-        Py_ssize_t n_max
-    ):
-        cdef Py_ssize_t d, i
-        cdef double grid = exact_grid(n_max)
-        self._owners = (indptr, repeated, indices, counts, totals)
+    def __init__(self, data, tables, double concentration):
+        cdef Py_ssize_t d
+        cdef const Py_ssize_t[::1] indptr = data["indptr"]
+        cdef const Py_ssize_t[::1] repeated = data["repeated"]
+        cdef const int[::1] indices = data["indices"]
+        cdef const double[::1] counts = data["counts"]
+        cdef const double[::1] totals = data["totals"]
+        cdef const double[::1] whole = tables["whole"]
+        cdef const double[::1] fraction = tables["fraction"]
+        cdef const double[::1] log_counts = tables["log_counts"]
+        cdef const double[::1] gamma_column = tables["gamma_column"]
+        cdef const double[::1] gamma_total = tables["gamma_total"]
+        self._owners = (
+            indptr, repeated, indices, counts, totals, whole, fraction, log_counts, gamma_column,
+            gamma_total
+        )
         self.n_samples = totals.shape[0]
-        self.n_features = n_features
-        self.n_max = n_max
+        self.n_features = data["n_features"]
+        self.n_max = tables["n_max"]
         self.indptr = &indptr[0]
         self.repeated = &repeated[0]
         self.indices = &indices[0] if indices.shape[0] else NULL
         self.counts = &counts[0] if counts.shape[0] else NULL
         self.totals = &totals[0]
-        self.concentration = concentration
-        self.whole = <double*>malloc(self.n_samples * sizeof(double))
-        self.fraction = <double*>malloc(self.n_samples * sizeof(double))
-        if self.whole == NULL or self.fraction == NULL:
-            raise MemoryError
-        for i in range(self.n_samples):
-            split_exactly(log_coefficients[i], grid, &self.whole[i], &self.fraction[i])
-        fill_log(&self.log_counts, concentration, <Py_ssize_t>largest_column)
-        fill_log_gamma(&self.gamma_column, concentration, <Py_ssize_t>largest_column)
-        fill_log_gamma(
-            &self.gamma_total, concentration * n_features, <Py_ssize_t>largest_total
-        )
-        self.allocate(N_HEAD + n_features, N_HEAD + 2 * n_features)
-        for d in range(n_features):
+        self.whole = &whole[0]
+        self.fraction = &fraction[0]
+        self.log_counts = count_table(log_counts, concentration)
+        self.gamma_column = count_table(gamma_column, concentration)
+        self.gamma_total = count_table(gamma_total, concentration * self.n_features)
+        self.allocate(N_HEAD + self.n_features, N_HEAD + 2 * self.n_features)
+        for d in range(self.n_features):
             self.empty[self.n_stats + d] = log_count(&self.log_counts, 0.0)
-
-    def __dealloc__(self):
-        free(self.whole)
-        free(self.fraction)
-        free_table(&self.log_counts)
-        free_table(&self.gamma_column)
-        free_table(&self.gamma_total)
 
     cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
         """Count item i in (by = 1) or out (by = -1)."""

@@ -18,13 +18,15 @@ first two of each column (D, D), kept where an entry may be missing or a column 
 """
 cimport cython
 from libc.math cimport M_PI as PI
-from libc.math cimport exp, fabs, lgamma, log, log1p
+from libc.math cimport exp, fabs, log, log1p
 from libc.stdlib cimport free, malloc
 from numpy.random cimport bitgen_t
 
 from skdpm._core._math cimport (
-    CountTable, exact_grid, fill_log_gamma, free_table, log_gamma, split_exactly, stirling_error
+    CountTable, count_table, fill_log_gamma, log_gamma, log_gamma_function, log_rising,
+    stirling_error
 )
+from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport log_gamma_variate
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._parametric cimport LD, TILE, ParametricModel
@@ -79,85 +81,104 @@ cdef class PoissonModel(ClusterModel):
 
     Parameters
     ----------
-    X : ndarray of shape (n_samples, n_features)
-        Counts, NaN where missing.
-    log_factorials : ndarray of shape (n_samples, 2)
-        Sum of log x! over the entries of an item: over all, and over those of columns that are
-        not large.
-    large : ndarray of shape (n_features,), uint8
-        Columns that are to be computed without the table.
-    largest : int
-        Where the table ends.
+    data : dict
+        X : ndarray of shape (n_samples, n_features)
+            Counts, NaN where missing.
+        totals : ndarray of shape (n_samples,)
+            Sums of the entries of the items, NaN where one is missing.
+        log_factorials : ndarray of shape (n_samples,)
+            Sum of log x! over the entries of an item in columns that are not large.
+    tables : dict
+        n_max : int
+            Most items that one cluster may hold.
+        missing : bool
+            Whether an entry of the data may be missing.
+        whole, fraction : ndarray of shape (n_samples,)
+            Sum of log 1 / x! over all entries of an item, in two parts, whose sums are exact.
+        large : ndarray of shape (n_features,), uint8
+            Columns that are to be computed without the table.
+        log_gamma : ndarray
+            log Gamma(a + m), m = 0, 1, ...
+        log_next, log_step : ndarray of shape (n_max + 1,)
+            log(rho + 1) and log((rho + 1) / rho).
     shape, rate : float
         a and b.
-    missing : bool
-        Whether an entry of the data may be missing.
-    n_max : int
-        Most items that one cluster may hold.
     """
     cdef Py_ssize_t n_features      # D
     cdef const double* X
+    cdef const double* totals
     cdef const double* log_factorials
+    cdef const double* whole
+    cdef const double* fraction
     cdef const unsigned char* large
     cdef double shape, rate
     cdef bint missing
     cdef bint any_large
-    cdef double* totals             # (n_samples,): sum of the entries, NaN where one is missing
-    cdef double* whole              # (n_samples,): sum of log 1 / x! over all entries ...
-    cdef double* fraction           # (n_samples,): ... in two parts, whose sums are exact
-    cdef double* log_next           # (n_max + 1,): log(rho + 1)
-    cdef double* log_step           # (n_max + 1,): log((rho + 1) / rho)
-    cdef CountTable gamma           # log Gamma(a + m)
+    cdef const double* log_next
+    cdef const double* log_step
+    cdef CountTable gamma
+    cdef double* own                # tables of other hyperparameters than those of `tables`
     cdef object _owners
 
-    def __init__(
-        self, const double[:, ::1] X, const double[:, ::1] log_factorials,
-        const unsigned char[::1] large, Py_ssize_t largest, double shape, double rate,
-        bint missing, Py_ssize_t n_max
-    ):
-        cdef Py_ssize_t d, i, n
-        cdef double grid = exact_grid(n_max)
-        self._owners = (X, log_factorials, large)
+    def __init__(self, data, tables, double shape, double rate):
+        cdef Py_ssize_t d
+        cdef const double[:, ::1] X = data["X"]
+        cdef const double[::1] totals = data["totals"]
+        cdef const double[::1] log_factorials = data["log_factorials"]
+        cdef const double[::1] whole = tables["whole"]
+        cdef const double[::1] fraction = tables["fraction"]
+        cdef const unsigned char[::1] large = tables["large"]
+        cdef const double[::1] log_next = tables["log_next"]
+        cdef const double[::1] log_step = tables["log_step"]
+        cdef const double[::1] gamma = tables["log_gamma"]
+        self._owners = (
+            X, totals, log_factorials, whole, fraction, large, log_next, log_step, gamma
+        )
         self.n_samples = X.shape[0]
         self.n_features = X.shape[1]
-        self.n_max = n_max
+        self.n_max = tables["n_max"]
         self.X = &X[0, 0]
-        self.log_factorials = &log_factorials[0, 0]
+        self.totals = &totals[0]
+        self.log_factorials = &log_factorials[0]
+        self.whole = &whole[0]
+        self.fraction = &fraction[0]
         self.large = &large[0]
+        self.log_next = &log_next[0]
+        self.log_step = &log_step[0]
+        self.gamma = count_table(gamma, shape)
         self.shape = shape
         self.rate = rate
-        self.missing = missing
+        self.missing = tables["missing"]
         for d in range(self.n_features):
             self.any_large |= large[d] != 0
-        self.totals = <double*>malloc(self.n_samples * sizeof(double))
-        self.whole = <double*>malloc(self.n_samples * sizeof(double))
-        self.fraction = <double*>malloc(self.n_samples * sizeof(double))
-        self.log_next = <double*>malloc((n_max + 1) * sizeof(double))
-        self.log_step = <double*>malloc((n_max + 1) * sizeof(double))
-        if (
-            self.totals == NULL or self.whole == NULL or self.fraction == NULL
-            or self.log_next == NULL or self.log_step == NULL
-        ):
-            raise MemoryError
-        for i in range(self.n_samples):
-            split_exactly(-log_factorials[i, 0], grid, &self.whole[i], &self.fraction[i])
-            self.totals[i] = 0.0
-            for d in range(self.n_features):
-                self.totals[i] += X[i, d]
-        for n in range(n_max + 1):
-            self.log_next[n] = log(rate + n + 1.0)
-            self.log_step[n] = log1p(1.0 / (rate + n))
-        fill_log_gamma(&self.gamma, shape, largest)
+        self.declare_hyperparameters(("shape", "rate"), (shape, rate))
         self.allocate(N_HEAD + 2 * self.n_features, N_HEAD + N_TERMS + 4 * self.n_features)
         self.compute(self.empty)
 
     def __dealloc__(self):
-        free(self.totals)
-        free(self.whole)
-        free(self.fraction)
-        free(self.log_next)
-        free(self.log_step)
-        free_table(&self.gamma)
+        free(self.own)
+
+    cdef int retabulate(self) except -1:
+        cdef Py_ssize_t n
+        cdef Py_ssize_t size = self.gamma.size
+        cdef double* log_next
+        cdef double* log_step
+        self.own = <double*>resized(self.own, size + 2 * (self.n_max + 1), sizeof(double))
+        self.shape = self.hyper[0]
+        self.rate = self.hyper[1]
+        log_next = self.own + size
+        log_step = log_next + self.n_max + 1
+        with nogil:
+            fill_log_gamma(self.own, size, self.shape)
+            for n in range(self.n_max + 1):
+                log_next[n] = log(self.rate + n + 1.0)
+                log_step[n] = log1p(1.0 / (self.rate + n))
+        self.gamma.values = self.own
+        self.gamma.shift = self.shape
+        self.log_next = log_next
+        self.log_step = log_step
+        self.compute(self.empty)
+        return 0
 
     cdef void compute_column(self, double* stats, Py_ssize_t d) noexcept nogil:
         """Cached terms of column d."""
@@ -236,7 +257,7 @@ cdef class PoissonModel(ClusterModel):
         cdef const double* stats = row(self, slot)
         cdef const double* sums = stats + N_HEAD
         cdef const double* counts = sums + self.n_features
-        cdef double none = lgamma(self.shape)
+        cdef double none = log_gamma(&self.gamma, 0.0)
         cdef double total = 0.0
         for d in range(self.n_features):
             if counts[d] > 0.0:
@@ -245,6 +266,25 @@ cdef class PoissonModel(ClusterModel):
                     - self.shape * log1p(counts[d] / self.rate)
                     - sums[d] * log(self.rate + counts[d])
                 )
+        return total + stats[1] + stats[2]
+
+    cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef const double* stats = row(self, slot)
+        cdef const double* sums = stats + N_HEAD
+        cdef const double* counts = sums + self.n_features
+        cdef double shape = hyper[0]
+        cdef double rate = hyper[1]
+        cdef double none = log_gamma_function(shape)
+        cdef double total = 0.0
+        for d in range(self.n_features):
+            if counts[d] > 0.0:
+                # Large shapes leave little of a difference of log Gammas.
+                total += (
+                    log_rising(shape, sums[d]) if shape >= 20.0
+                    else log_gamma_function(shape + sums[d]) - none
+                )
+                total -= shape * log1p(counts[d] / rate) + sums[d] * log(rate + counts[d])
         return total + stats[1] + stats[2]
 
     cdef double log_predictive_entries(self, const double* stats, Py_ssize_t i) noexcept nogil:
@@ -256,7 +296,7 @@ cdef class PoissonModel(ClusterModel):
         cdef const double* counts = sums + n_features
         cdef const double* terms = stats + self.n_stats + N_TERMS
         cdef const double* log_rates = terms + n_features
-        cdef double total = -self.log_factorials[2 * i + 1]
+        cdef double total = -self.log_factorials[i]
         for d in range(n_features):
             if not x[d] == x[d]:
                 continue

@@ -20,7 +20,7 @@ from libc.string cimport memset
 
 import numpy as np
 
-from skdpm._core._math cimport CountTable, fill_log_gamma, free_table, log_gamma
+from skdpm._core._math cimport CountTable, count_table, log_gamma
 from skdpm._core._memory cimport resized
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 
@@ -30,19 +30,23 @@ cdef class RelationalModel(ClusterModel):
 
     Parameters
     ----------
-    out : tuple (links, holes), each a tuple (indptr, indices) of int32 ndarrays
-        CSR over items and columns: the items that each item has a link to, and those with which
-        its pair is unobserved. Without the diagonal.
-    into : tuple (links, holes) or None
-        The same for incoming links, of a directed network; None: undirected, or new items, whose
-        incoming links are not known.
-    n_samples, n_columns : int
-        Items of this model and items that they link to.
+    data : dict
+        shape : tuple (n_samples, n_columns)
+            Items of this model and items that they link to.
+        out : tuple (links, holes), each a tuple (indptr, indices) of int32 ndarrays
+            CSR over items and columns: the items that each item has a link to, and those with
+            which its pair is unobserved. Without the diagonal.
+        in : tuple (links, holes) or None
+            The same for incoming links, of a directed network; None: undirected, or new items,
+            whose incoming links are not known.
+    tables : dict
+        n_max : int
+        gamma_a, gamma_b, gamma_ab : ndarray
+            log Gamma(a + m), log Gamma(b + m) and log Gamma(a + b + m), m = 0, 1, ...
     a, b : float
     directed : bool
     """
     cdef Py_ssize_t n_columns
-    cdef double a, b
     cdef bint directed, incoming
     cdef const int* link_start[2]       # out, in
     cdef const int* link_item[2]
@@ -56,23 +60,17 @@ cdef class RelationalModel(ClusterModel):
     cdef CountTable gamma_a, gamma_b, gamma_ab
     cdef object _owners
 
-    def __init__(
-        self, out, into, Py_ssize_t n_samples, Py_ssize_t n_columns, double a, double b,
-        bint directed
-    ):
+    def __init__(self, data, tables, double a, double b, bint directed):
         cdef const int[::1] view
-        cdef Py_ssize_t side, n_pairs
+        cdef Py_ssize_t side
         self.factorizes = False
-        self.n_samples = n_samples
-        self.n_columns = n_columns
-        self.n_max = n_columns + 1
-        self.a = a
-        self.b = b
+        self.n_samples, self.n_columns = data["shape"]
+        self.n_max = tables["n_max"]
         self.directed = directed
-        self.incoming = into is not None
+        self.incoming = data["in"] is not None
         self.counted = -1
-        self._owners = (out, into)
-        for side, parts in enumerate((out, into)):
+        self._owners = (data, tables)
+        for side, parts in enumerate((data["out"], data["in"])):
             if parts is None:
                 continue
             (start, links), (hole_start, holes) = parts
@@ -84,10 +82,9 @@ cdef class RelationalModel(ClusterModel):
             self.hole_start[side] = &view[0]
             view = holes
             self.hole_item[side] = &view[0] if view.shape[0] else NULL
-        n_pairs = self.n_max * self.n_max
-        fill_log_gamma(&self.gamma_a, a, n_pairs)
-        fill_log_gamma(&self.gamma_b, b, n_pairs)
-        fill_log_gamma(&self.gamma_ab, a + b, n_pairs)
+        self.gamma_a = count_table(tables["gamma_a"], a)
+        self.gamma_b = count_table(tables["gamma_b"], b)
+        self.gamma_ab = count_table(tables["gamma_ab"], a + b)
         self.allocate(1, 1)
 
     def __dealloc__(self):
@@ -97,9 +94,6 @@ cdef class RelationalModel(ClusterModel):
         for side in range(2):
             free(self.linked[side])
             free(self.observed[side])
-        free_table(&self.gamma_a)
-        free_table(&self.gamma_b)
-        free_table(&self.gamma_ab)
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         """Also grow the matrices over slots."""
@@ -281,25 +275,25 @@ cdef class RelationalModel(ClusterModel):
         cdef Py_ssize_t k, l
         cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)
         cdef Py_ssize_t n = view.shape[0]
-        rows = np.empty((n, 1 + 2 * n))
-        cdef double[:, ::1] out = rows
+        stats = np.empty((n, 1 + 2 * n))
+        cdef double[:, ::1] out = stats
         for k in range(n):
             out[k, 0] = row(self, view[k])[0]
             for l in range(n):
                 out[k, 1 + l] = self.n_links[view[k] * self.n_slots + view[l]]
                 out[k, 1 + n + l] = self.n_pairs[view[k] * self.n_slots + view[l]]
-        return rows
+        return stats
 
-    def load(self, rows, slots=None, free_slots=None):
-        """Forget all clusters and take those of `rows` (from `dump`), as the base class does."""
+    def load(self, stats, slots=None, free_slots=None):
+        """Forget all clusters and take those of `stats` (from `dump`), as the base class does."""
         cdef Py_ssize_t k, l
-        cdef const double[:, ::1] view = np.ascontiguousarray(rows, dtype=np.float64)
+        cdef const double[:, ::1] view = np.ascontiguousarray(stats, dtype=np.float64)
         cdef Py_ssize_t n = view.shape[0]
         if view.shape[1] != 1 + 2 * n:
-            raise ValueError(f"rows of shape {rows.shape}; expected {(n, 1 + 2 * n)}")
+            raise ValueError(f"statistics of shape {stats.shape}; expected {(n, 1 + 2 * n)}")
         slots = np.arange(n + 1) if slots is None else slots
         cdef const Py_ssize_t[::1] at = np.ascontiguousarray(slots, dtype=np.intp)
-        ClusterModel.load(self, rows[:, :1], slots, free_slots)
+        ClusterModel.load(self, stats[:, :1], slots, free_slots)
         for k in range(n):
             for l in range(n):
                 self.n_links[at[k] * self.n_slots + at[l]] = view[k, 1 + l]

@@ -1,10 +1,34 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What users see of a likelihood: a scikit-learn object that checks data and makes a kernel."""
 
+import copy
+from dataclasses import dataclass
+
 import numpy as np
+from scipy.special import gammaln
 from sklearn.base import BaseEstimator
 
 from skdpm._validation import check_columns
+
+
+@dataclass(frozen=True)
+class Gamma:
+    """Hyperprior of a number above `low`: value - low ~ Gamma(shape, rate).
+
+    Of a hyperparameter that is a vector: in each entry, independently; all three may be arrays.
+    """
+
+    shape: float
+    rate: float
+    low: float = 0.0
+
+    def log_density(self, value):
+        """Natural logarithm of the density of the value, or of all entries of a vector."""
+        x = np.asarray(value, dtype=np.float64) - self.low
+        with np.errstate(divide="ignore", invalid="ignore"):
+            terms = (self.shape - 1.0) * np.log(x) - self.rate * x
+        terms = terms + self.shape * np.log(self.rate) - gammaln(self.shape)
+        return float(np.sum(np.where(x > 0.0, terms, -np.inf)))
 
 
 class Likelihood(BaseEstimator):
@@ -20,11 +44,20 @@ class Likelihood(BaseEstimator):
         `"joint"`: the predictive density of an item given the others. `"product"`: clusters are
         independent given the partition and their statistics can be copied. `"instantiated"`:
         parameters can be drawn and rows evaluated under them.
+    hyperparameters : tuple of str
+        Parameters that may be None: learned, under a prior that `resolve` states in
+        `_hyperpriors`; the resolved object holds the values that a chain starts from. In the
+        order of the kernel's `set_hyperparameters`.
+    constant_stats : tuple of int
+        Statistics that are terms of the items alone: `ParametricModel` leaves them 0, and
+        `log_constant` has their sum.
     allow_nan, accept_sparse, pairwise, positive_only : bool
         What X may be; they become scikit-learn's input tags.
     """
 
     capabilities = frozenset({"joint", "product"})
+    hyperparameters = ()
+    constant_stats = ()
     allow_nan = False
     accept_sparse = False
     pairwise = False
@@ -57,6 +90,7 @@ class Likelihood(BaseEstimator):
         Returns
         -------
         data : dict
+            Arrays made `read_only`.
 
         Raises
         ------
@@ -70,7 +104,7 @@ class Likelihood(BaseEstimator):
         return self.encode(X)
 
     def tables(self, data, n_max):
-        """Make what kernels over these rows share besides them: once per fit, read-only.
+        """Make what kernels over these rows share besides them: once per fit.
 
         Parameters
         ----------
@@ -82,7 +116,7 @@ class Likelihood(BaseEstimator):
         Returns
         -------
         tables : dict
-            With `n_max`.
+            `n_max`, and arrays made `read_only`.
         """
         return {"n_max": n_max}
 
@@ -90,6 +124,45 @@ class Likelihood(BaseEstimator):
         """Make a `ClusterModel` over encoded rows. Cheap: every chain, replica and particle has
         one, and all of them read the same arrays."""
         raise NotImplementedError(f"{type(self).__name__} must write `bind`")
+
+    # Learned hyperparameters, of a resolved likelihood.
+
+    @property
+    def hyperpriors(self):
+        """Priors of the hyperparameters that are learned: dict of str to `Gamma`."""
+        return dict(getattr(self, "_hyperpriors", {}))
+
+    @property
+    def learned(self):
+        """Names of the hyperparameters that are learned, in order: tuple of str."""
+        priors = self.hyperpriors
+        return tuple(name for name in self.hyperparameters if name in priors)
+
+    def at(self, values):
+        """This likelihood, with all that `resolve` has learnt from the data, at other values of
+        some hyperparameters.
+
+        Parameters
+        ----------
+        values : dict of str to float or ndarray
+
+        Returns
+        -------
+        likelihood : Likelihood
+        """
+        other = copy.copy(self)
+        for name, value in values.items():
+            if name not in self.hyperparameters:
+                raise ValueError(f"{type(self).__name__} has no hyperparameter {name!r}")
+            setattr(other, name, value)
+        return other
+
+    def log_hyperprior(self, values):
+        """log density of the hyperpriors, of those among `values` (as for `at`) that are learned;
+        0 if none is."""
+        return sum(
+            (prior.log_density(values[name]) for name, prior in self.hyperpriors.items()), 0.0
+        )
 
     # Scale: what a likelihood with the capability "instantiated" writes besides. Its samplers see
     # the rows in blocks, maybe on several machines, and copy no more than a block at a time.
@@ -139,12 +212,12 @@ class Likelihood(BaseEstimator):
         """
         raise NotImplementedError(f"{type(self).__name__} must write `divergences`")
 
-    def cluster_params(self, rows):
+    def cluster_params(self, stats):
         """Posterior means of the parameters of clusters.
 
         Parameters
         ----------
-        rows : ndarray of shape (n_clusters, n_stats)
+        stats : ndarray of shape (n_clusters, n_stats)
             Their statistics (`ClusterModel.dump`).
 
         Returns
@@ -154,7 +227,7 @@ class Likelihood(BaseEstimator):
         raise NotImplementedError(f"{type(self).__name__} must write `cluster_params`")
 
     # A likelihood that can generate rows overrides this with a method
-    # `draw(self, rows, rng)`: one row from the posterior predictive of each row of statistics.
+    # `draw(self, stats, rng)`: a row of data from the posterior predictive of each cluster.
     draw = None
 
     @classmethod
@@ -171,9 +244,31 @@ class Likelihood(BaseEstimator):
         check_columns(X, bad, f"{type(self).__name__} needs {what}")
 
 
-def column_counts(mask):
-    """Number of true entries per column, as floats."""
-    return np.count_nonzero(mask, axis=0).astype(np.float64)
+def read_only(shared):
+    """What kernels share, its arrays (also those in tuples) as views that nobody can write to."""
+    if isinstance(shared, dict):
+        return {name: read_only(value) for name, value in shared.items()}
+    if isinstance(shared, tuple):
+        return tuple(map(read_only, shared))
+    if isinstance(shared, np.ndarray):
+        shared = shared.view()
+        shared.flags.writeable = False
+    return shared
+
+
+def split_exactly(values, n_max):
+    """Split real constants in two parts each, such that sums of up to n_max parts are exact: a sum
+    of constants that come and go then neither drifts nor depends on their order.
+
+    Returns
+    -------
+    whole, fraction : ndarray
+        Of the shape of `values`, to which they add up, up to half a unit of the last place that
+        fractions keep: the finest power of two of which n_max multiples in [0, 1] add up exactly.
+    """
+    grid = 2.0 ** (52 - int(n_max).bit_length())
+    whole = np.floor(values)
+    return whole, np.rint((values - whole) * grid) / grid
 
 
 # `number` in _parametric.pxd.

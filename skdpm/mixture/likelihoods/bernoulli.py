@@ -14,6 +14,7 @@ from skdpm.mixture.likelihoods.categorical import (
     encode_levels,
     first_levels,
     log_probabilities_divergences,
+    tables_of_levels,
 )
 
 
@@ -60,16 +61,17 @@ class Bernoulli(Likelihood):
         # One way of adding up whether or not a row has holes: no row's bits depend on another's.
         return {**self.encode(X), "missing": True}
 
-    def bind(self, data, tables):
-        n_features = len(data["first"]) - 1
-        return CategoricalModel(
-            data["codes"],
-            data["first"],
-            np.tile(np.array([0, 1], dtype=np.int32), n_features),
-            np.array([self.b, self.a]),
+    def tables(self, data, n_max):
+        return tables_of_levels(
+            data,
+            n_max,
             data["missing"] or self._fitted_missing,
-            tables["n_max"],
+            np.tile([0, 1], len(data["first"]) - 1),
+            np.array([self.b, self.a]),
         )
+
+    def bind(self, data, tables):
+        return CategoricalModel(data, tables)
 
     def parametric(self, X):
         first = first_levels(np.full(X.shape[1], 2))
@@ -80,17 +82,17 @@ class Bernoulli(Likelihood):
     def divergences(self, params):
         return log_probabilities_divergences(params[:, :-1])
 
-    def cluster_params(self, rows):
+    def cluster_params(self, stats):
         """`probabilities`: (n_clusters, n_features), of a 1."""
-        return {"probabilities": self._probabilities(rows)}
+        return {"probabilities": self._probabilities(stats)}
 
-    def draw(self, rows, rng):
-        probabilities = self._probabilities(rows)
+    def draw(self, stats, rng):
+        probabilities = self._probabilities(stats)
         return (rng.random(probabilities.shape) < probabilities).astype(np.float64)
 
-    def _probabilities(self, rows):
-        n_features = (rows.shape[1] - 1) // 3
-        zeros, ones = rows[:, 1 : 1 + 2 * n_features].reshape(len(rows), n_features, 2).T
+    def _probabilities(self, stats):
+        n_features = (stats.shape[1] - 1) // 3
+        zeros, ones = stats[:, 1 : 1 + 2 * n_features].reshape(len(stats), n_features, 2).T
         return ((self.a + ones) / (self.a + ones + self.b + zeros)).T
 
     def _check_binary(self, X):

@@ -3,13 +3,14 @@
 
 import numpy as np
 
+from skdpm._core._numerics import log_gamma_table, log_table
 from skdpm._validation import check_integer, check_real
 from skdpm.mixture.likelihoods._categorical import (
     CategoricalModel,
     ParametricCategorical,
     number_levels,
 )
-from skdpm.mixture.likelihoods.base import Likelihood, j_divergences, readable
+from skdpm.mixture.likelihoods.base import Likelihood, j_divergences, read_only, readable
 
 # Categories of all columns together: a cluster keeps a count of each, so a column of identifiers
 # would take all memory.
@@ -32,7 +33,48 @@ def encode_levels(X, n_categories):
     """
     first = first_levels(n_categories)
     codes = number_levels(readable(X), first)
-    return {"codes": codes, "first": first, "missing": bool((codes == first[-1]).any())}
+    missing = bool((codes == first[-1]).any())
+    return read_only({"codes": codes, "first": first, "missing": missing})
+
+
+def tables_of_levels(data, n_max, missing, kinds, pseudo_counts):
+    """What kernels of categorical columns share.
+
+    Parameters
+    ----------
+    data : dict
+        From `encode_levels`.
+    n_max : int
+    missing : bool
+        Whether an entry of the data, these rows or others, may be missing.
+    kinds : ndarray of shape (n_levels,), int
+        Which of the pseudo-counts each category has.
+    pseudo_counts : ndarray of shape (n_kinds,)
+
+    Returns
+    -------
+    tables : dict
+        These, and: `log_counts` and `log_gammas`, (n_kinds, n_max + 1 or fewer), of pseudo-counts
+        plus counts; `totals`, (n_features,), A_d; `log_norm`, (n_max + 1,), the sum over columns
+        of log(A_d + n), 0 where entries are missing and it is part of the cached log values.
+    """
+    totals = np.add.reduceat(pseudo_counts[kinds], data["first"][:-1])
+    log_norm = np.zeros(n_max + 1)
+    if not missing:
+        for total, n_columns in zip(*np.unique(totals, return_counts=True), strict=True):
+            log_norm += n_columns * np.log(total + np.arange(n_max + 1))
+    return read_only(
+        {
+            "n_max": n_max,
+            "missing": missing,
+            "kinds": kinds.astype(np.int32),
+            "pseudo_counts": pseudo_counts,
+            "log_counts": np.array([log_table(a, n_max) for a in pseudo_counts]),
+            "log_gammas": np.array([log_gamma_table(a, n_max) for a in pseudo_counts]),
+            "totals": totals,
+            "log_norm": log_norm,
+        }
+    )
 
 
 def first_levels(n_categories):
@@ -134,16 +176,17 @@ class Categorical(Likelihood):
         # One way of adding up whether or not a row has holes: no row's bits depend on another's.
         return {**self.encode(X), "missing": True}
 
-    def bind(self, data, tables):
-        first = data["first"]
-        return CategoricalModel(
-            data["codes"],
-            first,
-            np.zeros(first[-1], dtype=np.int32),
-            np.array([self.concentration]),
+    def tables(self, data, n_max):
+        return tables_of_levels(
+            data,
+            n_max,
             data["missing"] or self._fitted_missing,
-            tables["n_max"],
+            np.zeros(data["first"][-1], dtype=np.intp),
+            np.array([self.concentration]),
         )
+
+    def bind(self, data, tables):
+        return CategoricalModel(data, tables)
 
     def parametric(self, X):
         first = first_levels(self.n_categories)
@@ -154,19 +197,19 @@ class Categorical(Likelihood):
     def divergences(self, params):
         return log_probabilities_divergences(params[:, :-1])
 
-    def cluster_params(self, rows):
+    def cluster_params(self, stats):
         """`probabilities`: (n_clusters, n_features, most categories), 0 beyond a column's own."""
-        return {"probabilities": self._probabilities(rows)}
+        return {"probabilities": self._probabilities(stats)}
 
-    def draw(self, rows, rng):
-        cumulated = np.cumsum(self._probabilities(rows), axis=2)
+    def draw(self, stats, rng):
+        cumulated = np.cumsum(self._probabilities(stats), axis=2)
         u = rng.random((*cumulated.shape[:2], 1)) * cumulated[:, :, -1:]
         return (u >= cumulated).sum(axis=2).astype(np.float64)
 
-    def _probabilities(self, rows):
+    def _probabilities(self, stats):
         first = np.concatenate([[0], np.cumsum(self.n_categories)])
-        counts = rows[:, 1 : 1 + first[-1]] + self.concentration
-        probabilities = np.zeros((len(rows), len(self.n_categories), max(self.n_categories)))
+        counts = stats[:, 1 : 1 + first[-1]] + self.concentration
+        probabilities = np.zeros((len(stats), len(self.n_categories), max(self.n_categories)))
         for d in range(len(self.n_categories)):
             column = counts[:, first[d] : first[d + 1]]
             probabilities[:, d, : self.n_categories[d]] = column / column.sum(

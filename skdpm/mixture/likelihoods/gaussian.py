@@ -2,11 +2,12 @@
 """Gaussian clusters, with full or diagonal covariances."""
 
 import numpy as np
+from scipy.special import gammaln
 
 from skdpm._validation import check_choice, check_real
 from skdpm.mixture.likelihoods._gaussian import GaussianModel, ParametricGaussian
 from skdpm.mixture.likelihoods._gaussian_diag import GaussianDiagModel, ParametricGaussianDiag
-from skdpm.mixture.likelihoods.base import Likelihood
+from skdpm.mixture.likelihoods.base import Likelihood, read_only
 
 # The default prior, after Fraley & Raftery (2007): the prior mean counts as a hundredth of a row,
 # and of a column's variance this share is expected inside a cluster.
@@ -145,19 +146,38 @@ default=None
         with np.errstate(over="ignore"):
             centred = np.ascontiguousarray(X - self.mean, dtype=np.float64)
         _refuse_uncentred(np.isinf(centred).any(axis=0))
-        return {"X": centred, "missing": bool(np.isnan(centred).any())}
+        return read_only({"X": centred, "missing": bool(np.isnan(centred).any())})
+
+    def tables(self, data, n_max):
+        n = np.arange(n_max + 1)
+        rho = self.mean_precision + n
+        # log c_n, and of one column log g_n.
+        free = 1.0 if self.covariance_type == "diag" else len(self.mean)
+        log_norm = gammaln(0.5 * (self.df + n + 1.0)) - gammaln(0.5 * (self.df + n + 1.0 - free))
+        log_norm += 0.5 * free * (np.log(rho / (rho + 1.0)) - np.log(np.pi))
+        if self.covariance_type != "diag":
+            scale = np.ascontiguousarray(self.scale[np.triu_indices(len(self.mean))])
+            return read_only({"n_max": n_max, "scale": scale, "log_norm": log_norm})
+        missing = data["missing"] or self._fitted_missing
+        log_scale = np.log(self.scale)[None]
+        if missing:
+            log_scale = np.where(np.isnan(data["X"]), 0.0, log_scale)
+        return read_only(
+            {
+                "n_max": n_max,
+                "missing": missing,
+                "scale": self.scale,
+                "log_gain": log_norm,
+                "log_norm": gammaln(0.5 * (self.df + n))
+                - gammaln(0.5 * self.df)
+                + 0.5 * (np.log(self.mean_precision / rho) - n * np.log(np.pi)),
+                "log_scale": np.broadcast_to(log_scale.sum(axis=1), len(data["X"])).copy(),
+            }
+        )
 
     def bind(self, data, tables):
-        if self.covariance_type == "diag":
-            return GaussianDiagModel(
-                data["X"],
-                self.scale,
-                self.mean_precision,
-                self.df,
-                data["missing"] or self._fitted_missing,
-                tables["n_max"],
-            )
-        return GaussianModel(data["X"], self.scale, self.mean_precision, self.df, tables["n_max"])
+        model = GaussianDiagModel if self.covariance_type == "diag" else GaussianModel
+        return model(data, tables, self.mean_precision, self.df)
 
     def parametric(self, X):
         centred = np.ascontiguousarray(np.subtract(X, self.mean, dtype=np.float64))
@@ -182,7 +202,10 @@ default=None
         rows, columns = np.tril_indices(n_features)
         W = np.zeros((K, n_features, n_features))
         W[:, rows, columns] = params[:, 1 + n_features :]
-        V = np.linalg.inv(W)
+        try:
+            V = np.linalg.inv(W)
+        except np.linalg.LinAlgError:
+            raise FloatingPointError("a cluster's drawn precision matrix is singular") from None
         means = (V @ params[:, 1 : 1 + n_features, None])[..., 0]
         for k in range(K):
             # tr(W_k'W_k V_m V_m'), and the gaps of means on the scale of cluster k.
@@ -191,7 +214,7 @@ default=None
             out[k] = 0.5 * (ratio + gap - n_features)
         return out + out.T
 
-    def cluster_params(self, rows):
+    def cluster_params(self, stats):
         """`means`: (n_clusters, n_features); `covariances`: (n_clusters, n_features, n_features),
         or the variances, (n_clusters, n_features), where covariances are diagonal.
 
@@ -199,43 +222,59 @@ default=None
         (inverse gamma: > 2); else its mode stands in.
         """
         if self.covariance_type == "diag":
-            means, scales, df, _ = self._posterior_diag(rows)
+            means, scales, df, _ = self._posterior_diag(stats)
             return {"means": means, "covariances": scales / np.where(df > 2.0, df - 2.0, df + 2.0)}
-        means, scales, df = self._posterior(rows)
+        means, scales, df = self._posterior(stats)
         n_features = means.shape[1]
         divisor = np.where(df > n_features + 1, df - n_features - 1, df + n_features + 1)
         return {"means": means, "covariances": scales / divisor[:, None, None]}
 
-    def draw(self, rows, rng):
+    def draw(self, stats, rng):
         if self.covariance_type == "diag":
-            means, scales, df, rho = self._posterior_diag(rows)
+            means, scales, df, rho = self._posterior_diag(stats)
             spread = np.sqrt(scales * (rho + 1.0) / (rho * df))
             return means + spread * rng.standard_t(df)
-        means, scales, df = self._posterior(rows)
-        rho = self.mean_precision + rows[:, 0]
+        means, _, df = self._posterior(stats)
+        # The pull of the prior mean on its own, as an independent normal variate in its
+        # direction: added to the rest it could take all of its digits.
+        pull, scales = self._pull(stats), self.scale + self._scatter(stats)
+        rho = self.mean_precision + stats[:, 0]
         df_t = df - means.shape[1] + 1.0
-        factor = np.linalg.cholesky(scales * ((rho + 1.0) / (rho * df_t))[:, None, None])
+        try:
+            factor = np.linalg.cholesky(scales)
+        except np.linalg.LinAlgError:
+            raise FloatingPointError("a cluster's scatter is singular to rounding") from None
         normal = np.einsum("kde,ke->kd", factor, rng.standard_normal(means.shape))
-        return means + normal / np.sqrt(rng.chisquare(df_t) / df_t)[:, None]
+        normal += pull * rng.standard_normal((len(means), 1))
+        factors = (rho + 1.0) / (rho * df_t) / (rng.chisquare(df_t) / df_t)
+        return means + normal * np.sqrt(factors)[:, None]
 
-    def _posterior(self, rows):
+    def _posterior(self, stats):
         """Means, scale matrices and degrees of freedom of the clusters' posteriors."""
-        n_features = len(self.mean)
-        n = rows[:, :1]
-        centre = rows[:, 1 : 1 + n_features]
+        n = stats[:, :1]
         rho = self.mean_precision + n
-        # Packed by columns, lower triangle: the upper one by rows.
-        upper = np.triu_indices(n_features)
-        scatter = np.zeros((len(rows), n_features, n_features))
-        scatter[:, upper[0], upper[1]] = rows[:, 1 + n_features :]
-        scatter[:, upper[1], upper[0]] = rows[:, 1 + n_features :]
-        weight = (self.mean_precision * n / rho)[:, :, None]
-        scales = self.scale + scatter + weight * centre[:, :, None] * centre[:, None, :]
-        return self.mean + n / rho * centre, scales, self.df + n[:, 0]
+        pull = self._pull(stats)
+        scales = self.scale + self._scatter(stats) + pull[:, :, None] * pull[:, None, :]
+        return self.mean + n / rho * stats[:, 1 : 1 + len(self.mean)], scales, self.df + n[:, 0]
 
-    def _posterior_diag(self, rows):
+    def _scatter(self, stats):
+        """Scatter matrices: packed by columns, lower triangle, so by rows the upper one."""
+        n_features = len(self.mean)
+        upper = np.triu_indices(n_features)
+        scatter = np.zeros((len(stats), n_features, n_features))
+        scatter[:, upper[0], upper[1]] = stats[:, 1 + n_features :]
+        scatter[:, upper[1], upper[0]] = stats[:, 1 + n_features :]
+        return scatter
+
+    def _pull(self, stats):
+        """The vectors whose squares the prior mean adds to the scale matrices."""
+        n = stats[:, :1]
+        weight = self.mean_precision * n / (self.mean_precision + n)
+        return np.sqrt(weight) * stats[:, 1 : 1 + len(self.mean)]
+
+    def _posterior_diag(self, stats):
         """The same per column, (n_clusters, n_features) each, and rho = mean_precision + n."""
-        n, centre, scatter = np.split(rows[:, 1:], 3, axis=1)
+        n, centre, scatter = np.split(stats[:, 1:], 3, axis=1)
         rho = self.mean_precision + n
         scales = self.scale + scatter + self.mean_precision * n / rho * centre**2
         return self.mean + n / rho * centre, scales, self.df + n, rho

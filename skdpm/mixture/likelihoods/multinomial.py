@@ -5,13 +5,20 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln
 
+from skdpm._core._numerics import log_gamma_table, log_table
 from skdpm._validation import check_count_sums, check_counts, check_real
 from skdpm.mixture.likelihoods._multinomial import (
     MultinomialModel,
     ParametricMultinomial,
     nonzero_entries,
 )
-from skdpm.mixture.likelihoods.base import Likelihood, j_divergences, readable
+from skdpm.mixture.likelihoods.base import (
+    Likelihood,
+    j_divergences,
+    read_only,
+    readable,
+    split_exactly,
+)
 
 
 class Multinomial(Likelihood):
@@ -32,6 +39,7 @@ class Multinomial(Likelihood):
     """
 
     capabilities = frozenset({"joint", "product", "instantiated"})
+    constant_stats = (1, 2)
     accept_sparse = True
     positive_only = True
 
@@ -65,31 +73,37 @@ class Multinomial(Likelihood):
         order = np.lexsort((X.indices, X.data > 1, row))
         n_ones = np.bincount(row[X.data == 1], minlength=X.shape[0])
         indptr = X.indptr.astype(np.intp)
-        return {
-            "indptr": indptr,
-            "repeated": indptr[:-1] + n_ones,
-            "indices": X.indices[order].astype(np.int32),
-            "counts": np.ascontiguousarray(X.data[order]),
-            "totals": X.sum(axis=1),
-            "log_coefficients": _log_coefficients(X, row),
-            "n_features": X.shape[1],
-        }
+        return read_only(
+            {
+                "indptr": indptr,
+                "repeated": indptr[:-1] + n_ones,
+                "indices": X.indices[order].astype(np.int32),
+                "counts": np.ascontiguousarray(X.data[order]),
+                "totals": X.sum(axis=1),
+                "log_coefficients": _log_coefficients(X, row),
+                "n_features": X.shape[1],
+            }
+        )
+
+    def tables(self, data, n_max):
+        whole, fraction = split_exactly(data["log_coefficients"], n_max)
+        # New rows come on top of what a cluster can hold.
+        largest_column, largest_total = 2.0 * self._largest_column, 2.0 * self._total
+        return read_only(
+            {
+                "n_max": n_max,
+                "whole": whole,
+                "fraction": fraction,
+                "log_counts": log_table(self.concentration, largest_column),
+                "gamma_column": log_gamma_table(self.concentration, largest_column),
+                "gamma_total": log_gamma_table(
+                    self.concentration * data["n_features"], largest_total
+                ),
+            }
+        )
 
     def bind(self, data, tables):
-        return MultinomialModel(
-            data["indptr"],
-            data["repeated"],
-            data["indices"],
-            data["counts"],
-            data["totals"],
-            data["log_coefficients"],
-            data["n_features"],
-            self.concentration,
-            # New rows come on top of what a cluster can hold.
-            2.0 * self._largest_column,
-            2.0 * self._total,
-            tables["n_max"],
-        )
+        return MultinomialModel(data, tables, self.concentration)
 
     def parametric(self, X):
         if sp.issparse(X):
@@ -111,9 +125,9 @@ class Multinomial(Likelihood):
         """Of categorical distributions, of one count each."""
         return j_divergences(np.exp(params), params)
 
-    def cluster_params(self, rows):
+    def cluster_params(self, stats):
         """`probabilities`: (n_clusters, n_features)."""
-        counts = rows[:, 4:] + self.concentration
+        counts = stats[:, 4:] + self.concentration
         return {"probabilities": counts / counts.sum(axis=1, keepdims=True)}
 
     @classmethod

@@ -4,12 +4,21 @@
 import numpy as np
 from scipy.special import gammaln
 
+from skdpm._core._numerics import log_gamma_table
 from skdpm._validation import check_count_sums, check_counts, check_real
 from skdpm.mixture.likelihoods._poisson import ParametricPoisson, PoissonModel
-from skdpm.mixture.likelihoods.base import Likelihood, j_divergences
+from skdpm.mixture.likelihoods.base import (
+    Gamma,
+    Likelihood,
+    j_divergences,
+    read_only,
+    split_exactly,
+)
 
 # The kernel's table of log Gamma ends here (8 MiB); larger counts are computed without it.
 LARGEST_TABLED = 2**20 - 1
+
+SHAPE_PRIOR = Gamma(2.0, 1.0)
 
 
 class Poisson(Likelihood):
@@ -17,44 +26,66 @@ class Poisson(Likelihood):
 
     Parameters
     ----------
-    shape, rate : float, default=1.0
-        Of the Gamma prior of the Poisson rates; its mean is shape / rate.
+    shape, rate : float or None, default=None
+        Of the Gamma prior of the Poisson rates; its mean is shape / rate. None: learned, in every
+        iteration, see below.
 
     Notes
     -----
     X holds counts 0, 1, ..., NaN where an entry is missing. The factorials of the counts are
     included in all densities.
+
+    A shape that is learned has the prior Gamma(2, 1), of mean 2: it says how alike the rates of
+    clusters are, whatever their size. A rate that is learned has the prior Gamma(2, 2 m / a), m
+    being the mean of all counts in `fit` and a the shape, 2 where that is learned: so the prior
+    mean of the Poisson rates is about m. Chains start at the shape 1 and the rate shape / m.
     """
 
     capabilities = frozenset({"joint", "product", "instantiated"})
+    hyperparameters = ("shape", "rate")
+    constant_stats = (1, 2)
     allow_nan = True
     positive_only = True
 
-    def __init__(self, shape=1.0, rate=1.0):
+    def __init__(self, shape=None, rate=None):
         self.shape = shape
         self.rate = rate
 
     def summarise(self, X):
-        """Sums of the columns."""
+        """Sums of the columns, and the number of entries."""
         check_counts(X, "Poisson", allow_nan=True)
+        missing = np.count_nonzero(np.isnan(X))
         return {
             "totals": np.nansum(X, axis=0, dtype=np.float64),
-            "missing": bool(np.isnan(X).any()),
+            "entries": np.size(X) - missing,
+            "missing": missing > 0,
         }
 
     def merge_summaries(self, first, second):
         return {
             "totals": first["totals"] + second["totals"],
+            "entries": first["entries"] + second["entries"],
             "missing": first["missing"] or second["missing"],
         }
 
     def resolve_summary(self, summary):
-        resolved = self._copy(
-            shape=check_real(self.shape, "Poisson.shape", low=0.0),
-            rate=check_real(self.rate, "Poisson.rate", low=0.0),
-        )
         totals = summary["totals"]
         check_count_sums(totals, "Poisson", "column")
+        # At least as if one count had been 1.
+        mean = float(max(totals.sum(), 1.0) / max(summary["entries"], 1))
+        hyperpriors = {}
+        if self.shape is None:
+            shape, typical = 1.0, SHAPE_PRIOR.shape / SHAPE_PRIOR.rate
+            hyperpriors["shape"] = SHAPE_PRIOR
+        else:
+            shape = typical = check_real(self.shape, "Poisson.shape", low=0.0)
+        if self.rate is None:
+            rate = shape / mean
+            hyperpriors["rate"] = Gamma(2.0, 2.0 * mean / typical)
+        else:
+            rate = check_real(self.rate, "Poisson.rate", low=0.0)
+        resolved = self._copy(shape=shape, rate=rate)
+        resolved._hyperpriors = hyperpriors
         resolved._fitted_missing = summary["missing"]
         resolved._large = totals > LARGEST_TABLED
         resolved._largest = np.max(totals, initial=0.0, where=~resolved._large)
@@ -64,26 +95,35 @@ class Poisson(Likelihood):
         check_counts(X, "Poisson", allow_nan=True)
         X = np.ascontiguousarray(X, dtype=np.float64)
         log_factorials = np.nan_to_num(gammaln(X + 1.0))
-        return {
-            "X": X,
-            "log_factorials": np.column_stack(
-                [log_factorials.sum(axis=1), log_factorials[:, ~self._large].sum(axis=1)]
-            ),
-            "missing": bool(np.isnan(X).any()),
-        }
+        return read_only(
+            {
+                "X": X,
+                "totals": X.sum(axis=1),
+                "log_constants": -log_factorials.sum(axis=1),
+                "log_factorials": log_factorials[:, ~self._large].sum(axis=1),
+                "missing": bool(np.isnan(X).any()),
+            }
+        )
+
+    def tables(self, data, n_max):
+        n = self.rate + np.arange(n_max + 1)
+        whole, fraction = split_exactly(data["log_constants"], n_max)
+        return read_only(
+            {
+                "n_max": n_max,
+                "missing": data["missing"] or self._fitted_missing,
+                "whole": whole,
+                "fraction": fraction,
+                "large": self._large.astype(np.uint8),
+                # New rows come on top of what a cluster can hold.
+                "log_gamma": log_gamma_table(self.shape, min(2.0 * self._largest, LARGEST_TABLED)),
+                "log_next": np.log(n + 1.0),
+                "log_step": np.log1p(1.0 / n),
+            }
+        )
 
     def bind(self, data, tables):
-        return PoissonModel(
-            data["X"],
-            data["log_factorials"],
-            self._large.astype(np.uint8),
-            # New rows come on top of what a cluster can hold.
-            min(int(2.0 * self._largest), LARGEST_TABLED),
-            self.shape,
-            self.rate,
-            data["missing"] or self._fitted_missing,
-            tables["n_max"],
-        )
+        return PoissonModel(data, tables, self.shape, self.rate)
 
     def parametric(self, X):
         X = np.ascontiguousarray(X, dtype=np.float64)
@@ -96,19 +136,19 @@ class Poisson(Likelihood):
         log_rates, rates = np.split(params[:, 1:], 2, axis=1)
         return j_divergences(rates, log_rates)
 
-    def cluster_params(self, rows):
+    def cluster_params(self, stats):
         """`rates`: (n_clusters, n_features)."""
-        sums, counts = self._sums(rows)
+        sums, counts = self._sums(stats)
         return {"rates": (self.shape + sums) / (self.rate + counts)}
 
-    def draw(self, rows, rng):
-        sums, counts = self._sums(rows)
+    def draw(self, stats, rng):
+        sums, counts = self._sums(stats)
         rates = rng.gamma(self.shape + sums, 1.0 / (self.rate + counts))
         return rng.poisson(rates).astype(np.float64)
 
-    def _sums(self, rows):
+    def _sums(self, stats):
         """Sums and numbers of the entries of each cluster and column."""
-        return np.split(rows[:, 3:], 2, axis=1)
+        return np.split(stats[:, 3:], 2, axis=1)
 
     @classmethod
     def _examples(cls):

@@ -4,9 +4,10 @@
 import numpy as np
 import scipy.sparse as sp
 
+from skdpm._core._numerics import log_gamma_table
 from skdpm._validation import check_bool, check_real
 from skdpm.mixture.likelihoods._relational import RelationalModel
-from skdpm.mixture.likelihoods.base import Likelihood
+from skdpm.mixture.likelihoods.base import Likelihood, read_only
 
 
 class Relational(Likelihood):
@@ -65,27 +66,36 @@ class Relational(Likelihood):
 
     def encode(self, X):
         links, holes = _links_and_holes(X, diagonal=False)
-        data = {"shape": X.shape, "out": (_csr_arrays(links), _csr_arrays(holes)), "in": None}
-        if self.directed:
-            data["in"] = (_csr_arrays(links.T), _csr_arrays(holes.T))
-        return data
+        into = (_csr_arrays(links.T), _csr_arrays(holes.T)) if self.directed else None
+        out = (_csr_arrays(links), _csr_arrays(holes))
+        return read_only({"shape": X.shape, "out": out, "in": into})
 
     def encode_new(self, X):
         """New nodes: their links to all nodes of `fit`; row i is not node i."""
         links, holes = _links_and_holes(X, diagonal=True)
-        return {"shape": X.shape, "out": (_csr_arrays(links), _csr_arrays(holes)), "in": None}
+        out = (_csr_arrays(links), _csr_arrays(holes))
+        return read_only({"shape": X.shape, "out": out, "in": None})
 
-    def bind(self, data, tables):
-        n_samples, n_columns = data["shape"]
-        return RelationalModel(
-            data["out"], data["in"], n_samples, n_columns, self.a, self.b, self.directed
+    def tables(self, data, n_max):
+        """Tables of counts of pairs; all nodes of `fit` and a new one may be in one cluster."""
+        n_max = data["shape"][1] + 1
+        return read_only(
+            {
+                "n_max": n_max,
+                "gamma_a": log_gamma_table(self.a, n_max**2),
+                "gamma_b": log_gamma_table(self.b, n_max**2),
+                "gamma_ab": log_gamma_table(self.a + self.b, n_max**2),
+            }
         )
 
-    def cluster_params(self, rows):
+    def bind(self, data, tables):
+        return RelationalModel(data, tables, self.a, self.b, self.directed)
+
+    def cluster_params(self, stats):
         """`link_probabilities`: (n_clusters, n_clusters), from a row's cluster to a column's."""
-        n_clusters = len(rows)
-        links = rows[:, 1 : 1 + n_clusters]
-        pairs = rows[:, 1 + n_clusters :]
+        n_clusters = len(stats)
+        links = stats[:, 1 : 1 + n_clusters]
+        pairs = stats[:, 1 + n_clusters :]
         return {"link_probabilities": (self.a + links) / (self.a + self.b + pairs)}
 
     @classmethod

@@ -18,4 +18,15 @@ SAMPLERS = {
     "sub_cluster": SubCluster,
 }
 
+# What "auto" stands for, in order of preference.
+AUTOMATIC = (PGSM, SAMS)
+
 __all__ = [cls.__name__ for cls in SAMPLERS.values()]
+
+
+def automatic_sampler(likelihood, X):
+    """The first of the preferred samplers that does not object to a likelihood and rows; where
+    all do, the first, whose objection `fit` raises."""
+    candidates = [cls() for cls in AUTOMATIC]
+    willing = (sampler for sampler in candidates if sampler.objection(likelihood, X) is None)
+    return next(willing, candidates[0])

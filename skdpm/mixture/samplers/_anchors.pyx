@@ -5,15 +5,14 @@ A move is invariant for any law h(s) of the anchors that does not depend on the 
 informed laws look at a *snapshot* of a clustering instead. In warm-up, whose draws are dropped,
 the snapshot follows the chain; the one taken after the last iteration of warm-up stays for good,
 and is part of the chain's saved state. A chain without warm-up has uniform anchors throughout.
+Replicas of a chain have a snapshot each, for each must ignore its own state.
 """
 from libc.math cimport INFINITY, exp
-from libc.stdlib cimport free
-from libc.string cimport memset
 from numpy.random cimport bitgen_t
 
 import numpy as np
 
-from skdpm._core._memory cimport resized
+from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._rng cimport integer, uniform
 from skdpm.mixture._state cimport MixtureState
 from skdpm.mixture.likelihoods._base cimport ClusterModel
@@ -26,43 +25,15 @@ cdef enum:
 ANCHORS = ("uniform", "cluster_informed", "threshold_informed")
 
 
-cdef class AnchorProposal:
-    """The law of the anchors.
+cdef class Snapshot:
 
-    Parameters
-    ----------
-    kind : {"uniform", "cluster_informed", "threshold_informed"}
-        Informed laws concern the second anchor; a third and further ones are uniform.
-    threshold : float
-        Least attachment probability of a cluster that may hold the second anchor, for
-        "threshold_informed".
-    """
-
-    def __init__(self, str kind, double threshold=0.01):
-        self.kind = kind
-        self.threshold = threshold
+    def __init__(self):
         self.arrays = {}
 
-    cdef int update(self, MixtureState state, bint adapting) except -1:
-        """Before a move: let the snapshot follow the chain, or freeze it."""
-        self.n_samples = state.n_samples
-        if self.kind == "uniform" or self.frozen:
-            return 0
-        if adapting:
-            self.seen_warmup = True
-            if state.n_clusters != self.n_clusters:
-                self.take(state)
-        else:
-            self.frozen = True
-            if self.seen_warmup:
-                self.take(state)
-        return 0
-
-    def take(self, MixtureState state):
-        """Take a snapshot of the clustering, with what its law needs."""
-        self.informed = False
+    def take(self, MixtureState state, str kind, double threshold):
+        """Take the clustering of a state, with what a law of anchors needs of it."""
+        self.forget()
         self.n_clusters = state.n_clusters
-        self.arrays = {}
         if not 2 <= state.n_clusters <= MAX_CLUSTERS:
             return
         labels = state.cluster_labels()
@@ -70,22 +41,35 @@ cdef class AnchorProposal:
         np.cumsum(state.cluster_sizes(), out=start[1:])
         arrays = {
             "labels": labels,
-            "members": np.argsort(labels, kind="stable").astype(np.intp),
+            "members": np.argsort(labels, kind="stable"),
             "start": start,
         }
-        if self.kind == "cluster_informed":
-            arrays["cumulative"] = self.merge_probabilities(state)
+        if kind == "cluster_informed":
+            arrays["cumulative"] = merge_probabilities(state)
         else:
-            arrays["eligible"] = self.attachment(state)
+            arrays["eligible"] = attachment(state, threshold)
         self.bind(arrays)
 
+    def forget(self):
+        """Drop the clustering."""
+        self.informed = False
+        self.n_clusters = 0
+        self.cumulative = NULL
+        self.eligible = NULL
+        self.arrays = {}
+
     def bind(self, dict arrays):
-        """Use the arrays of a snapshot."""
-        cdef const Py_ssize_t[::1] labels = arrays["labels"]
-        cdef const Py_ssize_t[::1] members = arrays["members"]
-        cdef const Py_ssize_t[::1] start = arrays["start"]
+        """Use the arrays of a clustering, of any integer type."""
+        cdef const Py_ssize_t[::1] labels, members, start
         cdef const double[:, ::1] cumulative
         cdef const signed char[:, ::1] eligible
+        arrays = arrays | {
+            name: np.ascontiguousarray(arrays[name], dtype=np.intp)
+            for name in ("labels", "members", "start")
+        }
+        labels = arrays["labels"]
+        members = arrays["members"]
+        start = arrays["start"]
         self.arrays = arrays
         self.labels = &labels[0]
         self.members = &members[0]
@@ -99,100 +83,6 @@ cdef class AnchorProposal:
             eligible = arrays["eligible"]
             self.eligible = &eligible[0, 0]
         self.informed = True
-
-    def merge_probabilities(self, MixtureState state):
-        """Algorithm 4, for each cluster of the first anchor: cumulated probabilities of that of
-        the second, proportional to L(union) / (L(one) L(other)); the mean of these for its own.
-        """
-        cdef Py_ssize_t a, b
-        cdef Py_ssize_t k = state.n_clusters
-        cdef ClusterModel model = state.model
-        cdef Py_ssize_t scratch
-        alone = np.empty(k)
-        ratios = np.full((k, k), -np.inf)
-        cdef double[::1] log_marginal = alone
-        cdef double[:, ::1] log_ratio = ratios
-        state.reserve(k + 2)
-        scratch = model.acquire()
-        for a in range(k):
-            log_marginal[a] = model.log_marginal(state.slots[a])
-        for a in range(k):
-            for b in range(a):
-                model.copy(scratch, state.slots[a])
-                model.merge(scratch, state.slots[b])
-                log_ratio[a, b] = (
-                    model.log_marginal(scratch) - log_marginal[a] - log_marginal[b]
-                )
-                log_ratio[b, a] = log_ratio[a, b]
-        model.release(scratch)
-        weights = np.exp(ratios - ratios.max(axis=1, keepdims=True))
-        weights[np.arange(k), np.arange(k)] = weights.sum(axis=1) / (k - 1)
-        return np.cumsum(weights / weights.sum(axis=1, keepdims=True), axis=1)
-
-    def attachment(self, MixtureState state):
-        """Algorithm 5: whether each item, taken out of its cluster, would join each cluster with
-        at least the threshold's probability."""
-        cdef Py_ssize_t i, j, own, size
-        cdef Py_ssize_t k = state.n_clusters
-        cdef ClusterModel model = state.model
-        cdef double total, top
-        weights = np.empty(k)
-        cdef double[::1] w = weights
-        eligible = np.zeros((self.n_samples, k), dtype=np.int8)
-        cdef signed char[:, ::1] may = eligible
-        with nogil:
-            for i in range(self.n_samples):
-                own = state.labels[i]
-                if state.sizes[own] > 1:
-                    state.labels[i] = -1
-                    model.remove(own, i)
-                model.log_predictive_many(state.slots, k, i, &w[0])
-                top = -INFINITY
-                for j in range(k):
-                    size = state.sizes[state.slots[j]] - (state.slots[j] == own)
-                    w[j] += state.prior.log_join[size]    # log 0 for a cluster of i alone
-                    top = max(top, w[j])
-                total = 0.0
-                for j in range(k):
-                    w[j] = exp(w[j] - top)
-                    total += w[j]
-                for j in range(k):
-                    may[i, j] = w[j] >= self.threshold * total
-                if state.sizes[own] > 1:
-                    model.add(own, i)
-                    state.labels[i] = own
-            model.settle()
-        return eligible
-
-    cdef void draw(self, bitgen_t* rng, Py_ssize_t* anchors, Py_ssize_t n_anchors) noexcept nogil:
-        """n_anchors different items, the first one uniform."""
-        cdef Py_ssize_t first = integer(rng, self.n_samples)
-        cdef Py_ssize_t cluster, n_members, i, j, n
-        cdef bint known
-        anchors[0] = first
-        n = 1
-        if self.informed:
-            cluster = self.second_cluster(rng, first)
-            if cluster >= 0:
-                n_members = self.start[cluster + 1] - self.start[cluster]
-                if cluster == self.labels[first]:
-                    n_members -= 1
-                if n_members > 0:
-                    i = self.members[self.start[cluster] + integer(rng, n_members)]
-                    if i == first:
-                        i = self.members[self.start[cluster] + n_members]
-                    anchors[1] = i
-                    n = 2
-                else:
-                    anchors[0] = integer(rng, self.n_samples)
-        while n < n_anchors:
-            i = integer(rng, self.n_samples)
-            known = False
-            for j in range(n):
-                known = known or anchors[j] == i
-            if not known:
-                anchors[n] = i
-                n += 1
 
     cdef Py_ssize_t second_cluster(self, bitgen_t* rng, Py_ssize_t i) noexcept nogil:
         """Cluster of the snapshot that is to hold the second anchor; -1 where there is none."""
@@ -221,77 +111,191 @@ cdef class AnchorProposal:
         return -1
 
     def get_state(self):
-        """Plain objects from which `set_state` goes on."""
+        """Plain objects from which `set_state` goes on, integers in the smallest type."""
+        arrays = dict(self.arrays)
+        for name in ("labels", "members", "start"):
+            if name in arrays:
+                arrays[name] = arrays[name].astype(np.min_scalar_type(arrays[name].max()))
         return {
             "seen_warmup": bool(self.seen_warmup),
             "frozen": bool(self.frozen),
             "n_clusters": self.n_clusters,
-            "arrays": dict(self.arrays),
+            "arrays": arrays,
         }
 
     def set_state(self, saved):
+        self.forget()
         self.seen_warmup = saved["seen_warmup"]
         self.frozen = saved["frozen"]
         self.n_clusters = saved["n_clusters"]
         if saved["arrays"]:
-            self.bind(dict(saved["arrays"]))
+            self.bind(saved["arrays"])
 
 
-cdef class Closure:
+def merge_probabilities(MixtureState state):
+    """Algorithm 4, for each cluster of the first anchor: cumulated probabilities of that of
+    the second, proportional to L(union) / (L(one) L(other)); the mean of these for its own.
+    """
+    cdef Py_ssize_t a, b
+    cdef Py_ssize_t k = state.n_clusters
+    cdef ClusterModel model = state.model
+    cdef Py_ssize_t scratch
+    alone = np.empty(k)
+    ratios = np.full((k, k), -np.inf)
+    cdef double[::1] log_marginal = alone
+    cdef double[:, ::1] log_ratio = ratios
+    state.reserve(k + 2)
+    scratch = model.acquire()
+    for a in range(k):
+        log_marginal[a] = model.log_marginal(state.slots[a])
+    for a in range(k):
+        for b in range(a):
+            model.copy(scratch, state.slots[a])
+            model.merge(scratch, state.slots[b])
+            log_ratio[a, b] = (
+                model.log_marginal(scratch) - log_marginal[a] - log_marginal[b]
+            )
+            log_ratio[b, a] = log_ratio[a, b]
+    model.release(scratch)
+    if not (ratios < np.inf).all():     # a NaN fails this comparison too
+        a, b = np.argwhere(~(ratios < np.inf))[0]
+        first = np.unique(state.cluster_labels(), return_index=True)[1]
+        raise FloatingPointError(
+            f"rows {first[a]} and {first[b]}: the union of their clusters has no density"
+        )
+    # Where no union is possible, the second anchor is in the cluster of the first.
+    top = np.maximum(ratios.max(axis=1, keepdims=True), -np.finfo(float).max)
+    weights = np.exp(ratios - top)
+    mean = weights.sum(axis=1) / (k - 1)
+    weights[np.arange(k), np.arange(k)] = np.where(mean > 0, mean, 1.0)
+    return np.cumsum(weights / weights.sum(axis=1, keepdims=True), axis=1)
 
-    def __dealloc__(self):
-        free(self.items)
-        free(self.blocks)
-        free(self.block_of)
 
-    cdef int reserve(self, MixtureState state) except -1:
-        """Room for all items and slots of the state; call it once the state has reserved its."""
-        if state.n_samples > self.n_samples:
-            self.items = <Py_ssize_t*>resized(self.items, state.n_samples, sizeof(Py_ssize_t))
-            self.blocks = <signed char*>resized(self.blocks, state.n_samples, 1)
-            self.n_samples = state.n_samples
-        if state.capacity > self.n_slots:
-            self.block_of = <signed char*>resized(self.block_of, state.capacity, 1)
-            memset(self.block_of, -1, state.capacity)
-            self.n_slots = state.capacity
+def attachment(MixtureState state, double threshold):
+    """Algorithm 5: whether each item, taken out of its cluster, would join each cluster with
+    at least the threshold's probability."""
+    cdef Py_ssize_t i, j, own, size
+    cdef Py_ssize_t k = state.n_clusters
+    cdef ClusterModel model = state.model
+    cdef double total, top
+    weights = np.empty(k)
+    cdef double[::1] w = weights
+    eligible = np.zeros((state.n_samples, k), dtype=np.int8)
+    cdef signed char[:, ::1] may = eligible
+    with nogil:
+        for i in range(state.n_samples):
+            own = state.labels[i]
+            if state.sizes[own] > 1:
+                state.labels[i] = -1
+                model.remove(own, i)
+            model.log_predictive_many(state.slots, k, i, &w[0])
+            top = -INFINITY
+            for j in range(k):
+                size = state.sizes[state.slots[j]] - (state.slots[j] == own)
+                w[j] += state.prior.log_join[size]    # log 0 for a cluster of i alone
+                if not (w[j] <= top):                 # a NaN stays at the top
+                    top = w[j]
+            if not (top < INFINITY):
+                with gil:
+                    raise FloatingPointError(f"row {i}: a density is not a number")
+            total = 0.0
+            for j in range(k):
+                w[j] = exp(w[j] - top) if w[j] > -INFINITY else 0.0
+                total += w[j]
+            for j in range(k):
+                may[i, j] = w[j] > 0.0 and w[j] >= threshold * total
+            if state.sizes[own] > 1:
+                model.add(own, i)
+                state.labels[i] = own
+        model.settle()
+    return eligible
+
+
+cdef class AnchorProposal:
+    """The law of the anchors.
+
+    Parameters
+    ----------
+    kind : {"uniform", "cluster_informed", "threshold_informed"}
+        Informed laws concern the second anchor; a third and further ones are uniform.
+    threshold : float
+        Least attachment probability of a cluster that may hold the second anchor, for
+        "threshold_informed".
+    """
+
+    def __init__(self, str kind, double threshold=0.01):
+        self.kind = kind
+        self.threshold = threshold
+        self.snapshots = []
+
+    cdef int update(self, MixtureState state, bint adapting, Py_ssize_t replica) except -1:
+        """Before a move of a replica: let its snapshot follow the chain, or freeze it."""
+        cdef Snapshot snapshot
+        while len(self.snapshots) <= replica:
+            self.snapshots.append(Snapshot())
+        snapshot = self.snapshots[replica]
+        self.snapshot = snapshot
+        self.n_samples = state.n_samples
+        if self.kind == "uniform" or snapshot.frozen:
+            return 0
+        if adapting:
+            snapshot.seen_warmup = True
+            if state.n_clusters != snapshot.n_clusters:
+                snapshot.take(state, self.kind, self.threshold)
+        else:
+            snapshot.frozen = True
+            if snapshot.seen_warmup:
+                snapshot.take(state, self.kind, self.threshold)
         return 0
 
-    cdef void gather(
-        self, MixtureState state, AnchorProposal proposal, Py_ssize_t n_anchors, bitgen_t* rng
-    ) noexcept nogil:
-        """Draw the anchors, collect the items of their clusters, and order these: the anchors
-        first, in random order, then all others, in random order (algorithm 2)."""
-        cdef Py_ssize_t anchors[MAX_ANCHORS]
-        cdef Py_ssize_t i, j, m, slot
-        cdef Py_ssize_t n = n_anchors
-        cdef bint is_anchor
-        proposal.draw(rng, anchors, n_anchors)
-        self.n_blocks = 0
-        for j in range(n_anchors):
-            m = j + integer(rng, n_anchors - j)
-            anchors[j], anchors[m] = anchors[m], anchors[j]
-            slot = state.labels[anchors[j]]
-            if self.block_of[slot] < 0:
-                self.block_of[slot] = <signed char>self.n_blocks
-                self.slots[self.n_blocks] = slot
-                self.n_blocks += 1
-            self.items[j] = anchors[j]
-        for i in range(state.n_samples):
-            if self.block_of[state.labels[i]] >= 0:
-                is_anchor = False
-                for j in range(n_anchors):
-                    is_anchor = is_anchor or anchors[j] == i
-                if not is_anchor:
-                    self.items[n] = i
-                    n += 1
-        for j in range(n_anchors, n):
-            m = j + integer(rng, n - j)
-            i = self.items[m]
-            self.items[m] = self.items[j]
-            self.items[j] = i
-        for j in range(n):
-            self.blocks[j] = self.block_of[state.labels[self.items[j]]]
-        for j in range(self.n_blocks):
-            self.block_of[self.slots[j]] = -1
-        self.n_items = n
-        self.n_outside = state.n_clusters - self.n_blocks
+    cdef void draw(self, bitgen_t* rng, Py_ssize_t* anchors, Py_ssize_t n_anchors) noexcept nogil:
+        """n_anchors <= n_samples different items, the first one uniform."""
+        cdef Py_ssize_t first = integer(rng, self.n_samples)
+        cdef Py_ssize_t cluster, n_members, i, j, m, n
+        cdef Py_ssize_t known[MAX_ANCHORS]      # the anchors, ascending
+        SKDPM_CHECK(n_anchors <= self.n_samples, "draw: more anchors than items")
+        anchors[0] = first
+        n = 1
+        if self.snapshot.informed:
+            cluster = self.snapshot.second_cluster(rng, first)
+            if cluster >= 0:
+                n_members = self.snapshot.start[cluster + 1] - self.snapshot.start[cluster]
+                if cluster == self.snapshot.labels[first]:
+                    n_members -= 1
+                if n_members > 0:
+                    i = self.snapshot.members[
+                        self.snapshot.start[cluster] + integer(rng, n_members)
+                    ]
+                    if i == first:
+                        i = self.snapshot.members[self.snapshot.start[cluster] + n_members]
+                    anchors[1] = i
+                    n = 2
+                else:
+                    anchors[0] = integer(rng, self.n_samples)
+        known[0] = anchors[0]
+        if n == 2:
+            known[0], known[1] = min(anchors[0], anchors[1]), max(anchors[0], anchors[1])
+        for m in range(n, n_anchors):
+            # The i-th of the items that are no anchor yet: each anchor up to it shifts it by one.
+            i = integer(rng, self.n_samples - m)
+            for j in range(m):
+                i += known[j] <= i
+            anchors[m] = i
+            j = m
+            while j > 0 and known[j - 1] > i:       # ends at the first place at the latest
+                known[j] = known[j - 1]
+                j -= 1
+            known[j] = i
+
+    def get_state(self):
+        """Plain objects from which `set_state` goes on: a list with an entry per replica."""
+        return {"snapshots": [snapshot.get_state() for snapshot in self.snapshots]}
+
+    def set_state(self, saved):
+        """Go on from what `get_state` gave."""
+        cdef Snapshot snapshot
+        self.snapshots = []
+        for entry in saved["snapshots"]:
+            snapshot = Snapshot()
+            snapshot.set_state(entry)
+            self.snapshots.append(snapshot)

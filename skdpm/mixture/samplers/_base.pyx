@@ -8,7 +8,8 @@ from skdpm._core._rng cimport bit_generator_pointer
 cdef class PartitionKernel:
 
     cdef int prepare(self, MixtureState state) except -1:
-        """Take all the memory a step needs; called before every step, with the GIL."""
+        """Take all the memory a step needs; called before every step, with the GIL. The state may
+        be another one than in the step before, with more or fewer slots."""
         return 0
 
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
@@ -18,8 +19,24 @@ cdef class PartitionKernel:
     # The Python boundary.
 
     def run(self, MixtureState state, bit_generator, bint adapting=False, Py_ssize_t replica=0):
-        """Do one step on `state`, that of a replica, drawing from a numpy bit generator."""
+        """Do one step on a state.
+
+        Parameters
+        ----------
+        state : MixtureState
+            All its items are in clusters.
+        bit_generator : numpy BitGenerator
+        adapting : bool
+            Whether the chain is in warm-up.
+        replica : int
+            Which of the chain's replicas the state is: 0, 1, ... One kernel serves them all, in
+            any order, and what it learns from one it keeps apart, by this number.
+        """
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        if state.n_attached < state.n_samples:
+            raise ValueError(f"{state.n_samples - state.n_attached} items are in no cluster")
+        if replica < 0:
+            raise ValueError(f"replica must not be negative, got {replica}")
         self.adapting = adapting
         self.replica = replica
         state.prior.tabulate()

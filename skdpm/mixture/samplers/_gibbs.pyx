@@ -41,6 +41,7 @@ cdef int gibbs_sweep(MixtureState state, bitgen_t* rng) except -1 nogil:
     """One sweep over all items. It allocates nothing: where clusters outgrow the arena it pauses
     between two items, and goes on with a larger one."""
     cdef Py_ssize_t i = 0
+    # It ends: the arena doubles at each pause, and n_samples + 2 slots are always enough.
     while True:
         i = sweep_from(state, rng, i)
         if i == state.n_samples:

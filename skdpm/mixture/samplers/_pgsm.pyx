@@ -32,9 +32,10 @@ from skdpm._core._memory cimport resized
 from skdpm._core._resampling cimport MULTINOMIAL, OPTIMAL, STRATIFIED, SYSTEMATIC
 from skdpm._core._rng cimport uniform
 from skdpm.mixture._state cimport MixtureState
-from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal, Closure
+from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal
 from skdpm.mixture.samplers._base cimport PartitionKernel
 from skdpm.mixture.samplers._gibbs cimport gibbs_sweep
+from skdpm.mixture.samplers._moves cimport Closure
 
 cdef enum:
     MAX_CHOICES = 6     # a block of each anchor, or a new one
@@ -123,7 +124,7 @@ cdef class PGSMKernel(PartitionKernel):
 
     cdef int prepare(self, MixtureState state) except -1:
         cdef Py_ssize_t n = state.n_samples
-        self.anchors.update(state, self.adapting)
+        self.anchors.update(state, self.adapting, self.replica)
         if self.n_items_reserved != n:
             self.chosen = <signed char*>resized(self.chosen, n, 1)
             self.terms = <double*>resized(self.terms, MAX_CHOICES, sizeof(double))
@@ -198,7 +199,11 @@ cdef class PGSMKernel(PartitionKernel):
         node = self.draw_node(rng)
         if node < 0:
             with gil:
-                raise FloatingPointError("the weights of the particles are no distribution")
+                raise FloatingPointError(
+                    f"row {self.closure.items[n - 1]}: the weights of the particles are no "
+                    "distribution"
+                )
+        # The current partition again where the move has ended early: n is all items if changed.
         changed = self.trace(node, n)
         for t in range(self.n_current):
             if not (changed and t == node):
@@ -207,9 +212,8 @@ cdef class PGSMKernel(PartitionKernel):
             self.n_changes += 1
             for t in range(self.nodes[node].n_blocks):
                 self.refs[self.nodes[node].slots[t]] = 0
-            state.replace(
-                self.closure.items, self.chosen, n, self.closure.slots, self.closure.n_blocks,
-                self.nodes[node].slots, self.nodes[node].n_blocks,
+            self.closure.replace(
+                state, self.chosen, self.nodes[node].slots, self.nodes[node].n_blocks
             )
         return 0
 
@@ -253,7 +257,8 @@ cdef class PGSMKernel(PartitionKernel):
             for b in range(n_choices):
                 gains[b] += log_join[node.sizes[b]]
                 terms[b] = gains[b]
-            if t < n_anchors and log_v[n_choices + 1] > -INFINITY:
+            # Not where the prior forbids it; a NaN is no such word, and makes the weights NaN.
+            if t < n_anchors and log_v[n_choices + 1] != -INFINITY:
                 gains[n_choices] = state.model.log_predictive(state.slots[state.n_clusters], i)
                 n_choices += 1
             anneal = node.log_gamma / (n - n_anchors) if t >= n_anchors else 0.0
@@ -278,7 +283,7 @@ cdef class PGSMKernel(PartitionKernel):
                     return 0
             n_children += n_choices
         if self.resampling == OPTIMAL and n_children > self.n_particles:
-            if not self.thin(rng, n_children):
+            if not self.resample_optimal(rng, n_children):
                 return 0
         self.branch(state, t, n_children)
         return 1
@@ -310,7 +315,7 @@ cdef class PGSMKernel(PartitionKernel):
         for _particle in range(node.count - (retained >= 0)):
             u = uniform(rng) * total
             b = 0
-            while b < n_choices - 1 and u >= self.terms[b]:
+            while b < n_choices - 1 and u >= self.terms[b]:     # ends at the last choice
                 u -= self.terms[b]
                 b += 1
             children[b].count += 1
@@ -407,7 +412,7 @@ cdef class PGSMKernel(PartitionKernel):
         )
         for g in range(self.n_current):
             self.nodes[g].count = self.counts[g]
-            self.nodes[g].log_w = 0.0
+            self.nodes[g].log_w = 0.0 if self.counts[g] > 0 else -INFINITY
 
     cdef void gather_weights(self) noexcept nogil:
         cdef Py_ssize_t g
@@ -415,7 +420,7 @@ cdef class PGSMKernel(PartitionKernel):
             self.log_w[g] = self.nodes[g].log_w
             self.counts[g] = self.nodes[g].count
 
-    cdef bint thin(self, bitgen_t* rng, Py_ssize_t n_children) noexcept nogil:
+    cdef bint resample_optimal(self, bitgen_t* rng, Py_ssize_t n_children) noexcept nogil:
         """Optimal resampling of the children of all nodes."""
         cdef Py_ssize_t c
         cdef Py_ssize_t retained = -1
@@ -423,7 +428,7 @@ cdef class PGSMKernel(PartitionKernel):
             self.log_w[c] = self.children[c].log_w
             if self.children[c].retained:
                 retained = c
-        if not _resampling.thin(
+        if not _resampling.resample_optimal(
             rng, self.log_w, self.counts, self.weights, n_children, retained, self.n_particles
         ):
             return False

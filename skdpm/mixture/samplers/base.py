@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What users see of a sampler: a scikit-learn object that makes a kernel."""
+"""What users see of a sampler: a scikit-learn object that makes a kernel and runs a program."""
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils.validation import _check_n_features, validate_data
+
+from skdpm._validation import check_finite, is_dask
+from skdpm.mixture._program import RowProgram
+from skdpm.mixture.blocks.program import BlockProgram
 
 
 class Sampler(BaseEstimator):
@@ -12,15 +17,16 @@ class Sampler(BaseEstimator):
     ----------
     requires : str
         The capability that a likelihood must state (`Likelihood.capabilities`).
-    blockwise : bool
-        Whether rows are visited in blocks (`BlockSampler`).
+    n_replicas : int
+        States that a chain has side by side, each with its own random stream and hyperparameters,
+        while one kernel serves them all. Draws are those of the first.
     """
 
     requires = "joint"
-    blockwise = False
+    n_replicas = 1
 
     def kernel(self):
-        """A fresh `PartitionKernel` of one chain, parameters checked.
+        """Make a fresh `PartitionKernel` of one chain, parameters checked.
 
         Raises
         ------
@@ -32,20 +38,109 @@ class Sampler(BaseEstimator):
     def check_prior(self, prior):
         """Raise a ValueError where the sampler cannot deal with a `PartitionPrior`."""
 
+    def objection(self, likelihood, X):
+        """Say why the sampler cannot sample a mixture with this likelihood of these rows.
+
+        Parameters
+        ----------
+        likelihood : Likelihood
+            As the user gave it.
+        X : array-like
+            As it was given to `fit`.
+
+        Returns
+        -------
+        reason : str or None
+            None: it can.
+        """
+        if is_dask(X):
+            return (
+                f"{type(self).__name__} needs all rows in memory; for a dask array choose "
+                "sampler=SubCluster() or, with FiniteMixture, BlockedGibbs()"
+            )
+        return self._lacking(likelihood)
+
+    def _lacking(self, likelihood):
+        """The objection that the likelihood lacks the capability, or None."""
+        if self.requires in likelihood.capabilities:
+            return None
+        return (
+            f"{self!r} cannot sample a mixture with the likelihood "
+            f"{type(likelihood).__name__}: it needs the capability {self.requires!r}, "
+            f"and {type(likelihood).__name__} has {', '.join(sorted(likelihood.capabilities))}"
+            '; sampler="auto" chooses one that can'
+        )
+
+    def validate(self, estimator, X, likelihood, reset):
+        """Check the X of `fit`, and set what scikit-learn remembers of it.
+
+        Parameters
+        ----------
+        estimator : BaseMixture
+        X : array-like
+        likelihood : Likelihood
+        reset : bool
+            Whether the number and names of columns are new.
+
+        Returns
+        -------
+        X : array of shape (n_samples, n_features)
+
+        Raises
+        ------
+        ValueError
+        """
+        return validate_rows(estimator, X, likelihood, reset)
+
+    def program(self, X, likelihood, **settings):
+        """The `ChainProgram` of a fit: see `RowProgram.prepare`."""
+        return RowProgram.prepare(X, likelihood, **settings)
+
+
+def validate_rows(estimator, X, likelihood, reset):
+    """X as contiguous doubles, its entries checked."""
+    X = validate_data(
+        estimator,
+        X,
+        reset=reset,
+        dtype=np.float64,
+        order="C",
+        accept_sparse="csr" if likelihood.accept_sparse else False,
+        ensure_all_finite=False,
+    )
+    check_finite(X, allow_nan=likelihood.allow_nan)
+    return X
+
 
 class BlockSampler(Sampler):
     """Base class of samplers that visit the rows in blocks, given drawn parameters.
 
-    They have a parameter `block_size`, and their kernel is an object with the methods `n_slots`,
-    `step` and `acceptance` (see `SubClusterKernel`).
+    They have a parameter `block_size`, and their kernel is a `BlockKernel`.
     """
 
     requires = "instantiated"
-    blockwise = True
     needs_labels = False  # do new labels depend on the last ones?
 
+    def objection(self, likelihood, X):
+        return self._lacking(likelihood)
 
-def log_gamma_variates(shapes, rng):
-    """log of Gamma(shape, 1) variates, which underflows for no shape: G(a) = G(a + 1) U^(1/a)."""
-    with np.errstate(divide="ignore"):
-        return np.log(rng.standard_gamma(shapes + 1.0)) + np.log(rng.random(len(shapes))) / shapes
+    def validate(self, estimator, X, likelihood, reset):
+        """As they are, whatever their type and order: a block at a time is brought into form, and
+        looked at for infinities and NaN."""
+        if is_dask(X):
+            from skdpm.mixture.blocks.dask_rows import check_dask
+
+            X = check_dask(X, self, init=estimator.init, point_estimate=estimator.point_estimate)
+            _check_n_features(estimator, X, reset=reset)
+            return X
+        return validate_data(
+            estimator,
+            X,
+            reset=reset,
+            dtype="numeric",
+            accept_sparse="csr" if likelihood.accept_sparse else False,
+            ensure_all_finite=False,
+        )
+
+    def program(self, X, likelihood, **settings):
+        return BlockProgram.prepare(X, likelihood, block_size=self.block_size, **settings)

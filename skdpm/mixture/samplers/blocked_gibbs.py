@@ -4,8 +4,9 @@
 import numpy as np
 
 from skdpm._validation import check_integer
-from skdpm.mixture._prior import FiniteDirichletPrior
-from skdpm.mixture.samplers.base import BlockSampler, log_gamma_variates
+from skdpm.mixture.blocks.kernel import BlockKernel, log_gamma_variates
+from skdpm.mixture.blocks.records import Sweep
+from skdpm.mixture.samplers.base import BlockSampler
 
 # A tile of densities under so many components takes 4 GB.
 MOST_COMPONENTS = 2**20
@@ -39,10 +40,15 @@ class BlockedGibbs(BlockSampler):
         return BlockedGibbsKernel()
 
     def check_prior(self, prior):
-        if not isinstance(prior, FiniteDirichletPrior):
-            raise ValueError(
-                "BlockedGibbs draws the weights of a given number of components, which "
+        if "n_components" not in prior.capabilities:
+            reason = (
                 "DPMixture does not have: use FiniteMixture, or the sampler SubCluster"
+                if "weights" in prior.capabilities
+                else f"{type(prior).__name__} does not have: choose a sampler that needs no "
+                "weights, such as Gibbs or PGSM, or with FiniteMixture fix n_components"
+            )
+            raise ValueError(
+                f"BlockedGibbs draws the weights of a given number of components, which {reason}"
             )
         if prior.n_components > MOST_COMPONENTS:
             raise ValueError(
@@ -51,23 +57,15 @@ class BlockedGibbs(BlockSampler):
             )
 
 
-class BlockedGibbsKernel:
+class BlockedGibbsKernel(BlockKernel):
     """One iteration of `BlockedGibbs` on a `BlockState`."""
 
     def n_slots(self, prior, n_clusters):
         return prior.n_components
 
-    def acceptance(self):
-        return {}
-
     def step(self, state, rng, key):
         totals = state.totals()
         shapes = totals[:, 0] + state.prior.concentration / state.prior.n_components
-        sweep = {
-            "params": state.parametric.draw(totals, np.ones(state.n_slots), rng.bit_generator),
-            "log_weights": log_gamma_variates(shapes, rng),
-            "groups": None,
-            "sub_params": None,
-            "sub_log_weights": None,
-        }
-        state.codes, state.stats, state.firsts = state.visit(key, sweep)
+        params = state.parametric.draw(totals, np.ones(len(totals)), rng.bit_generator)
+        sweep = Sweep(params, log_gamma_variates(shapes, rng))
+        state.codes, state.collected = state.run_task(key, sweep)

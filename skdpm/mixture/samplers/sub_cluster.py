@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Sub-cluster splits and random splits and merges, over rows visited in blocks."""
 
+from dataclasses import dataclass, fields
+
 import numpy as np
-from scipy.sparse.csgraph import connected_components
-from scipy.special import gammaln
 
-from skdpm._validation import check_bool, check_integer
-from skdpm.mixture.samplers.base import BlockSampler, log_gamma_variates
-
-# Random splits and merges per iteration, and the share of splits among them. A merge costs no
-# visit to the rows, and as a pair is drawn blindly it takes many to find one that should merge.
-N_RANDOM_MOVES = 10
-SPLIT_SHARE = 0.1
+from skdpm._validation import check_bool, check_integer, refuse_nan
+from skdpm.mixture.blocks.kernel import BlockKernel, log_gamma_variates
+from skdpm.mixture.blocks.random_moves import RandomMoves, proposal_alpha
+from skdpm.mixture.blocks.records import Collected, Relabelling, Sweep
+from skdpm.mixture.blocks.super_clusters import draw_super_clusters
+from skdpm.mixture.samplers.base import BlockSampler
 
 # Sub-clusters start from parameters drawn as if their cluster had this many rows: as far apart as
 # its rows are. (From random labels both would have nearly the same, and take long to part.)
@@ -19,11 +18,6 @@ N_FRESH_ROWS = 1
 
 # Sub-clusters that have not gained for this many passes start anew.
 MOST_IDLE = 20
-
-
-# No sub-cluster of fewer rows becomes a cluster. Nothing undoes such splits but the random merges,
-# which cannot keep up where many small clusters are to be had; random splits make small ones.
-SMALLEST_SIDE = 10
 
 
 class SubCluster(BlockSampler):
@@ -72,7 +66,8 @@ class SubCluster(BlockSampler):
     where clusters overlap much, that of any single partition into both is far below that of their
     union, and they stay united, though a held-out score may favour two. PGSM parts them.
 
-    Any likelihood with the capability "instantiated" and any of the partition priors will do.
+    Any likelihood with the capability "instantiated" will do, and any partition prior with the
+    capability "weights": all but mixtures of finite mixtures.
 
     References
     ----------
@@ -95,12 +90,34 @@ class SubCluster(BlockSampler):
             check_bool(self.wait, "SubCluster.wait"),
         )
 
+    def check_prior(self, prior):
+        if "weights" not in prior.capabilities:
+            raise ValueError(
+                "SubCluster draws the weights of clusters, whose law under "
+                f"{type(prior).__name__} is not Dirichlet: choose a sampler that needs no "
+                "weights, such as Gibbs or PGSM, or with FiniteMixture fix n_components"
+            )
 
-class SubClusterKernel:
+
+class SubClusterKernel(BlockKernel):
     """One iteration of `SubCluster` on a `BlockState`.
 
-    The three parts can be left out one by one, so that each can be tested on its own: the pass
-    over the rows (`sweep`), `n_random_moves` random splits and merges, and `sub_splits`.
+    The three parts can be left out one by one, so that each can be tested on its own.
+
+    Parameters
+    ----------
+    super_clusters, wait : bool
+        See `SubCluster`.
+    sweep : bool, default=True
+        Whether to pass over the rows.
+    random_moves : RandomMoves or None
+        None: of the usual number.
+    sub_splits : bool, default=True
+        Whether there are sub-clusters, and splits into them.
+    smallest_side : int, default=10
+        No sub-cluster of fewer rows becomes a cluster. Nothing undoes such splits but the random
+        merges, which cannot keep up where many small clusters are to be had; random splits make
+        small ones.
     """
 
     def __init__(
@@ -108,45 +125,48 @@ class SubClusterKernel:
         super_clusters=False,
         wait=True,
         sweep=True,
-        n_random_moves=N_RANDOM_MOVES,
+        random_moves=None,
         sub_splits=True,
+        smallest_side=10,
     ):
         self.super_clusters = super_clusters
         self.wait = wait
         self.sweep = sweep
-        self.n_random_moves = n_random_moves
+        self.random_moves = RandomMoves() if random_moves is None else random_moves
         self.sub_splits = sub_splits
+        self.smallest_side = smallest_side
+        self.memory = None  # SubClusterMemory, from the first iteration on
         self.counts = {
-            move: np.zeros(2, dtype=np.int64)
-            for move in ("sweep", "sub_cluster_split", "random_split", "random_merge")
+            move: np.zeros(2, dtype=np.int64) for move in ("sweep", "sub_cluster_split")
         }
 
-    def n_slots(self, prior, n_clusters):
-        """Clusters that a chain starts with, empty ones included."""
-        return n_clusters
-
     def acceptance(self):
-        """Moves proposed and accepted so far, by name."""
-        return {move: counts.copy() for move, counts in self.counts.items()}
+        counts = {**self.counts, **self.random_moves.counts}
+        return {move: values.copy() for move, values in counts.items()}
+
+    def get_adaptation(self):
+        return {} if self.memory is None else {"memory": self.memory}
+
+    def set_adaptation(self, adaptation):
+        memory = adaptation.get("memory")
+        self.memory = None if memory is None else memory.copy()
 
     def step(self, state, rng, key):
-        """Advance the state; `rng` decides what concerns clusters, `key` names the streams of the
-        rows."""
-        if not state.memory:
-            state.memory = _fresh_memory(state.n_slots)
-        moves = [
-            _RandomMove(rng, _alpha(state), number) for number in range(1, 1 + self.n_random_moves)
-        ]
-        halves = self._pass(state, rng, key, moves)
-        self._move(state, key, moves, halves)
+        if self.sub_splits and self.memory is None:
+            self.memory = SubClusterMemory.start(state.n_slots)
+        moves = self.random_moves.draw(state, rng)
+        looked_at = self._pass(state, rng, key, moves)
+        changed = self.random_moves.make(state, key, moves, looked_at, self.memory)
         if self.sub_splits:
+            if changed:
+                self.memory.follow(_gains(state))
             self._split(state, rng)
 
     # The pass over the rows.
 
     def _pass(self, state, rng, key, moves):
         """Draw labels and collect statistics, those of the random splits to come as well. Returns
-        these by the number of the move.
+        these as `RandomMoves.make` wants them.
 
         Only clusters in use are drawn from, so one that loses all its rows would be lost, and the
         posterior is not invariant (the published sampler). Instead the rows of such clusters stay,
@@ -156,250 +176,161 @@ class SubClusterKernel:
         """
         if not self.sweep:
             return {}
-        splits = [move for move in moves if move.is_split]
-        clusters = [move.cluster(state.n_slots) for move in splits]
-        shares = [(cluster, move.share) for cluster, move in zip(clusters, splits, strict=True)]
-        totals = state.totals()
-        n = 2 * state.n_slots
-        sweep = self._parameters(state, totals, rng)
+        n_slots = state.n_slots
+        trials = [move.trial(n_slots) for move in moves if move.is_split]
+        sweep = self._parameters(state, state.totals(), rng)
         held = np.empty(0, dtype=np.intp)
         while True:
-            codes, stats, firsts = state.visit(
-                key,
-                sweep,
-                shares,
-                [move.number for move in splits],
-                held,
-            )
-            emptied = np.flatnonzero(stats[0:n:2, 0] + stats[1:n:2, 0] == 0)
+            codes, collected = state.run_task(key, sweep, trials, held)
+            sizes = collected.stats[: 2 * n_slots, 0].reshape(-1, 2).sum(axis=1)
+            emptied = np.flatnonzero(sizes == 0)
             if len(emptied) == 0:
                 break
             if np.isin(emptied, held).any():
                 raise RuntimeError(f"clusters {emptied} have no rows that could stay")
             held = np.append(held, emptied)
         self.counts["sweep"] += 1, len(held) == 0
-        state.codes, state.stats, state.firsts = codes, stats[:n], firsts[:n]
-        self._observe(state)
+        state.codes, state.collected = codes, collected[: 2 * n_slots]
+        if self.sub_splits:
+            self.memory.observe(_gains(state), state.stats[:, 0] == 0)
+        parts = [collected[first : first + 4] for first in range(2 * n_slots, len(collected), 4)]
         return {
-            move.number: (cluster, stats[n + 4 * j :][:4], firsts[n + 4 * j :][:4])
-            for j, (cluster, move) in enumerate(zip(clusters, splits, strict=True))
+            trial.stream_number: (trial, four) for trial, four in zip(trials, parts, strict=True)
         }
 
     def _parameters(self, state, totals, rng):
-        """Weights and parameters of clusters and sub-clusters, given the labels: eqs. 7, 8, 13
-        and 14, for any of the partition priors."""
-        n_slots = state.n_slots
+        """Draw weights and parameters of clusters and sub-clusters, given the labels: eqs. 7, 8,
+        13 and 14, for any of the partition priors."""
         sizes = totals[:, 0]
-        params = state.parametric.draw(totals, np.ones(n_slots), rng.bit_generator)
+        params = state.parametric.draw(totals, np.ones(len(totals)), rng.bit_generator)
         log_weights = log_gamma_variates(state.prior.weight_parameters(sizes)[:-1], rng)
         groups = None
         if self.super_clusters:
-            groups = _super_clusters(state.likelihood.divergences(params), rng)
-        sub_params = sub_log_weights = None
-        if self.sub_splits:
-            fresh = np.repeat(state.memory["fresh"], 2)
-            sub_stats = np.where(fresh[:, None], np.repeat(totals, 2, axis=0), state.stats)
-            powers = np.where(fresh, np.minimum(N_FRESH_ROWS / np.repeat(sizes, 2), 1.0), 1.0)
-            sub_params = state.parametric.draw(sub_stats, powers, rng.bit_generator)
-            sub_log_weights = log_gamma_variates(state.stats[:, 0] + 0.5 * _alpha(state), rng)
-            sub_log_weights[fresh] = 0.0
-        return {
-            "params": params,
-            "log_weights": log_weights,
-            "groups": groups,
-            "sub_params": sub_params,
-            "sub_log_weights": sub_log_weights,
-        }
-
-    def _observe(self, state):
-        """Have sub-clusters burned in? What they gain over their cluster, in marginal likelihood,
-        rises until they have. Those that gain no more, and are not accepted, start anew, as do
-        those of which one has lost all its rows."""
+            groups = draw_super_clusters(state.likelihood.divergences(params), rng)
         if not self.sub_splits:
-            return
-        memory = state.memory
-        gain = _gains(state)
-        # Where sub-clusters are clear their labels, and the gain, no longer change.
-        memory["ready"] |= ~memory["fresh"] & (gain <= memory["gain"])
-        memory["idle"] = np.where(gain > memory["best"], 0, memory["idle"] + 1)
-        memory["best"] = np.maximum(gain, memory["best"])
-        memory["gain"] = gain
-        memory["fresh"] = (state.stats[:, 0] == 0).reshape(-1, 2).any(axis=1)
-        for k in np.flatnonzero(memory["fresh"] | (memory["idle"] > MOST_IDLE)):
-            renew(memory, k)
-
-    def _observe_again(self, state):
-        """What the sub-clusters gain of clusters that random splits and merges have changed."""
-        memory = state.memory
-        gain = _gains(state)
-        changed = ~memory["fresh"] & (gain != memory["gain"])
-        memory["gain"][changed] = memory["best"][changed] = gain[changed]
-        memory["idle"][changed] = 0
-
-    # Random splits and merges.
-
-    def _move(self, state, key, moves, halves):
-        """Random splits and merges, in turn: exact. The paper leaves them to its supplement.
-        `halves` are the sides of splits, until a move changes the clusters."""
-        changed = False
-        for move in moves:
-            n_slots = state.n_slots
-            if move.is_split:
-                if move.number not in halves:
-                    cluster = move.cluster(n_slots)
-                    _, stats, firsts = state.visit(
-                        key, None, [(cluster, move.share)], [move.number]
-                    )
-                    halves = {move.number: (cluster, stats[2 * n_slots :], firsts[2 * n_slots :])}
-                accepted = self._random_split(state, key, move, *halves[move.number])
-            else:
-                accepted = n_slots > 1 and self._random_merge(state, move)
-            if accepted:
-                changed = True
-                halves = {}
-        if changed and self.sub_splits:
-            self._observe_again(state)
-
-    def _random_split(self, state, key, move, cluster, parts, firsts):
-        self.counts["random_split"][0] += 1
-        halves = state.parametric.combined(parts[0::2], parts[1::2])
-        first, second = halves[:, 0]
-        if first == 0 or second == 0:
-            return False
-        total = state.totals([cluster])
-        log_m = state.model.log_marginals(np.concatenate([halves, total]))
-        log_ratio = log_m[0] + log_m[1] - log_m[2]
-        log_ratio += self._log_move_ratio(state, state.n_slots, first, second)
-        if not move.log_u < log_ratio:
-            return False
-        self.counts["random_split"][1] += 1
-        state.change((cluster, state.n_slots, move.share, key, move.number))
-        state.append_cluster(cluster, parts, firsts, state.memory_of(cluster))
-        return True
-
-    def _random_merge(self, state, move):
-        self.counts["random_merge"][0] += 1
-        kept, gone = move.pair(state.n_slots)
-        pair = state.totals([kept, gone])
-        both = state.parametric.combined(pair[:1], pair[1:])
-        log_m = state.model.log_marginals(np.concatenate([pair, both]))
-        log_ratio = log_m[0] + log_m[1] - log_m[2]
-        log_ratio += self._log_move_ratio(state, state.n_slots - 1, *pair[:, 0])
-        if not move.log_u < -log_ratio:
-            return False
-        self.counts["random_merge"][1] += 1
-        state.merge_clusters(kept, gone)
-        return True
-
-    def _log_move_ratio(self, state, n_clusters, left, right):
-        """log of the ratio of a split's acceptance without the marginal likelihoods: prior,
-        the merge's probability and the split's."""
-        half = 0.5 * _alpha(state)
-        log_allocation = (
-            gammaln(2 * half)
-            + gammaln(half + left)
-            + gammaln(half + right)
-            - gammaln(2 * half + left + right)
-            - 2 * gammaln(half)
-        )
-        log_merge = np.log1p(-SPLIT_SHARE) - np.log(n_clusters * (n_clusters + 1) / 2)
-        # Two labellings of the sides give one partition.
-        log_split = np.log(SPLIT_SHARE) - np.log(n_clusters) + np.log(2) + log_allocation
-        return state.prior.log_split(n_clusters, left, right) + log_merge - log_split
+            return Sweep(params, log_weights, groups)
+        fresh = np.repeat(self.memory.fresh, 2)
+        stats = np.where(fresh[:, None], np.repeat(totals, 2, axis=0), state.stats)
+        powers = np.where(fresh, np.minimum(N_FRESH_ROWS / np.repeat(sizes, 2), 1.0), 1.0)
+        sub_params = state.parametric.draw(stats, powers, rng.bit_generator)
+        sub_log_weights = log_gamma_variates(state.stats[:, 0] + 0.5 * proposal_alpha(state), rng)
+        sub_log_weights[fresh] = 0.0
+        return Sweep(params, log_weights, groups, sub_params, sub_log_weights)
 
     # Splits into sub-clusters.
 
     def _split(self, state, rng):
         """Propose to split each cluster into its sub-clusters: eq. 21, with the prior's own ratio
         in place of alpha and the Gamma functions."""
-        memory = state.memory
-        both = (state.stats[:, 0] >= SMALLEST_SIDE).reshape(-1, 2).all(axis=1)
-        candidates = both & ~memory["fresh"] & (memory["ready"] | (not self.wait))
+        memory = self.memory
+        both = (state.stats[:, 0] >= self.smallest_side).reshape(-1, 2).all(axis=1)
+        candidates = both & ~memory.fresh & (memory.ready | (not self.wait))
         for k in np.flatnonzero(candidates):
             left, right = state.stats[2 * k : 2 * k + 2, 0]
-            log_ratio = memory["gain"][k] + state.prior.log_split(state.n_slots, left, right)
+            log_ratio = memory.gain[k] + state.prior.log_split(state.n_slots, left, right)
+            refuse_nan(log_ratio, f"the log ratio of the sub-cluster split of cluster {k}")
             self.counts["sub_cluster_split"][0] += 1
             if not np.log1p(-rng.random()) < log_ratio:
                 continue
             self.counts["sub_cluster_split"][1] += 1
             table = np.arange(2 * state.n_slots, dtype=np.int32)
             table[2 * k + 1] = 2 * state.n_slots
-            state.change(table)
-            sides = np.zeros((4, state.stats.shape[1]))
-            sides[0::2] = state.stats[2 * k : 2 * k + 2]
-            firsts = np.full(4, -1)
-            firsts[0::2] = state.firsts[2 * k : 2 * k + 2]
-            state.append_cluster(k, sides, firsts, _fresh_memory(1))
-
-
-class _RandomMove:
-    """What a random split or merge draws beforehand, whatever the clusters will be."""
-
-    def __init__(self, rng, alpha, number):
-        self.number = number  # of its random stream over the rows
-        self.is_split = rng.random() < SPLIT_SHARE
-        self.log_u = np.log1p(-rng.random())
-        self.u = rng.random(2)
-        self.share = rng.beta(0.5 * alpha, 0.5 * alpha) if self.is_split else None
-
-    def cluster(self, n_clusters):
-        return int(self.u[0] * n_clusters)
-
-    def pair(self, n_clusters):
-        """Two different clusters, the lower one first."""
-        one = int(self.u[0] * n_clusters)
-        other = int(self.u[1] * (n_clusters - 1))
-        other += other >= one
-        return min(one, other), max(one, other)
-
-
-def _alpha(state):
-    """The paper's alpha where it only shapes proposals: a Pitman-Yor concentration may not be
-    positive."""
-    return state.prior.concentration if state.prior.concentration > 0 else 1.0
-
-
-def _super_clusters(divergences, rng):
-    """Groups of clusters, numbered from 0: the connected components of a graph in which each
-    cluster has one neighbour, another one, drawn with probability proportional to
-    exp(-divergence).
-
-    The paper's sum includes the cluster itself, at divergence 0: of clusters that are apart nearly
-    all would then stand alone, and no row could leave one.
-    """
-    n_clusters = len(divergences)
-    if n_clusters == 1:
-        return np.zeros(1, dtype=np.intp)
-    others = np.minimum(divergences, np.finfo(np.float64).max)
-    np.fill_diagonal(others, np.inf)
-    # Relative to the nearest, as all may be far away.
-    affinities = np.cumsum(np.exp(others.min(axis=1, keepdims=True) - others), axis=1)
-    u = rng.random((n_clusters, 1)) * affinities[:, -1:]
-    neighbours = (u >= affinities).sum(axis=1)
-    graph = np.zeros((n_clusters, n_clusters), dtype=bool)
-    graph[np.arange(n_clusters), neighbours] = True
-    return connected_components(graph, directed=False)[1].astype(np.intp)
+            # Each becomes the left sub-cluster of its cluster.
+            parts = Collected(np.zeros((4, state.stats.shape[1])), np.full(4, -1))
+            parts.stats[0::2] = state.stats[2 * k : 2 * k + 2]
+            parts.first_rows[0::2] = state.collected.first_rows[2 * k : 2 * k + 2]
+            state.split_cluster(k, Relabelling(table), parts)
+            memory.append(k)
+            memory.renew(k)
+            memory.renew(-1)
 
 
 def _gains(state):
-    """What the sub-clusters of each cluster have beyond it in log marginal likelihood."""
+    """Compute what the sub-clusters of each cluster have beyond it in log marginal likelihood."""
     log_m = state.model.log_marginals(np.concatenate([state.stats, state.totals()]))
     n = 2 * state.n_slots
-    return log_m[:n].reshape(-1, 2).sum(axis=1) - log_m[n:]
+    gains = log_m[:n].reshape(-1, 2).sum(axis=1) - log_m[n:]
+    for k in np.flatnonzero(np.isnan(gains)):
+        refuse_nan(gains[k], f"the log ratio of the sub-cluster split of cluster {k}")
+    return gains
 
 
-def _fresh_memory(n_slots):
-    """What is remembered of sub-clusters, an entry per cluster."""
-    return {
-        "fresh": np.ones(n_slots, dtype=bool),  # without rows of their own so far
-        "ready": np.zeros(n_slots, dtype=bool),  # burned in
-        "gain": np.full(n_slots, -np.inf),  # log marginal likelihood beyond the cluster's
-        "best": np.full(n_slots, -np.inf),  # the largest gain so far
-        "idle": np.zeros(n_slots, dtype=np.intp),  # passes since then
-    }
+@dataclass(slots=True)
+class SubClusterMemory:
+    """What is remembered of sub-clusters, an entry per cluster.
 
+    Have sub-clusters burned in? What they gain over their cluster, in marginal likelihood, rises
+    until they have. Those that gain no more, and are not accepted, start anew, as do those of
+    which one has lost all its rows.
+    """
 
-def renew(memory, k):
-    """Let the sub-clusters of cluster k start anew."""
-    for name, value in _fresh_memory(1).items():
-        memory[name][k] = value[0]
+    fresh: np.ndarray  # without rows of their own so far
+    ready: np.ndarray  # burned in
+    gain: np.ndarray  # log marginal likelihood beyond the cluster's
+    best: np.ndarray  # the largest gain so far
+    idle: np.ndarray  # passes since then
+
+    @classmethod
+    def start(cls, n_clusters):
+        """Make the memory of so many clusters whose sub-clusters are to start."""
+        return cls(
+            fresh=np.ones(n_clusters, dtype=bool),
+            ready=np.zeros(n_clusters, dtype=bool),
+            gain=np.full(n_clusters, -np.inf),
+            best=np.full(n_clusters, -np.inf),
+            idle=np.zeros(n_clusters, dtype=np.intp),
+        )
+
+    def __len__(self):
+        return len(self.fresh)
+
+    def copy(self):
+        return SubClusterMemory(*(getattr(self, name).copy() for name in self._names()))
+
+    def take(self, clusters):
+        """Keep the entries of some clusters, in their order."""
+        for name in self._names():
+            setattr(self, name, getattr(self, name)[clusters])
+
+    def append(self, k):
+        """Give the entry of cluster k to a new one as well, the last."""
+        self.take(np.append(np.arange(len(self)), k))
+
+    def merge(self, gone):
+        """Drop the entry of a cluster that has joined another; the last takes its place."""
+        clusters = np.arange(len(self) - 1)
+        clusters[gone : gone + 1] = len(self) - 1
+        self.take(clusters)
+
+    def renew(self, k):
+        """Let the sub-clusters of cluster k start anew."""
+        new = SubClusterMemory.start(1)
+        for name in self._names():
+            getattr(self, name)[k] = getattr(new, name)[0]
+
+    def observe(self, gain, is_empty):
+        """Look at the sub-clusters after a pass.
+
+        Parameters
+        ----------
+        gain : ndarray of shape (n_clusters,)
+        is_empty : ndarray of shape (2 n_clusters,), bool
+            Of each sub-cluster.
+        """
+        # Where sub-clusters are clear their labels, and the gain, no longer change.
+        self.ready |= ~self.fresh & (gain <= self.gain)
+        self.idle = np.where(gain > self.best, 0, self.idle + 1)
+        self.best = np.maximum(gain, self.best)
+        self.gain = gain
+        self.fresh = is_empty.reshape(-1, 2).any(axis=1)
+        for k in np.flatnonzero(self.fresh | (self.idle > MOST_IDLE)):
+            self.renew(k)
+
+    def follow(self, gain):
+        """Look again, after random moves have changed some clusters."""
+        changed = ~self.fresh & (gain != self.gain)
+        self.gain[changed] = self.best[changed] = gain[changed]
+        self.idle[changed] = 0
+
+    def _names(self):
+        return [field.name for field in fields(self)]

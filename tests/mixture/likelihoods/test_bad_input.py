@@ -17,6 +17,7 @@ from skdpm.mixture.likelihoods import (
     Poisson,
     Relational,
 )
+from skdpm.mixture.likelihoods._base import Probe
 
 COUNTS = np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 1.0]])
 BINARY = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
@@ -42,8 +43,10 @@ def bad_parameters():
     yield from positive(Bernoulli, "b", BINARY)
     yield from positive(Categorical, "concentration", COUNTS)
     yield from positive(Multinomial, "concentration", COUNTS)
-    yield from positive(Poisson, "shape", COUNTS)
-    yield from positive(Poisson, "rate", COUNTS)
+    for name in ("shape", "rate"):
+        for case in positive(Poisson, name, COUNTS):
+            if case.values[0].get_params()[name] is not None:  # None: learned
+                yield case
     yield from positive(Relational, "a", GRAPH)
     yield from positive(Relational, "b", GRAPH)
     for covariance_type in ("full", "diag"):
@@ -221,6 +224,57 @@ def test_gaussian_variance_that_overflows():
                 likelihood.resolve(X).encode(X)
         # ... but a new row may lie there.
         Gaussian(covariance_type=covariance_type).resolve(REALS).encode_new(X)
+
+
+@pytest.mark.parametrize("value", [5e-324, 1e-300, 1e-160, 1e150, 1e160, 1e300, 1.7e308])
+@pytest.mark.parametrize("form", ["column", "entry", "constant"])
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_extreme_columns(name, form, value):
+    """Finite densities, or a ValueError that names the column; from blocks of rows as well."""
+    cls = LIKELIHOODS[name]
+    for likelihood, X in cls._examples():
+        X = X.toarray() if sp.issparse(X) else X.copy()
+        column = X.shape[1] - 1
+        with np.errstate(over="ignore"):
+            new = {"column": X[:, column] * value, "entry": X[:, column], "constant": value}
+            X[:, column] = np.clip(new[form], -1.7e308, 1.7e308)
+        if form == "entry":
+            X[1, column] = value
+        try:
+            resolved = likelihood.resolve(X)
+            data = resolved.encode(X)
+        except ValueError as error:
+            refusal = str(error)
+        else:
+            refusal = None
+            model = bind(resolved, data, X.shape[0])
+            if model.factorizes:
+                probe = Probe(model, 3)
+                slots = np.array([probe.acquire(), probe.acquire(), probe.acquire()])
+                for i in range(X.shape[0]):
+                    assert np.isfinite(probe.log_predictive_many(slots, i)).all()
+                    probe.add(i % 2, i)
+                assert np.isfinite(probe.log_likelihood(slots))
+                for slot in (0, 1):
+                    probe.refresh(slot)
+                probe.merge(1, 0)
+                assert np.isfinite(probe.log_marginal(1))
+        if refusal is not None:
+            assert (
+                f"column {column}" in refusal
+                or "columns up to" in refusal
+                or (
+                    name == "relational"  # every node is a column
+                )
+            )
+        if "instantiated" in likelihood.capabilities:
+            try:
+                summaries = [likelihood.summarise(block) for block in (X[:5], X[5:])]
+                likelihood.resolve_summary(reduce(likelihood.merge_summaries, summaries))
+            except ValueError as error:
+                assert str(error) == refusal
+            else:
+                assert refusal is None
 
 
 def test_what_is_allowed():

@@ -4,7 +4,7 @@
 import numpy as np
 
 from skdpm._validation import check_real
-from skdpm.mixture.likelihoods.base import Likelihood
+from skdpm.mixture.likelihoods.base import Likelihood, read_only
 from skdpm_geometric._geometric import GeometricModel
 
 
@@ -34,22 +34,22 @@ class Geometric(Likelihood):
         # Larger counts are no longer exact as doubles.
         bad = ~((X >= 0) & (X < 2.0**53) & (X == np.floor(X)))
         self._check_columns(X, bad, "counts 0, 1, 2, ...")
-        return {"X": np.ascontiguousarray(X, dtype=np.float64)}
+        return read_only({"X": np.ascontiguousarray(X, dtype=np.float64)})
 
     def bind(self, data, tables):
         return GeometricModel(data["X"], self.a, self.b, tables["n_max"])
 
-    def cluster_params(self, rows):
+    def cluster_params(self, stats):
         """`probabilities`: (n_clusters, n_features), of a success."""
-        successes, failures = self._posterior(rows)
+        successes, failures = self._posterior(stats)
         return {"probabilities": successes / (successes + failures)}
 
-    def draw(self, rows, rng):
-        return rng.geometric(rng.beta(*self._posterior(rows))) - 1.0
+    def draw(self, stats, rng):
+        return rng.geometric(rng.beta(*self._posterior(stats))) - 1.0
 
-    def _posterior(self, rows):
-        failures = self.b + rows[:, 1:]
-        return np.broadcast_to(self.a + rows[:, :1], failures.shape), failures
+    def _posterior(self, stats):
+        failures = self.b + stats[:, 1:]
+        return np.broadcast_to(self.a + stats[:, :1], failures.shape), failures
 
     @classmethod
     def _examples(cls):

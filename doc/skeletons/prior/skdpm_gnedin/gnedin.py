@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Mixtures with Gnedin's partition prior."""
+
+from skdpm.mixture.base import BaseMixture
+from skdpm_gnedin._gnedin import GnedinPrior
+
+
+class GnedinMixture(BaseMixture):
+    """Mixture of finitely many components, whose number has a heavy tail.
+
+    Weights are uniform given the number of components. The most probable number is 1, and its mean
+    is infinite.
+
+    Parameters
+    ----------
+    likelihood, sampler
+        As in `skdpm.DPMixture`; a sampler that draws no weights.
+    concentration : float or None, default=None
+        Larger values favour more clusters: a single component has probability
+        1 / (1 + concentration). None: resampled in every iteration under its prior, from 1.
+    concentration_prior, n_warmup, n_draws, thin, n_chains, n_jobs, init, store_labels, \
+point_estimate, warm_start, random_state, verbose
+        As in `skdpm.DPMixture`.
+    """
+
+    def __init__(
+        self,
+        *,
+        likelihood="gaussian",
+        sampler="auto",
+        concentration=None,
+        concentration_prior=(1.0, 1.0),
+        n_warmup=250,
+        n_draws=250,
+        thin=1,
+        n_chains=4,
+        n_jobs=None,
+        init="single",
+        store_labels=True,
+        point_estimate="vi",
+        warm_start=False,
+        random_state=None,
+        verbose=0,
+    ):
+        self.likelihood = likelihood
+        self.sampler = sampler
+        self.concentration = concentration
+        self.concentration_prior = concentration_prior
+        self.n_warmup = n_warmup
+        self.n_draws = n_draws
+        self.thin = thin
+        self.n_chains = n_chains
+        self.n_jobs = n_jobs
+        self.init = init
+        self.store_labels = store_labels
+        self.point_estimate = point_estimate
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def make_prior(self, n_samples, concentration):
+        """Make the prior over partitions, as in `BaseMixture`."""
+        return GnedinPrior(n_samples, concentration)

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Kept draws: declared columns, an entry per draw, with optional weights and what scores new rows.
+
+A chain fills a `ChainDraws`, which saves itself as a plain dict. `Draws` is what users see of all
+chains together: a mapping from names to arrays whose first two axes are chains and draws.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = ["Column", "Draws"]
+
+
+class Column(NamedTuple):
+    """A quantity that every draw has.
+
+    Attributes
+    ----------
+    name : str
+    kind : {"scalar", "params", "labels", "ragged"}
+        A number; an array of one shape; labels 0, 1, ..., kept in the smallest unsigned type that
+        holds those of all draws; an array whose shape differs between draws.
+    dtype : numpy dtype
+        Of scalars and params.
+    shape : tuple of int
+        Of params and labels.
+    """
+
+    name: str
+    kind: str = "scalar"
+    dtype: object = np.float64
+    shape: tuple = ()
+
+
+class ChainDraws:
+    """The kept draws of one chain, as they come.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+    n_draws : int
+        How many are expected.
+    saved : dict or None
+        From `save`.
+    """
+
+    def __init__(self, columns, n_draws, saved=None):
+        self.columns = {column.name: column for column in columns}
+        saved = dict.fromkeys(self.columns, ()) if saved is None else saved
+        self.n_kept = len(saved[columns[0].name])
+        self.values = {
+            name: _room(column, n_draws, saved[name]) for name, column in self.columns.items()
+        }
+
+    def append(self, **values):
+        """Keep one draw, an entry for each column."""
+        if values.keys() != self.columns.keys():
+            raise ValueError(f"a draw of {sorted(values)}, not of {sorted(self.columns)}")
+        s = self.n_kept
+        for name, value in values.items():
+            kept = self.values[name]
+            if isinstance(kept, list):
+                kept.append(value)
+                continue
+            if self.columns[name].kind == "labels" and value.dtype.itemsize > kept.itemsize:
+                self.values[name] = kept = kept.astype(value.dtype)
+            kept[s] = value
+        self.n_kept += 1
+
+    def save(self):
+        """The draws so far: a dict of arrays and lists, from which another goes on."""
+        return {name: values[: self.n_kept] for name, values in self.values.items()}
+
+
+def _room(column, n_draws, saved):
+    """An array with room for n_draws entries and those saved, or the list of the latter."""
+    if column.kind == "ragged":
+        return list(saved)
+    dtype = column.dtype
+    if column.kind == "labels":
+        dtype = saved.dtype if len(saved) else np.dtype(np.uint8)
+    values = np.empty((max(n_draws, len(saved)), *column.shape), dtype=dtype)
+    if len(saved):
+        values[: len(saved)] = saved
+    return values
+
+
+class Draws(Mapping):
+    """The kept draws of all chains: a mapping, name -> array of shape (n_chains, n_draws, ...).
+
+    A quantity whose shape differs between draws is a list of lists of arrays instead,
+    ``draws[name][chain][draw]``. Arrays are those of the estimator's attributes, not copies.
+
+    Parameters
+    ----------
+    values : dict of str to ndarray or list
+    log_weights : ndarray of shape (n_chains, n_draws) or None
+        Unnormalised, natural logarithm. None: all draws weigh the same, as those of Markov chains
+        do.
+    scored : object or None
+        What densities of new rows are computed from: some of the draws, in little memory.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+    >>> draws = DPMixture(n_draws=50, n_chains=2, random_state=0).fit(X).draws_
+    >>> sorted(draws)
+    ['concentration', 'labels', 'log_joint', 'n_components']
+    >>> draws["labels"].shape
+    (2, 50, 20)
+    """
+
+    def __init__(self, values, log_weights=None, scored=None):
+        self._values = dict(values)
+        self.log_weights = log_weights
+        self.scored = scored
+
+    @classmethod
+    def of_chains(cls, columns, saved, n_draws):
+        """The first n_draws of every chain, taken out of what chains saved.
+
+        Parameters
+        ----------
+        columns : sequence of Column
+        saved : list of dict
+            `ChainDraws.save` of each chain. Loses these draws, keeps those beyond.
+        n_draws : int
+        """
+        values = {}
+        for column in columns:
+            parts = [chain.pop(column.name) for chain in saved]
+            if column.kind == "ragged":
+                values[column.name] = [part[:n_draws] for part in parts]
+            else:
+                dtype = np.result_type(*parts)
+                values[column.name] = np.empty((len(parts), n_draws, *column.shape), dtype=dtype)
+            for c, chain in enumerate(saved):
+                # One chain after the other, so that draws are not there twice.
+                part, parts[c] = parts[c], None
+                if column.kind != "ragged":
+                    values[column.name][c] = part[:n_draws]
+                chain[column.name] = part[n_draws:].copy()
+        return cls(values)
+
+    def chain(self, index, beyond):
+        """What `ChainDraws` goes on from: the draws of one chain, then those beyond the common
+        number, which the chain has kept."""
+        whole = {}
+        for name, values in self._values.items():
+            if isinstance(values, list):
+                whole[name] = values[index] + beyond[name]
+            else:
+                whole[name] = np.concatenate([values[index], beyond[name]])
+        return whole
+
+    @property
+    def n_chains(self):
+        return len(next(iter(self._values.values())))
+
+    @property
+    def n_draws(self):
+        """Of each chain."""
+        return len(next(iter(self._values.values()))[0])
+
+    @property
+    def weights(self):
+        """Weights of the draws, which sum to 1: ndarray of shape (n_chains, n_draws)."""
+        if self.log_weights is None:
+            return np.full((self.n_chains, self.n_draws), 1.0 / (self.n_chains * self.n_draws))
+        weights = np.exp(self.log_weights - np.max(self.log_weights))
+        return weights / weights.sum()
+
+    def mean(self, name):
+        """Posterior mean of a scalar or of an array of one shape."""
+        values = self._values[name]
+        if self.log_weights is None:
+            return values.mean(axis=(0, 1))
+        return np.tensordot(self.weights, values, axes=2)
+
+    def __getitem__(self, name):
+        return self._values[name]
+
+    def __iter__(self):
+        return iter(self._values)
+
+    def __len__(self):
+        return len(self._values)
+
+    def __repr__(self):
+        return f"Draws({', '.join(self)}: {self.n_chains} chains of {self.n_draws} draws)"
+
+
+class Candidates:
+    """Draws of one chain that may become the point estimate, where labels are not stored.
+
+    The best of the first n draws, for any n, is among those that beat all before them: a draw
+    that is not the last of these, nor the last of all, need not be remembered. (In a chain that
+    has settled there are about log n of them.)
+
+    Parameters
+    ----------
+    saved : dict or None
+        From `save`.
+    """
+
+    def __init__(self, saved=None):
+        saved = {"records": [], "last": None} if saved is None else saved
+        self.records = list(saved["records"])  # of (draw, value, kept), both increasing
+        self.last = saved["last"]  # (draw, kept)
+
+    def offer(self, draw, value, kept):
+        """A new draw, the value by which draws are compared, and what tells its labels later."""
+        self.last = (draw, kept)
+        if not self.records or value > self.records[-1][1]:
+            self.records.append((draw, float(value), kept))
+
+    def best(self, n_draws):
+        """Value and labels of the best of the first n_draws."""
+        _, value, kept = [record for record in self.records if record[0] < n_draws][-1]
+        return value, kept
+
+    def save(self):
+        return {"records": self.records, "last": self.last}
+
+
+class Snapshots:
+    """Evenly spaced draws of one chain with what densities of new rows are computed from.
+
+    The draws kept are the multiples of the smallest power of two that leaves few enough: which
+    ones depends on the number of draws alone, and continuing a chain only drops some. Parts that
+    several draws share are stored once.
+
+    Parameters
+    ----------
+    most : int
+        Draws kept, at most.
+    saved : dict or None
+        From `save`.
+    """
+
+    def __init__(self, most, saved=None):
+        saved = {"n_seen": 0, "stride": 1, "draws": [], "pool": {}} if saved is None else saved
+        self.most = most
+        self.n_seen = saved["n_seen"]
+        self.stride = saved["stride"]
+        self.draws = list(saved["draws"])
+        self.pool = dict(saved["pool"])
+
+    def due(self):
+        """Count a draw; whether it is one to be kept."""
+        draw = self.n_seen
+        self.n_seen += 1
+        return draw % self.stride == 0
+
+    def take(self, snapshot, parts=()):
+        """Keep the draw that was due.
+
+        Parameters
+        ----------
+        snapshot : dict
+            Plain; "keys" names the shared parts that it needs.
+        parts : iterable of (key, part)
+            Those of them that `pool` lacks.
+        """
+        self.pool.update(parts)
+        self.draws.append({**snapshot, "draw": self.n_seen - 1})
+        if len(self.draws) > self.most:
+            self.stride *= 2
+            self.draws = [kept for kept in self.draws if kept["draw"] % self.stride == 0]
+            used = {key for kept in self.draws for key in kept.get("keys", ())}
+            self.pool = {key: part for key, part in self.pool.items() if key in used}
+
+    def save(self):
+        return {
+            "n_seen": self.n_seen,
+            "stride": self.stride,
+            "draws": self.draws,
+            "pool": self.pool,
+        }
+
+
+def common_snapshots(chains, n_draws):
+    """Snapshots at the same draws of every chain.
+
+    Parameters
+    ----------
+    chains : list of dict
+        `Snapshots.save` of each; those without draws are left out.
+    n_draws : int
+        Draws from this one on are left out.
+
+    Returns
+    -------
+    draws : list of (int, dict, dict)
+        Number of the chain, snapshot, and the pool of shared parts that it refers to.
+    """
+    stride = max(chain["stride"] for chain in chains)
+    return [
+        (c, draw, chain["pool"])
+        for c, chain in enumerate(chains)
+        for draw in chain["draws"]
+        if draw["draw"] < n_draws and draw["draw"] % stride == 0
+    ]

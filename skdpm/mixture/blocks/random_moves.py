@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Random splits and merges of clusters whose rows are in blocks: exact, and blind to the rows.
+
+A move is a split with probability `split_share`, otherwise a merge of two clusters chosen
+uniformly. A split chooses a cluster uniformly, a share ~ Beta(alpha / 2, alpha / 2), and sends
+each row to the first side with probability `share`. With K clusters before the split, sides of n
+and m rows and B the beta function, a split is accepted (Chang & Fisher 2013, who leave it to their
+supplement) with the ratio
+
+    p(X, partition split) / p(X, partition)
+    * (1 - split_share) / ((K + 1) K / 2)
+    / (split_share / K * 2 B(alpha / 2 + n, alpha / 2 + m) / B(alpha / 2, alpha / 2)),
+
+where the 2 is for two labellings of the sides, which give one partition; a merge with the inverse
+ratio of the split that undoes it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import betaln
+
+from skdpm._validation import refuse_nan
+from skdpm.mixture.blocks.records import RandomSplit, TrialSplit
+
+
+def proposal_alpha(state):
+    """Return the paper's alpha where it only shapes proposals: a Pitman-Yor concentration may not
+    be positive."""
+    return state.prior.concentration if state.prior.concentration > 0 else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RandomMove:
+    """What a random split or merge draws beforehand, whatever the clusters will be."""
+
+    stream_number: int  # of the split's random streams over the rows, from 1
+    is_split: bool
+    log_u: float  # of the acceptance
+    u: tuple  # two uniforms, which choose clusters
+    share: float | None = None  # of the first side; None: a merge
+
+    @classmethod
+    def draw(cls, rng, alpha, stream_number, split_share):
+        is_split = bool(rng.random() < split_share)
+        log_u = float(np.log1p(-rng.random()))
+        u = tuple(rng.random(2))
+        share = rng.beta(0.5 * alpha, 0.5 * alpha) if is_split else None
+        return cls(stream_number, is_split, log_u, u, share)
+
+    def trial(self, n_clusters):
+        """Return the split of one of so many clusters: TrialSplit."""
+        return TrialSplit(int(self.u[0] * n_clusters), self.share, self.stream_number)
+
+    def pair(self, n_clusters):
+        """Return two different clusters, the lower one first."""
+        one = int(self.u[0] * n_clusters)
+        other = int(self.u[1] * (n_clusters - 1))
+        other += other >= one
+        return min(one, other), max(one, other)
+
+
+class RandomMoves:
+    """Random splits and merges of one chain.
+
+    Parameters
+    ----------
+    n_moves : int, default=10
+        Per iteration.
+    split_share : float, default=0.1
+        Of splits among them. A merge costs no visit to the rows, and as a pair is drawn blindly it
+        takes many to find one that should merge.
+    """
+
+    def __init__(self, n_moves=10, split_share=0.1):
+        self.n_moves = n_moves
+        self.split_share = split_share
+        self.counts = {
+            move: np.zeros(2, dtype=np.int64) for move in ("random_split", "random_merge")
+        }
+
+    def draw(self, state, rng):
+        """Draw the moves of an iteration: list of RandomMove."""
+        alpha = proposal_alpha(state)
+        return [
+            RandomMove.draw(rng, alpha, number, self.split_share)
+            for number in range(1, 1 + self.n_moves)
+        ]
+
+    def make(self, state, key, moves, looked_at, memory):
+        """Propose moves in turn.
+
+        Parameters
+        ----------
+        state : BlockState
+        key : tuple of int
+            Entropy, chain and iteration.
+        moves : list of RandomMove
+        looked_at : dict of int to (TrialSplit, Collected)
+            Splits, by their stream numbers, whose parts are known until a move changes the
+            clusters.
+        memory : SubClusterMemory or None
+            Follows the clusters.
+
+        Returns
+        -------
+        changed : bool
+        """
+        changed = False
+        for move in moves:
+            n_slots = state.n_slots
+            if move.is_split:
+                if move.stream_number not in looked_at:
+                    trial = move.trial(n_slots)
+                    _, collected = state.run_task(key, splits=[trial])
+                    looked_at = {move.stream_number: (trial, collected[2 * n_slots :])}
+                trial, parts = looked_at[move.stream_number]
+                accepted = self.split(state, key, move, trial, parts, memory)
+            else:
+                accepted = n_slots > 1 and self.merge(state, move, memory)
+            if accepted:
+                changed = True
+                looked_at = {}
+        return changed
+
+    def split(self, state, key, move, trial, parts, memory):
+        """Propose a split whose parts are known (`Collected`). Returns whether it is accepted."""
+        self.counts["random_split"][0] += 1
+        sides = state.parametric.combined(parts.stats[0::2], parts.stats[1::2])
+        first, second = sides[:, 0]
+        if first == 0 or second == 0:
+            return False
+        log_m = state.model.log_marginals(np.concatenate([sides, state.totals([trial.cluster])]))
+        log_ratio = log_m[0] + log_m[1] - log_m[2]
+        log_ratio += self.log_ratio(state, state.n_slots, first, second)
+        refuse_nan(log_ratio, f"the log ratio of the random split of cluster {trial.cluster}")
+        if not move.log_u < log_ratio:
+            return False
+        self.counts["random_split"][1] += 1
+        change = RandomSplit(trial, state.n_slots, key)
+        state.split_cluster(trial.cluster, change, parts)
+        if memory is not None:
+            memory.append(trial.cluster)
+        return True
+
+    def merge(self, state, move, memory):
+        """Propose a merge. Returns whether it is accepted."""
+        self.counts["random_merge"][0] += 1
+        one, other = move.pair(state.n_slots)
+        pair = state.totals([one, other])
+        both = state.parametric.combined(pair[:1], pair[1:])
+        log_m = state.model.log_marginals(np.concatenate([pair, both]))
+        log_ratio = log_m[2] - log_m[0] - log_m[1]
+        log_ratio -= self.log_ratio(state, state.n_slots - 1, *pair[:, 0])
+        refuse_nan(log_ratio, f"the log ratio of the random merge of clusters {one} and {other}")
+        if not move.log_u < log_ratio:
+            return False
+        self.counts["random_merge"][1] += 1
+        _, gone = state.merge_clusters(one, other)
+        if memory is not None:
+            memory.merge(gone)
+        return True
+
+    def log_ratio(self, state, n_clusters, left, right):
+        """Compute log of a split's ratio but for the marginal likelihoods: the prior's, the
+        probability of the merge over that of the split, with so many clusters before it."""
+        half = 0.5 * proposal_alpha(state)
+        log_sides = np.log(2) + betaln(half + left, half + right) - betaln(half, half)
+        log_split = np.log(self.split_share) - np.log(n_clusters) + log_sides
+        log_merge = np.log1p(-self.split_share) - np.log(n_clusters * (n_clusters + 1) / 2)
+        return state.prior.log_split(n_clusters, left, right) + log_merge - log_split

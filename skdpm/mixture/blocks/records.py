@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What is told between a sampler, its state and the rows: small records that pickle.
+
+Words: the rows of X are cut into *blocks* of consecutive rows, numbered from 1. A row's *code* is
+2 k + s: cluster k, and s = 0 or 1 for its left or right sub-cluster (Chang & Fisher 2013); without
+sub-clusters s is 0. A random split has two *sides*, and each of them sub-clusters: its four
+*parts*. A *key* (entropy, chain, iteration) names random streams, with a block and a stream number
+one of them.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from skdpm.chains import stream
+from skdpm.mixture.blocks._visit import split_codes
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Clusters from which every row draws its code, given nothing else.
+
+    Parameters
+    ----------
+    params : ndarray of shape (n_clusters, n_params)
+    log_weights : ndarray of shape (n_clusters,)
+    groups : ndarray of shape (n_clusters,), intp, or None
+        Numbered from 0. A row draws among the clusters of its cluster's group; None: among all.
+    sub_params : ndarray of shape (2 n_clusters, n_params), or None
+        Of the sub-clusters. None: there are none.
+    sub_log_weights : ndarray of shape (2 n_clusters,), or None
+    """
+
+    params: np.ndarray
+    log_weights: np.ndarray
+    groups: np.ndarray | None = None
+    sub_params: np.ndarray | None = None
+    sub_log_weights: np.ndarray | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSplit:
+    """A random split of a cluster whose statistics are wanted.
+
+    Each row of the cluster goes to the first side with probability `share`, whatever it holds.
+    """
+
+    cluster: int
+    share: float
+    stream_number: int  # from 1; 0 is the sweep's
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is to be done with every block.
+
+    Parameters
+    ----------
+    n_clusters : int
+    sweep : Sweep or None
+        None: codes stay as they are.
+    splits : tuple of TrialSplit
+        Looked at after the sweep.
+    held_clusters : tuple of int
+        Rows of these clusters keep their codes in the sweep.
+    """
+
+    n_clusters: int
+    sweep: Sweep | None = None
+    splits: tuple = ()
+    held_clusters: tuple = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Rows of a block, ascending, that keep their codes in a sweep, and these."""
+
+    rows: np.ndarray
+    codes: np.ndarray
+
+    @classmethod
+    def of_clusters(cls, codes, clusters):
+        """Find the rows that are in some clusters; None where there is nothing to find."""
+        if not clusters:
+            return None
+        rows = np.flatnonzero(np.isin(codes >> 1, clusters))
+        return cls(rows, codes[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Statistics of groups of rows: of a block, or of all blocks.
+
+    Parameters
+    ----------
+    stats : ndarray of shape (n_groups, n_stats)
+        The first of each is the number of rows.
+    first_rows : ndarray of shape (n_groups,), intp
+        The first row of each, -1 where there is none.
+    """
+
+    stats: np.ndarray
+    first_rows: np.ndarray
+
+    def __len__(self):
+        return len(self.first_rows)
+
+    def __getitem__(self, groups):
+        return Collected(self.stats[groups], self.first_rows[groups])
+
+
+@dataclass(frozen=True, slots=True)
+class Relabelling:
+    """A change of codes by a table: new code of each old one, int32."""
+
+    table: np.ndarray
+
+    def apply(self, codes, block):
+        """Return the new codes of a block."""
+        return self.table[codes]
+
+
+@dataclass(frozen=True, slots=True)
+class RandomSplit:
+    """A change of codes by a random split: its second side becomes a new cluster."""
+
+    trial: TrialSplit
+    new_cluster: int
+    key: tuple
+
+    def apply(self, codes, block):
+        """Return the new codes of a block."""
+        codes = codes.copy()
+        bit_generator = stream(*self.key, block, self.trial.stream_number)
+        split_codes(codes, self.trial, self.new_cluster, bit_generator)
+        return codes
+
+
+def change_codes(codes, changes, block):
+    """Return the codes of a block after some changes, in turn."""
+    for change in changes:
+        codes = change.apply(codes, block)
+    return codes
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPartition:
+    """What lets the labels and clusters of a draw be told later, in little memory.
+
+    Parameters
+    ----------
+    labels : object
+        From `Rows.keep`.
+    cluster_numbers : ndarray of shape (n_slots,), int64
+        Of each cluster of the state, by decreasing size and then by the first row.
+    stats : ndarray of shape (n_clusters, n_stats)
+        In the order of these numbers.
+    """
+
+    labels: object
+    cluster_numbers: np.ndarray
+    stats: np.ndarray

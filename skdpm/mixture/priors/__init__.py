@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Priors over partitions, of Gibbs type and normalised. `PartitionPrior` is their base class."""
+
+from skdpm.mixture.priors._base import PartitionPrior
+from skdpm.mixture.priors._dirichlet_process import DirichletProcessPrior
+from skdpm.mixture.priors._finite_dirichlet import FiniteDirichletPrior
+from skdpm.mixture.priors._mixture_of_finite_mixtures import MixtureOfFiniteMixturesPrior
+from skdpm.mixture.priors._pitman_yor import PitmanYorPrior
+
+__all__ = [
+    "DirichletProcessPrior",
+    "FiniteDirichletPrior",
+    "MixtureOfFiniteMixturesPrior",
+    "PartitionPrior",
+    "PitmanYorPrior",
+]

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Mixtures of finite mixtures (Miller & Harrison 2018): K ~ p, weights ~ Dirichlet(g, ..., g).
+
+Of Gibbs type with sigma = -g, where g is the concentration, per component. Their eq. 3.2, with
+g^k taken into V (their prod_j g (1 + g)_{n_j - 1} are the factors of the clusters):
+
+    V_{n,k} = g^k sum_{K >= k} f(K) p(K),    f(K) = K! / (K - k)! Gamma(g K) / Gamma(g K + n).
+
+Where the sum may end. The derivative of log f is s(K) / K with
+
+    s(K) = sum_{i<k} K / (K - i) - sum_{i<n} K / (K + i / g),
+
+which decreases: f rises to one mode and falls from there (k = n: it rises to g^-n), and while it
+rises the ratio f(K + 1) / f(K) falls. So what comes after K is at most
+
+    f(K) P(more than K components)        beyond the mode, for any p,
+    t(K) R / (1 - R),    R < 1            for log-concave p, everywhere,
+
+t = f p being the term at K and R = p(K + 1) / p(K) max(1, f(K + 1) / f(K)).
+"""
+from libc.math cimport INFINITY, NAN, exp, expm1, lgamma, log, log1p
+
+import numpy as np
+
+from skdpm._core._math cimport log_rising
+from skdpm.mixture.priors._base cimport PartitionPrior
+
+cdef enum:
+    POISSON
+    GEOMETRIC
+    TABLE
+
+cdef enum:
+    # A law of the number of components by a callable ends here at the latest.
+    MOST_COMPONENTS = 1 << 20
+
+# The named laws. Poisson: of K - 1, with mean 1. Geometric: p(K) = r (1 - r)^(K - 1), mean 10.
+NAMES = {"poisson": POISSON, "geometric": GEOMETRIC}
+cdef double LOG_R = log(0.1)
+cdef double LOG_Q = log(0.9)
+
+# What is left out is at most this part of the sum, whose rounding is not smaller.
+cdef double LOG_NEGLIGIBLE = -54.0 * log(2.0)
+
+
+cdef class MixtureOfFiniteMixturesPrior(PartitionPrior):
+    """Mixture of finite mixtures: the number of components has a law of its own.
+
+    Parameters
+    ----------
+    n_samples : int
+    concentration : float
+        Of each component.
+    law : {"poisson", "geometric"} or ndarray of shape (m,)
+        Of the number of components; an array has the log probabilities of 1, 2, ..., m, see
+        `tabulated_law`.
+    """
+    cdef int law
+    cdef Py_ssize_t n_support       # the largest number of components, for a table
+    cdef const double* log_p        # (n_support,): log p(K) of K - 1 = 0, 1, ...
+    cdef const double* log_more     # (n_support,): log P(more than K components)
+    cdef object _owners
+
+    def __init__(self, Py_ssize_t n_samples, double concentration, law):
+        cdef const double[::1] log_p, log_more
+        self.law = NAMES.get(law, TABLE) if isinstance(law, str) else TABLE
+        if self.law == TABLE:
+            log_p = law = np.ascontiguousarray(law, dtype=np.float64)
+            log_more = more = np.append(np.logaddexp.accumulate(law[:0:-1])[::-1], -np.inf)
+            self._owners = (law, more)
+            self.log_p = &log_p[0]
+            self.log_more = &log_more[0]
+            self.n_support = log_p.shape[0]
+        self.set_concentration(concentration)
+
+    @property
+    def most_clusters(self):
+        return self.n_samples if self.law != TABLE else min(self.n_support, self.n_samples)
+
+    cdef double sigma_at(self, double concentration) noexcept nogil:
+        return -concentration
+
+    cdef double log_pmf(self, Py_ssize_t K) noexcept nogil:
+        """log p(K)."""
+        if self.law == POISSON:
+            return -1.0 - lgamma(<double>K)
+        if self.law == GEOMETRIC:
+            return LOG_R + (K - 1) * LOG_Q
+        return self.log_p[K - 1] if K <= self.n_support else -INFINITY
+
+    cdef double log_v_at(self, double concentration, Py_ssize_t n, Py_ssize_t k) noexcept nogil:
+        """The sum from K = k on, its terms relative to the largest so far. It ends: a table does,
+        and for the named laws R falls below 1 and then stays there; a NaN ends it at once."""
+        cdef Py_ssize_t K = k
+        cdef double falling = lgamma(k + 1.0)      # log K! / (K - k)!
+        cdef double log_f = falling - log_gamma_ratio(concentration, K, n)
+        cdef double log_p = self.log_pmf(K)
+        cdef double top = -INFINITY
+        cdef double total = 0.0
+        cdef double log_term, log_rest, next_log_f, next_log_p
+        while True:
+            log_term = log_f + log_p
+            if not log_term < INFINITY:
+                return NAN
+            if log_term > top:
+                total = total * exp(top - log_term) + 1.0
+                top = log_term
+            elif log_term > -INFINITY:
+                total += exp(log_term - top)
+            if self.law == TABLE and K >= self.n_support:
+                break
+            falling += log1p(k / (K + 1.0 - k))
+            next_log_f = falling - log_gamma_ratio(concentration, K + 1, n)
+            next_log_p = self.log_pmf(K + 1)
+            log_rest = INFINITY
+            if self.law == TABLE:
+                if next_log_f <= log_f:
+                    log_rest = log_f + self.log_more[K - 1]
+            else:
+                log_rest = next_log_p - log_p + max(0.0, next_log_f - log_f)    # log R
+                if log_rest < 0.0:
+                    log_rest = log_term + log_rest - log(-expm1(log_rest))
+                else:
+                    log_rest = INFINITY
+            if log_rest <= top + log(total) + LOG_NEGLIGIBLE:
+                break
+            K += 1
+            log_f = next_log_f
+            log_p = next_log_p
+        return k * log(concentration) + top + log(total)
+
+
+cdef inline double log_gamma_ratio(double g, Py_ssize_t K, Py_ssize_t n) noexcept nogil:
+    """log Gamma(g K + n) / Gamma(g K), also for g K next to 0."""
+    return log(g * K) + log_rising(g * K + 1.0, n - 1.0)
+
+
+def tabulated_law(log_pmf, Py_ssize_t n_samples):
+    """Evaluate the log pmf of the number of components until hardly any probability is left.
+
+    Parameters
+    ----------
+    log_pmf : callable
+        log p(K) of an int array of K = 1, 2, ..., or of one K.
+    n_samples : int
+        The table is at least as long, up to 16,384.
+
+    Returns
+    -------
+    law : ndarray of shape (m,)
+        Normalised log probabilities of 1, ..., m; all but 1e-12 of the law is there, 1e-9 at the
+        largest m, 2^20.
+
+    Raises
+    ------
+    ValueError
+        Where that is not the logarithm of a pmf, or has too heavy a tail.
+    """
+    name = "n_components_prior"
+    m = 1024
+    least = min(n_samples, 16_384)
+    values = _evaluated(log_pmf, 1, m)
+    while True:
+        total = np.exp(values).sum()
+        if total > 1.0 + 1e-9:
+            raise ValueError(
+                f"{name} must be the log pmf of a law on 1, 2, ...: the probabilities of 1 to {m} "
+                f"sum to {total:.10g}"
+            )
+        if m >= least and abs(total - 1.0) <= 1e-12:
+            break
+        if m >= MOST_COMPONENTS:
+            if total < 1.0 - 1e-9:
+                raise ValueError(
+                    f"{name} must be the log pmf of a law on 1, 2, ... without a heavy tail: the "
+                    f"probabilities of 1 to {m} sum to {total:.10g}, and the rest cannot be left "
+                    "out"
+                )
+            break
+        values = np.append(values, _evaluated(log_pmf, m + 1, 2 * m))
+        m *= 2
+    return values[:np.flatnonzero(values > -np.inf)[-1] + 1] - np.log(total)
+
+
+def _evaluated(log_pmf, first, last):
+    """log p(K) for K = first, ..., last, from a callable of an array or of an int."""
+    components = np.arange(first, last + 1)
+    values = None
+    try:
+        values = np.asarray(log_pmf(components), dtype=np.float64)
+    except (TypeError, ValueError):
+        pass    # of one number only
+    if values is None or values.shape != components.shape:
+        values = np.array([float(log_pmf(int(K))) for K in components])
+    bad = np.isnan(values) | (values > 0.0)
+    if bad.any():
+        K = components[np.argmax(bad)]
+        raise ValueError(
+            f"n_components_prior must be a log pmf, at most 0: it is {values[K - first]} at {K}"
+        )
+    return values

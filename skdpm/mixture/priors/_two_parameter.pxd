@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from skdpm.mixture.priors._base cimport PartitionPrior
+
+
+cdef class TwoParameterPrior(PartitionPrior):
+    """Pitman's two-parameter family, V_{n,k+1} / V_{n,k} = A + k sigma whatever n."""
+    pass

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from numpy.random cimport bitgen_t
+
+from skdpm.mixture._state cimport MixtureState
+from skdpm.mixture.likelihoods._base cimport ClusterModel
+from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal
+
+
+cdef class Closure:
+    """The items of the clusters that hold the anchors, in the random order of a move."""
+    cdef readonly Py_ssize_t n_items
+    cdef readonly Py_ssize_t n_blocks       # clusters of the closure
+    cdef readonly Py_ssize_t n_outside      # all other clusters
+    cdef Py_ssize_t* items                  # (n_items,): the anchors first
+    cdef signed char* blocks                # (n_items,): cluster of each, by first appearance
+    cdef Py_ssize_t slots[MAX_ANCHORS]      # (n_blocks,)
+    cdef Py_ssize_t sizes[MAX_ANCHORS]      # (n_blocks,)
+    cdef signed char* block_of              # (n_slots,): of a cluster of the closure, else -1
+    cdef Py_ssize_t n_samples, n_slots
+
+    cdef int reserve(self, MixtureState state) except -1
+    cdef void gather(
+        self, MixtureState state, AnchorProposal proposal, Py_ssize_t n_anchors, bitgen_t* rng
+    ) noexcept nogil
+    cdef void replace(
+        self, MixtureState state, const signed char* blocks,
+        const Py_ssize_t* slots, Py_ssize_t n_slots
+    ) noexcept nogil
+
+
+cdef class Trial:
+    """Other clusters for the items of a closure, its *sides*, built while the state waits."""
+    cdef readonly Closure closure
+    cdef readonly Py_ssize_t n_sides        # clusters that the closure's items would form
+    cdef Py_ssize_t side[MAX_ANCHORS]       # slots of the sides
+    cdef Py_ssize_t size[MAX_ANCHORS]       # items in each
+    cdef signed char* sides                 # (n_items,): side of each item of the closure
+    cdef Py_ssize_t n_open                  # slots taken
+    cdef Py_ssize_t n_samples
+
+    cdef int reserve(self, MixtureState state) except -1
+    cdef void begin(self, MixtureState state, Py_ssize_t n_sides) noexcept nogil
+    cdef inline void join(self, MixtureState state, Py_ssize_t m, Py_ssize_t b) noexcept nogil:
+        """Item m of the closure, which is in no side, joins one."""
+        cdef Py_ssize_t i = self.closure.items[m]
+        state.model.add(self.side[b], i)
+        state.labels[i] = self.side[b]
+        self.size[b] += 1
+        self.sides[m] = <signed char>b
+
+    cdef inline void leave(self, MixtureState state, Py_ssize_t m) noexcept nogil:
+        """Item m of the closure leaves its side."""
+        cdef Py_ssize_t i = self.closure.items[m]
+        cdef Py_ssize_t b = self.sides[m]
+        state.labels[i] = -1
+        self.size[b] -= 1
+        state.model.remove(self.side[b], i)
+
+    cdef double log_current(self, MixtureState state) noexcept nogil
+    cdef double log_proposed(self, MixtureState state) noexcept nogil
+    cdef void accept(self, MixtureState state) noexcept nogil
+    cdef void restore(self, MixtureState state) noexcept nogil
+    # What depends on whether clusters are independent.
+    cdef void vacate(
+        self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots
+    ) noexcept nogil
+    cdef void put_back(self, MixtureState state) noexcept nogil
+    cdef void unite(self, MixtureState state) noexcept nogil
+    cdef double log_likelihood(
+        self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots
+    ) noexcept nogil
+
+
+cdef Trial make_trial(ClusterModel model, Closure closure)
+cdef double log_predictive_block(
+    MixtureState state, const Py_ssize_t* items, Py_ssize_t n_items, Py_ssize_t slot
+) noexcept nogil

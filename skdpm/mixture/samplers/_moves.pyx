@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What moves of whole clusters share: the items they concern, and other clusters for these.
+
+A *closure* is the items of the clusters that hold a few anchors. A *trial* proposes other clusters
+for them, its sides: the items join and leave sides one at a time, by whatever law the sampler has,
+and then the sides replace the clusters (`accept`), or all is as it was (`restore`). Between
+`begin` and these two the state's sizes, slots and number of clusters are those of the current
+partition; its labels are those of the trial, -1 for an item in no side.
+
+Where clusters are independent, sides are slots of their own and the rows of the current clusters
+wait untouched. Where they are coupled (`model.factorizes` false) an item can be in one place only:
+the items leave the rows of their clusters first, and return one by one. `make_trial` is the one
+place that tells the two apart for samplers.
+"""
+from libc.stdlib cimport free
+from libc.string cimport memset
+from numpy.random cimport bitgen_t
+
+import numpy as np
+
+from skdpm._core._memory cimport resized
+from skdpm._core._rng cimport bit_generator_pointer, integer
+from skdpm.mixture._state cimport MixtureState
+from skdpm.mixture.likelihoods._base cimport ClusterModel
+from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal
+
+
+cdef class Closure:
+
+    def __dealloc__(self):
+        free(self.items)
+        free(self.blocks)
+        free(self.block_of)
+
+    cdef int reserve(self, MixtureState state) except -1:
+        """Room for all items and slots of the state; call it once the state has reserved its."""
+        if state.n_samples > self.n_samples:
+            self.items = <Py_ssize_t*>resized(self.items, state.n_samples, sizeof(Py_ssize_t))
+            self.blocks = <signed char*>resized(self.blocks, state.n_samples, 1)
+            self.n_samples = state.n_samples
+        if state.capacity > self.n_slots:
+            self.block_of = <signed char*>resized(self.block_of, state.capacity, 1)
+            memset(self.block_of, -1, state.capacity)
+            self.n_slots = state.capacity
+        return 0
+
+    cdef void gather(
+        self, MixtureState state, AnchorProposal proposal, Py_ssize_t n_anchors, bitgen_t* rng
+    ) noexcept nogil:
+        """Draw the anchors, collect the items of their clusters, and order these: the anchors
+        first, in random order, then all others, in random order (Bouchard-Cote, Doucet & Roth
+        2017, algorithm 2)."""
+        cdef Py_ssize_t anchors[MAX_ANCHORS]
+        cdef Py_ssize_t i, j, m, slot
+        cdef Py_ssize_t n = n_anchors
+        cdef bint is_anchor
+        proposal.draw(rng, anchors, n_anchors)
+        self.n_blocks = 0
+        for j in range(n_anchors):
+            m = j + integer(rng, n_anchors - j)
+            anchors[j], anchors[m] = anchors[m], anchors[j]
+            slot = state.labels[anchors[j]]
+            if self.block_of[slot] < 0:
+                self.block_of[slot] = <signed char>self.n_blocks
+                self.slots[self.n_blocks] = slot
+                self.sizes[self.n_blocks] = state.sizes[slot]
+                self.n_blocks += 1
+            self.items[j] = anchors[j]
+        for i in range(state.n_samples):
+            if self.block_of[state.labels[i]] >= 0:
+                is_anchor = False
+                for j in range(n_anchors):
+                    is_anchor = is_anchor or anchors[j] == i
+                if not is_anchor:
+                    self.items[n] = i
+                    n += 1
+        for j in range(n_anchors, n):
+            m = j + integer(rng, n - j)
+            i = self.items[m]
+            self.items[m] = self.items[j]
+            self.items[j] = i
+        for j in range(n):
+            self.blocks[j] = self.block_of[state.labels[self.items[j]]]
+        for j in range(self.n_blocks):
+            self.block_of[self.slots[j]] = -1
+        self.n_items = n
+        self.n_outside = state.n_clusters - self.n_blocks
+
+    cdef void replace(
+        self, MixtureState state, const signed char* blocks,
+        const Py_ssize_t* slots, Py_ssize_t n_slots
+    ) noexcept nogil:
+        """Other clusters take the place of the closure's: item m joins `slots[blocks[m]]`, whose
+        row holds its items already."""
+        state.replace(
+            self.items, blocks, self.n_items, self.slots, self.n_blocks, slots, n_slots
+        )
+
+
+cdef class Trial:
+
+    def __init__(self, Closure closure):
+        self.closure = closure
+
+    def __dealloc__(self):
+        free(self.sides)
+
+    cdef int reserve(self, MixtureState state) except -1:
+        """Room for all items of the state. The slots of the sides are for `state.reserve`, before
+        this: one for each beyond the clusters and the two spares."""
+        self.closure.reserve(state)
+        if state.n_samples > self.n_samples:
+            self.sides = <signed char*>resized(self.sides, state.n_samples, 1)
+            self.n_samples = state.n_samples
+        return 0
+
+    cdef void begin(self, MixtureState state, Py_ssize_t n_sides) noexcept nogil:
+        """The items of the closure leave their clusters; some empty sides are there for them."""
+        cdef Py_ssize_t b
+        self.vacate(state, self.closure.slots, self.closure.n_blocks)
+        for b in range(n_sides):
+            self.side[b] = state.model.acquire()
+            self.size[b] = 0
+        self.n_sides = self.n_open = n_sides
+
+    cdef double log_current(self, MixtureState state) noexcept nogil:
+        """log p(partition) + log p(X | partition) of the current partition, up to what no other
+        clusters of the closure's items change. Not while a trial is on."""
+        cdef Py_ssize_t b
+        cdef double total = state.prior.log_v[self.closure.n_outside + self.closure.n_blocks]
+        for b in range(self.closure.n_blocks):
+            total += state.prior.log_block[self.closure.sizes[b]]
+        return total + self.log_likelihood(state, self.closure.slots, self.closure.n_blocks)
+
+    cdef double log_proposed(self, MixtureState state) noexcept nogil:
+        """The same with the sides in place of the clusters; all items are in sides."""
+        cdef Py_ssize_t b
+        cdef double total = state.prior.log_v[self.closure.n_outside + self.n_sides]
+        for b in range(self.n_sides):
+            total += state.prior.log_block[self.size[b]]
+        return total + self.log_likelihood(state, self.side, self.n_sides)
+
+    cdef void accept(self, MixtureState state) noexcept nogil:
+        """The sides, none of them empty, replace the clusters."""
+        cdef Py_ssize_t b
+        for b in range(self.n_sides, self.n_open):
+            state.model.release(self.side[b])
+        self.closure.replace(state, self.sides, self.side, self.n_sides)
+
+    cdef void restore(self, MixtureState state) noexcept nogil:
+        """All is as it was, whichever items are in sides."""
+        cdef Py_ssize_t b
+        self.vacate(state, self.side, self.n_open)
+        self.put_back(state)
+        for b in range(self.n_open - 1, -1, -1):    # the free slots too are in the order they were
+            state.model.release(self.side[b])
+
+    cdef void vacate(
+        self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots
+    ) noexcept nogil:
+        """The items of the closure are in no cluster and in no side; the rows of the slots they
+        were in stay as they are, to be there after a rejection."""
+        cdef Py_ssize_t m
+        for m in range(self.closure.n_items):
+            state.labels[self.closure.items[m]] = -1
+
+    cdef void put_back(self, MixtureState state) noexcept nogil:
+        """The items of the closure, in no side, return to their clusters."""
+        cdef Py_ssize_t m
+        for m in range(self.closure.n_items):
+            state.labels[self.closure.items[m]] = self.closure.slots[self.closure.blocks[m]]
+
+    cdef void unite(self, MixtureState state) noexcept nogil:
+        """All items of the closure, which are in sides, come into the first one."""
+        cdef Py_ssize_t b, m
+        for b in range(1, self.n_sides):
+            state.model.merge(self.side[0], self.side[b])
+        for m in range(self.closure.n_items):
+            self.sides[m] = 0
+            state.labels[self.closure.items[m]] = self.side[0]
+        self.size[0] = self.closure.n_items
+        self.n_sides = 1
+
+    cdef double log_likelihood(
+        self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots
+    ) noexcept nogil:
+        """log p(X | partition) with the closure's items in `slots`, up to a constant."""
+        return state.model.log_likelihood(slots, n_slots)
+
+
+cdef class CoupledTrial(Trial):
+    """The trial of a likelihood whose clusters are not independent."""
+    cdef Py_ssize_t* live       # (n_slots,): scratch
+    cdef Py_ssize_t n_slots
+
+    def __dealloc__(self):
+        free(self.live)
+
+    cdef int reserve(self, MixtureState state) except -1:
+        Trial.reserve(self, state)
+        if state.capacity > self.n_slots:
+            self.live = <Py_ssize_t*>resized(self.live, state.capacity, sizeof(Py_ssize_t))
+            self.n_slots = state.capacity
+        return 0
+
+    cdef void vacate(
+        self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots
+    ) noexcept nogil:
+        """Also the rows of the slots lose the items."""
+        cdef Py_ssize_t b
+        Trial.vacate(self, state, slots, n_slots)
+        for b in range(n_slots):
+            state.model.reset(slots[b])
+
+    cdef void put_back(self, MixtureState state) noexcept nogil:
+        cdef Py_ssize_t m, slot
+        for m in range(self.closure.n_items):
+            slot = self.closure.slots[self.closure.blocks[m]]
+            state.model.add(slot, self.closure.items[m])
+            state.labels[self.closure.items[m]] = slot
+
+    cdef void unite(self, MixtureState state) noexcept nogil:
+        cdef Py_ssize_t m
+        self.vacate(state, self.side, self.n_sides)
+        self.size[0] = 0
+        for m in range(self.closure.n_items):
+            self.join(state, m, 0)
+        self.n_sides = 1
+
+    cdef double log_likelihood(
+        self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots
+    ) noexcept nogil:
+        """Of all clusters: those in `slots` and those outside the closure."""
+        cdef Py_ssize_t k, b
+        cdef Py_ssize_t n_live = 0
+        cdef bint in_closure
+        for b in range(n_slots):
+            self.live[n_live] = slots[b]
+            n_live += 1
+        for k in range(state.n_clusters):
+            in_closure = False
+            for b in range(self.closure.n_blocks):
+                in_closure = in_closure or state.slots[k] == self.closure.slots[b]
+            if not in_closure:
+                self.live[n_live] = state.slots[k]
+                n_live += 1
+        return state.model.log_likelihood(self.live, n_live)
+
+
+cdef Trial make_trial(ClusterModel model, Closure closure):
+    """A trial of the kind that a model's clusters need."""
+    return Trial(closure) if model.factorizes else CoupledTrial(closure)
+
+
+cdef double log_predictive_block(
+    MixtureState state, const Py_ssize_t* items, Py_ssize_t n_items, Py_ssize_t slot
+) noexcept nogil:
+    """log p(rows of some detached items, jointly | items of a slot), by the chain rule: what all
+    of them joining it at once adds to log p(X | partition). A slot must be free; the state is as
+    it was afterwards, to the bit where clusters are independent or counts are whole numbers."""
+    cdef Py_ssize_t m
+    cdef double total = 0.0
+    cdef Py_ssize_t at = slot
+    if state.model.factorizes:
+        at = state.model.acquire()
+        state.model.copy(at, slot)
+    for m in range(n_items):
+        total += state.model.log_predictive(at, items[m])
+        if m < n_items - 1:
+            state.model.add(at, items[m])
+            state.labels[items[m]] = at
+    for m in range(n_items - 2, -1, -1):
+        state.labels[items[m]] = -1
+        if not state.model.factorizes:
+            state.model.remove(at, items[m])
+    if state.model.factorizes:
+        state.model.release(at)
+    return total
+
+
+cdef class MoveProbe:
+    """The methods of trials and blocks for Python; their tests go through it.
+
+    Clusters are given by their position in the state, items of the closure by theirs in it.
+    """
+    cdef readonly MixtureState state
+    cdef readonly Trial trial
+    cdef AnchorProposal anchors
+
+    def __init__(self, MixtureState state):
+        self.state = state
+        self.anchors = AnchorProposal("uniform")
+        self.trial = make_trial(state.model, Closure())
+        self.reserve()
+
+    def reserve(self):
+        self.state.prior.tabulate()
+        self.state.reserve(self.state.n_clusters + 2 + MAX_ANCHORS)
+        self.trial.reserve(self.state)
+        self.anchors.update(self.state, False, 0)
+
+    def gather(self, Py_ssize_t n_anchors, bit_generator):
+        """The items of the closure of some random anchors, and the block of each."""
+        cdef Py_ssize_t m
+        if not 1 <= n_anchors <= min(MAX_ANCHORS, self.state.n_samples):
+            raise ValueError(f"{n_anchors} anchors")
+        self.reserve()
+        self.trial.closure.gather(
+            self.state, self.anchors, n_anchors, bit_generator_pointer(bit_generator)
+        )
+        n_items = self.trial.closure.n_items
+        return (
+            np.array([self.trial.closure.items[m] for m in range(n_items)], dtype=np.intp),
+            np.array([self.trial.closure.blocks[m] for m in range(n_items)], dtype=np.intp),
+        )
+
+    def begin(self, Py_ssize_t n_sides):
+        self.trial.begin(self.state, n_sides)
+
+    def join(self, Py_ssize_t m, Py_ssize_t b):
+        self.trial.join(self.state, m, b)
+
+    def leave(self, Py_ssize_t m):
+        self.trial.leave(self.state, m)
+
+    def unite(self):
+        self.trial.unite(self.state)
+
+    def accept(self):
+        self.trial.accept(self.state)
+
+    def restore(self):
+        self.trial.restore(self.state)
+        self.state.model.settle()
+
+    def log_current(self):
+        return self.trial.log_current(self.state)
+
+    def log_proposed(self):
+        return self.trial.log_proposed(self.state)
+
+    def log_predictive_block(self, const Py_ssize_t[::1] items, Py_ssize_t cluster):
+        """Of detached items given those of the cluster at a position; n_clusters: a new one."""
+        if self.state.model.n_free == 0:
+            raise IndexError("no free slot")
+        return log_predictive_block(
+            self.state, &items[0], items.shape[0], self.state.slots[cluster]
+        )

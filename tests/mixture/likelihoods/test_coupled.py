@@ -1,0 +1,175 @@
+"""Likelihoods whose clusters are not independent: laws of a whole partition."""
+
+import itertools
+
+import numpy as np
+import scipy.sparse as sp
+from hypothesis import given
+from reference import likelihoods as reference
+from sklearn.base import clone
+from support.kernels import bind
+from support.laws import Case, assert_equal, every_coupled, few, seeds
+
+from skdpm.mixture.likelihoods import Relational
+from skdpm.mixture.likelihoods._base import Probe
+
+
+def _bound(case, labels):
+    """A probe whose clusters are those of the labels; the labels stay bound."""
+    model = bind(case.likelihood, case.data, case.n)
+    probe = Probe(model, int(labels.max()) + 3)
+    bound = np.full(case.n, -1, dtype=np.intp)
+    model.bind_labels(bound)
+    for k in range(labels.max() + 1):
+        assert probe.acquire() == k
+    for i in np.flatnonzero(labels >= 0):
+        probe.add(labels[i], i)
+        bound[i] = labels[i]
+    return probe, bound
+
+
+def _log_relational(case, labels):
+    hyper = case.likelihood.get_params(deep=False)
+    X = case.X.copy()
+    X[labels < 0] = X[:, labels < 0] = np.nan
+    return reference.log_likelihood_relational(X, labels, **hyper)
+
+
+@every_coupled
+@given(seed=seeds)
+@few
+def test_coupled_likelihood_and_predictives(case, seed):
+    rng = np.random.default_rng(seed)
+    labels = np.unique(rng.integers(3, size=case.n), return_inverse=True)[1]
+    probe, bound = _bound(case, labels)
+    slots = np.arange(labels.max() + 2)
+    assert probe.acquire() == slots[-1]
+    assert not probe.model.factorizes
+    assert_equal(probe.log_likelihood(slots), _log_relational(case, labels))
+    rows = probe.model.dump(slots)
+    for i in range(case.n):
+        bound[i] = -1
+        probe.remove(labels[i], i)
+        without = labels.copy()
+        without[i] = -1
+        expected = []
+        for k in slots:
+            without[i] = k
+            expected.append(_log_relational(case, without))
+        without[i] = -1
+        expected -= _log_relational(case, without)
+        actual = probe.log_predictive_many(slots, i)
+        assert_equal(actual, expected)
+        np.testing.assert_array_equal(actual, [probe.log_predictive(k, i) for k in slots])
+        probe.add(labels[i], i)
+        bound[i] = labels[i]
+    np.testing.assert_array_equal(probe.model.dump(slots), rows)
+
+
+@every_coupled
+@given(seed=seeds)
+@few
+def test_coupled_predictives_along_any_order_add_up(case, seed):
+    rng = np.random.default_rng(seed)
+    labels = np.unique(rng.integers(3, size=case.n), return_inverse=True)[1]
+    start = np.where(rng.random(case.n) < 0.5, labels, -1)
+    start[np.unique(labels, return_index=True)[1]] = np.arange(labels.max() + 1)
+    probe, bound = _bound(case, start)
+    slots = np.arange(labels.max() + 1)
+    total = probe.log_likelihood(slots)
+    for i in rng.permutation(np.flatnonzero(start < 0)):
+        total += probe.log_predictive(labels[i], i)
+        probe.add(labels[i], i)
+        bound[i] = labels[i]
+    assert_equal(probe.log_likelihood(slots), total)
+
+
+@every_coupled
+def test_coupled_moves_leave_no_trace(case):
+    rng = np.random.default_rng(0)
+    labels = np.arange(case.n) % 3
+    probe, bound = _bound(case, labels)
+    for _ in range(500):
+        i, k = rng.integers(case.n), rng.integers(3)
+        bound[i] = -1
+        probe.remove(labels[i], i)
+        probe.add(k, i)
+        bound[i] = labels[i] = k
+    fresh, _ = _bound(case, labels)
+    np.testing.assert_array_equal(probe.model.dump(range(3)), fresh.model.dump(range(3)))
+
+
+@every_coupled
+def test_coupled_clusters_stay_when_the_arena_grows(case):
+    probe, _ = _bound(case, np.arange(case.n) % 3)
+    rows = probe.model.dump(range(3))
+    before = probe.log_likelihood(np.arange(3))
+    for n_slots in (7, 100):
+        probe.reserve(n_slots)
+        assert probe.model.n_slots == n_slots
+        np.testing.assert_array_equal(probe.model.dump(range(3)), rows)
+        assert probe.log_likelihood(np.arange(3)) == before
+
+
+@every_coupled
+def test_coupled_dump_and_load(case):
+    labels = np.arange(case.n) % 3
+    probe, bound = _bound(case, labels)
+    slots = np.arange(3)
+    other = Probe(bind(case.likelihood, case.data, case.n), 3)
+    other.model.bind_labels(bound)
+    other.model.load(probe.model.dump(slots))
+    assert other.log_likelihood(slots) == probe.log_likelihood(slots)
+
+
+@every_coupled
+@given(seed=seeds)
+@few
+def test_coupled_new_rows(case, seed):
+    """A new node's predictive, from counts of pairs in plain Python."""
+    rng = np.random.default_rng(seed)
+    labels = np.unique(rng.integers(3, size=case.n), return_inverse=True)[1]
+    probe, bound = _bound(case, labels)
+    slots = np.arange(labels.max() + 1)
+    new = (rng.random((4, case.n)) < 0.5).astype(float)
+    new[rng.random(new.shape) < 0.2] = np.nan
+    model = bind(case.likelihood, case.likelihood.encode_new(new), case.n)
+    model.bind_labels(bound)
+    model.load(probe.model.dump(slots))
+    actual = model.log_predictive_rows(np.arange(len(slots) + 1), 0, 4)
+    X = np.full((case.n + 1, case.n + 1), np.nan)
+    X[:-1, :-1] = case.X
+    hyper = case.likelihood.get_params(deep=False)
+    before = reference.log_likelihood_relational(case.X, labels, **hyper)
+    for i in range(4):
+        X[-1, :-1] = new[i]
+        X[:-1, -1] = np.nan if case.likelihood.directed else new[i]
+        for k in range(len(slots) + 1):
+            after = reference.log_likelihood_relational(X, [*labels, k], **hyper)
+            assert_equal(actual[k, i], after - before)
+
+
+def test_coupled_sparse_equals_dense():
+    X = np.triu(np.random.default_rng(0).random((8, 8)) < 0.4, 1)
+    X = (X + X.T).astype(float)
+    labels = np.arange(8) % 2
+    values = []
+    for data in (X, sp.csr_array(X), sp.csr_matrix(X)):
+        probe, _ = _bound(Case(Relational(), data), labels)
+        values.append(probe.log_likelihood(np.arange(2)))
+    assert values[1:] == values[:1] * 2
+
+
+@every_coupled
+def test_coupled_predictive_sums_to_one(case):
+    """Over all rows of links of a new node to four nodes."""
+    X = case.X[:4, :4]
+    small = Case(clone(case.likelihood), X)
+    labels = np.array([0, 1, 1, 0])
+    probe, bound = _bound(small, labels)
+    values = np.array(list(itertools.product([0.0, 1.0], repeat=4)))
+    model = bind(small.likelihood, small.likelihood.encode_new(values), 4)
+    model.bind_labels(bound)
+    model.load(probe.model.dump([0, 1]))
+    totals = np.exp(model.log_predictive_rows([0, 1, 2], 0, 16)).sum(axis=1)
+    assert_equal(totals, np.ones(3))

@@ -1,0 +1,132 @@
+"""How kernels are made: from data and tables that all share, and as their likelihood says."""
+
+import numpy as np
+import pytest
+from support.kernels import bind
+
+from skdpm.mixture.likelihoods import LIKELIHOODS
+from skdpm.mixture.likelihoods._base import ClusterModel, Probe
+from skdpm.mixture.likelihoods._parametric import ParametricModel
+from skdpm.mixture.likelihoods.base import Likelihood, split_exactly
+
+
+def examples():
+    for name, cls in LIKELIHOODS.items():
+        for number, (likelihood, X) in enumerate(cls._examples()):
+            yield pytest.param(likelihood.resolve(X), X, id=f"{name}{number}")
+
+
+every = pytest.mark.parametrize(("likelihood", "X"), list(examples()))
+
+
+def arrays(shared):
+    """All arrays of data or tables, those in tuples too."""
+    values = shared.values() if isinstance(shared, dict) else shared
+    for value in values:
+        if isinstance(value, np.ndarray):
+            yield value
+        elif isinstance(value, (dict, tuple)):
+            yield from arrays(value)
+
+
+def densities(model):
+    """Of all items but the first two, under a cluster of these."""
+    probe = Probe(model, 2)
+    labels = np.full(model.n_samples, -1, dtype=np.intp)
+    model.bind_labels(labels)
+    slot = probe.acquire()
+    for i in (0, 1):
+        probe.add(slot, i)
+        labels[i] = slot
+    return model.log_predictive_rows([slot], 2, model.n_samples)
+
+
+@every
+def test_a_kernel_agrees_with_the_capabilities_of_its_likelihood(likelihood, X):
+    model = bind(likelihood, likelihood.encode(X), X.shape[0])
+    assert isinstance(model, ClusterModel)
+    assert model.factorizes == ("product" in likelihood.capabilities)
+    assert "joint" in likelihood.capabilities
+    writes = type(likelihood).parametric is not Likelihood.parametric
+    assert writes == ("instantiated" in likelihood.capabilities)
+    if writes:
+        parametric = likelihood.parametric(X)
+        assert isinstance(parametric, ParametricModel)
+        assert (parametric.n_samples, parametric.n_stats) == (model.n_samples, model.n_stats)
+
+
+@every
+def test_data_and_tables_are_read_only(likelihood, X):
+    for data in (likelihood.encode(X), likelihood.encode_new(X)):
+        tables = likelihood.tables(data, X.shape[0])
+        assert "n_max" in tables
+        shared = [*arrays(data), *arrays(tables)]
+        assert not any(array.flags.writeable for array in shared)
+    for array in arrays({"X": X} if isinstance(X, np.ndarray) else vars(X)):
+        assert array.flags.writeable  # X itself is left alone
+
+
+@every
+def test_kernels_share_the_memory_of_tables(likelihood, X):
+    """What is written into a (writable) table is seen by every kernel bound to it."""
+    data = likelihood.encode(X)
+    tables = likelihood.tables(data, X.shape[0])
+    mine = {
+        name: value.copy() if isinstance(value, np.ndarray) else value
+        for name, value in tables.items()
+    }
+    one, two, other = (likelihood.bind(data, each) for each in (mine, mine, tables))
+    expected = densities(other)
+    np.testing.assert_array_equal(densities(one), expected)
+    for name in ("log_norm", "log_gain", "log_gamma", "log_counts", "gamma_column", "gamma_a"):
+        if name in mine:
+            mine[name] += np.arange(mine[name].shape[-1])
+    changed = densities(one)
+    assert (changed != expected).any()
+    np.testing.assert_array_equal(densities(two), changed)
+    np.testing.assert_array_equal(densities(other), expected)
+
+
+@pytest.mark.parametrize("n_max", [1, 2, 1000, 2**20])
+def test_sums_of_split_constants_are_exact(n_max):
+    """In any order, and with constants that leave again."""
+    values = np.random.default_rng(0).normal(scale=1e5, size=min(n_max, 4096))
+    whole, fraction = split_exactly(values, n_max)
+    np.testing.assert_allclose(whole + fraction, values, rtol=1e-9)
+    assert ((fraction >= 0.0) & (fraction <= 1.0)).all()
+    repeated = np.tile(fraction, -(-n_max // len(fraction)))[:n_max]
+    forth, back = np.cumsum(repeated), np.cumsum(repeated[::-1])
+    assert forth[-1] == back[-1]
+    assert back[-1] - np.sum(repeated[1:]) == repeated[0]
+
+
+@every
+def test_rows_may_stand_within_those_of_another_model(likelihood, X):
+    """As the columns of a product of likelihoods do: slots are then the other model's."""
+    if "product" not in likelihood.capabilities:
+        pytest.skip("a row is not all there is of a cluster")
+    alone, child, host = (
+        Probe(bind(likelihood, likelihood.encode(X), X.shape[0]), 4) for _ in range(3)
+    )
+    if host.model.width < 2 * child.model.width:
+        wide = np.tile(X if isinstance(X, np.ndarray) else X.toarray(), 9)
+        wide = type(likelihood)().resolve(wide), wide
+        host = Probe(bind(wide[0], wide[0].encode(wide[1]), X.shape[0]), 4)
+    assert host.model.width >= 2 * child.model.width
+    child.place_within(host.model, child.model.width)
+    expected = [alone.acquire(), alone.acquire()]
+    slots = [host.acquire(), host.acquire()]
+    for probe, (a, b) in ((alone, expected), (child, slots)):
+        if probe is child:
+            for slot in slots:
+                child.reset(slot)
+        for i in (0, 2, 3):
+            probe.add(a, i)
+        for i in (1, 4):
+            probe.add(b, i)
+        probe.remove(a, 2)
+        probe.merge(b, a)
+    np.testing.assert_array_equal(child.model.dump(slots, True), alone.model.dump(expected, True))
+    for i in (5, 6):
+        actual = [child.log_predictive(slot, i) for slot in slots]
+        assert actual == [alone.log_predictive(slot, i) for slot in expected]

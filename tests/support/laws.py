@@ -1,0 +1,85 @@
+"""Examples of likelihoods and clusters of their items, for the laws that kernels obey."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import settings
+from hypothesis import strategies as st
+from reference import likelihoods as reference
+
+from skdpm.mixture.likelihoods import LIKELIHOODS
+from skdpm.mixture.likelihoods._base import Probe
+from support.kernels import bind
+
+seeds = st.integers(0, 2**32 - 1)
+few = settings(max_examples=20)
+
+
+class Case:
+    """One example of a likelihood, resolved on its data."""
+
+    def __init__(self, likelihood, X):
+        self.likelihood, self.X = likelihood.resolve(X), X
+        self.n = X.shape[0]
+        self.data = self.likelihood.encode(X)
+
+    def probe(self, n_slots=6):
+        return Probe(bind(self.likelihood, self.data, self.n), n_slots)
+
+
+def cases(coupled):
+    return list(_iterate_cases(coupled))
+
+
+def _iterate_cases(coupled):
+    for name, cls in LIKELIHOODS.items():
+        for number, (likelihood, X) in enumerate(cls._examples()):
+            if ("product" not in likelihood.capabilities) == coupled:
+                yield pytest.param(Case(likelihood, X), id=f"{name}{number}")
+
+
+every_product = pytest.mark.parametrize("case", cases(coupled=False))
+every_coupled = pytest.mark.parametrize("case", cases(coupled=True))
+
+
+def assert_equal(actual, desired, *, rtol=1e-10, atol=1e-9):
+    np.testing.assert_allclose(actual, desired, rtol=rtol, atol=atol)
+
+
+def random_subsets(rng, n, n_sets):
+    """Disjoint sets of items, none of them empty; the last items are in none."""
+    items = rng.permutation(n)
+    cuts = np.sort(rng.choice(np.arange(1, n - 1), size=n_sets, replace=False))
+    return np.split(items[: cuts[-1]], cuts[:-1])
+
+
+def fill(probe, items, *, slot=None):
+    """A cluster with these items in a slot that has been used before."""
+    if slot is None:
+        slot = probe.acquire()
+        for i in items[::-1]:
+            probe.add(slot, i)
+        if len(items) > 1:
+            probe.remove(slot, items[-1])
+        probe.release(slot)
+        assert probe.acquire() == slot
+    for i in items:
+        probe.add(slot, i)
+    return slot
+
+
+def densities(case, probe, slots):
+    """All that a row says, cached terms included, as far as it can be observed."""
+    slots = np.asarray(slots, dtype=np.intp)
+    return np.concatenate(
+        [[probe.log_marginal(k) for k in slots]]
+        + [probe.log_predictive_many(slots, i) for i in range(case.n)]
+    )
+
+
+def log_reference(case, items):
+    """log p(items form one cluster), from the reference."""
+    likelihood, X = case.likelihood, case.X
+    X = X.toarray() if sp.issparse(X) else X
+    hyper = likelihood.get_params(deep=False)
+    return reference.LOG_MARGINALS[type(likelihood).__name__.lower()](X[items], **hyper)
