@@ -103,6 +103,9 @@ default="prior"
     log_joint_samples_ : ndarray of shape (n_chains, n_draws)
         log p(Z given the concentration) + log p(X given Z, components and precisions) +
         log p(components given their precision), natural logarithm.
+    draws_ : Draws
+        All of these: a mapping, name -> array of shape (n_chains, n_draws), or list of lists of
+        arrays; among them "log_joint", "concentration", "n_components" and "allocations".
     diagnostics_ : dict
         With two chains or more: for "log_joint", "n_components" and whatever is resampled, a dict
         of "r_hat" (rank-normalised split R-hat) and "ess_bulk".

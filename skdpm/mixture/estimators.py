@@ -22,13 +22,12 @@ class DPMixture(BaseMixture):
     ----------
     likelihood : str or Likelihood, default="gaussian"
         What one cluster's data look like: an object of `skdpm.mixture.likelihoods`, or the name
-        of one with its defaults ("gaussian", "bernoulli", "categorical", "multinomial",
-        "poisson", "relational").
+        of one with its defaults, such as "gaussian" or "bernoulli" (`LIKELIHOODS` there has all).
     sampler : str or Sampler, default="auto"
         How the posterior is explored: an object of `skdpm.mixture.samplers`, or the name of one
-        with its defaults ("blocked_gibbs", "gibbs", "pgsm", "sams", "split_merge",
-        "sub_cluster"). "auto": PGSM where clusters are independent given the partition, SAMS
-        elsewhere ("relational"). For 100,000 rows and more: SubCluster.
+        with its defaults, such as "gibbs" (`SAMPLERS` there has all). "auto": the first of the
+        preferred ones that can sample the likelihood, PGSM where clusters are independent given
+        the partition, SAMS elsewhere. For 100,000 rows and more: SubCluster.
     concentration : float or None, default=None
         Of the process; larger values favour more clusters. None: resampled in every iteration
         under its prior, from 1. With a discount d it may be as low as -d, when it is fixed.
@@ -55,7 +54,8 @@ class DPMixture(BaseMixture):
     point_estimate : {"vi", "binder", "map", "last"}, default="vi"
         How `labels_` summarises the draws: least posterior expected variation of information or
         Binder loss, the draw of the largest log joint (plus log hyperprior of the
-        concentration), or the last draw of the first chain.
+        concentration and of learned hyperparameters), or the last draw of the first chain (after
+        an interruption, of the first of those with the fewest draws).
     warm_start : bool, default=False
         `fit` again with a larger `n_draws` continues the chains: 500 draws, then 1000, are one
         run of 1000 to the bit, also through a pickle.
@@ -77,20 +77,27 @@ class DPMixture(BaseMixture):
     log_joint_samples_ : ndarray of shape (n_chains, n_draws)
         log p(partition given the concentration) + log p(X given the partition), both normalised,
         natural logarithm.
+    hyperparameter_samples_ : dict of str to ndarray of shape (n_chains, n_draws, ...)
+        Draws of the likelihood's hyperparameters that are learned; empty where none is.
+    draws_ : Draws
+        All of these: a mapping, name -> array of shape (n_chains, n_draws, ...), among them
+        "log_joint", "concentration", "n_components", "labels" and, for a learned hyperparameter,
+        "likelihood__" and its name.
     weights_ : ndarray of shape (`n_components_`,)
         Posterior mean weights of the clusters of `labels_`. They sum to less than 1: the rest is
         the mass of clusters not seen yet.
     cluster_params_ : dict of ndarrays, first axis `n_components_`
         Posterior means of their parameters; which ones depends on the likelihood.
     diagnostics_ : dict
-        With two chains or more: for "log_joint", "n_components" and, where it is resampled,
-        "concentration", a dict of "r_hat" (rank-normalised split R-hat) and "ess_bulk".
+        With two chains or more: for "log_joint", "n_components" and whatever is learned,
+        "concentration" and hyperparameters, a dict of "r_hat" (rank-normalised split R-hat) and
+        "ess_bulk".
     acceptance_rate_ : dict of str to ndarray of shape (n_chains,)
         After warm-up, for each kind of move of the sampler, the share of moves accepted; for
         "pgsm", which needs no acceptance step, of moves that changed the partition. NaN where
         none was made; empty for "gibbs".
     likelihood_ : Likelihood
-        With all defaults made concrete.
+        With all defaults made concrete, and learned hyperparameters at their posterior means.
     sampler_ : Sampler
         The one that "auto" stands for.
     n_iter_ : int
