@@ -106,8 +106,11 @@ def test_partition_functions_take_many_arrays():
 
 
 def eppf_over_partitions(n, prior, params):
-    sizes = partition_sizes(enumerate_partitions(n))
-    return np.exp([log_eppf(s, prior, **params) for s in sizes])
+    """p(sizes) of every partition; it depends on the sizes in any order, so each is computed once."""
+    sizes, inverse = np.unique(
+        np.sort(partition_sizes(enumerate_partitions(n)))[:, ::-1], axis=0, return_inverse=True
+    )
+    return np.exp([log_eppf(s, prior, **params) for s in sizes])[inverse]
 
 
 @pytest.mark.parametrize("name", PRIORS)

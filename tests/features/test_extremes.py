@@ -206,7 +206,7 @@ def test_a_prior_without_a_law_is_refused(name):
     log_odds, new_rate = prior.conditional()
     assert np.isnan(log_odds).all() and np.isnan(new_rate) and np.isnan(prior.concentration)
     assert np.isnan(prior.log_probability([1, 2]))
-    with pytest.raises(FloatingPointError, match="the concentration has no law"):
+    with pytest.raises(FloatingPointError, match="the concentration has no density"):
         prior.resample([1, 2], 1.0, 1.0, np.random.PCG64(0))
     for Z, message in (
         (np.eye(3, 2), "row 0: no value has a positive weight"),

@@ -190,7 +190,6 @@ def test_memory_of_scoring():
         tracemalloc.stop()
     assert np.isfinite(scores).all()
     # Draws x rows would be 40 MB, clusters x rows more; blocks take 8 MiB and its logarithms.
-    assert len(X_new) * 100 * 8 > 40e6 - 1
     assert peak < 20e6
 
 
