@@ -106,7 +106,7 @@ def test_partition_functions_take_many_arrays():
 
 
 def eppf_over_partitions(n, prior, params):
-    """p(sizes) of every partition; it depends on the sizes in any order, so each is computed once."""
+    """p(sizes) of every partition. It depends on the sizes in any order: each is computed once."""
     sizes, inverse = np.unique(
         np.sort(partition_sizes(enumerate_partitions(n)))[:, ::-1], axis=0, return_inverse=True
     )

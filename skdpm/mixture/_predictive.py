@@ -51,17 +51,19 @@ class ScoredDraws:
     Parameters
     ----------
     snapshots : list of (int, dict, dict)
-        Number of the chain, snapshot and pool of clusters (`skdpm.draws.common_snapshots`).
+        Number of the chain, snapshot and pool of clusters (`skdpm.draws.common_snapshots`). Pools
+        become views of `stats`: the statistics are in memory once.
     weights : ndarray of shape (n_chains, n_draws) or None
         Of all draws. None: equal.
 
     Attributes
     ----------
+    stats : ndarray of shape (n_stored, n_stats)
+        Of the clusters that draws share; (0, 0) where clusters are coupled.
     draws : list of dict
-        Of each draw: "chain", "draw", "weight" (they sum to 1), "values" of hyperparameters and
-        "log_weights" with "keys" in `pool`, or "stats" and "labels" where clusters are coupled.
-    pool : dict
-        Statistics of the clusters that draws share.
+        Of each draw: "chain", "draw", "weight" (they sum to 1), "values" of hyperparameters,
+        "log_weights" of its clusters and of an empty one, and "clusters", their positions in
+        `stats`, or its own "stats" and "labels" where clusters are coupled.
     """
 
     def __init__(self, snapshots, weights=None):
@@ -69,12 +71,23 @@ class ScoredDraws:
             [1.0 if weights is None else weights[c, draw["draw"]] for c, draw, _ in snapshots]
         )
         shares /= shares.sum()
-        self.pool = {}
+        position, stats = {}, []
         self.draws = []
         for (c, draw, pool), share in zip(snapshots, shares, strict=True):
+            keys = draw.get("keys", ())
+            for key in keys:
+                if key not in position:
+                    position[key] = len(stats)
+                    stats.append(pool[key])
+            scored = {name: value for name, value in draw.items() if name != "keys"}
+            scored.update(chain=c, weight=float(share))
+            if keys:
+                scored["clusters"] = np.array([position[key] for key in keys])
+            self.draws.append(scored)
+        self.stats = np.array(stats) if stats else np.empty((0, 0))
+        for _, draw, pool in snapshots:
             for key in draw.get("keys", ()):
-                self.pool.setdefault(key, pool[key])
-            self.draws.append({**draw, "chain": c, "weight": float(share)})
+                pool[key] = self.stats[position[key]]
 
     def __len__(self):
         return len(self.draws)
@@ -82,7 +95,7 @@ class ScoredDraws:
     def mixtures(self):
         """The mean over the draws, as `StoredMixture`s whose weights sum to 1: where clusters are
         independent, one for all draws with the same hyperparameters."""
-        if "keys" not in self.draws[0]:
+        if "clusters" not in self.draws[0]:
             return [
                 StoredMixture(
                     draw["stats"],
@@ -102,18 +115,16 @@ class ScoredDraws:
     def _pooled(self, draws):
         """The mean over draws with the same hyperparameters as one mixture over the distinct
         clusters of all of them."""
-        position = {}
-        for draw in draws:
-            for key in draw["keys"]:
-                position.setdefault(key, len(position))
         total = sum(draw["weight"] for draw in draws)
-        weights = np.zeros(len(position) + 1)
+        weights = np.zeros(len(self.stats) + 1)
+        used = np.zeros(len(self.stats) + 1, dtype=bool)
         for draw in draws:
-            at = [position[key] for key in draw["keys"]] + [len(position)]
+            at = np.append(draw["clusters"], len(self.stats))
             weights[at] += draw["weight"] / total * np.exp(draw["log_weights"])
+            used[at] = True
         with np.errstate(divide="ignore"):
-            log_weights = np.log(weights)
-        stats = np.array([self.pool[key] for key in position])
+            log_weights = np.log(weights[used])
+        stats = self.stats if used.all() else self.stats[used[:-1]]
         return StoredMixture(stats, log_weights, None, draws[0]["values"], total)
 
 

@@ -160,8 +160,8 @@ def test_clusters_are_shared_by_draws_with_other_values(counts):
     model = DPMixture(likelihood="poisson", sampler="gibbs", **FAST).fit(counts)
     scored = model.draws_.scored
     assert len(scored.mixtures()) == len(scored) == 20  # values differ, so mixtures do
-    n_clusters = sum(len(draw["keys"]) for draw in scored.draws)
-    assert len(scored.pool) < n_clusters
+    n_clusters = sum(len(draw["clusters"]) for draw in scored.draws)
+    assert len(scored.stats) < n_clusters
 
 
 @pytest.mark.parametrize("store_labels", [True, False])

@@ -179,7 +179,7 @@ def test_memory_of_scoring():
         n_chains=1,
         random_state=0,
     ).fit(rng.integers(0, 2, size=(40, 3)))
-    clusters = len(estimator.draws_.scored.pool)
+    clusters = len(estimator.draws_.scored.stats)
     assert clusters > 100
     X_new = rng.integers(0, 2, size=(50_000, 3)).astype(float)
     tracemalloc.start()
@@ -206,7 +206,7 @@ def test_stored_clusters_do_not_grow_with_draws_that_repeat():
         random_state=0,
     ).fit(X)
     assert (estimator.n_components_samples_ == 2).all()
-    assert len(estimator.draws_.scored.pool) == 2
+    assert len(estimator.draws_.scored.stats) == 2
 
 
 def test_a_new_cluster_far_away():
