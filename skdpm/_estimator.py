@@ -8,9 +8,10 @@ import joblib
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import validate_data
 
 from skdpm import diagnostics
-from skdpm._validation import check_bool, check_integer, fingerprint
+from skdpm._validation import check_bool, check_finite, check_integer, fingerprint
 from skdpm.chains import run_chains, seed_entropy
 from skdpm.draws import Draws
 
@@ -29,7 +30,7 @@ class ChainEstimator(BaseEstimator):
 
     A subclass has the parameters `likelihood`, `sampler`, `n_warmup`, `n_draws`, `thin`,
     `n_chains`, `n_jobs`, `warm_start`, `random_state` and `verbose`, and writes `_registry`,
-    `_validate_fit`, `_program`, `_publish` and `_summarise`.
+    `_validate_fit`, `_program`, `_publish`, `_summarise` and `score_samples`.
     """
 
     def _registry(self, name):
@@ -51,6 +52,32 @@ class ChainEstimator(BaseEstimator):
     def _summarise(self, program, chains):
         """Set the attributes that follow from `draws_`, and `diagnostics_`."""
         raise NotImplementedError
+
+    def score(self, X, y=None):
+        """Mean of `score_samples(X)`: the held-out log predictive density per row.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        score : float
+            Natural logarithm.
+        """
+        return float(np.mean(self.score_samples(X)))
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        likelihood = self._lenient_likelihood()
+        if likelihood is not None:
+            tags.input_tags.allow_nan = likelihood.allow_nan
+            tags.input_tags.sparse = likelihood.accept_sparse
+            tags.input_tags.pairwise = likelihood.pairwise
+            tags.input_tags.positive_only = likelihood.positive_only
+        return tags
 
     # Fits.
 
@@ -265,3 +292,18 @@ class ChainEstimator(BaseEstimator):
 def _n_kept(chain):
     """Draws that a chain has kept, which may not have begun."""
     return len(chain["draws"]["log_joint"]) if "draws" in chain else 0
+
+
+def validate_rows(estimator, X, likelihood, reset):
+    """X as contiguous doubles, its entries checked."""
+    X = validate_data(
+        estimator,
+        X,
+        reset=reset,
+        dtype=np.float64,
+        order="C",
+        accept_sparse="csr" if likelihood.accept_sparse else False,
+        ensure_all_finite=False,
+    )
+    check_finite(X, allow_nan=likelihood.allow_nan)
+    return X

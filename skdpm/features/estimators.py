@@ -7,12 +7,11 @@ import numpy as np
 import scipy.sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted
 
-from skdpm._estimator import ChainEstimator
+from skdpm._estimator import ChainEstimator, validate_rows
 from skdpm._validation import (
     check_choice,
-    check_finite,
     check_gamma_prior,
     check_integer,
     check_real,
@@ -308,38 +307,12 @@ default="prior"
             total = np.logaddexp(total, self._law(model, draw, observed)[0])
         return total - np.log(len(self.draws_.scored))
 
-    def score(self, X, y=None):
-        """Mean of `score_samples(X)`: the held-out log predictive density per row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        score : float
-            Natural logarithm.
-        """
-        return float(np.mean(self.score_samples(X)))
-
     @property
     def _n_features_out(self):
         return self.n_components_
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "allocations_")
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        likelihood = self._lenient_likelihood()
-        if likelihood is not None:
-            tags.input_tags.allow_nan = likelihood.allow_nan
-            tags.input_tags.sparse = likelihood.accept_sparse
-            tags.input_tags.pairwise = likelihood.pairwise
-            tags.input_tags.positive_only = likelihood.positive_only
-        return tags
 
     # Parameters.
 
@@ -352,17 +325,7 @@ default="prior"
         return self._validate(X, likelihood, reset)
 
     def _validate(self, X, likelihood, reset):
-        X = validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse="csr" if likelihood.accept_sparse else False,
-            dtype=np.float64,
-            order="C",
-            ensure_all_finite=False,
-        )
-        check_finite(X, allow_nan=likelihood.allow_nan)
-        return X
+        return validate_rows(self, X, likelihood, reset)
 
     def _program(self, X, likelihood, sampler):
         n_samples = X.shape[0]

@@ -10,7 +10,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from skdpm import partitions
-from skdpm._estimator import ChainEstimator
+from skdpm._estimator import ChainEstimator, validate_rows
 from skdpm._validation import (
     check_bool,
     check_choice,
@@ -26,7 +26,7 @@ from skdpm.mixture._program import column_of
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.likelihoods.base import Likelihood
 from skdpm.mixture.samplers import SAMPLERS, automatic_sampler
-from skdpm.mixture.samplers.base import Sampler, validate_rows
+from skdpm.mixture.samplers.base import Sampler
 
 # Streams of a run beyond those of its chains, which are numbered from 0.
 POINT_ESTIMATE_STREAM = 2**32 - 1
@@ -145,21 +145,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         """
         return self._over_rows(Predictor.score_samples, X, np.float64)
 
-    def score(self, X, y=None):
-        """Mean of `score_samples(X)`: the held-out log predictive density per row.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n_samples, n_features)
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        score : float
-            Natural logarithm.
-        """
-        return float(np.mean(self.score_samples(X)))
+    score = ChainEstimator.score  # that of DensityMixin, which does nothing, would come first
 
     def _can_sample(self):
         likelihood = getattr(self, "likelihood_", None) or self._lenient_likelihood()
@@ -190,16 +176,6 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "labels_")
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        likelihood = self._lenient_likelihood()
-        if likelihood is not None:
-            tags.input_tags.allow_nan = likelihood.allow_nan
-            tags.input_tags.sparse = likelihood.accept_sparse
-            tags.input_tags.pairwise = likelihood.pairwise
-            tags.input_tags.positive_only = likelihood.positive_only
-        return tags
 
     # Parameters.
 

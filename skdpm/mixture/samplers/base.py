@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What users see of a sampler: a scikit-learn object that makes a kernel and runs a program."""
 
-import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_n_features, validate_data
 
-from skdpm._validation import check_finite, is_dask
+from skdpm._estimator import validate_rows
+from skdpm._validation import is_dask
 from skdpm.mixture._program import RowProgram
 from skdpm.mixture.blocks.program import BlockProgram
 
@@ -95,21 +95,6 @@ class Sampler(BaseEstimator):
     def program(self, X, likelihood, **settings):
         """The `ChainProgram` of a fit: see `RowProgram.prepare`."""
         return RowProgram.prepare(X, likelihood, **settings)
-
-
-def validate_rows(estimator, X, likelihood, reset):
-    """X as contiguous doubles, its entries checked."""
-    X = validate_data(
-        estimator,
-        X,
-        reset=reset,
-        dtype=np.float64,
-        order="C",
-        accept_sparse="csr" if likelihood.accept_sparse else False,
-        ensure_all_finite=False,
-    )
-    check_finite(X, allow_nan=likelihood.allow_nan)
-    return X
 
 
 class BlockSampler(Sampler):
