@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the estimators of both families share: fits that run chains, go on and are interrupted."""
+"""Fits that run chains, go on and are interrupted, for the estimators of both families."""
 
+import pickle
 import warnings
 from numbers import Integral
 
@@ -242,7 +243,7 @@ class ChainEstimator(BaseEstimator):
     # Warm start.
 
     def _signature(self, likelihood, sampler):
-        """What must be equal in the fits of a warm start."""
+        """Hash what must be equal in the fits of a warm start."""
         signature = {
             name: value
             for name, value in self.get_params(deep=False).items()
@@ -250,7 +251,7 @@ class ChainEstimator(BaseEstimator):
         }
         for name, value in (("likelihood", likelihood), ("sampler", sampler)):
             signature[name] = (type(value).__name__, value.get_params())
-        return {name: joblib.hash(value) for name, value in signature.items()}
+        return {name: _hash(value) for name, value in signature.items()}
 
     def _continued(self, program, sampler, X):
         """The chains of the last fit, ready to go on; None where they have all their draws."""
@@ -287,6 +288,14 @@ class ChainEstimator(BaseEstimator):
             {**chain, "draws": self.draws_.chain(chain["index"], chain["draws"])}
             for chain in self._run["chains"]
         ]
+
+
+def _hash(value):
+    """Hash a parameter; one that cannot be pickled, such as a lambda, stands for itself."""
+    try:
+        return joblib.hash(value)
+    except pickle.PicklingError:
+        return value
 
 
 def _n_kept(chain):

@@ -254,7 +254,7 @@ cdef class PartitionSearch:
         if grown == NULL:
             raise MemoryError
         self.block_size = <intp_t*> grown
-        while n_buckets < 2 * n_blocks:
+        while n_buckets < 2 * n_blocks:     # ends: it doubles
             n_buckets *= 2
         grown = realloc(self.bucket, n_buckets * sizeof(int32_t))
         if grown == NULL:
@@ -265,7 +265,7 @@ cdef class PartitionSearch:
         memset(self.bucket, 0xFF, n_buckets * sizeof(int32_t))
         for b in range(self.n_blocks):
             h = self.block_key[b] & (n_buckets - 1)
-            while self.bucket[h] >= 0:
+            while self.bucket[h] >= 0:      # ends: at least half of the buckets are free
                 h = (h + 1) & (n_buckets - 1)
             self.bucket[h] = <int32_t> b
         return 0
@@ -274,7 +274,7 @@ cdef class PartitionSearch:
         """Block of this key, entered with weight 0 if it is new."""
         cdef intp_t h = key & (self.n_buckets - 1)
         cdef int32_t b = self.bucket[h]
-        while b >= 0 and self.block_key[b] != key:
+        while b >= 0 and self.block_key[b] != key:      # ends: at least half are free
             h = (h + 1) & (self.n_buckets - 1)
             b = self.bucket[h]
         if b < 0:
@@ -406,7 +406,7 @@ cdef class PartitionSearch:
             b = self.blocks[p]
             overlap = self.overlaps + self.first_overlap[b]
             q = 0
-            while overlap[q].cluster != slot:
+            while overlap[q].cluster != slot:       # ends: the item's cluster overlaps its blocks
                 q += 1
             overlap[q].count -= <int32_t> w
             change += self.block_weight[b] * (f[overlap[q].count + w] - f[overlap[q].count])

@@ -68,7 +68,7 @@ def stream(entropy, *key):
 
 @dataclass(kw_only=True)
 class ChainProgram:
-    """What the chains of one fit share. A sampler says which program runs it.
+    """Program of a fit: what its chains share. A sampler says which program runs it.
 
     A subclass writes `columns` and `resume`. All else is the same for rows that a state holds, for
     rows visited in blocks and for features.
@@ -116,7 +116,7 @@ class ChainProgram:
         return (shape - 1.0) * np.log(concentration) - rate * concentration
 
     def columns(self):
-        """What is kept of every draw: a list of `Column`, "log_joint" among them."""
+        """List what is kept of every draw: `Column`s, "log_joint" among them."""
         raise NotImplementedError(f"{type(self).__name__} must write `columns`")
 
     def resume(self, chain):

@@ -147,8 +147,8 @@ class Draws(Mapping):
         return cls(values)
 
     def chain(self, index, beyond):
-        """What `ChainDraws` goes on from: the draws of one chain, then those beyond the common
-        number, which the chain has kept."""
+        """Put together what a `ChainDraws` goes on from: the draws of one chain here, then those
+        beyond the common number, which the chain has kept."""
         whole = {}
         for name, values in self._values.items():
             if isinstance(values, list):
@@ -175,8 +175,16 @@ class Draws(Mapping):
         return weights / weights.sum()
 
     def mean(self, name):
-        """Posterior mean of a scalar or of an array of one shape."""
+        """Posterior mean of a scalar or of an array of one shape.
+
+        Raises
+        ------
+        TypeError
+            Where the shape differs between draws.
+        """
         values = self._values[name]
+        if isinstance(values, list):
+            raise TypeError(f"{name!r} has another shape in every draw, and no mean")
         if self.log_weights is None:
             return values.mean(axis=(0, 1))
         return np.tensordot(self.weights, values, axes=2)

@@ -284,6 +284,41 @@ def test_chains_share_their_clusters_with_what_scores_new_rows(blobs):
     assert shared >= len(model.draws_.scored.stats) > 0
 
 
+def test_scores_go_on_to_the_bit_with_several_chains():
+    """Chains that have the same cluster have its statistics in other last digits where they round;
+    each goes on with its own."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2)) + np.repeat([[0, 0], [3, 3]], 20, axis=0)
+    for seed in range(8):
+        params = {"n_chains": 3, "n_warmup": 5, "random_state": seed}
+        whole = DPMixture(n_draws=150, **params).fit(X)
+        parts = DPMixture(n_draws=40, warm_start=True, **params).fit(X)
+        parts.set_params(n_draws=150).fit(X)
+        np.testing.assert_array_equal(parts.score_samples(X), whole.score_samples(X))
+
+
+def test_parameters_that_cannot_be_pickled_are_compared_as_they_are(blobs):
+    law = lambda K: K * np.log(0.5)  # noqa: E731
+    model = FiniteMixture(None, n_components_prior=law, warm_start=True, **FAST).fit(blobs)
+    whole = FiniteMixture(None, n_components_prior=law, **{**FAST, "n_draws": 20}).fit(blobs)
+    model.set_params(n_draws=20).fit(blobs)
+    np.testing.assert_array_equal(model.label_samples_, whole.label_samples_)
+    model.set_params(n_draws=30, n_components_prior=lambda K: K * np.log(0.5))
+    with pytest.raises(ValueError, match="another n_components_prior"):
+        model.fit(blobs)
+
+
+def test_a_law_of_the_number_of_components_is_evaluated_once(blobs):
+    calls = []
+
+    def law(K):
+        calls.append(np.size(K))
+        return K * np.log(0.5)
+
+    FiniteMixture(None, n_components_prior=law, **FAST).fit(blobs)
+    assert sum(calls) < 5_000
+
+
 class NaNChain(LiveChain):
     def step(self, iteration):
         self.iteration = iteration

@@ -28,7 +28,7 @@ cdef class SliceSampled:
         # At most 50 steps in all, split at random between the two sides: still exact.
         cdef Py_ssize_t n_left = <Py_ssize_t>(50 * uniform(rng))
         cdef Py_ssize_t n_right = 49 - n_left
-        if not level < INFINITY:
+        if not -INFINITY < level < INFINITY:
             return NAN
         while n_left > 0 and self.log_density(left) > level:
             left -= 1.0

@@ -99,7 +99,7 @@ SKDPM_UNUSED static int tile_categorical(
         }
     }
     /* Rounding may leave u at 0 or above past the last positive weight: never choose a weight of
-     * zero. */
+     * zero. (The loop ends: the largest weight is 1.) */
     for (ptrdiff_t i = 0; i < n; i++)
         if (out[i] == n_terms) {
             do

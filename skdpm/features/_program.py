@@ -32,6 +32,27 @@ class FeatureProgram(ChainProgram):
     initial_allocations: Callable
     fit_start: bool
 
+    @classmethod
+    def prepare(cls, X, likelihood, **settings):
+        """Make the program of a fit to X.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Validated.
+        likelihood : FeatureLikelihood
+            As the user gave it.
+        **settings
+            The other fields.
+
+        Raises
+        ------
+        ValueError
+            Where X does not fit the likelihood.
+        """
+        likelihood = likelihood.resolve(X)
+        return cls(likelihood=likelihood, data=likelihood.encode(X), **settings)
+
     @property
     def n_scored_draws(self):
         """Draws per chain that new rows are scored by, at most."""

@@ -18,7 +18,6 @@ from skdpm._validation import (
 )
 from skdpm.draws import common_snapshots
 from skdpm.features._predictive import RowLaw
-from skdpm.features._program import FeatureProgram
 from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LIKELIHOODS
 from skdpm.features.likelihoods.base import FeatureLikelihood
@@ -339,10 +338,9 @@ default="prior"
             make_prior = functools.partial(_beta_bernoulli, n_samples, n_components)
         sampler.kernel()  # checks its parameters
         likelihood.check_prior(make_prior(1.0))
-        likelihood = likelihood.resolve(X)
-        return FeatureProgram(
-            likelihood=likelihood,
-            data=likelihood.encode(X),
+        return sampler.program(
+            X,
+            likelihood,
             n_samples=n_samples,
             make_prior=make_prior,
             sampler=sampler,

@@ -52,7 +52,7 @@ class ScoredDraws:
     ----------
     snapshots : list of (int, dict, dict)
         Number of the chain, snapshot and pool of clusters (`skdpm.draws.common_snapshots`). Pools
-        become views of `stats`: the statistics are in memory once.
+        become views of `stats`, so that the statistics are in memory once.
     weights : ndarray of shape (n_chains, n_draws) or None
         Of all draws. None: equal.
 
@@ -87,7 +87,9 @@ class ScoredDraws:
         self.stats = np.array(stats) if stats else np.empty((0, 0))
         for _, draw, pool in snapshots:
             for key in draw.get("keys", ()):
-                pool[key] = self.stats[position[key]]
+                # Another chain's may differ in the last digits, and chains go on to the bit.
+                if np.array_equal(pool[key], self.stats[position[key]]):
+                    pool[key] = self.stats[position[key]]
 
     def __len__(self):
         return len(self.draws)

@@ -22,7 +22,7 @@ N_SCORED_DRAWS = 100
 
 @dataclass(kw_only=True)
 class MixtureProgram(ChainProgram):
-    """What the chains of a mixture share, whatever holds their rows.
+    """Program of a mixture: what its chains share, whatever holds their rows.
 
     A subclass writes `resume`, `statistics`, `kept_partition` and, as the sampler's way to it, the
     class method `prepare`.
@@ -71,7 +71,7 @@ class MixtureProgram(ChainProgram):
 
 
 def column_of(name):
-    """What a learned hyperparameter of the likelihood is called among the draws."""
+    """Name a learned hyperparameter of the likelihood among the draws."""
     return f"likelihood__{name}"
 
 
@@ -123,7 +123,7 @@ class MixtureChain(LiveChain):
         raise NotImplementedError(f"{type(self).__name__} must write `cluster_keys`")
 
     def kept_labels(self):
-        """What tells the labels of this draw later, in little memory."""
+        """Return what the labels of this draw can be told from later, in little memory."""
         raise NotImplementedError(f"{type(self).__name__} must write `kept_labels`")
 
     def compute_log_joint(self):
@@ -155,8 +155,8 @@ class MixtureChain(LiveChain):
         return entries
 
     def _snapshot(self):
-        """What scores new rows at this draw. Clusters that are independent are shared by the
-        draws that have the same one."""
+        """Make a snapshot, from which this draw scores new rows, and list clusters that the pool
+        lacks. Those that are independent are shared by all draws that have the same one."""
         state = self.state
         snapshot = {
             "log_weights": state.prior.log_weights(state.cluster_sizes()),
@@ -313,7 +313,7 @@ class RowChain(MixtureChain):
         self.replicas = [Replica(program, replica) for replica in saved]
 
     def _start(self, chain, replica):
-        """What a replica of a chain that has done no iteration would have saved."""
+        """Start a replica: return what it would have saved before the first iteration."""
         program = self.program
         key = (chain["index"], replica) if replica else (chain["index"],)
         bit_generator = stream(chain["entropy"], *key)

@@ -26,7 +26,7 @@ cdef class MixtureState:
     cdef void open_spare(self) noexcept nogil
     cdef void close_cluster(self, Py_ssize_t slot) noexcept nogil
     cdef void replace(
-        self, const Py_ssize_t* items, const signed char* blocks, Py_ssize_t n_items,
+        self, const Py_ssize_t* items, const signed char* cells, Py_ssize_t n_items,
         const Py_ssize_t* old_slots, Py_ssize_t n_old,
         const Py_ssize_t* new_slots, Py_ssize_t n_new
     ) noexcept nogil

@@ -140,11 +140,11 @@ cdef class MixtureState:
         self.model.release(slot)
 
     cdef void replace(
-        self, const Py_ssize_t* items, const signed char* blocks, Py_ssize_t n_items,
+        self, const Py_ssize_t* items, const signed char* cells, Py_ssize_t n_items,
         const Py_ssize_t* old_slots, Py_ssize_t n_old,
         const Py_ssize_t* new_slots, Py_ssize_t n_new
     ) noexcept nogil:
-        """Whole clusters go, others come: item m joins the slot `new_slots[blocks[m]]`, whose row
+        """Whole clusters go, others come: item m joins the slot `new_slots[cells[m]]`, whose row
         already holds its items. The items are all those of the clusters that go."""
         cdef Py_ssize_t m, slot
         cdef Py_ssize_t spare = self.slots[self.n_clusters]
@@ -160,7 +160,7 @@ cdef class MixtureState:
         self.slots[self.n_clusters] = spare
         self.position[spare] = self.n_clusters
         for m in range(n_items):
-            slot = new_slots[blocks[m]]
+            slot = new_slots[cells[m]]
             self.labels[items[m]] = slot
             self.sizes[slot] += 1
 
@@ -172,7 +172,7 @@ cdef class MixtureState:
         if self.n_attached != self.n_samples:
             return NAN
         for k in range(self.n_clusters):
-            total += self.prior.log_block[self.sizes[self.slots[k]]]
+            total += self.prior.log_cluster[self.sizes[self.slots[k]]]
         return total
 
     cdef double log_joint(self) noexcept nogil:

@@ -253,8 +253,10 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         draws = self.draws_
         likelihood = program.likelihood
         if likelihood.learned:
+            means = {name: draws.mean(column_of(name)) for name in likelihood.learned}
+            # Plain numbers, as a user would have given them.
             likelihood = likelihood.at(
-                {name: draws.mean(column_of(name)) for name in likelihood.learned}
+                {name: mean.item() if mean.ndim == 0 else mean for name, mean in means.items()}
             )
         self.likelihood_ = likelihood
         self.labels_, stats = self._point_estimate(program, chains)
@@ -347,7 +349,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     # New rows.
 
     def _over_rows(self, function, X, dtype, n_columns=None):
-        """What a method of `Predictor` says of X, or of its chunks, wherever these are."""
+        """Call a method of `Predictor` on X, or on its chunks, wherever these are."""
         check_is_fitted(self)
         return over_rows(
             functools.partial(function, self._predictor),

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """`DPMixture` and `FiniteMixture`: mixtures by their prior over partitions."""
 
-from skdpm._validation import check_choice, check_integer, check_real
+import functools
+
+from skdpm._validation import check_integer, check_real
 from skdpm.mixture.base import BaseMixture
 from skdpm.mixture.priors import (
     DirichletProcessPrior,
@@ -273,7 +275,14 @@ n_features_in_, feature_names_in_
             return FiniteDirichletPrior(n_samples, concentration, n_components)
         law = self.n_components_prior
         if callable(law):
-            law = tabulated_law(law, n_samples)
-        else:
-            check_choice(law, "n_components_prior", tuple(NAMES))
+            law = _tabulated(law, n_samples)
+        elif not (isinstance(law, str) and law in NAMES):
+            raise ValueError(
+                f"n_components_prior must be one of {', '.join(sorted(NAMES))}, or a function that "
+                f"gives log p(K); got {law!r}"
+            )
         return MixtureOfFiniteMixturesPrior(n_samples, concentration, law)
+
+
+# A prior is made for every chain, again and again; the law is evaluated once.
+_tabulated = functools.lru_cache(maxsize=8)(tabulated_law)

@@ -400,6 +400,17 @@ def test_adjacency_matrices(data, message):
         DPMixture(likelihood="relational").fit(data)
 
 
+@pytest.mark.parametrize("scale", [1e-160, 1e-300])
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+@pytest.mark.parametrize("sampler", ["gibbs", "sub_cluster"])
+def test_values_whose_squares_underflow(sampler, covariance_type, scale):
+    data = np.random.default_rng(0).normal(size=(6, 3)) * [1.0, 1.0, scale]
+    for params in ({}, {"mean": 0.0, "scale": 1.0}):
+        likelihood = Gaussian(covariance_type=covariance_type, **params)
+        with pytest.raises(ValueError, match=r"column 2\b.*underflows"):
+            DPMixture(likelihood=likelihood, sampler=sampler).fit(data)
+
+
 @pytest.mark.parametrize("value", [1.7e308, 1e200])
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
 def test_values_whose_squares_overflow(covariance_type, value):

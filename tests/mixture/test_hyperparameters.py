@@ -20,8 +20,10 @@ from support.fits import assert_same_fit
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p
 
 from skdpm import DPMixture, FiniteMixture
+from skdpm.mixture._state import MixtureState
 from skdpm.mixture.likelihoods import Poisson
 from skdpm.mixture.likelihoods.base import Gamma
+from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
 
 pytestmark = pytest.mark.filterwarnings("ignore:the chains have not mixed")
@@ -100,20 +102,18 @@ class WrongPrior(Poisson):
         return resolved
 
 
-class Unlearned(Poisson):
-    """Hyperparameters that stay where chains start."""
+class Unbounded(Poisson):
+    """Without the factor that the shape has in the prior's density of its logarithm."""
 
     def resolve_summary(self, summary):
         resolved = super().resolve_summary(summary)
-        resolved.at = lambda values: resolved
+        shape = resolved._hyperpriors["shape"]
+        resolved._hyperpriors["shape"] = Gamma(shape.shape - 1.0, shape.rate)
         return resolved
 
 
-@pytest.mark.parametrize(
-    "name, error",
-    # A kernel in memory has its values from its own step, not through `at`.
-    [("gibbs", WrongPrior), ("blocked_gibbs", WrongPrior), ("blocked_gibbs", Unlearned)],
-)
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("error", [WrongPrior, Unbounded])
 def test_planted_errors(name, error, seed_sequence):
     assert chi_squared_p(*joint_run(name, error)(seed_sequence, 1)[:2]) < 1e-6
 
@@ -185,6 +185,38 @@ def test_map_weighs_values_by_their_hyperprior(store_labels, counts):
     np.testing.assert_array_equal(
         model.labels_[:, None] == model.labels_, labels[:, None] == labels
     )
+
+
+@pytest.mark.parametrize("sampler", [SubCluster(block_size=25), BlockedGibbs(block_size=25)])
+def test_kernels_of_blocks_do_not_grow_with_iterations(sampler, counts):
+    estimator = FiniteMixture(4, likelihood="poisson", sampler=sampler, n_chains=1, n_warmup=0)
+    estimator.set_params(n_draws=60, random_state=0)
+    likelihood = estimator._resolved("likelihood")
+    program = estimator._program(counts, likelihood, sampler)
+    with program.resume(program.chain(0, 0)) as live:
+        for iteration in range(60):
+            live.step(iteration)
+            live.compute_log_joint()
+        assert live.state.model.n_slots < 10
+
+
+def test_tables_of_a_value_are_short_and_large_counts_are_computed(counts):
+    """Tables are made anew in every iteration: a kernel's own end early."""
+    X = 40.0 * counts
+    likelihood = Poisson().resolve(X)
+    data = likelihood.encode(X)
+    tables = likelihood.tables(data, len(X))
+    labels = np.repeat([0, 1], 30)
+    values = np.array([0.7, 0.3])
+    for model in (likelihood.bind(data, tables), likelihood.at({"shape": 0.7, "rate": 0.3})):
+        if isinstance(model, Poisson):
+            model = model.bind(data, model.tables(data, len(X)))
+        else:
+            model.set_hyperparameters(values)
+        state = MixtureState(model, DirichletProcessPrior(len(X), 1.0), labels)
+        expected = log_likelihood(X, labels, "poisson", shape=0.7, rate=0.3)
+        expected += log_eppf([30, 30], "dp", concentration=1.0)
+        assert state.compute_log_joint() == pytest.approx(expected, rel=1e-11)
 
 
 # Continuation.

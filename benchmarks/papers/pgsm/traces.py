@@ -17,8 +17,8 @@ import numpy as np
 from PIL import Image
 from sklearn.metrics import v_measure_score
 
+from skdpm._core._numerics import log_sum_exp
 from skdpm.chains import stream
-from skdpm.mixture._predictive import mean_log_density
 from skdpm.mixture._program import REBUILD_EVERY
 from skdpm.mixture._state import MixtureState
 from skdpm.mixture.priors import DirichletProcessPrior, FiniteDirichletPrior
@@ -91,11 +91,13 @@ class Problem:
         if self.y is not None:
             figures["v_measure"] = v_measure_score(self.y, state.cluster_labels())
         if self.tested is not None:
-            mixture = {
-                "rows": state.dump(),
-                "log_weights": state.prior.log_weights(state.cluster_sizes()),
-            }
-            figures["log_predictive"] = mean_log_density(self.tested, [mixture]).mean()
+            stats = state.dump()
+            self.tested.load(stats)
+            terms = self.tested.log_predictive_rows(
+                np.arange(len(stats) + 1), 0, self.tested.n_samples
+            )
+            terms += state.prior.log_weights(state.cluster_sizes())[:, None]
+            figures["log_predictive"] = log_sum_exp(terms).mean()
         return figures
 
 

@@ -99,9 +99,11 @@ class LinearGaussian(FeatureLikelihood):
         """X less the means of the fit, where no entry is too large."""
         with np.errstate(over="ignore", invalid="ignore"):
             centred = X - self.mean_
+            # An enormous entry moves the mean away from all others: it is the one to name.
+            largest = np.abs(X) == np.fmax.reduce(np.abs(X), axis=0, initial=0.0)
             check_columns(
                 X,
-                ~np.isnan(X) & ~(np.abs(centred) <= LARGEST_ENTRY),
+                largest & ~(np.abs(centred) <= LARGEST_ENTRY).all(axis=0, where=~np.isnan(X)),
                 f"LinearGaussian needs entries within {LARGEST_ENTRY:g} of "
                 f"{'their mean' if self.center else 'zero'}: rescale the column",
             )
@@ -111,12 +113,16 @@ class LinearGaussian(FeatureLikelihood):
         X = self._centred(X)
         missing = np.isnan(X)
         columns, rows = np.nonzero(missing.T)
-        return {
+        data = {
             "X": np.ascontiguousarray(np.where(missing, 0.0, X)),
             "observed": np.ascontiguousarray(~missing, dtype=np.uint8) if missing.any() else None,
             "missing_rows": rows.astype(np.intp),
             "missing_starts": np.searchsorted(columns, np.arange(X.shape[1] + 1)).astype(np.intp),
         }
+        for values in data.values():
+            if values is not None:
+                values.flags.writeable = False  # all kernels share them
+        return data
 
     def bind(self, data):
         return LinearGaussianModel(

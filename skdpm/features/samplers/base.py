@@ -3,6 +3,8 @@
 
 from sklearn.base import BaseEstimator
 
+from skdpm.features._program import FeatureProgram
+
 
 class FeatureSampler(BaseEstimator):
     """Base class of samplers of feature allocations; a subclass writes `kernel`.
@@ -10,8 +12,12 @@ class FeatureSampler(BaseEstimator):
     Every sampler works with every likelihood.
     """
 
+    def program(self, X, likelihood, **settings):
+        """Make the `ChainProgram` of a fit: see `FeatureProgram.prepare`."""
+        return FeatureProgram.prepare(X, likelihood, **settings)
+
     def kernel(self):
-        """A fresh kernel of one chain, parameters checked.
+        """Make a fresh kernel of one chain, parameters checked.
 
         Raises
         ------

@@ -228,7 +228,7 @@ cdef class BlockTask:
         else:
             for i in range(n_items):
                 self.clusters[i] = self.codes[first + i] // 2
-        while self.h < self.n_held and self.held_rows[self.h] < first + n_items:
+        while self.h < self.n_held and self.held_rows[self.h] < first + n_items:    # h grows
             self.clusters[self.held_rows[self.h] - first] = self.held_codes[self.h] // 2
             self.h += 1
         self.sort(self.clusters, self.n_clusters, first, n_items)

@@ -6,7 +6,7 @@ of them, and the rows' codes, which are kept beside the rows or computed again f
 """
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import joblib
 import numpy as np
@@ -32,12 +32,13 @@ class BlockProgram(MixtureProgram):
     Attributes
     ----------
     rows : Rows
-    models : dict
-        A `ClusterModel` of any row for each chain, which computes marginal likelihoods.
+    data, tables : dict
+        Of any row, for the kernels that compute marginal likelihoods.
     """
 
     rows: object
-    models: dict = field(default_factory=dict)
+    data: dict
+    tables: dict
 
     @classmethod
     def prepare(
@@ -50,23 +51,22 @@ class BlockProgram(MixtureProgram):
         rows = open_rows(X, block_size, idle_threads(n_jobs, settings["n_chains"]))
         with rows:
             likelihood = likelihood.resolve_summary(rows.summary(likelihood))
+        data = likelihood.encode(rows.first_row())
         program = cls(
             likelihood=likelihood,
             rows=rows,
+            data=data,
+            tables=likelihood.tables(data, settings["n_samples"]),
             store_labels=store_labels and rows.keeps_labels,
             initial_labels=initial_labels(init, X, likelihood, most_clusters),
             **settings,
         )
-        check_capabilities(likelihood, program.model(0))
+        check_capabilities(likelihood, program.model())
         return program
 
-    def model(self, index):
-        """The kernel of chain number `index`, which two chains must not share."""
-        if index not in self.models:
-            data = self.likelihood.encode(self.rows.first_row())
-            tables = self.likelihood.tables(data, self.n_samples)
-            self.models[index] = self.likelihood.bind(data, tables)
-        return self.models[index]
+    def model(self):
+        """A fresh kernel, of the first row."""
+        return self.likelihood.bind(self.data, self.tables)
 
     def resume(self, chain):
         return BlockChain(self, chain)
@@ -100,37 +100,40 @@ class BlockChain(MixtureChain):
 
     def __enter__(self):
         self.rows.__enter__()
+        try:
+            self._resume()
+        except BaseException:
+            self.rows.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exception):
+        self.rows.__exit__(*exception)
+
+    def _resume(self):
+        """Make the state from what was saved, or the first one."""
         saved, program = self._saved, self.program
         concentration = saved.get("concentration", program.first_concentration)
         self.state = BlockState(
             self.rows,
             program.likelihood,
             program.make_prior(concentration),
-            program.model(self.index),
+            program.model(),
             saved["state"] if "state" in saved else self._start(),
         )
         if self.values:
-            self._set_values(self.values)
-        return self
-
-    def __exit__(self, *exception):
-        self.rows.__exit__(*exception)
+            likelihood = program.likelihood.at(self.values)
+            set_hyperparameters(self.state.model, likelihood)
+            self.state.likelihood = likelihood
 
     def _start(self):
-        """What the state of a chain that has done no iteration would have saved."""
+        """Start a state: return what it would have saved before the first iteration."""
         program, rows = self.program, self.rows
         labels = program.initial_labels(stream(*self.key))
         n_clusters = 1 if labels is None else int(labels.max()) + 1
         prior = program.make_prior(program.first_concentration)
         n_slots = self.kernel.n_slots(prior, n_clusters)
         return BlockState.start(rows, program.likelihood, labels, n_slots)
-
-    def _set_values(self, values):
-        """Let the state and its kernel have these hyperparameters of the likelihood."""
-        likelihood = self.program.likelihood.at(values)
-        set_hyperparameters(self.state.model, likelihood)
-        self.state.likelihood = likelihood
-        self.values = values
 
     def step(self, iteration):
         program, state = self.program, self.state
@@ -147,7 +150,9 @@ class BlockChain(MixtureChain):
             values = state.model.resample_hyperparameters(
                 np.arange(len(stats)), program.likelihood.hyperpriors, bit_generator
             )
-            self._set_values(learned_values(program.likelihood, values))
+            state.model.clear(0)  # only its own slot is needed to compute marginal likelihoods
+            self.values = learned_values(program.likelihood, values)
+            state.likelihood = program.likelihood.at(self.values)
 
     def cluster_keys(self):
         """Hashes of the statistics."""

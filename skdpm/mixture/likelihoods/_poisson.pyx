@@ -44,6 +44,7 @@ cdef extern from "tiles.h" nogil:
 
 
 cdef enum:
+    OWN_TABLE = 2048
     N_HEAD = 3      # statistics before those of columns
     N_TERMS = 3     # cached terms before those of columns
 
@@ -160,7 +161,11 @@ cdef class PoissonModel(ClusterModel):
 
     cdef int retabulate(self) except -1:
         cdef Py_ssize_t n
-        cdef Py_ssize_t size = self.gamma.size
+        # Filled anew for every value: no longer than pays for itself in a sweep over the rows.
+        # Beyond it Gamma functions are computed one by one.
+        cdef Py_ssize_t size = min(
+            self.gamma.size, max(OWN_TABLE, self.n_samples * self.n_features // 4)
+        )
         cdef double* log_next
         cdef double* log_step
         self.own = <double*>resized(self.own, size + 2 * (self.n_max + 1), sizeof(double))
@@ -174,6 +179,7 @@ cdef class PoissonModel(ClusterModel):
                 log_next[n] = log(self.rate + n + 1.0)
                 log_step[n] = log1p(1.0 / (self.rate + n))
         self.gamma.values = self.own
+        self.gamma.size = size
         self.gamma.shift = self.shape
         self.log_next = log_next
         self.log_step = log_step

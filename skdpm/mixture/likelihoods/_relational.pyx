@@ -6,8 +6,8 @@ With Beta(a, b) priors, N+_kl links and N-_kl absent links between clusters k an
     p(X | partition) = prod_{k <= l} B(a + N+_kl, b + N-_kl) / B(a, b)     (undirected),
 
 over all ordered (k, l) when links are directed: Herlau et al., section 3.2 (with k <= l: the
-diagonal blocks count). Unobserved pairs and the diagonal of the matrix drop out. An item i with
-s_l links to and f_l absent links to the items of cluster l joins k with predictive probability
+cells on the diagonal count). Unobserved pairs and the diagonal of the matrix drop out. An item i
+with s_l links to and f_l absent links to the items of cluster l joins k with predictive probability
 
     prod_l B(a + N+_kl + s_l, b + N-_kl + f_l) / B(a + N+_kl, b + N-_kl),
 
@@ -189,21 +189,21 @@ cdef class RelationalModel(ClusterModel):
         )
 
     cdef double log_beta_change(
-        self, Py_ssize_t block, double n_links, double n_pairs
+        self, Py_ssize_t cell, double n_links, double n_pairs
     ) noexcept nogil:
-        """Change of log B of a block that gains links and pairs."""
-        cdef double links = self.n_links[block]
-        cdef double pairs = self.n_pairs[block]
+        """Change of log B of a cell that gains links and pairs."""
+        cdef double links = self.n_links[cell]
+        cdef double pairs = self.n_pairs[cell]
         return self.log_beta(links + n_links, pairs + n_pairs) - self.log_beta(links, pairs)
 
     cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
-        cdef Py_ssize_t k, l, block
+        cdef Py_ssize_t k, l, cell
         cdef double none = self.log_beta(0.0, 0.0)
         cdef double total = 0.0
         for k in range(n_slots):
             for l in range(0 if self.directed else k, n_slots):
-                block = slots[k] * self.n_slots + slots[l]
-                total += self.log_beta(self.n_links[block], self.n_pairs[block]) - none
+                cell = slots[k] * self.n_slots + slots[l]
+                total += self.log_beta(self.n_links[cell], self.n_pairs[cell]) - none
         return total
 
     cdef void log_predictive_many(
@@ -222,7 +222,7 @@ cdef class RelationalModel(ClusterModel):
                 if row(self, l)[0] == 0.0:
                     continue
                 if self.incoming and l == slot:
-                    # Both directions meet in the one block of links within the cluster.
+                    # Both directions meet in the one cell of links within the cluster.
                     total += self.log_beta_change(
                         slot * n + slot, self.linked[0][l] + self.linked[1][l],
                         self.observed[0][l] + self.observed[1][l]

@@ -168,7 +168,7 @@ class Likelihood(BaseEstimator):
     # the rows in blocks, maybe on several machines, and copy no more than a block at a time.
 
     def summarise(self, X):
-        """What `resolve` and `check` need to know of a block of rows, as a dict of arrays.
+        """Tell what `resolve` needs to know of a block of rows, as a dict of arrays.
 
         Parameters
         ----------
@@ -245,7 +245,8 @@ class Likelihood(BaseEstimator):
 
 
 def read_only(shared):
-    """What kernels share, its arrays (also those in tuples) as views that nobody can write to."""
+    """Return what kernels share with its arrays, also those in tuples, as views that nobody can
+    write to."""
     if isinstance(shared, dict):
         return {name: read_only(value) for name, value in shared.items()}
     if isinstance(shared, tuple):

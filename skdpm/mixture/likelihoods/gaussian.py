@@ -15,6 +15,10 @@ MEAN_PRECISION = 0.01
 WITHIN = 0.5
 
 
+# The square of a column's spread must be a normal double.
+SMALLEST_SPREAD = 1e-150
+
+
 class Gaussian(Likelihood):
     """Gaussian clusters.
 
@@ -134,6 +138,7 @@ default=None
             # The sum of squares about the prior mean, which the clusters' scatters make up.
             squares = summary["squares"] + summary["n"] * (summary["mean"] - mean) ** 2
         _refuse_overflow(squares)
+        _refuse_underflow(summary["largest"] - summary["smallest"])
         return resolved
 
     def _check_covariance_type(self):
@@ -314,6 +319,15 @@ def _refuse_overflow(per_column):
         raise ValueError(
             f"Gaussian: the values in column {column} of X are so large that their variance "
             "overflows; rescale the column"
+        )
+
+
+def _refuse_underflow(spreads):
+    tiny = np.flatnonzero((spreads > 0.0) & (spreads < SMALLEST_SPREAD))
+    if tiny.size:
+        raise ValueError(
+            f"Gaussian: the values in column {tiny[0]} of X differ by so little that their "
+            "variance underflows; rescale the column"
         )
 
 

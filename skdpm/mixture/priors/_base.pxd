@@ -11,7 +11,7 @@ cdef class PartitionPrior(ConcentrationSampled):
     # memory is for all k <= n_samples + 1, and stays where it is.
     cdef double* log_v
     cdef double* log_join           # (n_samples + 1,): log(m - sigma), an existing cluster of m
-    cdef double* log_block          # (n_samples + 1,): log (1 - sigma)_{m-1}
+    cdef double* log_cluster          # (n_samples + 1,): log (1 - sigma)_{m-1}
     cdef readonly Py_ssize_t n_reserved
 
     cdef int tabulate(self) except -1

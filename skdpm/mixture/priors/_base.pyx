@@ -56,7 +56,7 @@ cdef class PartitionPrior:
     def __dealloc__(self):
         free(self.log_v)
         free(self.log_join)
-        free(self.log_block)
+        free(self.log_cluster)
 
     @property
     def most_clusters(self):
@@ -101,20 +101,21 @@ cdef class PartitionPrior:
         if self.log_v == NULL:
             self.log_v = <double*>resized(NULL, self.n_samples + 2, sizeof(double))
             self.log_join = <double*>resized(NULL, self.n_samples + 1, sizeof(double))
-            self.log_block = <double*>resized(NULL, self.n_samples + 1, sizeof(double))
-        self.fill_log_v(self.concentration, self.n_samples, 1, self.n_reserved, self.log_v)
+            self.log_cluster = <double*>resized(NULL, self.n_samples + 1, sizeof(double))
+        with nogil:     # other chains go on: it may take long
+            self.fill_log_v(self.concentration, self.n_samples, 1, self.n_reserved, self.log_v)
         # V_{n,0} has no meaning, but a state whose only item is detached has no cluster, and then
         # the new one must have a finite weight.
         self.log_v[0] = self.log_v[1]
         if not self.sigma == self.tabulated_sigma:
             self.log_join[0] = -INFINITY
-            self.log_block[0] = 0.0
+            self.log_cluster[0] = 0.0
             for m in range(1, self.n_samples + 1):
                 self.log_join[m] = log(m - self.sigma)
             if self.n_samples > 0:
-                self.log_block[1] = 0.0
+                self.log_cluster[1] = 0.0
             for m in range(1, self.n_samples):
-                self.log_block[m + 1] = self.log_block[m] + self.log_join[m]
+                self.log_cluster[m + 1] = self.log_cluster[m] + self.log_join[m]
         self.tabulated = self.concentration
         self.tabulated_sigma = self.sigma
         return 0
@@ -126,9 +127,11 @@ cdef class PartitionPrior:
         if n_clusters <= self.n_reserved:
             return 0
         if self.tabulated == self.concentration:
-            self.fill_log_v(
-                self.concentration, self.n_samples, self.n_reserved + 1, n_clusters, self.log_v
-            )
+            with nogil:
+                self.fill_log_v(
+                    self.concentration, self.n_samples, self.n_reserved + 1, n_clusters,
+                    self.log_v
+                )
         self.n_reserved = n_clusters
         return 0
 

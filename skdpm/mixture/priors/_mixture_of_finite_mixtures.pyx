@@ -172,14 +172,22 @@ def tabulated_law(log_pmf, Py_ssize_t n_samples):
         if m >= MOST_COMPONENTS:
             if total < 1.0 - 1e-9:
                 raise ValueError(
-                    f"{name} must be the log pmf of a law on 1, 2, ... without a heavy tail: the "
-                    f"probabilities of 1 to {m} sum to {total:.10g}, and the rest cannot be left "
-                    "out"
+                    f"{name} must be a normalised log pmf on 1, 2, ... without a heavy tail: the "
+                    f"probabilities of 1 to {m} sum to {total:.10g}, not to 1"
                 )
             break
         values = np.append(values, _evaluated(log_pmf, m + 1, 2 * m))
         m *= 2
     return values[:np.flatnonzero(values > -np.inf)[-1] + 1] - np.log(total)
+
+
+def _number(value, K):
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"n_components_prior must give a number, log p(K), for K = {K}; got {value!r}"
+        ) from None
 
 
 def _evaluated(log_pmf, first, last):
@@ -191,7 +199,7 @@ def _evaluated(log_pmf, first, last):
     except (TypeError, ValueError):
         pass    # of one number only
     if values is None or values.shape != components.shape:
-        values = np.array([float(log_pmf(int(K))) for K in components])
+        values = np.array([_number(log_pmf(int(K)), K) for K in components])
     bad = np.isnan(values) | (values > 0.0)
     if bad.any():
         K = components[np.argmax(bad)]

@@ -9,13 +9,13 @@ from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal
 cdef class Closure:
     """The items of the clusters that hold the anchors, in the random order of a move."""
     cdef readonly Py_ssize_t n_items
-    cdef readonly Py_ssize_t n_blocks       # clusters of the closure
+    cdef readonly Py_ssize_t n_cells       # clusters of the closure
     cdef readonly Py_ssize_t n_outside      # all other clusters
     cdef Py_ssize_t* items                  # (n_items,): the anchors first
-    cdef signed char* blocks                # (n_items,): cluster of each, by first appearance
-    cdef Py_ssize_t slots[MAX_ANCHORS]      # (n_blocks,)
-    cdef Py_ssize_t sizes[MAX_ANCHORS]      # (n_blocks,)
-    cdef signed char* block_of              # (n_slots,): of a cluster of the closure, else -1
+    cdef signed char* cells                # (n_items,): cluster of each, by first appearance
+    cdef Py_ssize_t slots[MAX_ANCHORS]      # (n_cells,)
+    cdef Py_ssize_t sizes[MAX_ANCHORS]      # (n_cells,)
+    cdef signed char* cell_of              # (n_slots,): of a cluster of the closure, else -1
     cdef Py_ssize_t n_samples, n_slots
 
     cdef int reserve(self, MixtureState state) except -1
@@ -23,7 +23,7 @@ cdef class Closure:
         self, MixtureState state, AnchorProposal proposal, Py_ssize_t n_anchors, bitgen_t* rng
     ) noexcept nogil
     cdef void replace(
-        self, MixtureState state, const signed char* blocks,
+        self, MixtureState state, const signed char* cells,
         const Py_ssize_t* slots, Py_ssize_t n_slots
     ) noexcept nogil
 

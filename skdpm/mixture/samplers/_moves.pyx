@@ -29,18 +29,18 @@ cdef class Closure:
 
     def __dealloc__(self):
         free(self.items)
-        free(self.blocks)
-        free(self.block_of)
+        free(self.cells)
+        free(self.cell_of)
 
     cdef int reserve(self, MixtureState state) except -1:
         """Room for all items and slots of the state; call it once the state has reserved its."""
         if state.n_samples > self.n_samples:
             self.items = <Py_ssize_t*>resized(self.items, state.n_samples, sizeof(Py_ssize_t))
-            self.blocks = <signed char*>resized(self.blocks, state.n_samples, 1)
+            self.cells = <signed char*>resized(self.cells, state.n_samples, 1)
             self.n_samples = state.n_samples
         if state.capacity > self.n_slots:
-            self.block_of = <signed char*>resized(self.block_of, state.capacity, 1)
-            memset(self.block_of, -1, state.capacity)
+            self.cell_of = <signed char*>resized(self.cell_of, state.capacity, 1)
+            memset(self.cell_of, -1, state.capacity)
             self.n_slots = state.capacity
         return 0
 
@@ -55,19 +55,19 @@ cdef class Closure:
         cdef Py_ssize_t n = n_anchors
         cdef bint is_anchor
         proposal.draw(rng, anchors, n_anchors)
-        self.n_blocks = 0
+        self.n_cells = 0
         for j in range(n_anchors):
             m = j + integer(rng, n_anchors - j)
             anchors[j], anchors[m] = anchors[m], anchors[j]
             slot = state.labels[anchors[j]]
-            if self.block_of[slot] < 0:
-                self.block_of[slot] = <signed char>self.n_blocks
-                self.slots[self.n_blocks] = slot
-                self.sizes[self.n_blocks] = state.sizes[slot]
-                self.n_blocks += 1
+            if self.cell_of[slot] < 0:
+                self.cell_of[slot] = <signed char>self.n_cells
+                self.slots[self.n_cells] = slot
+                self.sizes[self.n_cells] = state.sizes[slot]
+                self.n_cells += 1
             self.items[j] = anchors[j]
         for i in range(state.n_samples):
-            if self.block_of[state.labels[i]] >= 0:
+            if self.cell_of[state.labels[i]] >= 0:
                 is_anchor = False
                 for j in range(n_anchors):
                     is_anchor = is_anchor or anchors[j] == i
@@ -80,20 +80,20 @@ cdef class Closure:
             self.items[m] = self.items[j]
             self.items[j] = i
         for j in range(n):
-            self.blocks[j] = self.block_of[state.labels[self.items[j]]]
-        for j in range(self.n_blocks):
-            self.block_of[self.slots[j]] = -1
+            self.cells[j] = self.cell_of[state.labels[self.items[j]]]
+        for j in range(self.n_cells):
+            self.cell_of[self.slots[j]] = -1
         self.n_items = n
-        self.n_outside = state.n_clusters - self.n_blocks
+        self.n_outside = state.n_clusters - self.n_cells
 
     cdef void replace(
-        self, MixtureState state, const signed char* blocks,
+        self, MixtureState state, const signed char* cells,
         const Py_ssize_t* slots, Py_ssize_t n_slots
     ) noexcept nogil:
-        """Other clusters take the place of the closure's: item m joins `slots[blocks[m]]`, whose
+        """Other clusters take the place of the closure's: item m joins `slots[cells[m]]`, whose
         row holds its items already."""
         state.replace(
-            self.items, blocks, self.n_items, self.slots, self.n_blocks, slots, n_slots
+            self.items, cells, self.n_items, self.slots, self.n_cells, slots, n_slots
         )
 
 
@@ -117,7 +117,7 @@ cdef class Trial:
     cdef void begin(self, MixtureState state, Py_ssize_t n_sides) noexcept nogil:
         """The items of the closure leave their clusters; some empty sides are there for them."""
         cdef Py_ssize_t b
-        self.vacate(state, self.closure.slots, self.closure.n_blocks)
+        self.vacate(state, self.closure.slots, self.closure.n_cells)
         for b in range(n_sides):
             self.side[b] = state.model.acquire()
             self.size[b] = 0
@@ -127,17 +127,17 @@ cdef class Trial:
         """log p(partition) + log p(X | partition) of the current partition, up to what no other
         clusters of the closure's items change. Not while a trial is on."""
         cdef Py_ssize_t b
-        cdef double total = state.prior.log_v[self.closure.n_outside + self.closure.n_blocks]
-        for b in range(self.closure.n_blocks):
-            total += state.prior.log_block[self.closure.sizes[b]]
-        return total + self.log_likelihood(state, self.closure.slots, self.closure.n_blocks)
+        cdef double total = state.prior.log_v[self.closure.n_outside + self.closure.n_cells]
+        for b in range(self.closure.n_cells):
+            total += state.prior.log_cluster[self.closure.sizes[b]]
+        return total + self.log_likelihood(state, self.closure.slots, self.closure.n_cells)
 
     cdef double log_proposed(self, MixtureState state) noexcept nogil:
         """The same with the sides in place of the clusters; all items are in sides."""
         cdef Py_ssize_t b
         cdef double total = state.prior.log_v[self.closure.n_outside + self.n_sides]
         for b in range(self.n_sides):
-            total += state.prior.log_block[self.size[b]]
+            total += state.prior.log_cluster[self.size[b]]
         return total + self.log_likelihood(state, self.side, self.n_sides)
 
     cdef void accept(self, MixtureState state) noexcept nogil:
@@ -168,7 +168,7 @@ cdef class Trial:
         """The items of the closure, in no side, return to their clusters."""
         cdef Py_ssize_t m
         for m in range(self.closure.n_items):
-            state.labels[self.closure.items[m]] = self.closure.slots[self.closure.blocks[m]]
+            state.labels[self.closure.items[m]] = self.closure.slots[self.closure.cells[m]]
 
     cdef void unite(self, MixtureState state) noexcept nogil:
         """All items of the closure, which are in sides, come into the first one."""
@@ -215,7 +215,7 @@ cdef class CoupledTrial(Trial):
     cdef void put_back(self, MixtureState state) noexcept nogil:
         cdef Py_ssize_t m, slot
         for m in range(self.closure.n_items):
-            slot = self.closure.slots[self.closure.blocks[m]]
+            slot = self.closure.slots[self.closure.cells[m]]
             state.model.add(slot, self.closure.items[m])
             state.labels[self.closure.items[m]] = slot
 
@@ -239,7 +239,7 @@ cdef class CoupledTrial(Trial):
             n_live += 1
         for k in range(state.n_clusters):
             in_closure = False
-            for b in range(self.closure.n_blocks):
+            for b in range(self.closure.n_cells):
                 in_closure = in_closure or state.slots[k] == self.closure.slots[b]
             if not in_closure:
                 self.live[n_live] = state.slots[k]
@@ -279,7 +279,7 @@ cdef double log_predictive_block(
 
 
 cdef class MoveProbe:
-    """The methods of trials and blocks for Python; their tests go through it.
+    """The methods of trials and cells for Python; their tests go through it.
 
     Clusters are given by their position in the state, items of the closure by theirs in it.
     """
@@ -300,7 +300,7 @@ cdef class MoveProbe:
         self.anchors.update(self.state, False, 0)
 
     def gather(self, Py_ssize_t n_anchors, bit_generator):
-        """The items of the closure of some random anchors, and the block of each."""
+        """The items of the closure of some random anchors, and the cell of each."""
         cdef Py_ssize_t m
         if not 1 <= n_anchors <= min(MAX_ANCHORS, self.state.n_samples):
             raise ValueError(f"{n_anchors} anchors")
@@ -311,7 +311,7 @@ cdef class MoveProbe:
         n_items = self.trial.closure.n_items
         return (
             np.array([self.trial.closure.items[m] for m in range(n_items)], dtype=np.intp),
-            np.array([self.trial.closure.blocks[m] for m in range(n_items)], dtype=np.intp),
+            np.array([self.trial.closure.cells[m] for m in range(n_items)], dtype=np.intp),
         )
 
     def begin(self, Py_ssize_t n_sides):

@@ -4,21 +4,21 @@
 A move picks anchors s, gathers the items of their clusters (the closure, n items) in an order
 that begins with the anchors and is random otherwise, and replaces these clusters by a draw of
 conditional sequential Monte Carlo. A particle at generation t is a partition of the first t items
-in which every block holds an anchor. Its target is the annealed one of section 3.4,
+in which every cell holds an anchor. Its target is the annealed one of section 3.4,
 
     gamma^_t = 1 for t <= |s|,    gamma_|s|^(zeta_t) gamma_t / gamma_|s| for t > |s|,
-    gamma_t  = V_{., K + blocks} prod_b (1 - sigma)_{|b|-1} p(x_b),    zeta_t = (t-|s|) / (n-|s|),
+    gamma_t  = V_{., K + cells} prod_b (1 - sigma)_{|b|-1} p(x_b),    zeta_t = (t-|s|) / (n-|s|),
 
 with K the clusters outside the closure; where n = |s| the last generation carries all of gamma.
-The proposal is the conditional law of the next block, so the weight of a step is the sum of the
-target's ratios over the possible blocks: their number at an anchor, and later
+The proposal is the conditional law of the next cell, so the weight of a step is the sum of the
+target's ratios over the possible cells: their number at an anchor, and later
 
     gamma_|s|^(1/(n-|s|)) sum_b (|b| - sigma) p(x_t | x_b).
 
-Blocks that the prior forbids (more than k0 in a finite mixture) are never proposed.
+Cells that the prior forbids (more than k0 in a finite mixture) are never proposed.
 
 Particles with the same history are one *node* with a multiplicity, computed once; nodes share the
-slots of blocks they have in common until one of them adds an item. Optimal resampling makes the
+slots of cells they have in common until one of them adds an item. Optimal resampling makes the
 children of every node, with a weight each, and keeps about N of them (Fearnhead & Clifford 2003;
 conditional form: Whiteley, Andrieu & Doucet 2010).
 """
@@ -38,7 +38,7 @@ from skdpm.mixture.samplers._gibbs cimport gibbs_sweep
 from skdpm.mixture.samplers._moves cimport Closure
 
 cdef enum:
-    MAX_CHOICES = 6     # a block of each anchor, or a new one
+    MAX_CHOICES = 6     # a cell of each anchor, or a new one
 
 RESAMPLING = {
     "multinomial": MULTINOMIAL,
@@ -51,7 +51,7 @@ RESAMPLING = {
 cdef struct Node:
     Py_ssize_t slots[MAX_ANCHORS]
     Py_ssize_t sizes[MAX_ANCHORS]
-    Py_ssize_t n_blocks
+    Py_ssize_t n_cells
     Py_ssize_t count        # particles with this history
     double log_w            # log weight of each of them
     double log_gamma        # log gamma_t while t <= |s|; from then on log gamma_|s|
@@ -59,7 +59,7 @@ cdef struct Node:
 
 cdef struct Child:
     Py_ssize_t parent       # node
-    Py_ssize_t block        # of the parent; the parent's n_blocks for a new one
+    Py_ssize_t cell        # of the parent; the parent's n_cells for a new one
     Py_ssize_t count        # 0 once resampling has dropped it
     double log_w
     double log_gamma
@@ -77,10 +77,10 @@ cdef class PGSMKernel(PartitionKernel):
 
     # Sizes below are for one closure of all items and `n_nodes` nodes.
     cdef Py_ssize_t n_nodes, n_items_reserved, n_slots_reserved
-    cdef Closure closure            # its blocks are those of the retained particle
-    cdef signed char* chosen        # (n_samples,): blocks of the particle drawn at the end
+    cdef Closure closure            # its cells are those of the retained particle
+    cdef signed char* chosen        # (n_samples,): cells of the particle drawn at the end
     cdef int* parents               # (n_samples, n_nodes): the genealogy
-    cdef signed char* blocks        # (n_samples, n_nodes)
+    cdef signed char* cells        # (n_samples, n_nodes)
     cdef Py_ssize_t* refs           # (n_slots,): nodes that share a slot
     cdef Node* nodes                # (n_nodes,)
     cdef Node* next_nodes           # (n_nodes,)
@@ -111,7 +111,7 @@ cdef class PGSMKernel(PartitionKernel):
     def __dealloc__(self):
         free(self.chosen)
         free(self.parents)
-        free(self.blocks)
+        free(self.cells)
         free(self.refs)
         free(self.nodes)
         free(self.next_nodes)
@@ -142,7 +142,7 @@ cdef class PGSMKernel(PartitionKernel):
         if n_nodes <= self.n_nodes:
             return 0
         self.parents = <int*>resized(self.parents, self.n_items_reserved * n_nodes, sizeof(int))
-        self.blocks = <signed char*>resized(self.blocks, self.n_items_reserved * n_nodes, 1)
+        self.cells = <signed char*>resized(self.cells, self.n_items_reserved * n_nodes, 1)
         self.nodes = <Node*>resized(self.nodes, n_nodes, sizeof(Node))
         self.next_nodes = <Node*>resized(self.next_nodes, n_nodes, sizeof(Node))
         self.children = <Child*>resized(self.children, n_children, sizeof(Child))
@@ -153,7 +153,7 @@ cdef class PGSMKernel(PartitionKernel):
         return 0
 
     cdef int reserve_slots(self, MixtureState state) except -1:
-        """Room for the state's clusters and all blocks of all nodes."""
+        """Room for the state's clusters and all cells of all nodes."""
         state.reserve(state.n_clusters + 2 + (self.n_nodes + 1) * self.n_anchors)
         if state.capacity > self.n_slots_reserved:
             self.refs = <Py_ssize_t*>resized(self.refs, state.capacity, sizeof(Py_ssize_t))
@@ -188,9 +188,9 @@ cdef class PGSMKernel(PartitionKernel):
             if not self.extend(state, rng, t, n, n_anchors):
                 with gil:
                     raise FloatingPointError(
-                        f"row {self.closure.items[t]}: no block has a positive weight"
+                        f"row {self.closure.items[t]}: no cluster has a positive weight"
                     )
-            if t >= n_anchors - 1 and self.n_current == 1 and self.nodes[0].n_blocks == 1:
+            if t >= n_anchors - 1 and self.n_current == 1 and self.nodes[0].n_cells == 1:
                 # All particles are in the merge state, the retained one among them: what is left
                 # of the move is the current partition.
                 n = t + 1
@@ -210,20 +210,20 @@ cdef class PGSMKernel(PartitionKernel):
                 self.drop_slots(state, &self.nodes[t])
         if changed:
             self.n_changes += 1
-            for t in range(self.nodes[node].n_blocks):
+            for t in range(self.nodes[node].n_cells):
                 self.refs[self.nodes[node].slots[t]] = 0
             self.closure.replace(
-                state, self.chosen, self.nodes[node].slots, self.nodes[node].n_blocks
+                state, self.chosen, self.nodes[node].slots, self.nodes[node].n_cells
             )
         return 0
 
     cdef void start(self, MixtureState state) noexcept nogil:
-        """Generation 1: the first item is alone in a block, in every particle."""
+        """Generation 1: the first item is alone in a cell, in every particle."""
         cdef Node* node = self.nodes
         cdef Py_ssize_t spare = state.slots[state.n_clusters]
         node.slots[0] = state.model.acquire()
         node.sizes[0] = 1
-        node.n_blocks = 1
+        node.n_cells = 1
         node.count = 1 if self.resampling == OPTIMAL else self.n_particles
         node.log_w = 0.0
         node.log_gamma = state.model.log_predictive(spare, self.closure.items[0])
@@ -231,13 +231,13 @@ cdef class PGSMKernel(PartitionKernel):
         self.refs[node.slots[0]] = 1
         self.n_current = 1
         self.retained = 0
-        self.blocks[0] = 0
+        self.cells[0] = 0
         self.parents[0] = 0
 
     cdef int extend(
         self, MixtureState state, bitgen_t* rng, Py_ssize_t t, Py_ssize_t n, Py_ssize_t n_anchors
     ) except -1 nogil:
-        """The item after the first t joins a block of every particle. Returns 0 where the weights
+        """The item after the first t joins a cell of every particle. Returns 0 where the weights
         are no distribution."""
         cdef Py_ssize_t g, b, n_choices
         cdef Py_ssize_t n_children = 0
@@ -252,7 +252,7 @@ cdef class PGSMKernel(PartitionKernel):
             node = &self.nodes[g]
             if node.count == 0:
                 continue
-            n_choices = node.n_blocks
+            n_choices = node.n_cells
             state.model.log_predictive_many(node.slots, n_choices, i, gains)
             for b in range(n_choices):
                 gains[b] += log_join[node.sizes[b]]
@@ -264,16 +264,16 @@ cdef class PGSMKernel(PartitionKernel):
             anneal = node.log_gamma / (n - n_anchors) if t >= n_anchors else 0.0
             for b in range(n_choices):
                 self.children[n_children + b].parent = g
-                self.children[n_children + b].block = b
+                self.children[n_children + b].cell = b
                 self.children[n_children + b].count = 1
                 self.children[n_children + b].retained = (
-                    g == self.retained and b == self.closure.blocks[t]
+                    g == self.retained and b == self.closure.cells[t]
                 )
                 log_gamma = node.log_gamma
                 if t < n_anchors:
                     log_gamma += gains[b]
                     if t == n_anchors - 1:
-                        log_gamma += log_v[node.n_blocks + (b == node.n_blocks)]
+                        log_gamma += log_v[node.n_cells + (b == node.n_cells)]
                     # All of gamma comes at once where there is no later generation.
                     terms[b] = log_gamma if t == n - 1 else 0.0
                 self.children[n_children + b].log_gamma = log_gamma
@@ -291,7 +291,7 @@ cdef class PGSMKernel(PartitionKernel):
     cdef bint propose(
         self, bitgen_t* rng, Node* node, Child* children, Py_ssize_t n_choices    # INOUT
     ) noexcept nogil:
-        """Each particle of a node draws its block; all get the sum of the choices' weights."""
+        """Each particle of a node draws its cell; all get the sum of the choices' weights."""
         cdef Py_ssize_t b, _particle
         cdef Py_ssize_t retained = -1
         cdef double top = -INFINITY
@@ -323,7 +323,7 @@ cdef class PGSMKernel(PartitionKernel):
 
     cdef int branch(self, MixtureState state, Py_ssize_t t, Py_ssize_t n_children) except -1 nogil:
         """Make the nodes of the next generation. Two passes: once the parents have let go of
-        their slots, a block that only one child still has can grow in place."""
+        their slots, a cell that only one child still has can grow in place."""
         cdef Py_ssize_t b, c, slot
         cdef Py_ssize_t n_next = 0
         cdef Child* child
@@ -347,10 +347,10 @@ cdef class PGSMKernel(PartitionKernel):
             node.count = child.count
             node.log_w = child.log_w
             node.log_gamma = child.log_gamma
-            for b in range(parent.n_blocks):
+            for b in range(parent.n_cells):
                 self.refs[parent.slots[b]] += 1
             self.parents[t * self.n_nodes + n_next] = <int>child.parent
-            self.blocks[t * self.n_nodes + n_next] = <signed char>child.block
+            self.cells[t * self.n_nodes + n_next] = <signed char>child.cell
             if child.retained:
                 self.retained = n_next
             n_next += 1
@@ -358,10 +358,10 @@ cdef class PGSMKernel(PartitionKernel):
             self.drop_slots(state, &self.nodes[c])
         for c in range(n_next):
             node = &self.next_nodes[c]
-            b = self.blocks[t * self.n_nodes + c]
-            if b == node.n_blocks:
+            b = self.cells[t * self.n_nodes + c]
+            if b == node.n_cells:
                 slot = state.model.acquire()
-                node.n_blocks += 1
+                node.n_cells += 1
                 node.sizes[b] = 0
             elif self.refs[node.slots[b]] > 1:
                 slot = state.model.acquire()
@@ -386,13 +386,13 @@ cdef class PGSMKernel(PartitionKernel):
         for t in range(self.n_items_reserved - 1, -1, -1):
             for g in range(old - 1, -1, -1):
                 self.parents[t * self.n_nodes + g] = self.parents[t * old + g]
-                self.blocks[t * self.n_nodes + g] = self.blocks[t * old + g]
+                self.cells[t * self.n_nodes + g] = self.cells[t * old + g]
         return 0
 
     cdef void drop_slots(self, MixtureState state, Node* node) noexcept nogil:
         """A node lets go of its slots; those that no other node shares become free."""
         cdef Py_ssize_t b
-        for b in range(node.n_blocks):
+        for b in range(node.n_cells):
             self.refs[node.slots[b]] -= 1
             if self.refs[node.slots[b]] == 0:
                 state.model.release(node.slots[b])
@@ -449,8 +449,8 @@ cdef class PGSMKernel(PartitionKernel):
         cdef Py_ssize_t t
         cdef bint differs = False
         for t in range(n_items - 1, -1, -1):
-            self.chosen[t] = self.blocks[t * self.n_nodes + node]
-            differs = differs or self.chosen[t] != self.closure.blocks[t]
+            self.chosen[t] = self.cells[t * self.n_nodes + node]
+            differs = differs or self.chosen[t] != self.closure.cells[t]
             node = self.parents[t * self.n_nodes + node]
         return differs
 

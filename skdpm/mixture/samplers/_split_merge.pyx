@@ -75,7 +75,7 @@ cdef class SplitMergeKernel(PartitionKernel):
         cdef bint is_split
         cdef double log_ratio, log_q, before
         self.closure.gather(state, self.anchors, 2, rng)
-        is_split = self.closure.n_blocks == 1
+        is_split = self.closure.n_cells == 1
         self.n_proposed[not is_split] += 1
         if is_split and state.prior.log_v[self.closure.n_outside + 2] == -INFINITY:
             return True     # a finite mixture with all components in use
@@ -115,7 +115,7 @@ cdef class SplitMergeKernel(PartitionKernel):
             + state.prior.log_join[self.trial.size[1]] - state.prior.log_join[self.trial.size[0]]
         )
         if force:
-            b = self.closure.blocks[m]
+            b = self.closure.cells[m]
         else:
             b = uniform(rng) * (1.0 + exp(-log_odds)) < 1.0
         self.trial.join(state, m, b)
@@ -156,17 +156,17 @@ cdef class SplitMergeKernel(PartitionKernel):
         self.prepare(state)
         self.closure.gather(state, self.anchors, 2, rng)
         n = self.closure.n_items
-        blocks = [self.closure.blocks[m] for m in range(n)]
+        cells = [self.closure.cells[m] for m in range(n)]
         if sides is not None:
             if len(sides) != n or tuple(sides[:2]) != (0, 1) or not set(sides) <= {0, 1}:
                 raise ValueError(f"{n} items need 0, 1 and further sides, got {sides}")
             for m in range(n):
-                self.closure.blocks[m] = sides[m]
+                self.closure.cells[m] = sides[m]
         self.trial.begin(state, 2)
         log_q = self.allocate(state, rng, sides is not None)
         drawn = np.array([self.trial.sides[m] for m in range(n)], dtype=np.intp)
         for m in range(n):
-            self.closure.blocks[m] = blocks[m]
+            self.closure.cells[m] = cells[m]
         self.trial.restore(state)
         return np.array([self.closure.items[m] for m in range(n)], np.intp), drawn, log_q
 

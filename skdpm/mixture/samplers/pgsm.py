@@ -11,7 +11,7 @@ class PGSM(Sampler):
     """Particle Gibbs split-merge: clusters that hold a few anchors are redrawn at once.
 
     Each iteration picks anchor rows, gathers all rows of their clusters, and draws a new
-    partition of these by conditional sequential Monte Carlo, every block of it holding an anchor.
+    partition of these by conditional sequential Monte Carlo, with an anchor in every cluster.
     Splits, merges and, with three anchors and more, both at once are one move, without an
     acceptance ratio. Needs a likelihood whose clusters are independent (capability "product").
 

@@ -234,7 +234,7 @@ def test_gaussian_shift_and_scale(covariance_type, scale, shift):
         np.array([[3.0, -1.0]]),
         np.arange(12.0).reshape(3, 4) ** 2,
         np.array([[1.0], [2.0], [2.0]]),
-        np.array([[1e-300], [2e-300], [0.0]]),
+        np.array([[1e-145], [2e-145], [0.0]]),
         np.array([[1e140], [-1e140], [0.0]]),
     ],
     ids=["zeros", "constant", "constant column", "n=1", "D>n", "D=1", "tiny", "huge"],

@@ -509,7 +509,10 @@ def state_with_nan(n=6, row=None, concentration=1.0, labels=None):
         (SAMS, "rows [01] and [01]: a split between them has no density"),
         (SplitMerge, "rows [01] and [01]: a split between them has no density"),
         *(
-            (partial(PGSM, resampling=scheme, n_particles=3), "row [01]: no block has a positive")
+            (
+                partial(PGSM, resampling=scheme, n_particles=3),
+                "row [01]: no cluster has a positive",
+            )
             for scheme in SCHEMES[:3]
         ),
         (partial(PGSM, resampling="optimal", n_particles=3), "row [01]: the weights of the part"),
