@@ -278,8 +278,8 @@ n_features_in_, feature_names_in_
             law = _tabulated(law, n_samples)
         elif not (isinstance(law, str) and law in NAMES):
             raise ValueError(
-                f"n_components_prior must be one of {', '.join(sorted(NAMES))}, or a function that "
-                f"gives log p(K); got {law!r}"
+                f"n_components_prior must be one of {', '.join(sorted(NAMES))}, or a function "
+                f"that gives log p(K); got {law!r}"
             )
         return MixtureOfFiniteMixturesPrior(n_samples, concentration, law)
 

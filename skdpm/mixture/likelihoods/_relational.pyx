@@ -7,7 +7,7 @@ With Beta(a, b) priors, N+_kl links and N-_kl absent links between clusters k an
 
 over all ordered (k, l) when links are directed: Herlau et al., section 3.2 (with k <= l: the
 cells on the diagonal count). Unobserved pairs and the diagonal of the matrix drop out. An item i
-with s_l links to and f_l absent links to the items of cluster l joins k with predictive probability
+with s_l links to and f_l absent links to the items of cluster l joins k with the probability
 
     prod_l B(a + N+_kl + s_l, b + N-_kl + f_l) / B(a + N+_kl, b + N-_kl),
 
