@@ -4,6 +4,8 @@ A kernel that serves two in turn does to each what a kernel of its own would hav
 and two replicas that start independent stay independent.
 """
 
+import pickle
+import warnings
 from functools import cache
 
 import numpy as np
@@ -14,15 +16,20 @@ from reference.simulate import PRIOR_CASES, enumeration_case
 from support.cases import fit_case
 from support.chains import run_chains
 from support.exactness import (
+    case_posterior,
     likelihood_names,
     make_likelihood,
     make_prior,
     make_state,
     record_worst,
 )
+from support.fits import assert_same_fit
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p
 from support.states import case_of, new_state
 
+from skdpm import DPMixture
+from skdpm.chains import stream as make_stream
+from skdpm.mixture import _program
 from skdpm.mixture._state import StateProbe
 from skdpm.mixture.samplers import PGSM, SAMS, Gibbs, SplitMerge
 
@@ -210,3 +217,85 @@ def test_a_stream_for_both_is_seen(sampler, name, prior, seed_sequence):
     """Not with informed anchors, which differ, and so the meaning of the numbers."""
     cells = pair_run(sampler, name, prior, planted="stream")(seed_sequence, 1)
     assert chi_squared_p(cells.counts, cells.probabilities) < 1e-6
+
+
+# Chains of an estimator.
+
+
+class ThreeStates(Gibbs):
+    n_replicas = 3
+
+
+class ThreeInformed(PGSM):
+    n_replicas = 3
+
+
+FAST = {"n_warmup": 8, "n_draws": 12, "n_chains": 2, "random_state": 0, "concentration": 2.0}
+
+
+@pytest.mark.filterwarnings("ignore:the chains have not mixed")
+@pytest.mark.parametrize("likelihood", ["gaussian", "poisson"])
+def test_draws_are_those_of_the_first_replica(likelihood):
+    """Gibbs learns nothing, so that the first of three does what one alone would have done."""
+    X = np.random.default_rng(0).poisson(np.repeat([[1.0], [9.0]], 12, axis=0), size=(24, 2))
+    params = {**FAST, "likelihood": likelihood, "concentration": None}
+    one = DPMixture(sampler=Gibbs(), **params).fit(X)
+    three = DPMixture(sampler=ThreeStates(), **params).fit(X)
+    assert_same_fit(one, three, X)
+    for chain in three._run["chains"]:
+        states = [replica["state"]["labels"].tolist() for replica in chain["replicas"]]
+        assert len({str(labels) for labels in states}) == 3
+        assert len({replica["concentration"] for replica in chain["replicas"]}) == 3
+        values = [replica["values"] for replica in chain["replicas"]]
+        assert values == [{}, {}, {}] or len({v["rate"] for v in values}) == 3
+
+
+@pytest.mark.filterwarnings("ignore:the chains have not mixed")
+@pytest.mark.parametrize("sampler", [ThreeStates(), ThreeInformed()])
+def test_replicas_go_on_to_the_bit(sampler):
+    case = fit_case("bernoulli")
+    whole = DPMixture(likelihood=case.likelihood, sampler=sampler, **FAST).fit(case.X)
+    params = {**FAST, "n_draws": 5}
+    parts = DPMixture(likelihood=case.likelihood, sampler=sampler, warm_start=True, **params)
+    parts = pickle.loads(pickle.dumps(parts.fit(case.X))).set_params(n_draws=12).fit(case.X)
+    assert_same_fit(parts, whole, case.X_new)
+
+
+def test_each_replica_follows_the_posterior(seed_sequence):
+    """The last states of all replicas of many chains, each counted as a draw."""
+    case, posterior = enumeration_case("bernoulli"), case_posterior("bernoulli", "dp")
+    _, prior = PRIOR_CASES["dp"]
+
+    def run(seed, factor):
+        model = DPMixture(
+            likelihood=make_likelihood("bernoulli"),
+            sampler=ThreeStates(),
+            concentration=prior["concentration"],
+            n_chains=500 * factor,
+            n_warmup=15,
+            n_draws=1,
+            point_estimate="last",
+            random_state=int(seed.generate_state(1)[0]),
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # one draw tells nothing about mixing
+            model.fit(case.X)
+        labels = [
+            np.unique(replica["state"]["labels"], return_inverse=True)[1]
+            for chain in model._run["chains"]
+            for replica in chain["replicas"]
+        ]
+        counts = posterior.count(np.array(labels))
+        return Cells(counts, posterior.probabilities, posterior.partitions)
+
+    assert_p_matrix({"replicas": run}, seed_sequence=seed_sequence)
+
+
+@pytest.mark.filterwarnings("ignore:the chains have not mixed")
+def test_replicas_on_one_stream_are_seen(monkeypatch):
+    """A planted error: all replicas draw the same numbers."""
+    monkeypatch.setattr(_program, "stream", lambda entropy, *key: make_stream(entropy, key[0]))
+    X = np.random.default_rng(0).normal(size=(24, 2))
+    model = DPMixture(sampler=ThreeStates(), **FAST).fit(X)
+    states = [replica["state"]["labels"] for replica in model._run["chains"][0]["replicas"]]
+    np.testing.assert_array_equal(states[0], states[1])
