@@ -330,10 +330,11 @@ cdef class ClusterModel:
         cdef const double[::1] view = np.ascontiguousarray(values, dtype=np.float64)
         if view.shape[0] != self.n_hyper:
             raise ValueError(f"{self.n_hyper} hyperparameters, got {values!r}")
+        cdef const double* hyper = &view[0] if self.n_hyper > 0 else NULL
         self.settle()
         out = np.empty(len(slots))
         for k in range(out.shape[0]):
-            out[k] = self.log_marginal_at(slots[k], &view[0])
+            out[k] = self.log_marginal_at(slots[k], hyper)
         return out
 
     def resample_hyperparameters(self, slots, priors, bit_generator):

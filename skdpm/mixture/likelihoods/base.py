@@ -244,6 +244,16 @@ class Likelihood(BaseEstimator):
         check_columns(X, bad, f"{type(self).__name__} needs {what}")
 
 
+def tabulated(function, n_max):
+    """Tabulate a function of n = 0, ..., n_max, in pieces: without temporary arrays as long as the
+    table, of which there may be one entry per row."""
+    table = np.empty(n_max + 1)
+    for first in range(0, n_max + 1, 2**16):
+        stop = min(first + 2**16, n_max + 1)
+        table[first:stop] = function(np.arange(first, stop))
+    return table
+
+
 def read_only(shared):
     """Return what kernels share with its arrays, also those in tuples, as views that nobody can
     write to."""

@@ -7,7 +7,7 @@ from scipy.special import gammaln
 from skdpm._validation import check_choice, check_real
 from skdpm.mixture.likelihoods._gaussian import GaussianModel, ParametricGaussian
 from skdpm.mixture.likelihoods._gaussian_diag import GaussianDiagModel, ParametricGaussianDiag
-from skdpm.mixture.likelihoods.base import Likelihood, read_only
+from skdpm.mixture.likelihoods.base import Likelihood, read_only, tabulated
 
 # The default prior, after Fraley & Raftery (2007): the prior mean counts as a hundredth of a row,
 # and of a column's variance this share is expected inside a cluster.
@@ -154,15 +154,28 @@ default=None
         return read_only({"X": centred, "missing": bool(np.isnan(centred).any())})
 
     def tables(self, data, n_max):
-        n = np.arange(n_max + 1)
-        rho = self.mean_precision + n
         # log c_n, and of one column log g_n.
         free = 1.0 if self.covariance_type == "diag" else len(self.mean)
-        log_norm = gammaln(0.5 * (self.df + n + 1.0)) - gammaln(0.5 * (self.df + n + 1.0 - free))
-        log_norm += 0.5 * free * (np.log(rho / (rho + 1.0)) - np.log(np.pi))
+
+        def log_gain(n):
+            rho = self.mean_precision + n
+            log_norm = gammaln(0.5 * (self.df + n + 1.0))
+            log_norm -= gammaln(0.5 * (self.df + n + 1.0 - free))
+            return log_norm + 0.5 * free * (np.log(rho / (rho + 1.0)) - np.log(np.pi))
+
+        def log_norm(n):
+            log_ratio = np.log(self.mean_precision / (self.mean_precision + n))
+            return (
+                gammaln(0.5 * (self.df + n))
+                - gammaln(0.5 * self.df)
+                + 0.5 * (log_ratio - n * np.log(np.pi))
+            )
+
         if self.covariance_type != "diag":
             scale = np.ascontiguousarray(self.scale[np.triu_indices(len(self.mean))])
-            return read_only({"n_max": n_max, "scale": scale, "log_norm": log_norm})
+            return read_only(
+                {"n_max": n_max, "scale": scale, "log_norm": tabulated(log_gain, n_max)}
+            )
         missing = data["missing"] or self._fitted_missing
         log_scale = np.log(self.scale)[None]
         if missing:
@@ -172,10 +185,8 @@ default=None
                 "n_max": n_max,
                 "missing": missing,
                 "scale": self.scale,
-                "log_gain": log_norm,
-                "log_norm": gammaln(0.5 * (self.df + n))
-                - gammaln(0.5 * self.df)
-                + 0.5 * (np.log(self.mean_precision / rho) - n * np.log(np.pi)),
+                "log_gain": tabulated(log_gain, n_max),
+                "log_norm": tabulated(log_norm, n_max),
                 "log_scale": np.broadcast_to(log_scale.sum(axis=1), len(data["X"])).copy(),
             }
         )
