@@ -116,7 +116,7 @@ class ChainProgram:
         return (shape - 1.0) * np.log(concentration) - rate * concentration
 
     def columns(self):
-        """List what is kept of every draw: `Column`s, "log_joint" among them."""
+        """List what is kept of every draw, each as a `Column`, "log_joint" among them."""
         raise NotImplementedError(f"{type(self).__name__} must write `columns`")
 
     def resume(self, chain):

@@ -83,8 +83,8 @@ class DPMixture(BaseMixture):
         Draws of the likelihood's hyperparameters that are learned; empty where none is.
     draws_ : Draws
         All of these: a mapping, name -> array of shape (n_chains, n_draws, ...), among them
-        "log_joint", "concentration", "n_components", "labels" and, for a learned hyperparameter,
-        "likelihood__" and its name.
+        "log_joint", "concentration", "n_components", "labels" and, for a learned hyperparameter
+        such as shape, ``"likelihood__shape"``.
     weights_ : ndarray of shape (`n_components_`,)
         Posterior mean weights of the clusters of `labels_`. They sum to less than 1: the rest is
         the mass of clusters not seen yet.
