@@ -21,6 +21,9 @@ from joblib import delayed
 
 from skdpm.draws import ChainDraws
 
+# Draws that new rows are scored by, over all chains.
+N_SCORED_DRAWS = 100
+
 # Seconds that a chain runs before the next one has its turn, where threads are fewer than chains.
 TURN = 1.0
 
@@ -107,6 +110,20 @@ class ChainProgram:
     @property
     def n_iterations(self):
         return self.n_warmup + self.n_draws * self.thin
+
+    @property
+    def n_scored_draws(self):
+        """Draws per chain that new rows are scored by, at most."""
+        return max(1, N_SCORED_DRAWS // self.n_chains)
+
+    def scores(self, index):
+        """Whether new rows are scored by draws of chain number `index`."""
+        return index < N_SCORED_DRAWS
+
+    def resample_concentration(self, prior, counts, bit_generator):
+        """Draw the concentration of a prior given its counts, where it is not fixed."""
+        if self.concentration is None:
+            prior.resample(counts, *self.concentration_prior, bit_generator)
 
     def log_hyperprior(self, concentration):
         """log density of concentrations under their Gamma prior, up to a constant; 0 if fixed."""

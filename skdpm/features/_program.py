@@ -10,9 +10,6 @@ from skdpm.chains import ChainProgram, LiveChain, stream
 from skdpm.draws import Column, Snapshots
 from skdpm.features._state import FeatureState
 
-# Draws over which densities of new rows are averaged, over all chains.
-N_SCORED_DRAWS = 100
-
 
 @dataclass(kw_only=True)
 class FeatureProgram(ChainProgram):
@@ -52,11 +49,6 @@ class FeatureProgram(ChainProgram):
         """
         likelihood = likelihood.resolve(X)
         return cls(likelihood=likelihood, data=likelihood.encode(X), **settings)
-
-    @property
-    def n_scored_draws(self):
-        """Draws per chain that new rows are scored by, at most."""
-        return max(1, N_SCORED_DRAWS // self.n_chains)
 
     def columns(self):
         return [
@@ -107,10 +99,7 @@ class FeatureChain(LiveChain):
         adapting = iteration < program.n_warmup
         self.kernel.run(state, self.bit_generator, adapting)
         state.update_params(self.bit_generator, adapting)
-        if program.concentration is None:
-            state.prior.resample(
-                state.column_sums(), *program.concentration_prior, self.bit_generator
-            )
+        program.resample_concentration(state.prior, state.column_sums(), self.bit_generator)
 
     def compute_log_joint(self):
         return self.state.compute_log_joint()
@@ -126,7 +115,7 @@ class FeatureChain(LiveChain):
         params = state.model.save()
         params.update(likelihood.select(params, used))
         Z = state.allocations()[:, used].astype(bool)
-        if self.index < N_SCORED_DRAWS and self.snapshots.due():
+        if self.program.scores(self.index) and self.snapshots.due():
             self.snapshots.take(
                 {
                     "concentration": state.prior.concentration,

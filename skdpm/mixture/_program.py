@@ -16,9 +16,6 @@ from skdpm.partitions import relabel_by_size
 # chain. The count is the chain's own, so that it falls alike in an interrupted and in a whole run.
 REBUILD_EVERY = 100
 
-# Draws whose clusters are kept for scoring, over all chains.
-N_SCORED_DRAWS = 100
-
 
 @dataclass(kw_only=True)
 class MixtureProgram(ChainProgram):
@@ -29,18 +26,25 @@ class MixtureProgram(ChainProgram):
 
     Attributes
     ----------
+    data, tables : dict
+        The likelihood's encoded rows (in blocks, the first one) and tables, which all kernels
+        share.
     store_labels : bool
     initial_labels : callable
         Of a bit generator; gives labels 0, ..., K - 1, or None for a single cluster.
     """
 
+    data: dict
+    tables: dict
     store_labels: bool
     initial_labels: Callable
 
-    @property
-    def n_scored_draws(self):
-        """Draws per chain whose clusters are kept for scoring, at most."""
-        return max(1, N_SCORED_DRAWS // self.n_chains)
+    def model(self, values=None):
+        """Make a kernel over the rows, at values of the learned hyperparameters."""
+        model = self.likelihood.bind(self.data, self.tables)
+        if values:
+            set_hyperparameters(model, self.likelihood.at(values))
+        return model
 
     def columns(self):
         columns = [
@@ -144,7 +148,7 @@ class MixtureChain(LiveChain):
             "n_components": state.n_clusters,
             **{column_of(name): value for name, value in self.values.items()},
         }
-        if self.index < N_SCORED_DRAWS and self.snapshots.due():
+        if program.scores(self.index) and self.snapshots.due():
             self.snapshots.take(*self._snapshot())
         if program.store_labels:
             entries["labels"] = labels_by_first_appearance(state)
@@ -179,16 +183,7 @@ class MixtureChain(LiveChain):
 
 @dataclass(kw_only=True)
 class RowProgram(MixtureProgram):
-    """Chains whose rows are in a `MixtureState`, which a `PartitionKernel` moves.
-
-    Attributes
-    ----------
-    data, tables : dict
-        The likelihood's encoded rows and tables, which all kernels share.
-    """
-
-    data: dict
-    tables: dict
+    """Chains whose rows are in a `MixtureState`, which a `PartitionKernel` moves."""
 
     @classmethod
     def prepare(cls, X, likelihood, *, init, most_clusters, n_jobs, **settings):
@@ -228,13 +223,6 @@ class RowProgram(MixtureProgram):
         # Of the clusters' keys: random words of each item.
         rng = np.random.Generator(np.random.PCG64(self.n_samples))
         self.item_keys = rng.integers(2**64, size=(self.n_samples, 2), dtype=np.uint64)
-
-    def model(self, values=None):
-        """A kernel over the rows, at values of the learned hyperparameters."""
-        model = self.likelihood.bind(self.data, self.tables)
-        if values:
-            set_hyperparameters(model, self.likelihood.at(values))
-        return model
 
     def resume(self, chain):
         return RowChain(self, chain)
@@ -282,10 +270,7 @@ class Replica:
     def resample(self, program):
         """Draw the concentration, then the likelihood's hyperparameters, given the partition."""
         state = self.state
-        if program.concentration is None:
-            state.prior.resample(
-                state.cluster_sizes(), *program.concentration_prior, self.bit_generator
-            )
+        program.resample_concentration(state.prior, state.cluster_sizes(), self.bit_generator)
         if program.likelihood.learned:
             values = state.model.resample_hyperparameters(
                 state.cluster_slots(), program.likelihood.hyperpriors, self.bit_generator

@@ -18,7 +18,6 @@ from skdpm.mixture._program import (
     MixtureProgram,
     check_capabilities,
     learned_values,
-    set_hyperparameters,
 )
 from skdpm.mixture.blocks.records import Task
 from skdpm.mixture.blocks.rows import open_rows
@@ -32,13 +31,9 @@ class BlockProgram(MixtureProgram):
     Attributes
     ----------
     rows : Rows
-    data, tables : dict
-        Of any row, for the kernels that compute marginal likelihoods.
     """
 
     rows: object
-    data: dict
-    tables: dict
 
     @classmethod
     def prepare(
@@ -63,10 +58,6 @@ class BlockProgram(MixtureProgram):
         )
         check_capabilities(likelihood, program.model())
         return program
-
-    def model(self):
-        """A fresh kernel, of the first row."""
-        return self.likelihood.bind(self.data, self.tables)
 
     def resume(self, chain):
         return BlockChain(self, chain)
@@ -118,13 +109,11 @@ class BlockChain(MixtureChain):
             self.rows,
             program.likelihood,
             program.make_prior(concentration),
-            program.model(),
+            program.model(self.values),
             saved["state"] if "state" in saved else self._start(),
         )
         if self.values:
-            likelihood = program.likelihood.at(self.values)
-            set_hyperparameters(self.state.model, likelihood)
-            self.state.likelihood = likelihood
+            self.state.likelihood = program.likelihood.at(self.values)
 
     def _start(self):
         """Start a state: return what it would have saved before the first iteration."""
@@ -140,10 +129,7 @@ class BlockChain(MixtureChain):
         key = (*self.key, iteration + 1)
         bit_generator = stream(*key, 0)
         self.kernel.step(state, np.random.Generator(bit_generator), key)
-        if program.concentration is None:
-            state.prior.resample(
-                state.cluster_sizes(), *program.concentration_prior, bit_generator
-            )
+        program.resample_concentration(state.prior, state.cluster_sizes(), bit_generator)
         if program.likelihood.learned:
             stats = state.dump()
             state.model.load(stats)
