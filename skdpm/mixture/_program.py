@@ -87,19 +87,9 @@ def labels_by_first_appearance(state):
     return numbered
 
 
-def learned_values(likelihood, values):
-    """Of a kernel's hyperparameters, those that the likelihood learns, by name."""
-    by_name = dict(zip(likelihood.hyperparameters, values, strict=True))
-    return {name: float(by_name[name]) for name in likelihood.learned}
-
-
 def set_hyperparameters(model, likelihood):
     """Give a kernel the hyperparameters of a likelihood."""
-    model.set_hyperparameters(
-        np.array(
-            [getattr(likelihood, name) for name in likelihood.hyperparameters], dtype=np.float64
-        )
-    )
+    model.set_hyperparameters(likelihood.flat_hyperparameters())
 
 
 class MixtureChain(LiveChain):
@@ -275,7 +265,7 @@ class Replica:
             values = state.model.resample_hyperparameters(
                 state.cluster_slots(), program.likelihood.hyperpriors, self.bit_generator
             )
-            self.values = learned_values(program.likelihood, values)
+            self.values = program.likelihood.learned_values(values)
 
     def save(self):
         return {

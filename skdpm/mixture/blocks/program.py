@@ -13,12 +13,7 @@ import numpy as np
 
 from skdpm.chains import stream
 from skdpm.mixture._init import initial_labels
-from skdpm.mixture._program import (
-    MixtureChain,
-    MixtureProgram,
-    check_capabilities,
-    learned_values,
-)
+from skdpm.mixture._program import MixtureChain, MixtureProgram, check_capabilities
 from skdpm.mixture.blocks.records import Task
 from skdpm.mixture.blocks.rows import open_rows
 from skdpm.mixture.blocks.state import BlockState
@@ -137,7 +132,7 @@ class BlockChain(MixtureChain):
                 np.arange(len(stats)), program.likelihood.hyperpriors, bit_generator
             )
             state.model.clear(0)  # only its own slot is needed to compute marginal likelihoods
-            self.values = learned_values(program.likelihood, values)
+            self.values = program.likelihood.learned_values(values)
             state.likelihood = program.likelihood.at(self.values)
 
     def cluster_keys(self):

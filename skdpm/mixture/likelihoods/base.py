@@ -2,6 +2,7 @@
 """What users see of a likelihood: a scikit-learn object that checks data and makes a kernel."""
 
 import copy
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -137,6 +138,24 @@ class Likelihood(BaseEstimator):
         """Names of the hyperparameters that are learned, in order: tuple of str."""
         priors = self.hyperpriors
         return tuple(name for name in self.hyperparameters if name in priors)
+
+    def flat_hyperparameters(self):
+        """Return all hyperparameters in one vector, as the kernel's `set_hyperparameters` takes
+        them: ndarray of shape (n_hyper,)."""
+        values = [np.ravel(getattr(self, name)) for name in self.hyperparameters]
+        return np.concatenate([np.empty(0), *values])
+
+    def learned_values(self, flat):
+        """Return those of such a vector that are learned, by name, in the shape that they have
+        here: dict of str to float or ndarray."""
+        values, first = {}, 0
+        for name in self.hyperparameters:
+            shape = np.shape(getattr(self, name))
+            stop = first + math.prod(shape)
+            if name in self.learned:
+                values[name] = np.reshape(flat[first:stop], shape) if shape else float(flat[first])
+            first = stop
+        return values
 
     def at(self, values):
         """This likelihood, with all that `resolve` has learnt from the data, at other values of
