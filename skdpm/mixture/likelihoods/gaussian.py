@@ -246,7 +246,9 @@ default=None
             return ParametricGaussianDiag(
                 centred, self.scale, self.mean_precision, self.df, self._fitted_missing
             )
-        return ParametricGaussian(centred, mean, self._scale_matrix(), self.mean_precision, self.df)
+        return ParametricGaussian(
+            centred, mean, self._scale_matrix(), self.mean_precision, self.df
+        )
 
     def log_hyperprior(self, values):
         """That of `scale` is the density of scale / k: see the class."""
