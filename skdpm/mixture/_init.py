@@ -9,6 +9,37 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from skdpm._validation import check_choice
+from skdpm.mixture._automatic import AutomaticStart, FirstState
+
+
+def first_state(init, X, likelihood, most):
+    """Return a function of a program and a bit generator that draws where a chain starts.
+
+    Parameters
+    ----------
+    init, X, likelihood, most
+        As for `initial_labels`; `init` may also be "auto".
+
+    Returns
+    -------
+    draw : callable
+        Gives a `FirstState`.
+
+    Raises
+    ------
+    ValueError
+        As `initial_labels`.
+    """
+    if isinstance(init, str) and init == "auto":
+        return AutomaticStart(X)
+    draw_labels = initial_labels(init, X, likelihood, most)
+
+    def draw(program, bit_generator):
+        return FirstState(
+            draw_labels(bit_generator), program.first_values(), program.first_concentration
+        )
+
+    return draw
 
 
 def initial_labels(init, X, likelihood, most):
@@ -36,7 +67,7 @@ def initial_labels(init, X, likelihood, most):
     """
     n_samples = X.shape[0]
     if isinstance(init, str):
-        check_choice(init, "init", ("single", "singletons", "kmeans"))
+        check_choice(init, "init", ("auto", "single", "singletons", "kmeans"))
         if init == "kmeans":
             if not isinstance(X, np.ndarray) or likelihood.pairwise or np.isnan(X).any():
                 raise ValueError(
@@ -58,7 +89,9 @@ def initial_labels(init, X, likelihood, most):
         except TypeError as error:
             raise ValueError(f"init must hold labels of one type: {error}") from None
     if labels is not None and labels.max() >= most:
-        raise ValueError(f"init has {labels.max() + 1} clusters, more than n_components={most}")
+        raise ValueError(
+            f"init has {labels.max() + 1} clusters, more than the {most} that the prior allows"
+        )
     return lambda bit_generator: labels
 
 

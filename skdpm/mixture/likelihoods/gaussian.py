@@ -153,6 +153,10 @@ default=None
         _refuse_uncentred(np.isinf(centred).any(axis=0))
         return read_only({"X": centred, "missing": bool(np.isnan(centred).any())})
 
+    def coordinates(self, X):
+        X = np.asarray(X, dtype=np.float64)
+        return None if np.isnan(X).any() else X - self.mean
+
     def tables(self, data, n_max):
         # log c_n, and of one column log g_n.
         free = 1.0 if self.covariance_type == "diag" else len(self.mean)
