@@ -88,6 +88,12 @@ def number_of_pieces(n, u):
     return max(1, min(n_pieces, MOST_PIECES, n))
 
 
+def standardised(points):
+    """Points with columns of mean 0 and variance 1, or constant ones of 0."""
+    spread = points.std(axis=0)
+    return (points - points.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+
+
 def cut(program, model, points, rng):
     """Cut rows into pieces.
 
@@ -112,9 +118,9 @@ def cut(program, model, points, rng):
     if not model.factorizes:
         n_pieces = min(n_pieces, MOST_COUPLED, prior.most_clusters)
     if points is not None:
-        spread = points.std(axis=0)
-        points = (points - points.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-        return MixtureState(model, prior, kmeans(points, n_pieces, rng.bit_generator))
+        return MixtureState(
+            model, prior, kmeans(standardised(points), n_pieces, rng.bit_generator)
+        )
     order = rng.permutation(n)
     labels = np.full(n, -1)
     labels[order[:n_pieces]] = np.arange(n_pieces)
