@@ -90,6 +90,9 @@ cdef class Merger:
                 if self.partner[a] == a or self.gains[a, b] > self.gains[a, self.partner[a]]:
                     self.partner[a] = b
 
+    cdef double top(self, Py_ssize_t a) noexcept nogil:
+        return self.gains[a, self.partner[a]]
+
     cdef void merge(self, Py_ssize_t a, Py_ssize_t b) noexcept nogil:
         """The items of b join a."""
         cdef Py_ssize_t c
@@ -117,12 +120,12 @@ cdef class Merger:
             for a in range(self.n_pieces):
                 if self.parent[a] != a:
                     continue
-                if best < 0 or self.gains[a, self.partner[a]] > self.gains[best, self.partner[best]]:
+                if best < 0 or self.top(a) > self.top(best):
                     best = a
             log_v_ratio = self.prior.log_new_weight(
                 self.prior.concentration, <Py_ssize_t>self.n_items, self.n_clusters - 1
             )
-            if not self.gains[best, self.partner[best]] > log_v_ratio:
+            if not self.top(best) > log_v_ratio:
                 return
             self.merge(best, self.partner[best])
 
@@ -149,7 +152,9 @@ cdef class Merger:
 
 # Clusters that are coupled.
 
-cdef void move_cluster(MixtureState state, const Py_ssize_t[::1] items, Py_ssize_t slot) noexcept nogil:
+cdef void move_cluster(
+    MixtureState state, const Py_ssize_t[::1] items, Py_ssize_t slot
+) noexcept nogil:
     """Items join a slot, which may be the spare one."""
     cdef Py_ssize_t m
     for m in range(items.shape[0]):
@@ -158,8 +163,8 @@ cdef void move_cluster(MixtureState state, const Py_ssize_t[::1] items, Py_ssize
 
 
 cdef double merged_log_joint(MixtureState state, members, pair, bint keep):
-    """log joint of the state once the second cluster of a pair has joined the first; without `keep`
-    its items go back."""
+    """log joint of the state once the second cluster of a pair has joined the first; without
+    `keep` its items go back."""
     cdef const Py_ssize_t[::1] of_a = members[pair[0]]
     cdef const Py_ssize_t[::1] of_b = members[pair[1]]
     cdef double log_joint

@@ -217,7 +217,7 @@ def groups():
 
 def test_chains_start_at_the_clusters(groups):
     X, labels = groups
-    program, replicas = starts(DPMixture(init="auto"), X)
+    _, replicas = starts(DPMixture(init="auto"), X)
     for replica in replicas:
         np.testing.assert_array_equal(canonical_labels(replica.state.cluster_labels()), labels)
 
@@ -255,7 +255,7 @@ def test_learned_values_are_where_a_chain_starts():
         np.testing.assert_array_equal(
             canonical_labels(replica.state.cluster_labels()), np.arange(90) % 3
         )
-    fixed, replicas = starts(
+    _, replicas = starts(
         DPMixture(likelihood=Poisson(1.0, 0.1), concentration=2.0, init="auto"), X.astype(float)
     )
     assert replicas[0].values == {} and replicas[0].state.prior.concentration == 2.0
