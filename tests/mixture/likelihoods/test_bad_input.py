@@ -39,11 +39,11 @@ def positive(cls, name, X, **others):
 
 
 def bad_parameters():
-    yield from positive(Multinomial, "concentration", COUNTS)
     for cls, X, names in (
         (Poisson, COUNTS, ("shape", "rate")),
         (Bernoulli, BINARY, ("a", "b")),
         (Categorical, COUNTS, ("concentration",)),
+        (Multinomial, COUNTS, ("concentration",)),
     ):
         for name in names:
             for case in positive(cls, name, X):

@@ -9,6 +9,7 @@ import itertools
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from reference import likelihoods as reference
 from reference.hyperparameters import poisson_posterior
 from scipy import stats
@@ -58,7 +59,8 @@ def named(likelihood, values):
 def log_marginal(likelihood, X, items, values):
     name = type(likelihood).__name__.lower()
     hyper = {**likelihood.get_params(deep=False), **named(likelihood, values)}
-    return reference.LOG_MARGINALS[name](X[items], **hyper)
+    rows = X[items]
+    return reference.LOG_MARGINALS[name](rows.toarray() if sp.issparse(rows) else rows, **hyper)
 
 
 @every
