@@ -14,10 +14,11 @@ Larger ones come from a table where all a_d are the same and stay so; else as th
 product of a_d + c_d, a_d + c_d + 1, ..., one logarithm for many entries.
 
 The hyperparameter is c in a_d = c w_d, with fixed weights w_d of mean 1. Given the partition its
-density is a product of c w + j over weights and j, and most counts are small: how many clusters and
-columns of a weight have more than j counts is tallied once for all values of a slice step.
+density is a product of c w + j over weights w and j, and most counts are small: how many clusters
+and columns of a weight have more than j counts is tallied once for all values of a slice step.
 
-Row: n, sum of the rows' log coefficients (whole parts, fractions), N, c_d (D) | log(a_d + c_d) (D).
+Row: n, sum of the rows' log coefficients (whole parts, fractions), N, c_d (D) |
+log(a_d + c_d) (D).
 """
 cimport cython
 from libc.math cimport log
