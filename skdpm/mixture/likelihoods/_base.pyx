@@ -300,6 +300,13 @@ cdef class ClusterModel:
         """Their values: ndarray of shape (n_hyper,)."""
         return np.array([self.hyper[h] for h in range(self.n_hyper)], dtype=np.float64)
 
+    def named_hyperparameters(self):
+        """Their values by name: dict of str to ndarray, in the order of the vector."""
+        values = {name: [] for name in self.hyper_names}
+        for name, value in zip(self.hyper_names, self.hyperparameters(), strict=True):
+            values[name].append(value)
+        return {name: np.array(each) for name, each in values.items()}
+
     def set_hyperparameters(self, values):
         """Take other values; the clusters stay.
 

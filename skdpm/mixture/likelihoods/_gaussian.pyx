@@ -462,11 +462,9 @@ cdef class GaussianModel(ClusterModel):
         cdef const Py_ssize_t[::1] slots_view
         cdef double[:, ::1] roots
         cdef double[:, ::1] means
-        cdef double[::1] n_items, squares, system, vectors
+        cdef double[::1] n_items, n_columns, squares, system, vectors
         cdef bint good = True
-        values = {name: [] for name in self.hyper_names}
-        for h in range(self.n_hyper):
-            values[self.hyper_names[h]].append(self.hyper[h])
+        values = self.named_hyperparameters()
         factor_diagonal = np.empty(n_features)
         h = self.n_stats + CENTER + n_features
         for d in range(n_features):
@@ -484,14 +482,14 @@ cdef class GaussianModel(ClusterModel):
         n_clusters = slots_view.shape[0]
         roots, means = np.empty((n_clusters, self.n_packed)), np.empty((n_clusters, n_features))
         n_items, squares = np.empty(n_clusters), np.empty(n_clusters)
+        n_columns = np.full(n_clusters, n_features, dtype=np.float64)
         system, vectors = np.empty(self.n_packed), np.empty(2 * n_features)
         laws.n_terms = n_clusters
-        laws.n_columns = n_features
         if n_clusters > 0:
             laws.n_items = &n_items[0]
+            laws.n_columns = &n_columns[0]
             laws.squares = &squares[0]
         with bit_generator.lock, nogil:
-            laws.log_det = 0.0
             for d in range(n_features):
                 laws.counts[d] = n_clusters
             for k in range(n_clusters):
@@ -510,14 +508,7 @@ cdef class GaussianModel(ClusterModel):
                     &roots[0, 0] if n_clusters else NULL, &means[0, 0] if n_clusters else NULL,
                     &system[0], &vectors[0], rng
                 )
-        laws.replace(values, self.origin)
-        flat = np.concatenate([values[name] for name in dict.fromkeys(self.hyper_names)])
-        if not good or not np.isfinite(flat).all():
-            raise FloatingPointError(
-                f"the density of the hyperparameters {', '.join(map(repr, priors))} is not a "
-                "number"
-            )
-        self.set_hyperparameters(flat)
+        self.set_hyperparameters(laws.flat(values, self.origin, good))
         return self.hyperparameters()
 
     cdef void draw_root(

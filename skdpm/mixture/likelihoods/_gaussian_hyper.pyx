@@ -65,6 +65,8 @@ cdef class GaussianLaws(SliceSampled):
         self.precision = memory + 6 * n_features
         self.prior = memory + 7 * n_features
         self.n_features = n_features
+        self.n_terms = 0
+        self.log_det = 0.0
         for name in priors:
             if name not in values:
                 raise ValueError(f"a Gaussian likelihood has no hyperparameter {name!r}")
@@ -109,7 +111,7 @@ cdef class GaussianLaws(SliceSampled):
             total = self.r_shape * x - self.r_rate * exp(x)
             for j in range(self.n_terms):
                 w = 1.0 / (exp(-x) + 1.0 / self.n_items[j])
-                total += 0.5 * (self.n_columns * log(w) - w * self.squares[j])
+                total += 0.5 * (self.n_columns[j] * log(w) - w * self.squares[j])
             return total
         if self.current == DF:
             if x < LOWEST:
@@ -165,8 +167,9 @@ cdef class GaussianLaws(SliceSampled):
         self.r = exp(x)
         return x == x
 
-    def replace(self, values, origin):
-        """Replace those that are learned, in the units of the data, in `values`."""
+    def flat(self, values, origin, bint good):
+        """All hyperparameters in one vector, the learned ones in place of those of `values`, in
+        the units of the data. Refuses what is not `good`, or not finite."""
         cdef Py_ssize_t d
         for d in range(self.n_features):
             if self.learns_mean:
@@ -177,3 +180,8 @@ cdef class GaussianLaws(SliceSampled):
             values["mean_precision"][0] = self.r
         if self.learns_df:
             values["df"][0] = self.low + self.excess
+        flat = np.concatenate(list(values.values()))
+        if not good or not np.isfinite(flat).all():
+            names = ", ".join(repr(name) for name in values)
+            raise FloatingPointError(f"a density of the hyperparameters {names} is not a number")
+        return flat

@@ -227,7 +227,6 @@ default=None
             {
                 **shared,
                 "missing": missing,
-                "scale": self.scale,
                 "log_gain": tabulated(log_gain, n_max),
                 "log_norm": tabulated(log_norm, n_max),
                 "log_scale": np.broadcast_to(log_scale.sum(axis=1), len(data["X"])).copy(),
@@ -235,16 +234,15 @@ default=None
         )
 
     def bind(self, data, tables):
-        if self.covariance_type == "diag":
-            return GaussianDiagModel(data, tables, self.mean_precision, self.df)
-        return GaussianModel(data, tables, self.mean, self.mean_precision, self.df, self.scale)
+        model = GaussianDiagModel if self.covariance_type == "diag" else GaussianModel
+        return model(data, tables, self.mean, self.mean_precision, self.df, self.scale)
 
     def parametric(self, X):
         centred = np.ascontiguousarray(np.subtract(X, self._origin, dtype=np.float64))
         mean = self.mean - self._origin
         if self.covariance_type == "diag":
             return ParametricGaussianDiag(
-                centred, self.scale, self.mean_precision, self.df, self._fitted_missing
+                centred, mean, self.scale, self.mean_precision, self.df, self._fitted_missing
             )
         return ParametricGaussian(centred, mean, self._scale_matrix(), self.mean_precision, self.df)
 
@@ -356,8 +354,9 @@ default=None
         """The same per column, (n_clusters, n_features) each, and rho = mean_precision + n."""
         n, centre, scatter = np.split(stats[:, 1:], 3, axis=1)
         rho = self.mean_precision + n
-        scales = self.scale + scatter + self.mean_precision * n / rho * centre**2
-        return self.mean + n / rho * centre, scales, self.df + n, rho
+        gap = centre - (self.mean - self._origin)
+        scales = self.scale + scatter + self.mean_precision * n / rho * gap**2
+        return self.mean + n / rho * gap, scales, self.df + n, rho
 
     @classmethod
     def _examples(cls):
