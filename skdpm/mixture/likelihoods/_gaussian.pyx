@@ -52,8 +52,8 @@ cdef double LOG_PI = log(PI)
 cdef double LOG_1E100 = log(1e100)
 
 cdef enum:
-    # Of an iteration of learning: see `hyper_period`.
-    LEARNING_ROWS = 16
+    # Learning costs about as much as a sweep over 4 D rows; it is to stay below a quarter of one.
+    LEARNING_ROWS = 16  # times D
     MOST_PERIOD = 10
 
     NONE = -1
@@ -172,8 +172,8 @@ cdef class GaussianModel(ClusterModel):
     cdef Py_ssize_t pending_slot    # the row that still holds `pending_item`, or NONE
     cdef Py_ssize_t pending_item
     cdef double log_det_prior
-    cdef const double[::1] origin
-    cdef object spread
+    cdef object origin, spread
+    cdef const double[::1] origin_view
     cdef object _owners
 
     def __init__(self, data, tables, mean, double mean_precision, double df, scale):
@@ -189,10 +189,9 @@ cdef class GaussianModel(ClusterModel):
         self.X = &X[0, 0]
         self.log_norm = &log_norm[0]
         self.n_tabled = log_norm.shape[0]
-        self.origin = tables["origin"]
+        self.origin = self.origin_view = tables["origin"]
         self.spread = tables["spread"]
         self.diagonal = scale.ndim == 1
-        # An iteration of learning is about as long as the predictive densities of this many rows.
         self.hyper_period = min(MOST_PERIOD, max(1, <Py_ssize_t>ceil(
             LEARNING_ROWS * n_features / <double>self.n_max
         )))
@@ -240,7 +239,7 @@ cdef class GaussianModel(ClusterModel):
         cdef double* factor = center + n_features
         cdef double* log_det = self.empty + self.n_stats + LOG_DET
         for d in range(n_features):
-            self.prior_mean[d] = center[d] = self.hyper[d] - self.origin[d]
+            self.prior_mean[d] = center[d] = self.hyper[d] - self.origin_view[d]
         self.mean_precision = self.hyper[n_features]
         self.df = self.hyper[n_features + 1]
         self.unpack_scale(self.hyper, self.scale)
@@ -439,7 +438,7 @@ cdef class GaussianModel(ClusterModel):
         for t in range(self.n_packed):
             factor[t] += stats[1 + n_features + t]
         for d in range(n_features):
-            gap[d] = stats[1 + d] - (hyper[d] - self.origin[d])
+            gap[d] = stats[1 + d] - (hyper[d] - self.origin_view[d])
         if not (
             cholesky(factor, n_features, &log_det)
             and cholesky_update(factor, n_features, gap, r * n / (r + n), &log_det)
@@ -508,7 +507,7 @@ cdef class GaussianModel(ClusterModel):
                     &roots[0, 0] if n_clusters else NULL, &means[0, 0] if n_clusters else NULL,
                     &system[0], &vectors[0], rng
                 )
-        self.set_hyperparameters(laws.flat(values, self.origin, good))
+        self.set_hyperparameters(laws.flat(values, self.spread, self.origin, good))
         return self.hyperparameters()
 
     cdef void draw_root(

@@ -37,11 +37,6 @@ from skdpm.mixture.likelihoods._gaussian_hyper cimport (
 )
 from skdpm.mixture.likelihoods._parametric cimport LD, TILE, ParametricModel
 
-cdef enum:
-    # Of an iteration of learning: see `hyper_period`.
-    LEARNING_ROWS = 200
-    MOST_PERIOD = 10
-
 cdef double LARGE = 1e150           # the product of two such numbers is finite
 # Digits that a removal may cost: t^2 of the item that leaves, S being divided by 1 + t^2.
 cdef double LARGEST_LOSS = 1e4
@@ -166,8 +161,8 @@ cdef class GaussianDiagModel(ClusterModel):
     cdef Py_ssize_t n_tabled        # entries of these
     cdef const double* log_scale
     cdef double* own                # tables of other hyperparameters than those of `tables`
-    cdef const double[::1] origin
-    cdef object spread
+    cdef object origin, spread
+    cdef const double[::1] origin_view
     cdef object _owners
 
     def __init__(self, data, tables, mean, double mean_precision, double df, scale):
@@ -186,12 +181,8 @@ cdef class GaussianDiagModel(ClusterModel):
         self.n_tabled = log_gain.shape[0]
         self.log_scale = &log_scale[0]
         self.missing = tables["missing"]
-        self.origin = tables["origin"]
+        self.origin = self.origin_view = tables["origin"]
         self.spread = tables["spread"]
-        # An iteration of learning is about as long as the predictive densities of this many rows.
-        self.hyper_period = min(
-            <Py_ssize_t>MOST_PERIOD, max(<Py_ssize_t>1, <Py_ssize_t>LEARNING_ROWS // self.n_max)
-        )
         self.prior_mean = <double*>resized(self.prior_mean, self.n_features, sizeof(double))
         self.declare_hyperparameters(
             ("mean",) * self.n_features + ("mean_precision", "df") + ("scale",) * self.n_features,
@@ -208,7 +199,7 @@ cdef class GaussianDiagModel(ClusterModel):
         """Set the attributes that follow from `hyper`, and the empty row."""
         cdef Py_ssize_t d
         for d in range(self.n_features):
-            self.prior_mean[d] = self.hyper[d] - self.origin[d]
+            self.prior_mean[d] = self.hyper[d] - self.origin_view[d]
         self.mean_precision = self.hyper[self.n_features]
         self.df = self.hyper[self.n_features + 1]
         self.scale = self.hyper + self.n_features + 2
@@ -438,7 +429,7 @@ cdef class GaussianDiagModel(ClusterModel):
         for d in range(n_features):
             n = counts[d]
             if n > 0.0:
-                gap = mean[d] - (hyper[d] - self.origin[d])
+                gap = mean[d] - (hyper[d] - self.origin_view[d])
                 total += log_evidence_norm(n, r, nu) - 0.5 * (
                     n * log(scale[d])
                     + (nu + n) * log1p((scatter[d] + r * n / (r + n) * gap * gap) / scale[d])
@@ -522,7 +513,7 @@ cdef class GaussianDiagModel(ClusterModel):
                     laws.u[d] = (
                         laws.center[d] + gap / weight + random_standard_normal(rng) / sqrt(weight)
                     )
-        self.set_hyperparameters(laws.flat(values, self.origin, good))
+        self.set_hyperparameters(laws.flat(values, self.spread, self.origin, good))
         return self.hyperparameters()
 
     cdef double log_predictive_entries(self, const double* stats, const double* x) noexcept nogil:

@@ -75,13 +75,16 @@ cdef class GaussianLaws(SliceSampled):
     cdef bint learns_mean, learns_precision, learns_df, learns_scale
     cdef double low                 # nu - low counts: D - 1 or 0
     cdef double r, excess           # excess: nu - low
-    cdef double* u                  # (D,)
-    cdef double* t                  # (D,): scale / excess, where it is learned
-    cdef double* log_scale          # (D,): logarithms of the pivots of S, where it is not
-    cdef double* spread             # (D,): the units
-    cdef double* center             # (D,): prior means of u
-    cdef double* prior              # (D, 3): shape, rate, low of t
-    cdef double r_shape, r_rate, excess_shape, excess_rate
+    # In units of the spreads, as all that follows; (D,) each.
+    cdef double* u
+    cdef double* center             # prior means of u
+    cdef double* spread             # the units
+    cdef double* log_scale          # logarithms of the pivots of S, where it is fixed
+    cdef double* t                  # scale / excess, where it is learned
+    cdef double* t_low
+    cdef double* t_rate
+    cdef double* memory             # of all these
+    cdef double t_shape, r_shape, r_rate, excess_shape, excess_rate
     # What is drawn from.
     cdef double* counts             # (D,): covariances per column
     cdef double* precision          # (D,): sums of diagonals of their inverses

@@ -145,7 +145,7 @@ default=None
         n_features = len(summary["mean"])
         low = n_features - 1.0 if full else 0.0
         hyperpriors = {}
-        if any(getattr(self, name) is None for name in self.hyperparameters):
+        if self.mean is None or self.scale is None:
             variances = _column_variances(summary)
         if self.mean is None:
             mean = summary["mean"]
@@ -175,7 +175,11 @@ default=None
         resolved = self._copy(mean=mean, mean_precision=mean_precision, df=df, scale=scale)
         resolved._hyperpriors = hyperpriors
         resolved._origin = mean
-        resolved._spread = np.sqrt(variances) if hyperpriors else np.ones(n_features)
+        # Units in which the kernels learn.
+        if "mean" in hyperpriors or "scale" in hyperpriors:
+            resolved._spread = np.sqrt(variances)
+        else:
+            resolved._spread = np.sqrt(scale if scale.ndim == 1 else np.diagonal(scale))
         resolved._fitted_missing = summary["missing"]
         with np.errstate(over="ignore", invalid="ignore"):
             extreme = np.maximum(mean - summary["smallest"], summary["largest"] - mean)
