@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from support.cases import FAST, NAMES, PRIORS, fit_case, make_estimator, prior_name, prior_params
 from support.fits import DRAWS, assert_same_fit
 
-from skdpm import DPMixture, FiniteMixture, diagnostics
+from skdpm import DPMixture, FiniteMixture, diagnostics, partitions
 from skdpm.mixture._init import initial_labels
 from skdpm.mixture.likelihoods import Gaussian
 
@@ -264,6 +264,26 @@ def test_point_estimate_has_the_least_expected_loss(blobs, loss):
     assert _loss(draws, other.labels_, loss) > found
 
 
+def test_point_estimate_takes_the_parameter_of_its_loss(blobs):
+    X = blobs * 0.25
+    params = {**FAST, "n_draws": 30, "sampler": "gibbs", "concentration": 5.0}
+    found = [DPMixture(**params, point_estimate=("vi", cost)).fit(X) for cost in (0.2, 1.9)]
+    draws = found[0].label_samples_
+    np.testing.assert_array_equal(draws, found[1].label_samples_)
+    losses = np.array(
+        [
+            [
+                partitions.expected_loss(draws, estimator.labels_, ("vi", cost))
+                for cost in (0.2, 1.9)
+            ]
+            for e in found
+        ]
+    )
+    assert losses[0, 0] < losses[1, 0] and losses[1, 1] < losses[0, 1]
+    assert [len(np.unique(e.labels_)) for e in found] == [e.n_components_ for e in found]
+    assert found[0].n_components_ > found[1].n_components_
+
+
 @pytest.mark.parametrize("concentration", [None, 0.7])
 @pytest.mark.parametrize("store_labels", [True, False])
 def test_map_and_last(blobs, concentration, store_labels):
@@ -370,7 +390,9 @@ def test_kmeans_start_does_not_depend_on_threads(blobs):
 
 @pytest.mark.parametrize("init", ["singletons", np.arange(30) % 4])
 def test_finite_mixture_refuses_too_many_blocks(blobs, init):
-    with pytest.raises(ValueError, match=r"init has (30|4) clusters, more than n_components=3"):
+    with pytest.raises(
+        ValueError, match=r"init has (30|4) clusters, more than the 3 that the prior allows"
+    ):
         FiniteMixture(3, init=init, **FAST).fit(blobs)
 
 
