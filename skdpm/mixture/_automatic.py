@@ -21,6 +21,7 @@ MOST_SAMPLED = 20_000
 # Pieces: between these multiples of the square root of the number of rows.
 FEWEST, MOST = 2.0, 4.0
 MOST_PIECES = 400
+N_PASSES = 3
 MOST_COUPLED = 40  # where clusters are not independent
 # Turns that merging and learning take, and draws of the hyperparameters in each.
 N_TURNS = 3
@@ -126,6 +127,8 @@ def cut(program, model, points, rng):
     labels[order[:n_pieces]] = np.arange(n_pieces)
     state = MixtureState(model, prior, labels)
     assign_in_turn(state, order[n_pieces:])
+    for _ in range(N_PASSES):
+        assign_in_turn(state, order)
     return state
 
 

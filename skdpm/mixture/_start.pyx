@@ -228,20 +228,25 @@ def merge_coupled(MixtureState state):
 # Pieces.
 
 def assign_in_turn(MixtureState state, order):
-    """Let items that are in no cluster join, in turn, the one under which they are most likely.
+    """Let items leave their cluster, if they have one, and join the one under whose items they are
+    most likely, in turn. None gets a cluster of its own; one that its items leave goes.
 
     Parameters
     ----------
     state : MixtureState
         It has a cluster.
     order : ndarray of int
-        The items, none of which is in a cluster.
+        The items.
     """
     cdef Py_ssize_t m, j, k
     cdef const Py_ssize_t[::1] items = np.ascontiguousarray(order, dtype=np.intp)
     cdef double* log_w = state.log_w
     with nogil:
         for m in range(items.shape[0]):
+            if state.labels[items[m]] >= 0:
+                if state.n_clusters == 1:
+                    continue
+                state.detach(items[m])
             state.model.log_predictive_many(state.slots, state.n_clusters, items[m], log_w)
             j = 0
             for k in range(1, state.n_clusters):
