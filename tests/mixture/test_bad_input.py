@@ -73,7 +73,7 @@ PARAMETERS = {
         [],
     ],
     "store_labels": [None, 0, 1, "yes", []],
-    "point_estimate": ["no such", None, 3, "MAP", ["vi"]],
+    "point_estimate": ["no such", None, 3, "MAP", ["vi"], ("map", 1.0), ("vi", 2.0), ("vi",)],
     "warm_start": [None, 0, 1, "yes"],
     "random_state": [-1, 1.5, "0", [1, 2], True, np.random.SeedSequence(0)],
     "verbose": [-1, 0.5, "yes", None],
@@ -150,7 +150,7 @@ def test_pitman_yor_concentration():
         DPMixture(concentration=0).fit(X)
 
 
-@pytest.mark.parametrize("point_estimate", ["vi", "binder"])
+@pytest.mark.parametrize("point_estimate", ["vi", "binder", ("vi", 1.5)])
 def test_point_estimates_that_need_labels(point_estimate):
     with pytest.raises(ValueError, match=r"point_estimate.*store_labels=False.*map.*last"):
         DPMixture(store_labels=False, point_estimate=point_estimate).fit(X)

@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from support.cases import FAST, NAMES, PRIORS, fit_case, make_estimator, prior_name, prior_params
 from support.fits import DRAWS, assert_same_fit
 
-from skdpm import DPMixture, FiniteMixture, diagnostics
+from skdpm import DPMixture, FiniteMixture, diagnostics, partitions
 from skdpm.mixture._init import initial_labels
 from skdpm.mixture.likelihoods import Gaussian
 
@@ -262,6 +262,23 @@ def test_point_estimate_has_the_least_expected_loss(blobs, loss):
     other = clone(estimator).set_params(point_estimate="last").fit(X)
     np.testing.assert_array_equal(other.label_samples_, estimator.label_samples_)
     assert _loss(draws, other.labels_, loss) > found
+
+
+def test_point_estimate_takes_the_parameter_of_its_loss(blobs):
+    X = blobs * 0.25
+    params = {**FAST, "n_draws": 30, "sampler": "gibbs", "concentration": 5.0}
+    found = [DPMixture(**params, point_estimate=("vi", cost)).fit(X) for cost in (0.2, 1.9)]
+    draws = found[0].label_samples_
+    np.testing.assert_array_equal(draws, found[1].label_samples_)
+    losses = np.array(
+        [
+            [partitions.expected_loss(draws, e.labels_, ("vi", cost)) for cost in (0.2, 1.9)]
+            for e in found
+        ]
+    )
+    assert losses[0, 0] < losses[1, 0] and losses[1, 1] < losses[0, 1]
+    assert [len(np.unique(e.labels_)) for e in found] == [e.n_components_ for e in found]
+    assert found[0].n_components_ > found[1].n_components_
 
 
 @pytest.mark.parametrize("concentration", [None, 0.7])
