@@ -64,6 +64,10 @@ class MixtureProgram(ChainProgram):
         """Where chains start: the learned hyperparameters of the likelihood, by name."""
         return {name: getattr(self.likelihood, name) for name in self.likelihood.learned}
 
+    def learns_after(self, iteration, model):
+        """Whether hyperparameters of the likelihood are drawn after an iteration of a chain."""
+        return bool(self.likelihood.learned) and (iteration + 1) % model.hyper_period == 0
+
     def statistics(self, labels):
         """Statistics of the clusters 0, ..., K - 1 of any labels: (K, n_stats)."""
         raise NotImplementedError(f"{type(self).__name__} must write `statistics`")
@@ -257,11 +261,11 @@ class Replica:
         else:
             self.state = MixtureState(model, prior, saved["labels"])
 
-    def resample(self, program):
+    def resample(self, program, iteration):
         """Draw the concentration, then the likelihood's hyperparameters, given the partition."""
         state = self.state
         program.resample_concentration(state.prior, state.cluster_sizes(), self.bit_generator)
-        if program.likelihood.learned:
+        if program.learns_after(iteration, state.model):
             values = state.model.resample_hyperparameters(
                 state.cluster_slots(), program.likelihood.hyperpriors, self.bit_generator
             )
@@ -315,7 +319,7 @@ class RowChain(MixtureChain):
         for r, replica in enumerate(self.replicas):
             self.kernel.run(replica.state, replica.bit_generator, adapting, r)
         for replica in self.replicas:
-            replica.resample(self.program)
+            replica.resample(self.program, iteration)
             if (iteration + 1) % REBUILD_EVERY == 0:
                 replica.state.rebuild()
 

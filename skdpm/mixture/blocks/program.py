@@ -125,7 +125,7 @@ class BlockChain(MixtureChain):
         bit_generator = stream(*key, 0)
         self.kernel.step(state, np.random.Generator(bit_generator), key)
         program.resample_concentration(state.prior, state.cluster_sizes(), bit_generator)
-        if program.likelihood.learned:
+        if program.learns_after(iteration, state.model):
             stats = state.dump()
             state.model.load(stats)
             values = state.model.resample_hyperparameters(

@@ -29,6 +29,7 @@ cdef class ClusterModel:
     def __cinit__(self, *args, **kwargs):
         self.factorizes = True
         self.hyper_names = ()
+        self.hyper_period = 1
 
     def __dealloc__(self):
         if not self.placed:

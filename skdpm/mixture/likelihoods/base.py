@@ -32,6 +32,22 @@ class Gamma:
         return float(np.sum(np.where(x > 0.0, terms, -np.inf)))
 
 
+@dataclass(frozen=True)
+class Normal:
+    """Hyperprior of a vector: its entries are normal and independent.
+
+    mean, variance : ndarray, one number per entry
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+
+    def log_density(self, value):
+        """Natural logarithm of the density of the vector."""
+        squares = (np.asarray(value) - self.mean) ** 2 / self.variance
+        return float(-0.5 * np.sum(squares + np.log(2.0 * np.pi * self.variance)))
+
+
 class Likelihood(BaseEstimator):
     """Base class of likelihoods.
 
@@ -130,7 +146,7 @@ class Likelihood(BaseEstimator):
 
     @property
     def hyperpriors(self):
-        """Priors of the hyperparameters that are learned: dict of str to `Gamma`."""
+        """Priors of the hyperparameters that are learned: dict of str to `Gamma` or `Normal`."""
         return dict(getattr(self, "_hyperpriors", {}))
 
     @property
