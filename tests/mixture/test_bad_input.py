@@ -157,7 +157,9 @@ def test_point_estimates_that_need_labels(point_estimate):
 
 
 def test_init_with_more_blocks_than_components():
-    with pytest.raises(ValueError, match="init has 8 clusters, more than n_components=7"):
+    with pytest.raises(
+        ValueError, match="init has 8 clusters, more than the 7 that the prior allows"
+    ):
         FiniteMixture(7, init="singletons").fit(X)
 
 

@@ -142,6 +142,22 @@ class Likelihood(BaseEstimator):
         one, and all of them read the same arrays."""
         raise NotImplementedError(f"{type(self).__name__} must write `bind`")
 
+    def coordinates(self, X):
+        """Rows as points between which Euclidean distances make sense once columns have a common
+        scale, for k-means.
+
+        Parameters
+        ----------
+        X : array of shape (n_rows, n_features)
+            Rows of `fit`.
+
+        Returns
+        -------
+        points : ndarray of shape (n_rows, n_dimensions), or None
+            Finite. None: there are none.
+        """
+        return None
+
     # Learned hyperparameters, of a resolved likelihood.
 
     @property

@@ -198,6 +198,14 @@ default=None
         _refuse_uncentred(np.isinf(centred).any(axis=0))
         return read_only({"X": centred, "missing": bool(np.isnan(centred).any())})
 
+    def coordinates(self, X):
+        X = np.asarray(X, dtype=np.float64)
+        if np.isnan(X).any():
+            return None
+        # Of a column that varies by rounding alone, a common scale would make noise.
+        noise = np.ptp(X, axis=0) <= 1e-12 * np.abs(X).max(axis=0)
+        return np.where(noise, 0.0, X - self.mean)
+
     def tables(self, data, n_max):
         # log c_n, and of one column log g_n.
         free = 1.0 if self.covariance_type == "diag" else len(self.mean)

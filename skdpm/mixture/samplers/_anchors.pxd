@@ -8,6 +8,26 @@ cdef enum:
     MAX_ANCHORS = 5
 
 
+cdef class Members:
+    """The items of each cluster, while labels change by moves of whole clusters only."""
+    cdef Py_ssize_t* first              # (n_slots,): an item of each occupied slot
+    cdef Py_ssize_t* next               # (n_samples,): another of the same, until there have been
+    cdef Py_ssize_t n_samples, n_slots  # ... as many as the cluster has
+
+    cdef int reserve(self, MixtureState state) except -1
+    cdef void collect(self, MixtureState state) noexcept nogil
+    cdef inline void join(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        self.next[i] = self.first[slot]
+        self.first[slot] = i
+
+    cdef inline Py_ssize_t at(self, Py_ssize_t slot, Py_ssize_t m) noexcept nogil:
+        """The m-th item of a cluster."""
+        cdef Py_ssize_t i = self.first[slot]
+        for _ in range(m):
+            i = self.next[i]
+        return i
+
+
 cdef class Snapshot:
     """A clustering that informed anchors look at, with what their law needs."""
     cdef readonly Py_ssize_t n_samples
@@ -27,12 +47,30 @@ cdef class Snapshot:
 
 
 cdef class AnchorProposal:
-    """h(s): how a split-merge move picks its anchors; never a function of the current state."""
+    """How a split-merge move picks its anchors."""
     cdef readonly str kind
     cdef double threshold
     cdef Py_ssize_t n_samples           # of the state under update
     cdef Snapshot snapshot              # of its replica
     cdef list snapshots                 # of each replica
+    cdef readonly bint extended         # does the law depend on the current partition?
+    cdef readonly double log_q          # log q(anchors | current partition) if so, else 0
+    cdef public double power
+    cdef public double floor
 
     cdef int update(self, MixtureState state, bint adapting, Py_ssize_t replica) except -1
-    cdef void draw(self, bitgen_t* rng, Py_ssize_t* anchors, Py_ssize_t n_anchors) noexcept nogil
+    cdef void draw(
+        self, MixtureState state, Members members, bitgen_t* rng,
+        Py_ssize_t* anchors, Py_ssize_t n_anchors
+    ) noexcept nogil
+    cdef Py_ssize_t draw_two(
+        self, MixtureState state, Members members, bitgen_t* rng, Py_ssize_t* anchors
+    ) noexcept nogil
+    cdef double log_closeness(
+        self, MixtureState state, Py_ssize_t scratch, Py_ssize_t a, Py_ssize_t b
+    ) noexcept nogil
+    cdef double log_q_at(
+        self, MixtureState state, const Py_ssize_t* old_slots, Py_ssize_t n_old,
+        const Py_ssize_t* slots, const Py_ssize_t* sizes, Py_ssize_t n_slots,
+        Py_ssize_t a, Py_ssize_t b
+    ) noexcept nogil

@@ -7,13 +7,15 @@ the snapshot follows the chain; the one taken after the last iteration of warm-u
 and is part of the chain's saved state. A chain without warm-up has uniform anchors throughout.
 Replicas of a chain have a snapshot each, for each must ignore its own state.
 """
-from libc.math cimport INFINITY, exp
+from libc.math cimport INFINITY, NAN, exp, log
+from libc.stdlib cimport free
 from numpy.random cimport bitgen_t
 
 import numpy as np
 
 from skdpm._core._check cimport SKDPM_CHECK
-from skdpm._core._rng cimport integer, uniform
+from skdpm._core._memory cimport resized
+from skdpm._core._rng cimport categorical_log, integer, uniform
 from skdpm.mixture._state cimport MixtureState
 from skdpm.mixture.likelihoods._base cimport ClusterModel
 
@@ -22,7 +24,31 @@ cdef enum:
     MAX_CLUSTERS = 512
 
 
-ANCHORS = ("uniform", "cluster_informed", "threshold_informed")
+ANCHORS = ("uniform", "neighbours", "cluster_informed", "threshold_informed")
+INFORMED = ANCHORS[2:]
+
+
+cdef class Members:
+
+    def __dealloc__(self):
+        free(self.first)
+        free(self.next)
+
+    cdef int reserve(self, MixtureState state) except -1:
+        """Room for the items and slots of a state; what is known of its clusters stays."""
+        if state.n_samples > self.n_samples:
+            self.next = <Py_ssize_t*>resized(self.next, state.n_samples, sizeof(Py_ssize_t))
+            self.n_samples = state.n_samples
+        if state.capacity > self.n_slots:
+            self.first = <Py_ssize_t*>resized(self.first, state.capacity, sizeof(Py_ssize_t))
+            self.n_slots = state.capacity
+        return 0
+
+    cdef void collect(self, MixtureState state) noexcept nogil:
+        """List the items of all clusters anew, all of them in one."""
+        cdef Py_ssize_t i
+        for i in range(state.n_samples - 1, -1, -1):    # each list is then in ascending order
+            self.join(state.labels[i], i)
 
 
 cdef class Snapshot:
@@ -211,6 +237,12 @@ def attachment(MixtureState state, double threshold):
     return eligible
 
 
+cdef double log_same(Py_ssize_t n_clusters, Py_ssize_t size) noexcept nogil:
+    """log probability of one cluster for both anchors, or of two, whichever is asked for: they
+    are alike where both are possible."""
+    return 0.0 if n_clusters == 1 or size == 1 else -0.6931471805599453
+
+
 cdef class AnchorProposal:
     """The law of the anchors.
 
@@ -227,6 +259,9 @@ cdef class AnchorProposal:
         self.kind = kind
         self.threshold = threshold
         self.snapshots = []
+        self.extended = kind == "neighbours"
+        self.power = 0.5
+        self.floor = 0.1
 
     cdef int update(self, MixtureState state, bint adapting, Py_ssize_t replica) except -1:
         """Before a move of a replica: let its snapshot follow the chain, or freeze it."""
@@ -236,7 +271,7 @@ cdef class AnchorProposal:
         snapshot = self.snapshots[replica]
         self.snapshot = snapshot
         self.n_samples = state.n_samples
-        if self.kind == "uniform" or snapshot.frozen:
+        if self.extended or self.kind == "uniform" or snapshot.frozen:
             return 0
         if adapting:
             snapshot.seen_warmup = True
@@ -248,15 +283,21 @@ cdef class AnchorProposal:
                 snapshot.take(state, self.kind, self.threshold)
         return 0
 
-    cdef void draw(self, bitgen_t* rng, Py_ssize_t* anchors, Py_ssize_t n_anchors) noexcept nogil:
-        """n_anchors <= n_samples different items, the first one uniform."""
-        cdef Py_ssize_t first = integer(rng, self.n_samples)
+    cdef void draw(
+        self, MixtureState state, Members members, bitgen_t* rng,
+        Py_ssize_t* anchors, Py_ssize_t n_anchors       # OUT (n_anchors,)
+    ) noexcept nogil:
+        """n_anchors <= n_samples different items."""
+        cdef Py_ssize_t first
         cdef Py_ssize_t cluster, n_members, i, j, m, n
         cdef Py_ssize_t known[MAX_ANCHORS]      # the anchors, ascending
         SKDPM_CHECK(n_anchors <= self.n_samples, "draw: more anchors than items")
-        anchors[0] = first
-        n = 1
-        if self.snapshot.informed:
+        if self.extended and n_anchors > 1:
+            n = self.draw_two(state, members, rng, anchors)
+        else:
+            n = 1
+            first = anchors[0] = integer(rng, self.n_samples)
+        if n == 1 and self.snapshot.informed:
             cluster = self.snapshot.second_cluster(rng, first)
             if cluster >= 0:
                 n_members = self.snapshot.start[cluster + 1] - self.snapshot.start[cluster]
@@ -286,6 +327,100 @@ cdef class AnchorProposal:
                 known[j] = known[j - 1]
                 j -= 1
             known[j] = i
+
+    cdef Py_ssize_t draw_two(
+        self, MixtureState state, Members members, bitgen_t* rng, Py_ssize_t* anchors
+    ) noexcept nogil:
+        """Two anchors given the current partition, with `log_q`; returns their number."""
+        cdef Py_ssize_t k = state.n_clusters
+        cdef Py_ssize_t own = integer(rng, k)
+        cdef Py_ssize_t a = state.slots[own]
+        cdef Py_ssize_t size = state.sizes[a]
+        cdef Py_ssize_t first = integer(rng, size)
+        cdef Py_ssize_t j, m, scratch
+        cdef double total, p
+        anchors[0] = members.at(a, first)
+        self.log_q = -log(<double>k * size) + log_same(k, size)
+        if k == 1 or (size > 1 and uniform(rng) < 0.5):
+            m = integer(rng, size - 1)
+            anchors[1] = members.at(a, m + (m >= first))
+            self.log_q -= log(size - 1.0)
+            return 2
+        scratch = state.model.acquire()
+        for j in range(k):
+            state.log_w[j] = -INFINITY
+            if j != own:
+                state.log_w[j] = self.log_closeness(state, scratch, a, state.slots[j])
+        state.model.release(scratch)
+        j = categorical_log(rng, state.log_w, k)
+        if j < 0:
+            self.log_q = NAN
+            anchors[1] = members.at(state.slots[0 if own > 0 else 1], 0)
+            return 2
+        total = 0.0
+        for m in range(k):
+            total += state.log_w[m]
+        if uniform(rng) < self.floor:
+            j = integer(rng, k - 1)
+            j += j >= own
+        p = (1.0 - self.floor) * state.log_w[j] / total + self.floor / (k - 1)
+        size = state.sizes[state.slots[j]]
+        anchors[1] = members.at(state.slots[j], integer(rng, size))
+        self.log_q += log(p) - log(<double>size)
+        return 2
+
+    cdef double log_closeness(
+        self, MixtureState state, Py_ssize_t scratch, Py_ssize_t a, Py_ssize_t b
+    ) noexcept nogil:
+        """Log weight of cluster b as that of the second anchor, the first being in a."""
+        if not state.model.factorizes or self.power == 0.0:
+            return 0.0
+        state.model.copy(scratch, a)
+        state.model.merge(scratch, b)
+        return self.power * (state.model.log_marginal(scratch) - state.model.log_marginal(b))
+
+    cdef double log_q_at(
+        self, MixtureState state, const Py_ssize_t* old_slots, Py_ssize_t n_old,
+        const Py_ssize_t* slots, const Py_ssize_t* sizes, Py_ssize_t n_slots,
+        Py_ssize_t a, Py_ssize_t b
+    ) noexcept nogil:
+        """log q(anchors | a partition in which some clusters are replaced by others), the first
+        anchor being in the a-th of those, the second in the b-th. 0 where q does not depend on
+        the partition."""
+        cdef Py_ssize_t k = state.n_clusters - n_old + n_slots
+        cdef Py_ssize_t j, m, scratch
+        cdef double log_q, log_w, total, top, chosen
+        cdef bint is_old
+        if not self.extended:
+            return 0.0
+        log_q = -log(<double>k * sizes[a]) + log_same(k, sizes[a])
+        if a == b:
+            return log_q - log(sizes[a] - 1.0)
+        scratch = state.model.acquire()
+        chosen = top = self.log_closeness(state, scratch, slots[a], slots[b])
+        total = 1.0
+        for j in range(state.n_clusters + n_slots):
+            if j < n_slots:
+                if j == a or j == b:
+                    continue
+                log_w = self.log_closeness(state, scratch, slots[a], slots[j])
+            else:
+                is_old = False
+                for m in range(n_old):
+                    is_old = is_old or state.slots[j - n_slots] == old_slots[m]
+                if is_old:
+                    continue
+                log_w = self.log_closeness(state, scratch, slots[a], state.slots[j - n_slots])
+            if log_w <= top:
+                total += exp(log_w - top)
+            else:
+                total = total * exp(top - log_w) + 1.0
+                top = log_w
+        state.model.release(scratch)
+        log_q += log(
+            (1.0 - self.floor) * exp(chosen - top) / total + self.floor / (k - 1)
+        ) - log(<double>sizes[b])
+        return log_q
 
     def get_state(self):
         """Plain objects from which `set_state` goes on: a list with an entry per replica."""

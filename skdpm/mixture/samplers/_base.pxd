@@ -8,6 +8,12 @@ cdef class PartitionKernel:
     """A Markov kernel on partitions that leaves p(partition | X, concentration) invariant."""
     cdef readonly bint adapting     # in warm-up; a kernel that adapts does so only while it is set
     cdef readonly Py_ssize_t replica    # which of the chain's replicas the state is
+    # Row evaluations so far, a measure of time that is the same in every run: log predictives of
+    # one row under one cluster, and rows that joined or left a cluster.
+    cdef readonly long long work
 
     cdef int prepare(self, MixtureState state) except -1
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil
+    cdef int repeat(
+        self, MixtureState state, bitgen_t* rng, Py_ssize_t n_steps
+    ) except -1 nogil

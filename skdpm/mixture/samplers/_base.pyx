@@ -16,6 +16,17 @@ cdef class PartitionKernel:
         with gil:
             raise RuntimeError(f"{type(self).__name__} does not override `step`")
 
+    cdef int repeat(
+        self, MixtureState state, bitgen_t* rng, Py_ssize_t n_steps
+    ) except -1 nogil:
+        """Do some steps on end, each prepared; a sampler may spare what needs doing but once."""
+        cdef Py_ssize_t _step
+        for _step in range(n_steps):
+            with gil:
+                self.prepare(state)
+            self.step(state, rng)
+        return 0
+
     # The Python boundary.
 
     def run(self, MixtureState state, bit_generator, bint adapting=False, Py_ssize_t replica=0):

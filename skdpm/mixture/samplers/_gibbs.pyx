@@ -62,4 +62,5 @@ cdef class GibbsKernel(PartitionKernel):
         cdef Py_ssize_t _sweep
         for _sweep in range(self.n_sweeps):
             gibbs_sweep(state, rng)
+            self.work += sweep_work(state)
         return 0

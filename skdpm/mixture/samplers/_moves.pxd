@@ -3,7 +3,7 @@ from numpy.random cimport bitgen_t
 
 from skdpm.mixture._state cimport MixtureState
 from skdpm.mixture.likelihoods._base cimport ClusterModel
-from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal
+from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal, Members
 
 
 cdef class Closure:
@@ -16,11 +16,18 @@ cdef class Closure:
     cdef Py_ssize_t slots[MAX_ANCHORS]      # (n_cells,)
     cdef Py_ssize_t sizes[MAX_ANCHORS]      # (n_cells,)
     cdef signed char* cell_of              # (n_slots,): of a cluster of the closure, else -1
+    cdef Members members                    # of all clusters
+    cdef AnchorProposal proposal
+    cdef Py_ssize_t place[2]                # in `items`, of the anchors that were drawn first
     cdef Py_ssize_t n_samples, n_slots
 
     cdef int reserve(self, MixtureState state) except -1
     cdef void gather(
-        self, MixtureState state, AnchorProposal proposal, Py_ssize_t n_anchors, bitgen_t* rng
+        self, MixtureState state, Py_ssize_t n_anchors, bitgen_t* rng
+    ) noexcept nogil
+    cdef double log_anchors(
+        self, MixtureState state, const signed char* cells,
+        const Py_ssize_t* slots, const Py_ssize_t* sizes, Py_ssize_t n_slots
     ) noexcept nogil
     cdef void replace(
         self, MixtureState state, const signed char* cells,

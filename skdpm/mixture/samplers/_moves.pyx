@@ -22,10 +22,14 @@ from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, integer
 from skdpm.mixture._state cimport MixtureState
 from skdpm.mixture.likelihoods._base cimport ClusterModel
-from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal
+from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal, Members
 
 
 cdef class Closure:
+
+    def __init__(self, AnchorProposal proposal):
+        self.proposal = proposal
+        self.members = Members()
 
     def __dealloc__(self):
         free(self.items)
@@ -38,6 +42,7 @@ cdef class Closure:
             self.items = <Py_ssize_t*>resized(self.items, state.n_samples, sizeof(Py_ssize_t))
             self.cells = <signed char*>resized(self.cells, state.n_samples, 1)
             self.n_samples = state.n_samples
+        self.members.reserve(state)
         if state.capacity > self.n_slots:
             self.cell_of = <signed char*>resized(self.cell_of, state.capacity, 1)
             memset(self.cell_of, -1, state.capacity)
@@ -45,20 +50,25 @@ cdef class Closure:
         return 0
 
     cdef void gather(
-        self, MixtureState state, AnchorProposal proposal, Py_ssize_t n_anchors, bitgen_t* rng
+        self, MixtureState state, Py_ssize_t n_anchors, bitgen_t* rng
     ) noexcept nogil:
-        """Draw the anchors, collect the items of their clusters, and order these: the anchors
+        """Draw the anchors, gather the items of their clusters, and order these: the anchors
         first, in random order, then all others, in random order (Bouchard-Cote, Doucet & Roth
-        2017, algorithm 2)."""
+        2017, algorithm 2). `members` is up to date."""
         cdef Py_ssize_t anchors[MAX_ANCHORS]
         cdef Py_ssize_t i, j, m, slot
         cdef Py_ssize_t n = n_anchors
+        cdef Py_ssize_t drawn[2]
         cdef bint is_anchor
-        proposal.draw(rng, anchors, n_anchors)
+        self.proposal.draw(state, self.members, rng, anchors, n_anchors)
+        drawn[0], drawn[1] = anchors[0], anchors[n_anchors > 1]
         self.n_cells = 0
         for j in range(n_anchors):
             m = j + integer(rng, n_anchors - j)
             anchors[j], anchors[m] = anchors[m], anchors[j]
+            for m in range(2):
+                if anchors[j] == drawn[m]:
+                    self.place[m] = j
             slot = state.labels[anchors[j]]
             if self.cell_of[slot] < 0:
                 self.cell_of[slot] = <signed char>self.n_cells
@@ -66,14 +76,16 @@ cdef class Closure:
                 self.sizes[self.n_cells] = state.sizes[slot]
                 self.n_cells += 1
             self.items[j] = anchors[j]
-        for i in range(state.n_samples):
-            if self.cell_of[state.labels[i]] >= 0:
+        for j in range(self.n_cells):
+            i = self.members.first[self.slots[j]]
+            for _item in range(self.sizes[j]):
                 is_anchor = False
-                for j in range(n_anchors):
-                    is_anchor = is_anchor or anchors[j] == i
+                for m in range(n_anchors):
+                    is_anchor = is_anchor or anchors[m] == i
                 if not is_anchor:
                     self.items[n] = i
                     n += 1
+                i = self.members.next[i]
         for j in range(n_anchors, n):
             m = j + integer(rng, n - j)
             i = self.items[m]
@@ -86,15 +98,29 @@ cdef class Closure:
         self.n_items = n
         self.n_outside = state.n_clusters - self.n_cells
 
+    cdef double log_anchors(
+        self, MixtureState state, const signed char* cells,
+        const Py_ssize_t* slots, const Py_ssize_t* sizes, Py_ssize_t n_slots
+    ) noexcept nogil:
+        """log q(anchors | partition) where item m of the closure is in the cluster
+        `slots[cells[m]]`, of `sizes`; 0 where the law does not depend on the partition."""
+        return self.proposal.log_q_at(
+            state, self.slots, self.n_cells, slots, sizes, n_slots,
+            cells[self.place[0]], cells[self.place[1]]
+        )
+
     cdef void replace(
         self, MixtureState state, const signed char* cells,
         const Py_ssize_t* slots, Py_ssize_t n_slots
     ) noexcept nogil:
         """Other clusters take the place of the closure's: item m joins `slots[cells[m]]`, whose
         row holds its items already."""
+        cdef Py_ssize_t m
         state.replace(
             self.items, cells, self.n_items, self.slots, self.n_cells, slots, n_slots
         )
+        for m in range(self.n_items):
+            self.members.join(slots[cells[m]], self.items[m])
 
 
 cdef class Trial:
@@ -290,7 +316,7 @@ cdef class MoveProbe:
     def __init__(self, MixtureState state):
         self.state = state
         self.anchors = AnchorProposal("uniform")
-        self.trial = make_trial(state.model, Closure())
+        self.trial = make_trial(state.model, Closure(self.anchors))
         self.reserve()
 
     def reserve(self):
@@ -305,8 +331,9 @@ cdef class MoveProbe:
         if not 1 <= n_anchors <= min(MAX_ANCHORS, self.state.n_samples):
             raise ValueError(f"{n_anchors} anchors")
         self.reserve()
+        self.trial.closure.members.collect(self.state)
         self.trial.closure.gather(
-            self.state, self.anchors, n_anchors, bit_generator_pointer(bit_generator)
+            self.state, n_anchors, bit_generator_pointer(bit_generator)
         )
         n_items = self.trial.closure.n_items
         return (

@@ -34,7 +34,7 @@ from skdpm._core._rng cimport uniform
 from skdpm.mixture._state cimport MixtureState
 from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal
 from skdpm.mixture.samplers._base cimport PartitionKernel
-from skdpm.mixture.samplers._gibbs cimport gibbs_sweep
+from skdpm.mixture.samplers._gibbs cimport gibbs_sweep, sweep_work
 from skdpm.mixture.samplers._moves cimport Closure
 
 cdef enum:
@@ -103,7 +103,7 @@ cdef class PGSMKernel(PartitionKernel):
         self.resample_threshold = resample_threshold
         self.resampling = RESAMPLING[resampling]
         self.gibbs_sweeps = gibbs_sweeps
-        self.closure = Closure()
+        self.closure = Closure(anchors)
         # The number of nodes is at most that of particles, but random under optimal resampling,
         # with mean and variance at most n_particles.
         self.n_reserved = 2 * n_particles + 32 if self.resampling == OPTIMAL else n_particles
@@ -167,9 +167,11 @@ cdef class PGSMKernel(PartitionKernel):
 
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
         cdef Py_ssize_t _sweep
+        self.closure.members.collect(state)
         self.move(state, rng)
         for _sweep in range(self.gibbs_sweeps):
             gibbs_sweep(state, rng)
+            self.work += sweep_work(state)
         return 0
 
     cdef int move(self, MixtureState state, bitgen_t* rng) except -1 nogil:
@@ -179,7 +181,7 @@ cdef class PGSMKernel(PartitionKernel):
         cdef bint changed
         if n_anchors < 2:
             return 0
-        self.closure.gather(state, self.anchors, n_anchors, rng)
+        self.closure.gather(state, n_anchors, rng)
         n = self.closure.n_items
         self.start(state)
         for t in range(1, n):
@@ -196,6 +198,7 @@ cdef class PGSMKernel(PartitionKernel):
                 n = t + 1
                 break
         self.n_moves += 1
+        self.weigh_anchors(state, n)
         node = self.draw_node(rng)
         if node < 0:
             with gil:
@@ -254,6 +257,7 @@ cdef class PGSMKernel(PartitionKernel):
                 continue
             n_choices = node.n_cells
             state.model.log_predictive_many(node.slots, n_choices, i, gains)
+            self.work += n_choices
             for b in range(n_choices):
                 gains[b] += log_join[node.sizes[b]]
                 terms[b] = gains[b]
@@ -373,6 +377,7 @@ cdef class PGSMKernel(PartitionKernel):
             node.slots[b] = slot
             node.sizes[b] += 1
             state.model.add(slot, self.closure.items[t])
+        self.work += n_next
         self.nodes, self.next_nodes = self.next_nodes, self.nodes
         self.n_current = n_next
         return 0
@@ -436,6 +441,21 @@ cdef class PGSMKernel(PartitionKernel):
             self.children[c].log_w = self.log_w[c]
             self.children[c].count = self.counts[c]
         return True
+
+    cdef void weigh_anchors(self, MixtureState state, Py_ssize_t n_items) noexcept nogil:
+        """Where the law of the anchors depends on the partition, its probability is part of the
+        target, and enters the weights at the end. Of the histories only n_items may be known."""
+        cdef Py_ssize_t g
+        cdef Node* node
+        if not self.anchors.extended or self.n_current == 1:
+            return
+        for g in range(self.n_current):
+            node = &self.nodes[g]
+            if node.count > 0:
+                self.trace(g, n_items)
+                node.log_w += self.closure.log_anchors(
+                    state, self.chosen, node.slots, node.sizes, node.n_cells
+                )
 
     cdef Py_ssize_t draw_node(self, bitgen_t* rng) noexcept nogil:
         """A node, with the probability that its particles weigh."""

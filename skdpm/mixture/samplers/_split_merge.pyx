@@ -24,8 +24,12 @@ from skdpm._core._rng cimport bit_generator_pointer, uniform
 from skdpm.mixture._state cimport MixtureState
 from skdpm.mixture.samplers._anchors cimport AnchorProposal
 from skdpm.mixture.samplers._base cimport PartitionKernel
-from skdpm.mixture.samplers._gibbs cimport gibbs_sweep
+from skdpm.mixture.samplers._gibbs cimport gibbs_sweep, sweep_work
 from skdpm.mixture.samplers._moves cimport Closure, Trial, make_trial
+
+
+cdef enum:
+    N_FREE = 4      # slots that a move takes at most: two sides, and scratch
 
 
 cdef struct LogProbability:
@@ -47,34 +51,52 @@ cdef class SplitMergeKernel(PartitionKernel):
     def __init__(self, AnchorProposal anchors, Py_ssize_t gibbs_sweeps):
         self.anchors = anchors
         self.gibbs_sweeps = gibbs_sweeps
-        self.closure = Closure()
+        self.closure = Closure(anchors)
 
     cdef int prepare(self, MixtureState state) except -1:
         if self.trial is None or self.factorizes != state.model.factorizes:
             self.trial = make_trial(state.model, self.closure)
             self.factorizes = state.model.factorizes
         self.anchors.update(state, self.adapting, self.replica)
-        state.reserve(state.n_clusters + 4)
+        return self.reserve(state)
+
+    cdef int reserve(self, MixtureState state) except -1:
+        """Room for a move; some more, as every split takes a slot of it."""
+        state.reserve(2 * state.n_clusters + 16)
         self.trial.reserve(state)
         return 0
 
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
-        cdef Py_ssize_t _sweep
-        if state.n_samples > 1 and not self.move(state, rng):
-            with gil:
-                raise FloatingPointError(
-                    f"rows {self.closure.items[0]} and {self.closure.items[1]}: "
-                    "a split between them has no density"
-                )
-        for _sweep in range(self.gibbs_sweeps):
-            gibbs_sweep(state, rng)
+        self.repeat(state, rng, 1)
+        return 0
+
+    cdef int repeat(
+        self, MixtureState state, bitgen_t* rng, Py_ssize_t n_steps
+    ) except -1 nogil:
+        """Moves on end, with no sweeps between them, share the lists of the clusters' items."""
+        cdef Py_ssize_t step, _sweep
+        for step in range(n_steps):
+            if state.model.n_free < N_FREE:
+                with gil:
+                    self.reserve(state)
+            if step == 0 or self.gibbs_sweeps > 0:
+                self.closure.members.collect(state)
+            if state.n_samples > 1 and not self.move(state, rng):
+                with gil:
+                    raise FloatingPointError(
+                        f"rows {self.closure.items[0]} and {self.closure.items[1]}: "
+                        "a split between them has no density"
+                    )
+            for _sweep in range(self.gibbs_sweeps):
+                gibbs_sweep(state, rng)
+                self.work += sweep_work(state)
         return 0
 
     cdef bint move(self, MixtureState state, bitgen_t* rng) noexcept nogil:
         """Propose a split or a merge, and decide. False where a density is NaN."""
         cdef bint is_split
         cdef double log_ratio, log_q, before
-        self.closure.gather(state, self.anchors, 2, rng)
+        self.closure.gather(state, 2, rng)
         is_split = self.closure.n_cells == 1
         self.n_proposed[not is_split] += 1
         if is_split and state.prior.log_v[self.closure.n_outside + 2] == -INFINITY:
@@ -82,11 +104,14 @@ cdef class SplitMergeKernel(PartitionKernel):
         before = self.trial.log_current(state)
         self.trial.begin(state, 2)
         log_q = self.allocate(state, rng, not is_split)
-        if is_split:
-            log_ratio = self.trial.log_proposed(state) - before - log_q
-        else:
+        if not is_split:
             self.trial.unite(state)
-            log_ratio = self.trial.log_proposed(state) - before + log_q
+            log_q = -log_q
+        log_ratio = self.trial.log_proposed(state) - before - log_q
+        if self.anchors.extended:
+            log_ratio += self.closure.log_anchors(
+                state, self.trial.sides, self.trial.side, self.trial.size, self.trial.n_sides
+            ) - self.anchors.log_q
         # A NaN fails this comparison too, and is reported.
         if log(uniform(rng)) < log_ratio:
             self.n_accepted[not is_split] += 1
@@ -110,6 +135,7 @@ cdef class SplitMergeKernel(PartitionKernel):
         cdef Py_ssize_t b
         cdef Py_ssize_t i = self.closure.items[m]
         state.model.log_predictive_many(self.trial.side, 2, i, log_w)
+        self.work += 3
         log_odds = (
             log_w[1] - log_w[0]
             + state.prior.log_join[self.trial.size[1]] - state.prior.log_join[self.trial.size[0]]
@@ -154,7 +180,8 @@ cdef class SplitMergeKernel(PartitionKernel):
             raise ValueError("a split needs two items")
         state.prior.tabulate()
         self.prepare(state)
-        self.closure.gather(state, self.anchors, 2, rng)
+        self.closure.members.collect(state)
+        self.closure.gather(state, 2, rng)
         n = self.closure.n_items
         cells = [self.closure.cells[m] for m in range(n)]
         if sides is not None:
@@ -218,5 +245,6 @@ cdef class JainNealKernel(SplitMergeKernel):
             log_q = LogProbability(0.0, 1.0)
             for m in range(2, self.closure.n_items):
                 self.trial.leave(state, m)
+                self.work += 1
                 self.choose(state, rng, m, force and scan == self.n_scans, &log_q)
         return log_q.total - log(log_q.divisor)

@@ -2,7 +2,7 @@
 """Split-merge by sequential allocation."""
 
 from skdpm._validation import check_choice, check_integer
-from skdpm.mixture.samplers._anchors import ANCHORS, AnchorProposal
+from skdpm.mixture.samplers._anchors import ANCHORS, INFORMED, AnchorProposal
 from skdpm.mixture.samplers._split_merge import SAMSKernel
 from skdpm.mixture.samplers.base import Sampler
 
@@ -34,7 +34,7 @@ class SAMS(Sampler):
     @property
     def requires(self):
         # A name that is none is for `kernel` to refuse.
-        return "product" if self.anchors in ANCHORS and self.anchors != "uniform" else "joint"
+        return "product" if self.anchors in INFORMED else "joint"
 
     def kernel(self):
         anchors = AnchorProposal(check_choice(self.anchors, "SAMS.anchors", ANCHORS))

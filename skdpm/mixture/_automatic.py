@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The start `init="auto"`: many pieces, merged greedily while that raises the log joint density.
+
+Merging needs hyperparameters. Where they are learned the right ones are those of the merged
+clusters, so merging and learning take turns: from the values that the likelihood starts from, and
+from values learned of the pieces. The best log joint density, hyperpriors included, is kept.
+
+Every chain has pieces of its own and another number of them, so that chains start dispersed.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from skdpm.mixture._start import Merger, assign_in_turn, kmeans, merge_coupled
+from skdpm.mixture._state import MixtureState
+
+# Rows that are cut into pieces, at most; the others join the clusters found among these.
+MOST_SAMPLED = 20_000
+# Pieces: between these multiples of the square root of the number of rows.
+FEWEST, MOST = 2.0, 4.0
+MOST_PIECES = 400
+MOST_COUPLED = 40  # where clusters are not independent
+# Turns that merging and learning take, and draws of the hyperparameters in each.
+N_TURNS = 3
+N_DRAWS = 3
+
+
+@dataclass(frozen=True)
+class FirstState:
+    """Where a chain starts.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (n_samples,), or None
+        0, ..., K - 1, none of them empty. None: a single cluster.
+    values : dict of str to float or ndarray
+        Of the likelihood's hyperparameters that are learned.
+    concentration : float
+    """
+
+    labels: np.ndarray | None
+    values: dict
+    concentration: float
+
+
+class AutomaticStart:
+    """Draws where a chain starts, of a program and a bit generator.
+
+    Parameters
+    ----------
+    X : array of shape (n_samples, n_features)
+        As the program has it.
+    """
+
+    def __init__(self, X):
+        self.X = X
+
+    def __call__(self, program, bit_generator):
+        rng = np.random.Generator(bit_generator)
+        likelihood = program.likelihood
+        n_sampled = self.X.shape[0] if likelihood.pairwise else min(self.X.shape[0], MOST_SAMPLED)
+        X, model = self.X, program.model()
+        if n_sampled < X.shape[0]:
+            # In order: a memory-mapped file is read once through.
+            X = X[np.sort(rng.choice(X.shape[0], n_sampled, replace=False))]
+        if n_sampled != model.n_samples:
+            data = likelihood.encode(X)
+            model = likelihood.bind(data, likelihood.tables(data, n_sampled + 1))
+        pieces = cut(program, model, likelihood.coordinates(X), rng)
+        if "product" not in likelihood.capabilities:
+            return merge_coupled_pieces(program, pieces, bit_generator)
+        piece_labels, stats = pieces.cluster_labels(), pieces.dump()
+        merged = merge_pieces(program, model, stats, bit_generator)
+        if n_sampled == self.X.shape[0]:
+            labels = merged.clusters[piece_labels]
+        else:
+            log_sizes = np.log(merged.stats[:, 0])
+            labels = program.most_likely(merged.values, merged.stats, log_sizes)
+            labels = np.unique(labels, return_inverse=True)[1]
+        return FirstState(labels, merged.values, merged.concentration)
+
+
+def number_of_pieces(n, u):
+    """Pieces into which n rows are cut, by a number u in [0, 1)."""
+    n_pieces = round(math.sqrt(n) * FEWEST * (MOST / FEWEST) ** u)
+    return max(1, min(n_pieces, MOST_PIECES, n))
+
+
+def standardised(points):
+    """Points with columns of mean 0 and variance 1, or constant ones of 0."""
+    spread = points.std(axis=0)
+    return (points - points.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+
+
+def cut(program, model, points, rng):
+    """Cut rows into pieces.
+
+    By k-means where there are points. Elsewhere some rows are seeds, and the others join, in
+    random order, the piece under whose rows so far they are most likely.
+
+    Parameters
+    ----------
+    program : MixtureProgram
+    model : ClusterModel
+        Bound to the rows.
+    points : ndarray of shape (n_rows, n_dimensions), or None
+    rng : Generator
+
+    Returns
+    -------
+    state : MixtureState
+    """
+    n = model.n_samples
+    prior = program.make_prior(program.first_concentration)
+    n_pieces = number_of_pieces(n, rng.random())
+    if not model.factorizes:
+        n_pieces = min(n_pieces, MOST_COUPLED, prior.most_clusters)
+    if points is not None:
+        return MixtureState(
+            model, prior, kmeans(standardised(points), n_pieces, rng.bit_generator)
+        )
+    order = rng.permutation(n)
+    labels = np.full(n, -1)
+    labels[order[:n_pieces]] = np.arange(n_pieces)
+    state = MixtureState(model, prior, labels)
+    assign_in_turn(state, order[n_pieces:])
+    return state
+
+
+@dataclass(frozen=True)
+class Merged:
+    """Clusters that pieces were merged into.
+
+    Attributes
+    ----------
+    clusters : ndarray of shape (n_pieces,)
+        The cluster of each piece.
+    stats : ndarray of shape (K, n_stats)
+    values : dict
+        Of the likelihood's hyperparameters that are learned.
+    concentration : float
+    """
+
+    clusters: np.ndarray
+    stats: np.ndarray
+    values: dict
+    concentration: float
+
+
+def merge_pieces(program, model, stats, bit_generator):
+    """Merge pieces by their statistics, where clusters are independent.
+
+    Parameters
+    ----------
+    program : MixtureProgram
+    model : ClusterModel
+        At the hyperparameters that the likelihood starts from. Its clusters are replaced.
+    stats : ndarray of shape (n_pieces, n_stats)
+    bit_generator : numpy BitGenerator
+
+    Returns
+    -------
+    merged : Merged
+    """
+    likelihood = program.likelihood
+    learns = bool(likelihood.learned)
+    starts = [model.hyperparameters()]
+    if learns:
+        model.load(stats)
+        starts.append(_learn(program, model, np.arange(len(stats)), bit_generator))
+    best, best_value = None, -np.inf
+    for hyperparameters in starts:
+        prior = program.make_prior(program.first_concentration)
+        before = None
+        for _ in range(N_TURNS if learns else 1):
+            model.clear(0)
+            model.set_hyperparameters(hyperparameters)
+            slots, clusters = Merger(model, prior, stats).merge_all()
+            sizes = model.dump(slots)[:, 0].astype(np.intp)
+            program.resample_concentration(prior, sizes, bit_generator)
+            hyperparameters = _learn(program, model, slots, bit_generator)
+            values = likelihood.learned_values(hyperparameters)
+            merged_stats = model.dump(slots)
+            value = model.log_marginals(merged_stats).sum() + prior.log_probability(sizes)
+            value += likelihood.log_hyperprior(values)
+            value += program.log_hyperprior(prior.concentration)
+            if best is None or value > best_value:
+                best = Merged(clusters, merged_stats, values, prior.concentration)
+                best_value = value
+            if len(slots) == before:
+                break
+            before = len(slots)
+    return best
+
+
+def merge_coupled_pieces(program, state, bit_generator):
+    """Merge pieces where clusters are not independent.
+
+    Parameters
+    ----------
+    program : MixtureProgram
+    state : MixtureState
+        In pieces.
+    bit_generator : numpy BitGenerator
+
+    Returns
+    -------
+    first : FirstState
+    """
+    likelihood = program.likelihood
+    for _ in range(N_TURNS):
+        before = state.n_clusters
+        merge_coupled(state)
+        program.resample_concentration(state.prior, state.cluster_sizes(), bit_generator)
+        values = _learn(program, state.model, state.cluster_slots(), bit_generator)
+        if state.n_clusters == before:
+            break
+    return FirstState(
+        state.cluster_labels(), likelihood.learned_values(values), state.prior.concentration
+    )
+
+
+def _learn(program, model, slots, bit_generator):
+    """Draw the hyperparameters that are learned, given clusters; return all of them."""
+    if program.likelihood.learned:
+        for _ in range(N_DRAWS):
+            model.resample_hyperparameters(slots, program.likelihood.hyperpriors, bit_generator)
+    return model.hyperparameters()
+
+
+def most_likely(model, stats, log_weights):
+    """The cluster of the largest weight times density of each of a kernel's rows.
+
+    Parameters
+    ----------
+    model : ClusterModel
+        Its clusters are replaced.
+    stats : ndarray of shape (K, n_stats)
+    log_weights : ndarray of shape (K,)
+
+    Returns
+    -------
+    labels : ndarray of shape (n_rows,)
+    """
+    model.load(stats)
+    slots = np.arange(len(stats))
+    labels = np.empty(model.n_samples, dtype=np.intp)
+    step = max(1, 2**20 // len(stats))
+    for first in range(0, len(labels), step):
+        stop = min(first + step, len(labels))
+        log_densities = model.log_predictive_rows(slots, first, stop)
+        labels[first:stop] = np.argmax(log_densities + log_weights[:, None], axis=0)
+    return labels

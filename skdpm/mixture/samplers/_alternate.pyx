@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Several kernels in turn: each leaves the posterior invariant, and so do they all, one after the
+other, any number of times, as long as these numbers do not depend on the current partition.
+
+Such numbers share the work. Steps differ in cost by orders of magnitude, so what a step of each
+part costs, in row evaluations, is measured in warm-up, whose draws are dropped, and numbers of
+steps follow; from then on they stay as they are. (Were an iteration to last until some work is
+done, its last partition would be one that is costly to leave: waiting times are longer there.)
+"""
+from numpy.random cimport bitgen_t
+
+import math
+
+from skdpm._core._rng cimport uniform
+from skdpm.mixture._state cimport MixtureState
+from skdpm.mixture.samplers._base cimport PartitionKernel
+
+# Costs of steps are averages over about as many iterations.
+MEMORY = 20.0
+# Steps of one part in an iteration, on average.
+FEWEST, MOST = 0.1, 1000.0
+
+
+cdef class AlternateKernel(PartitionKernel):
+    """Kernel of `Alternate`.
+
+    Parameters
+    ----------
+    parts : list of PartitionKernel
+    move_share : float or None
+    """
+    cdef list parts
+    cdef object move_share
+    cdef list learned       # of each replica: what `Pace.get_state` returns
+
+    def __init__(self, list parts, move_share):
+        cdef PartitionKernel part
+        for part in parts:
+            pass
+        self.parts = parts
+        self.move_share = move_share
+        self.learned = []
+
+    cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
+        with gil:
+            self.alternate(state, rng)
+        return 0
+
+    cdef int alternate(self, MixtureState state, bitgen_t* rng) except -1:
+        cdef PartitionKernel part
+        cdef long long before
+        cdef Py_ssize_t p, n_steps
+        cdef double mean
+        while len(self.learned) <= self.replica:
+            self.learned.append(
+                {"steps": [1.0] * len(self.parts), "work": [0.0] * len(self.parts),
+                 "done": [0.0] * len(self.parts)}
+            )
+        pace = self.learned[self.replica]
+        for p in range(len(self.parts)):
+            part = self.parts[p]
+            part.adapting = self.adapting
+            part.replica = self.replica
+            mean = pace["steps"][p]
+            n_steps = <Py_ssize_t>mean
+            if mean != n_steps:
+                n_steps += uniform(rng) < mean - n_steps
+            before = part.work
+            part.prepare(state)
+            with nogil:
+                part.repeat(state, rng, n_steps)
+            self.work += part.work - before
+            if self.adapting and n_steps > 0:
+                keep = 1.0 - 1.0 / MEMORY
+                pace["work"][p] = keep * pace["work"][p] + (part.work - before)
+                pace["done"][p] = keep * pace["done"][p] + n_steps
+        if self.adapting and self.move_share is not None:
+            self.share(pace)
+        return 0
+
+    def share(self, pace):
+        """Numbers of steps by which the parts share the work: the first one makes one step."""
+        costs = [
+            work / done if done else 0.0
+            for work, done in zip(pace["work"], pace["done"], strict=True)
+        ]
+        n_moves = len(costs) - 1
+        for p in range(1, len(costs)):
+            if costs[p] > 0.0:
+                ratio = self.move_share / (1.0 - self.move_share) / n_moves
+                pace["steps"][p] = min(max(ratio * costs[0] / costs[p], FEWEST), MOST)
+
+    # The Python boundary.
+
+    def acceptance(self):
+        """The moves of all parts; where parts share the name of a move, the number of the part, 1,
+        2, ..., is added to it."""
+        counts = [part.acceptance() for part in self.parts]
+        names = [name for moves in counts for name in moves]
+        return {
+            name if names.count(name) == 1 else f"{name}_{p}": moves[name]
+            for p, moves in enumerate(counts, start=1)
+            for name in moves
+        }
+
+    def get_adaptation(self):
+        return {
+            "parts": [part.get_adaptation() for part in self.parts],
+            "learned": [
+                {name: list(values) for name, values in pace.items()} for pace in self.learned
+            ],
+        }
+
+    def set_adaptation(self, adaptation):
+        if adaptation:
+            for part, saved in zip(self.parts, adaptation["parts"], strict=True):
+                part.set_adaptation(saved)
+            self.learned = [
+                {name: list(values) for name, values in pace.items()}
+                for pace in adaptation["learned"]
+            ]

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Several samplers in one chain."""
+
+from skdpm._validation import check_real
+from skdpm.mixture.samplers._alternate import AlternateKernel
+from skdpm.mixture.samplers.base import BlockSampler, Sampler
+from skdpm.mixture.samplers.gibbs import Gibbs
+from skdpm.mixture.samplers.sams import SAMS
+
+
+class Alternate(Sampler):
+    """Several samplers take turns in one chain, and share the time.
+
+    In each iteration the first sampler makes one step, and the others as many as their share of
+    the work allows. Work is counted in row evaluations, never by the clock, so that the same seed
+    gives the same draws: what a step of each sampler costs is measured in warm-up, and the
+    numbers of steps stay as they are after it, without which the posterior would be missed.
+
+    Parameters
+    ----------
+    samplers : sequence of Sampler or None, default=None
+        Any that keep their rows in memory. Those after the first had best be pure moves
+        (`gibbs_sweeps=0`). None: `Gibbs()` and ``SAMS(anchors="neighbours", gibbs_sweeps=0)``.
+    move_share : float or None, default=0.5
+        Share of the work that all samplers but the first have, in equal parts; above 0, below 1.
+        None, or without warm-up: one step of each per iteration.
+
+    Examples
+    --------
+    >>> from skdpm import DPMixture
+    >>> from skdpm.mixture.samplers import PGSM, Alternate, Gibbs, SAMS
+    >>> sampler = Alternate([Gibbs(), PGSM(gibbs_sweeps=0), SAMS(gibbs_sweeps=0)])
+    >>> X = [[0.0], [0.1], [0.2], [5.0], [5.1]]
+    >>> sorted(DPMixture(sampler=sampler, random_state=0).fit(X).acceptance_rate_)
+    ['merge', 'pgsm', 'split']
+    """
+
+    def __init__(self, samplers=None, move_share=0.5):
+        self.samplers = samplers
+        self.move_share = move_share
+
+    def _parts(self):
+        if self.samplers is None:
+            return [Gibbs(), SAMS(anchors="neighbours", gibbs_sweeps=0)]
+        return list(self.samplers)
+
+    @property
+    def requires(self):
+        needs = [part.requires for part in self._parts()]
+        return next((need for need in needs if need != "joint"), "joint")
+
+    def objection(self, likelihood, X):
+        objections = (part.objection(likelihood, X) for part in self._parts())
+        return next((reason for reason in objections if reason is not None), None)
+
+    def check_prior(self, prior):
+        for part in self._parts():
+            part.check_prior(prior)
+
+    def kernel(self):
+        parts = self._parts()
+        if not parts:
+            raise ValueError("Alternate.samplers must not be empty")
+        for part in parts:
+            if not isinstance(part, Sampler) or isinstance(part, BlockSampler):
+                raise ValueError(
+                    "Alternate.samplers must be samplers that keep their rows in memory, got "
+                    f"{part!r}"
+                )
+            if part.n_replicas != 1:
+                raise ValueError(
+                    f"Alternate.samplers: {part!r} moves {part.n_replicas} replicas, and cannot "
+                    "take turns with others"
+                )
+        move_share = self.move_share
+        if move_share is not None:
+            move_share = check_real(move_share, "Alternate.move_share", low=0.0)
+            if move_share >= 1.0:
+                raise ValueError(f"Alternate.move_share must be below 1, got {self.move_share}")
+        return AlternateKernel([part.kernel() for part in parts], move_share)
