@@ -170,14 +170,6 @@ def test_values_of_the_wrong_form_are_refused(likelihood, X):
         model.resample_hyperparameters([], {"colour": Gamma(1.0, 1.0)}, np.random.PCG64(0))
 
 
-def test_a_kernel_that_forgets_its_methods_is_refused():
-    """No answer where a likelihood has hyperparameters but its kernel cannot change them."""
-    likelihood = Gaussian(mean=0.0, scale=1.0).resolve(np.eye(3))
-    model = bind(likelihood, likelihood.encode(np.eye(3)), 3)
-    assert model.hyperparameters().shape == (0,)
-    assert np.isnan(model.log_marginals_at([0], [])).all()
-
-
 # The face.
 
 
