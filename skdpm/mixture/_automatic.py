@@ -2,8 +2,8 @@
 """The start `init="auto"`: many pieces, merged greedily while that raises the log joint density.
 
 Merging needs hyperparameters. Where they are learned the right ones are those of the merged
-clusters, so merging and learning take turns: from the values that the likelihood starts from, and
-from values learned of the pieces. The best log joint density, hyperpriors included, is kept.
+clusters, so merging and learning take turns, from the values that the likelihood starts from. The
+best log joint density, hyperpriors included, is kept.
 
 Every chain has pieces of its own and another number of them, so that chains start dispersed.
 """
@@ -13,7 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skdpm.mixture._start import Merger, assign_in_turn, kmeans, merge_coupled
+from skdpm.mixture._start import (
+    Merger,
+    assign_in_turn,
+    kmeans,
+    load_clusters,
+    merge_coupled,
+    merged_stats,
+)
 from skdpm.mixture._state import MixtureState
 
 # Rows that are cut into pieces, at most; the others join the clusters found among these.
@@ -21,9 +28,15 @@ MOST_SAMPLED = 20_000
 # Pieces: between these multiples of the square root of the number of rows.
 FEWEST, MOST = 2.0, 4.0
 MOST_PIECES = 400
+WIDE = 300
+N_PASSES = 3
 MOST_COUPLED = 40  # where clusters are not independent
-# Turns that merging and learning take, and draws of the hyperparameters in each.
-N_TURNS = 3
+# Turns that merging and learning take, and draws of the hyperparameters in each. Once the number
+# of clusters hardly grows from one turn to the next, the first merges are the same in every turn:
+# then only so many times the clusters found are merged, or this share of the pieces where that is
+# more.
+N_TURNS = 4
+SPARE_PARTS = 3
 N_DRAWS = 3
 
 
@@ -82,10 +95,19 @@ class AutomaticStart:
         return FirstState(labels, merged.values, merged.concentration)
 
 
-def number_of_pieces(n, u):
-    """Pieces into which n rows are cut, by a number u in [0, 1)."""
-    n_pieces = round(math.sqrt(n) * FEWEST * (MOST / FEWEST) ** u)
-    return max(1, min(n_pieces, MOST_PIECES, n))
+def number_of_pieces(n, width, u):
+    """Pieces into which n rows are cut.
+
+    Parameters
+    ----------
+    n : int
+    width : int
+        Numbers that a kernel keeps of a cluster. Where they are many, a pair of pieces costs as
+        much as many rows in a sweep, and pieces are fewer.
+    u : float in [0, 1)
+    """
+    n_pieces = math.sqrt(n) * FEWEST * (MOST / FEWEST) ** u * min(1.0, (WIDE / width) ** 0.25)
+    return max(1, min(round(n_pieces), MOST_PIECES, n))
 
 
 def standardised(points):
@@ -114,7 +136,7 @@ def cut(program, model, points, rng):
     """
     n = model.n_samples
     prior = program.make_prior(program.first_concentration)
-    n_pieces = number_of_pieces(n, rng.random())
+    n_pieces = number_of_pieces(n, model.width, rng.random())
     if not model.factorizes:
         n_pieces = min(n_pieces, MOST_COUPLED, prior.most_clusters)
     if points is not None:
@@ -126,6 +148,8 @@ def cut(program, model, points, rng):
     labels[order[:n_pieces]] = np.arange(n_pieces)
     state = MixtureState(model, prior, labels)
     assign_in_turn(state, order[n_pieces:])
+    for _ in range(N_PASSES):
+        assign_in_turn(state, order)
     return state
 
 
@@ -165,33 +189,29 @@ def merge_pieces(program, model, stats, bit_generator):
     merged : Merged
     """
     likelihood = program.likelihood
-    learns = bool(likelihood.learned)
-    starts = [model.hyperparameters()]
-    if learns:
-        model.load(stats)
-        starts.append(_learn(program, model, np.arange(len(stats)), bit_generator))
-    best, best_value = None, -np.inf
-    for hyperparameters in starts:
-        prior = program.make_prior(program.first_concentration)
-        before = None
-        for _ in range(N_TURNS if learns else 1):
-            model.clear(0)
-            model.set_hyperparameters(hyperparameters)
-            slots, clusters = Merger(model, prior, stats).merge_all()
-            sizes = model.dump(slots)[:, 0].astype(np.intp)
-            program.resample_concentration(prior, sizes, bit_generator)
-            hyperparameters = _learn(program, model, slots, bit_generator)
-            values = likelihood.learned_values(hyperparameters)
-            merged_stats = model.dump(slots)
-            value = model.log_marginals(merged_stats).sum() + prior.log_probability(sizes)
-            value += likelihood.log_hyperprior(values)
-            value += program.log_hyperprior(prior.concentration)
-            if best is None or value > best_value:
-                best = Merged(clusters, merged_stats, values, prior.concentration)
-                best_value = value
-            if len(slots) == before:
-                break
-            before = len(slots)
+    prior = program.make_prior(program.first_concentration)
+    # What is being merged: first the pieces, then clusters of which there are still many.
+    parts, part_stats = np.arange(len(stats)), stats
+    best, best_value, n_before = None, -np.inf, 0
+    for _ in range(N_TURNS if likelihood.learned else 1):
+        merger = Merger(model, prior, part_stats)
+        slots, clusters = merger.merge_all()
+        clusters = clusters[parts]
+        sizes = model.dump(slots)[:, 0].astype(np.intp)
+        program.resample_concentration(prior, sizes, bit_generator)
+        hyperparameters = _learn(program, model, slots, bit_generator)
+        values = likelihood.learned_values(hyperparameters)
+        cluster_stats = model.dump(slots)
+        value = model.log_marginals(cluster_stats).sum() + prior.log_probability(sizes)
+        value += likelihood.log_hyperprior(values) + program.log_hyperprior(prior.concentration)
+        if best is None or value > best_value:
+            best = Merged(clusters, cluster_stats, values, prior.concentration)
+            best_value = value
+        if len(part_stats) == len(stats) and len(slots) <= 1.5 * n_before:
+            n_parts = max(SPARE_PARTS * len(slots), len(stats) // SPARE_PARTS)
+            parts = merger.clusters_at(n_parts)[1]
+            part_stats = merged_stats(model, stats, parts)
+        n_before = len(slots)
     return best
 
 
@@ -244,7 +264,7 @@ def most_likely(model, stats, log_weights):
     -------
     labels : ndarray of shape (n_rows,)
     """
-    model.load(stats)
+    load_clusters(model, stats)
     slots = np.arange(len(stats))
     labels = np.empty(model.n_samples, dtype=np.intp)
     step = max(1, 2**20 // len(stats))

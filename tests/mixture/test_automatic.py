@@ -187,10 +187,11 @@ def test_items_join_the_piece_under_which_they_are_most_likely(name):
 
 @pytest.mark.parametrize("n", [1, 2, 3, 10, 1000, 10**6])
 def test_number_of_pieces(n):
-    numbers = [_automatic.number_of_pieces(n, u) for u in (0.0, 0.5, 0.999)]
+    numbers = [_automatic.number_of_pieces(n, 10, u) for u in (0.0, 0.5, 0.999)]
     assert 1 <= numbers[0] <= numbers[1] <= numbers[2] <= min(n, _automatic.MOST_PIECES)
     if n == 1000:
         assert len(set(numbers)) == 3
+        assert _automatic.number_of_pieces(n, 10_000, 0.5) < numbers[1]
 
 
 # The start of a fit.

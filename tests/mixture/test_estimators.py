@@ -278,10 +278,7 @@ def test_point_estimate_takes_the_parameter_of_its_loss(blobs):
     np.testing.assert_array_equal(draws, found[1].label_samples_)
     losses = np.array(
         [
-            [
-                partitions.expected_loss(draws, estimator.labels_, ("vi", cost))
-                for cost in (0.2, 1.9)
-            ]
+            [partitions.expected_loss(draws, e.labels_, ("vi", cost)) for cost in (0.2, 1.9)]
             for e in found
         ]
     )
@@ -397,9 +394,7 @@ def test_kmeans_start_does_not_depend_on_threads(blobs):
 
 @pytest.mark.parametrize("init", ["singletons", np.arange(30) % 4])
 def test_finite_mixture_refuses_too_many_blocks(blobs, init):
-    with pytest.raises(
-        ValueError, match=r"init has (30|4) clusters, more than the 3 that the prior allows"
-    ):
+    with pytest.raises(ValueError, match=r"init has (30|4) clusters, more than n_components=3"):
         FiniteMixture(3, init=init, **FAST).fit(blobs)
 
 

@@ -323,9 +323,11 @@ def pivots(case, items, power, params):
                 p = np.array([theta[d] for theta in drawn])
                 counts = np.array([(X[:, d] == code).sum() for code in range(p.shape[1])])
                 if name == "Bernoulli":
-                    prior = np.array([likelihood.b, likelihood.a])
+                    pair = (likelihood.b, likelihood.a)
+                    prior = np.array([np.broadcast_to(x, D)[d] for x in pair])
                 else:
-                    prior = np.full(p.shape[1], likelihood.concentration)
+                    concentration = np.broadcast_to(likelihood.concentration, D)
+                    prior = np.full(p.shape[1], concentration[d])
                 columns.append((counts, prior, p))
         for d, (counts, prior, p) in enumerate(columns):
             shapes = prior + power * counts

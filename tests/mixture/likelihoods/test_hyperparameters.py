@@ -16,7 +16,7 @@ from sklearn.base import clone
 from support.kernels import bind
 from support.pvalues import assert_p_matrix, worst_p
 
-from skdpm.mixture.likelihoods import LIKELIHOODS, Bernoulli, Poisson
+from skdpm.mixture.likelihoods import LIKELIHOODS, Gaussian, Poisson
 from skdpm.mixture.likelihoods._base import Probe
 from skdpm.mixture.likelihoods.base import Gamma
 
@@ -90,6 +90,13 @@ def test_other_values_equal_the_reference(likelihood, X):
         actual = probe.model.log_marginals_at(range(4), values)
         np.testing.assert_allclose(actual[:3], expected, rtol=1e-9, atol=1e-9)
         assert actual[3] == 0.0
+    # ... as a function of one of them, up to a constant.
+    for h in range(len(start)):
+        values = start * np.ones((3, 1))
+        values[1:, h] *= [0.3, 4.0]
+        expected = [probe.model.log_marginals_at(range(3), value).sum() for value in values]
+        actual = probe.model.log_likelihoods_at([0, 1, 2], values, h)
+        np.testing.assert_allclose(np.diff(actual), np.diff(expected), rtol=1e-8, atol=1e-9)
     # ... and touches nothing.
     np.testing.assert_array_equal(probe.model.dump(range(4), True), before)
     np.testing.assert_array_equal(probe.model.hyperparameters(), start)
@@ -153,7 +160,8 @@ def test_the_laws_hold_after_a_change(likelihood, X):
 def test_values_of_the_wrong_form_are_refused(likelihood, X):
     likelihood = likelihood.resolve(X)
     model = bind(likelihood, likelihood.encode(X), X.shape[0])
-    for values in ([1.0], [np.nan] * model.n_hyper, [1.0] * (model.n_hyper + 1)):
+    n_hyper = model.n_hyper
+    for values in ([1.0] * (n_hyper - 1), [np.nan] * n_hyper, [1.0] * (n_hyper + 1)):
         with pytest.raises(ValueError, match=f"{model.n_hyper} finite hyperparameters"):
             model.set_hyperparameters(values)
     with pytest.raises(ValueError, match="has no hyperparameter 'colour'"):
@@ -164,7 +172,7 @@ def test_values_of_the_wrong_form_are_refused(likelihood, X):
 
 def test_a_kernel_that_forgets_its_methods_is_refused():
     """No answer where a likelihood has hyperparameters but its kernel cannot change them."""
-    likelihood = Bernoulli().resolve(np.eye(3))
+    likelihood = Gaussian(mean=0.0, scale=1.0).resolve(np.eye(3))
     model = bind(likelihood, likelihood.encode(np.eye(3)), 3)
     assert model.hyperparameters().shape == (0,)
     assert np.isnan(model.log_marginals_at([0], [])).all()
