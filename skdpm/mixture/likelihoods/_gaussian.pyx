@@ -395,7 +395,10 @@ cdef class GaussianModel(ClusterModel):
         ClusterModel.release(self, slot)
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
-        self.factorize(row(self, slot))
+        if row(self, slot)[0] == 0.0:
+            self.reset(slot)  # to the bit, as in chains that go on
+        else:
+            self.factorize(row(self, slot))
 
     cdef double log_evidence(
         self, double n, double r, double nu, double log_det_prior, double log_det
