@@ -8,6 +8,7 @@ best log joint density, hyperpriors included, is kept.
 Every chain has pieces of its own and another number of them, so that chains start dispersed.
 """
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -65,23 +66,34 @@ class AutomaticStart:
     ----------
     X : array of shape (n_samples, n_features)
         As the program has it.
+    likelihood : Likelihood
+        Resolved.
     """
 
-    def __init__(self, X):
+    def __init__(self, X, likelihood):
         self.X = X
+        self.likelihood = likelihood
+        self.n_sampled = X.shape[0] if likelihood.pairwise else min(X.shape[0], MOST_SAMPLED)
+
+    @functools.cached_property
+    def points(self):
+        """Coordinates of all rows, for all chains."""
+        return self.likelihood.coordinates(self.X)
 
     def __call__(self, program, bit_generator):
         rng = np.random.Generator(bit_generator)
-        likelihood = program.likelihood
-        n_sampled = self.X.shape[0] if likelihood.pairwise else min(self.X.shape[0], MOST_SAMPLED)
+        likelihood, n_sampled = self.likelihood, self.n_sampled
         X, model = self.X, program.model()
         if n_sampled < X.shape[0]:
             # In order: a memory-mapped file is read once through.
             X = X[np.sort(rng.choice(X.shape[0], n_sampled, replace=False))]
+            points = likelihood.coordinates(X)
+        else:
+            points = self.points
         if n_sampled != model.n_samples:
             data = likelihood.encode(X)
             model = likelihood.bind(data, likelihood.tables(data, n_sampled + 1))
-        pieces = cut(program, model, likelihood.coordinates(X), rng)
+        pieces = cut(program, model, points, rng)
         if "product" not in likelihood.capabilities:
             return merge_coupled_pieces(program, pieces, bit_generator)
         piece_labels, stats = pieces.cluster_labels(), pieces.dump()
@@ -110,17 +122,13 @@ def number_of_pieces(n, width, u):
     return max(1, min(round(n_pieces), MOST_PIECES, n))
 
 
-def standardised(points):
-    """Points with columns of mean 0 and variance 1, or constant ones of 0."""
-    spread = points.std(axis=0)
-    return (points - points.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-
-
 def cut(program, model, points, rng):
     """Cut rows into pieces.
 
     By k-means where there are points. Elsewhere some rows are seeds, and the others join, in
-    random order, the piece under whose rows so far they are most likely.
+    random order, the piece under whose rows so far they are most likely; then all of them change
+    to a more likely one, some times over. So do, once, rows whose clusters are coupled: of what
+    their links say, points are only the rough part.
 
     Parameters
     ----------
@@ -140,16 +148,17 @@ def cut(program, model, points, rng):
     if not model.factorizes:
         n_pieces = min(n_pieces, MOST_COUPLED, prior.most_clusters)
     if points is not None:
-        return MixtureState(
-            model, prior, kmeans(standardised(points), n_pieces, rng.bit_generator)
-        )
-    order = rng.permutation(n)
-    labels = np.full(n, -1)
-    labels[order[:n_pieces]] = np.arange(n_pieces)
-    state = MixtureState(model, prior, labels)
-    assign_in_turn(state, order[n_pieces:])
-    for _ in range(N_PASSES):
-        assign_in_turn(state, order)
+        state = MixtureState(model, prior, kmeans(points, n_pieces, rng.bit_generator))
+        n_passes = 0 if model.factorizes else 1
+    else:
+        order = rng.permutation(n)
+        labels = np.full(n, -1)
+        labels[order[:n_pieces]] = np.arange(n_pieces)
+        state = MixtureState(model, prior, labels)
+        assign_in_turn(state, order[n_pieces:])
+        n_passes = N_PASSES
+    for _ in range(n_passes):
+        assign_in_turn(state, rng.permutation(n))
     return state
 
 
