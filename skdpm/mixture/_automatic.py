@@ -100,18 +100,16 @@ class AutomaticStart:
         state = cut(model, prior, points, rng)
         if "product" not in likelihood.capabilities:
             return merge_coupled_pieces(program, state, rng)
-        for turn in range(1 + N_REFINEMENTS):
-            if turn > 0:
-                state = None  # a model belongs to one state at a time
-                model.clear(0)
-                if merged.values:
-                    model.set_hyperparameters(likelihood.at(merged.values).flat_hyperparameters())
-                prior.set_concentration(merged.concentration)
-                state = MixtureState(model, prior, labels)
-                assign_in_turn(state, rng.permutation(n_sampled), by_size=True)
-            labels = state.cluster_labels()
-            merged = merge_pieces(program, model, prior, state.dump(), bit_generator)
-            labels = merged.clusters[labels]
+        labels, merged = merge_state(program, state, bit_generator)
+        for _ in range(N_REFINEMENTS):
+            state = None  # a model belongs to one state at a time
+            model.clear(0)
+            if merged.values:
+                model.set_hyperparameters(likelihood.at(merged.values).flat_hyperparameters())
+            prior.set_concentration(merged.concentration)
+            state = MixtureState(model, prior, labels)
+            assign_in_turn(state, rng.permutation(n_sampled), by_size=True)
+            labels, merged = merge_state(program, state, bit_generator)
         if n_sampled < self.X.shape[0]:
             log_sizes = np.log(merged.stats[:, 0])
             labels = program.most_likely(merged.values, merged.stats, log_sizes)
@@ -188,6 +186,19 @@ class Merged:
     stats: np.ndarray
     values: dict
     concentration: float
+
+
+def merge_state(program, state, bit_generator):
+    """Merge the clusters of a state, which is of no use afterwards: its kernel holds others.
+
+    Returns
+    -------
+    labels : ndarray of shape (n_samples,)
+    merged : Merged
+    """
+    labels = state.cluster_labels()
+    merged = merge_pieces(program, state.model, state.prior, state.dump(), bit_generator)
+    return merged.clusters[labels], merged
 
 
 def merge_pieces(program, model, prior, stats, bit_generator):
