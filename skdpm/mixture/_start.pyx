@@ -273,7 +273,7 @@ def merge_coupled(MixtureState state):
 
 # Pieces.
 
-def assign_in_turn(MixtureState state, order):
+def assign_in_turn(MixtureState state, order, bint by_size=False):
     """Let items leave their cluster, if they have one, and join the one under whose items they are
     most likely, in turn. None gets a cluster of its own; one that its items leave goes.
 
@@ -283,10 +283,13 @@ def assign_in_turn(MixtureState state, order):
         It has a cluster.
     order : ndarray of int
         The items.
+    by_size : bool, default=False
+        Whether clusters weigh as in the prior: then the log joint density rises, or stays.
     """
     cdef Py_ssize_t m, j, k
     cdef const Py_ssize_t[::1] items = np.ascontiguousarray(order, dtype=np.intp)
     cdef double* log_w = state.log_w
+    state.prior.tabulate()
     with nogil:
         for m in range(items.shape[0]):
             if state.labels[items[m]] >= 0:
@@ -294,6 +297,9 @@ def assign_in_turn(MixtureState state, order):
                     continue
                 state.detach(items[m])
             state.model.log_predictive_many(state.slots, state.n_clusters, items[m], log_w)
+            if by_size:
+                for k in range(state.n_clusters):
+                    log_w[k] += state.prior.log_join[state.sizes[state.slots[k]]]
             j = 0
             for k in range(1, state.n_clusters):
                 if log_w[k] > log_w[j]:
