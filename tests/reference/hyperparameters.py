@@ -169,3 +169,36 @@ def gaussian_joint(X, log_prior, partitions, values, *, full):
                 known[members.tobytes()] = gaussian_log_marginals(X[members], full=full, **values)
             log_p[p] += known[members.tobytes()]
     return np.exp(log_p - logsumexp(log_p))
+
+
+def learned_joint(log_likelihood, log_prior, partitions, *, log_hyperprior, edges):
+    """p(partition, bin of one hyperparameter | X), by quadrature over its logarithm.
+
+    Parameters
+    ----------
+    log_likelihood : callable
+        log p(X | labels, value).
+    log_prior : callable
+        log p of the sizes of a partition.
+    partitions : ndarray of shape (n_partitions, n)
+    log_hyperprior : callable
+        log density of the hyperparameter at a value.
+    edges : sequence
+        Where bins of the hyperparameter meet.
+
+    Returns
+    -------
+    probabilities : ndarray of shape (n_partitions, n_bins)
+    """
+    grid = np.linspace(-9.0, 5.0, 281)
+    bins = np.searchsorted(np.log(edges), grid)
+    # Jacobian of the logarithm.
+    log_hyper = np.array([log_hyperprior(np.exp(x)) + x for x in grid])
+    log_p = np.empty((len(partitions), len(edges) + 1))
+    for p, labels in enumerate(partitions):
+        terms = log_hyper + np.array([log_likelihood(labels, np.exp(x)) for x in grid])
+        terms += log_prior(np.unique(labels, return_counts=True)[1])
+        log_p[p] = [logsumexp(terms[bins == j]) for j in range(len(edges) + 1)]
+        if max(terms[0], terms[-1]) > terms.max() - 6.0:
+            raise AssertionError("the grid is too narrow")
+    return np.exp(log_p - logsumexp(log_p))

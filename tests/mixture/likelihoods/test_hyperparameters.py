@@ -16,8 +16,8 @@ from sklearn.base import clone
 from support.kernels import bind
 from support.pvalues import assert_p_matrix, worst_p
 
-from skdpm.mixture.likelihoods import LIKELIHOODS, Gaussian, Poisson
-from skdpm.mixture.likelihoods._base import Probe
+from skdpm.mixture.likelihoods import LIKELIHOODS, Poisson
+from skdpm.mixture.likelihoods._base import ClusterModel, Probe
 from skdpm.mixture.likelihoods.base import Gamma
 
 
@@ -168,6 +168,13 @@ def test_values_of_the_wrong_form_are_refused(likelihood, X):
         likelihood.at({"colour": 1.0})
     with pytest.raises(ValueError, match="has no hyperparameter 'colour'"):
         model.resample_hyperparameters([], {"colour": Gamma(1.0, 1.0)}, np.random.PCG64(0))
+
+
+def test_a_kernel_that_forgets_its_methods_is_refused():
+    """No answer where a likelihood has hyperparameters but its kernel cannot change them."""
+    model = ClusterModel()
+    assert model.hyperparameters().shape == (0,)
+    assert np.isnan(model.log_marginals_at([0], [])).all()
 
 
 # The face.
