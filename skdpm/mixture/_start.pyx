@@ -33,6 +33,12 @@ cdef double own_terms(ClusterModel model, PartitionPrior prior, Py_ssize_t slot)
     return model.log_marginal(slot) + log_rising(1.0 - prior.sigma, row(model, slot)[0] - 1.0)
 
 
+def load_clusters(ClusterModel model, stats):
+    """Give a kernel clusters in the slots 0, ..., K - 1 and an empty one behind; all others are
+    free."""
+    model.load(stats, None, np.arange(model.n_slots - 1, len(stats), -1))
+
+
 cdef class Merger:
     """Clusters of a kernel, 0, ..., k - 1, whose slots are their numbers, and the gains of pairs.
 
@@ -52,7 +58,8 @@ cdef class Merger:
     cdef double[:, ::1] gains           # (n_pieces, n_pieces), symmetric
     cdef double[::1] own                # (n_pieces,)
     cdef Py_ssize_t[::1] partner        # (n_pieces,): with which each gains most
-    cdef Py_ssize_t[::1] parent         # (n_pieces,): the cluster that it is part of; itself
+    cdef Py_ssize_t[::1] parent         # (n_pieces,): what it was merged into; itself
+    cdef Py_ssize_t[::1] merged         # (n_pieces,): those that were merged, in turn
 
     def __init__(self, ClusterModel model, PartitionPrior prior, stats):
         cdef Py_ssize_t a, b
@@ -60,10 +67,11 @@ cdef class Merger:
         self.prior = prior
         self.n_pieces = self.n_clusters = self.scratch = len(stats)
         self.n_items = stats[:, 0].sum()
-        model.load(stats)
+        load_clusters(model, stats)
         self.gains = np.full((self.n_pieces, self.n_pieces), -DBL_MAX)
         self.own = np.empty(self.n_pieces)
         self.parent = np.arange(self.n_pieces)
+        self.merged = np.empty(self.n_pieces, dtype=np.intp)
         self.partner = np.empty(self.n_pieces, dtype=np.intp)
         with nogil:
             for a in range(self.n_pieces):
@@ -98,6 +106,7 @@ cdef class Merger:
         cdef Py_ssize_t c
         self.model.merge(a, b)
         self.parent[b] = a
+        self.merged[self.n_pieces - self.n_clusters] = b
         self.n_clusters -= 1
         self.own[a] = own_terms(self.model, self.prior, a)
         for c in range(self.n_pieces):
@@ -139,15 +148,52 @@ cdef class Merger:
         clusters : ndarray of shape (n_pieces,)
             Position in `slots` of the cluster that each piece is now part of.
         """
-        cdef Py_ssize_t a
         with nogil:
             self.run()
-        roots = np.empty(self.n_pieces, dtype=np.intp)
-        for a in range(self.n_pieces):
-            roots[a] = a
-            while self.parent[roots[a]] != roots[a]:
-                roots[a] = self.parent[roots[a]]
+        return self.clusters_at(self.n_clusters)
+
+    def clusters_at(self, Py_ssize_t n_clusters):
+        """As from `merge_all`, had it stopped at so many clusters, or where it did if that is at
+        more. The kernel does not hold these.
+
+        Returns
+        -------
+        slots, clusters : ndarray
+        """
+        cdef Py_ssize_t m, b
+        roots = np.arange(self.n_pieces)
+        cdef Py_ssize_t[::1] root = roots
+        # The last merge first: the root of what a piece was merged into is known by then.
+        for m in range(self.n_pieces - max(n_clusters, self.n_clusters) - 1, -1, -1):
+            b = self.merged[m]
+            root[b] = root[self.parent[b]]
         return np.unique(roots, return_inverse=True)
+
+
+def merged_stats(ClusterModel model, stats, clusters):
+    """Statistics of unions of clusters.
+
+    Parameters
+    ----------
+    model : ClusterModel
+        Its clusters are replaced.
+    stats : ndarray of shape (n_pieces, n_stats)
+    clusters : ndarray of shape (n_pieces,)
+        0, ..., K - 1, none of them empty: the union that each is part of.
+
+    Returns
+    -------
+    stats : ndarray of shape (K, n_stats)
+    """
+    cdef Py_ssize_t a
+    cdef const Py_ssize_t[::1] union_of = clusters
+    slots = np.unique(clusters, return_index=True)[1]
+    cdef const Py_ssize_t[::1] slot = slots
+    load_clusters(model, stats)
+    for a in range(len(stats)):
+        if slot[union_of[a]] != a:
+            model.merge(slot[union_of[a]], a)
+    return model.dump(slots)
 
 
 # Clusters that are coupled.
@@ -227,22 +273,33 @@ def merge_coupled(MixtureState state):
 
 # Pieces.
 
-def assign_in_turn(MixtureState state, order):
-    """Let items that are in no cluster join, in turn, the one under which they are most likely.
+def assign_in_turn(MixtureState state, order, bint by_size=False):
+    """Let items leave their cluster, if they have one, and join the one under whose items they are
+    most likely, in turn. None gets a cluster of its own; one that its items leave goes.
 
     Parameters
     ----------
     state : MixtureState
         It has a cluster.
     order : ndarray of int
-        The items, none of which is in a cluster.
+        The items.
+    by_size : bool, default=False
+        Whether clusters weigh as in the prior: then the log joint density rises, or stays.
     """
     cdef Py_ssize_t m, j, k
     cdef const Py_ssize_t[::1] items = np.ascontiguousarray(order, dtype=np.intp)
     cdef double* log_w = state.log_w
+    state.prior.tabulate()
     with nogil:
         for m in range(items.shape[0]):
+            if state.labels[items[m]] >= 0:
+                if state.n_clusters == 1:
+                    continue
+                state.detach(items[m])
             state.model.log_predictive_many(state.slots, state.n_clusters, items[m], log_w)
+            if by_size:
+                for k in range(state.n_clusters):
+                    log_w[k] += state.prior.log_join[state.sizes[state.slots[k]]]
             j = 0
             for k in range(1, state.n_clusters):
                 if log_w[k] > log_w[j]:

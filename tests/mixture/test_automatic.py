@@ -191,6 +191,7 @@ def test_number_of_pieces(n):
     assert 1 <= numbers[0] <= numbers[1] <= numbers[2] <= min(n, _automatic.MOST_PIECES)
     if n == 1000:
         assert len(set(numbers)) == 3
+        assert _automatic.number_of_pieces(n, 0.5, 0.1) < numbers[0]
 
 
 # The start of a fit.
@@ -283,7 +284,9 @@ def test_the_best_turn_is_kept():
     slots, _ = Merger(model, prior, pieces).merge_all()
     at_first_values = value(model.dump(slots), program.first_values())
     for seed in range(5):
-        merged = _automatic.merge_pieces(program, program.model(), pieces, np.random.PCG64(seed))
+        merged = _automatic.merge_pieces(
+            program, program.model(), program.make_prior(1.0), pieces, np.random.PCG64(seed)
+        )
         assert value(merged.stats, merged.values) > at_first_values
         sums = np.array(
             [pieces[merged.clusters == k].sum(axis=0) for k in range(len(merged.stats))]

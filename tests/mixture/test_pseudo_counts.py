@@ -17,7 +17,7 @@ from support.pvalues import Cells, assert_p_matrix, chi_squared_p
 
 from skdpm import FiniteMixture
 from skdpm.mixture._state import MixtureState
-from skdpm.mixture.likelihoods import Bernoulli, Categorical, Multinomial
+from skdpm.mixture.likelihoods import Bernoulli, Categorical, Multinomial, Relational
 from skdpm.mixture.likelihoods.base import Gamma
 from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import BlockedGibbs, Gibbs
@@ -44,6 +44,18 @@ CASES = {
         {"base": [0.6, 0.3, 2.1]},
         "concentration",
         [[2, 0, 2], [2, 0, 4], [1, 0, 2], [25, 0, 0], [0, 2, 0]],
+    ),
+    "relational": (
+        Relational,
+        {"b": 0.9},
+        "a",
+        [[0, 1, 1, 1], [1, 0, 1, NAN], [1, 1, 0, 0], [1, NAN, 0, 0]],
+    ),
+    "relational_directed": (
+        Relational,
+        {"a": 0.6, "directed": True},
+        "b",
+        [[0, 1, 0, 1], [1, 0, 1, 1], [0, 0, 0, 1], [1, NAN, 1, 0]],
     ),
 }
 EDGES = (0.3, 0.8, 1.6)

@@ -310,7 +310,22 @@ cdef class ClusterModel:
 
     def hyperparameters(self):
         """Their values: ndarray of shape (n_hyper,)."""
-        return np.array([self.hyper[h] for h in range(self.n_hyper)], dtype=np.float64)
+        cdef Py_ssize_t h
+        values = np.empty(self.n_hyper)
+        cdef double[::1] view = values
+        for h in range(self.n_hyper):
+            view[h] = self.hyper[h]
+        return values
+
+    def named_hyperparameters(self):
+        """Their values by name: dict of str to ndarray, in the order of the vector."""
+        flat, values, first = self.hyperparameters(), {}, 0
+        while first < self.n_hyper:
+            name = self.hyper_names[first]
+            stop = first + self.hyper_names.count(name)
+            values[name] = flat[first:stop]
+            first = stop
+        return values
 
     def set_hyperparameters(self, values):
         """Take other values; the clusters stay.

@@ -143,8 +143,7 @@ class Likelihood(BaseEstimator):
         raise NotImplementedError(f"{type(self).__name__} must write `bind`")
 
     def coordinates(self, X):
-        """Rows as points between which Euclidean distances make sense once columns have a common
-        scale, for k-means.
+        """Rows as points for k-means: small distances between them mean that they are alike.
 
         Parameters
         ----------
@@ -154,7 +153,8 @@ class Likelihood(BaseEstimator):
         Returns
         -------
         points : ndarray of shape (n_rows, n_dimensions), or None
-            Finite. None: there are none.
+            Finite, whatever the units of the columns. None: there are none; what rows are alike
+            is then told by their densities.
         """
         return None
 

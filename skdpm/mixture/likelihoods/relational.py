@@ -9,6 +9,7 @@ from skdpm._validation import check_bool, check_real
 from skdpm.mixture.likelihoods._relational import RelationalModel
 from skdpm.mixture.likelihoods.base import Likelihood, read_only
 from skdpm.mixture.likelihoods.categorical import PSEUDO_COUNT_PRIOR
+from skdpm.mixture.likelihoods.coordinates import principal
 
 
 class Relational(Likelihood):
@@ -33,8 +34,9 @@ class Relational(Likelihood):
     A pseudo-count that is learned has the prior Gamma(1, 1). Where both are, the mean a / (a + b)
     of the link probabilities is uniform a priori and independent of the strength a + b, which is
     Gamma(2, 1). The strength says how alike the link probabilities of pairs of clusters are: where
-    it comes out small, some pairs have nearly all links and some nearly none, and more clusters are
-    found than at a = b = 1. Chains start at the strength 2 and the frequency of links in `fit`.
+    it comes out small, some pairs have nearly all links and some nearly none, and more clusters
+    are found than at a = b = 1. Chains start at the strength 2 and the frequency of links in
+    `fit`.
 
     References
     ----------
@@ -106,6 +108,12 @@ class Relational(Likelihood):
                 "gamma_ab": log_gamma_table(self.a + self.b, n_max**2),
             }
         )
+
+    def coordinates(self, X):
+        """Nodes by the leading singular directions of their links: nodes that link to the same
+        ones are near, whether or not they link to each other."""
+        links = _links_and_holes(X, diagonal=False)[0].astype(np.float64)
+        return principal(sp.csr_array(sp.hstack([links, links.T])) if self.directed else links)
 
     def bind(self, data, tables):
         return RelationalModel(data, tables, self.a, self.b, self.directed)
