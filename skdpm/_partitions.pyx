@@ -5,11 +5,12 @@
 A partition with clusters of sizes n_j and a draw with blocks of sizes m_k, n_jk rows in common,
 are at distance (Dahl, Johnson & Mueller 2022, section 2; Meila 2007, eq. 13)
 
-    [sum_j f(n_j) + sum_k f(m_k) - 2 sum_jk f(n_jk)] / norm,
+    [(2 - a) sum_j f(n_j) + a sum_k f(m_k) - 2 sum_jk f(n_jk)] / norm,
 
 with f(x) = x log x and norm = n for the variation of information, f(x) = x^2 and
-norm = n (n - 1) for Binder's loss. The kernels know the loss only through the table
-`f` = f(0), ..., f(n), so both losses share all code. f must be convex with f(0) = 0.
+norm = n (n - 1) for Binder's loss, and 0 < a < 2 the `split_cost`, 1 in the losses as their
+authors have them. The kernels know the loss only through the table `f` = f(0), ..., f(n) and a, so
+both losses share all code. f must be convex with f(0) = 0.
 """
 
 from libc.math cimport INFINITY
@@ -145,7 +146,7 @@ cdef class PartitionSearch:
     one draw; equal blocks of several draws are kept once, with the number of those draws as
     weight, since the expected loss is, up to a constant and the factor norm * n_draws,
 
-        objective = n_draws * sum_j f(n_j) - 2 sum_b block_weight_b sum_j f(n_jb).
+        objective = size_weight * sum_j f(n_j) - 2 sum_b block_weight_b sum_j f(n_jb).
 
     Per block only the clusters with n_jb > 0 are listed, so one item is placed in
     O(sum of the lists of its blocks) <= O(n_draws * n_clusters), and memory is
@@ -156,6 +157,7 @@ cdef class PartitionSearch:
     cdef readonly intp_t work   # overlaps read so far: a clock that does not depend on the machine
     cdef const double[::1] f_array
     cdef const double* f        # (total weight + 1,)
+    cdef double size_weight     # (2 - split_cost) * n_draws
     cdef double tol             # changes below tol * (the largest possible one) are rounding
     cdef intp_t n_rows          # total weight
     cdef intp_t n_seen          # draws given so far to add_draws
@@ -182,7 +184,12 @@ cdef class PartitionSearch:
     cdef int32_t* members       # (n_items,)
 
     def __cinit__(
-        self, const int32_t[::1] weight, intp_t n_draws, intp_t max_clusters, const double[::1] f
+        self,
+        const int32_t[::1] weight,
+        intp_t n_draws,
+        intp_t max_clusters,
+        const double[::1] f,
+        double split_cost,
     ):
         cdef intp_t i
         self.n_items = weight.shape[0]
@@ -211,6 +218,7 @@ cdef class PartitionSearch:
             self.n_rows += weight[i]
         for i in range(max_clusters):
             self.free_slots[i] = <int32_t> (max_clusters - 1 - i)
+        self.size_weight = (2.0 - split_cost) * n_draws
         self.tol = 1e-12 * n_draws
 
     def __dealloc__(self):
@@ -390,7 +398,7 @@ cdef class PartitionSearch:
                 self.n_overlaps[b] = n + 1
             change -= self.block_weight[b] * (f[overlap[q].count + w] - f[overlap[q].count])
             overlap[q].count += <int32_t> w
-        change = 2 * change + self.n_draws * (f[self.size[slot] + w] - f[self.size[slot]])
+        change = 2 * change + self.size_weight * (f[self.size[slot] + w] - f[self.size[slot]])
         self.size[slot] += w
         self.label[i] = slot
         return change
@@ -414,7 +422,7 @@ cdef class PartitionSearch:
                 self.n_overlaps[b] -= 1
                 overlap[q] = overlap[self.n_overlaps[b]]
         self.size[slot] -= w
-        change = 2 * change - self.n_draws * (f[self.size[slot] + w] - f[self.size[slot]])
+        change = 2 * change - self.size_weight * (f[self.size[slot] + w] - f[self.size[slot]])
         self.label[i] = -1
         if self.size[slot] == 0:
             self.free_slots[self.max_clusters - self.n_clusters] = slot
@@ -424,7 +432,7 @@ cdef class PartitionSearch:
     cdef int32_t best_slot(self, intp_t i) noexcept nogil:
         """Cluster in which item i costs least; -1: one of its own. On ties, where it is.
 
-        Costs are relative to a cluster of its own: n_draws h(n_j) - 2 sum_b weight_b h(n_jb)
+        Costs are relative to a cluster of its own: size_weight h(n_j) - 2 sum_b weight_b h(n_jb)
         with h(x) = f(x + w) - f(x) - f(w). As h(0) = 0 < h(x), only clusters that share a
         block with the item can be better than an empty one.
         """
@@ -452,7 +460,7 @@ cdef class PartitionSearch:
         if own >= 0:
             best = own
             c = self.size[own] - w
-            best_cost = self.n_draws * (f[c + w] - f[c] - f_w) - 2 * shared[own]
+            best_cost = self.size_weight * (f[c + w] - f[c] - f_w) - 2 * shared[own]
             shared[own] = 0.0
         elif self.n_clusters == self.max_clusters:
             best_cost = INFINITY
@@ -463,14 +471,14 @@ cdef class PartitionSearch:
             for j in range(<int32_t> self.max_clusters):
                 if j == own or shared[j] != 0.0:
                     continue
-                cost = self.n_draws * (f[self.size[j] + w] - f[self.size[j]] - f_w)
+                cost = self.size_weight * (f[self.size[j] + w] - f[self.size[j]] - f_w)
                 if cost < best_cost - tol:
                     best = j
                     best_cost = cost
         for p in range(n_touched):
             j = self.touched[p]
             c = self.size[j]
-            cost = self.n_draws * (f[c + w] - f[c] - f_w) - 2 * shared[j]
+            cost = self.size_weight * (f[c + w] - f[c] - f_w) - 2 * shared[j]
             shared[j] = 0.0
             if cost < best_cost - tol:
                 best = j
@@ -559,7 +567,7 @@ cdef class PartitionSearch:
     def merge(self, intp_t item):
         """Join the item's cluster to the one for which the objective falls most, if it falls.
 
-        Joining n_i and n_j rows changes it by n_draws g(n_i, n_j) - 2 sum_b weight_b
+        Joining n_i and n_j rows changes it by size_weight g(n_i, n_j) - 2 sum_b block_weight_b
         g(n_ib, n_jb) with g(x, y) = f(x + y) - f(x) - f(y), so that only clusters that share
         blocks come into question. Returns whether it fell.
         """
@@ -592,7 +600,7 @@ cdef class PartitionSearch:
                     )
             for q in range(n_touched):
                 j = self.touched[q]
-                cost = -2 * shared[j] + self.n_draws * (
+                cost = -2 * shared[j] + self.size_weight * (
                     f[self.size[own] + self.size[j]] - f[self.size[own]] - f[self.size[j]]
                 )
                 shared[j] = 0.0
@@ -613,7 +621,7 @@ cdef class PartitionSearch:
         cdef intp_t j, b, q
         with nogil:
             for j in range(self.max_clusters):
-                total += self.n_draws * self.f[self.size[j]]
+                total += self.size_weight * self.f[self.size[j]]
             for b in range(self.n_blocks):
                 weight = 2 * self.block_weight[b]
                 for q in range(self.first_overlap[b], self.first_overlap[b] + self.n_overlaps[b]):

@@ -13,6 +13,18 @@ n_jk those of the intersections, have the common form
 - "binder": Binder's (1978) loss with unit costs, f(x) = x^2, norm = n (n - 1): the fraction of
   the n (n - 1) / 2 pairs of rows that one partition joins and the other separates (1 - Rand
   index); 0 if n = 1.
+
+Of the two errors that an estimate a makes of a draw b, the loss counts
+
+    join = [sum_j f(a_j) - sum_jk f(n_jk)] / norm    for rows that a joins and b separates,
+    split = [sum_k f(b_k) - sum_jk f(n_jk)] / norm   for rows that b joins and a separates
+
+alike: for "vi" these are the conditional entropies of b given a and of a given b. A pair such as
+("vi", 1.5) is the generalised loss of Dahl, Johnson & Mueller (2022),
+
+    split_cost * split + (2 - split_cost) * join,    0 < split_cost < 2,
+
+in which a dearer split makes the estimate have fewer clusters: those that some draws join are one.
 """
 
 from dataclasses import dataclass
@@ -26,6 +38,7 @@ from skdpm._partitions import (
     expand_agreements,
     joint_sums,
 )
+from skdpm._validation import check_real
 
 __all__ = [
     "CredibleBall",
@@ -110,9 +123,11 @@ def partition_distances(labels, partition, loss="vi"):
     labels : array-like of int of shape (..., n_samples)
         Partitions; leading axes are flattened.
     partition : array-like of int of shape (n_samples,)
-    loss : {"vi", "binder"}, default="vi"
+    loss : {"vi", "binder"} or tuple (name, split_cost), default="vi"
         Variation of information in nats, or the fraction of the n (n - 1) / 2 pairs of rows on
-        which the two partitions disagree.
+        which the two partitions disagree. With a split_cost in (0, 2), 1 where none is given, rows
+        that the draw joins and `partition` separates count split_cost times, the others
+        2 - split_cost times: no distance then, as the two partitions play different parts.
 
     Returns
     -------
@@ -151,9 +166,9 @@ def expected_loss(labels, partition, loss="vi"):
     labels : array-like of int of shape (..., n_samples)
         Partitions; leading axes are flattened.
     partition : array-like of int of shape (n_samples,)
-    loss : {"vi", "binder"}, default="vi"
-        Variation of information in nats, or Binder's loss with unit costs as a fraction of the
-        n (n - 1) / 2 pairs of rows, as in `partition_distances`.
+    loss : {"vi", "binder"} or tuple (name, split_cost), default="vi"
+        Variation of information in nats, or Binder's loss as a fraction of the n (n - 1) / 2 pairs
+        of rows, as in `partition_distances`.
 
     Returns
     -------
@@ -188,9 +203,12 @@ def point_estimate(labels, loss="vi", *, max_components=None, n_runs=32, random_
     ----------
     labels : array-like of int of shape (..., n_samples)
         Partitions; leading axes are flattened.
-    loss : {"vi", "binder"}, default="vi"
-        Variation of information, or Binder's loss with unit costs. The exact expectation over
-        the draws is minimised; for "vi" not its lower bound by Jensen's inequality.
+    loss : {"vi", "binder"} or tuple (name, split_cost), default="vi"
+        Variation of information, or Binder's loss, with unit costs where only the name is given.
+        A split_cost in (1, 2) prices rows that a draw joins and the estimate separates higher
+        than rows that a draw separates and the estimate joins, so that clusters which overlap
+        become one; a split_cost in (0, 1) keeps them apart. The exact expectation over the draws
+        is minimised; for "vi" not its lower bound by Jensen's inequality.
     max_components : int, default=None
         Largest number of clusters in the result. None: no limit.
     n_runs : int, default=32
@@ -217,7 +235,7 @@ def point_estimate(labels, loss="vi", *, max_components=None, n_runs=32, random_
     rows' cluster in draw s are a_s <= a, and so for b; as a function of x the expected loss has
     second derivative
 
-        f''(a+x) + f''(b+t-x) - 2 mean_s [f''(a_s+x) + f''(b_s+t-x)] < 0,
+        (2 - split_cost) [f''(a+x) + f''(b+t-x)] - 2 mean_s [f''(a_s+x) + f''(b_s+t-x)] < 0,
 
     as f'' = 1/x or 2 does not increase. So it is smallest with all t rows on one side.
 
@@ -243,7 +261,7 @@ def point_estimate(labels, loss="vi", *, max_components=None, n_runs=32, random_
     """
     draws = _as_draws(labels)
     n_samples = draws.shape[1]
-    table, _ = _loss_table(loss, n_samples)
+    table, _, split_cost = _loss_table(loss, n_samples)
     if max_components is None:
         max_components = n_samples
     for name, value in (("max_components", max_components), ("n_runs", n_runs)):
@@ -254,7 +272,7 @@ def point_estimate(labels, loss="vi", *, max_components=None, n_runs=32, random_
     first, group = _distinct_rows(draws)
     final_draws = _thin(draws, max(_MIN_FINAL_DRAWS, _FINAL_CELLS // len(first)))
     run_draws = _thin(final_draws, max(_MIN_RUN_DRAWS, _RUN_CELLS // len(first)))
-    search, first, group = _index_draws(run_draws, table, max_components)
+    search, first, group = _index_draws(run_draws, table, max_components, split_cost)
     best, best_objective, n_agreeing = None, np.inf, 0
     for run in range(n_runs):
         if run == 2:
@@ -276,7 +294,7 @@ def point_estimate(labels, loss="vi", *, max_components=None, n_runs=32, random_
             break
     best = best[group]
     if len(run_draws) < len(final_draws):
-        search, first, group = _index_draws(final_draws, table, max_components)
+        search, first, group = _index_draws(final_draws, table, max_components, split_cost)
         search.place(best[first])
         _sweeten(search, rng)
         best = _read_labels(search)[group]
@@ -293,8 +311,8 @@ class CredibleBall:
     radius : float
         Distance of the farthest draw in the ball.
     level : float
-    loss : str
-        The distance: "vi" or "binder".
+    loss : str or tuple (name, split_cost)
+        The distance.
     distances : ndarray of shape (n_draws,), float64
         From each draw, leading axes flattened, to the centre.
     vertical_upper : ndarray of shape (k, n_samples), int64
@@ -331,7 +349,7 @@ def credible_ball(labels, center=None, *, level=0.95, loss="vi", random_state=No
         In (0, 1). The radius is the ceil(level * n_draws)-th smallest of the distances of the
         draws to the centre, so at least that part of the draws is in the (closed) ball, and of
         no smaller ball.
-    loss : {"vi", "binder"}, default="vi"
+    loss : {"vi", "binder"} or tuple (name, split_cost), default="vi"
         The distance, as in `partition_distances`.
     random_state : int, RandomState, Generator or None, default=None
         For `point_estimate`, where `center` is None.
@@ -457,14 +475,29 @@ def _as_generator(random_state):
     return np.random.default_rng(random_state)
 
 
+def check_loss(loss, name="loss"):
+    """The name of a loss, and its split_cost: 1 where it is not given.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter.
+    """
+    base, split_cost = loss if isinstance(loss, tuple) and len(loss) == 2 else (loss, 1.0)
+    if not isinstance(base, str) or base not in ("vi", "binder"):
+        raise ValueError(
+            f"{name} must be one of 'vi', 'binder', or one of them and a split_cost, got {loss!r}"
+        )
+    return base, check_real(split_cost, f"{name}[1] (split_cost)", low=0.0, high=2.0)
+
+
 def _loss_table(loss, n_samples):
-    """f(0), ..., f(n_samples) of a loss, and its norm."""
+    """f(0), ..., f(n_samples) of a loss, its norm, and its split_cost."""
+    name, split_cost = check_loss(loss)
     x = np.arange(n_samples + 1.0)
-    if isinstance(loss, str) and loss == "vi":
-        return x * np.log(np.maximum(x, 1.0)), n_samples
-    if isinstance(loss, str) and loss == "binder":
-        return x * x, max(n_samples * (n_samples - 1), 1)
-    raise ValueError(f"loss must be one of 'vi', 'binder', got {loss!r}")
+    if name == "vi":
+        return x * np.log(np.maximum(x, 1.0)), n_samples, split_cost
+    return x * x, max(n_samples * (n_samples - 1), 1), split_cost
 
 
 def _code_blocks(draws, n_draws=None):
@@ -513,7 +546,7 @@ def _one_cluster(draws):
 
 
 def _distances(draws, partition, loss):
-    table, norm = _loss_table(loss, draws.shape[1])
+    table, norm, split_cost = _loss_table(loss, draws.shape[1])
     # Clusters by first appearance: all three sums below then run over the clusters of an equal
     # draw in the same order, and cancel exactly.
     _, first, codes = np.unique(partition, return_index=True, return_inverse=True)
@@ -524,7 +557,8 @@ def _distances(draws, partition, loss):
     own = np.cumsum(table[sizes])[-1]
     joint = _joint_sums(draws, order, bounds, table)
     others = _joint_sums(draws, *_one_cluster(draws), table)
-    return np.maximum(own + others - 2 * joint, 0.0) / norm
+    loss = (2.0 - split_cost) * (own - joint) + split_cost * (others - joint)
+    return np.maximum(loss, 0.0) / norm
 
 
 def _unique_partitions(draws):
@@ -537,14 +571,14 @@ def _unique_partitions(draws):
     return np.stack(list(relabelled.values()))
 
 
-def _index_draws(draws, table, max_components):
+def _index_draws(draws, table, max_components, split_cost):
     """Search over `draws`, with rows that agree in all of them as one item.
 
     Returns also the first row of each item and the item of each row.
     """
     first, group = _distinct_rows(draws)
     weights = np.bincount(group).astype(np.int32)
-    search = PartitionSearch(weights, len(draws), max_components, table)
+    search = PartitionSearch(weights, len(draws), max_components, table, split_cost)
     for _, codes, n_codes in _code_blocks(draws[:, first]):
         search.add_draws(codes, n_codes)
     return search, first, group

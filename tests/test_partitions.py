@@ -2,10 +2,11 @@
 """skdpm.partitions against definitions by pairs of rows, and searches against all partitions."""
 
 import re
-from functools import cache
 
 import numpy as np
 import pytest
+from reference.enumerate import enumerate_partitions
+from reference.partitions import expected_losses, together
 from sklearn.metrics import mutual_info_score, rand_score
 
 from skdpm import partitions
@@ -19,38 +20,8 @@ from skdpm.partitions import (
 )
 
 LOSSES = ["vi", "binder"]
-
-
-@cache
-def all_partitions(n):
-    """Every partition of n rows, as restricted growth strings."""
-    found = [[0]]
-    for _ in range(n - 1):
-        found = [p + [k] for p in found for k in range(max(p) + 2)]
-    return np.array(found)
-
-
-def together(labels):
-    return labels[..., :, None] == labels[..., None, :]
-
-
-def reference_losses(draws, candidates, loss):
-    """Expected loss of each candidate, by sums over rows or pairs of rows, no contingency table.
-
-    VI(a, b) = mean over rows i of log |a(i)| + log |b(i)| - 2 log |a(i) & b(i)|, where a(i) is
-    the cluster that has row i.
-    """
-    n = draws.shape[1]
-    b = together(draws)
-    out = []
-    for a in together(candidates):
-        if loss == "vi":
-            logs = np.log(a.sum(1)) + np.log(b.sum(2)) - 2 * np.log((a & b).sum(2))
-            out.append(logs.mean())
-        else:
-            i, j = np.triu_indices(n, 1)
-            out.append((a != b)[:, i, j].mean() if n > 1 else 0.0)
-    return np.array(out)
+# Splits dearer and cheaper than joins, and near the ends of what is allowed.
+PRICED = [(name, cost) for name in LOSSES for cost in (0.05, 0.6, 1.5, 1.9)]
 
 
 def random_posterior(rng, n=None):
@@ -62,7 +33,7 @@ def random_posterior(rng, n=None):
     if kind == 0:
         return rng.integers(k, size=(n_draws, n))
     if kind == 1:
-        candidates = all_partitions(n)
+        candidates = enumerate_partitions(n)
         return candidates[rng.integers(len(candidates), size=n_draws)]
     draws = rng.integers(k, size=(n_draws, n))
     if kind == 2:  # rows that agree in all draws
@@ -85,22 +56,22 @@ def mixture_draws(rng, n_draws, n, k, spread):
     return np.argmax(noise - 0.5 * ((x[:, None] - np.arange(k)) / spread) ** 2, axis=2)
 
 
-def check_minima(seed, n_cases):
+def check_minima(seed, n_cases, losses=LOSSES):
     rng = np.random.default_rng(seed)
     for case in range(n_cases):
         draws = random_posterior(rng)
-        candidates = all_partitions(draws.shape[1])
+        candidates = enumerate_partitions(draws.shape[1])
         limit = int(rng.integers(1, draws.shape[1] + 1))
-        for loss in LOSSES:
-            losses = reference_losses(draws, candidates, loss)
+        for loss in losses:
+            all_losses = expected_losses(draws, candidates, loss)
             for max_components in (None, limit):
                 found = point_estimate(
                     draws, loss, max_components=max_components, random_state=case
                 )
                 allowed = candidates.max(1) < (max_components or len(found))
-                minimum = losses[allowed].min()
+                minimum = all_losses[allowed].min()
                 np.testing.assert_allclose(
-                    reference_losses(draws, found[None], loss)[0],
+                    expected_losses(draws, found[None], loss)[0],
                     minimum,
                     atol=1e-10,
                     err_msg=f"case {case}, {loss}, {max_components}, {draws.tolist()}",
@@ -113,31 +84,60 @@ def test_point_estimate_is_the_exhaustive_minimum():
     check_minima(0, 150)
 
 
+def test_point_estimate_is_the_exhaustive_minimum_of_priced_losses():
+    check_minima(2, 40, PRICED)
+
+
 @pytest.mark.slow
 def test_point_estimate_is_the_exhaustive_minimum_in_many_cases():
-    check_minima(1, 4000)
+    check_minima(1, 4000, LOSSES + PRICED)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_split_cost_of_one_is_the_loss_itself(name):
+    draws = mixture_draws(np.random.default_rng(0), 30, 60, 4, 0.5)
+    np.testing.assert_array_equal(
+        partition_distances(draws, draws[3], (name, 1.0)),
+        partition_distances(draws, draws[3], name),
+    )
+    np.testing.assert_array_equal(
+        point_estimate(draws, (name, 1), random_state=0),
+        point_estimate(draws, name, random_state=0),
+    )
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_dearer_splits_fuse_clusters_that_overlap(name):
+    """Rows of the first two clusters change sides in a tenth of the draws; the third is apart."""
+    rng = np.random.default_rng(0)
+    truth = np.repeat([0, 1, 2], 40)
+    draws = np.where((truth < 2) & (rng.random((200, 120)) < 0.1), 1 - truth, truth)
+    apart, fused = relabel_by_size(truth), relabel_by_size(np.maximum(truth, 1))
+    np.testing.assert_array_equal(point_estimate(draws, name, random_state=0), apart)
+    found = [point_estimate(draws, (name, cost), random_state=0) for cost in (0.5, 1.9)]
+    np.testing.assert_array_equal(found, [apart, fused])
 
 
 def test_minima_never_separate_rows_that_agree_in_all_draws():
     """The claim that lets the search move such rows as one, for every minimum."""
     rng = np.random.default_rng(0)
-    for _ in range(30):
+    for case in range(30):
         draws = random_posterior(rng, 4)[:, [0, 1, 1, 2, 2, 2, 3]]
-        for loss in LOSSES:
-            losses = reference_losses(draws, all_partitions(7), loss)
-            minima = all_partitions(7)[losses < losses.min() + 1e-10]
+        for loss in [*LOSSES, PRICED[case % len(PRICED)]]:
+            losses = expected_losses(draws, enumerate_partitions(7), loss)
+            minima = enumerate_partitions(7)[losses < losses.min() + 1e-10]
             assert (minima[:, 1] == minima[:, 2]).all()
             assert (minima[:, 3:6] == minima[:, 3:4]).all()
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", LOSSES + PRICED)
 def test_expected_loss_is_the_definition(loss):
     rng = np.random.default_rng(0)
     for _ in range(50):
         draws = random_posterior(rng)
-        candidates = all_partitions(draws.shape[1])
+        candidates = enumerate_partitions(draws.shape[1])
         candidates = candidates[rng.integers(len(candidates), size=5)]
-        expected = reference_losses(draws, candidates, loss)
+        expected = expected_losses(draws, candidates, loss)
         found = [expected_loss(draws, candidate, loss) for candidate in candidates]
         np.testing.assert_allclose(found, expected, atol=1e-12)
 
@@ -156,7 +156,7 @@ def test_distances_agree_with_scikit_learn():
     np.testing.assert_allclose(partition_distances(draws, partition, "binder"), binder, atol=1e-12)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", LOSSES + PRICED)
 def test_distance_to_an_equal_partition_is_exactly_zero(loss):
     rng = np.random.default_rng(0)
     draws = np.tile(rng.integers(40, size=1000), (5, 1))
@@ -239,7 +239,7 @@ def test_thinned_search_recovers_planted_clusters(monkeypatch, loss):
     assert found.min() == 0 and found.max() < 3
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", LOSSES + PRICED)
 def test_no_single_move_improves_the_estimate(loss):
     rng = np.random.default_rng(0)
     draws = mixture_draws(rng, 50, 40, 4, 0.5)
@@ -249,13 +249,13 @@ def test_no_single_move_improves_the_estimate(loss):
         for k in range(found.max() + 2):
             moved.append(found.copy())
             moved[-1][i] = k
-    losses = reference_losses(draws, np.array(moved), loss)
+    losses = expected_losses(draws, np.array(moved), loss)
     assert losses.min() > expected_loss(draws, found, loss) - 1e-10
     assert all(expected_loss(draws, d, loss) >= losses.min() - 1e-10 for d in draws)
 
 
 def naive_ball(draws, center, level, loss):
-    distances = np.array([reference_losses(d[None], center[None], loss)[0] for d in draws])
+    distances = np.array([expected_losses(d[None], center[None], loss)[0] for d in draws])
     # Of all distances, the smallest within which the ball has the mass.
     radius = min(r for r in distances if np.mean(distances <= r + 1e-10) >= level - 1e-10)
     inside = distances <= radius + 1e-10
@@ -271,7 +271,7 @@ def naive_ball(draws, center, level, loss):
     return distances, radius, bounds
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", [*LOSSES, ("vi", 1.5)])
 @pytest.mark.parametrize("level", [0.3, 0.55, 0.95])
 def test_credible_ball_is_the_definition(loss, level):
     rng = np.random.default_rng(0)
@@ -343,8 +343,16 @@ DRAWS = [[0, 0, 1], [0, 1, 1]]
         (lambda: point_estimate([True, False]), "labels must be integers"),
         (lambda: point_estimate(3), "labels must have shape (..., n_samples)"),
         (lambda: point_estimate([[0, -1]]), "labels must not be negative"),
-        (lambda: point_estimate(DRAWS, "rand"), "loss must be one of 'vi', 'binder', got 'rand'"),
+        (lambda: point_estimate(DRAWS, "rand"), "loss must be one of 'vi', 'binder', or"),
         (lambda: point_estimate(DRAWS, None), "loss must be one of 'vi', 'binder'"),
+        (lambda: point_estimate(DRAWS, ("rand", 1.5)), "loss must be one of 'vi', 'binder'"),
+        (lambda: point_estimate(DRAWS, ("vi",)), "loss must be one of 'vi', 'binder'"),
+        (
+            lambda: point_estimate(DRAWS, ("vi", 0.0)),
+            "loss[1] (split_cost) must be finite and > 0",
+        ),
+        (lambda: expected_loss(DRAWS, [0, 0, 0], ("binder", 2)), "loss[1] (split_cost) must be"),
+        (lambda: credible_ball(DRAWS, loss=("vi", "x")), "loss[1] (split_cost) must be a number"),
         (lambda: point_estimate(DRAWS, max_components=0), "max_components must be a positive"),
         (lambda: point_estimate(DRAWS, n_runs=1.5), "n_runs must be a positive integer"),
         (lambda: coclustering_matrix(DRAWS, [0, 3]), "rows must be in 0..2"),

@@ -136,4 +136,23 @@ static inline double solve_squared(const double *packed, ptrdiff_t n, double *re
     return q;
 }
 
+/* b -> a draw from N(A^-1 b, A^-1), of standard normal variates: forward substitution, and back
+ * after they have joined. O(n^2). */
+static inline void draw_normal(
+    const double *packed, ptrdiff_t n, double *restrict b, const double *noise)
+{
+    const double *a = packed;
+    for (ptrdiff_t j = 0; j < n; j++) {
+        for (ptrdiff_t i = 1; i < n - j; i++)
+            b[j + i] -= b[j] * a[i];
+        b[j] = b[j] * a[0] + sqrt(a[0]) * noise[j];
+        a += n - j;
+    }
+    for (ptrdiff_t j = n - 1; j >= 0; j--) {
+        a -= n - j;
+        for (ptrdiff_t i = 1; i < n - j; i++)
+            b[j] -= a[i] * b[j + i];
+    }
+}
+
 #endif

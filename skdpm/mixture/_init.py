@@ -3,12 +3,46 @@
 
 import functools
 import math
-import warnings
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
-from skdpm._validation import check_choice
+from skdpm._validation import check_choice, is_dask
+from skdpm.mixture._automatic import AutomaticStart, FirstState
+from skdpm.mixture._start import kmeans
+from skdpm.mixture.likelihoods.coordinates import standardised
+
+
+def first_state(init, X, likelihood, most):
+    """Return a function of a program and a bit generator that draws where a chain starts.
+
+    Parameters
+    ----------
+    init, X, likelihood, most
+        As for `initial_labels`; `init` may also be "auto", which for rows on several machines is
+        "single".
+
+    Returns
+    -------
+    draw : callable
+        Gives a `FirstState`.
+
+    Raises
+    ------
+    ValueError
+        As `initial_labels`.
+    """
+    if isinstance(init, str) and init == "auto":
+        if not is_dask(X):
+            return AutomaticStart(X, likelihood)
+        init = "single"
+    draw_labels = initial_labels(init, X, likelihood, most)
+
+    def draw(program, bit_generator):
+        return FirstState(
+            draw_labels(bit_generator), program.first_values(), program.first_concentration
+        )
+
+    return draw
 
 
 def initial_labels(init, X, likelihood, most):
@@ -21,6 +55,7 @@ def initial_labels(init, X, likelihood, most):
     X : array of shape (n_samples, n_features)
         Checked.
     likelihood : Likelihood
+        Resolved.
     most : int
         The largest number of clusters that the prior allows.
 
@@ -36,7 +71,7 @@ def initial_labels(init, X, likelihood, most):
     """
     n_samples = X.shape[0]
     if isinstance(init, str):
-        check_choice(init, "init", ("single", "singletons", "kmeans"))
+        check_choice(init, "init", ("auto", "single", "singletons", "kmeans"))
         if init == "kmeans":
             if not isinstance(X, np.ndarray) or likelihood.pairwise or np.isnan(X).any():
                 raise ValueError(
@@ -58,23 +93,15 @@ def initial_labels(init, X, likelihood, most):
         except TypeError as error:
             raise ValueError(f"init must hold labels of one type: {error}") from None
     if labels is not None and labels.max() >= most:
-        raise ValueError(f"init has {labels.max() + 1} clusters, more than n_components={most}")
+        raise ValueError(
+            f"init has {labels.max() + 1} clusters, more than the {most} that the prior allows"
+        )
     return lambda bit_generator: labels
 
 
 def _kmeans_labels(X, most, bit_generator):
     """k-means on standardised columns, with as many clusters as a CRP with concentration 2 has on
     average, but no more than `most`."""
-    from sklearn.cluster import KMeans
-    from threadpoolctl import threadpool_limits
-
     n_distinct = len(np.unique(X, axis=0))
     n_clusters = min(most, n_distinct, 1 + round(2 * math.log(len(X))))
-    spread = X.std(axis=0)
-    scaled = (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    seed = int(np.random.Generator(bit_generator).integers(2**31))
-    # One thread: the order of its sums, and so the labels, would depend on their number.
-    with threadpool_limits(limits=1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        kmeans = KMeans(n_clusters, n_init=1, random_state=seed).fit(scaled)
-    return np.unique(kmeans.labels_, return_inverse=True)[1]
+    return kmeans(standardised(X), n_clusters, bit_generator, n_iterations=100)

@@ -217,6 +217,7 @@ class Predictor:
         """Yield (first row, log weights + log densities) over blocks of the rows that `model`
         holds: a line per cluster and, last, one for the empty cluster."""
         if mixture.values:
+            model.clear(0)  # nothing to bring up to date
             set_hyperparameters(model, self.likelihood.at(mixture.values))
         model.load(mixture.stats)
         if mixture.labels is not None:

@@ -8,7 +8,8 @@ import numpy as np
 
 from skdpm.chains import ChainProgram, LiveChain, stream
 from skdpm.draws import Candidates, Column, Snapshots
-from skdpm.mixture._init import initial_labels
+from skdpm.mixture._automatic import most_likely
+from skdpm.mixture._init import first_state
 from skdpm.mixture._state import MixtureState, number_by_first_appearance
 from skdpm.partitions import relabel_by_size
 
@@ -30,14 +31,14 @@ class MixtureProgram(ChainProgram):
         The likelihood's encoded rows (in blocks, the first one) and tables, which all kernels
         share.
     store_labels : bool
-    initial_labels : callable
-        Of a bit generator; gives labels 0, ..., K - 1, or None for a single cluster.
+    first_state : callable
+        Of a program and a bit generator; draws where a chain starts, a `FirstState`.
     """
 
     data: dict
     tables: dict
     store_labels: bool
-    initial_labels: Callable
+    first_state: Callable
 
     def model(self, values=None):
         """Make a kernel over the rows, at values of the learned hyperparameters."""
@@ -61,8 +62,13 @@ class MixtureProgram(ChainProgram):
         return columns
 
     def first_values(self):
-        """Where chains start: the learned hyperparameters of the likelihood, by name."""
+        """Where chains start that learn of no partition first: the learned hyperparameters of the
+        likelihood, by name."""
         return {name: getattr(self.likelihood, name) for name in self.likelihood.learned}
+
+    def learns_after(self, iteration, model):
+        """Whether hyperparameters of the likelihood are drawn after an iteration of a chain."""
+        return bool(self.likelihood.learned) and (iteration + 1) % model.hyper_period == 0
 
     def statistics(self, labels):
         """Statistics of the clusters 0, ..., K - 1 of any labels: (K, n_stats)."""
@@ -72,6 +78,11 @@ class MixtureProgram(ChainProgram):
         """Labels by decreasing size from what `MixtureChain.kept_labels` gave, and the clusters'
         statistics."""
         raise NotImplementedError(f"{type(self).__name__} must write `kept_partition`")
+
+    def most_likely(self, values, stats, log_weights):
+        """The most likely cluster of each row, among some of which the statistics are given, at
+        values of the learned hyperparameters: (n_samples,)."""
+        raise NotImplementedError(f"{type(self).__name__} must write `most_likely`")
 
 
 def column_of(name):
@@ -203,7 +214,7 @@ class RowProgram(MixtureProgram):
             likelihood=likelihood,
             data=data,
             tables=likelihood.tables(data, X.shape[0]),
-            initial_labels=initial_labels(init, X, likelihood, most_clusters),
+            first_state=first_state(init, X, likelihood, most_clusters),
             **settings,
         )
         check_capabilities(likelihood, program.model())
@@ -224,6 +235,9 @@ class RowProgram(MixtureProgram):
     def kept_partition(self, kept):
         labels = relabel_by_size(kept)
         return labels, self.statistics(labels)
+
+    def most_likely(self, values, stats, log_weights):
+        return most_likely(self.model(values), stats, log_weights)
 
 
 def check_capabilities(likelihood, model):
@@ -257,11 +271,11 @@ class Replica:
         else:
             self.state = MixtureState(model, prior, saved["labels"])
 
-    def resample(self, program):
+    def resample(self, program, iteration):
         """Draw the concentration, then the likelihood's hyperparameters, given the partition."""
         state = self.state
         program.resample_concentration(state.prior, state.cluster_sizes(), self.bit_generator)
-        if program.likelihood.learned:
+        if program.learns_after(iteration, state.model):
             values = state.model.resample_hyperparameters(
                 state.cluster_slots(), program.likelihood.hyperpriors, self.bit_generator
             )
@@ -292,13 +306,14 @@ class RowChain(MixtureChain):
         program = self.program
         key = (chain["index"], replica) if replica else (chain["index"],)
         bit_generator = stream(chain["entropy"], *key)
-        labels = program.initial_labels(bit_generator)
+        first = program.first_state(program, bit_generator)
+        labels = first.labels
         if labels is None:
             labels = np.zeros(program.n_samples, dtype=np.intp)
         return {
             "labels": labels,
-            "concentration": program.first_concentration,
-            "values": program.first_values(),
+            "concentration": first.concentration,
+            "values": first.values,
             "bit_generator": bit_generator.state,
         }
 
@@ -315,7 +330,7 @@ class RowChain(MixtureChain):
         for r, replica in enumerate(self.replicas):
             self.kernel.run(replica.state, replica.bit_generator, adapting, r)
         for replica in self.replicas:
-            replica.resample(self.program)
+            replica.resample(self.program, iteration)
             if (iteration + 1) % REBUILD_EVERY == 0:
                 replica.state.rebuild()
 

@@ -32,6 +32,9 @@ from skdpm.mixture.samplers.base import Sampler
 POINT_ESTIMATE_STREAM = 2**32 - 1
 SAMPLE_STREAM = 2**32 - 2
 
+# Point estimates that are one of the draws; others minimise an expected loss over all.
+SINGLE_DRAWS = ("map", "last")
+
 
 class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     """Base class of mixtures: all but their prior over partitions.
@@ -198,10 +201,13 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     def _program(self, X, likelihood, sampler):
         """The program of the sampler, all parameters checked."""
         n_samples = X.shape[0]
-        check_choice(self.point_estimate, "point_estimate", ("vi", "binder", "map", "last"))
+        if isinstance(self.point_estimate, tuple):
+            partitions.check_loss(self.point_estimate, "point_estimate")
+        else:
+            check_choice(self.point_estimate, "point_estimate", ("vi", "binder", *SINGLE_DRAWS))
         chain_parameters = self._chain_parameters()
         store_labels = check_bool(self.store_labels, "store_labels")
-        if not store_labels and self.point_estimate in ("vi", "binder"):
+        if not store_labels and self.point_estimate not in SINGLE_DRAWS:
             raise ValueError(
                 f"point_estimate={self.point_estimate!r} needs the kept partitions; with "
                 'store_labels=False choose point_estimate="map" or "last"'
@@ -289,7 +295,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     def _point_estimate(self, program, chains):
         """Labels by decreasing size, and the statistics of their clusters."""
         draws = self.draws_
-        if self.point_estimate in ("vi", "binder"):
+        if self.point_estimate not in SINGLE_DRAWS:
             key = np.random.SeedSequence(self._run["entropy"], spawn_key=(POINT_ESTIMATE_STREAM,))
             labels = partitions.point_estimate(
                 draws["labels"],

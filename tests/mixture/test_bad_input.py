@@ -73,7 +73,7 @@ PARAMETERS = {
         [],
     ],
     "store_labels": [None, 0, 1, "yes", []],
-    "point_estimate": ["no such", None, 3, "MAP", ["vi"]],
+    "point_estimate": ["no such", None, 3, "MAP", ["vi"], ("map", 1.0), ("vi", 2.0), ("vi",)],
     "warm_start": [None, 0, 1, "yes"],
     "random_state": [-1, 1.5, "0", [1, 2], True, np.random.SeedSequence(0)],
     "verbose": [-1, 0.5, "yes", None],
@@ -150,14 +150,16 @@ def test_pitman_yor_concentration():
         DPMixture(concentration=0).fit(X)
 
 
-@pytest.mark.parametrize("point_estimate", ["vi", "binder"])
+@pytest.mark.parametrize("point_estimate", ["vi", "binder", ("vi", 1.5)])
 def test_point_estimates_that_need_labels(point_estimate):
     with pytest.raises(ValueError, match=r"point_estimate.*store_labels=False.*map.*last"):
         DPMixture(store_labels=False, point_estimate=point_estimate).fit(X)
 
 
 def test_init_with_more_blocks_than_components():
-    with pytest.raises(ValueError, match="init has 8 clusters, more than n_components=7"):
+    with pytest.raises(
+        ValueError, match="init has 8 clusters, more than the 7 that the prior allows"
+    ):
         FiniteMixture(7, init="singletons").fit(X)
 
 
@@ -198,6 +200,8 @@ def test_relational_clusters_are_not_independent():
 
 POSITIVE = [0.0, -1.0, *NOT_A_NUMBER]
 NOT_POSITIVE = [value for value in POSITIVE if value is not None]
+# None: learned.
+PSEUDO_COUNTS = [*NOT_POSITIVE, [1.0], [1.0, -1.0], [1.0, NAN], ["a", "b"], np.eye(2)]
 HYPERPARAMETERS = {
     "gaussian": {
         "mean": ["a", NAN, INF, [0.0], [0.0, NAN], [0.0] * 3, np.zeros((2, 2)), 1j],
@@ -231,9 +235,9 @@ HYPERPARAMETERS = {
         "scale": ["a", 0.0, -1.0, NAN, INF, [1.0], [1.0, 0.0], np.eye(2)],
         "covariance_type": ["tied", None, 1],
     },
-    "bernoulli": {"a": POSITIVE, "b": POSITIVE},
+    "bernoulli": {"a": PSEUDO_COUNTS, "b": PSEUDO_COUNTS},
     "categorical": {
-        "concentration": POSITIVE,
+        "concentration": PSEUDO_COUNTS,
         "n_categories": [
             0,
             -1,

@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from support.cases import FAST, NAMES, PRIORS, fit_case, make_estimator, prior_name, prior_params
 from support.fits import DRAWS, assert_same_fit
 
-from skdpm import DPMixture, FiniteMixture, diagnostics
+from skdpm import DPMixture, FiniteMixture, diagnostics, partitions
 from skdpm.mixture._init import initial_labels
 from skdpm.mixture.likelihoods import Gaussian
 
@@ -31,6 +31,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 def blobs():
     rng = np.random.default_rng(0)
     return rng.normal(size=(30, 2)) + 5 * np.eye(3)[np.arange(30) % 3, :2]
+
+
+def fixed_gaussian(X):
+    """Gaussian clusters of which nothing is learned: half of the variance within."""
+    return clone(Gaussian(mean_precision=0.01).resolve(X))
 
 
 def log_joint(estimator, case, name, labels, concentration):
@@ -264,6 +269,24 @@ def test_point_estimate_has_the_least_expected_loss(blobs, loss):
     assert _loss(draws, other.labels_, loss) > found
 
 
+def test_point_estimate_takes_the_parameter_of_its_loss(blobs):
+    X = blobs * 0.25
+    params = {**FAST, "n_draws": 30, "sampler": "gibbs", "concentration": 5.0}
+    params["likelihood"] = fixed_gaussian(X)
+    found = [DPMixture(**params, point_estimate=("vi", cost)).fit(X) for cost in (0.2, 1.9)]
+    draws = found[0].label_samples_
+    np.testing.assert_array_equal(draws, found[1].label_samples_)
+    losses = np.array(
+        [
+            [partitions.expected_loss(draws, e.labels_, ("vi", cost)) for cost in (0.2, 1.9)]
+            for e in found
+        ]
+    )
+    assert losses[0, 0] < losses[1, 0] and losses[1, 1] < losses[0, 1]
+    assert [len(np.unique(e.labels_)) for e in found] == [e.n_components_ for e in found]
+    assert found[0].n_components_ > found[1].n_components_
+
+
 @pytest.mark.parametrize("concentration", [None, 0.7])
 @pytest.mark.parametrize("store_labels", [True, False])
 def test_map_and_last(blobs, concentration, store_labels):
@@ -276,6 +299,7 @@ def test_map_and_last(blobs, concentration, store_labels):
         "random_state": 1,
     }
     X = blobs * 0.4
+    params["likelihood"] = fixed_gaussian(X)
     estimator = DPMixture(**params, point_estimate="last").fit(X)
     labels = estimator.label_samples_[0, -1]
     np.testing.assert_array_equal(canonical_labels(estimator.labels_[None])[0], labels)
@@ -493,6 +517,8 @@ def test_diagnostics(blobs):
         "log_joint": estimator.log_joint_samples_,
         "n_components": estimator.n_components_samples_,
         "concentration": estimator.concentration_samples_,
+        "likelihood__mean_precision": estimator.hyperparameter_samples_["mean_precision"],
+        "likelihood__df": estimator.hyperparameter_samples_["df"],
     }
     assert set(estimator.diagnostics_) == set(quantities)
     for name, draws in quantities.items():
@@ -501,7 +527,8 @@ def test_diagnostics(blobs):
         assert all(type(value) is float for value in figures.values())
         assert figures["r_hat"] == diagnostics.split_rhat(draws)
         assert figures["ess_bulk"] == diagnostics.bulk_ess(draws)
-    fixed = FiniteMixture(concentration=1.0, **FAST).fit(blobs)
+    likelihood = fixed_gaussian(blobs)
+    fixed = FiniteMixture(concentration=1.0, likelihood=likelihood, **FAST).fit(blobs)
     assert set(fixed.diagnostics_) == {"log_joint", "n_components"}
 
 
@@ -526,11 +553,16 @@ def test_convergence_warning_names_what_has_not_mixed(blobs):
 
 
 def test_no_warning_once_mixed(blobs):
+    X = blobs[:8] * 0.3
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         estimator = DPMixture(
-            concentration=1.0, n_warmup=50, n_draws=400, random_state=0, likelihood=Gaussian()
-        ).fit(blobs[:8] * 0.3)
+            concentration=1.0,
+            n_warmup=50,
+            n_draws=400,
+            random_state=0,
+            likelihood=fixed_gaussian(X),
+        ).fit(X)
     assert all(figures["r_hat"] < 1.05 for figures in estimator.diagnostics_.values())
 
 

@@ -190,13 +190,13 @@ def check_dask(X, sampler, *, init, point_estimate):
             f"{sampler!r} draws labels given the last ones, which are not kept for a dask "
             "array; choose super_clusters=False"
         )
-    if point_estimate in ("vi", "binder"):
+    if isinstance(point_estimate, tuple) or point_estimate in ("vi", "binder"):
         raise ValueError(
             f"point_estimate={point_estimate!r} needs the kept partitions, and label "
             'draws are not kept for a dask array; choose point_estimate="last" or "map"'
         )
-    if not (isinstance(init, str) and init == "single"):
-        raise ValueError(f'a dask array needs init="single", got {init!r}')
+    if not (isinstance(init, str) and init in ("auto", "single")):
+        raise ValueError(f'a dask array needs init="auto" or "single", got {init!r}')
     if X.ndim != 2 or X.dtype.kind not in "biuf":
         raise ValueError(
             f"X must be a two-dimensional array of numbers, got shape {X.shape} and dtype "

@@ -12,7 +12,7 @@ import joblib
 import numpy as np
 
 from skdpm.chains import stream
-from skdpm.mixture._init import initial_labels
+from skdpm.mixture._init import first_state
 from skdpm.mixture._program import MixtureChain, MixtureProgram, check_capabilities
 from skdpm.mixture.blocks.records import Task
 from skdpm.mixture.blocks.rows import open_rows
@@ -48,7 +48,7 @@ class BlockProgram(MixtureProgram):
             data=data,
             tables=likelihood.tables(data, settings["n_samples"]),
             store_labels=store_labels and rows.keeps_labels,
-            initial_labels=initial_labels(init, X, likelihood, most_clusters),
+            first_state=first_state(init, X, likelihood, most_clusters),
             **settings,
         )
         check_capabilities(likelihood, program.model())
@@ -56,6 +56,9 @@ class BlockProgram(MixtureProgram):
 
     def resume(self, chain):
         return BlockChain(self, chain)
+
+    def most_likely(self, values, stats, log_weights):
+        return self.rows.most_likely(self.likelihood.at(values), stats, log_weights)
 
     def statistics(self, labels):
         codes = self.rows.codes(labels)
@@ -82,7 +85,6 @@ class BlockChain(MixtureChain):
         self.key = (chain["entropy"], self.index)
         self.rows = program.rows
         self._saved = chain
-        self.values = dict(chain.get("values", program.first_values()))
 
     def __enter__(self):
         self.rows.__enter__()
@@ -98,26 +100,31 @@ class BlockChain(MixtureChain):
 
     def _resume(self):
         """Make the state from what was saved, or the first one."""
-        saved, program = self._saved, self.program
-        concentration = saved.get("concentration", program.first_concentration)
+        program = self.program
+        saved = self._saved if "state" in self._saved else self._start()
+        self.values = dict(saved["values"])
         self.state = BlockState(
             self.rows,
             program.likelihood,
-            program.make_prior(concentration),
+            program.make_prior(saved["concentration"]),
             program.model(self.values),
-            saved["state"] if "state" in saved else self._start(),
+            saved["state"],
         )
         if self.values:
             self.state.likelihood = program.likelihood.at(self.values)
 
     def _start(self):
-        """Start a state: return what it would have saved before the first iteration."""
-        program, rows = self.program, self.rows
-        labels = program.initial_labels(stream(*self.key))
-        n_clusters = 1 if labels is None else int(labels.max()) + 1
-        prior = program.make_prior(program.first_concentration)
+        """Start the chain: return what it would have saved before the first iteration."""
+        program = self.program
+        first = program.first_state(program, stream(*self.key))
+        n_clusters = 1 if first.labels is None else int(first.labels.max()) + 1
+        prior = program.make_prior(first.concentration)
         n_slots = self.kernel.n_slots(prior, n_clusters)
-        return BlockState.start(rows, program.likelihood, labels, n_slots)
+        return {
+            "state": BlockState.start(self.rows, program.likelihood, first.labels, n_slots),
+            "concentration": first.concentration,
+            "values": first.values,
+        }
 
     def step(self, iteration):
         program, state = self.program, self.state
@@ -125,7 +132,7 @@ class BlockChain(MixtureChain):
         bit_generator = stream(*key, 0)
         self.kernel.step(state, np.random.Generator(bit_generator), key)
         program.resample_concentration(state.prior, state.cluster_sizes(), bit_generator)
-        if program.likelihood.learned:
+        if program.learns_after(iteration, state.model):
             stats = state.dump()
             state.model.load(stats)
             values = state.model.resample_hyperparameters(

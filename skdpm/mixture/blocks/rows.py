@@ -17,6 +17,7 @@ import numpy as np
 
 from skdpm._validation import check_finite, is_dask
 from skdpm.chains import stream
+from skdpm.mixture._automatic import most_likely
 from skdpm.mixture.blocks._visit import draw_and_collect
 from skdpm.mixture.blocks.records import Collected, Held, change_codes
 
@@ -188,6 +189,10 @@ class MemoryRows(Rows):
         parts = self._map(visit_slice)
         return new_codes, add_up(likelihood.parametric(self.X[:0]), parts, self.first_rows)
 
+    def most_likely(self, likelihood, stats, log_weights):
+        """Return the most likely cluster of each row: see `_automatic.most_likely`."""
+        return np.concatenate(self._map(_most_likely, likelihood, stats, log_weights))
+
     def hold_back(self, codes, clusters):
         """Return the rows of a block that some clusters hold back: Held, or None."""
         return Held.of_clusters(codes, clusters)
@@ -283,3 +288,9 @@ def _summarise(X, block, likelihood):
 
 def _log_constant(X, block, likelihood):
     return likelihood.log_constant(X)
+
+
+def _most_likely(X, block, likelihood, stats, log_weights):
+    data = likelihood.encode(X)
+    tables = likelihood.tables(data, int(stats[:, 0].max()) + 1)
+    return most_likely(likelihood.bind(data, tables), stats, log_weights)

@@ -15,6 +15,7 @@ cdef class ClusterModel:
     cdef readonly bint drifts               # do add and remove round?
     cdef readonly tuple hyper_names         # of each hyperparameter; a vector repeats its own
     cdef readonly Py_ssize_t n_hyper
+    cdef readonly Py_ssize_t hyper_period   # iterations of a chain from one draw of them to the next
     cdef double* hyper                      # (n_hyper,): their values
     cdef double* stats                      # (n_slots, stride)
     cdef Py_ssize_t stride                  # doubles from a row to the next: width, or more where
@@ -57,6 +58,11 @@ cdef class ClusterModel:
         self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
     ) noexcept nogil
     cdef int retabulate(self) except -1
+    # ... and this one where the default takes long, or clusters are not independent.
+    cdef double log_likelihood_at(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
+        const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
+    ) noexcept nogil
 
 
 cdef inline double* row(ClusterModel model, Py_ssize_t slot) noexcept nogil:

@@ -11,7 +11,8 @@ With n items, mean x_bar and scatter C = sum (x - x_bar)(x - x_bar)', and rho = 
     c_n = pi^(-D/2) (rho / (rho + 1))^(D/2) Gamma((nu + n + 1) / 2) / Gamma((nu + n + 1 - D) / 2).
 
 S_n = L D L' is kept as its Cholesky factor and changes by one rank per item. The data come centred
-at u, so that u is 0 here and a far origin costs no digits. Where the factor is computed anew, it
+at an origin, u itself where that is fixed, so that a far origin costs no digits; statistics, and u
+below, are relative to it. Where the factor is computed anew, it
 is that of S + C, and the terms of means follow by updates of one rank: in a sum with them, S + C
 would lose its digits as soon as a cluster is far from u on the scale of S. (So does C itself where
 items of one cluster are that far apart; then a factor from statistics alone is as good as C.)
@@ -22,26 +23,39 @@ follows from the factor with it: with h = q rho / (rho - 1),
 
     p(x | cluster without x) = c_{n-1} |S_n|^(-1/2) (1 - h)^((nu + n - 1) / 2).
 
+Hyperparameters: u (D), r, nu, S (its diagonal, or all of it by rows). Those that are learned are
+drawn given covariances, which are drawn given the items and then forgotten: see _gaussian_hyper.
+
 Row: n, x_bar (D), C (packed) | log |S_n|, log c_n |S_n|^(-1/2), rho / (rho + 1),
 (nu + n + 1) / 2, m (D), the factor (packed, by columns, 1 / D on the diagonal).
 """
 cimport cython
 from libc.math cimport INFINITY, NAN
 from libc.math cimport M_PI as PI
-from libc.math cimport exp, lgamma, log, sqrt
+from libc.math cimport ceil, exp, lgamma, log, sqrt
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 from numpy.random cimport bitgen_t
 from numpy.random.c_distributions cimport random_standard_normal
 
-from skdpm._core._rng cimport log_gamma_variate
+import numpy as np
+
+from skdpm._core._memory cimport resized
+from skdpm._core._rng cimport bit_generator_pointer, log_gamma_variate
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods._gaussian_hyper cimport (
+    OWN_TABLE, GaussianLaws, fill_log_norm, log_norm_at
+)
 from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel
 
 cdef double LOG_PI = log(PI)
 cdef double LOG_1E100 = log(1e100)
 
 cdef enum:
+    # Learning costs about as much as a sweep over 4 D rows; it is to stay below a quarter of one.
+    LEARNING_ROWS = 16  # times D
+    MOST_PERIOD = 10
+
     NONE = -1
     # Cached terms of a row, behind its statistics.
     LOG_DET = 0
@@ -60,6 +74,7 @@ cdef extern from "cholesky.h" nogil:
         double* packed, Py_ssize_t n, double* vector, double alpha, double* log_det
     )
     double solve_squared(const double* packed, Py_ssize_t n, double* vector)
+    void draw_normal(const double* packed, Py_ssize_t n, double* vector, const double* noise)
 
 
 cdef extern from "tiles.h" nogil:
@@ -93,6 +108,33 @@ cdef inline void combine_moments(
     stats[0] = n
 
 
+cdef inline double draw_root_row(
+    const double* factor, Py_ssize_t n_features, Py_ssize_t d, double df, double* w,  # OUT (d + 1,)
+    bitgen_t* rng
+) noexcept nogil:
+    """Row d of a triangular W with W'W ~ Wishart(df, A^-1), from the factor of A: with A = L D L',
+    W = B' D^(-1/2) L^-1, where the upper triangular B has independent entries: standard normal, on
+    the diagonal the roots of chi-squared variates (Bartlett's decomposition, its order reversed so
+    that W is triangular). Rows are to be drawn in their order. Returns the logarithm of B_dd."""
+    cdef Py_ssize_t e, f
+    cdef Py_ssize_t t = 0
+    cdef const double* column
+    cdef double value
+    for e in range(d):
+        w[e] = random_standard_normal(rng) * sqrt(factor[t])
+        t += n_features - e
+    # By its logarithm: with df close to D - 1 a draw from the prior is often no double.
+    value = 0.5 * (log(2.0) + log_gamma_variate(rng, 0.5 * (df - n_features + 1 + d)))
+    w[d] = exp(value) * sqrt(factor[t])
+    # Times L^-1 from the right, from the last column on.
+    for e in range(d - 1, -1, -1):
+        t -= n_features - e
+        column = factor + t
+        for f in range(e + 1, d + 1):
+            w[e] -= w[f] * column[f - e]
+    return value
+
+
 @cython.final
 cdef class GaussianModel(ClusterModel):
     """Kernel of Gaussian clusters with full covariances.
@@ -101,64 +143,131 @@ cdef class GaussianModel(ClusterModel):
     ----------
     data : dict
         X : ndarray of shape (n_samples, n_features)
-            Rows minus the prior mean u.
+            Rows minus the origin.
     tables : dict
         n_max : int
             Most items that one cluster may hold.
-        scale : ndarray of shape (D (D + 1) / 2,)
-            S, packed by columns.
+        origin, spread : ndarray of shape (n_features,)
+            Where the rows are centred; units of the columns, in which hyperparameters are drawn.
         log_norm : ndarray of shape (n_max + 1,)
             log c_n.
+    mean : ndarray of shape (n_features,)
+        u, not relative to the origin.
     mean_precision, df : float
         r and nu.
+    scale : ndarray of shape (n_features,) or (n_features, n_features)
+        S, or its diagonal.
     """
     cdef Py_ssize_t n_features      # D
     cdef Py_ssize_t n_packed        # D (D + 1) / 2
+    cdef bint diagonal              # is S, and given as a vector?
     cdef const double* X
-    cdef const double* scale
+    cdef double* prior_mean         # (D,): u minus the origin
+    cdef double* scale              # (n_packed,): S, packed by columns
     cdef const double* log_norm
+    cdef Py_ssize_t n_tabled        # entries of that
     cdef double mean_precision, df
-    cdef double* work               # (2 * n_features,)
+    cdef double* work               # (2 * n_features + n_packed,)
+    cdef double* own                # a table of other hyperparameters than those of `tables`
     cdef Py_ssize_t pending_slot    # the row that still holds `pending_item`, or NONE
     cdef Py_ssize_t pending_item
     cdef double log_det_prior
+    cdef object origin, spread
+    cdef const double[::1] origin_view
     cdef object _owners
 
-    def __init__(self, data, tables, double mean_precision, double df):
+    def __init__(self, data, tables, mean, double mean_precision, double df, scale):
         cdef const double[:, ::1] X = data["X"]
-        cdef const double[::1] scale = tables["scale"]
         cdef const double[::1] log_norm = tables["log_norm"]
-        cdef double* factor
-        self._owners = (X, scale, log_norm)
+        cdef Py_ssize_t n_features = X.shape[1]
+        self._owners = (X, log_norm)
         self.drifts = True
         self.n_samples = X.shape[0]
-        self.n_features = X.shape[1]
-        self.n_packed = scale.shape[0]
+        self.n_features = n_features
+        self.n_packed = n_features * (n_features + 1) // 2
         self.n_max = tables["n_max"]
         self.X = &X[0, 0]
-        self.scale = &scale[0]
         self.log_norm = &log_norm[0]
-        self.mean_precision = mean_precision
-        self.df = df
+        self.n_tabled = log_norm.shape[0]
+        self.origin = self.origin_view = tables["origin"]
+        self.spread = tables["spread"]
+        self.diagonal = scale.ndim == 1
+        self.hyper_period = min(MOST_PERIOD, max(1, <Py_ssize_t>ceil(
+            LEARNING_ROWS * n_features / <double>self.n_max
+        )))
         self.pending_slot = NONE
         self.pending_item = NONE
-        self.work = <double*>malloc(2 * self.n_features * sizeof(double))
-        if self.work == NULL:
+        self.work = <double*>malloc((2 * n_features + self.n_packed) * sizeof(double))
+        self.prior_mean = <double*>malloc((n_features + self.n_packed) * sizeof(double))
+        if self.work == NULL or self.prior_mean == NULL:
             raise MemoryError
-        self.allocate(
-            1 + self.n_features + self.n_packed,
-            1 + CENTER + 2 * (self.n_features + self.n_packed),
+        self.scale = self.prior_mean + n_features
+        self.declare_hyperparameters(
+            ("mean",) * n_features + ("mean_precision", "df") + ("scale",) * scale.size,
+            np.concatenate([mean, [mean_precision, df], np.ravel(scale)]),
         )
-        factor = self.empty + self.n_stats + CENTER + self.n_features
-        memcpy(factor, self.scale, self.n_packed * sizeof(double))
-        if not self.finish(
-            self.empty, cholesky(factor, self.n_features, self.empty + self.n_stats + LOG_DET)
-        ):
-            raise ValueError("Gaussian.scale must be positive definite")
-        self.log_det_prior = self.empty[self.n_stats + LOG_DET]
+        self.allocate(
+            1 + n_features + self.n_packed,
+            1 + CENTER + 2 * (n_features + self.n_packed),
+        )
+        self.take_hyperparameters()
 
     def __dealloc__(self):
         free(self.work)
+        free(self.prior_mean)
+        free(self.own)
+
+    cdef void unpack_scale(self, const double* hyper, double* packed) noexcept nogil:
+        """S of some hyperparameters, packed by columns."""
+        cdef Py_ssize_t d, e
+        cdef Py_ssize_t t = 0
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* scale = hyper + n_features + 2
+        for d in range(n_features):
+            for e in range(d, n_features):
+                if self.diagonal:
+                    packed[t] = scale[d] if d == e else 0.0
+                else:
+                    packed[t] = scale[d * n_features + e]
+                t += 1
+
+    cdef int take_hyperparameters(self) except -1:
+        """Set the attributes that follow from `hyper`, and the empty row."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef double* center = self.empty + self.n_stats + CENTER
+        cdef double* factor = center + n_features
+        cdef double* log_det = self.empty + self.n_stats + LOG_DET
+        for d in range(n_features):
+            self.prior_mean[d] = center[d] = self.hyper[d] - self.origin_view[d]
+        self.mean_precision = self.hyper[n_features]
+        self.df = self.hyper[n_features + 1]
+        self.unpack_scale(self.hyper, self.scale)
+        memcpy(factor, self.scale, self.n_packed * sizeof(double))
+        if not self.finish(self.empty, cholesky(factor, n_features, log_det)):
+            raise ValueError("Gaussian.scale must be positive definite")
+        self.log_det_prior = log_det[0]
+        return 0
+
+    cdef int retabulate(self) except -1:
+        # No longer than pays for itself in a sweep over the rows.
+        cdef Py_ssize_t size = min(self.n_max + 1, OWN_TABLE + self.n_samples)
+        cdef double r = self.hyper[self.n_features]
+        cdef double nu = self.hyper[self.n_features + 1]
+        if not (r > 0.0 and nu > self.n_features - 1):
+            raise ValueError("Gaussian.mean_precision or Gaussian.df is out of range")
+        self.own = <double*>resized(self.own, size, sizeof(double))
+        with nogil:
+            fill_log_norm(self.own, size, r, nu, self.n_features)
+        self.log_norm = self.own
+        self.n_tabled = size
+        return self.take_hyperparameters()
+
+    cdef inline double log_norm_of(self, double n) noexcept nogil:
+        """log c_n."""
+        if n < self.n_tabled:
+            return self.log_norm[<Py_ssize_t>n]
+        return log_norm_at(n, self.mean_precision, self.df, self.n_features)
 
     cdef bint factorize(self, double* stats, const double* other=NULL) noexcept nogil:
         """Cached terms from the statistics, O(D^3), once the items of another cluster, if any,
@@ -186,8 +295,8 @@ cdef class GaussianModel(ClusterModel):
             good = good and cholesky_update(factor, n_features, gap, weight, log_det)
         weight = stats[0] / (self.mean_precision + stats[0])
         for d in range(n_features):
-            center[d] = weight * mean[d]
-            gap[d] = mean[d]
+            gap[d] = mean[d] - self.prior_mean[d]
+            center[d] = self.prior_mean[d] + weight * gap[d]
         weight *= self.mean_precision
         good = good and cholesky_update(factor, n_features, gap, weight, log_det)
         if not good:
@@ -198,7 +307,7 @@ cdef class GaussianModel(ClusterModel):
         """The cached terms that follow from n and log |S_n|."""
         cdef double* cached = stats + self.n_stats
         cdef double rho = self.mean_precision + stats[0]
-        cached[LOG_PEAK] = self.log_norm[<Py_ssize_t>stats[0]] - 0.5 * cached[LOG_DET]
+        cached[LOG_PEAK] = self.log_norm_of(stats[0]) - 0.5 * cached[LOG_DET]
         cached[SHRINKAGE] = rho / (rho + 1.0)
         cached[EXPONENT] = 0.5 * (self.df + stats[0] + 1.0)
         return positive_definite
@@ -286,24 +395,202 @@ cdef class GaussianModel(ClusterModel):
         ClusterModel.release(self, slot)
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
-        self.factorize(row(self, slot))
+        if row(self, slot)[0] == 0.0:
+            self.reset(slot)  # to the bit, as in chains that go on
+        else:
+            self.factorize(row(self, slot))
 
-    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
+    cdef double log_evidence(
+        self, double n, double r, double nu, double log_det_prior, double log_det
+    ) noexcept nogil:
         """Murphy (2007), eq. 266."""
         cdef Py_ssize_t d
-        cdef double n, total
-        cdef const double* stats = row(self, slot)
-        self.settle()
-        n = stats[0]
-        total = 0.5 * (
-            self.df * self.log_det_prior - (self.df + n) * stats[self.n_stats + LOG_DET]
-            + self.n_features * (
-                log(self.mean_precision) - log(self.mean_precision + n) - n * LOG_PI
-            )
+        cdef double total = 0.5 * (
+            nu * log_det_prior - (nu + n) * log_det
+            + self.n_features * (log(r) - log(r + n) - n * LOG_PI)
         )
         for d in range(self.n_features):
-            total += lgamma(0.5 * (self.df + n - d)) - lgamma(0.5 * (self.df - d))
+            total += lgamma(0.5 * (nu + n - d)) - lgamma(0.5 * (nu - d))
         return total
+
+    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
+        cdef const double* stats = row(self, slot)
+        self.settle()
+        return self.log_evidence(
+            stats[0], self.mean_precision, self.df, self.log_det_prior,
+            stats[self.n_stats + LOG_DET]
+        )
+
+    cdef double log_marginal_at(
+        self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
+    ) noexcept nogil:
+        cdef Py_ssize_t d, t
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* stats = row(self, slot)
+        cdef double n = stats[0]
+        cdef double r = hyper[n_features]
+        cdef double* gap = self.work
+        cdef double* factor = self.work + 2 * n_features
+        cdef double log_det, log_det_prior
+        if n == 0.0:
+            return 0.0
+        self.unpack_scale(hyper, factor)
+        if not cholesky(factor, n_features, &log_det_prior):
+            return NAN
+        self.unpack_scale(hyper, factor)
+        for t in range(self.n_packed):
+            factor[t] += stats[1 + n_features + t]
+        for d in range(n_features):
+            gap[d] = stats[1 + d] - (hyper[d] - self.origin_view[d])
+        if not (
+            cholesky(factor, n_features, &log_det)
+            and cholesky_update(factor, n_features, gap, r * n / (r + n), &log_det)
+        ):
+            return NAN
+        return self.log_evidence(n, r, hyper[n_features + 1], log_det_prior, log_det)
+
+    # Learning.
+
+    def resample_hyperparameters(self, slots, priors, bit_generator):
+        """Draw hyperparameters given the partition and the data, by way of covariances.
+
+        Parameters, Returns, Raises: see `ClusterModel`.
+        """
+        cdef Py_ssize_t n_features = self.n_features
+        cdef Py_ssize_t d, h, k, n_clusters
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        cdef GaussianLaws laws
+        cdef const double[::1] pivots
+        cdef const Py_ssize_t[::1] slots_view
+        cdef double[:, ::1] roots
+        cdef double[:, ::1] means
+        cdef double[::1] n_items, n_columns, squares, system, vectors
+        cdef bint good = True
+        values = self.named_hyperparameters()
+        factor_diagonal = np.empty(n_features)
+        h = self.n_stats + CENTER + n_features
+        for d in range(n_features):
+            factor_diagonal[d] = -log(self.empty[h])
+            h += n_features - d
+        laws = GaussianLaws(
+            priors, values, self.spread, self.origin, n_features - 1.0, factor_diagonal
+        )
+        if not priors:
+            return self.hyperparameters()
+        self.settle()
+        # What has no items says nothing of them.
+        occupied = [slot for slot in slots if row(self, slot)[0] > 0.0]
+        slots_view = np.array(occupied, dtype=np.intp)
+        n_clusters = slots_view.shape[0]
+        roots, means = np.empty((n_clusters, self.n_packed)), np.empty((n_clusters, n_features))
+        n_items, squares = np.empty(n_clusters), np.empty(n_clusters)
+        n_columns = np.full(n_clusters, n_features, dtype=np.float64)
+        system, vectors = np.empty(self.n_packed), np.empty(2 * n_features)
+        laws.n_terms = n_clusters
+        if n_clusters > 0:
+            laws.n_items = &n_items[0]
+            laws.n_columns = &n_columns[0]
+            laws.squares = &squares[0]
+        with bit_generator.lock, nogil:
+            for d in range(n_features):
+                laws.counts[d] = n_clusters
+            for k in range(n_clusters):
+                n_items[k] = row(self, slots_view[k])[0]
+                self.draw_root(
+                    row(self, slots_view[k]), laws, &roots[k, 0], &means[k, 0], rng
+                )
+            good = laws.draw_covariance_laws(rng)
+            for k in range(n_clusters):
+                squares[k] = self.distance(&roots[k, 0], &means[k, 0], laws.u)
+            if laws.learns_precision:
+                good &= laws.draw_precision(rng)
+            if laws.learns_mean:
+                good &= self.draw_mean(
+                    laws, n_clusters, &n_items[0] if n_clusters else NULL,
+                    &roots[0, 0] if n_clusters else NULL, &means[0, 0] if n_clusters else NULL,
+                    &system[0], &vectors[0], rng
+                )
+        self.set_hyperparameters(laws.flat(values, self.spread, self.origin, good))
+        return self.hyperparameters()
+
+    cdef void draw_root(
+        self, const double* stats, GaussianLaws laws,
+        double* root,                                   # OUT (n_packed,)
+        double* mean,                                   # OUT (D,)
+        bitgen_t* rng
+    ) noexcept nogil:
+        """Draw W with Sigma^-1 = W'W from p(Sigma | items), means integrated out, in units of the
+        spreads, as the mean of the items; add them to the sums of `laws`."""
+        cdef Py_ssize_t d, e
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* factor = stats + self.n_stats + CENTER + n_features
+        for d in range(n_features):
+            mean[d] = stats[1 + d] / laws.spread[d]
+            draw_root_row(factor, n_features, d, self.df + stats[0], root, rng)
+            for e in range(d + 1):
+                root[e] *= laws.spread[e]
+                laws.precision[e] += root[e] * root[e]
+            laws.log_det -= 2.0 * log(root[d])
+            root += d + 1
+
+    cdef double distance(
+        self, const double* root, const double* mean, const double* u
+    ) noexcept nogil:
+        """(x_bar - u)' Sigma^-1 (x_bar - u)."""
+        cdef Py_ssize_t d, e
+        cdef double part
+        cdef double total = 0.0
+        for d in range(self.n_features):
+            part = 0.0
+            for e in range(d + 1):
+                part += root[e] * (mean[e] - u[e])
+            total += part * part
+            root += d + 1
+        return total
+
+    cdef bint draw_mean(
+        self, GaussianLaws laws, Py_ssize_t n_clusters,
+        const double* n_items,      # IN (n_clusters,)
+        const double* roots,        # IN (n_clusters, n_packed)
+        const double* means,        # IN (n_clusters, D)
+        double* system,             # scratch (n_packed,)
+        double* vectors,            # scratch (2 D,)
+        bitgen_t* rng
+    ) noexcept nogil:
+        """Draw u given covariances: normal, of precision 1 + sum_k w_k Sigma_k^-1."""
+        cdef Py_ssize_t d, e, f, k, t
+        cdef Py_ssize_t n_features = self.n_features
+        cdef double weight, part
+        cdef double log_det
+        cdef double* column
+        memset(system, 0, self.n_packed * sizeof(double))
+        memset(vectors, 0, n_features * sizeof(double))
+        t = 0
+        for d in range(n_features):
+            system[t] = 1.0
+            t += n_features - d
+        for k in range(n_clusters):
+            weight = 1.0 / (1.0 / laws.r + 1.0 / n_items[k])
+            for d in range(n_features):
+                part = 0.0
+                for e in range(d + 1):
+                    part += roots[e] * (means[e] - laws.center[e])
+                column = system
+                for e in range(d + 1):
+                    vectors[e] += weight * roots[e] * part
+                    for f in range(e, d + 1):
+                        column[f - e] += weight * roots[e] * roots[f]
+                    column += n_features - e
+                roots += d + 1
+            means += n_features
+        if not cholesky(system, n_features, &log_det):
+            return False
+        for d in range(n_features):
+            vectors[n_features + d] = random_standard_normal(rng)
+        draw_normal(system, n_features, vectors, vectors + n_features)
+        for d in range(n_features):
+            laws.u[d] = laws.center[d] + vectors[d]
+        return True
 
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
         """Statistics combine, and the factor anew: O(D^3)."""
@@ -351,7 +638,7 @@ cdef class GaussianModel(ClusterModel):
                 rest = 1.0 - q * rho / (rho - 1.0)
                 if rest > 1e-6:
                     out[k] = (
-                        self.log_norm[<Py_ssize_t>stats[0] - 1] - 0.5 * cached[LOG_DET]
+                        self.log_norm_of(stats[0] - 1.0) - 0.5 * cached[LOG_DET]
                         + (cached[EXPONENT] - 1.0) * log(rest)
                     )
                 else:
@@ -372,16 +659,16 @@ cdef class GaussianModel(ClusterModel):
 cdef class ParametricGaussian(ParametricModel):
     """Gaussian rows under drawn means and covariances.
 
-    With S_n = L L', a draw of the precision is W'W with W = B' L^-1, where the upper triangular B
-    has independent entries: standard normal, on the diagonal the roots of chi-squared variates
-    (Bartlett's decomposition, its order reversed so that W is triangular).
+    A draw of the precision is W'W: see `draw_root_row`.
 
     Parameters: log |W| - D log(2 pi) / 2, W mu (D), W (packed by rows).
 
     Parameters
     ----------
     X : ndarray of shape (n_samples, n_features)
-        Rows minus the prior mean u.
+        Rows minus the origin.
+    mean : ndarray of shape (n_features,)
+        u minus the origin.
     scale : ndarray of shape (n_features, n_features)
         S.
     mean_precision, df : float
@@ -391,19 +678,22 @@ cdef class ParametricGaussian(ParametricModel):
     cdef Py_ssize_t n_packed
     cdef const double* X
     cdef double mean_precision, df
+    cdef const double* mean
     cdef double* prior      # packed: S, then its factor
     cdef double* work       # n_features * TILE
     cdef double* matrix     # (n_stats,)
-    cdef object _owner
+    cdef object _owners
 
     def __init__(
-        self, const double[:, ::1] X, const double[:, ::1] scale, double mean_precision, double df
+        self, const double[:, ::1] X, const double[::1] mean, const double[:, ::1] scale,
+        double mean_precision, double df
     ):
         cdef Py_ssize_t d, e
         cdef Py_ssize_t t = 0
         cdef Py_ssize_t n_features = X.shape[1]
         cdef double log_det
-        self._owner = X
+        self._owners = (X, mean)
+        self.mean = &mean[0]
         self.n_samples = X.shape[0]
         self.n_features = n_features
         self.n_packed = n_features * (n_features + 1) // 2
@@ -430,15 +720,13 @@ cdef class ParametricGaussian(ParametricModel):
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
     ) noexcept nogil:
-        cdef Py_ssize_t d, e, f
+        cdef Py_ssize_t d, e, t
         cdef Py_ssize_t n_features = self.n_features
-        cdef Py_ssize_t t
         cdef double n = power * stats[0]
         cdef double rho = self.mean_precision + n
         cdef double weight = self.mean_precision * n / rho
         cdef const double* mean = stats + 1
         cdef const double* scatter = mean + n_features
-        cdef const double* column
         cdef double* factor = self.matrix
         cdef double* center = params + 1
         cdef double* w = center + n_features
@@ -446,7 +734,7 @@ cdef class ParametricGaussian(ParametricModel):
         for t in range(self.n_packed):
             factor[t] = self.prior[t] + power * scatter[t]
         for d in range(n_features):
-            self.work[d] = mean[d]
+            self.work[d] = mean[d] - self.mean[d]
         # As in `GaussianModel.factorize`; NaN where that fails, and so params[0].
         if not (
             cholesky_above(factor, n_features, self.prior + self.n_packed, &log_det)
@@ -455,24 +743,10 @@ cdef class ParametricGaussian(ParametricModel):
             log_det = NAN
         total = -0.5 * n_features * log(2.0 * PI) - 0.5 * log_det
         for d in range(n_features):
-            # Row d of B' D^-1/2, then times L^-1 from the right, from the last column on.
-            t = 0
-            for e in range(d):
-                w[e] = random_standard_normal(rng) * sqrt(factor[t])
-                t += n_features - e
-            value = 0.5 * (self.df + n - n_features + 1 + d)
-            # By its logarithm: with df close to D - 1 a draw from the prior is often no double.
-            value = 0.5 * (log(2.0) + log_gamma_variate(rng, value))
-            total += value
-            w[d] = exp(value) * sqrt(factor[t])
-            for e in range(d - 1, -1, -1):
-                t -= n_features - e
-                column = factor + t
-                for f in range(e + 1, d + 1):
-                    w[e] -= w[f] * column[f - e]
+            total += draw_root_row(factor, n_features, d, self.df + n, w, rng)
             value = random_standard_normal(rng) / sqrt(rho)
             for e in range(d + 1):
-                value += w[e] * (n / rho * mean[e])
+                value += w[e] * (self.mean[e] + n / rho * (mean[e] - self.mean[e]))
             center[d] = value
             w += d + 1
         params[0] = total

@@ -32,6 +32,22 @@ class Gamma:
         return float(np.sum(np.where(x > 0.0, terms, -np.inf)))
 
 
+@dataclass(frozen=True)
+class Normal:
+    """Hyperprior of a vector: its entries are normal and independent.
+
+    mean, variance : ndarray, one number per entry
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+
+    def log_density(self, value):
+        """Natural logarithm of the density of the vector."""
+        squares = (np.asarray(value) - self.mean) ** 2 / self.variance
+        return float(-0.5 * np.sum(squares + np.log(2.0 * np.pi * self.variance)))
+
+
 class Likelihood(BaseEstimator):
     """Base class of likelihoods.
 
@@ -126,11 +142,27 @@ class Likelihood(BaseEstimator):
         one, and all of them read the same arrays."""
         raise NotImplementedError(f"{type(self).__name__} must write `bind`")
 
+    def coordinates(self, X):
+        """Rows as points for k-means: small distances between them mean that they are alike.
+
+        Parameters
+        ----------
+        X : array of shape (n_rows, n_features)
+            Rows of `fit`.
+
+        Returns
+        -------
+        points : ndarray of shape (n_rows, n_dimensions), or None
+            Finite, whatever the units of the columns. None: there are none; what rows are alike
+            is then told by their densities.
+        """
+        return None
+
     # Learned hyperparameters, of a resolved likelihood.
 
     @property
     def hyperpriors(self):
-        """Priors of the hyperparameters that are learned: dict of str to `Gamma`."""
+        """Priors of the hyperparameters that are learned: dict of str to `Gamma` or `Normal`."""
         return dict(getattr(self, "_hyperpriors", {}))
 
     @property
@@ -144,6 +176,12 @@ class Likelihood(BaseEstimator):
         them: ndarray of shape (n_hyper,)."""
         values = [np.ravel(getattr(self, name)) for name in self.hyperparameters]
         return np.concatenate([np.empty(0), *values])
+
+    def hyper_names(self):
+        """The name of each number of `flat_hyperparameters`, as kernels declare them: tuple."""
+        return tuple(
+            name for name in self.hyperparameters for _ in range(np.size(getattr(self, name)))
+        )
 
     def learned_values(self, flat):
         """Return those of such a vector that are learned, by name, in the shape that they have

@@ -7,12 +7,23 @@ from scipy.special import gammaln
 from skdpm._validation import check_choice, check_real
 from skdpm.mixture.likelihoods._gaussian import GaussianModel, ParametricGaussian
 from skdpm.mixture.likelihoods._gaussian_diag import GaussianDiagModel, ParametricGaussianDiag
-from skdpm.mixture.likelihoods.base import Likelihood, read_only, tabulated
+from skdpm.mixture.likelihoods.base import Gamma, Likelihood, Normal, read_only, tabulated
+from skdpm.mixture.likelihoods.coordinates import standardised
 
-# The default prior, after Fraley & Raftery (2007): the prior mean counts as a hundredth of a row,
-# and of a column's variance this share is expected inside a cluster.
-MEAN_PRECISION = 0.01
+# Hyperpriors, all of them without units: v stands for the variance of a column.
+R_SHAPE, R_RATE = 0.5, 5.0  # mean_precision ~ Gamma
+DF_SHAPE, DF_RATE = 2.0, 0.2  # df beyond the smallest possible ~ Gamma
+S_SHAPE, S_RATE = 0.5, 1.0  # t = scale / (df beyond the smallest) ~ Gamma(S_SHAPE, S_RATE / v)
+
+# Where chains start: the prior mean counts as a tenth of a row, and of a column's variance this
+# share is expected inside a cluster.
+MEAN_PRECISION = 0.1
 WITHIN = 0.5
+
+# The resolution of a column is told from so many rows, the first.
+HEAD = 4096
+# No t is below the variance of rounding to the column's resolution, or this share of v.
+SMALLEST_SHARE = 1e-8
 
 
 # The square of a column's spread must be a normal double.
@@ -30,33 +41,58 @@ class Gaussian(Likelihood):
     Parameters
     ----------
     mean : float, array-like of shape (n_features,) or None, default=None
-        Prior mean. None: the mean of each column.
+        Prior mean. None: learned, as any of the four, see the notes.
     mean_precision : float or None, default=None
-        Pseudo-observations of the prior mean. None: 0.01.
+        Pseudo-observations of the prior mean.
     df : float or None, default=None
-        Degrees of freedom, > n_features - 1 (full) or > 0 (diagonal). None: n_features + 2 (full)
-        or 4 (diagonal).
+        Degrees of freedom, > n_features - 1 (full) or > 0 (diagonal).
     scale : float, array-like of shape (n_features,) or (n_features, n_features), or None, \
 default=None
         In squared units of the columns. A float s is s times the identity, a vector the diagonal.
-        None: `0.5 * variance * (df - n_features - 1)` (full) or `0.5 * variance * (df - 2)`
-        (diagonal) on the diagonal, so that half of each column's variance is expected inside a
-        cluster; with a factor 1 where the bracket would not be positive.
+        None: learned, and diagonal.
     covariance_type : {"full", "diag"}, default="full"
         NaN in X stands for a missing entry with `"diag"` and is refused with `"full"`.
 
     Notes
     -----
+    A parameter that is None is learned, in every iteration or, where columns are many beside the
+    rows, in every second, third, ..., tenth. With m_d and v_d for the mean and the variance of
+    column d in `fit`, and k = df - (n_features - 1) (full) or k = df (diagonal), its prior is::
+
+        mean_d          ~ Normal(m_d, v_d)
+        mean_precision  ~ Gamma(0.5, rate=5)
+        k               ~ Gamma(2, rate=0.2)
+        scale_d / k     ~ Gamma(0.5, rate=1 / v_d) + a lower limit
+
+    so that no unit of a column matters, and where nothing is fixed the clusters found do not
+    depend on units. The lower limit is the variance of rounding to the resolution of the column
+    (the median gap g between its different values, among the first 4096 rows; g² / 12), and at
+    least 1e-8 v_d: else a column of integers could end as a cluster for each of its values.
+
+    What they say, and how each moves the number of clusters. `scale` / k is about the variance
+    of a column inside a cluster: the smaller, the more clusters. `df` says how alike the
+    covariances of clusters are: large, nearly the same for all, and small or elongated groups
+    become no clusters of their own; small, each of its own form. `mean_precision` says how far
+    apart clusters are: 0.01, their means spread over ten times the width of a cluster; a larger
+    one, closer together, makes a new cluster cheaper. `mean` says around which point, and matters
+    least.
+
+    Chains start at mean = m, mean_precision = 0.1, df = n_features + 2 (full) or 4 (diagonal) and
+    `scale = 0.5 * v * (df - n_features - 1)` (full) or `0.5 * v * (df - 2)` (diagonal; a factor 1
+    where the bracket is not positive), so that half of the variance is expected inside a cluster.
+
     The variance of a constant column counts as the square of 1e-6 times its absolute value, or 1
-    where that is 0, so that defaults exist for any data and for one row.
+    where that is 0, so that the priors exist for any data and for one row.
 
     References
     ----------
-    Murphy (2007), Conjugate Bayesian analysis of the Gaussian distribution. Fraley & Raftery
-    (2007), Bayesian regularization for normal mixture estimation and model-based clustering.
+    Rasmussen (2000), The infinite Gaussian mixture model. Goerur & Rasmussen (2010), Dirichlet
+    process Gaussian mixture models: choice of the base distribution. Murphy (2007), Conjugate
+    Bayesian analysis of the Gaussian distribution.
     """
 
     capabilities = frozenset({"joint", "product", "instantiated"})
+    hyperparameters = ("mean", "mean_precision", "df", "scale")
 
     def __init__(
         self, mean=None, mean_precision=None, df=None, scale=None, covariance_type="full"
@@ -73,7 +109,7 @@ default=None
         return self.covariance_type != "full"
 
     def summarise(self, X):
-        """Counts, means and sums of squares of the columns, and their ranges."""
+        """Counts, means and sums of squares of the columns, their ranges, and the first rows."""
         self._check_covariance_type()
         X = np.asarray(X, dtype=np.float64)
         counts = np.count_nonzero(~np.isnan(X), axis=0)
@@ -87,6 +123,7 @@ default=None
             "smallest": np.fmin.reduce(X, axis=0, initial=np.inf),
             "largest": np.fmax.reduce(X, axis=0, initial=-np.inf),
             "missing": bool((counts < len(X)).any()),
+            "head": X[:HEAD].copy(),
         }
 
     def merge_summaries(self, first, second):
@@ -101,36 +138,49 @@ default=None
                 "smallest": np.minimum(first["smallest"], second["smallest"]),
                 "largest": np.maximum(first["largest"], second["largest"]),
                 "missing": first["missing"] or second["missing"],
+                "head": np.concatenate([first["head"], second["head"]])[:HEAD],
             }
 
     def resolve_summary(self, summary):
         full = self._check_covariance_type() == "full"
         n_features = len(summary["mean"])
-        smallest_df = n_features - 1 if full else 0
-        if self.df is None:
-            df = n_features + 2.0 if full else 4.0
-        else:
-            df = check_real(self.df, "Gaussian.df", low=smallest_df)
-        if self.mean_precision is None:
-            mean_precision = MEAN_PRECISION
-        else:
-            mean_precision = check_real(self.mean_precision, "Gaussian.mean_precision", low=0.0)
+        low = n_features - 1.0 if full else 0.0
+        hyperpriors = {}
+        if self.mean is None or self.scale is None:
+            variances = _column_variances(summary)
         if self.mean is None:
             mean = summary["mean"]
             _refuse_overflow(mean)
+            hyperpriors["mean"] = Normal(mean, variances)
         else:
             mean = _as_vector(self.mean, n_features, "Gaussian.mean")
-        if self.scale is None:
-            factor = df - (n_features + 1 if full else 2)
-            scale = WITHIN * _column_variances(summary) * (factor if factor > 0 else 1.0)
+        if self.mean_precision is None:
+            mean_precision = MEAN_PRECISION
+            hyperpriors["mean_precision"] = Gamma(R_SHAPE, R_RATE)
         else:
-            scale = self.scale
-        resolved = self._copy(
-            mean=mean,
-            mean_precision=mean_precision,
-            df=df,
-            scale=_as_scale(scale, n_features, full),
-        )
+            mean_precision = check_real(self.mean_precision, "Gaussian.mean_precision", low=0.0)
+        if self.df is None:
+            df = low + (3.0 if full else 4.0)
+            hyperpriors["df"] = Gamma(DF_SHAPE, DF_RATE, low)
+        else:
+            df = check_real(self.df, "Gaussian.df", low=low)
+        if self.scale is None:
+            factor = df - low - 2.0
+            scale = WITHIN * variances * (factor if factor > 0 else 1.0)
+            smallest = np.maximum(_rounding_variances(summary["head"]), SMALLEST_SHARE * variances)
+            # Half the variance at most: chains start above it.
+            smallest = np.minimum(smallest, 0.5 * scale / (df - low))
+            hyperpriors["scale"] = Gamma(S_SHAPE, S_RATE / variances, smallest)
+        else:
+            scale = _as_scale(self.scale, n_features, full)
+        resolved = self._copy(mean=mean, mean_precision=mean_precision, df=df, scale=scale)
+        resolved._hyperpriors = hyperpriors
+        resolved._origin = mean
+        # Units in which the kernels learn.
+        if "mean" in hyperpriors or "scale" in hyperpriors:
+            resolved._spread = np.sqrt(variances)
+        else:
+            resolved._spread = np.sqrt(scale if scale.ndim == 1 else np.diagonal(scale))
         resolved._fitted_missing = summary["missing"]
         with np.errstate(over="ignore", invalid="ignore"):
             extreme = np.maximum(mean - summary["smallest"], summary["largest"] - mean)
@@ -149,9 +199,12 @@ default=None
 
     def encode_new(self, X):
         with np.errstate(over="ignore"):
-            centred = np.ascontiguousarray(X - self.mean, dtype=np.float64)
+            centred = np.ascontiguousarray(X - self._origin, dtype=np.float64)
         _refuse_uncentred(np.isinf(centred).any(axis=0))
         return read_only({"X": centred, "missing": bool(np.isnan(centred).any())})
+
+    def coordinates(self, X):
+        return None if np.isnan(X).any() else standardised(X)
 
     def tables(self, data, n_max):
         # log c_n, and of one column log g_n.
@@ -171,20 +224,17 @@ default=None
                 + 0.5 * (log_ratio - n * np.log(np.pi))
             )
 
+        shared = {"n_max": n_max, "origin": self._origin, "spread": self._spread}
         if self.covariance_type != "diag":
-            scale = np.ascontiguousarray(self.scale[np.triu_indices(len(self.mean))])
-            return read_only(
-                {"n_max": n_max, "scale": scale, "log_norm": tabulated(log_gain, n_max)}
-            )
+            return read_only({**shared, "log_norm": tabulated(log_gain, n_max)})
         missing = data["missing"] or self._fitted_missing
         log_scale = np.log(self.scale)[None]
         if missing:
             log_scale = np.where(np.isnan(data["X"]), 0.0, log_scale)
         return read_only(
             {
-                "n_max": n_max,
+                **shared,
                 "missing": missing,
-                "scale": self.scale,
                 "log_gain": tabulated(log_gain, n_max),
                 "log_norm": tabulated(log_norm, n_max),
                 "log_scale": np.broadcast_to(log_scale.sum(axis=1), len(data["X"])).copy(),
@@ -193,15 +243,32 @@ default=None
 
     def bind(self, data, tables):
         model = GaussianDiagModel if self.covariance_type == "diag" else GaussianModel
-        return model(data, tables, self.mean_precision, self.df)
+        return model(data, tables, self.mean, self.mean_precision, self.df, self.scale)
 
     def parametric(self, X):
-        centred = np.ascontiguousarray(np.subtract(X, self.mean, dtype=np.float64))
+        centred = np.ascontiguousarray(np.subtract(X, self._origin, dtype=np.float64))
+        mean = self.mean - self._origin
         if self.covariance_type == "diag":
             return ParametricGaussianDiag(
-                centred, self.scale, self.mean_precision, self.df, self._fitted_missing
+                centred, mean, self.scale, self.mean_precision, self.df, self._fitted_missing
             )
-        return ParametricGaussian(centred, self.scale, self.mean_precision, self.df)
+        return ParametricGaussian(
+            centred, mean, self._scale_matrix(), self.mean_precision, self.df
+        )
+
+    def log_hyperprior(self, values):
+        """That of `scale` is the density of scale / k: see the class."""
+        values = dict(values)
+        total = 0.0
+        if "scale" in self.hyperpriors:
+            low = len(self.mean) - 1.0 if self.covariance_type != "diag" else 0.0
+            beyond = values.get("df", self.df) - low
+            values["scale"] = np.asarray(values["scale"]) / beyond
+            total -= len(self.mean) * np.log(beyond)
+        return total + super().log_hyperprior(values)
+
+    def _scale_matrix(self):
+        return np.diag(self.scale) if np.ndim(self.scale) == 1 else self.scale
 
     def divergences(self, params):
         n_features = len(self.mean)
@@ -253,7 +320,7 @@ default=None
         means, _, df = self._posterior(stats)
         # The pull of the prior mean on its own, as an independent normal variate in its
         # direction: added to the rest it could take all of its digits.
-        pull, scales = self._pull(stats), self.scale + self._scatter(stats)
+        pull, scales = self._pull(stats), self._scale_matrix() + self._scatter(stats)
         rho = self.mean_precision + stats[:, 0]
         df_t = df - means.shape[1] + 1.0
         try:
@@ -270,8 +337,13 @@ default=None
         n = stats[:, :1]
         rho = self.mean_precision + n
         pull = self._pull(stats)
-        scales = self.scale + self._scatter(stats) + pull[:, :, None] * pull[:, None, :]
-        return self.mean + n / rho * stats[:, 1 : 1 + len(self.mean)], scales, self.df + n[:, 0]
+        scales = self._scale_matrix() + self._scatter(stats)
+        scales = scales + pull[:, :, None] * pull[:, None, :]
+        return self.mean + n / rho * self._gaps(stats), scales, self.df + n[:, 0]
+
+    def _gaps(self, stats):
+        """Means of the clusters relative to the prior mean: those of `stats` are to the origin."""
+        return stats[:, 1 : 1 + len(self.mean)] - (self.mean - self._origin)
 
     def _scatter(self, stats):
         """Scatter matrices: packed by columns, lower triangle, so by rows the upper one."""
@@ -286,14 +358,15 @@ default=None
         """The vectors whose squares the prior mean adds to the scale matrices."""
         n = stats[:, :1]
         weight = self.mean_precision * n / (self.mean_precision + n)
-        return np.sqrt(weight) * stats[:, 1 : 1 + len(self.mean)]
+        return np.sqrt(weight) * self._gaps(stats)
 
     def _posterior_diag(self, stats):
         """The same per column, (n_clusters, n_features) each, and rho = mean_precision + n."""
         n, centre, scatter = np.split(stats[:, 1:], 3, axis=1)
         rho = self.mean_precision + n
-        scales = self.scale + scatter + self.mean_precision * n / rho * centre**2
-        return self.mean + n / rho * centre, scales, self.df + n, rho
+        gap = centre - (self.mean - self._origin)
+        scales = self.scale + scatter + self.mean_precision * n / rho * gap**2
+        return self.mean + n / rho * gap, scales, self.df + n, rho
 
     @classmethod
     def _examples(cls):
@@ -322,6 +395,18 @@ def _column_variances(summary):
     variances = np.maximum(variances, np.maximum(floor, np.finfo(float).tiny))
     _refuse_overflow(variances)
     return variances
+
+
+def _rounding_variances(rows):
+    """Of each column, the variance of rounding to its resolution: the median gap between its
+    different values, squared, over 12; 0 where it has one value."""
+    out = np.zeros(rows.shape[1])
+    for d, column in enumerate(rows.T):
+        values = np.unique(column[~np.isnan(column)])
+        if len(values) > 1:
+            with np.errstate(over="ignore", under="ignore"):
+                out[d] = np.median(np.diff(values)) ** 2 / 12.0
+    return out
 
 
 def _refuse_overflow(per_column):
@@ -361,7 +446,7 @@ def _as_vector(value, n_features, name):
 
 
 def _as_scale(value, n_features, full):
-    """The scale matrix (full) or its diagonal, checked."""
+    """The scale matrix (full) or its diagonal, checked: a vector stays one."""
     name = "Gaussian.scale"
     try:
         matrix = np.asarray(value, dtype=np.float64)
@@ -371,7 +456,7 @@ def _as_scale(value, n_features, full):
         vector = _as_vector(matrix, n_features, name)
         if not (vector > 0).all():
             raise ValueError(f"{name} must be positive, got {value!r}")
-        return np.diag(vector) if full else vector
+        return vector
     if not full:
         raise ValueError(f'{name} must be a number or a vector with covariance_type="diag"')
     if matrix.shape != (n_features, n_features) or not np.isfinite(matrix).all():

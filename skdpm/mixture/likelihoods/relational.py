@@ -8,6 +8,7 @@ from skdpm._core._numerics import log_gamma_table
 from skdpm._validation import check_bool, check_real
 from skdpm.mixture.likelihoods._relational import RelationalModel
 from skdpm.mixture.likelihoods.base import Likelihood, read_only
+from skdpm.mixture.likelihoods.coordinates import principal
 
 
 class Relational(Likelihood):
@@ -87,6 +88,12 @@ class Relational(Likelihood):
                 "gamma_ab": log_gamma_table(self.a + self.b, n_max**2),
             }
         )
+
+    def coordinates(self, X):
+        """Nodes by the leading singular directions of their links: nodes that link to the same
+        ones are near, whether or not they link to each other."""
+        links = _links_and_holes(X, diagonal=False)[0].astype(np.float64)
+        return principal(sp.csr_array(sp.hstack([links, links.T])) if self.directed else links)
 
     def bind(self, data, tables):
         return RelationalModel(data, tables, self.a, self.b, self.directed)

@@ -415,7 +415,9 @@ def test_unknown_number_of_components_in_an_estimator():
         assert model.n_components_ == 3 and 0.9 < model.weights_.sum() < 1.0
         assert len(np.unique(model.concentration_samples_)) > 100
         assert np.isfinite(model.score(X))
-    with pytest.raises(ValueError, match="init has 90 clusters, more than n_components=30"):
+    with pytest.raises(
+        ValueError, match="init has 90 clusters, more than the 30 that the prior allows"
+    ):
         FiniteMixture(None, n_components_prior=law, init="singletons", **settings).fit(X)
     # With a fixed number the law is not even looked at.
     fixed = FiniteMixture(4, n_components_prior="no such", **{**settings, "n_chains": 1}).fit(X)

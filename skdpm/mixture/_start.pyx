@@ -1,0 +1,415 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Kernels of the automatic start: cut the items into pieces, then merge these greedily.
+
+Of two clusters a and b of a partition into k clusters, merging changes log p(partition, X) by
+
+    log m(a + b) - log m(a) - log m(b)                                  (marginal likelihoods)
+    + log (1 - sigma)_{n_a + n_b - 1} - the same of n_a and of n_b
+    + log V_{n,k-1} - log V_{n,k},
+
+see `priors/_base`. The first two lines are the pair's own *gain*, which stays as it is while other
+clusters merge; so a matrix of gains is kept, and one row of it computed anew per merge. The last
+line is common to all pairs: it decides when to stop. Where V_{n,k} is 0 (more clusters than there
+can be components) it is infinite, and the pair that loses least is merged.
+
+Where clusters are coupled no gain stays as it is. There the pairs are a queue, ordered by gains as
+last computed; the first is computed anew, and merged if it is still the first.
+"""
+from libc.float cimport DBL_MAX
+from libc.math cimport INFINITY
+from numpy.random cimport bitgen_t
+
+import numpy as np
+
+from skdpm._core._math cimport log_rising
+from skdpm._core._rng cimport bit_generator_pointer, integer, uniform
+from skdpm.mixture._state cimport MixtureState
+from skdpm.mixture.likelihoods._base cimport ClusterModel, row
+from skdpm.mixture.priors._base cimport PartitionPrior
+
+
+cdef double own_terms(ClusterModel model, PartitionPrior prior, Py_ssize_t slot) noexcept nogil:
+    """What a cluster contributes to log p(partition, X)."""
+    return model.log_marginal(slot) + log_rising(1.0 - prior.sigma, row(model, slot)[0] - 1.0)
+
+
+def load_clusters(ClusterModel model, stats):
+    """Give a kernel clusters in the slots 0, ..., K - 1 and an empty one behind; all others are
+    free."""
+    model.load(stats, None, np.arange(model.n_slots - 1, len(stats), -1))
+
+
+cdef class Merger:
+    """Clusters of a kernel, 0, ..., k - 1, whose slots are their numbers, and the gains of pairs.
+
+    Parameters
+    ----------
+    model : ClusterModel
+        Its clusters are replaced.
+    prior : PartitionPrior
+    stats : ndarray of shape (n_pieces, n_stats)
+        Of the clusters to begin with.
+    """
+    cdef ClusterModel model
+    cdef PartitionPrior prior
+    cdef Py_ssize_t n_pieces, n_clusters
+    cdef Py_ssize_t scratch             # an empty cluster's slot
+    cdef double n_items
+    cdef double[:, ::1] gains           # (n_pieces, n_pieces), symmetric
+    cdef double[::1] own                # (n_pieces,)
+    cdef Py_ssize_t[::1] partner        # (n_pieces,): with which each gains most
+    cdef Py_ssize_t[::1] parent         # (n_pieces,): what it was merged into; itself
+    cdef Py_ssize_t[::1] merged         # (n_pieces,): those that were merged, in turn
+
+    def __init__(self, ClusterModel model, PartitionPrior prior, stats):
+        cdef Py_ssize_t a, b
+        self.model = model
+        self.prior = prior
+        self.n_pieces = self.n_clusters = self.scratch = len(stats)
+        self.n_items = stats[:, 0].sum()
+        load_clusters(model, stats)
+        self.gains = np.full((self.n_pieces, self.n_pieces), -DBL_MAX)
+        self.own = np.empty(self.n_pieces)
+        self.parent = np.arange(self.n_pieces)
+        self.merged = np.empty(self.n_pieces, dtype=np.intp)
+        self.partner = np.empty(self.n_pieces, dtype=np.intp)
+        with nogil:
+            for a in range(self.n_pieces):
+                self.own[a] = own_terms(model, prior, a)
+                for b in range(a):
+                    self.gains[a, b] = self.gains[b, a] = self.gain(a, b)
+            for a in range(self.n_pieces):
+                self.find_partner(a)
+
+    cdef double gain(self, Py_ssize_t a, Py_ssize_t b) noexcept nogil:
+        """Of two clusters; what is not a number is no gain."""
+        cdef double gain
+        self.model.copy(self.scratch, a)
+        self.model.merge(self.scratch, b)
+        gain = own_terms(self.model, self.prior, self.scratch) - self.own[a] - self.own[b]
+        return gain if gain > -DBL_MAX else -DBL_MAX
+
+    cdef void find_partner(self, Py_ssize_t a) noexcept nogil:
+        """The cluster with which a gains most; a itself where there is no other."""
+        cdef Py_ssize_t b
+        self.partner[a] = a
+        for b in range(self.n_pieces):
+            if b != a and self.parent[b] == b:
+                if self.partner[a] == a or self.gains[a, b] > self.gains[a, self.partner[a]]:
+                    self.partner[a] = b
+
+    cdef double top(self, Py_ssize_t a) noexcept nogil:
+        return self.gains[a, self.partner[a]]
+
+    cdef void merge(self, Py_ssize_t a, Py_ssize_t b) noexcept nogil:
+        """The items of b join a."""
+        cdef Py_ssize_t c
+        self.model.merge(a, b)
+        self.parent[b] = a
+        self.merged[self.n_pieces - self.n_clusters] = b
+        self.n_clusters -= 1
+        self.own[a] = own_terms(self.model, self.prior, a)
+        for c in range(self.n_pieces):
+            if c != a and self.parent[c] == c:
+                self.gains[a, c] = self.gains[c, a] = self.gain(a, c)
+        for c in range(self.n_pieces):
+            if self.parent[c] != c:
+                continue
+            if c == a or self.partner[c] == a or self.partner[c] == b:
+                self.find_partner(c)
+            elif self.gains[c, a] > self.gains[c, self.partner[c]]:
+                self.partner[c] = a
+
+    cdef void run(self) noexcept nogil:
+        """Merge the pair that gains most until none gains."""
+        cdef Py_ssize_t a, best
+        cdef double log_v_ratio
+        while self.n_clusters > 1:
+            best = -1
+            for a in range(self.n_pieces):
+                if self.parent[a] != a:
+                    continue
+                if best < 0 or self.top(a) > self.top(best):
+                    best = a
+            log_v_ratio = self.prior.log_new_weight(
+                self.prior.concentration, <Py_ssize_t>self.n_items, self.n_clusters - 1
+            )
+            if not self.top(best) > log_v_ratio:
+                return
+            self.merge(best, self.partner[best])
+
+    def merge_all(self):
+        """Merge the pair that gains most until none gains.
+
+        Returns
+        -------
+        slots : ndarray of shape (K,)
+            Of the clusters that are left; the kernel holds them.
+        clusters : ndarray of shape (n_pieces,)
+            Position in `slots` of the cluster that each piece is now part of.
+        """
+        with nogil:
+            self.run()
+        return self.clusters_at(self.n_clusters)
+
+    def clusters_at(self, Py_ssize_t n_clusters):
+        """As from `merge_all`, had it stopped at so many clusters, or where it did if that is at
+        more. The kernel does not hold these.
+
+        Returns
+        -------
+        slots, clusters : ndarray
+        """
+        cdef Py_ssize_t m, b
+        roots = np.arange(self.n_pieces)
+        cdef Py_ssize_t[::1] root = roots
+        # The last merge first: the root of what a piece was merged into is known by then.
+        for m in range(self.n_pieces - max(n_clusters, self.n_clusters) - 1, -1, -1):
+            b = self.merged[m]
+            root[b] = root[self.parent[b]]
+        return np.unique(roots, return_inverse=True)
+
+
+def merged_stats(ClusterModel model, stats, clusters):
+    """Statistics of unions of clusters.
+
+    Parameters
+    ----------
+    model : ClusterModel
+        Its clusters are replaced.
+    stats : ndarray of shape (n_pieces, n_stats)
+    clusters : ndarray of shape (n_pieces,)
+        0, ..., K - 1, none of them empty: the union that each is part of.
+
+    Returns
+    -------
+    stats : ndarray of shape (K, n_stats)
+    """
+    cdef Py_ssize_t a
+    cdef const Py_ssize_t[::1] union_of = clusters
+    slots = np.unique(clusters, return_index=True)[1]
+    cdef const Py_ssize_t[::1] slot = slots
+    load_clusters(model, stats)
+    for a in range(len(stats)):
+        if slot[union_of[a]] != a:
+            model.merge(slot[union_of[a]], a)
+    return model.dump(slots)
+
+
+# Clusters that are coupled.
+
+cdef void move_cluster(
+    MixtureState state, const Py_ssize_t[::1] items, Py_ssize_t slot
+) noexcept nogil:
+    """Items join a slot, which may be the spare one."""
+    cdef Py_ssize_t m
+    for m in range(items.shape[0]):
+        state.detach(items[m])
+        state.attach(items[m], slot)
+
+
+cdef double merged_log_joint(MixtureState state, members, pair, bint keep):
+    """log joint of the state once the second cluster of a pair has joined the first; without
+    `keep` its items go back."""
+    cdef const Py_ssize_t[::1] of_a = members[pair[0]]
+    cdef const Py_ssize_t[::1] of_b = members[pair[1]]
+    cdef double log_joint
+    with nogil:
+        move_cluster(state, of_b, state.labels[of_a[0]])
+        log_joint = state.log_joint()
+        if not keep:
+            move_cluster(state, of_b, state.slots[state.n_clusters])
+    return log_joint
+
+
+def merge_coupled(MixtureState state):
+    """Merge the two clusters of a state that gain most, until none gains, where no gain is a
+    matter of two clusters alone. The state holds the result.
+
+    Parameters
+    ----------
+    state : MixtureState
+        All its items are in clusters, of which the prior allows as many.
+    """
+    cdef double log_joint, top
+    state.prior.tabulate()
+    state.model.settle()
+    labels = state.cluster_labels()
+    members = {a: np.flatnonzero(labels == a) for a in range(state.n_clusters)}
+    log_joint = state.log_joint()
+    stale = True
+    gains = {}
+    while len(members) > 1:
+        if not gains:
+            for a in members:
+                for b in members:
+                    if b < a:
+                        gains[a, b] = merged_log_joint(state, members, (a, b), False) - log_joint
+            stale = False
+        # The first in order is computed anew until it stays the first. It ends: gains that are
+        # new since the last merge are not computed again.
+        fresh = set() if stale else set(gains)
+        pair = max(gains, key=gains.get)
+        while pair not in fresh:
+            gains[pair] = merged_log_joint(state, members, pair, False) - log_joint
+            fresh.add(pair)
+            pair = max(gains, key=gains.get)
+        top = gains[pair]
+        if not top > 0.0:
+            if not stale:
+                return
+            gains = {}      # one that was computed long ago may have risen
+            continue
+        a, b = pair
+        log_joint = merged_log_joint(state, members, pair, True)
+        members[a] = np.concatenate([members[a], members.pop(b)])
+        gains = {pair: gain for pair, gain in gains.items() if b not in pair}
+        for c in members:
+            if c != a:
+                pair = (max(a, c), min(a, c))
+                gains[pair] = merged_log_joint(state, members, pair, False) - log_joint
+        stale = True
+
+
+# Pieces.
+
+def assign_in_turn(MixtureState state, order, bint by_size=False):
+    """Let items leave their cluster, if they have one, and join the one under whose items they are
+    most likely, in turn. None gets a cluster of its own; one that its items leave goes.
+
+    Parameters
+    ----------
+    state : MixtureState
+        It has a cluster.
+    order : ndarray of int
+        The items.
+    by_size : bool, default=False
+        Whether clusters weigh as in the prior: then the log joint density rises, or stays.
+    """
+    cdef Py_ssize_t m, j, k
+    cdef const Py_ssize_t[::1] items = np.ascontiguousarray(order, dtype=np.intp)
+    cdef double* log_w = state.log_w
+    state.prior.tabulate()
+    with nogil:
+        for m in range(items.shape[0]):
+            if state.labels[items[m]] >= 0:
+                if state.n_clusters == 1:
+                    continue
+                state.detach(items[m])
+            state.model.log_predictive_many(state.slots, state.n_clusters, items[m], log_w)
+            if by_size:
+                for k in range(state.n_clusters):
+                    log_w[k] += state.prior.log_join[state.sizes[state.slots[k]]]
+            j = 0
+            for k in range(1, state.n_clusters):
+                if log_w[k] > log_w[j]:
+                    j = k
+            state.attach(items[m], state.slots[j])
+        state.model.settle()
+
+
+cdef Py_ssize_t nearest(
+    const double* x, const double[:, ::1] centres, Py_ssize_t n_centres, double* squares
+) noexcept nogil:
+    """The nearest of the first centres, which are columns; `squares` takes the distances."""
+    cdef Py_ssize_t d, k
+    cdef Py_ssize_t best = 0
+    cdef const double* centre
+    cdef double gap
+    for k in range(n_centres):
+        squares[k] = 0.0
+    for d in range(centres.shape[0]):
+        # Over centres: the compiler vectorises it.
+        centre = &centres[d, 0]
+        for k in range(n_centres):
+            gap = x[d] - centre[k]
+            squares[k] += gap * gap
+    for k in range(1, n_centres):
+        if squares[k] < squares[best]:
+            best = k
+    return best
+
+
+def kmeans(points, Py_ssize_t n_centres, bit_generator, Py_ssize_t n_iterations=10):
+    """Cut points into pieces by k-means: k-means++ (Arthur & Vassilvitskii 2007), then Lloyd.
+
+    In one thread and in a fixed order, so that a seed gives the same bits everywhere.
+
+    Parameters
+    ----------
+    points : ndarray of shape (n, n_features)
+        Finite.
+    n_centres : int
+        Fewer where there are fewer distinct points.
+    bit_generator : numpy BitGenerator
+    n_iterations : int
+
+    Returns
+    -------
+    labels : ndarray of shape (n,)
+        0, ..., K - 1, none of them empty.
+    """
+    cdef Py_ssize_t i, d, k, _iteration, changes
+    cdef const double[:, ::1] x = np.ascontiguousarray(points, dtype=np.float64)
+    cdef Py_ssize_t n = x.shape[0]
+    cdef Py_ssize_t n_features = x.shape[1]
+    cdef double[:, ::1] centres = np.zeros((n_features, n_centres))
+    cdef double[:, ::1] sums = np.zeros((n_centres, n_features))
+    cdef double[::1] sizes = np.zeros(n_centres)
+    cdef double[::1] squares = np.zeros(n_centres)
+    cdef double[::1] far = np.full(n, INFINITY)     # squared distance to the nearest centre
+    labels = np.zeros(n, dtype=np.intp)
+    cdef Py_ssize_t[::1] label = labels
+    cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+    cdef double gap, total, u
+    with bit_generator.lock, nogil:
+        for k in range(n_centres):
+            if k == 0:
+                i = integer(rng, n)
+            else:
+                total = 0.0
+                for i in range(n):
+                    total += far[i]
+                if not total > 0.0:
+                    n_centres = k
+                    break
+                u = uniform(rng) * total
+                i = -1
+                # The last one that is not a centre where rounding leaves u above 0.
+                for d in range(n):
+                    if far[d] > 0.0:
+                        i = d
+                        u -= far[d]
+                        if u < 0.0:
+                            break
+            for d in range(n_features):
+                centres[d, k] = x[i, d]
+            for i in range(n):
+                total = 0.0
+                for d in range(n_features):
+                    gap = x[i, d] - centres[d, k]
+                    total += gap * gap
+                if total < far[i]:
+                    far[i] = total
+                    label[i] = k
+        for _iteration in range(n_iterations):
+            for k in range(n_centres):
+                sizes[k] = 0.0
+                for d in range(n_features):
+                    sums[k, d] = 0.0
+            for i in range(n):
+                sizes[label[i]] += 1.0
+                for d in range(n_features):
+                    sums[label[i], d] += x[i, d]
+            for k in range(n_centres):
+                if sizes[k] > 0.0:
+                    for d in range(n_features):
+                        centres[d, k] = sums[k, d] / sizes[k]
+            changes = 0
+            for i in range(n):
+                k = nearest(&x[i, 0], centres, n_centres, &squares[0])
+                changes += k != label[i]
+                label[i] = k
+            if changes == 0:
+                break
+    return np.unique(labels, return_inverse=True)[1]
