@@ -32,7 +32,7 @@ Row: n, x_bar (D), C (packed) | log |S_n|, log c_n |S_n|^(-1/2), rho / (rho + 1)
 cimport cython
 from libc.math cimport INFINITY, NAN
 from libc.math cimport M_PI as PI
-from libc.math cimport ceil, exp, lgamma, log, log1p, sqrt
+from libc.math cimport exp, lgamma, log, log1p, sqrt
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 from numpy.random cimport bitgen_t
@@ -53,8 +53,8 @@ cdef double LOG_PI = log(PI)
 cdef double LOG_1E100 = log(1e100)
 
 cdef enum:
-    # Learning costs about as much as a sweep over 4 D rows; it is to stay below a quarter of one.
-    LEARNING_ROWS = 16  # times D
+    # Learning costs about as much as a sweep over 10 D rows, and is to stay below a quarter of one.
+    LEARNING_ROWS = 40  # times D
     MOST_PERIOD = 10
 
     NONE = -1
@@ -193,8 +193,8 @@ cdef class GaussianModel(ClusterModel):
         self.origin = self.origin_view = tables["origin"]
         self.spread = tables["spread"]
         self.diagonal = scale.ndim == 1
-        self.hyper_period = min(MOST_PERIOD, max(1, <Py_ssize_t>ceil(
-            LEARNING_ROWS * n_features / <double>self.n_max
+        self.hyper_period = min(MOST_PERIOD, max(1, <Py_ssize_t>(
+            LEARNING_ROWS * n_features / <double>self.n_max + 0.5
         )))
         self.pending_slot = NONE
         self.pending_item = NONE

@@ -550,6 +550,28 @@ cdef class DiagLaws(GaussianLaws):
         cdef double gap = self.stats[k, 1, d] - self.u[d]
         return self.stats[k, 2, d] + gap * gap / (1.0 / r + 1.0 / self.stats[k, 0, d])
 
+    cdef double log_ratios(self, Py_ssize_t k, double r, double excess) noexcept nogil:
+        """Sum over the columns of cluster k of (nu + n) log(S / s): columns with as many entries
+        share a logarithm."""
+        cdef Py_ssize_t d
+        cdef double n, ratio
+        cdef double last = 0.0
+        cdef double product = 1.0
+        cdef double total = 0.0
+        for d in range(self.n_features):
+            n = self.stats[k, 0, d]
+            if n > 0.0:
+                ratio = 1.0 + self.square(k, d, r) / self.scale_of(d, excess)
+                if n != last or not (ratio < LARGE and product < LARGE):
+                    total += (excess + last) * log(product)
+                    product = 1.0
+                    last = n
+                if ratio < LARGE:
+                    product *= ratio
+                else:
+                    total += (excess + n) * log(ratio)
+        return total + (excess + last) * log(product)
+
     cdef double log_evidence_precision(self, double r) noexcept nogil:
         cdef Py_ssize_t d, k
         cdef double n
@@ -559,13 +581,11 @@ cdef class DiagLaws(GaussianLaws):
         for k in range(self.n_clusters):
             for d in range(self.n_features):
                 n = self.stats[k, 0, d]
-                if n > 0.0:
-                    if n != last:
-                        log_ratio = log1p(n / r)
-                        last = n
-                    total -= 0.5 * (log_ratio + (self.excess + n) * log1p(
-                        self.square(k, d, r) / self.scale_of(d, self.excess)
-                    ))
+                if n != last:
+                    log_ratio = log1p(n / r)
+                    last = n
+                total -= 0.5 * log_ratio
+            total -= 0.5 * self.log_ratios(k, r, self.excess)
         return total
 
     cdef double log_evidence_df(self, double excess) noexcept nogil:
@@ -579,13 +599,11 @@ cdef class DiagLaws(GaussianLaws):
         for k in range(self.n_clusters):
             for d in range(self.n_features):
                 n = self.stats[k, 0, d]
-                if n > 0.0:
-                    if n != last:
-                        log_gammas = log_rising(0.5 * excess, 0.5 * n) - n * log_root
-                        last = n
-                    total += log_gammas - 0.5 * (excess + n) * log1p(
-                        self.square(k, d, self.r) / self.scale_of(d, excess)
-                    )
+                if n != last:
+                    log_gammas = log_rising(0.5 * excess, 0.5 * n) - n * log_root
+                    last = n
+                total += log_gammas
+            total -= 0.5 * self.log_ratios(k, self.r, excess)
         return total
 
     cdef bint prepare_scale(self) noexcept nogil:
