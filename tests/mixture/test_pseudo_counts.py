@@ -5,7 +5,6 @@ several, values, partition and data drawn from the model must keep their law.
 """
 
 import functools
-import warnings
 
 import numpy as np
 import pytest
@@ -13,9 +12,12 @@ from reference.enumerate import canonical_labels, enumerate_partitions, partitio
 from reference.hyperparameters import learned_joint
 from reference.likelihoods import log_likelihood
 from reference.priors import log_eppf
-from support.pvalues import Cells, assert_p_matrix, chi_squared_p
+from reference.simulate import simulate_data, simulate_partitions
+from scipy import stats
+from support.chains import LearningChains
+from support.pvalues import Cells, assert_p_matrix, chi_squared_p, correct_for_number
 
-from skdpm import FiniteMixture
+from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture._state import MixtureState
 from skdpm.mixture.likelihoods import Bernoulli, Categorical, Multinomial, Relational
 from skdpm.mixture.likelihoods.base import Gamma
@@ -122,25 +124,23 @@ def rows_run(name, cls=None, n_starts=2_000, n_steps=3):
     return run
 
 
-def blocks_run(name, cls=None, n_chains=250):
-    """A run for `assert_p`: last draws of many chains, all from one cluster."""
+def blocks_run(name, cls=None, n_starts=1_000, n_steps=2):
+    """The same by chains whose rows are visited in blocks."""
     likelihood_class, fixed, learned, rows = CASES[name]
     law = enumerated(name, "blocks")
+    chains = LearningChains(
+        BLOCKS, (cls or likelihood_class)(**fixed), np.array(rows, dtype=float)
+    )
+    shape = np.shape(getattr(chains.program.likelihood, learned))
 
     def run(seed, factor):
-        fit = BLOCKS.__sklearn_clone__().set_params(
-            likelihood=(cls or likelihood_class)(**fixed),
-            n_chains=n_chains * factor,
-            n_warmup=24,
-            n_draws=1,
-            point_estimate="last",
-            random_state=int(seed.generate_state(1)[0]),
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # one draw tells nothing about mixing
-            fit.fit(np.array(rows, dtype=float))
-        labels = fit.label_samples_[:, 0].astype(int)
-        return counted(labels, fit.hyperparameter_samples_[learned].reshape(len(labels)), law)
+        rng = np.random.default_rng(seed)
+        labels, values = law.draw(n_starts * factor, rng)
+        for s in range(len(values)):
+            start = {learned: np.full(shape, values[s])}
+            labels[s], end = chains.step(labels[s], start, rng, n_steps)
+            values[s] = np.ravel(end[learned])[0]
+        return counted(canonical_labels(labels), values, law)
 
     return run
 
@@ -149,7 +149,7 @@ def test_partitions_and_pseudo_counts_keep_their_joint_posterior(seed_sequence):
     assert_p_matrix({name: rows_run(name) for name in CASES}, seed_sequence=seed_sequence)
 
 
-def test_blocks_reach_the_joint_posterior(seed_sequence):
+def test_blocks_keep_the_joint_posterior(seed_sequence):
     assert_p_matrix(
         {name: blocks_run(name) for name in ("bernoulli", "multinomial_frequencies")},
         seed_sequence=seed_sequence,
@@ -194,5 +194,89 @@ def test_planted_hyperpriors_are_seen(error, name, seed_sequence):
 
 @pytest.mark.parametrize("error", PLANTED)
 def test_planted_hyperpriors_are_seen_in_blocks(error, seed_sequence):
-    cls = wrong(Bernoulli, PLANTED[error])
-    assert chi_squared_p(*blocks_run("bernoulli", cls, 600)(seed_sequence, 1)[:2]) < 1e-6
+    run = blocks_run("bernoulli", wrong(Bernoulli, PLANTED[error]), n_starts=2_000, n_steps=4)
+    assert chi_squared_p(*run(seed_sequence, 1)[:2]) < 1e-6
+
+
+# Several at once: they, a partition and data from the model, then iterations given the data.
+
+ROW_CHAINS = DPMixture(sampler="gibbs", init="single", concentration=1.2)
+ALL = {
+    # Name in `reference`, likelihood, number of columns, shapes of what is learned.
+    "bernoulli": (Bernoulli(), 2, {"a": (2,), "b": (2,)}),
+    "categorical": (Categorical(n_categories=[2, 3]), 2, {"concentration": (2,)}),
+    "relational": (Relational(), 7, {"a": (), "b": ()}),
+}
+
+
+def simulated(name, likelihood, labels, values, rng):
+    if name == "relational":
+        return simulate_data(name, labels, rng, directed=False, **values)
+    columns = []
+    for d in range(2):
+        column = {key: value[d] for key, value in values.items()}
+        if name == "categorical":
+            column["n_categories"] = likelihood.n_categories[d]
+        columns.append(simulate_data(name, labels, rng, n_features=1, **column))
+    return np.hstack(columns)
+
+
+def joint_run(name, kind, cls=None, n_starts=600, n=7):
+    """A run for `assert_p`: all hyperparameters, partition and data from prior and model, then
+    iterations given the data. All follow their law as before."""
+    likelihood, n_features, shapes = ALL[name]
+    if cls is not None:
+        likelihood = cls(**likelihood.get_params(deep=False))
+    estimator = ROW_CHAINS if kind == "rows" else BLOCKS
+    # The hyperpriors do not depend on the rows.
+    chains = LearningChains(estimator, likelihood, np.zeros((n, n_features)))
+    prior, params = PRIORS[kind]
+
+    def functions(labels, values, X):
+        """Of everything together."""
+        same = labels[:, None] == labels
+        if name == "relational":
+            within = X[same].sum() / same.sum()
+        else:
+            within = (same[:, :, None] & (X[:, None] == X)).sum() / same.sum()
+        sizes = [value.sum() for value in values.values()]
+        return [size * x for size in sizes for x in (1.0 + X.mean(), within, labels.max() + 1.0)]
+
+    def run(seed, factor):
+        rng = np.random.default_rng(seed)
+        size = n_starts * factor
+        labels = simulate_partitions(prior, n, size, rng, concentration=1.2, **params)
+        before, after, drawn = [], [], []
+        for s in range(size):
+            values = {key: np.asarray(rng.gamma(1.0, size=shape)) for key, shape in shapes.items()}
+            X = simulated(name, likelihood, labels[s], values, rng)
+            before.append(functions(labels[s], values, X))
+            z, values = chains.over(X).step(labels[s], values, rng, 3)
+            values = {key: np.asarray(value) for key, value in values.items()}
+            after.append(functions(z, values, X))
+            drawn.append(np.concatenate([value.ravel() for value in values.values()]))
+        p = [stats.kstest(column, stats.expon.cdf).pvalue for column in np.transpose(drawn)]
+        half = size // 2
+        for first, second in zip(np.transpose(before), np.transpose(after), strict=True):
+            p.append(stats.ks_2samp(first[:half], second[half:]).pvalue)
+        return correct_for_number(min(p), len(p))
+
+    return run
+
+
+def joint_runs():
+    for name, (likelihood, *_) in ALL.items():
+        yield name, "rows"
+        if "instantiated" in likelihood.capabilities:
+            yield name, "blocks"
+
+
+def test_chains_keep_the_joint_law_of_all(seed_sequence):
+    runs = {f"{name}, {kind}": joint_run(name, kind) for name, kind in joint_runs()}
+    assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+@pytest.mark.parametrize(("name", "kind"), list(joint_runs()))
+def test_a_wrong_hyperprior_of_all_is_seen(name, kind, seed_sequence):
+    cls = wrong(type(ALL[name][0]), PLANTED["wrong rate"])
+    assert joint_run(name, kind, cls)(seed_sequence, 1) < 1e-6
