@@ -567,8 +567,8 @@ cdef class PartitionSearch:
     def merge(self, intp_t item):
         """Join the item's cluster to the one for which the objective falls most, if it falls.
 
-        Joining n_i and n_j rows changes it by n_draws g(n_i, n_j) - 2 sum_b weight_b
-        block_weight_b g(n_ib, n_jb) with g(x, y) = f(x + y) - f(x) - f(y), so that only clusters that share
+        Joining n_i and n_j rows changes it by size_weight g(n_i, n_j) - 2 sum_b block_weight_b
+        g(n_ib, n_jb) with g(x, y) = f(x + y) - f(x) - f(y), so that only clusters that share
         blocks come into question. Returns whether it fell.
         """
         cdef intp_t b, i, n_touched = 0

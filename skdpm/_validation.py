@@ -53,6 +53,27 @@ def check_real(value, name, *, low=-np.inf, high=np.inf, closed=False):
     return value
 
 
+def check_positive(value, name, n_entries):
+    """A positive float, or an array of n_entries of them.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter.
+    """
+    if np.ndim(value) == 0:
+        return check_real(value, name, low=0.0)
+    vector = np.asarray(value)
+    if vector.shape != (n_entries,) or vector.dtype.kind not in "iuf":
+        raise ValueError(
+            f"{name} must be a number or {n_entries} numbers, one per column of X; got {value!r}"
+        )
+    vector = vector.astype(np.float64)
+    if not (np.isfinite(vector) & (vector > 0.0)).all():
+        raise ValueError(f"{name} must be finite and > 0 in every column, got {value!r}")
+    return vector
+
+
 def check_bool(value, name):
     """A bool.
 

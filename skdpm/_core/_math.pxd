@@ -76,6 +76,19 @@ cdef inline double log_rising(double z, double v) noexcept nogil:
     )
 
 
+cdef inline double log_rising_count(double z, double m) noexcept nogil:
+    """log Gamma(z + m) - log Gamma(z) for a count m that is often small: 0 at 0."""
+    cdef double product = 1.0
+    cdef Py_ssize_t j
+    if m <= 8.0 and 1e-30 < z < 1e30:
+        for j in range(<Py_ssize_t>m):
+            product *= z + j
+        return log(product)
+    if z < 20.0:
+        return log_gamma_function(z + m) - lgamma(z)
+    return log_rising(z, m)
+
+
 cdef inline double log_gamma_ratio(const CountTable* table, double m, double v) noexcept nogil:
     """log Gamma(shift + m + v) - log Gamma(shift + m)."""
     if m + v < table.size:

@@ -200,6 +200,8 @@ def test_relational_clusters_are_not_independent():
 
 POSITIVE = [0.0, -1.0, *NOT_A_NUMBER]
 NOT_POSITIVE = [value for value in POSITIVE if value is not None]
+# None: learned.
+PSEUDO_COUNTS = [*NOT_POSITIVE, [1.0], [1.0, -1.0], [1.0, NAN], ["a", "b"], np.eye(2)]
 HYPERPARAMETERS = {
     "gaussian": {
         "mean": ["a", NAN, INF, [0.0], [0.0, NAN], [0.0] * 3, np.zeros((2, 2)), 1j],
@@ -233,9 +235,9 @@ HYPERPARAMETERS = {
         "scale": ["a", 0.0, -1.0, NAN, INF, [1.0], [1.0, 0.0], np.eye(2)],
         "covariance_type": ["tied", None, 1],
     },
-    "bernoulli": {"a": POSITIVE, "b": POSITIVE},
+    "bernoulli": {"a": PSEUDO_COUNTS, "b": PSEUDO_COUNTS},
     "categorical": {
-        "concentration": POSITIVE,
+        "concentration": PSEUDO_COUNTS,
         "n_categories": [
             0,
             -1,

@@ -17,7 +17,7 @@ from support.fits import assert_same_fit
 
 from skdpm import DPMixture, FiniteMixture, chains
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian
-from skdpm.mixture.samplers import PGSM, SAMPLERS, SAMS, Gibbs, SplitMerge
+from skdpm.mixture.samplers import PGSM, SAMPLERS, SAMS, Alternate, Gibbs, SplitMerge
 from skdpm.mixture.samplers._pgsm import RESAMPLING
 from skdpm.mixture.samplers.base import Sampler
 
@@ -247,6 +247,7 @@ def test_warm_start_with_sparse_data(name):
         PGSM(anchors="threshold_informed", gibbs_sweeps=0),
         SAMS(anchors="cluster_informed", gibbs_sweeps=0),
         SplitMerge(n_restricted_scans=2, gibbs_sweeps=0),
+        Alternate([SAMS(gibbs_sweeps=0), PGSM(gibbs_sweeps=0), Gibbs()]),
     ],
     ids=repr,
 )

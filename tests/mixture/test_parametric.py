@@ -294,7 +294,7 @@ def pivots(case, items, power, params):
             return out
         n, rho = n[0], rho[0]
         a = np.linspace(1.0, -0.7, D)
-        S = S + power * gaps.T @ gaps + pull[0] * np.outer(x_bar - u, x_bar - u)
+        S = reference.as_matrix(S, D) + power * gaps.T @ gaps + pull[0] * np.outer(x_bar - u, x_bar - u)
         precision = np.linalg.inv(spread)
         df = nu + n - D + 1
         ratio = precision @ a @ a / (np.linalg.inv(S) @ a @ a)
@@ -323,9 +323,11 @@ def pivots(case, items, power, params):
                 p = np.array([theta[d] for theta in drawn])
                 counts = np.array([(X[:, d] == code).sum() for code in range(p.shape[1])])
                 if name == "Bernoulli":
-                    prior = np.array([likelihood.b, likelihood.a])
+                    pair = (likelihood.b, likelihood.a)
+                    prior = np.array([np.broadcast_to(x, D)[d] for x in pair])
                 else:
-                    prior = np.full(p.shape[1], likelihood.concentration)
+                    concentration = np.broadcast_to(likelihood.concentration, D)
+                    prior = np.full(p.shape[1], concentration[d])
                 columns.append((counts, prior, p))
         for d, (counts, prior, p) in enumerate(columns):
             shapes = prior + power * counts
@@ -391,7 +393,8 @@ def assert_same_likelihood(actual, desired):
             other = getattr(actual, name)
             assert other.keys() == value.keys()
             for key, prior in value.items():
-                assert vars(other[key]) == pytest.approx(vars(prior), rel=1e-10)
+                for entry, each in vars(prior).items():
+                    np.testing.assert_allclose(vars(other[key])[entry], each, 1e-10, 1e-12)
         else:
             np.testing.assert_allclose(
                 getattr(actual, name), value, rtol=1e-10, atol=1e-12, err_msg=name

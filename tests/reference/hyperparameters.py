@@ -99,3 +99,106 @@ def poisson_joint(X, log_prior, partitions, *, shape_prior, rate_prior, edges):
         for i, j in np.ndindex(*shape):
             log_p[p, i, j] = logsumexp(total[np.ix_(bins[0] == i, bins[1] == j)])
     return np.exp(log_p - logsumexp(log_p))
+
+
+def gaussian_log_marginals(X, *, mean, mean_precision, df, scale, full):
+    """log p(rows of X form one cluster) under many values of the hyperparameters at once.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, n_features)
+        NaN is missing where `full` is false.
+    mean, scale : ndarray of shape (n_values, n_features)
+    mean_precision, df : ndarray of shape (n_values,)
+    full : bool
+
+    Returns
+    -------
+    log_marginals : ndarray of shape (n_values,)
+    """
+    if not full:
+        columns = [(x[~np.isnan(x)][:, None], d) for d, x in enumerate(X.T)]
+        return sum(
+            gaussian_log_marginals(
+                x,
+                mean=mean[:, [d]],
+                mean_precision=mean_precision,
+                df=df,
+                scale=scale[:, [d]],
+                full=True,
+            )
+            for x, d in columns
+            if len(x)
+        ) + np.zeros(len(df))
+    n, n_features = X.shape
+    # As `_log_matrix_t` of reference.likelihoods, but for L: 1 1' / r has one eigenvector.
+    log_omega = np.log1p(n / mean_precision)
+    gaps = X - mean[:, None]
+    centred = gaps - gaps.mean(axis=1, keepdims=True)
+    squares = np.einsum("gid,gie->gde", centred, centred)
+    middle = gaps.mean(axis=1) * np.sqrt(n / (1.0 + n / mean_precision))[:, None]
+    squares += middle[:, :, None] * middle[:, None, :] + np.eye(n_features) * scale[:, None]
+    d = np.arange(n_features)[:, None]
+    return (
+        (gammaln((df + n - d) / 2) - gammaln((df - d) / 2)).sum(axis=0)
+        - n * n_features / 2 * np.log(np.pi)
+        - n_features / 2 * log_omega
+        + df / 2 * np.log(scale).sum(axis=1)
+        - (df + n) / 2 * np.linalg.slogdet(squares)[1]
+    )
+
+
+def gaussian_joint(X, log_prior, partitions, values, *, full):
+    """p(partition, hyperparameters | X) where the latter have one of so many values, which are
+    equally probable a priori: ndarray of shape (n_partitions, n_values).
+
+    Parameters
+    ----------
+    X, full, values : see `gaussian_log_marginals`, whose keywords are in `values`
+    log_prior : callable
+        log p of the sizes of a partition.
+    partitions : ndarray of shape (n_partitions, n)
+    """
+    known = {}
+    log_p = np.empty((len(partitions), len(values["df"])))
+    for p, labels in enumerate(partitions):
+        log_p[p] = log_prior(np.unique(labels, return_counts=True)[1])
+        for k in np.unique(labels):
+            members = labels == k
+            if members.tobytes() not in known:
+                known[members.tobytes()] = gaussian_log_marginals(X[members], full=full, **values)
+            log_p[p] += known[members.tobytes()]
+    return np.exp(log_p - logsumexp(log_p))
+
+
+def learned_joint(log_likelihood, log_prior, partitions, *, log_hyperprior, edges):
+    """p(partition, bin of one hyperparameter | X), by quadrature over its logarithm.
+
+    Parameters
+    ----------
+    log_likelihood : callable
+        log p(X | labels, value).
+    log_prior : callable
+        log p of the sizes of a partition.
+    partitions : ndarray of shape (n_partitions, n)
+    log_hyperprior : callable
+        log density of the hyperparameter at a value.
+    edges : sequence
+        Where bins of the hyperparameter meet.
+
+    Returns
+    -------
+    probabilities : ndarray of shape (n_partitions, n_bins)
+    """
+    grid = np.linspace(-9.0, 5.0, 281)
+    bins = np.searchsorted(np.log(edges), grid)
+    # Jacobian of the logarithm.
+    log_hyper = np.array([log_hyperprior(np.exp(x)) + x for x in grid])
+    log_p = np.empty((len(partitions), len(edges) + 1))
+    for p, labels in enumerate(partitions):
+        terms = log_hyper + np.array([log_likelihood(labels, np.exp(x)) for x in grid])
+        terms += log_prior(np.unique(labels, return_counts=True)[1])
+        log_p[p] = [logsumexp(terms[bins == j]) for j in range(len(edges) + 1)]
+        if max(terms[0], terms[-1]) > terms.max() - 6.0:
+            raise AssertionError("the grid is too narrow")
+    return np.exp(log_p - logsumexp(log_p))

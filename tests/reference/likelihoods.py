@@ -80,12 +80,12 @@ def log_marginal_bernoulli(X, *, a, b):
 def log_marginal_categorical(X, *, concentration, n_categories):
     """Columns of codes, probabilities ~ Dirichlet(concentration, ...) each; NaN is missing.
 
-    `n_categories`: one number or one per column.
+    `concentration`, `n_categories`: one number or one per column.
     """
     X = np.asarray(X, dtype=float)
-    c = concentration
     total = 0.0
-    for x, n_codes in zip(X.T, np.broadcast_to(n_categories, X.shape[1]), strict=True):
+    columns = (np.broadcast_to(value, X.shape[1]) for value in (concentration, n_categories))
+    for x, c, n_codes in zip(X.T, *columns, strict=True):
         counts = np.array([(x == code).sum() for code in range(n_codes)])
         if counts.sum() != (~np.isnan(x)).sum():
             raise ValueError(f"codes must be 0..{n_codes - 1}")

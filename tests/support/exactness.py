@@ -31,8 +31,13 @@ VARIANTS = {"gaussian_diag": "gaussian", "relational_directed": "relational"}
 # is tested with its defaults.
 SAMPLER_CASES = {
     "gibbs": [SAMPLERS["gibbs"]()],
-    "pgsm": [SAMPLERS["pgsm"](n_particles=3, resample_threshold=1.0, gibbs_sweeps=0)],
-    "sams": [SAMPLERS["sams"](gibbs_sweeps=0)],
+    "pgsm": [
+        SAMPLERS["pgsm"](n_particles=3, anchors=anchors, resample_threshold=1.0, gibbs_sweeps=0)
+        for anchors in ("cluster_informed", "neighbours")
+    ],
+    "sams": [
+        SAMPLERS["sams"](anchors=anchors, gibbs_sweeps=0) for anchors in ("uniform", "neighbours")
+    ],
     "split_merge": [SAMPLERS["split_merge"](n_restricted_scans=1, gibbs_sweeps=0)],
 }
 SAMPLER_CASES |= {
@@ -43,7 +48,7 @@ SAMPLER_CASES |= {
 
 # Iterations after which a chain on five items has forgotten its start. For Gibbs, from the exact
 # transition matrices: the chi-squared distance to the posterior is then below 1e-6 in every cell.
-N_ITERATIONS = {"gibbs": 15}
+N_ITERATIONS = {"gibbs": 15, "alternate": 15}
 MANY_ITERATIONS = 120  # the other samplers, whose pure moves touch two clusters at a time
 
 

@@ -58,6 +58,11 @@ cdef class ClusterModel:
         self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
     ) noexcept nogil
     cdef int retabulate(self) except -1
+    # ... and this one where the default takes long, or clusters are not independent.
+    cdef double log_likelihood_at(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
+        const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
+    ) noexcept nogil
 
 
 cdef inline double* row(ClusterModel model, Py_ssize_t slot) noexcept nogil:

@@ -192,6 +192,18 @@ cdef class ClusterModel:
         """log p(items of the slot) under other hyperparameters, from the statistics alone."""
         return NAN
 
+    cdef double log_likelihood_at(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
+        const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
+    ) noexcept nogil:
+        """log p(X | partition) of the clusters in `slots` under other hyperparameters, as a
+        function of hyper[h]: terms without it may be left out."""
+        cdef Py_ssize_t k
+        cdef double total = 0.0
+        for k in range(n_slots):
+            total += self.log_marginal_at(slots[k], hyper)
+        return total
+
     cdef int retabulate(self) except -1:
         """Bring what depends on `hyper` up to date, the empty row included, but for the rows. The
         tables that kernels share stay as they are: memory for others is this kernel's own."""
@@ -298,7 +310,22 @@ cdef class ClusterModel:
 
     def hyperparameters(self):
         """Their values: ndarray of shape (n_hyper,)."""
-        return np.array([self.hyper[h] for h in range(self.n_hyper)], dtype=np.float64)
+        cdef Py_ssize_t h
+        values = np.empty(self.n_hyper)
+        cdef double[::1] view = values
+        for h in range(self.n_hyper):
+            view[h] = self.hyper[h]
+        return values
+
+    def named_hyperparameters(self):
+        """Their values by name: dict of str to ndarray, in the order of the vector."""
+        flat, values, first = self.hyperparameters(), {}, 0
+        while first < self.n_hyper:
+            name = self.hyper_names[first]
+            stop = first + self.hyper_names.count(name)
+            values[name] = flat[first:stop]
+            first = stop
+        return values
 
     def set_hyperparameters(self, values):
         """Take other values; the clusters stay.
@@ -376,6 +403,22 @@ cdef class ClusterModel:
         self.set_hyperparameters(sampler.values)
         return self.hyperparameters()
 
+    def log_likelihoods_at(self, slots, values, Py_ssize_t h):
+        """log p(X | partition) of clusters for each row of values, (m, n_hyper), that differ in
+        the hyperparameter h alone, but for a constant: ndarray (m,)."""
+        cdef Py_ssize_t m
+        cdef const Py_ssize_t[::1] slots_view = np.ascontiguousarray(slots, dtype=np.intp)
+        cdef const double[:, ::1] view = np.ascontiguousarray(values, dtype=np.float64)
+        if slots_view.shape[0] == 0 or view.shape[1] != self.n_hyper or not 0 <= h < self.n_hyper:
+            raise ValueError(f"some clusters and {self.n_hyper} hyperparameters, got {values!r}")
+        self.settle()
+        out = np.empty(view.shape[0])
+        for m in range(view.shape[0]):
+            out[m] = self.log_likelihood_at(
+                &slots_view[0], slots_view.shape[0], &view[m, 0], h
+            )
+        return out
+
     def free_list(self):
         """The slots not in use, from the last to be taken to the first."""
         return np.array([self.free_slots[k] for k in range(self.n_free)], dtype=np.intp)
@@ -440,14 +483,15 @@ cdef class HyperSampler(SliceSampled):
 
     cdef double log_density(self, double x) noexcept nogil:
         cdef Py_ssize_t h = self.current
-        cdef Py_ssize_t k
         cdef double total
         if not -700.0 < x < 700.0:
             return -INFINITY
         self.hyper[h] = self.lows[h] + exp(x)
         total = self.shapes[h] * x - self.rates[h] * exp(x)
-        for k in range(self.slots.shape[0]):
-            total += self.model.log_marginal_at(self.slots[k], &self.hyper[0])
+        if self.slots.shape[0] > 0:
+            total += self.model.log_likelihood_at(
+                &self.slots[0], self.slots.shape[0], &self.hyper[0], h
+            )
         return total
 
     cdef bint step(self, Py_ssize_t h, bitgen_t* rng) noexcept nogil:

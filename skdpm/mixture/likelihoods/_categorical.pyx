@@ -8,19 +8,25 @@ of column d and n_d the items whose column d is observed,
     p(cluster)       = prod_d Gamma(A_d) / Gamma(A_d + n_d) prod_t Gamma(a_t + c_t) / Gamma(a_t).
 
 The categories of all columns are numbered in one sequence; the number after the last stands for a
-missing entry, and its logarithm is 0. Counts are integers, so logarithms come from tables.
+missing entry, and its logarithm is 0. Counts are integers, so logarithms come from tables where
+there are few different pseudo-counts and they stay as they are; learned ones would need new tables
+in every iteration, and their logarithms are computed.
 
 Row: n, c_t (n_levels), n_d (n_features) | log values (n_levels + 1). Where entries are missing a
-log value includes its -log(A_d + n_d); else that sum depends on n alone and is tabulated.
+log value includes its -log(A_d + n_d); else that sum depends on n alone and is tabulated, of
+learned pseudo-counts for those n that occur.
 """
 cimport cython
-from libc.math cimport log
+from libc.math cimport NAN, ceil, log
 from libc.stdlib cimport free, malloc
 from numpy.random cimport bitgen_t
 
 import numpy as np
 
-from skdpm._core._math cimport CountTable, count_table, log_count, log_gamma, log_gamma_function
+from skdpm._core._math cimport (
+    CountTable, count_table, log_count, log_gamma, log_gamma_function, log_rising_count
+)
+from skdpm._core._memory cimport resized
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._parametric cimport (
     TILE, ParametricModel, draw_log_dirichlet, number
@@ -37,7 +43,9 @@ cdef extern from "tiles.h" nogil:
 
 
 cdef enum:
-    MAX_KINDS = 2   # distinct pseudo-counts: one per category within a Bernoulli column
+    # Learning takes a quarter of a sweep over so many rows, whatever the number of columns.
+    LEARNING_ROWS = 4000
+    MOST_PERIOD = 5
 
 
 cdef class CategoricalModel(ClusterModel):
@@ -52,20 +60,25 @@ cdef class CategoricalModel(ClusterModel):
             First category of each column, then `n_levels`.
     tables : dict
         From `tables_of_levels`.
+    hyper_names : tuple of str
+        The hyperparameter that each of the pseudo-counts in `tables` belongs to.
     """
     cdef Py_ssize_t n_features, n_levels
     cdef const int* codes
     cdef const int* first
     cdef const int* kinds
     cdef bint missing
-    cdef CountTable log_counts[MAX_KINDS]
-    cdef CountTable log_gammas[MAX_KINDS]
+    cdef CountTable* log_counts     # (n_kinds,)
+    cdef CountTable* log_gammas     # (n_kinds,)
     cdef const double* totals
-    cdef const double* log_norm
+    cdef double* log_norm           # (n_max + 1,): NaN where it was not needed yet
+    cdef double* own_totals         # (n_features,): where hyperparameters have changed
+    cdef double* own_norm           # (n_max + 1,)
+    cdef Py_ssize_t* columns        # (n_hyper,): the only column of a pseudo-count, or -1
     cdef object _owners
 
-    def __init__(self, data, tables):
-        cdef Py_ssize_t kind
+    def __init__(self, data, tables, hyper_names):
+        cdef Py_ssize_t d, kind, t
         cdef const int[:, ::1] codes = data["codes"]
         cdef const int[::1] first = data["first"]
         cdef const int[::1] kinds = tables["kinds"]
@@ -74,6 +87,7 @@ cdef class CategoricalModel(ClusterModel):
         cdef const double[:, ::1] log_gammas = tables["log_gammas"]
         cdef const double[::1] totals = tables["totals"]
         cdef const double[::1] log_norm = tables["log_norm"]
+        cdef Py_ssize_t n_kinds = pseudo_counts.shape[0]
         self._owners = (codes, first, kinds, log_counts, log_gammas, totals, log_norm)
         self.n_samples = codes.shape[0]
         self.n_features = codes.shape[1]
@@ -83,17 +97,71 @@ cdef class CategoricalModel(ClusterModel):
         self.first = &first[0]
         self.kinds = &kinds[0]
         self.missing = tables["missing"]
-        if pseudo_counts.shape[0] > MAX_KINDS:
-            raise ValueError(f"{pseudo_counts.shape[0]} kinds of pseudo-counts")
-        for kind in range(pseudo_counts.shape[0]):
+        self.log_counts = <CountTable*>resized(NULL, n_kinds, sizeof(CountTable))
+        self.log_gammas = <CountTable*>resized(NULL, n_kinds, sizeof(CountTable))
+        self.columns = <Py_ssize_t*>resized(NULL, n_kinds, sizeof(Py_ssize_t))
+        for kind in range(n_kinds):
             self.log_counts[kind] = count_table(log_counts[kind], pseudo_counts[kind])
             self.log_gammas[kind] = count_table(log_gammas[kind], pseudo_counts[kind])
+            self.columns[kind] = -2
+        for d in range(self.n_features):
+            for t in range(first[d], first[d + 1]):
+                kind = kinds[t]
+                self.columns[kind] = d if self.columns[kind] in (-2, d) else -1
         self.totals = &totals[0]
-        self.log_norm = &log_norm[0]
+        if log_norm.shape[0] > 0:
+            self.log_norm = <double*>&log_norm[0]
+        else:
+            self.forget_norms()
+        self.hyper_period = min(
+            MOST_PERIOD, max(1, <Py_ssize_t>ceil(LEARNING_ROWS / <double>self.n_max))
+        )
+        self.declare_hyperparameters(hyper_names, pseudo_counts)
         self.allocate(
             1 + self.n_levels + self.n_features, 2 + 2 * self.n_levels + self.n_features
         )
         self.compute_log_values(self.empty)
+
+    def __dealloc__(self):
+        free(self.log_counts)
+        free(self.log_gammas)
+        free(self.own_totals)
+        free(self.own_norm)
+        free(self.columns)
+
+    cdef int forget_norms(self) except -1:
+        """From now on compute sums over columns of log(A_d + n) when an n occurs."""
+        cdef Py_ssize_t n
+        self.own_norm = <double*>resized(self.own_norm, self.n_max + 1, sizeof(double))
+        self.log_norm = self.own_norm
+        for n in range(self.n_max + 1):
+            self.own_norm[n] = 0.0 if self.missing else NAN
+        return 0
+
+    cdef double compute_norm(self, Py_ssize_t n) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef double total = 0.0
+        for d in range(self.n_features):
+            total += log(self.totals[d] + n)
+        self.own_norm[n] = total
+        return total
+
+    cdef int retabulate(self) except -1:
+        cdef Py_ssize_t d, kind, t
+        cdef double total
+        for kind in range(self.n_hyper):
+            self.log_counts[kind].size = self.log_gammas[kind].size = 0
+            self.log_counts[kind].shift = self.log_gammas[kind].shift = self.hyper[kind]
+        self.own_totals = <double*>resized(self.own_totals, self.n_features, sizeof(double))
+        for d in range(self.n_features):
+            total = 0.0
+            for t in range(self.first[d], self.first[d + 1]):
+                total += self.hyper[self.kinds[t]]
+            self.own_totals[d] = total
+        self.totals = self.own_totals
+        self.forget_norms()
+        self.compute_log_values(self.empty)
+        return 0
 
     cdef void compute_column(self, double* stats, Py_ssize_t d) noexcept nogil:
         """Cached log values of column d."""
@@ -157,6 +225,45 @@ cdef class CategoricalModel(ClusterModel):
             )
         return total
 
+    cdef double log_column_at(
+        self, const double* stats, Py_ssize_t d, const double* hyper
+    ) noexcept nogil:
+        """log p(column d of a cluster) under other pseudo-counts."""
+        cdef Py_ssize_t t
+        cdef const double* counts = stats + 1
+        cdef double pseudo_count
+        cdef double norm = 0.0
+        cdef double total = 0.0
+        for t in range(self.first[d], self.first[d + 1]):
+            pseudo_count = hyper[self.kinds[t]]
+            norm += pseudo_count
+            if counts[t] > 0.0:
+                total += log_rising_count(pseudo_count, counts[t])
+        if counts[self.n_levels + d] > 0.0:
+            total -= log_rising_count(norm, counts[self.n_levels + d])
+        return total
+
+    cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef double total = 0.0
+        for d in range(self.n_features):
+            total += self.log_column_at(row(self, slot), d, hyper)
+        return total
+
+    cdef double log_likelihood_at(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
+        const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
+    ) noexcept nogil:
+        """Of the column that has the hyperparameter, if it is but one."""
+        cdef Py_ssize_t k
+        cdef Py_ssize_t d = self.columns[h]
+        cdef double total = 0.0
+        if d < 0:
+            return ClusterModel.log_likelihood_at(self, slots, n_slots, hyper, h)
+        for k in range(n_slots):
+            total += self.log_column_at(row(self, slots[k]), d, hyper)
+        return total
+
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
@@ -168,7 +275,7 @@ cdef class CategoricalModel(ClusterModel):
         cdef const int* codes = self.codes + i * n_features
         cdef const double* stats
         cdef const double* values
-        cdef double a, b, c, e
+        cdef double a, b, c, e, norm
         for k in range(n_slots):
             stats = row(self, slots[k])
             values = stats + self.n_stats
@@ -181,7 +288,10 @@ cdef class CategoricalModel(ClusterModel):
                 e += values[codes[d + 3]]
             for d in range(n_paired, n_features):
                 a += values[codes[d]]
-            out[k] = (a + b) + (c + e) - self.log_norm[<Py_ssize_t>stats[0]]
+            norm = self.log_norm[<Py_ssize_t>stats[0]]
+            if norm != norm:
+                norm = self.compute_norm(<Py_ssize_t>stats[0])
+            out[k] = (a + b) + (c + e) - norm
 
 
 @cython.final
@@ -196,14 +306,13 @@ cdef class ParametricCategorical(ParametricModel):
         As in `CategoricalModel`.
     first : ndarray of shape (n_features + 1,), int32
         First category of each column, then `n_levels`.
-    pseudo_counts : ndarray
-        Of all categories (one number) or of those of every column, in their order.
+    pseudo_counts : ndarray of shape (n_levels,)
+        Of each category.
     """
     cdef Py_ssize_t n_features, n_levels
     cdef const int* codes
     cdef const int* first
     cdef const double* pseudo_counts
-    cdef Py_ssize_t n_pseudo_counts
     cdef double* table      # (n_params, SKDPM_LANES)
     cdef object _owners
 
@@ -219,7 +328,6 @@ cdef class ParametricCategorical(ParametricModel):
         self.codes = &codes[0, 0] if codes.shape[0] else NULL
         self.first = &first[0]
         self.pseudo_counts = &pseudo_counts[0]
-        self.n_pseudo_counts = pseudo_counts.shape[0]
         self.table = <double*>malloc(self.n_params * SKDPM_LANES * sizeof(double))
         if self.table == NULL:
             raise MemoryError
@@ -234,10 +342,7 @@ cdef class ParametricCategorical(ParametricModel):
         cdef const double* counts = stats + 1
         for d in range(self.n_features):
             for t in range(self.first[d], self.first[d + 1]):
-                params[t] = (
-                    self.pseudo_counts[(t - self.first[d]) % self.n_pseudo_counts]
-                    + power * counts[t]
-                )
+                params[t] = self.pseudo_counts[t] + power * counts[t]
             draw_log_dirichlet(rng, self.first[d + 1] - self.first[d], params + self.first[d])
         params[self.n_levels] = 0.0
 

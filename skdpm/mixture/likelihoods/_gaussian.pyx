@@ -52,8 +52,8 @@ cdef double LOG_PI = log(PI)
 cdef double LOG_1E100 = log(1e100)
 
 cdef enum:
-    # Of an iteration of learning: see `hyper_period`.
-    LEARNING_ROWS = 16
+    # Learning costs about as much as a sweep over 4 D rows; it is to stay below a quarter of one.
+    LEARNING_ROWS = 16  # times D
     MOST_PERIOD = 10
 
     NONE = -1
@@ -172,8 +172,8 @@ cdef class GaussianModel(ClusterModel):
     cdef Py_ssize_t pending_slot    # the row that still holds `pending_item`, or NONE
     cdef Py_ssize_t pending_item
     cdef double log_det_prior
-    cdef const double[::1] origin
-    cdef object spread
+    cdef object origin, spread
+    cdef const double[::1] origin_view
     cdef object _owners
 
     def __init__(self, data, tables, mean, double mean_precision, double df, scale):
@@ -189,10 +189,9 @@ cdef class GaussianModel(ClusterModel):
         self.X = &X[0, 0]
         self.log_norm = &log_norm[0]
         self.n_tabled = log_norm.shape[0]
-        self.origin = tables["origin"]
+        self.origin = self.origin_view = tables["origin"]
         self.spread = tables["spread"]
         self.diagonal = scale.ndim == 1
-        # An iteration of learning is about as long as the predictive densities of this many rows.
         self.hyper_period = min(MOST_PERIOD, max(1, <Py_ssize_t>ceil(
             LEARNING_ROWS * n_features / <double>self.n_max
         )))
@@ -240,7 +239,7 @@ cdef class GaussianModel(ClusterModel):
         cdef double* factor = center + n_features
         cdef double* log_det = self.empty + self.n_stats + LOG_DET
         for d in range(n_features):
-            self.prior_mean[d] = center[d] = self.hyper[d] - self.origin[d]
+            self.prior_mean[d] = center[d] = self.hyper[d] - self.origin_view[d]
         self.mean_precision = self.hyper[n_features]
         self.df = self.hyper[n_features + 1]
         self.unpack_scale(self.hyper, self.scale)
@@ -396,7 +395,10 @@ cdef class GaussianModel(ClusterModel):
         ClusterModel.release(self, slot)
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
-        self.factorize(row(self, slot))
+        if row(self, slot)[0] == 0.0:
+            self.reset(slot)  # to the bit, as in chains that go on
+        else:
+            self.factorize(row(self, slot))
 
     cdef double log_evidence(
         self, double n, double r, double nu, double log_det_prior, double log_det
@@ -439,7 +441,7 @@ cdef class GaussianModel(ClusterModel):
         for t in range(self.n_packed):
             factor[t] += stats[1 + n_features + t]
         for d in range(n_features):
-            gap[d] = stats[1 + d] - (hyper[d] - self.origin[d])
+            gap[d] = stats[1 + d] - (hyper[d] - self.origin_view[d])
         if not (
             cholesky(factor, n_features, &log_det)
             and cholesky_update(factor, n_features, gap, r * n / (r + n), &log_det)
@@ -462,11 +464,9 @@ cdef class GaussianModel(ClusterModel):
         cdef const Py_ssize_t[::1] slots_view
         cdef double[:, ::1] roots
         cdef double[:, ::1] means
-        cdef double[::1] n_items, squares, system, vectors
+        cdef double[::1] n_items, n_columns, squares, system, vectors
         cdef bint good = True
-        values = {name: [] for name in self.hyper_names}
-        for h in range(self.n_hyper):
-            values[self.hyper_names[h]].append(self.hyper[h])
+        values = self.named_hyperparameters()
         factor_diagonal = np.empty(n_features)
         h = self.n_stats + CENTER + n_features
         for d in range(n_features):
@@ -484,14 +484,14 @@ cdef class GaussianModel(ClusterModel):
         n_clusters = slots_view.shape[0]
         roots, means = np.empty((n_clusters, self.n_packed)), np.empty((n_clusters, n_features))
         n_items, squares = np.empty(n_clusters), np.empty(n_clusters)
+        n_columns = np.full(n_clusters, n_features, dtype=np.float64)
         system, vectors = np.empty(self.n_packed), np.empty(2 * n_features)
         laws.n_terms = n_clusters
-        laws.n_columns = n_features
         if n_clusters > 0:
             laws.n_items = &n_items[0]
+            laws.n_columns = &n_columns[0]
             laws.squares = &squares[0]
         with bit_generator.lock, nogil:
-            laws.log_det = 0.0
             for d in range(n_features):
                 laws.counts[d] = n_clusters
             for k in range(n_clusters):
@@ -510,14 +510,7 @@ cdef class GaussianModel(ClusterModel):
                     &roots[0, 0] if n_clusters else NULL, &means[0, 0] if n_clusters else NULL,
                     &system[0], &vectors[0], rng
                 )
-        laws.replace(values, self.origin)
-        flat = np.concatenate([values[name] for name in dict.fromkeys(self.hyper_names)])
-        if not good or not np.isfinite(flat).all():
-            raise FloatingPointError(
-                f"the density of the hyperparameters {', '.join(map(repr, priors))} is not a "
-                "number"
-            )
-        self.set_hyperparameters(flat)
+        self.set_hyperparameters(laws.flat(values, self.spread, self.origin, good))
         return self.hyperparameters()
 
     cdef void draw_root(

@@ -4,13 +4,17 @@
     v ~ InvGamma(nu / 2, rate s / 2),  mu | v ~ N(u, v / r),  x | mu, v ~ N(mu, v)
 
 in every column, independently; missing entries drop out. With n entries of mean x_bar and centred
-sum of squares C in a column of a cluster, rho = r + n and the data centred at u,
+sum of squares C in a column of a cluster, and rho = r + n,
 
-    m = n x_bar / rho,    S = s + C + (r n / rho) x_bar^2,    t^2 = (x - m)^2 rho / ((rho + 1) S),
+    m = (r u + n x_bar) / rho,    S = s + C + (r n / rho) (x_bar - u)^2,    t^2 = (x - m)^2 rho / ((rho + 1) S),
     p(x | cluster) = g_n S^(-1/2) (1 + t^2)^(-(nu + n + 1) / 2),
     g_n = (pi (rho + 1) / rho)^(-1/2) Gamma((nu + n + 1) / 2) / Gamma((nu + n) / 2).
 
 Columns with the same n share one logarithm of the product of their 1 + t^2.
+
+The data come centred at an origin, u itself where that is fixed; statistics, and u above, are
+relative to it. Hyperparameters: u (D), r, nu, s (D). Those that are learned are drawn given
+variances, which are drawn given the items and then forgotten: see _gaussian_hyper.
 
 Row: n, n_d (D), x_bar (D), C (D) | sum_d log S / s, whether all n_d are n, m (D), t / (x - m) (D),
 S / s (D).
@@ -23,8 +27,14 @@ from libc.string cimport memcpy
 from numpy.random cimport bitgen_t
 from numpy.random.c_distributions cimport random_standard_normal
 
-from skdpm._core._rng cimport log_gamma_variate
+import numpy as np
+
+from skdpm._core._memory cimport resized
+from skdpm._core._rng cimport bit_generator_pointer, log_gamma_variate
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods._gaussian_hyper cimport (
+    OWN_TABLE, GaussianLaws, fill_log_evidence_norm, fill_log_norm, log_evidence_norm, log_norm_at
+)
 from skdpm.mixture.likelihoods._parametric cimport LD, TILE, ParametricModel
 
 cdef double LARGE = 1e150           # the product of two such numbers is finite
@@ -121,52 +131,135 @@ cdef class GaussianDiagModel(ClusterModel):
     ----------
     data : dict
         X : ndarray of shape (n_samples, n_features)
-            Rows minus the prior mean u, NaN where an entry is missing.
+            Rows minus the origin, NaN where an entry is missing.
     tables : dict
         n_max : int
             Most items that one cluster may hold.
         missing : bool
             Whether an entry of the data may be missing.
-        scale : ndarray of shape (n_features,)
-            s.
+        origin, spread : ndarray of shape (n_features,)
+            Where the rows are centred; units of the columns, in which hyperparameters are drawn.
         log_gain, log_norm : ndarray of shape (n_max + 1,)
             log g_n, and the sum of the log g_m, m < n.
         log_scale : ndarray of shape (n_samples,)
             Sum of log s over the columns of each item.
+    mean : ndarray of shape (n_features,)
+        u, not relative to the origin.
     mean_precision, df : float
         r and nu.
+    scale : ndarray of shape (n_features,)
+        s.
     """
     cdef Py_ssize_t n_features      # D
     cdef const double* X
+    cdef double* prior_mean         # (D,): u minus the origin
     cdef const double* scale
     cdef double mean_precision, df
     cdef bint missing
     cdef const double* log_gain
     cdef const double* log_norm
+    cdef Py_ssize_t n_tabled        # entries of these
     cdef const double* log_scale
+    cdef double* own                # tables of other hyperparameters than those of `tables`
+    cdef object origin, spread
+    cdef const double[::1] origin_view
     cdef object _owners
 
-    def __init__(self, data, tables, double mean_precision, double df):
+    def __init__(self, data, tables, mean, double mean_precision, double df, scale):
         cdef const double[:, ::1] X = data["X"]
-        cdef const double[::1] scale = tables["scale"]
         cdef const double[::1] log_gain = tables["log_gain"]
         cdef const double[::1] log_norm = tables["log_norm"]
         cdef const double[::1] log_scale = tables["log_scale"]
-        self._owners = (X, scale, log_gain, log_norm, log_scale)
+        self._owners = (X, log_gain, log_norm, log_scale)
         self.drifts = True
         self.n_samples = X.shape[0]
         self.n_features = X.shape[1]
         self.n_max = tables["n_max"]
         self.X = &X[0, 0]
-        self.scale = &scale[0]
         self.log_gain = &log_gain[0]
         self.log_norm = &log_norm[0]
+        self.n_tabled = log_gain.shape[0]
         self.log_scale = &log_scale[0]
-        self.mean_precision = mean_precision
-        self.df = df
         self.missing = tables["missing"]
+        self.origin = self.origin_view = tables["origin"]
+        self.spread = tables["spread"]
+        self.prior_mean = <double*>resized(self.prior_mean, self.n_features, sizeof(double))
+        self.declare_hyperparameters(
+            ("mean",) * self.n_features + ("mean_precision", "df") + ("scale",) * self.n_features,
+            np.concatenate([mean, [mean_precision, df], scale]),
+        )
         self.allocate(1 + 3 * self.n_features, 3 + 6 * self.n_features)
+        self.take_hyperparameters()
+
+    def __dealloc__(self):
+        free(self.prior_mean)
+        free(self.own)
+
+    cdef void take_hyperparameters(self) noexcept nogil:
+        """Set the attributes that follow from `hyper`, and the empty row."""
+        cdef Py_ssize_t d
+        for d in range(self.n_features):
+            self.prior_mean[d] = self.hyper[d] - self.origin_view[d]
+        self.mean_precision = self.hyper[self.n_features]
+        self.df = self.hyper[self.n_features + 1]
+        self.scale = self.hyper + self.n_features + 2
         self.compute(self.empty)
+
+    cdef int retabulate(self) except -1:
+        cdef Py_ssize_t d, i
+        cdef Py_ssize_t n_features = self.n_features
+        # No longer than pays for itself in a sweep over the rows.
+        cdef Py_ssize_t size = min(self.n_max + 1, OWN_TABLE + self.n_samples)
+        cdef double r = self.hyper[n_features]
+        cdef double nu = self.hyper[n_features + 1]
+        cdef double total
+        cdef const double* x = self.X
+        cdef const double* scale = self.hyper + n_features + 2
+        cdef double* log_gain
+        cdef double* log_norm
+        cdef double* log_scale
+        cdef double* logs
+        if not (r > 0.0 and nu > 0.0 and np.min(self.hyperparameters()[n_features + 2 :]) > 0.0):
+            raise ValueError("Gaussian.mean_precision, Gaussian.df or Gaussian.scale is not > 0")
+        self.own = <double*>resized(
+            self.own, 2 * size + self.n_samples + n_features, sizeof(double)
+        )
+        log_gain = self.own
+        log_norm = log_gain + size
+        log_scale = log_norm + size
+        logs = log_scale + self.n_samples
+        with nogil:
+            fill_log_norm(log_gain, size, r, nu, 1.0)
+            fill_log_evidence_norm(log_gain, log_norm, size, r, nu)
+            total = 0.0
+            for d in range(n_features):
+                logs[d] = log(scale[d])
+                total += logs[d]
+            for i in range(self.n_samples):
+                if self.missing:
+                    total = 0.0
+                    for d in range(n_features):
+                        total += logs[d] if x[d] == x[d] else 0.0
+                    x += n_features
+                log_scale[i] = total
+        self.log_gain = log_gain
+        self.log_norm = log_norm
+        self.log_scale = log_scale
+        self.n_tabled = size
+        self.take_hyperparameters()
+        return 0
+
+    cdef inline double log_gain_of(self, double n) noexcept nogil:
+        """log g_n."""
+        if n < self.n_tabled:
+            return self.log_gain[<Py_ssize_t>n]
+        return log_norm_at(n, self.mean_precision, self.df, 1.0)
+
+    cdef inline double log_norm_of(self, double n) noexcept nogil:
+        """Sum of the log g_m, m < n."""
+        if n < self.n_tabled:
+            return self.log_norm[<Py_ssize_t>n]
+        return log_evidence_norm(n, self.mean_precision, self.df)
 
     cdef void compute(self, double* stats) noexcept nogil:
         """Cached terms from the statistics, O(D)."""
@@ -180,6 +273,8 @@ cdef class GaussianDiagModel(ClusterModel):
         cdef double* spread = center + n_features
         cdef double* ratio = spread + n_features
         cdef const double* scale = self.scale
+        cdef const double* prior_mean = self.prior_mean
+        cdef double gap
         cdef double n = stats[0]
         cdef double rho = self.mean_precision + n
         cdef double shrink = n / rho
@@ -193,17 +288,17 @@ cdef class GaussianDiagModel(ClusterModel):
             for d in range(n_features):
                 rho = self.mean_precision + counts[d]
                 shrink = counts[d] / rho
-                center[d] = shrink * mean[d]
-                total = (
-                    scale[d] + scatter[d] + self.mean_precision * shrink * mean[d] * mean[d]
-                )
+                gap = mean[d] - prior_mean[d]
+                center[d] = prior_mean[d] + shrink * gap
+                total = scale[d] + scatter[d] + self.mean_precision * shrink * gap * gap
                 spread[d] = sqrt(rho / (rho + 1.0)) / sqrt(total)
                 ratio[d] = total / scale[d]
                 complete &= counts[d] == n
         else:
             for d in range(n_features):
-                center[d] = shrink * mean[d]
-                total = scale[d] + scatter[d] + pull * mean[d] * mean[d]
+                gap = mean[d] - prior_mean[d]
+                center[d] = prior_mean[d] + shrink * gap
+                total = scale[d] + scatter[d] + pull * gap * gap
                 spread[d] = root / sqrt(total)
                 ratio[d] = total / scale[d]
         cached[1] = complete
@@ -313,10 +408,113 @@ cdef class GaussianDiagModel(ClusterModel):
         for d in range(self.n_features):
             if counts[d] > 0.0:
                 total += (
-                    self.log_norm[<Py_ssize_t>counts[d]] - 0.5 * counts[d] * log(self.scale[d])
+                    self.log_norm_of(counts[d]) - 0.5 * counts[d] * log(self.scale[d])
                     - 0.5 * (self.df + counts[d]) * log(ratio[d])
                 )
         return total
+
+    cdef double log_marginal_at(
+        self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
+    ) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* counts = row(self, slot) + 1
+        cdef const double* mean = counts + n_features
+        cdef const double* scatter = mean + n_features
+        cdef const double* scale = hyper + n_features + 2
+        cdef double r = hyper[n_features]
+        cdef double nu = hyper[n_features + 1]
+        cdef double total = 0.0
+        cdef double gap, n
+        for d in range(n_features):
+            n = counts[d]
+            if n > 0.0:
+                gap = mean[d] - (hyper[d] - self.origin_view[d])
+                total += log_evidence_norm(n, r, nu) - 0.5 * (
+                    n * log(scale[d])
+                    + (nu + n) * log1p((scatter[d] + r * n / (r + n) * gap * gap) / scale[d])
+                )
+        return total
+
+    # Learning.
+
+    def resample_hyperparameters(self, slots, priors, bit_generator):
+        """Draw hyperparameters given the partition and the data, by way of variances.
+
+        Parameters, Returns, Raises: see `ClusterModel`.
+        """
+        cdef Py_ssize_t n_features = self.n_features
+        cdef Py_ssize_t d, k, n_clusters
+        cdef Py_ssize_t n_terms = 0
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        cdef double gap, weight
+        cdef const double* stats
+        cdef const double* ratio
+        cdef const Py_ssize_t[::1] slots_view
+        cdef double[:, ::1] precisions
+        cdef double[::1] n_items, n_columns, squares
+        cdef bint good
+        cdef bint whole
+        values = self.named_hyperparameters()
+        cdef GaussianLaws laws = GaussianLaws(
+            priors, values, self.spread, self.origin, 0.0, np.log(values["scale"])
+        )
+        if not priors:
+            return self.hyperparameters()
+        # What has no items says nothing of them.
+        occupied = [slot for slot in slots if row(self, slot)[0] > 0.0]
+        slots_view = np.array(occupied, dtype=np.intp)
+        n_clusters = slots_view.shape[0]
+        precisions = np.zeros((n_clusters, n_features))
+        n_items, n_columns, squares = np.zeros((3, n_clusters * n_features + 1))
+        with bit_generator.lock, nogil:
+            for k in range(n_clusters):
+                stats = row(self, slots_view[k])
+                ratio = stats + self.n_stats + 2 + 2 * n_features
+                # Columns with all entries share a term.
+                whole = stats[self.n_stats + 1] == 1.0
+                for d in range(n_features):
+                    if stats[1 + d] == 0.0:
+                        continue
+                    weight = log_gamma_variate(rng, 0.5 * (self.df + stats[1 + d])) - log(
+                        0.5 * ratio[d] * (self.scale[d] / laws.spread[d] / laws.spread[d])
+                    )
+                    laws.log_det -= weight
+                    precisions[k, d] = exp(weight)
+                    laws.precision[d] += precisions[k, d]
+                    laws.counts[d] += 1.0
+                    gap = stats[1 + n_features + d] / laws.spread[d] - laws.u[d]
+                    n_items[n_terms] = stats[1 + d]
+                    n_columns[n_terms] += 1.0
+                    squares[n_terms] += precisions[k, d] * gap * gap
+                    if not whole:
+                        n_terms += 1
+                if whole:
+                    n_terms += 1
+            laws.n_terms = n_terms
+            laws.n_items = &n_items[0]
+            laws.n_columns = &n_columns[0]
+            laws.squares = &squares[0]
+            good = laws.draw_covariance_laws(rng)
+            if laws.learns_precision:
+                good &= laws.draw_precision(rng)
+            if laws.learns_mean:
+                for d in range(n_features):
+                    gap = 0.0
+                    weight = 1.0
+                    for k in range(n_clusters):
+                        stats = row(self, slots_view[k])
+                        if stats[1 + d] > 0.0:
+                            precisions[k, d] /= 1.0 / laws.r + 1.0 / stats[1 + d]
+                            weight += precisions[k, d]
+                            gap += precisions[k, d] * (
+                                stats[1 + n_features + d] / laws.spread[d] - laws.center[d]
+                            )
+                    laws.u[d] = (
+                        laws.center[d] + gap / weight + random_standard_normal(rng) / sqrt(weight)
+                    )
+        self.set_hyperparameters(laws.flat(values, self.spread, self.origin, good))
+        return self.hyperparameters()
 
     cdef double log_predictive_entries(self, const double* stats, const double* x) noexcept nogil:
         """log p(x | cluster) + sum log s / 2, entry by entry; a run of columns with as many
@@ -335,7 +533,7 @@ cdef class GaussianDiagModel(ClusterModel):
         for d in range(n_features):
             if not x[d] == x[d]:
                 continue
-            total += self.log_gain[<Py_ssize_t>counts[d]]
+            total += self.log_gain_of(counts[d])
             if counts[d] != n:
                 total -= 0.5 * (self.df + n + 1.0) * log(factors)
                 factors = 1.0
@@ -371,7 +569,7 @@ cdef class GaussianDiagModel(ClusterModel):
             cached = stats + self.n_stats
             if complete and cached[1] == 1.0:
                 out[k] = (
-                    n_features * self.log_gain[<Py_ssize_t>stats[0]]
+                    n_features * self.log_gain_of(stats[0])
                     - 0.5 * (self.log_scale[i] + cached[0])
                     - 0.5 * (self.df + stats[0] + 1.0)
                     * log_factors(x, cached + 2, cached + 2 + n_features, n_features)
@@ -392,7 +590,9 @@ cdef class ParametricGaussianDiag(ParametricModel):
     Parameters
     ----------
     X : ndarray of shape (n_samples, n_features)
-        Rows minus the prior mean u, NaN where an entry is missing.
+        Rows minus the origin, NaN where an entry is missing.
+    mean : ndarray of shape (n_features,)
+        u minus the origin.
     scale : ndarray of shape (n_features,)
         s.
     mean_precision, df : float
@@ -402,6 +602,7 @@ cdef class ParametricGaussianDiag(ParametricModel):
     """
     cdef Py_ssize_t n_features
     cdef const double* X
+    cdef const double* mean
     cdef const double* scale
     cdef double mean_precision, df
     cdef bint missing
@@ -410,11 +611,12 @@ cdef class ParametricGaussianDiag(ParametricModel):
     cdef object _owners
 
     def __init__(
-        self, const double[:, ::1] X, const double[::1] scale, double mean_precision, double df,
-        bint missing
+        self, const double[:, ::1] X, const double[::1] mean, const double[::1] scale,
+        double mean_precision, double df, bint missing
     ):
         cdef Py_ssize_t n_features = X.shape[1]
-        self._owners = (X, scale)
+        self._owners = (X, mean, scale)
+        self.mean = &mean[0]
         self.n_samples = X.shape[0]
         self.n_features = n_features
         self.n_stats = self.n_params = 1 + 3 * n_features
@@ -443,18 +645,18 @@ cdef class ParametricGaussianDiag(ParametricModel):
         cdef double* w = params + 1
         cdef double* center = w + n_features
         cdef double* log_w = center + n_features
-        cdef double n, rho, value
+        cdef double gap, n, rho, value
         params[0] = 0.0
         for d in range(n_features):
             n = power * counts[d]
             rho = self.mean_precision + n
+            gap = mean[d] - self.mean[d]
             value = (
-                self.scale[d] + power * scatter[d]
-                + self.mean_precision * n / rho * mean[d] * mean[d]
+                self.scale[d] + power * scatter[d] + self.mean_precision * n / rho * gap * gap
             )
             value = 0.5 * (log_gamma_variate(rng, 0.5 * (self.df + n)) - log(0.5 * value))
             w[d] = exp(value)
-            center[d] = n / rho * mean[d] * w[d] + random_standard_normal(rng) / sqrt(rho)
+            center[d] = (self.mean[d] + n / rho * gap) * w[d] + random_standard_normal(rng) / sqrt(rho)
             log_w[d] = value - 0.5 * log(2.0 * PI)
             params[0] += log_w[d]
 

@@ -2,7 +2,7 @@
 """What the two Gaussian kernels share: the constants of their densities, and the laws of their
 hyperparameters given covariances."""
 from libc.math cimport M_PI as PI
-from libc.math cimport log
+from libc.math cimport log, log1p
 from numpy.random cimport bitgen_t
 
 from skdpm._core._math cimport log_rising
@@ -51,28 +51,48 @@ cdef inline void fill_log_norm(
             both[n & 1] += twice_atanh(free / (2.0 * (nu + n + 1.0) - free))
 
 
+cdef inline double log_evidence_norm(double n, double r, double nu) noexcept nogil:
+    """log of pi^(-n/2) (r / (r + n))^(1/2) Gamma((nu + n) / 2) / Gamma(nu / 2): the sum of
+    `log_norm_at` of one column over 0, ..., n - 1."""
+    return log_rising(0.5 * nu, 0.5 * n) - 0.5 * (log1p(n / r) + n * log(PI))
+
+
+cdef inline void fill_log_evidence_norm(
+    const double* log_norm, double* values, Py_ssize_t size, double r, double nu
+) noexcept nogil:
+    """The same for n = 0, ..., size - 1, of the table of one column."""
+    cdef Py_ssize_t n
+    for n in range(size):
+        if n % RUN == 0:
+            values[n] = log_evidence_norm(n, r, nu)
+        else:
+            values[n] = values[n - 1] + log_norm[n - 1]
+
+
 cdef class GaussianLaws(SliceSampled):
     cdef Py_ssize_t n_features      # D
     cdef bint full
     cdef bint learns_mean, learns_precision, learns_df, learns_scale
     cdef double low                 # nu - low counts: D - 1 or 0
     cdef double r, excess           # excess: nu - low
-    cdef double* u                  # (D,)
-    cdef double* t                  # (D,): scale / excess, where it is learned
-    cdef double* log_scale          # (D,): logarithms of the pivots of S, where it is not
-    cdef double* spread             # (D,): the units
-    cdef double* center             # (D,): prior means of u
-    cdef double* prior              # (D, 3): shape, rate, low of t
-    cdef double r_shape, r_rate, excess_shape, excess_rate
+    # In units of the spreads, as all that follows; (D,) each.
+    cdef double* u
+    cdef double* center             # prior means of u
+    cdef double* spread             # the units
+    cdef double* log_scale          # logarithms of the pivots of S, where it is fixed
+    cdef double* t                  # scale / excess, where it is learned
+    cdef double* t_low
+    cdef double* t_rate
+    cdef double* memory             # of all these
+    cdef double t_shape, r_shape, r_rate, excess_shape, excess_rate
     # What is drawn from.
     cdef double* counts             # (D,): covariances per column
     cdef double* precision          # (D,): sums of diagonals of their inverses
     cdef double log_det             # sum of their log determinants
-    cdef Py_ssize_t n_terms         # normal terms: n items, so many columns, Q
-    cdef const double* n_items
-    cdef const double* squares
-    cdef double n_columns
-    cdef object _terms
+    cdef Py_ssize_t n_terms         # clusters, or columns of clusters, whose means tell of r
+    cdef const double* n_items      # (n_terms,)
+    cdef const double* n_columns    # (n_terms,)
+    cdef const double* squares      # (n_terms,): (x_bar - u)' Sigma^-1 (x_bar - u)
     cdef Py_ssize_t current         # whose law it is: a column, or one of the below
 
     cdef bint draw_covariance_laws(self, bitgen_t* rng) noexcept nogil

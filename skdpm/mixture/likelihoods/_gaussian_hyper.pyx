@@ -17,6 +17,7 @@ Everything here is in units of the columns' spreads, so that no unit makes a num
 """
 from libc.math cimport INFINITY, exp, log
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 from numpy.random cimport bitgen_t
 
 import numpy as np
@@ -53,18 +54,20 @@ cdef class GaussianLaws(SliceSampled):
     def __init__(self, priors, values, spread, origin, double low, log_scale):
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = len(spread)
-        cdef double* memory = <double*>malloc(10 * n_features * sizeof(double))
-        if memory == NULL:
-            raise MemoryError
-        self.u = memory
-        self.t = memory + n_features
-        self.log_scale = memory + 2 * n_features
-        self.spread = memory + 3 * n_features
-        self.center = memory + 4 * n_features
-        self.counts = memory + 5 * n_features
-        self.precision = memory + 6 * n_features
-        self.prior = memory + 7 * n_features
+        cdef const double[:, ::1] view
         self.n_features = n_features
+        self.memory = <double*>malloc(9 * n_features * sizeof(double))
+        if self.memory == NULL:
+            raise MemoryError
+        self.u = self.memory
+        self.center = self.u + n_features
+        self.spread = self.center + n_features
+        self.log_scale = self.spread + n_features
+        self.t = self.log_scale + n_features
+        self.t_low = self.t + n_features
+        self.t_rate = self.t_low + n_features
+        self.counts = self.t_rate + n_features
+        self.precision = self.counts + n_features
         for name in priors:
             if name not in values:
                 raise ValueError(f"a Gaussian likelihood has no hyperparameter {name!r}")
@@ -74,6 +77,8 @@ cdef class GaussianLaws(SliceSampled):
         self.learns_scale = "scale" in priors
         self.low = low
         self.full = low > 0.0
+        self.n_terms = 0
+        self.log_det = 0.0
         self.r = values["mean_precision"][0]
         self.excess = values["df"][0] - low
         if self.learns_precision:
@@ -82,22 +87,23 @@ cdef class GaussianLaws(SliceSampled):
         if self.learns_df:
             self.excess_shape = priors["df"].shape
             self.excess_rate = priors["df"].rate
-        for d in range(n_features):
-            self.spread[d] = spread[d]
-            self.u[d] = (values["mean"][d] - origin[d]) / spread[d]
-            self.log_scale[d] = log_scale[d] - 2.0 * log(self.spread[d])
-            self.counts[d] = self.precision[d] = self.center[d] = 0.0
-            if self.learns_mean:
-                self.center[d] = (priors["mean"].mean[d] - origin[d]) / spread[d]
-            if self.learns_scale:
-                law = priors["scale"]
-                self.t[d] = values["scale"][d] / spread[d] / spread[d] / self.excess
-                self.prior[3 * d] = np.broadcast_to(law.shape, n_features)[d]
-                self.prior[3 * d + 1] = np.broadcast_to(law.rate, n_features)[d] * spread[d] ** 2
-                self.prior[3 * d + 2] = np.broadcast_to(law.low, n_features)[d] / spread[d] ** 2
+        table = np.zeros((9, n_features))
+        table[0] = (values["mean"] - origin) / spread
+        if self.learns_mean:
+            table[1] = (priors["mean"].mean - origin) / spread
+        table[2] = spread
+        table[3] = log_scale - 2.0 * np.log(spread)
+        if self.learns_scale:
+            law = priors["scale"]
+            self.t_shape = law.shape
+            table[4] = values["scale"] / spread / spread / self.excess
+            table[5] = law.low / spread / spread
+            table[6] = law.rate * spread * spread
+        view = table
+        memcpy(self.memory, &view[0, 0], 9 * n_features * sizeof(double))
 
     def __dealloc__(self):
-        free(self.u)
+        free(self.memory)
 
     cdef double log_density(self, double x) noexcept nogil:
         """Of the logarithm of the current one, its Jacobian included."""
@@ -109,7 +115,7 @@ cdef class GaussianLaws(SliceSampled):
             total = self.r_shape * x - self.r_rate * exp(x)
             for j in range(self.n_terms):
                 w = 1.0 / (exp(-x) + 1.0 / self.n_items[j])
-                total += 0.5 * (self.n_columns * log(w) - w * self.squares[j])
+                total += 0.5 * (self.n_columns[j] * log(w) - w * self.squares[j])
             return total
         if self.current == DF:
             if x < LOWEST:
@@ -130,11 +136,11 @@ cdef class GaussianLaws(SliceSampled):
                     )
             return total
         d = self.current
-        if self.prior[3 * d + 2] > 0.0 and x < log(self.prior[3 * d + 2]) + LOWEST_EXCESS:
+        if self.t_low[d] > 0.0 and x < log(self.t_low[d]) + LOWEST_EXCESS:
             return -INFINITY
-        t = self.prior[3 * d + 2] + exp(x)
+        t = self.t_low[d] + exp(x)
         return (
-            self.prior[3 * d] * x - self.prior[3 * d + 1] * exp(x)
+            self.t_shape * x - self.t_rate[d] * exp(x)
             + 0.5 * (self.low + self.excess) * self.counts[d] * log(t)
             - 0.5 * self.excess * self.precision[d] * t
         )
@@ -152,9 +158,9 @@ cdef class GaussianLaws(SliceSampled):
         if self.learns_scale:
             for d in range(self.n_features):
                 self.current = d
-                x = self.slice_step(log(self.t[d] - self.prior[3 * d + 2]), rng)
+                x = self.slice_step(log(self.t[d] - self.t_low[d]), rng)
                 good &= x == x
-                self.t[d] = self.prior[3 * d + 2] + exp(x)
+                self.t[d] = self.t_low[d] + exp(x)
         return good
 
     cdef bint draw_precision(self, bitgen_t* rng) noexcept nogil:
@@ -165,15 +171,23 @@ cdef class GaussianLaws(SliceSampled):
         self.r = exp(x)
         return x == x
 
-    def replace(self, values, origin):
-        """Replace those that are learned, in the units of the data, in `values`."""
-        cdef Py_ssize_t d
-        for d in range(self.n_features):
-            if self.learns_mean:
-                values["mean"][d] = origin[d] + self.u[d] * self.spread[d]
-            if self.learns_scale:
-                values["scale"][d] = self.excess * self.t[d] * self.spread[d] * self.spread[d]
+    def flat(self, values, spread, origin, bint good):
+        """All hyperparameters in one vector, the learned ones in place of those of `values`, in
+        the units of the data. Refuses what is not `good`, or not finite."""
+        cdef double[::1] u = np.empty(self.n_features)
+        cdef double[::1] t = np.empty(self.n_features)
+        memcpy(&u[0], self.u, self.n_features * sizeof(double))
+        memcpy(&t[0], self.t, self.n_features * sizeof(double))
+        if self.learns_mean:
+            values["mean"] = origin + u.base * spread
+        if self.learns_scale:
+            values["scale"] = self.excess * t.base * spread * spread
         if self.learns_precision:
-            values["mean_precision"][0] = self.r
+            values["mean_precision"] = [self.r]
         if self.learns_df:
-            values["df"][0] = self.low + self.excess
+            values["df"] = [self.low + self.excess]
+        flat = np.concatenate(list(values.values()))
+        if not good or not np.isfinite(flat).all():
+            names = ", ".join(repr(name) for name in values)
+            raise FloatingPointError(f"a density of the hyperparameters {names} is not a number")
+        return flat

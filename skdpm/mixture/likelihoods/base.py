@@ -177,6 +177,12 @@ class Likelihood(BaseEstimator):
         values = [np.ravel(getattr(self, name)) for name in self.hyperparameters]
         return np.concatenate([np.empty(0), *values])
 
+    def hyper_names(self):
+        """The name of each number of `flat_hyperparameters`, as kernels declare them: tuple."""
+        return tuple(
+            name for name in self.hyperparameters for _ in range(np.size(getattr(self, name)))
+        )
+
     def learned_values(self, flat):
         """Return those of such a vector that are learned, by name, in the shape that they have
         here: dict of str to float or ndarray."""

@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from skdpm._validation import check_real
+from skdpm._validation import check_positive
 from skdpm.mixture.likelihoods._categorical import (
     CategoricalModel,
     ParametricCategorical,
@@ -11,6 +11,7 @@ from skdpm.mixture.likelihoods._categorical import (
 )
 from skdpm.mixture.likelihoods.base import Likelihood, readable
 from skdpm.mixture.likelihoods.categorical import (
+    PSEUDO_COUNT_PRIOR,
     encode_levels,
     first_levels,
     log_probabilities_divergences,
@@ -23,34 +24,55 @@ class Bernoulli(Likelihood):
 
     Parameters
     ----------
-    a, b : float, default=1.0
-        Pseudo-counts of ones and of zeros.
+    a, b : float, array-like of shape (n_features,) or None, default=None
+        Pseudo-counts of ones and of zeros, in all columns or in each. None: learned, for each
+        column, see below.
 
     Notes
     -----
     X holds 0 and 1, NaN where an entry is missing.
+
+    Pseudo-counts that are learned have the prior Gamma(1, 1), in each column and independently.
+    Where both are, the mean a / (a + b) of a column is uniform a priori and independent of the
+    strength a + b, which is Gamma(2, 1). The strength says how alike the clusters are in that
+    column: where it comes out small, they differ there and more of them are found than at
+    a = b = 1; a column in which they do not differ has a large one. Chains start at the strength 2
+    and at the frequencies of ones in `fit`.
     """
 
     capabilities = frozenset({"joint", "product", "instantiated"})
+    hyperparameters = ("a", "b")
     allow_nan = True
 
-    def __init__(self, a=1.0, b=1.0):
+    def __init__(self, a=None, b=None):
         self.a = a
         self.b = b
 
     def summarise(self, X):
+        """Numbers of ones and of entries of each column."""
         self._check_binary(X)
-        return {"missing": bool(np.isnan(X).any())}
+        return {
+            "ones": (X == 1).sum(axis=0),
+            "entries": (~np.isnan(X)).sum(axis=0),
+            "rows": len(X),
+        }
 
     def merge_summaries(self, first, second):
-        return {"missing": first["missing"] or second["missing"]}
+        return {name: first[name] + second[name] for name in first}
 
     def resolve_summary(self, summary):
-        resolved = self._copy(
-            a=check_real(self.a, "Bernoulli.a", low=0.0),
-            b=check_real(self.b, "Bernoulli.b", low=0.0),
-        )
-        resolved._fitted_missing = summary["missing"]
+        frequencies = (summary["ones"] + 0.5) / (summary["entries"] + 1.0)
+        hyperpriors, values = {}, {}
+        for name, first in (("a", 2.0 * frequencies), ("b", 2.0 * (1.0 - frequencies))):
+            value = getattr(self, name)
+            if value is None:
+                values[name] = first
+                hyperpriors[name] = PSEUDO_COUNT_PRIOR
+            else:
+                values[name] = check_positive(value, f"Bernoulli.{name}", len(first))
+        resolved = self._copy(**values)
+        resolved._hyperpriors = hyperpriors
+        resolved._fitted_missing = bool((summary["entries"] < summary["rows"]).any())
         return resolved
 
     def encode(self, X):
@@ -66,18 +88,23 @@ class Bernoulli(Likelihood):
             data,
             n_max,
             data["missing"] or self._fitted_missing,
-            np.tile([0, 1], len(data["first"]) - 1),
-            np.array([self.b, self.a]),
+            self._kinds(len(data["first"]) - 1),
+            self.flat_hyperparameters(),
         )
 
     def bind(self, data, tables):
-        return CategoricalModel(data, tables)
+        return CategoricalModel(data, tables, self.hyper_names())
+
+    def _kinds(self, n_features):
+        """Which of the hyperparameters is the pseudo-count of each category."""
+        columns = np.arange(n_features)
+        a, b = (columns if np.ndim(value) else 0 * columns for value in (self.a, self.b))
+        return np.stack([np.size(self.a) + b, a], axis=1).ravel()
 
     def parametric(self, X):
         first = first_levels(np.full(X.shape[1], 2))
-        return ParametricCategorical(
-            number_levels(readable(X), first), first, np.array([self.b, self.a])
-        )
+        pseudo_counts = self.flat_hyperparameters()[self._kinds(X.shape[1])]
+        return ParametricCategorical(number_levels(readable(X), first), first, pseudo_counts)
 
     def divergences(self, params):
         return log_probabilities_divergences(params[:, :-1])
@@ -92,8 +119,9 @@ class Bernoulli(Likelihood):
 
     def _probabilities(self, stats):
         n_features = (stats.shape[1] - 1) // 3
-        zeros, ones = stats[:, 1 : 1 + 2 * n_features].reshape(len(stats), n_features, 2).T
-        return ((self.a + ones) / (self.a + ones + self.b + zeros)).T
+        counts = stats[:, 1 : 1 + 2 * n_features].reshape(len(stats), n_features, 2)
+        zeros, ones = counts[:, :, 0], counts[:, :, 1]
+        return (self.a + ones) / (self.a + ones + self.b + zeros)
 
     def _check_binary(self, X):
         bad = (X != 0) & (X != 1) & ~np.isnan(X)
@@ -107,3 +135,4 @@ class Bernoulli(Likelihood):
         Y = X.copy()
         Y[rng.random(Y.shape) < 0.3] = np.nan
         yield cls(), Y
+        yield cls(a=[0.4, 2.0, 1.0], b=1.3), X

@@ -4,17 +4,26 @@
 import numpy as np
 
 from skdpm._core._numerics import log_gamma_table, log_table
-from skdpm._validation import check_integer, check_real
+from skdpm._validation import check_integer, check_positive
 from skdpm.mixture.likelihoods._categorical import (
     CategoricalModel,
     ParametricCategorical,
     number_levels,
 )
-from skdpm.mixture.likelihoods.base import Likelihood, j_divergences, read_only, readable
+from skdpm.mixture.likelihoods.base import (
+    Gamma,
+    Likelihood,
+    j_divergences,
+    read_only,
+    readable,
+)
 
 # Categories of all columns together: a cluster keeps a count of each, so a column of identifiers
 # would take all memory.
 MOST_CATEGORIES = 1_000_000
+
+# More different pseudo-counts than these have no tables: they would take all of the cache.
+MOST_TABLED = 4
 
 
 def encode_levels(X, n_categories):
@@ -50,17 +59,21 @@ def tables_of_levels(data, n_max, missing, kinds, pseudo_counts):
     kinds : ndarray of shape (n_levels,), int
         Which of the pseudo-counts each category has.
     pseudo_counts : ndarray of shape (n_kinds,)
+        All hyperparameters, in the kernel's order.
 
     Returns
     -------
     tables : dict
         These, and: `log_counts` and `log_gammas`, (n_kinds, n_max + 1 or fewer), of pseudo-counts
         plus counts; `totals`, (n_features,), A_d; `log_norm`, (n_max + 1,), the sum over columns
-        of log(A_d + n), 0 where entries are missing and it is part of the cached log values.
+        of log(A_d + n), 0 where entries are missing and it is part of the cached log values. With
+        many different pseudo-counts tables are empty: kernels then compute what they need.
     """
     totals = np.add.reduceat(pseudo_counts[kinds], data["first"][:-1])
-    log_norm = np.zeros(n_max + 1)
-    if not missing:
+    few = len(pseudo_counts) <= MOST_TABLED
+    n_tabled = n_max if few else -1
+    log_norm = np.zeros(n_tabled + 1)
+    if few and not missing:
         for total, n_columns in zip(*np.unique(totals, return_counts=True), strict=True):
             log_norm += n_columns * np.log(total + np.arange(n_max + 1))
     return read_only(
@@ -69,8 +82,8 @@ def tables_of_levels(data, n_max, missing, kinds, pseudo_counts):
             "missing": missing,
             "kinds": kinds.astype(np.int32),
             "pseudo_counts": pseudo_counts,
-            "log_counts": np.array([log_table(a, n_max) for a in pseudo_counts]),
-            "log_gammas": np.array([log_gamma_table(a, n_max) for a in pseudo_counts]),
+            "log_counts": np.array([log_table(a, n_tabled) for a in pseudo_counts]),
+            "log_gammas": np.array([log_gamma_table(a, n_tabled) for a in pseudo_counts]),
             "totals": totals,
             "log_norm": log_norm,
         }
@@ -89,13 +102,18 @@ def log_probabilities_divergences(params):
     return j_divergences(np.exp(params), params)
 
 
+# Of Bernoulli columns, too.
+PSEUDO_COUNT_PRIOR = Gamma(1.0, 1.0)
+
+
 class Categorical(Likelihood):
     """Independent categorical columns, each with a symmetric Dirichlet prior.
 
     Parameters
     ----------
-    concentration : float, default=1.0
-        Pseudo-count of each category.
+    concentration : float, array-like of shape (n_features,) or None, default=None
+        Pseudo-count of each category, in all columns or in each. None: learned, for each column,
+        see below.
     n_categories : int, array-like of shape (n_features,) or None, default=None
         Number of categories per column; codes are 0, ..., n_categories - 1. None: the largest
         code of each column in `fit`, plus one.
@@ -104,12 +122,17 @@ class Categorical(Likelihood):
     -----
     X holds integer codes, NaN where an entry is missing. A code outside the range, in `fit` or
     in `predict`, is a ValueError that names column and value.
+
+    A pseudo-count that is learned has the prior Gamma(1, 1), in each column and independently. It
+    says how alike the clusters are in that column: where it comes out small, each cluster keeps to
+    few categories and more clusters are found than at 1. Chains start at 1.
     """
 
     capabilities = frozenset({"joint", "product", "instantiated"})
+    hyperparameters = ("concentration",)
     allow_nan = True
 
-    def __init__(self, concentration=1.0, n_categories=None):
+    def __init__(self, concentration=None, n_categories=None):
         self.concentration = concentration
         self.n_categories = n_categories
 
@@ -131,13 +154,22 @@ class Categorical(Likelihood):
         }
 
     def resolve_summary(self, summary):
-        concentration = check_real(self.concentration, "Categorical.concentration", low=0.0)
-        n_categories = self._given_categories(len(summary["largest"]))
+        n_features = len(summary["largest"])
+        hyperpriors = {}
+        if self.concentration is None:
+            concentration = np.ones(n_features)
+            hyperpriors["concentration"] = PSEUDO_COUNT_PRIOR
+        else:
+            concentration = check_positive(
+                self.concentration, "Categorical.concentration", n_features
+            )
+        n_categories = self._given_categories(n_features)
         if n_categories is None:
             self._check_number(summary["largest"] + 1)
             n_categories = 1 + summary["largest"].astype(np.intp)
         self._check_number(n_categories)
         resolved = self._copy(concentration=concentration, n_categories=n_categories)
+        resolved._hyperpriors = hyperpriors
         resolved._fitted_missing = summary["missing"]
         return resolved
 
@@ -181,18 +213,23 @@ class Categorical(Likelihood):
             data,
             n_max,
             data["missing"] or self._fitted_missing,
-            np.zeros(data["first"][-1], dtype=np.intp),
-            np.array([self.concentration]),
+            self._kinds(),
+            self.flat_hyperparameters(),
         )
 
+    def _kinds(self):
+        """Which of the hyperparameters is the pseudo-count of each category."""
+        columns = np.arange(len(self.n_categories))
+        kinds = columns if np.ndim(self.concentration) else 0 * columns
+        return np.repeat(kinds, self.n_categories)
+
     def bind(self, data, tables):
-        return CategoricalModel(data, tables)
+        return CategoricalModel(data, tables, self.hyper_names())
 
     def parametric(self, X):
         first = first_levels(self.n_categories)
-        return ParametricCategorical(
-            number_levels(readable(X), first), first, np.array([self.concentration])
-        )
+        pseudo_counts = self.flat_hyperparameters()[self._kinds()]
+        return ParametricCategorical(number_levels(readable(X), first), first, pseudo_counts)
 
     def divergences(self, params):
         return log_probabilities_divergences(params[:, :-1])
@@ -208,7 +245,7 @@ class Categorical(Likelihood):
 
     def _probabilities(self, stats):
         first = np.concatenate([[0], np.cumsum(self.n_categories)])
-        counts = stats[:, 1 : 1 + first[-1]] + self.concentration
+        counts = stats[:, 1 : 1 + first[-1]] + self.flat_hyperparameters()[self._kinds()]
         probabilities = np.zeros((len(stats), len(self.n_categories), max(self.n_categories)))
         for d in range(len(self.n_categories)):
             column = counts[:, first[d] : first[d + 1]]
@@ -241,3 +278,4 @@ class Categorical(Likelihood):
         Y = X.copy()
         Y[rng.random(Y.shape) < 0.3] = np.nan
         yield cls(n_categories=[2, 4, 5]), Y
+        yield cls(concentration=[0.4, 2.0, 1.0]), X

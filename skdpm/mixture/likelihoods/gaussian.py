@@ -146,7 +146,7 @@ default=None
         n_features = len(summary["mean"])
         low = n_features - 1.0 if full else 0.0
         hyperpriors = {}
-        if any(getattr(self, name) is None for name in self.hyperparameters):
+        if self.mean is None or self.scale is None:
             variances = _column_variances(summary)
         if self.mean is None:
             mean = summary["mean"]
@@ -176,7 +176,11 @@ default=None
         resolved = self._copy(mean=mean, mean_precision=mean_precision, df=df, scale=scale)
         resolved._hyperpriors = hyperpriors
         resolved._origin = mean
-        resolved._spread = np.sqrt(variances) if hyperpriors else np.ones(n_features)
+        # Units in which the kernels learn.
+        if "mean" in hyperpriors or "scale" in hyperpriors:
+            resolved._spread = np.sqrt(variances)
+        else:
+            resolved._spread = np.sqrt(scale if scale.ndim == 1 else np.diagonal(scale))
         resolved._fitted_missing = summary["missing"]
         with np.errstate(over="ignore", invalid="ignore"):
             extreme = np.maximum(mean - summary["smallest"], summary["largest"] - mean)
@@ -231,7 +235,6 @@ default=None
             {
                 **shared,
                 "missing": missing,
-                "scale": self.scale,
                 "log_gain": tabulated(log_gain, n_max),
                 "log_norm": tabulated(log_norm, n_max),
                 "log_scale": np.broadcast_to(log_scale.sum(axis=1), len(data["X"])).copy(),
@@ -239,16 +242,15 @@ default=None
         )
 
     def bind(self, data, tables):
-        if self.covariance_type == "diag":
-            return GaussianDiagModel(data, tables, self.mean_precision, self.df)
-        return GaussianModel(data, tables, self.mean, self.mean_precision, self.df, self.scale)
+        model = GaussianDiagModel if self.covariance_type == "diag" else GaussianModel
+        return model(data, tables, self.mean, self.mean_precision, self.df, self.scale)
 
     def parametric(self, X):
         centred = np.ascontiguousarray(np.subtract(X, self._origin, dtype=np.float64))
         mean = self.mean - self._origin
         if self.covariance_type == "diag":
             return ParametricGaussianDiag(
-                centred, self.scale, self.mean_precision, self.df, self._fitted_missing
+                centred, mean, self.scale, self.mean_precision, self.df, self._fitted_missing
             )
         return ParametricGaussian(
             centred, mean, self._scale_matrix(), self.mean_precision, self.df
@@ -362,8 +364,9 @@ default=None
         """The same per column, (n_clusters, n_features) each, and rho = mean_precision + n."""
         n, centre, scatter = np.split(stats[:, 1:], 3, axis=1)
         rho = self.mean_precision + n
-        scales = self.scale + scatter + self.mean_precision * n / rho * centre**2
-        return self.mean + n / rho * centre, scales, self.df + n, rho
+        gap = centre - (self.mean - self._origin)
+        scales = self.scale + scatter + self.mean_precision * n / rho * gap**2
+        return self.mean + n / rho * gap, scales, self.df + n, rho
 
     @classmethod
     def _examples(cls):

@@ -9,8 +9,6 @@ done, its last partition would be one that is costly to leave: waiting times are
 """
 from numpy.random cimport bitgen_t
 
-import math
-
 from skdpm._core._rng cimport uniform
 from skdpm.mixture._state cimport MixtureState
 from skdpm.mixture.samplers._base cimport PartitionKernel
@@ -29,14 +27,11 @@ cdef class AlternateKernel(PartitionKernel):
     parts : list of PartitionKernel
     move_share : float or None
     """
-    cdef list parts
+    cdef readonly list parts
     cdef object move_share
-    cdef list learned       # of each replica: what `Pace.get_state` returns
+    cdef list learned       # of each replica: a dict of what it has done in warm-up
 
     def __init__(self, list parts, move_share):
-        cdef PartitionKernel part
-        for part in parts:
-            pass
         self.parts = parts
         self.move_share = move_share
         self.learned = []

@@ -39,14 +39,16 @@ def positive(cls, name, X, **others):
 
 
 def bad_parameters():
-    yield from positive(Bernoulli, "a", BINARY)
-    yield from positive(Bernoulli, "b", BINARY)
-    yield from positive(Categorical, "concentration", COUNTS)
     yield from positive(Multinomial, "concentration", COUNTS)
-    for name in ("shape", "rate"):
-        for case in positive(Poisson, name, COUNTS):
-            if case.values[0].get_params()[name] is not None:  # None: learned
-                yield case
+    for cls, X, names in (
+        (Poisson, COUNTS, ("shape", "rate")),
+        (Bernoulli, BINARY, ("a", "b")),
+        (Categorical, COUNTS, ("concentration",)),
+    ):
+        for name in names:
+            for case in positive(cls, name, X):
+                if case.values[0].get_params()[name] is not None:  # None: learned
+                    yield case
     yield from positive(Relational, "a", GRAPH)
     yield from positive(Relational, "b", GRAPH)
     for covariance_type in ("full", "diag"):
@@ -55,6 +57,13 @@ def bad_parameters():
                 if case.values[0].get_params()[name] is not None:  # None: the default
                     yield case
     for likelihood, X, message in (
+        (
+            Bernoulli(a=[1.0, 0.0, 1.0]),
+            BINARY,
+            "Bernoulli.a must be finite and > 0 in every column",
+        ),
+        (Bernoulli(b=["1", "1", "1"]), BINARY, "Bernoulli.b must be a number or 3 numbers"),
+        (Categorical(concentration=[1.0, np.nan, 1.0]), COUNTS, "concentration must be finite"),
         (Categorical(n_categories=0), COUNTS, "Categorical.n_categories must be at least 1"),
         (Categorical(n_categories=2.5), COUNTS, "Categorical.n_categories must be an integer"),
         (Categorical(n_categories="3"), COUNTS, "Categorical.n_categories must be an integer"),

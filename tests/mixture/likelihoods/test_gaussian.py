@@ -34,7 +34,7 @@ def log_determinant(matrix):
 def exact_log_marginal(likelihood, X):
     """Murphy (2007), eq. 266, its matrices in fractions; prior mean 0 and scale s times 1."""
     n, D = X.shape
-    nu, r, s = likelihood.df, likelihood.mean_precision, likelihood.scale[0, 0]
+    nu, r, s = likelihood.df, likelihood.mean_precision, likelihood.scale[0]
     x = [[Fraction(value) for value in row] for row in X.tolist()]
     rho = Fraction(r) + n
     sums = [sum(row[d] for row in x) for d in range(D)]

@@ -78,7 +78,10 @@ def test_kernels_share_the_memory_of_tables(likelihood, X):
     one, two, other = (likelihood.bind(data, each) for each in (mine, mine, tables))
     expected = densities(other)
     np.testing.assert_array_equal(densities(one), expected)
-    for name in ("log_norm", "log_gain", "log_gamma", "log_counts", "gamma_column", "gamma_a"):
+    for name in (
+        *("log_norm", "log_gain", "log_gamma", "log_counts", "gamma_column", "gamma_a"),
+        "totals",
+    ):
         if name in mine:
             mine[name] += np.arange(mine[name].shape[-1])
     changed = densities(one)

@@ -25,7 +25,7 @@ from support.laws import (
 )
 from support.pvalues import assert_p
 
-from skdpm.mixture.likelihoods import Categorical, Gaussian
+from skdpm.mixture.likelihoods import Bernoulli, Categorical, Gaussian
 from skdpm.mixture.likelihoods._base import Probe
 
 # Densities.
@@ -534,7 +534,9 @@ def test_one_row_and_one_column(case):
         if isinstance(likelihood, Gaussian):
             likelihood.set_params(mean=None, mean_precision=None, df=None, scale=None)
         if isinstance(likelihood, Categorical):
-            likelihood.set_params(n_categories=None)
+            likelihood.set_params(n_categories=None, concentration=None)
+        if isinstance(likelihood, Bernoulli):
+            likelihood.set_params(a=None, b=0.7)
         small = Case(likelihood, X)
         probe = small.probe()
         slot = fill(probe, np.arange(small.n))

@@ -31,7 +31,7 @@ from skdpm import DPMixture
 from skdpm.chains import stream as make_stream
 from skdpm.mixture import _program
 from skdpm.mixture._state import StateProbe
-from skdpm.mixture.samplers import PGSM, SAMS, Gibbs, SplitMerge
+from skdpm.mixture.samplers import PGSM, SAMS, Alternate, Gibbs, SplitMerge
 
 ANCHORS = ("uniform", "cluster_informed", "threshold_informed")
 SAMPLERS = [
@@ -41,8 +41,9 @@ SAMPLERS = [
     SAMS(),
     SAMS(anchors="cluster_informed"),
     SplitMerge(n_restricted_scans=1),
+    Alternate([Gibbs(), SAMS(anchors="neighbours", gibbs_sweeps=0)]),
 ]
-INFORMED = [s for s in SAMPLERS if getattr(s, "anchors", "uniform") != "uniform"]
+INFORMED = [s for s in SAMPLERS if getattr(s, "anchors", "").endswith("informed")]
 ids = {"ids": lambda value: repr(value) if not isinstance(value, str) else value}
 
 
