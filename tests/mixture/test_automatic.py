@@ -462,3 +462,11 @@ def test_samples_of_other_rows(kind, sampler, sampled, monkeypatch):
         np.testing.assert_array_equal(
             canonical_labels(one.label_samples_[0, 0]), np.arange(60) % 3
         )
+
+
+def test_dask_starts_in_a_single_cluster(groups):
+    da = pytest.importorskip("dask.array")
+    settings = {**FAST, "sampler": SubCluster(), "point_estimate": "last"}
+    rows = da.from_array(groups[0], chunks=(100, 2))
+    auto = DPMixture(init="auto", **settings).fit(rows)
+    assert_same_fit(auto, DPMixture(init="single", **settings).fit(rows))
