@@ -58,11 +58,16 @@ default="auto"
         the prior expects, or the given labels.
     store_labels : bool, default=True
         False: `label_samples_` is not kept, and `point_estimate` must be "map" or "last".
-    point_estimate : {"vi", "binder", "map", "last"}, default="vi"
-        How `labels_` summarises the draws: least posterior expected variation of information or
-        Binder loss, the draw of the largest log joint (plus log hyperprior of the
-        concentration and of learned hyperparameters), or the last draw of the first chain (after
-        an interruption, of the first of those with the fewest draws).
+    point_estimate : {"peaks", "vi", "binder", "map", "last"} or tuple, default="peaks"
+        How `labels_` summarises the draws. "vi" and "binder": least posterior expected variation
+        of information or Binder loss; as a tuple (name, split_cost), such as ("vi", 1.5), with
+        another price of separating rows than 1 (`skdpm.partitions`): from 1 to 2 for fewer
+        clusters, from 0 to 1 for more. "peaks": that of "vi", in which components on the slope of
+        the same peak of the predictive density are one cluster, for rows that are not quite as
+        the likelihood has them; the same as "vi" where rows are not points of a space, as with
+        all likelihoods but Gaussian. "map": the draw of the largest log joint (plus log
+        hyperprior of the concentration and of learned hyperparameters). "last": the last draw of
+        the first chain (after an interruption, of the first of those with the fewest draws).
     warm_start : bool, default=False
         `fit` again with a larger `n_draws` continues the chains: 500 draws, then 1000, are one
         run of 1000 to the bit, also through a pickle.
@@ -143,7 +148,7 @@ default="auto"
         n_jobs=None,
         init="auto",
         store_labels=True,
-        point_estimate="vi",
+        point_estimate="peaks",
         warm_start=False,
         random_state=None,
         verbose=0,
@@ -251,7 +256,7 @@ n_features_in_, feature_names_in_
         n_jobs=None,
         init="auto",
         store_labels=True,
-        point_estimate="vi",
+        point_estimate="peaks",
         warm_start=False,
         random_state=None,
         verbose=0,

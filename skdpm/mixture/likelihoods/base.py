@@ -283,6 +283,11 @@ class Likelihood(BaseEstimator):
         """
         raise NotImplementedError(f"{type(self).__name__} must write `cluster_params`")
 
+    # A likelihood whose rows are points of a space, with a density on it, overrides this with a
+    # method `centres(self, stats)`: where each cluster's density is highest, (n_clusters,
+    # n_features). `point_estimate="peaks"` needs it, and is "vi" elsewhere.
+    centres = None
+
     # A likelihood that can generate rows overrides this with a method
     # `draw(self, stats, rng)`: a row of data from the posterior predictive of each cluster.
     draw = None

@@ -312,6 +312,9 @@ default=None
         divisor = np.where(df > n_features + 1, df - n_features - 1, df + n_features + 1)
         return {"means": means, "covariances": scales / divisor[:, None, None]}
 
+    def centres(self, stats):
+        return self.cluster_params(stats)["means"]
+
     def draw(self, stats, rng):
         if self.covariance_type == "diag":
             means, scales, df, rho = self._posterior_diag(stats)
