@@ -284,7 +284,8 @@ def assign_in_turn(MixtureState state, order, bint by_size=False):
     order : ndarray of int
         The items.
     by_size : bool, default=False
-        Whether clusters weigh as in the prior: then the log joint density rises, or stays.
+        Whether clusters weigh as in the prior, and an item that is alone stays so: then the log
+        joint density never falls.
     """
     cdef Py_ssize_t m, j, k
     cdef const Py_ssize_t[::1] items = np.ascontiguousarray(order, dtype=np.intp)
@@ -294,6 +295,8 @@ def assign_in_turn(MixtureState state, order, bint by_size=False):
         for m in range(items.shape[0]):
             if state.labels[items[m]] >= 0:
                 if state.n_clusters == 1:
+                    continue
+                if by_size and state.sizes[state.labels[items[m]]] == 1:
                     continue
                 state.detach(items[m])
             state.model.log_predictive_many(state.slots, state.n_clusters, items[m], log_w)

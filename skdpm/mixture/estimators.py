@@ -48,9 +48,14 @@ class DPMixture(BaseMixture):
     n_jobs : int or None, default=None
         Threads, as in joblib: over chains first, then, with samplers that visit rows in blocks,
         over blocks. The result does not depend on it.
-    init : {"single", "singletons", "kmeans"} or array-like of shape (n_samples,), default="single"
-        Where chains start: one cluster, one per row, k-means with as many clusters as the prior
-        expects, or the given labels.
+    init : {"auto", "single", "singletons", "kmeans"} or array-like of shape (n_samples,), \
+default="auto"
+        Where chains start. "auto": rows are cut into many pieces, by k-means or where that makes
+        no sense by their density, and pairs of pieces merged while that raises the log joint
+        density; where hyperparameters are learned, merging and learning take turns. Every chain
+        has other pieces. (More than 20,000 rows join the clusters of so many; a dask array starts
+        in a single cluster.) Otherwise one cluster, one per row, k-means with as many clusters as
+        the prior expects, or the given labels.
     store_labels : bool, default=True
         False: `label_samples_` is not kept, and `point_estimate` must be "map" or "last".
     point_estimate : {"peaks", "vi", "binder", "map", "last"} or tuple, default="peaks"
@@ -143,7 +148,7 @@ class DPMixture(BaseMixture):
         thin=1,
         n_chains=4,
         n_jobs=None,
-        init="single",
+        init="auto",
         store_labels=True,
         point_estimate="peaks",
         warm_start=False,
@@ -203,7 +208,8 @@ class FiniteMixture(BaseMixture):
         it is that of each component. None: resampled in every iteration under its prior, from 1.
     concentration_prior, n_warmup, n_draws, thin, n_chains, n_jobs
         As in `DPMixture`.
-    init : {"single", "singletons", "kmeans"} or array-like of shape (n_samples,), default="single"
+    init : {"auto", "single", "singletons", "kmeans"} or array-like of shape (n_samples,), \
+default="auto"
         As in `DPMixture`; more clusters than there can be components are refused.
     store_labels, point_estimate, warm_start, random_state, verbose
         As in `DPMixture`.
@@ -250,7 +256,7 @@ n_features_in_, feature_names_in_
         thin=1,
         n_chains=4,
         n_jobs=None,
-        init="single",
+        init="auto",
         store_labels=True,
         point_estimate="peaks",
         warm_start=False,

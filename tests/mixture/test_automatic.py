@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from reference.enumerate import canonical_labels
+from reference.likelihoods import log_marginal_gaussian
 from reference.simulate import PRIOR_CASES
 from scipy.special import gammaln
 from support.cases import FAST, make_estimator
@@ -25,6 +26,7 @@ from skdpm.mixture.likelihoods import (
     Poisson,
     Relational,
 )
+from skdpm.mixture.likelihoods.coordinates import principal, standardised
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -183,6 +185,75 @@ def test_items_join_the_piece_under_which_they_are_most_likely(name):
             values.append(log_likelihood_of(name, case, labels))
         labels[i] = np.argmax(values)
     np.testing.assert_array_equal(state.cluster_labels(), labels)
+
+
+@pytest.mark.parametrize("prior", ["dp", "pitman_yor", "finite"])
+@pytest.mark.parametrize("name", NAMES)
+def test_items_change_to_where_the_log_joint_is_largest(name, prior, seed):
+    case = case_of(name)
+    rng = np.random.default_rng(seed)
+    labels = canonical_labels(np.append(rng.integers(0, 2, 17), 2))
+    state = new_state(name, case, prior, labels)
+    order = rng.permutation(18)
+    first = state.compute_log_joint()
+    assign_in_turn(state, order, by_size=True)
+    for i in order:
+        if (labels == labels[i]).sum() > 1:
+            choices = [np.where(np.arange(18) == i, k, labels) for k in range(3)]
+            labels = max(choices, key=lambda z: log_joint_of(name, case, z, prior))
+    np.testing.assert_array_equal(state.cluster_labels(), labels)
+    assert state.compute_log_joint() >= first - 1e-9
+
+
+def test_rows_join_by_weight_and_density():
+    rng = np.random.default_rng(0)
+    X = np.array([0.0, 10.0])[rng.integers(0, 2, 50), None] + rng.normal(size=(50, 1)) * 3
+    params = {"mean": 0.0, "mean_precision": 0.1, "df": 3.0, "scale": 9.0}
+    likelihood = Gaussian(**params)
+    labels = (X[:, 0] > 5).astype(int)
+    prior = make_prior("dp", 50, concentration=1.0)
+    stats = make_state(likelihood, X, prior, labels).dump()
+    model = make_state(likelihood, X, prior).model
+    log_weights = np.array([0.0, 3.0])
+    joint = log_weights + np.array(
+        [
+            [
+                log_marginal_gaussian(np.append(X[labels == k], X[i : i + 1], axis=0), **params)
+                - log_marginal_gaussian(X[labels == k], **params)
+                for k in range(2)
+            ]
+            for i in range(50)
+        ]
+    )
+    found = _automatic.most_likely(model, stats, log_weights)
+    np.testing.assert_array_equal(found, joint.argmax(axis=1))
+    assert (found != (joint - log_weights).argmax(axis=1)).any()
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_coordinates_of_a_network_tell_its_groups(directed):
+    """Also groups whose nodes link to those of other groups only."""
+    rng = np.random.default_rng(0)
+    groups = np.arange(90) % 3
+    shares = np.array([[0.05, 0.8, 0.1], [0.8, 0.05, 0.1], [0.1, 0.1, 0.6]])
+    X = (rng.random((90, 90)) < shares[groups[:, None], groups]).astype(float)
+    if not directed:
+        X = np.triu(X, 1) + np.triu(X, 1).T
+    points = Relational(directed=directed).resolve(X).coordinates(X)
+    assert points.shape == (90, 10)
+    labels = kmeans(points, 3, np.random.PCG64(0), 100)
+    assert len(np.unique(np.stack([labels, groups]), axis=1).T) == 3
+    np.testing.assert_array_equal(points, Relational(directed=directed).resolve(X).coordinates(X))
+    assert np.isfinite(principal(sp.csr_array((4, 4)))).all()
+
+
+def test_standardised_points():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 3)) * [1e-150, 1.0, 1e150] + [0.0, 1e6, 0.0]
+    X = np.c_[X, np.full(50, 0.3), 0.1 + np.tile([0.2, 0.2 + 3e-17], 25), np.zeros(50)]
+    points = standardised(X)
+    np.testing.assert_allclose(points.mean(axis=0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(points.std(axis=0), [1.0, 1.0, 1.0, 0.0, 0.0, 0.0], atol=1e-12)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 10, 1000, 10**6])

@@ -1,5 +1,7 @@
 """Posteriors of learned hyperparameters given the partition, on grids."""
 
+from typing import NamedTuple
+
 import numpy as np
 from scipy.special import gammaln, logsumexp
 from scipy.stats import gamma
@@ -188,17 +190,34 @@ def learned_joint(log_likelihood, log_prior, partitions, *, log_hyperprior, edge
 
     Returns
     -------
-    probabilities : ndarray of shape (n_partitions, n_bins)
+    law : LearnedLaw
     """
     grid = np.linspace(-9.0, 5.0, 281)
-    bins = np.searchsorted(np.log(edges), grid)
     # Jacobian of the logarithm.
     log_hyper = np.array([log_hyperprior(np.exp(x)) + x for x in grid])
-    log_p = np.empty((len(partitions), len(edges) + 1))
+    log_p = np.empty((len(partitions), len(grid)))
     for p, labels in enumerate(partitions):
-        terms = log_hyper + np.array([log_likelihood(labels, np.exp(x)) for x in grid])
-        terms += log_prior(np.unique(labels, return_counts=True)[1])
-        log_p[p] = [logsumexp(terms[bins == j]) for j in range(len(edges) + 1)]
-        if max(terms[0], terms[-1]) > terms.max() - 6.0:
-            raise AssertionError("the grid is too narrow")
-    return np.exp(log_p - logsumexp(log_p))
+        log_p[p] = log_hyper + np.array([log_likelihood(labels, np.exp(x)) for x in grid])
+        log_p[p] += log_prior(np.unique(labels, return_counts=True)[1])
+    p = np.exp(log_p - logsumexp(log_p))
+    if max(p[:, 0].sum(), p[:, -1].sum()) > 1e-3:
+        raise AssertionError("the grid is too narrow")
+    starts = np.concatenate([[0], np.searchsorted(grid, np.log(edges))])
+    return LearnedLaw(partitions, np.exp(grid), p, np.add.reduceat(p, starts, axis=1))
+
+
+class LearnedLaw(NamedTuple):
+    """Law of a partition and a hyperparameter."""
+
+    partitions: np.ndarray
+    grid: np.ndarray
+    probabilities: np.ndarray  # (n_partitions, n_grid)
+    bins: np.ndarray  # (n_partitions, n_bins)
+
+    def draw(self, size, rng):
+        """Draw partitions, (size, n), and values, (size,), within their cells of the grid."""
+        at = rng.choice(self.probabilities.size, size=size, p=self.probabilities.ravel())
+        partition, value = np.divmod(at, len(self.grid))
+        width = np.log(self.grid[1] / self.grid[0])
+        values = self.grid[value] * np.exp(width * (rng.random(size) - 0.5))
+        return self.partitions[partition].copy(), values

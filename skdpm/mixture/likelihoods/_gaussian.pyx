@@ -23,8 +23,8 @@ follows from the factor with it: with h = q rho / (rho - 1),
 
     p(x | cluster without x) = c_{n-1} |S_n|^(-1/2) (1 - h)^((nu + n - 1) / 2).
 
-Hyperparameters: u (D), r, nu, S (its diagonal, or all of it by rows). Those that are learned are
-drawn given covariances, which are drawn given the items and then forgotten: see _gaussian_hyper.
+Hyperparameters: u (D), r, nu, S (its diagonal, or all of it by rows); how those that are learned
+are drawn stands in _gaussian_hyper.
 
 Row: n, x_bar (D), C (packed) | log |S_n|, log c_n |S_n|^(-1/2), rho / (rho + 1),
 (nu + n + 1) / 2, m (D), the factor (packed, by columns, 1 / D on the diagonal).
@@ -32,7 +32,7 @@ Row: n, x_bar (D), C (packed) | log |S_n|, log c_n |S_n|^(-1/2), rho / (rho + 1)
 cimport cython
 from libc.math cimport INFINITY, NAN
 from libc.math cimport M_PI as PI
-from libc.math cimport ceil, exp, lgamma, log, sqrt
+from libc.math cimport exp, lgamma, log, log1p, sqrt
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 from numpy.random cimport bitgen_t
@@ -40,6 +40,7 @@ from numpy.random.c_distributions cimport random_standard_normal
 
 import numpy as np
 
+from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, log_gamma_variate
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
@@ -52,8 +53,8 @@ cdef double LOG_PI = log(PI)
 cdef double LOG_1E100 = log(1e100)
 
 cdef enum:
-    # Learning costs about as much as a sweep over 4 D rows; it is to stay below a quarter of one.
-    LEARNING_ROWS = 16  # times D
+    # Learning costs about as much as a sweep over 10 D rows, and is to stay below a quarter of one.
+    LEARNING_ROWS = 40  # times D
     MOST_PERIOD = 10
 
     NONE = -1
@@ -192,8 +193,8 @@ cdef class GaussianModel(ClusterModel):
         self.origin = self.origin_view = tables["origin"]
         self.spread = tables["spread"]
         self.diagonal = scale.ndim == 1
-        self.hyper_period = min(MOST_PERIOD, max(1, <Py_ssize_t>ceil(
-            LEARNING_ROWS * n_features / <double>self.n_max
+        self.hyper_period = min(MOST_PERIOD, max(1, <Py_ssize_t>(
+            LEARNING_ROWS * n_features / <double>self.n_max + 0.5
         )))
         self.pending_slot = NONE
         self.pending_item = NONE
@@ -449,148 +450,28 @@ cdef class GaussianModel(ClusterModel):
             return NAN
         return self.log_evidence(n, r, hyper[n_features + 1], log_det_prior, log_det)
 
-    # Learning.
-
     def resample_hyperparameters(self, slots, priors, bit_generator):
-        """Draw hyperparameters given the partition and the data, by way of covariances.
+        """Draw hyperparameters given the partition and the data: see _gaussian_hyper.
 
         Parameters, Returns, Raises: see `ClusterModel`.
         """
-        cdef Py_ssize_t n_features = self.n_features
-        cdef Py_ssize_t d, h, k, n_clusters
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        cdef GaussianLaws laws
-        cdef const double[::1] pivots
-        cdef const Py_ssize_t[::1] slots_view
-        cdef double[:, ::1] roots
-        cdef double[:, ::1] means
-        cdef double[::1] n_items, n_columns, squares, system, vectors
-        cdef bint good = True
+        cdef FullLaws laws
+        cdef bint good
         values = self.named_hyperparameters()
-        factor_diagonal = np.empty(n_features)
-        h = self.n_stats + CENTER + n_features
-        for d in range(n_features):
-            factor_diagonal[d] = -log(self.empty[h])
-            h += n_features - d
-        laws = GaussianLaws(
-            priors, values, self.spread, self.origin, n_features - 1.0, factor_diagonal
-        )
-        if not priors:
-            return self.hyperparameters()
-        self.settle()
+        scale = values["scale"]
+        if not self.diagonal:
+            scale = scale.reshape(self.n_features, self.n_features)
         # What has no items says nothing of them.
         occupied = [slot for slot in slots if row(self, slot)[0] > 0.0]
-        slots_view = np.array(occupied, dtype=np.intp)
-        n_clusters = slots_view.shape[0]
-        roots, means = np.empty((n_clusters, self.n_packed)), np.empty((n_clusters, n_features))
-        n_items, squares = np.empty(n_clusters), np.empty(n_clusters)
-        n_columns = np.full(n_clusters, n_features, dtype=np.float64)
-        system, vectors = np.empty(self.n_packed), np.empty(2 * n_features)
-        laws.n_terms = n_clusters
-        if n_clusters > 0:
-            laws.n_items = &n_items[0]
-            laws.n_columns = &n_columns[0]
-            laws.squares = &squares[0]
+        stats = self.dump(occupied)
+        laws = FullLaws(priors, values, self.spread, self.origin, stats, scale)
+        if not priors:
+            return self.hyperparameters()
         with bit_generator.lock, nogil:
-            for d in range(n_features):
-                laws.counts[d] = n_clusters
-            for k in range(n_clusters):
-                n_items[k] = row(self, slots_view[k])[0]
-                self.draw_root(
-                    row(self, slots_view[k]), laws, &roots[k, 0], &means[k, 0], rng
-                )
-            good = laws.draw_covariance_laws(rng)
-            for k in range(n_clusters):
-                squares[k] = self.distance(&roots[k, 0], &means[k, 0], laws.u)
-            if laws.learns_precision:
-                good &= laws.draw_precision(rng)
-            if laws.learns_mean:
-                good &= self.draw_mean(
-                    laws, n_clusters, &n_items[0] if n_clusters else NULL,
-                    &roots[0, 0] if n_clusters else NULL, &means[0, 0] if n_clusters else NULL,
-                    &system[0], &vectors[0], rng
-                )
+            good = laws.draw(rng)
         self.set_hyperparameters(laws.flat(values, self.spread, self.origin, good))
         return self.hyperparameters()
-
-    cdef void draw_root(
-        self, const double* stats, GaussianLaws laws,
-        double* root,                                   # OUT (n_packed,)
-        double* mean,                                   # OUT (D,)
-        bitgen_t* rng
-    ) noexcept nogil:
-        """Draw W with Sigma^-1 = W'W from p(Sigma | items), means integrated out, in units of the
-        spreads, as the mean of the items; add them to the sums of `laws`."""
-        cdef Py_ssize_t d, e
-        cdef Py_ssize_t n_features = self.n_features
-        cdef const double* factor = stats + self.n_stats + CENTER + n_features
-        for d in range(n_features):
-            mean[d] = stats[1 + d] / laws.spread[d]
-            draw_root_row(factor, n_features, d, self.df + stats[0], root, rng)
-            for e in range(d + 1):
-                root[e] *= laws.spread[e]
-                laws.precision[e] += root[e] * root[e]
-            laws.log_det -= 2.0 * log(root[d])
-            root += d + 1
-
-    cdef double distance(
-        self, const double* root, const double* mean, const double* u
-    ) noexcept nogil:
-        """(x_bar - u)' Sigma^-1 (x_bar - u)."""
-        cdef Py_ssize_t d, e
-        cdef double part
-        cdef double total = 0.0
-        for d in range(self.n_features):
-            part = 0.0
-            for e in range(d + 1):
-                part += root[e] * (mean[e] - u[e])
-            total += part * part
-            root += d + 1
-        return total
-
-    cdef bint draw_mean(
-        self, GaussianLaws laws, Py_ssize_t n_clusters,
-        const double* n_items,      # IN (n_clusters,)
-        const double* roots,        # IN (n_clusters, n_packed)
-        const double* means,        # IN (n_clusters, D)
-        double* system,             # scratch (n_packed,)
-        double* vectors,            # scratch (2 D,)
-        bitgen_t* rng
-    ) noexcept nogil:
-        """Draw u given covariances: normal, of precision 1 + sum_k w_k Sigma_k^-1."""
-        cdef Py_ssize_t d, e, f, k, t
-        cdef Py_ssize_t n_features = self.n_features
-        cdef double weight, part
-        cdef double log_det
-        cdef double* column
-        memset(system, 0, self.n_packed * sizeof(double))
-        memset(vectors, 0, n_features * sizeof(double))
-        t = 0
-        for d in range(n_features):
-            system[t] = 1.0
-            t += n_features - d
-        for k in range(n_clusters):
-            weight = 1.0 / (1.0 / laws.r + 1.0 / n_items[k])
-            for d in range(n_features):
-                part = 0.0
-                for e in range(d + 1):
-                    part += roots[e] * (means[e] - laws.center[e])
-                column = system
-                for e in range(d + 1):
-                    vectors[e] += weight * roots[e] * part
-                    for f in range(e, d + 1):
-                        column[f - e] += weight * roots[e] * roots[f]
-                    column += n_features - e
-                roots += d + 1
-            means += n_features
-        if not cholesky(system, n_features, &log_det):
-            return False
-        for d in range(n_features):
-            vectors[n_features + d] = random_standard_normal(rng)
-        draw_normal(system, n_features, vectors, vectors + n_features)
-        for d in range(n_features):
-            laws.u[d] = laws.center[d] + vectors[d]
-        return True
 
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
         """Statistics combine, and the factor anew: O(D^3)."""
@@ -653,6 +534,211 @@ cdef class GaussianModel(ClusterModel):
             else:
                 log_tail = self.log_far_tail(x, cached)
             out[k] = cached[LOG_PEAK] - cached[EXPONENT] * log_tail
+
+
+@cython.final
+cdef class FullLaws(GaussianLaws):
+    """Conditional laws of hyperparameters of full covariances.
+
+    Parameters
+    ----------
+    priors, values, spread, origin
+        See `GaussianLaws`.
+    stats : ndarray of shape (n_clusters, n_stats)
+        Of clusters with items.
+    scale : ndarray of shape (n_features,) or (n_features, n_features)
+        S, or its diagonal.
+    """
+    cdef Py_ssize_t n_packed
+    cdef const double[:, ::1] stats     # in units of the spreads
+    cdef double[:, ::1] factors         # (K, n_packed): of S_n, while columns take their steps
+    cdef double[::1] squares            # (K,): g' (S + C)^-1 g with g = x_bar - u; or (S_n^-1)_dd
+    cdef const double[::1] scale        # (n_packed,): S where it is fixed
+    cdef double[::1] work               # (3 D + n_packed,)
+
+    def __init__(self, priors, values, spread, origin, stats, scale):
+        cdef Py_ssize_t n_features = len(spread)
+        GaussianLaws.__init__(self, priors, values, spread, origin, n_features - 1.0)
+        upper = np.triu_indices(n_features)
+        products = spread[upper[0]] * spread[upper[1]]
+        self.n_packed = len(products)
+        self.n_clusters = len(stats)
+        self.stats = stats / np.concatenate([[1.0], spread, products])
+        self.factors = np.empty((self.n_clusters, self.n_packed))
+        self.squares = np.empty(self.n_clusters)
+        self.work = np.empty(3 * n_features + self.n_packed)
+        self.scale = (np.diag(scale) if scale.ndim == 1 else scale)[upper] / products
+
+    cdef double* factor_of(
+        self, Py_ssize_t k, double excess, double* factor, double* log_det, double* square
+    ) noexcept nogil:
+        """Factor S + C of cluster k; `square` becomes g' (S + C)^-1 g. NULL where that fails."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t t = 0
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* stats = &self.stats[k, 0]
+        memcpy(factor, stats + 1 + n_features, self.n_packed * sizeof(double))
+        if self.learns_scale:
+            for d in range(n_features):
+                factor[t] += excess * self.t[d]
+                t += n_features - d
+        else:
+            for t in range(self.n_packed):
+                factor[t] += self.scale[t]
+        if not cholesky(factor, n_features, log_det):
+            return NULL
+        for d in range(n_features):
+            self.work[d] = stats[1 + d] - self.u[d]
+        square[0] = solve_squared(factor, n_features, &self.work[0])
+        return factor
+
+    cdef bint prepare_precision(self) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef double log_det
+        cdef double* factor = &self.work[3 * self.n_features]
+        for k in range(self.n_clusters):
+            if self.factor_of(k, self.excess, factor, &log_det, &self.squares[k]) == NULL:
+                return False
+        return True
+
+    cdef double log_evidence_precision(self, double r) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef double n
+        cdef double total = 0.0
+        for k in range(self.n_clusters):
+            n = self.stats[k, 0]
+            total -= 0.5 * (
+                self.n_features * log1p(n / r)
+                + (self.low + self.excess + n) * log1p(self.squares[k] / (1.0 / r + 1.0 / n))
+            )
+        return total
+
+    cdef double log_evidence_df(self, double excess) noexcept nogil:
+        cdef Py_ssize_t d, k
+        cdef double* factor = &self.work[3 * self.n_features]
+        cdef double log_det, n, square
+        cdef double nu = self.low + excess
+        cdef double total = 0.0
+        if self.learns_scale:
+            for d in range(self.n_features):
+                total += log(excess * self.t[d])
+        else:
+            memcpy(factor, &self.scale[0], self.n_packed * sizeof(double))
+            if not cholesky(factor, self.n_features, &total):
+                return NAN
+        total *= 0.5 * nu * self.n_clusters
+        for k in range(self.n_clusters):
+            if self.factor_of(k, excess, factor, &log_det, &square) == NULL:
+                return NAN
+            n = self.stats[k, 0]
+            total -= 0.5 * (nu + n) * (log_det + log1p(square / (1.0 / self.r + 1.0 / n)))
+            for d in range(self.n_features):
+                total += log_rising(0.5 * (nu - d), 0.5 * n)
+        return total
+
+    cdef bint refactor(self, Py_ssize_t k) noexcept nogil:
+        """Factor S_n of cluster k."""
+        cdef Py_ssize_t d
+        cdef double log_det, square
+        cdef const double* stats = &self.stats[k, 0]
+        if self.factor_of(k, self.excess, &self.factors[k, 0], &log_det, &square) == NULL:
+            return False
+        for d in range(self.n_features):
+            self.work[d] = stats[1 + d] - self.u[d]
+        return cholesky_update(
+            &self.factors[k, 0], self.n_features, &self.work[0],
+            1.0 / (1.0 / self.r + 1.0 / stats[0]), &log_det
+        )
+
+    cdef bint prepare_scale(self) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef bint good = True
+        for k in range(self.n_clusters):
+            good &= self.refactor(k)
+        return good
+
+    cdef inline Py_ssize_t unit_vector(self, Py_ssize_t d) noexcept nogil:
+        """Write e_d, from entry d on, to `work`; return where a factor's column d begins."""
+        memset(&self.work[0], 0, (self.n_features - d) * sizeof(double))
+        self.work[0] = 1.0
+        return d * self.n_features - d * (d - 1) // 2
+
+    cdef bint prepare_column(self, Py_ssize_t d) noexcept nogil:
+        cdef Py_ssize_t k, first
+        for k in range(self.n_clusters):
+            first = self.unit_vector(d)
+            self.squares[k] = solve_squared(
+                &self.factors[k, first], self.n_features - d, &self.work[0]
+            )
+        return True
+
+    cdef double log_evidence_scale(self, Py_ssize_t d, double t) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef double nu = self.low + self.excess
+        cdef double change = self.excess * (t - self.t[d])
+        cdef double total = 0.5 * nu * self.n_clusters * log(t)
+        for k in range(self.n_clusters):
+            total -= 0.5 * (nu + self.stats[k, 0]) * log1p(change * self.squares[k])
+        return total
+
+    cdef bint take_column(self, Py_ssize_t d, double t) noexcept nogil:
+        cdef Py_ssize_t k, first
+        cdef double log_det = 0.0
+        cdef double change = self.excess * (t - self.t[d])
+        self.t[d] = t
+        for k in range(self.n_clusters):
+            first = self.unit_vector(d)
+            if not cholesky_update(
+                &self.factors[k, first], self.n_features - d, &self.work[0], change, &log_det
+            ) and not self.refactor(k):
+                return False
+        return True
+
+    cdef bint draw_mean(self, bitgen_t* rng) noexcept nogil:
+        """Normal given covariances, of precision 1 + sum_k w_k Sigma_k^-1."""
+        cdef Py_ssize_t d, e, f, k, t
+        cdef Py_ssize_t n_features = self.n_features
+        cdef double part, weight
+        cdef double log_det
+        cdef double* b = &self.work[0]
+        cdef double* root = b + n_features
+        cdef double* noise = b + 2 * n_features
+        cdef double* system = b + 3 * n_features
+        cdef double* column
+        cdef const double* mean
+        if not self.learns_scale and not self.prepare_scale():
+            return False
+        memset(system, 0, self.n_packed * sizeof(double))
+        memset(b, 0, n_features * sizeof(double))
+        t = 0
+        for d in range(n_features):
+            system[t] = 1.0
+            t += n_features - d
+        for k in range(self.n_clusters):
+            weight = 1.0 / (1.0 / self.r + 1.0 / self.stats[k, 0])
+            mean = &self.stats[k, 1]
+            for d in range(n_features):
+                draw_root_row(
+                    &self.factors[k, 0], n_features, d, self.low + self.excess + self.stats[k, 0],
+                    root, rng
+                )
+                part = 0.0
+                for e in range(d + 1):
+                    part += root[e] * (mean[e] - self.center[e])
+                column = system
+                for e in range(d + 1):
+                    b[e] += weight * root[e] * part
+                    for f in range(e, d + 1):
+                        column[f - e] += weight * root[e] * root[f]
+                    column += n_features - e
+        if not cholesky(system, n_features, &log_det):
+            return False
+        for d in range(n_features):
+            noise[d] = random_standard_normal(rng)
+        draw_normal(system, n_features, b, noise)
+        for d in range(n_features):
+            self.u[d] = self.center[d] + b[d]
+        return True
 
 
 @cython.final

@@ -13,8 +13,8 @@ sum of squares C in a column of a cluster, and rho = r + n,
 Columns with the same n share one logarithm of the product of their 1 + t^2.
 
 The data come centred at an origin, u itself where that is fixed; statistics, and u above, are
-relative to it. Hyperparameters: u (D), r, nu, s (D). Those that are learned are drawn given
-variances, which are drawn given the items and then forgotten: see _gaussian_hyper.
+relative to it. Hyperparameters: u (D), r, nu, s (D); how those that are learned are drawn stands
+in _gaussian_hyper.
 
 Row: n, n_d (D), x_bar (D), C (D) | sum_d log S / s, whether all n_d are n, m (D), t / (x - m) (D),
 S / s (D).
@@ -29,6 +29,7 @@ from numpy.random.c_distributions cimport random_standard_normal
 
 import numpy as np
 
+from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, log_gamma_variate
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
@@ -436,83 +437,22 @@ cdef class GaussianDiagModel(ClusterModel):
                 )
         return total
 
-    # Learning.
-
     def resample_hyperparameters(self, slots, priors, bit_generator):
-        """Draw hyperparameters given the partition and the data, by way of variances.
+        """Draw hyperparameters given the partition and the data: see _gaussian_hyper.
 
         Parameters, Returns, Raises: see `ClusterModel`.
         """
-        cdef Py_ssize_t n_features = self.n_features
-        cdef Py_ssize_t d, k, n_clusters
-        cdef Py_ssize_t n_terms = 0
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        cdef double gap, weight
-        cdef const double* stats
-        cdef const double* ratio
-        cdef const Py_ssize_t[::1] slots_view
-        cdef double[:, ::1] precisions
-        cdef double[::1] n_items, n_columns, squares
+        cdef DiagLaws laws
         cdef bint good
-        cdef bint whole
         values = self.named_hyperparameters()
-        cdef GaussianLaws laws = GaussianLaws(
-            priors, values, self.spread, self.origin, 0.0, np.log(values["scale"])
-        )
-        if not priors:
-            return self.hyperparameters()
         # What has no items says nothing of them.
         occupied = [slot for slot in slots if row(self, slot)[0] > 0.0]
-        slots_view = np.array(occupied, dtype=np.intp)
-        n_clusters = slots_view.shape[0]
-        precisions = np.zeros((n_clusters, n_features))
-        n_items, n_columns, squares = np.zeros((3, n_clusters * n_features + 1))
+        laws = DiagLaws(priors, values, self.spread, self.origin, self.dump(occupied))
+        if not priors:
+            return self.hyperparameters()
         with bit_generator.lock, nogil:
-            for k in range(n_clusters):
-                stats = row(self, slots_view[k])
-                ratio = stats + self.n_stats + 2 + 2 * n_features
-                # Columns with all entries share a term.
-                whole = stats[self.n_stats + 1] == 1.0
-                for d in range(n_features):
-                    if stats[1 + d] == 0.0:
-                        continue
-                    weight = log_gamma_variate(rng, 0.5 * (self.df + stats[1 + d])) - log(
-                        0.5 * ratio[d] * (self.scale[d] / laws.spread[d] / laws.spread[d])
-                    )
-                    laws.log_det -= weight
-                    precisions[k, d] = exp(weight)
-                    laws.precision[d] += precisions[k, d]
-                    laws.counts[d] += 1.0
-                    gap = stats[1 + n_features + d] / laws.spread[d] - laws.u[d]
-                    n_items[n_terms] = stats[1 + d]
-                    n_columns[n_terms] += 1.0
-                    squares[n_terms] += precisions[k, d] * gap * gap
-                    if not whole:
-                        n_terms += 1
-                if whole:
-                    n_terms += 1
-            laws.n_terms = n_terms
-            laws.n_items = &n_items[0]
-            laws.n_columns = &n_columns[0]
-            laws.squares = &squares[0]
-            good = laws.draw_covariance_laws(rng)
-            if laws.learns_precision:
-                good &= laws.draw_precision(rng)
-            if laws.learns_mean:
-                for d in range(n_features):
-                    gap = 0.0
-                    weight = 1.0
-                    for k in range(n_clusters):
-                        stats = row(self, slots_view[k])
-                        if stats[1 + d] > 0.0:
-                            precisions[k, d] /= 1.0 / laws.r + 1.0 / stats[1 + d]
-                            weight += precisions[k, d]
-                            gap += precisions[k, d] * (
-                                stats[1 + n_features + d] / laws.spread[d] - laws.center[d]
-                            )
-                    laws.u[d] = (
-                        laws.center[d] + gap / weight + random_standard_normal(rng) / sqrt(weight)
-                    )
+            good = laws.draw(rng)
         self.set_hyperparameters(laws.flat(values, self.spread, self.origin, good))
         return self.hyperparameters()
 
@@ -576,6 +516,135 @@ cdef class GaussianDiagModel(ClusterModel):
                 )
             else:
                 out[k] = self.log_predictive_entries(stats, x) - 0.5 * self.log_scale[i]
+
+
+@cython.final
+cdef class DiagLaws(GaussianLaws):
+    """Conditional laws of hyperparameters of diagonal covariances.
+
+    Parameters
+    ----------
+    priors, values, spread, origin
+        See `GaussianLaws`.
+    stats : ndarray of shape (n_clusters, n_stats)
+        Of clusters with items.
+    """
+    cdef const double[:, :, ::1] stats  # (K, 3, D): n, x_bar and C, in units of the spreads
+    cdef double[:, ::1] squares         # (K, D): C + w (x_bar - u)^2
+    cdef const double[::1] scale        # (D,): s where it is fixed
+
+    def __init__(self, priors, values, spread, origin, stats):
+        GaussianLaws.__init__(self, priors, values, spread, origin, 0.0)
+        self.n_clusters = len(stats)
+        self.stats = stats[:, 1:].reshape(-1, 3, self.n_features) / np.stack(
+            [np.ones_like(spread), spread, spread**2]
+        )
+        self.squares = np.empty((self.n_clusters, self.n_features))
+        self.scale = values["scale"] / spread**2
+
+    cdef inline double scale_of(self, Py_ssize_t d, double excess) noexcept nogil:
+        return excess * self.t[d] if self.learns_scale else self.scale[d]
+
+    cdef inline double square(self, Py_ssize_t k, Py_ssize_t d, double r) noexcept nogil:
+        """C + w (x_bar - u)^2, of a column with entries."""
+        cdef double gap = self.stats[k, 1, d] - self.u[d]
+        return self.stats[k, 2, d] + gap * gap / (1.0 / r + 1.0 / self.stats[k, 0, d])
+
+    cdef double log_ratios(self, Py_ssize_t k, double r, double excess) noexcept nogil:
+        """Sum over the columns of cluster k of (nu + n) log(S / s): columns with as many entries
+        share a logarithm."""
+        cdef Py_ssize_t d
+        cdef double n, ratio
+        cdef double last = 0.0
+        cdef double product = 1.0
+        cdef double total = 0.0
+        for d in range(self.n_features):
+            n = self.stats[k, 0, d]
+            if n > 0.0:
+                ratio = 1.0 + self.square(k, d, r) / self.scale_of(d, excess)
+                if n != last or not (ratio < LARGE and product < LARGE):
+                    total += (excess + last) * log(product)
+                    product = 1.0
+                    last = n
+                if ratio < LARGE:
+                    product *= ratio
+                else:
+                    total += (excess + n) * log(ratio)
+        return total + (excess + last) * log(product)
+
+    cdef double log_evidence_precision(self, double r) noexcept nogil:
+        cdef Py_ssize_t d, k
+        cdef double n
+        cdef double last = 0.0
+        cdef double log_ratio = 0.0
+        cdef double total = 0.0
+        for k in range(self.n_clusters):
+            for d in range(self.n_features):
+                n = self.stats[k, 0, d]
+                if n != last:
+                    log_ratio = log1p(n / r)
+                    last = n
+                total -= 0.5 * log_ratio
+            total -= 0.5 * self.log_ratios(k, r, self.excess)
+        return total
+
+    cdef double log_evidence_df(self, double excess) noexcept nogil:
+        cdef Py_ssize_t d, k
+        cdef double n
+        cdef double last = 0.0
+        cdef double log_gammas = 0.0
+        cdef double total = 0.0
+        # Each entry divides by the root of s, which goes along with nu.
+        cdef double log_root = 0.5 * log(excess) if self.learns_scale else 0.0
+        for k in range(self.n_clusters):
+            for d in range(self.n_features):
+                n = self.stats[k, 0, d]
+                if n != last:
+                    log_gammas = log_rising(0.5 * excess, 0.5 * n) - n * log_root
+                    last = n
+                total += log_gammas
+            total -= 0.5 * self.log_ratios(k, self.r, excess)
+        return total
+
+    cdef bint prepare_scale(self) noexcept nogil:
+        cdef Py_ssize_t d, k
+        for k in range(self.n_clusters):
+            for d in range(self.n_features):
+                self.squares[k, d] = self.square(k, d, self.r) if self.stats[k, 0, d] > 0.0 else 0.0
+        return True
+
+    cdef double log_evidence_scale(self, Py_ssize_t d, double t) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef double n
+        cdef double entries = 0.0
+        cdef double total = 0.0
+        for k in range(self.n_clusters):
+            n = self.stats[k, 0, d]
+            if n > 0.0:
+                entries += n
+                total -= 0.5 * (self.excess + n) * log1p(self.squares[k, d] / (self.excess * t))
+        return total - 0.5 * entries * log(t)
+
+    cdef bint draw_mean(self, bitgen_t* rng) noexcept nogil:
+        """Normal given variances, of precision 1 + sum_k w_k / v_k, column by column."""
+        cdef Py_ssize_t d, k
+        cdef double n, weight
+        cdef double precision, total
+        for d in range(self.n_features):
+            precision = 1.0
+            total = 0.0
+            for k in range(self.n_clusters):
+                n = self.stats[k, 0, d]
+                if n > 0.0:
+                    weight = 0.5 * (self.square(k, d, self.r) + self.scale_of(d, self.excess))
+                    weight = exp(log_gamma_variate(rng, 0.5 * (self.excess + n))) / weight
+                    weight /= 1.0 / self.r + 1.0 / n
+                    precision += weight
+                    total += weight * (self.stats[k, 1, d] - self.center[d])
+            self.u[d] = (
+                self.center[d] + total / precision + random_standard_normal(rng) / sqrt(precision)
+            )
+        return True
 
 
 @cython.final

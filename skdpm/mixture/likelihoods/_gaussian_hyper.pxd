@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the two Gaussian kernels share: the constants of their densities, and the laws of their
-hyperparameters given covariances."""
+"""What the two Gaussian kernels share: the constants of their densities, and how they draw their
+hyperparameters."""
 from libc.math cimport M_PI as PI
 from libc.math cimport log, log1p
 from numpy.random cimport bitgen_t
@@ -71,29 +71,26 @@ cdef inline void fill_log_evidence_norm(
 
 cdef class GaussianLaws(SliceSampled):
     cdef Py_ssize_t n_features      # D
-    cdef bint full
+    cdef Py_ssize_t n_clusters      # K, all with items
     cdef bint learns_mean, learns_precision, learns_df, learns_scale
     cdef double low                 # nu - low counts: D - 1 or 0
     cdef double r, excess           # excess: nu - low
-    # In units of the spreads, as all that follows; (D,) each.
-    cdef double* u
-    cdef double* center             # prior means of u
-    cdef double* spread             # the units
-    cdef double* log_scale          # logarithms of the pivots of S, where it is fixed
-    cdef double* t                  # scale / excess, where it is learned
-    cdef double* t_low
-    cdef double* t_rate
+    cdef double* u                  # (D,), in units of the spreads, as all that follows
+    cdef double* center             # (D,): prior means of u
+    cdef double* t                  # (D,): scale / excess, where it is learned
+    cdef double* t_low              # (D,)
+    cdef double* t_rate             # (D,)
     cdef double* memory             # of all these
     cdef double t_shape, r_shape, r_rate, excess_shape, excess_rate
-    # What is drawn from.
-    cdef double* counts             # (D,): covariances per column
-    cdef double* precision          # (D,): sums of diagonals of their inverses
-    cdef double log_det             # sum of their log determinants
-    cdef Py_ssize_t n_terms         # clusters, or columns of clusters, whose means tell of r
-    cdef const double* n_items      # (n_terms,)
-    cdef const double* n_columns    # (n_terms,)
-    cdef const double* squares      # (n_terms,): (x_bar - u)' Sigma^-1 (x_bar - u)
-    cdef Py_ssize_t current         # whose law it is: a column, or one of the below
+    cdef Py_ssize_t current         # whose law it is: a column's t, or one of the below
 
-    cdef bint draw_covariance_laws(self, bitgen_t* rng) noexcept nogil
-    cdef bint draw_precision(self, bitgen_t* rng) noexcept nogil
+    cdef bint draw(self, bitgen_t* rng) noexcept nogil
+    # What a subclass writes: see _gaussian_hyper.pyx.
+    cdef bint prepare_precision(self) noexcept nogil
+    cdef double log_evidence_precision(self, double r) noexcept nogil
+    cdef double log_evidence_df(self, double excess) noexcept nogil
+    cdef bint prepare_scale(self) noexcept nogil
+    cdef bint prepare_column(self, Py_ssize_t d) noexcept nogil
+    cdef double log_evidence_scale(self, Py_ssize_t d, double t) noexcept nogil
+    cdef bint take_column(self, Py_ssize_t d, double t) noexcept nogil
+    cdef bint draw_mean(self, bitgen_t* rng) noexcept nogil

@@ -1,28 +1,31 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Laws of the hyperparameters of Gaussian clusters given the clusters' covariances.
+"""How hyperparameters of Gaussian clusters are drawn given the partition.
 
     u_d ~ N(m_d, v_d),  r ~ Gamma,  nu - low ~ Gamma,  S = (nu - low) diag(t),  t_d - l_d ~ Gamma
 
 with low = D - 1, or 0 where covariances are diagonal: so the prior of a cluster's variances, which
-are S_dd / chi-squared(nu - low), has about the same place for any nu. Given covariances that have
-been drawn from p(Sigma_k | items), means integrated out, all that the data say is
+are S_dd / chi-squared(nu - low), has about the same place for any nu. Covariances and means are
+integrated out as far as that is cheap, since they tell much of the hyperparameters, which would
+move little given them:
 
-    Sigma_k ~ IW(nu, S),    x_bar_k ~ N(u, Sigma_k / w_k),    w_k = 1 / (1 / r + 1 / n_k),
+    r       a slice step of its logarithm, all else given, O(K) after K solutions;
+    nu      the same of log(nu - low), t given, so that S goes along: a determinant per cluster;
+    t_d     the same of log(t_d - l_d), column by column: S changes by one rank;
+    u       given covariances, drawn from p(Sigma_k | items) and then forgotten: normal, as x_bar_k
+            ~ N(u, Sigma_k / w_k) with w_k = 1 / (1 / r + 1 / n_k), means integrated out.
 
-so that u is normal, and r, nu and each t_d take a slice step of their logarithm (of nu - low,
-t_d - l_d). Rasmussen (2000), The infinite Gaussian mixture model; Goerur & Rasmussen (2010),
-Dirichlet process Gaussian mixture models. Covariances are forgotten after their one use.
+The hyperpriors of r, nu and u are of the kind of Rasmussen (2000), The infinite Gaussian mixture
+model, and Goerur & Rasmussen (2010), Dirichlet process Gaussian mixture models.
 
 Everything here is in units of the columns' spreads, so that no unit makes a number large.
 """
-from libc.math cimport INFINITY, exp, log
+from libc.math cimport INFINITY, NAN, exp, log
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 from numpy.random cimport bitgen_t
 
 import numpy as np
 
-from skdpm._core._math cimport log_gamma_function
 from skdpm._core._slice cimport SliceSampled
 
 cdef enum:
@@ -36,7 +39,7 @@ cdef double LOWEST_EXCESS = -25.0
 
 
 cdef class GaussianLaws(SliceSampled):
-    """Hyperparameters in the kernels' units, and the sums over clusters that their laws need.
+    """Conditional laws of hyperparameters, one of them at a time.
 
     Parameters
     ----------
@@ -47,27 +50,20 @@ cdef class GaussianLaws(SliceSampled):
     spread, origin : ndarray of shape (n_features,)
         Spreads of the columns, and where their rows are centred.
     low : float
-    log_scale : ndarray of shape (n_features,)
-        Logarithms of the pivots of S.
     """
 
-    def __init__(self, priors, values, spread, origin, double low, log_scale):
-        cdef Py_ssize_t d
+    def __init__(self, priors, values, spread, origin, double low):
         cdef Py_ssize_t n_features = len(spread)
         cdef const double[:, ::1] view
         self.n_features = n_features
-        self.memory = <double*>malloc(9 * n_features * sizeof(double))
+        self.memory = <double*>malloc(5 * n_features * sizeof(double))
         if self.memory == NULL:
             raise MemoryError
         self.u = self.memory
         self.center = self.u + n_features
-        self.spread = self.center + n_features
-        self.log_scale = self.spread + n_features
-        self.t = self.log_scale + n_features
+        self.t = self.center + n_features
         self.t_low = self.t + n_features
         self.t_rate = self.t_low + n_features
-        self.counts = self.t_rate + n_features
-        self.precision = self.counts + n_features
         for name in priors:
             if name not in values:
                 raise ValueError(f"a Gaussian likelihood has no hyperparameter {name!r}")
@@ -76,9 +72,6 @@ cdef class GaussianLaws(SliceSampled):
         self.learns_df = "df" in priors
         self.learns_scale = "scale" in priors
         self.low = low
-        self.full = low > 0.0
-        self.n_terms = 0
-        self.log_det = 0.0
         self.r = values["mean_precision"][0]
         self.excess = values["df"][0] - low
         if self.learns_precision:
@@ -87,89 +80,104 @@ cdef class GaussianLaws(SliceSampled):
         if self.learns_df:
             self.excess_shape = priors["df"].shape
             self.excess_rate = priors["df"].rate
-        table = np.zeros((9, n_features))
+        table = np.zeros((5, n_features))
         table[0] = (values["mean"] - origin) / spread
         if self.learns_mean:
             table[1] = (priors["mean"].mean - origin) / spread
-        table[2] = spread
-        table[3] = log_scale - 2.0 * np.log(spread)
         if self.learns_scale:
             law = priors["scale"]
             self.t_shape = law.shape
-            table[4] = values["scale"] / spread / spread / self.excess
-            table[5] = law.low / spread / spread
-            table[6] = law.rate * spread * spread
+            table[2] = values["scale"] / spread / spread / self.excess
+            table[3] = law.low / spread / spread
+            table[4] = law.rate * spread * spread
         view = table
-        memcpy(self.memory, &view[0, 0], 9 * n_features * sizeof(double))
+        memcpy(self.memory, &view[0, 0], 5 * n_features * sizeof(double))
 
     def __dealloc__(self):
         free(self.memory)
 
+    # What a subclass writes; where it is to prepare something, it says whether that went well.
+
+    cdef bint prepare_precision(self) noexcept nogil:
+        """Before the step of r."""
+        return True
+
+    cdef double log_evidence_precision(self, double r) noexcept nogil:
+        """log p(X | partition, r, all else), up to terms without r."""
+        return NAN
+
+    cdef double log_evidence_df(self, double excess) noexcept nogil:
+        """The same of nu = low + excess, and S = excess diag(t) where that is learned."""
+        return NAN
+
+    cdef bint prepare_scale(self) noexcept nogil:
+        """Before the steps of t."""
+        return True
+
+    cdef bint prepare_column(self, Py_ssize_t d) noexcept nogil:
+        """Before that of column d."""
+        return True
+
+    cdef double log_evidence_scale(self, Py_ssize_t d, double t) noexcept nogil:
+        """The same of t_d."""
+        return NAN
+
+    cdef bint take_column(self, Py_ssize_t d, double t) noexcept nogil:
+        """t_d is now this."""
+        self.t[d] = t
+        return True
+
+    cdef bint draw_mean(self, bitgen_t* rng) noexcept nogil:
+        """Draw u, all else given."""
+        return False
+
     cdef double log_density(self, double x) noexcept nogil:
         """Of the logarithm of the current one, its Jacobian included."""
-        cdef Py_ssize_t d, j
-        cdef double t, total, w, nu, excess
+        cdef Py_ssize_t d = self.current
         if not -700.0 < x < 700.0:
             return -INFINITY
-        if self.current == PRECISION:
-            total = self.r_shape * x - self.r_rate * exp(x)
-            for j in range(self.n_terms):
-                w = 1.0 / (exp(-x) + 1.0 / self.n_items[j])
-                total += 0.5 * (self.n_columns[j] * log(w) - w * self.squares[j])
-            return total
-        if self.current == DF:
+        if d == PRECISION:
+            return self.r_shape * x - self.r_rate * exp(x) + self.log_evidence_precision(exp(x))
+        if d == DF:
             if x < LOWEST:
                 return -INFINITY
-            excess = exp(x)
-            nu = self.low + excess
-            total = self.excess_shape * x - self.excess_rate * excess - 0.5 * nu * self.log_det
-            for d in range(self.n_features):
-                if self.learns_scale:
-                    t = log(excess * self.t[d])
-                    total -= 0.5 * excess * self.t[d] * self.precision[d]
-                else:
-                    t = self.log_scale[d]
-                if self.counts[d] > 0.0:
-                    total += self.counts[d] * (
-                        0.5 * nu * (t - log(2.0))
-                        - log_gamma_function(0.5 * (nu - d if self.full else nu))
-                    )
-            return total
-        d = self.current
+            return (
+                self.excess_shape * x - self.excess_rate * exp(x) + self.log_evidence_df(exp(x))
+            )
         if self.t_low[d] > 0.0 and x < log(self.t_low[d]) + LOWEST_EXCESS:
             return -INFINITY
-        t = self.t_low[d] + exp(x)
         return (
             self.t_shape * x - self.t_rate[d] * exp(x)
-            + 0.5 * (self.low + self.excess) * self.counts[d] * log(t)
-            - 0.5 * self.excess * self.precision[d] * t
+            + self.log_evidence_scale(d, self.t_low[d] + exp(x))
         )
 
-    cdef bint draw_covariance_laws(self, bitgen_t* rng) noexcept nogil:
-        """Draw nu and t given covariances. False where a density is not a number."""
+    cdef bint draw(self, bitgen_t* rng) noexcept nogil:
+        """Draw all that are learned, one after the other. False where a density is not a
+        number."""
         cdef Py_ssize_t d
         cdef double x
         cdef bint good = True
+        if self.learns_precision:
+            good &= self.prepare_precision()
+            self.current = PRECISION
+            x = self.slice_step(log(self.r), rng)
+            good &= x == x
+            self.r = exp(x)
         if self.learns_df:
             self.current = DF
             x = self.slice_step(log(self.excess), rng)
             good &= x == x
             self.excess = exp(x)
         if self.learns_scale:
+            good &= self.prepare_scale()
             for d in range(self.n_features):
+                good &= self.prepare_column(d)
                 self.current = d
                 x = self.slice_step(log(self.t[d] - self.t_low[d]), rng)
-                good &= x == x
-                self.t[d] = self.t_low[d] + exp(x)
+                good &= x == x and self.take_column(d, self.t_low[d] + exp(x))
+        if self.learns_mean:
+            good &= self.draw_mean(rng)
         return good
-
-    cdef bint draw_precision(self, bitgen_t* rng) noexcept nogil:
-        """Draw r given covariances and u."""
-        cdef double x
-        self.current = PRECISION
-        x = self.slice_step(log(self.r), rng)
-        self.r = exp(x)
-        return x == x
 
     def flat(self, values, spread, origin, bint good):
         """All hyperparameters in one vector, the learned ones in place of those of `values`, in
