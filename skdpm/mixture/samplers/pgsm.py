@@ -2,7 +2,7 @@
 """Particle Gibbs split-merge."""
 
 from skdpm._validation import check_choice, check_integer, check_real
-from skdpm.mixture.samplers._anchors import ANCHORS, AnchorProposal
+from skdpm.mixture.samplers._anchors import INFORMED, AnchorProposal
 from skdpm.mixture.samplers._pgsm import RESAMPLING, PGSMKernel
 from skdpm.mixture.samplers.base import Sampler
 
@@ -22,12 +22,10 @@ class PGSM(Sampler):
     n_anchors : int, default=2
         2 to 5. In a finite mixture with all components in use, two let two clusters exchange rows,
         three let three, and four let a cluster split in two while two others merge.
-    anchors : {"uniform", "neighbours", "cluster_informed", "threshold_informed"}, \
-default="cluster_informed"
-        Law of the first two anchors; further ones are uniform. "uniform"; "neighbours", from the
-        current partition, as in `SAMS`; "cluster_informed", the first uniform, the second in a
-        cluster that would be likely after a merge with the first one's; "threshold_informed", or
-        in one of the clusters that the first would join with probability 0.01 or more. The
+    anchors : {"uniform", "cluster_informed", "threshold_informed"}, default="cluster_informed"
+        Law of the second anchor given the first, which is uniform: uniform; in a cluster that
+        would be likely after a merge with the first one's; or in one of the clusters that the
+        first anchor would join with probability 0.01 or more. Further anchors are uniform. The
         informed laws rest on a snapshot of the clustering, frozen at the end of warm-up: without
         warm-up, or where it ends in one cluster or in more than 512, all anchors are uniform.
     resample_threshold : float, default=0.5
@@ -79,7 +77,7 @@ default="cluster_informed"
         return PGSMKernel(
             check_integer(self.n_particles, "PGSM.n_particles", low=2, high=10_000),
             n_anchors,
-            AnchorProposal(check_choice(self.anchors, "PGSM.anchors", ANCHORS)),
+            AnchorProposal(check_choice(self.anchors, "PGSM.anchors", ("uniform", *INFORMED))),
             resample_threshold,
             check_choice(self.resampling, "PGSM.resampling", RESAMPLING),
             check_integer(self.gibbs_sweeps, "PGSM.gibbs_sweeps", low=0),
