@@ -294,7 +294,11 @@ def pivots(case, items, power, params):
             return out
         n, rho = n[0], rho[0]
         a = np.linspace(1.0, -0.7, D)
-        S = reference.as_matrix(S, D) + power * gaps.T @ gaps + pull[0] * np.outer(x_bar - u, x_bar - u)
+        S = (
+            reference.as_matrix(S, D)
+            + power * gaps.T @ gaps
+            + pull[0] * np.outer(x_bar - u, x_bar - u)
+        )
         precision = np.linalg.inv(spread)
         df = nu + n - D + 1
         ratio = precision @ a @ a / (np.linalg.inv(S) @ a @ a)

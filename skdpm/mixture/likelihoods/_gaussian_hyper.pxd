@@ -73,17 +73,20 @@ cdef class GaussianLaws(SliceSampled):
     cdef Py_ssize_t n_features      # D
     cdef Py_ssize_t n_clusters      # K, all with items
     cdef bint learns_mean, learns_precision, learns_df, learns_scale
-    cdef double low                 # nu - low counts: D - 1 or 0
+    cdef double low                 # D - 1, or 0 where covariances are diagonal
     cdef double r, excess           # excess: nu - low
+    cdef double least               # excess is above it, where it is learned
     cdef double* u                  # (D,), in units of the spreads, as all that follows
     cdef double* center             # (D,): prior means of u
-    cdef double* t                  # (D,): scale / excess, where it is learned
+    cdef double* floor              # (D,): see `scale_of`
+    cdef double* t                  # (D,), where the scale is learned
     cdef double* t_low              # (D,)
     cdef double* t_rate             # (D,)
     cdef double* memory             # of all these
     cdef double t_shape, r_shape, r_rate, excess_shape, excess_rate
     cdef Py_ssize_t current         # whose law it is: a column's t, or one of the below
 
+    cdef double scale_of(self, Py_ssize_t d, double excess, double t) noexcept nogil
     cdef bint draw(self, bitgen_t* rng) noexcept nogil
     # What a subclass writes: see _gaussian_hyper.pyx.
     cdef bint prepare_precision(self) noexcept nogil

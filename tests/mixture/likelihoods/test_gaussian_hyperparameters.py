@@ -65,7 +65,9 @@ def from_uniform(likelihood, name, u):
     if name == "mean":
         return stats.norm.ppf(u, prior.mean, np.sqrt(prior.variance))
     values = prior.low + stats.gamma.ppf(u, prior.shape, scale=1.0 / np.asarray(prior.rate))
-    return values * beyond(likelihood, likelihood.df) if name == "scale" else values
+    if name == "scale":
+        return likelihood._floor + values * beyond(likelihood, likelihood.df)
+    return values
 
 
 def to_uniform(likelihood, name, values, df):
@@ -73,7 +75,7 @@ def to_uniform(likelihood, name, values, df):
     if name == "mean":
         return stats.norm.cdf(values, prior.mean, np.sqrt(prior.variance))
     if name == "scale":
-        values = values / beyond(likelihood, df)
+        values = (values - likelihood._floor) / beyond(likelihood, df)
     return stats.gamma.cdf(values - prior.low, prior.shape, scale=1.0 / np.asarray(prior.rate))
 
 
@@ -266,7 +268,9 @@ def joint_run(kind, covariance_type, n=8):
             values = {name: from_uniform(likelihood, name, u[name][s]) for name in NAMES}
             values["mean_precision"] = values["mean_precision"].item()
             values["df"] = values["df"].item()
+            values["scale"] -= likelihood._floor
             values["scale"] *= beyond(likelihood, values["df"]) / beyond(likelihood, likelihood.df)
+            values["scale"] += likelihood._floor
             X = simulate(likelihood, labels[s], values, rng)
             before.append(functions(labels[s], values, X))
             there = chains.over(X)
