@@ -53,7 +53,7 @@ cdef double LOG_PI = log(PI)
 cdef double LOG_1E100 = log(1e100)
 
 cdef enum:
-    # Learning costs about as much as a sweep over 10 D rows, and is to stay below a quarter of one.
+    # Learning costs as much as a sweep over some 10 D rows, and is to stay below a quarter of one.
     LEARNING_ROWS = 40  # times D
     MOST_PERIOD = 10
 
@@ -110,7 +110,8 @@ cdef inline void combine_moments(
 
 
 cdef inline double draw_root_row(
-    const double* factor, Py_ssize_t n_features, Py_ssize_t d, double df, double* w,  # OUT (d + 1,)
+    const double* factor, Py_ssize_t n_features, Py_ssize_t d, double df,
+    double* w,                                      # OUT (d + 1,)
     bitgen_t* rng
 ) noexcept nogil:
     """Row d of a triangular W with W'W ~ Wishart(df, A^-1), from the factor of A: with A = L D L',

@@ -6,7 +6,8 @@
 in every column, independently; missing entries drop out. With n entries of mean x_bar and centred
 sum of squares C in a column of a cluster, and rho = r + n,
 
-    m = (r u + n x_bar) / rho,    S = s + C + (r n / rho) (x_bar - u)^2,    t^2 = (x - m)^2 rho / ((rho + 1) S),
+    m = (r u + n x_bar) / rho,    S = s + C + (r n / rho) (x_bar - u)^2,
+    t^2 = (x - m)^2 rho / ((rho + 1) S),
     p(x | cluster) = g_n S^(-1/2) (1 + t^2)^(-(nu + n + 1) / 2),
     g_n = (pi (rho + 1) / rho)^(-1/2) Gamma((nu + n + 1) / 2) / Gamma((nu + n) / 2).
 
@@ -616,7 +617,9 @@ cdef class DiagLaws(GaussianLaws):
         cdef Py_ssize_t d, k
         for k in range(self.n_clusters):
             for d in range(self.n_features):
-                self.squares[k, d] = self.square(k, d, self.r) if self.stats[k, 0, d] > 0.0 else 0.0
+                self.squares[k, d] = 0.0
+                if self.stats[k, 0, d] > 0.0:
+                    self.squares[k, d] = self.square(k, d, self.r)
         return True
 
     cdef double log_evidence_scale(self, Py_ssize_t d, double t) noexcept nogil:
@@ -727,7 +730,8 @@ cdef class ParametricGaussianDiag(ParametricModel):
             )
             value = 0.5 * (log_gamma_variate(rng, 0.5 * (self.df + n)) - log(0.5 * value))
             w[d] = exp(value)
-            center[d] = (self.mean[d] + n / rho * gap) * w[d] + random_standard_normal(rng) / sqrt(rho)
+            center[d] = (self.mean[d] + n / rho * gap) * w[d]
+            center[d] += random_standard_normal(rng) / sqrt(rho)
             log_w[d] = value - 0.5 * log(2.0 * PI)
             params[0] += log_w[d]
 

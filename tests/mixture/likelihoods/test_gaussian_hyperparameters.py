@@ -1,8 +1,8 @@
 """Learned hyperparameters of Gaussian clusters, as the chains draw them.
 
 One of them learned: partition and hyperparameter by enumeration and quadrature, from starts that
-are drawn from that law and must still follow it. All of them: starts drawn from prior and model, of
-which every marginal law is known. Both move real chains, of rows in memory and of rows in blocks.
+are drawn from that law and must still follow it. All of them: starts drawn from prior and model,
+of which every marginal law is known. Both move real chains, of rows in memory and of blocks.
 """
 
 import copy
