@@ -8,6 +8,7 @@ best log joint density, hyperpriors included, is kept.
 Every chain has pieces of its own and another number of them, so that chains start dispersed.
 """
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -28,15 +29,18 @@ MOST_SAMPLED = 20_000
 # Pieces: between these multiples of the square root of the number of rows.
 FEWEST, MOST = 2.0, 4.0
 MOST_PIECES = 400
-WIDE = 300
-N_PASSES = 3
+SMOOTH, WIDE = 3, 300  # dimensions, and numbers of a cluster, from which on there are fewer
 MOST_COUPLED = 40  # where clusters are not independent
+# Passes in which rows change pieces that were not cut by k-means.
+N_PASSES = 3
 # Turns that merging and learning take, and draws of the hyperparameters in each. Once the number
 # of clusters hardly grows from one turn to the next, the first merges are the same in every turn:
 # then only so many times the clusters found are merged, or this share of the pieces where that is
 # more.
 N_TURNS = 4
 SPARE_PARTS = 3
+# Times that rows change to a more likely cluster afterwards, and clusters are merged again.
+N_REFINEMENTS = 1
 N_DRAWS = 3
 
 
@@ -65,68 +69,73 @@ class AutomaticStart:
     ----------
     X : array of shape (n_samples, n_features)
         As the program has it.
+    likelihood : Likelihood
+        Resolved.
     """
 
-    def __init__(self, X):
+    def __init__(self, X, likelihood):
         self.X = X
+        self.likelihood = likelihood
+        self.n_sampled = X.shape[0] if likelihood.pairwise else min(X.shape[0], MOST_SAMPLED)
+
+    @functools.cached_property
+    def points(self):
+        """Coordinates of all rows, for all chains."""
+        return self.likelihood.coordinates(self.X)
 
     def __call__(self, program, bit_generator):
         rng = np.random.Generator(bit_generator)
-        likelihood = program.likelihood
-        n_sampled = self.X.shape[0] if likelihood.pairwise else min(self.X.shape[0], MOST_SAMPLED)
+        likelihood, n_sampled = self.likelihood, self.n_sampled
         X, model = self.X, program.model()
         if n_sampled < X.shape[0]:
             # In order: a memory-mapped file is read once through.
             X = X[np.sort(rng.choice(X.shape[0], n_sampled, replace=False))]
+            points = likelihood.coordinates(X)
+        else:
+            points = self.points
         if n_sampled != model.n_samples:
             data = likelihood.encode(X)
             model = likelihood.bind(data, likelihood.tables(data, n_sampled + 1))
-        pieces = cut(program, model, likelihood.coordinates(X), rng)
+        prior = program.make_prior(program.first_concentration)
+        state = cut(model, prior, points, rng)
         if "product" not in likelihood.capabilities:
-            return merge_coupled_pieces(program, pieces, bit_generator)
-        piece_labels, stats = pieces.cluster_labels(), pieces.dump()
-        merged = merge_pieces(program, model, stats, bit_generator)
-        if n_sampled == self.X.shape[0]:
-            labels = merged.clusters[piece_labels]
-        else:
+            return merge_coupled_pieces(program, state, rng)
+        labels, merged = merge_state(program, state, bit_generator)
+        for _ in range(N_REFINEMENTS):
+            state = None  # a model belongs to one state at a time
+            model.clear(0)
+            if merged.values:
+                model.set_hyperparameters(likelihood.at(merged.values).flat_hyperparameters())
+            prior.set_concentration(merged.concentration)
+            state = MixtureState(model, prior, labels)
+            assign_in_turn(state, rng.permutation(n_sampled), by_size=True)
+            labels, merged = merge_state(program, state, bit_generator)
+        if n_sampled < self.X.shape[0]:
             log_sizes = np.log(merged.stats[:, 0])
             labels = program.most_likely(merged.values, merged.stats, log_sizes)
             labels = np.unique(labels, return_inverse=True)[1]
         return FirstState(labels, merged.values, merged.concentration)
 
 
-def number_of_pieces(n, width, u):
-    """Pieces into which n rows are cut.
-
-    Parameters
-    ----------
-    n : int
-    width : int
-        Numbers that a kernel keeps of a cluster. Where they are many, a pair of pieces costs as
-        much as many rows in a sweep, and pieces are fewer.
-    u : float in [0, 1)
-    """
-    n_pieces = math.sqrt(n) * FEWEST * (MOST / FEWEST) ** u * min(1.0, (WIDE / width) ** 0.25)
+def number_of_pieces(n, u, share=1.0):
+    """Pieces into which n rows are cut, by a number u in [0, 1), or a share of them."""
+    n_pieces = share * math.sqrt(n) * FEWEST * (MOST / FEWEST) ** u
     return max(1, min(round(n_pieces), MOST_PIECES, n))
 
 
-def standardised(points):
-    """Points with columns of mean 0 and variance 1, or constant ones of 0."""
-    spread = points.std(axis=0)
-    return (points - points.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-
-
-def cut(program, model, points, rng):
+def cut(model, prior, points, rng):
     """Cut rows into pieces.
 
     By k-means where there are points. Elsewhere some rows are seeds, and the others join, in
-    random order, the piece under whose rows so far they are most likely.
+    random order, the piece under whose rows so far they are most likely; then all of them change
+    to a more likely one, some times over. So do, once, rows whose clusters are coupled: of what
+    their links say, points are only the rough part.
 
     Parameters
     ----------
-    program : MixtureProgram
     model : ClusterModel
         Bound to the rows.
+    prior : PartitionPrior
     points : ndarray of shape (n_rows, n_dimensions), or None
     rng : Generator
 
@@ -135,21 +144,27 @@ def cut(program, model, points, rng):
     state : MixtureState
     """
     n = model.n_samples
-    prior = program.make_prior(program.first_concentration)
-    n_pieces = number_of_pieces(n, model.width, rng.random())
+    # Pieces of fewer rows than dimensions say little of a cluster's form; and where a kernel keeps
+    # many numbers of a cluster, a pair of pieces costs as much as many rows in a sweep.
+    if points is not None:
+        share = (SMOOTH / max(points.shape[1], SMOOTH)) ** 0.4
+    else:
+        share = (WIDE / max(model.width, WIDE)) ** 0.25
+    n_pieces = number_of_pieces(n, rng.random(), share)
     if not model.factorizes:
         n_pieces = min(n_pieces, MOST_COUPLED, prior.most_clusters)
     if points is not None:
-        return MixtureState(
-            model, prior, kmeans(standardised(points), n_pieces, rng.bit_generator)
-        )
-    order = rng.permutation(n)
-    labels = np.full(n, -1)
-    labels[order[:n_pieces]] = np.arange(n_pieces)
-    state = MixtureState(model, prior, labels)
-    assign_in_turn(state, order[n_pieces:])
-    for _ in range(N_PASSES):
-        assign_in_turn(state, order)
+        state = MixtureState(model, prior, kmeans(points, n_pieces, rng.bit_generator))
+        n_passes = 0 if model.factorizes else 1
+    else:
+        order = rng.permutation(n)
+        labels = np.full(n, -1)
+        labels[order[:n_pieces]] = np.arange(n_pieces)
+        state = MixtureState(model, prior, labels)
+        assign_in_turn(state, order[n_pieces:])
+        n_passes = N_PASSES
+    for _ in range(n_passes):
+        assign_in_turn(state, rng.permutation(n))
     return state
 
 
@@ -173,14 +188,29 @@ class Merged:
     concentration: float
 
 
-def merge_pieces(program, model, stats, bit_generator):
+def merge_state(program, state, bit_generator):
+    """Merge the clusters of a state, which is of no use afterwards: its kernel holds others.
+
+    Returns
+    -------
+    labels : ndarray of shape (n_samples,)
+    merged : Merged
+    """
+    labels = state.cluster_labels()
+    merged = merge_pieces(program, state.model, state.prior, state.dump(), bit_generator)
+    return merged.clusters[labels], merged
+
+
+def merge_pieces(program, model, prior, stats, bit_generator):
     """Merge pieces by their statistics, where clusters are independent.
 
     Parameters
     ----------
     program : MixtureProgram
     model : ClusterModel
-        At the hyperparameters that the likelihood starts from. Its clusters are replaced.
+        At the hyperparameters to begin with. Its clusters are replaced.
+    prior : PartitionPrior
+        At the concentration to begin with, which changes.
     stats : ndarray of shape (n_pieces, n_stats)
     bit_generator : numpy BitGenerator
 
@@ -189,7 +219,6 @@ def merge_pieces(program, model, stats, bit_generator):
     merged : Merged
     """
     likelihood = program.likelihood
-    prior = program.make_prior(program.first_concentration)
     # What is being merged: first the pieces, then clusters of which there are still many.
     parts, part_stats = np.arange(len(stats)), stats
     best, best_value, n_before = None, -np.inf, 0
@@ -203,7 +232,7 @@ def merge_pieces(program, model, stats, bit_generator):
         values = likelihood.learned_values(hyperparameters)
         cluster_stats = model.dump(slots)
         value = model.log_marginals(cluster_stats).sum() + prior.log_probability(sizes)
-        value += likelihood.log_hyperprior(values) + program.log_hyperprior(prior.concentration)
+        value += _log_hyperprior(program, values, prior.concentration)
         if best is None or value > best_value:
             best = Merged(clusters, cluster_stats, values, prior.concentration)
             best_value = value
@@ -215,7 +244,7 @@ def merge_pieces(program, model, stats, bit_generator):
     return best
 
 
-def merge_coupled_pieces(program, state, bit_generator):
+def merge_coupled_pieces(program, state, rng):
     """Merge pieces where clusters are not independent.
 
     Parameters
@@ -223,30 +252,45 @@ def merge_coupled_pieces(program, state, bit_generator):
     program : MixtureProgram
     state : MixtureState
         In pieces.
-    bit_generator : numpy BitGenerator
+    rng : Generator
 
     Returns
     -------
     first : FirstState
     """
-    likelihood = program.likelihood
-    for _ in range(N_TURNS):
-        before = state.n_clusters
+    best, best_value = None, -np.inf
+    for turn in range(N_TURNS):
+        if turn > 0:
+            assign_in_turn(state, rng.permutation(state.n_samples), by_size=True)
         merge_coupled(state)
-        program.resample_concentration(state.prior, state.cluster_sizes(), bit_generator)
-        values = _learn(program, state.model, state.cluster_slots(), bit_generator)
-        if state.n_clusters == before:
-            break
-    return FirstState(
-        state.cluster_labels(), likelihood.learned_values(values), state.prior.concentration
-    )
+        program.resample_concentration(state.prior, state.cluster_sizes(), rng.bit_generator)
+        values = _learn(program, state.model, state.cluster_slots(), rng.bit_generator)
+        values = program.likelihood.learned_values(values)
+        concentration = state.prior.concentration
+        value = state.compute_log_joint() + _log_hyperprior(program, values, concentration)
+        if best is None or value > best_value:
+            best, best_value = FirstState(state.cluster_labels(), values, concentration), value
+    return best
+
+
+def _log_hyperprior(program, values, concentration):
+    return program.likelihood.log_hyperprior(values) + program.log_hyperprior(concentration)
 
 
 def _learn(program, model, slots, bit_generator):
-    """Draw the hyperparameters that are learned, given clusters; return all of them."""
+    """Draw the hyperparameters that are learned, given clusters; return all of them.
+
+    Clusters that no draw fits (of a column that is constant within, say) leave them as they are:
+    this is no more than a place to start.
+    """
     if program.likelihood.learned:
-        for _ in range(N_DRAWS):
-            model.resample_hyperparameters(slots, program.likelihood.hyperpriors, bit_generator)
+        try:
+            for _ in range(N_DRAWS):
+                model.resample_hyperparameters(
+                    slots, program.likelihood.hyperpriors, bit_generator
+                )
+        except FloatingPointError:
+            pass
     return model.hyperparameters()
 
 

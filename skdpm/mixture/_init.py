@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from skdpm._validation import check_choice, is_dask
-from skdpm.mixture._automatic import AutomaticStart, FirstState, standardised
+from skdpm.mixture._automatic import AutomaticStart, FirstState
 from skdpm.mixture._start import kmeans
+from skdpm.mixture.likelihoods.coordinates import standardised
 
 
 def first_state(init, X, likelihood, most):
@@ -32,7 +33,7 @@ def first_state(init, X, likelihood, most):
     """
     if isinstance(init, str) and init == "auto":
         if not is_dask(X):
-            return AutomaticStart(X)
+            return AutomaticStart(X, likelihood)
         init = "single"
     draw_labels = initial_labels(init, X, likelihood, most)
 
@@ -54,6 +55,7 @@ def initial_labels(init, X, likelihood, most):
     X : array of shape (n_samples, n_features)
         Checked.
     likelihood : Likelihood
+        Resolved.
     most : int
         The largest number of clusters that the prior allows.
 

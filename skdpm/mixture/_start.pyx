@@ -57,7 +57,9 @@ cdef class Merger:
     cdef double n_items
     cdef double[:, ::1] gains           # (n_pieces, n_pieces), symmetric
     cdef double[::1] own                # (n_pieces,)
-    cdef Py_ssize_t[::1] partner        # (n_pieces,): with which each gains most
+    # (n_pieces,): with which each gains most, those left out that have come about since. The best
+    # pair is there: under the one of the two that came last.
+    cdef Py_ssize_t[::1] partner
     cdef Py_ssize_t[::1] parent         # (n_pieces,): what it was merged into; itself
     cdef Py_ssize_t[::1] merged         # (n_pieces,): those that were merged, in turn
 
@@ -115,10 +117,9 @@ cdef class Merger:
         for c in range(self.n_pieces):
             if self.parent[c] != c:
                 continue
+            # Others need not learn that they gain more with a: a knows.
             if c == a or self.partner[c] == a or self.partner[c] == b:
                 self.find_partner(c)
-            elif self.gains[c, a] > self.gains[c, self.partner[c]]:
-                self.partner[c] = a
 
     cdef void run(self) noexcept nogil:
         """Merge the pair that gains most until none gains."""
@@ -273,7 +274,7 @@ def merge_coupled(MixtureState state):
 
 # Pieces.
 
-def assign_in_turn(MixtureState state, order):
+def assign_in_turn(MixtureState state, order, bint by_size=False):
     """Let items leave their cluster, if they have one, and join the one under whose items they are
     most likely, in turn. None gets a cluster of its own; one that its items leave goes.
 
@@ -283,17 +284,26 @@ def assign_in_turn(MixtureState state, order):
         It has a cluster.
     order : ndarray of int
         The items.
+    by_size : bool, default=False
+        Whether clusters weigh as in the prior, and an item that is alone stays so: then the log
+        joint density never falls.
     """
     cdef Py_ssize_t m, j, k
     cdef const Py_ssize_t[::1] items = np.ascontiguousarray(order, dtype=np.intp)
     cdef double* log_w = state.log_w
+    state.prior.tabulate()
     with nogil:
         for m in range(items.shape[0]):
             if state.labels[items[m]] >= 0:
                 if state.n_clusters == 1:
                     continue
+                if by_size and state.sizes[state.labels[items[m]]] == 1:
+                    continue
                 state.detach(items[m])
             state.model.log_predictive_many(state.slots, state.n_clusters, items[m], log_w)
+            if by_size:
+                for k in range(state.n_clusters):
+                    log_w[k] += state.prior.log_join[state.sizes[state.slots[k]]]
             j = 0
             for k in range(1, state.n_clusters):
                 if log_w[k] > log_w[j]:

@@ -21,6 +21,7 @@ from skdpm._validation import (
 from skdpm.chains import seed_entropy, stream
 from skdpm.draws import Candidates, common_snapshots
 from skdpm.mixture._lazy import over_rows
+from skdpm.mixture._peaks import fuse_to_peaks
 from skdpm.mixture._predictive import Predictor, ScoredDraws, StoredMixture
 from skdpm.mixture._program import column_of
 from skdpm.mixture.likelihoods import LIKELIHOODS
@@ -204,7 +205,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         if isinstance(self.point_estimate, tuple):
             partitions.check_loss(self.point_estimate, "point_estimate")
         else:
-            check_choice(self.point_estimate, "point_estimate", ("vi", "binder", *SINGLE_DRAWS))
+            known = ("peaks", "vi", "binder", *SINGLE_DRAWS)
+            check_choice(self.point_estimate, "point_estimate", known)
         chain_parameters = self._chain_parameters()
         store_labels = check_bool(self.store_labels, "store_labels")
         if not store_labels and self.point_estimate not in SINGLE_DRAWS:
@@ -265,6 +267,14 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
                 {name: mean.item() if mean.ndim == 0 else mean for name, mean in means.items()}
             )
         self.likelihood_ = likelihood
+        snapshots = [chain["snapshots"] for chain in chains if chain["snapshots"]["draws"]]
+        draws.scored = ScoredDraws(
+            common_snapshots(snapshots, draws.n_draws),
+            None if draws.log_weights is None else draws.weights,
+        )
+        self._predictor = Predictor(
+            likelihood, program.n_samples, self.n_features_in_, None, draws.scored
+        )
         self.labels_, stats = self._point_estimate(program, chains)
         self.n_components_ = len(stats)
         prior = program.make_prior(float(draws.mean("concentration")))
@@ -274,18 +284,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         labels = None
         if "product" not in likelihood.capabilities:
             labels = self.labels_.astype(np.min_scalar_type(len(stats)))
-        snapshots = [chain["snapshots"] for chain in chains if chain["snapshots"]["draws"]]
-        draws.scored = ScoredDraws(
-            common_snapshots(snapshots, draws.n_draws),
-            None if draws.log_weights is None else draws.weights,
-        )
-        self._predictor = Predictor(
-            likelihood,
-            program.n_samples,
-            self.n_features_in_,
-            StoredMixture(stats, log_weights, labels, {}, 1.0),
-            draws.scored,
-        )
+        self._predictor.partition = StoredMixture(stats, log_weights, labels, {}, 1.0)
         self.acceptance_rate_ = {
             move: np.array([_rate(chain["acceptance"][move]) for chain in chains])
             for move in chains[0]["acceptance"]
@@ -297,13 +296,23 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         draws = self.draws_
         if self.point_estimate not in SINGLE_DRAWS:
             key = np.random.SeedSequence(self._run["entropy"], spawn_key=(POINT_ESTIMATE_STREAM,))
+            peaks = isinstance(self.point_estimate, str) and self.point_estimate == "peaks"
             labels = partitions.point_estimate(
                 draws["labels"],
-                loss=self.point_estimate,
+                loss="vi" if peaks else self.point_estimate,
                 max_components=program.make_prior(program.first_concentration).most_clusters,
                 random_state=np.random.RandomState(np.random.MT19937(key)),
             )
-            return labels, program.statistics(labels)
+            stats = program.statistics(labels)
+            if peaks and self.likelihood_.centres is not None:
+                labels = fuse_to_peaks(
+                    labels,
+                    draws["labels"].reshape(-1, program.n_samples),
+                    self.likelihood_.centres(stats),
+                    self._predictor.score_samples,
+                )
+                stats = program.statistics(labels)
+            return labels, stats
         if program.store_labels:
             chain, draw = self._chosen_draw(program, chains)
             labels = partitions.relabel_by_size(draws["labels"][chain, draw])

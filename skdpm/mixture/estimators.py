@@ -48,16 +48,26 @@ class DPMixture(BaseMixture):
     n_jobs : int or None, default=None
         Threads, as in joblib: over chains first, then, with samplers that visit rows in blocks,
         over blocks. The result does not depend on it.
-    init : {"single", "singletons", "kmeans"} or array-like of shape (n_samples,), default="single"
-        Where chains start: one cluster, one per row, k-means with as many clusters as the prior
-        expects, or the given labels.
+    init : {"auto", "single", "singletons", "kmeans"} or array-like of shape (n_samples,), \
+default="auto"
+        Where chains start. "auto": rows are cut into many pieces, by k-means or where that makes
+        no sense by their density, and pairs of pieces merged while that raises the log joint
+        density; where hyperparameters are learned, merging and learning take turns. Every chain
+        has other pieces. (More than 20,000 rows join the clusters of so many; a dask array starts
+        in a single cluster.) Otherwise one cluster, one per row, k-means with as many clusters as
+        the prior expects, or the given labels.
     store_labels : bool, default=True
         False: `label_samples_` is not kept, and `point_estimate` must be "map" or "last".
-    point_estimate : {"vi", "binder", "map", "last"}, default="vi"
-        How `labels_` summarises the draws: least posterior expected variation of information or
-        Binder loss, the draw of the largest log joint (plus log hyperprior of the
-        concentration and of learned hyperparameters), or the last draw of the first chain (after
-        an interruption, of the first of those with the fewest draws).
+    point_estimate : {"peaks", "vi", "binder", "map", "last"} or tuple, default="peaks"
+        How `labels_` summarises the draws. "vi" and "binder": least posterior expected variation
+        of information or Binder loss; as a tuple (name, split_cost), such as ("vi", 1.5), with
+        another price of separating rows than 1 (`skdpm.partitions`): from 1 to 2 for fewer
+        clusters, from 0 to 1 for more. "peaks": that of "vi", in which components on the slope of
+        the same peak of the predictive density are one cluster, for rows that are not quite as
+        the likelihood has them; the same as "vi" where rows are not points of a space, as with
+        all likelihoods but Gaussian. "map": the draw of the largest log joint (plus log
+        hyperprior of the concentration and of learned hyperparameters). "last": the last draw of
+        the first chain (after an interruption, of the first of those with the fewest draws).
     warm_start : bool, default=False
         `fit` again with a larger `n_draws` continues the chains: 500 draws, then 1000, are one
         run of 1000 to the bit, also through a pickle.
@@ -113,6 +123,8 @@ class DPMixture(BaseMixture):
     Neal (2000), Markov chain sampling methods for Dirichlet process mixture models.
     Escobar & West (1995), Bayesian density estimation and inference using mixtures.
     Pitman & Yor (1997), The two-parameter Poisson-Dirichlet distribution.
+    Dahl, Johnson & Mueller (2022), Search algorithms and loss functions for Bayesian clustering.
+    Hennig (2010), Methods for merging Gaussian mixture components.
 
     Examples
     --------
@@ -136,9 +148,9 @@ class DPMixture(BaseMixture):
         thin=1,
         n_chains=4,
         n_jobs=None,
-        init="single",
+        init="auto",
         store_labels=True,
-        point_estimate="vi",
+        point_estimate="peaks",
         warm_start=False,
         random_state=None,
         verbose=0,
@@ -196,7 +208,8 @@ class FiniteMixture(BaseMixture):
         it is that of each component. None: resampled in every iteration under its prior, from 1.
     concentration_prior, n_warmup, n_draws, thin, n_chains, n_jobs
         As in `DPMixture`.
-    init : {"single", "singletons", "kmeans"} or array-like of shape (n_samples,), default="single"
+    init : {"auto", "single", "singletons", "kmeans"} or array-like of shape (n_samples,), \
+default="auto"
         As in `DPMixture`; more clusters than there can be components are refused.
     store_labels, point_estimate, warm_start, random_state, verbose
         As in `DPMixture`.
@@ -243,9 +256,9 @@ n_features_in_, feature_names_in_
         thin=1,
         n_chains=4,
         n_jobs=None,
-        init="single",
+        init="auto",
         store_labels=True,
-        point_estimate="vi",
+        point_estimate="peaks",
         warm_start=False,
         random_state=None,
         verbose=0,

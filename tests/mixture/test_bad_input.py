@@ -252,10 +252,17 @@ HYPERPARAMETERS = {
             "ab",
         ],
     },
-    "multinomial": {"concentration": POSITIVE},
+    "multinomial": {
+        "concentration": NOT_POSITIVE,
+        "base": ["words", 1.0, True, [1.0], [1.0, 0.0, 1.0, 1.0], [NAN] * 4, ["a"] * 4, np.eye(4)],
+    },
     "poisson": {"shape": NOT_POSITIVE, "rate": NOT_POSITIVE},  # None: learned
-    "relational": {"a": POSITIVE, "b": POSITIVE, "directed": [None, 1, "yes"]},
-    "relational_directed": {"a": POSITIVE, "b": POSITIVE, "directed": [None, 1, "yes"]},
+    "relational": {"a": NOT_POSITIVE, "b": NOT_POSITIVE, "directed": [None, 1, "yes"]},
+    "relational_directed": {
+        "a": NOT_POSITIVE,
+        "b": NOT_POSITIVE,
+        "directed": [None, 1, "yes"],
+    },
 }
 
 

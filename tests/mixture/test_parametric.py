@@ -319,7 +319,9 @@ def pivots(case, items, power, params):
             out[f"rate {d}"] = drawn[:, d], posterior.cdf
     else:
         if name == "Multinomial":
-            columns = [(X.sum(axis=0), np.full(D, likelihood.concentration), np.exp(params))]
+            base = np.ones(D) * (likelihood.base if np.ndim(likelihood.base) else 1.0)
+            prior = likelihood.concentration * base / base.mean()
+            columns = [(X.sum(axis=0), prior, np.exp(params))]
         else:
             drawn = [probabilities(likelihood, theta) for theta in params]
             columns = []

@@ -1,5 +1,7 @@
 """Posteriors of learned hyperparameters given the partition, on grids."""
 
+from typing import NamedTuple
+
 import numpy as np
 from scipy.special import gammaln, logsumexp
 from scipy.stats import gamma
@@ -169,3 +171,53 @@ def gaussian_joint(X, log_prior, partitions, values, *, full):
                 known[members.tobytes()] = gaussian_log_marginals(X[members], full=full, **values)
             log_p[p] += known[members.tobytes()]
     return np.exp(log_p - logsumexp(log_p))
+
+
+def learned_joint(log_likelihood, log_prior, partitions, *, log_hyperprior, edges):
+    """p(partition, bin of one hyperparameter | X), by quadrature over its logarithm.
+
+    Parameters
+    ----------
+    log_likelihood : callable
+        log p(X | labels, value).
+    log_prior : callable
+        log p of the sizes of a partition.
+    partitions : ndarray of shape (n_partitions, n)
+    log_hyperprior : callable
+        log density of the hyperparameter at a value.
+    edges : sequence
+        Where bins of the hyperparameter meet.
+
+    Returns
+    -------
+    law : LearnedLaw
+    """
+    grid = np.linspace(-9.0, 5.0, 281)
+    # Jacobian of the logarithm.
+    log_hyper = np.array([log_hyperprior(np.exp(x)) + x for x in grid])
+    log_p = np.empty((len(partitions), len(grid)))
+    for p, labels in enumerate(partitions):
+        log_p[p] = log_hyper + np.array([log_likelihood(labels, np.exp(x)) for x in grid])
+        log_p[p] += log_prior(np.unique(labels, return_counts=True)[1])
+    p = np.exp(log_p - logsumexp(log_p))
+    if max(p[:, 0].sum(), p[:, -1].sum()) > 1e-3:
+        raise AssertionError("the grid is too narrow")
+    starts = np.concatenate([[0], np.searchsorted(grid, np.log(edges))])
+    return LearnedLaw(partitions, np.exp(grid), p, np.add.reduceat(p, starts, axis=1))
+
+
+class LearnedLaw(NamedTuple):
+    """Law of a partition and a hyperparameter."""
+
+    partitions: np.ndarray
+    grid: np.ndarray
+    probabilities: np.ndarray  # (n_partitions, n_grid)
+    bins: np.ndarray  # (n_partitions, n_bins)
+
+    def draw(self, size, rng):
+        """Draw partitions, (size, n), and values, (size,), within their cells of the grid."""
+        at = rng.choice(self.probabilities.size, size=size, p=self.probabilities.ravel())
+        partition, value = np.divmod(at, len(self.grid))
+        width = np.log(self.grid[1] / self.grid[0])
+        values = self.grid[value] * np.exp(width * (rng.random(size) - 0.5))
+        return self.partitions[partition].copy(), values

@@ -94,13 +94,15 @@ def log_marginal_categorical(X, *, concentration, n_categories):
     return total
 
 
-def log_marginal_multinomial(X, *, concentration):
-    """Rows of counts given their totals, probabilities ~ Dirichlet(concentration, ...).
+def log_marginal_multinomial(X, *, concentration, base=1.0):
+    """Rows of counts given their totals, probabilities ~ Dirichlet with pseudo-counts in
+    proportion to `base`, of mean `concentration`.
 
     The multinomial coefficient of each row is included.
     """
     X = np.asarray(X, dtype=float)
-    c = np.broadcast_to(np.asarray(concentration, dtype=float), X.shape[1])
+    c = np.ones(X.shape[1]) * (1.0 if isinstance(base, str) else base)
+    c *= concentration / c.mean()
     coefficients = gammaln(X.sum(axis=1) + 1).sum() - gammaln(X + 1).sum()
     counts = X.sum(axis=0)
     return (

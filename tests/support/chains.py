@@ -1,6 +1,13 @@
 """Short chains from many starts, for tests of what their ends follow."""
 
+import copy
+import dataclasses
+
 import numpy as np
+
+from skdpm.mixture.blocks.program import BlockProgram
+from skdpm.mixture.blocks.rows import open_rows
+from skdpm.mixture.blocks.state import BlockState
 
 
 def run_chains(starts, n_iterations, *, begin, step, read):
@@ -30,3 +37,49 @@ def run_chains(starts, n_iterations, *, begin, step, read):
             step()
         ends.append(read())
     return np.array(ends)
+
+
+class LearningChains:
+    """Real chains that start anywhere: iterations after which hyperparameters are drawn.
+
+    Parameters
+    ----------
+    estimator : DPMixture or FiniteMixture
+        With a sampler of rows or of blocks, and a fixed concentration.
+    likelihood : Likelihood
+    X : ndarray of shape (n_samples, n_features)
+        Of which the hyperpriors are made.
+    """
+
+    def __init__(self, estimator, likelihood, X):
+        estimator = estimator.__sklearn_clone__().set_params(likelihood=likelihood, n_warmup=0)
+        self.program = estimator._program(X, likelihood, estimator._resolved("sampler"))
+        self.concentration = estimator.concentration
+
+    def over(self, X):
+        """The same over other rows: hyperpriors stay."""
+        other = copy.copy(self)
+        program = self.program
+        data = program.likelihood.encode(X)
+        changed = {"data": data, "tables": program.likelihood.tables(data, len(X))}
+        if isinstance(program, BlockProgram):
+            changed["rows"] = open_rows(X, 2)
+        other.program = dataclasses.replace(program, **changed)
+        return other
+
+    def step(self, labels, values, rng, n_iterations=1):
+        """Labels and values of hyperparameters after some iterations."""
+        program = self.program
+        chain = program.chain(int(rng.integers(2**62)), 0)
+        start = {"values": dict(values), "concentration": self.concentration}
+        if isinstance(program, BlockProgram):
+            state = BlockState.start(program.rows, program.likelihood, labels, 3)
+            chain.update(start, state=state)
+        else:
+            bit_generator = np.random.PCG64(rng.integers(2**62)).state
+            chain["replicas"] = [{**start, "labels": labels, "bit_generator": bit_generator}]
+        with program.resume(chain) as live:
+            period = live.state.model.hyper_period
+            for iteration in range(1, n_iterations + 1):
+                live.step(iteration * period - 1)
+            return live.state.cluster_labels(), live.values

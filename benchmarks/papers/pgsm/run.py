@@ -101,7 +101,7 @@ def problem(name, folder):
     """The data set under the paper's prior, or one near it."""
     X, y = data_set(name, folder)
     if name.startswith("ber"):
-        return traces.Problem(X, y, Bernoulli())
+        return traces.Problem(X, y, Bernoulli(a=1.0, b=1.0))
     if name.startswith("dim"):
         return traces.Problem(X, y, high_dimensional_prior(X))
     # The paper's hyperparameters, for columns of unit variance.

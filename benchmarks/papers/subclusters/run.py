@@ -233,7 +233,9 @@ def mnist(args):
 def kos(args):
     """As figure 5b to e: KOS, 3430 bags of 6906 words, from 1 and from 50 clusters."""
     X = scipy.sparse.csr_array(scipy.sparse.load_npz(Path(args.data) / "kos.npz"))
-    return two_starts("KOS", X, None, Multinomial(), args.seconds, args.seeds, args.threads)
+    return two_starts(
+        "KOS", X, None, Multinomial(concentration=1.0), args.seconds, args.seeds, args.threads
+    )
 
 
 def two_starts(data, X, y, likelihood, seconds, n_seeds, n_threads):

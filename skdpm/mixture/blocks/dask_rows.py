@@ -190,7 +190,7 @@ def check_dask(X, sampler, *, init, point_estimate):
             f"{sampler!r} draws labels given the last ones, which are not kept for a dask "
             "array; choose super_clusters=False"
         )
-    if isinstance(point_estimate, tuple) or point_estimate in ("vi", "binder"):
+    if isinstance(point_estimate, tuple) or point_estimate in ("peaks", "vi", "binder"):
         raise ValueError(
             f"point_estimate={point_estimate!r} needs the kept partitions, and label "
             'draws are not kept for a dask array; choose point_estimate="last" or "map"'

@@ -17,7 +17,7 @@ log value includes its -log(A_d + n_d); else that sum depends on n alone and is 
 learned pseudo-counts for those n that occur.
 """
 cimport cython
-from libc.math cimport NAN, log
+from libc.math cimport NAN, ceil, log
 from libc.stdlib cimport free, malloc
 from numpy.random cimport bitgen_t
 
@@ -40,6 +40,12 @@ cdef extern from "tiles.h" nogil:
         Py_ssize_t n_levels, const Py_ssize_t* items, Py_ssize_t n, Py_ssize_t n_entries,
         const int* indices, double* table, double* out, Py_ssize_t ld
     )
+
+
+cdef enum:
+    # Learning takes a quarter of a sweep over so many rows, whatever the number of columns.
+    LEARNING_ROWS = 4000
+    MOST_PERIOD = 5
 
 
 cdef class CategoricalModel(ClusterModel):
@@ -107,6 +113,9 @@ cdef class CategoricalModel(ClusterModel):
             self.log_norm = <double*>&log_norm[0]
         else:
             self.forget_norms()
+        self.hyper_period = min(
+            MOST_PERIOD, max(1, <Py_ssize_t>ceil(LEARNING_ROWS / <double>self.n_max))
+        )
         self.declare_hyperparameters(hyper_names, pseudo_counts)
         self.allocate(
             1 + self.n_levels + self.n_features, 2 + 2 * self.n_levels + self.n_features

@@ -1,25 +1,37 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Rows of counts, multinomial given their total, with a Dirichlet prior over the columns.
 
-With c_d counts of column d and N counts of all columns in a cluster, pseudo-counts a and A = D a,
-a row x of total t has
+With c_d counts of column d and N counts of all columns in a cluster, pseudo-counts a_d of sum A, a
+row x of total t has
 
     p(x | cluster) = t! / prod_d x_d!  Gamma(A + N) / Gamma(A + N + t)
-                     prod_d Gamma(a + c_d + x_d) / Gamma(a + c_d),
+                     prod_d Gamma(a_d + c_d + x_d) / Gamma(a_d + c_d),
     p(cluster)     = prod_i (t_i! / prod_d x_id!)  Gamma(A) / Gamma(A + N)
-                     prod_d Gamma(a + c_d) / Gamma(a).
+                     prod_d Gamma(a_d + c_d) / Gamma(a_d).
 
-Only stored entries are visited; a count of 1, the most frequent, costs a cached log(a + c_d).
+Only stored entries are visited; a count of 1, the most frequent, costs a cached log(a_d + c_d).
+Larger ones come from a table where all a_d are the same and stay so; else as the logarithm of the
+product of a_d + c_d, a_d + c_d + 1, ..., one logarithm for many entries.
 
-Row: n, sum of the rows' log coefficients (whole parts, fractions), N, c_d (D) | log(a + c_d) (D).
+The hyperparameter is c in a_d = c w_d, with fixed weights w_d of mean 1. Given the partition its
+density is a product of c w + j over weights w and j, and most counts are small: how many clusters
+and columns of a weight have more than j counts is tallied once for all values of a slice step.
+
+Row: n, sum of the rows' log coefficients (whole parts, fractions), N, c_d (D) |
+log(a_d + c_d) (D).
 """
 cimport cython
+from libc.math cimport log
 from libc.stdlib cimport free, malloc
+from libc.string cimport memset
 from numpy.random cimport bitgen_t
 
 import numpy as np
 
-from skdpm._core._math cimport CountTable, count_table, log_count, log_gamma_ratio
+from skdpm._core._math cimport (
+    CountTable, count_table, log_gamma_ratio, log_rising, log_rising_count
+)
+from skdpm._core._memory cimport resized
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._parametric cimport (
     TILE, ParametricModel, draw_log_dirichlet, number
@@ -37,6 +49,8 @@ cdef extern from "tiles.h" nogil:
 
 cdef enum:
     N_HEAD = 4      # statistics before the counts of columns
+    N_FACTORS = 8   # larger counts are no products
+    N_TALLIED = 16  # counts up to here are tallied
 
 
 cdef class MultinomialModel(ClusterModel):
@@ -60,10 +74,16 @@ cdef class MultinomialModel(ClusterModel):
             Most items that one cluster may hold.
         whole, fraction : ndarray of shape (n_samples,)
             Log coefficients, in two parts, whose sums are exact.
-        log_counts, gamma_column, gamma_total : ndarray
-            log(a + m), log Gamma(a + m) and log Gamma(A + m), m = 0, 1, ...
+        classes : ndarray of shape (n_features,), int32
+            Which of the weights each column has.
+        weights : ndarray of shape (n_weights,)
+            Different ones.
+        pseudo_counts : ndarray of shape (n_features,)
+            a_d.
+        gamma_column, gamma_total : ndarray
+            log Gamma(a + m) and log Gamma(A + m), m = 0, 1, ...; empty where the a_d differ.
     concentration : float
-        a.
+        c.
     """
     cdef Py_ssize_t n_features      # D
     cdef const Py_ssize_t* indptr
@@ -73,7 +93,18 @@ cdef class MultinomialModel(ClusterModel):
     cdef const double* totals
     cdef const double* whole
     cdef const double* fraction
-    cdef CountTable log_counts, gamma_column, gamma_total
+    cdef const int* classes
+    cdef const double* weights
+    cdef Py_ssize_t n_weights
+    cdef double total_weight
+    cdef const double* pseudo_counts
+    cdef double* own                # (n_features,): where the hyperparameter has changed
+    cdef CountTable gamma_column, gamma_total
+    # How many counts above j, j < N_TALLIED, clusters have in columns of each weight, as doubles.
+    cdef double* tally              # (n_weights, N_TALLIED)
+    cdef Py_ssize_t n_large         # counts above N_TALLIED
+    cdef double* large              # (n_large,): they
+    cdef int* large_class           # (n_large,): and the weights that their columns have
     cdef object _owners
 
     def __init__(self, data, tables, double concentration):
@@ -85,12 +116,14 @@ cdef class MultinomialModel(ClusterModel):
         cdef const double[::1] totals = data["totals"]
         cdef const double[::1] whole = tables["whole"]
         cdef const double[::1] fraction = tables["fraction"]
-        cdef const double[::1] log_counts = tables["log_counts"]
+        cdef const int[::1] classes = tables["classes"]
+        cdef const double[::1] weights = tables["weights"]
+        cdef const double[::1] pseudo_counts = tables["pseudo_counts"]
         cdef const double[::1] gamma_column = tables["gamma_column"]
         cdef const double[::1] gamma_total = tables["gamma_total"]
         self._owners = (
-            indptr, repeated, indices, counts, totals, whole, fraction, log_counts, gamma_column,
-            gamma_total
+            indptr, repeated, indices, counts, totals, whole, fraction, classes, weights,
+            pseudo_counts, gamma_column, gamma_total
         )
         self.n_samples = totals.shape[0]
         self.n_features = data["n_features"]
@@ -102,12 +135,39 @@ cdef class MultinomialModel(ClusterModel):
         self.totals = &totals[0]
         self.whole = &whole[0]
         self.fraction = &fraction[0]
-        self.log_counts = count_table(log_counts, concentration)
-        self.gamma_column = count_table(gamma_column, concentration)
-        self.gamma_total = count_table(gamma_total, concentration * self.n_features)
-        self.allocate(N_HEAD + self.n_features, N_HEAD + 2 * self.n_features)
+        self.classes = &classes[0]
+        self.weights = &weights[0]
+        self.n_weights = weights.shape[0]
+        self.pseudo_counts = &pseudo_counts[0]
         for d in range(self.n_features):
-            self.empty[self.n_stats + d] = log_count(&self.log_counts, 0.0)
+            self.total_weight += weights[classes[d]]
+        self.gamma_column = count_table(gamma_column, concentration)
+        self.gamma_total = count_table(gamma_total, concentration * self.total_weight)
+        self.declare_hyperparameters(("concentration",), (concentration,))
+        self.allocate(N_HEAD + self.n_features, N_HEAD + 2 * self.n_features)
+        self.compute_empty()
+
+    def __dealloc__(self):
+        free(self.own)
+        free(self.tally)
+        free(self.large)
+        free(self.large_class)
+
+    cdef void compute_empty(self) noexcept:
+        cdef Py_ssize_t d
+        for d in range(self.n_features):
+            self.empty[self.n_stats + d] = log(self.pseudo_counts[d])
+
+    cdef int retabulate(self) except -1:
+        cdef Py_ssize_t d
+        self.own = <double*>resized(self.own, self.n_features, sizeof(double))
+        for d in range(self.n_features):
+            self.own[d] = self.hyper[0] * self.weights[self.classes[d]]
+        self.pseudo_counts = self.own
+        self.gamma_column.size = self.gamma_total.size = 0
+        self.gamma_total.shift = self.hyper[0] * self.total_weight
+        self.compute_empty()
+        return 0
 
     cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
         """Count item i in (by = 1) or out (by = -1)."""
@@ -120,7 +180,7 @@ cdef class MultinomialModel(ClusterModel):
         for m in range(self.indptr[i], self.indptr[i + 1]):
             count = stats + N_HEAD + self.indices[m]
             count[0] += by * self.counts[m]
-            count[self.n_features] = log_count(&self.log_counts, count[0])
+            count[self.n_features] = log(self.pseudo_counts[self.indices[m]] + count[0])
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         self.change(row(self, slot), i, 1.0)
@@ -132,17 +192,60 @@ cdef class MultinomialModel(ClusterModel):
         cdef Py_ssize_t d
         cdef double* counts = row(self, slot) + N_HEAD
         for d in range(self.n_features):
-            counts[self.n_features + d] = log_count(&self.log_counts, counts[d])
+            counts[self.n_features + d] = (
+                log(self.pseudo_counts[d] + counts[d]) if counts[d] > 0.0
+                else self.empty[self.n_stats + d]
+            )
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
         cdef Py_ssize_t d
         cdef const double* stats = row(self, slot)
         cdef const double* counts = stats + N_HEAD
         cdef double total = 0.0
+        if self.gamma_column.size == 0:
+            return self.log_marginal_at(slot, self.hyper)
         for d in range(self.n_features):
             if counts[d] > 0.0:
                 total += log_gamma_ratio(&self.gamma_column, 0.0, counts[d])
         return stats[1] + stats[2] + total - log_gamma_ratio(&self.gamma_total, 0.0, stats[3])
+
+    cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef const double* stats = row(self, slot)
+        cdef const double* counts = stats + N_HEAD
+        cdef double total = 0.0
+        for d in range(self.n_features):
+            if counts[d] > 0.0:
+                total += log_rising_count(hyper[0] * self.weights[self.classes[d]], counts[d])
+        if stats[3] > 0.0:
+            total -= log_rising_count(hyper[0] * self.total_weight, stats[3])
+        return stats[1] + stats[2] + total
+
+    cdef double log_likelihood_at(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
+        const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
+    ) noexcept nogil:
+        """From the tally of the same slots."""
+        cdef Py_ssize_t d, j, k, u
+        cdef const double* stats
+        cdef const double* above
+        cdef double a
+        cdef double total = 0.0
+        for u in range(self.n_weights):
+            above = self.tally + u * N_TALLIED
+            a = hyper[0] * self.weights[u]
+            for j in range(N_TALLIED):
+                if above[j] == 0.0:
+                    break
+                total += above[j] * log(a + j)
+        for k in range(n_slots):
+            stats = row(self, slots[k])
+            if stats[3] > 0.0:
+                total -= log_rising_count(hyper[0] * self.total_weight, stats[3])
+        for j in range(self.n_large):
+            a = hyper[0] * self.weights[self.large_class[j]] + N_TALLIED
+            total += log_rising(a, self.large[j] - N_TALLIED)
+        return total
 
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
@@ -169,16 +272,83 @@ cdef class MultinomialModel(ClusterModel):
                 b += values[indices[m + 1]]
             for m in range(paired, repeated):
                 a += values[indices[m]]
-            for m in range(repeated, stop):
-                b += log_gamma_ratio(
-                    &self.gamma_column, stats[N_HEAD + indices[m]], self.counts[m]
-                )
+            if self.gamma_column.size > 0:
+                for m in range(repeated, stop):
+                    b += log_gamma_ratio(
+                        &self.gamma_column, stats[N_HEAD + indices[m]], self.counts[m]
+                    )
+            else:
+                b += self.log_repeated(stats + N_HEAD, repeated, stop)
             out[k] = a + b
+
+    cdef double log_repeated(
+        self, const double* counts, Py_ssize_t first, Py_ssize_t stop
+    ) noexcept nogil:
+        """Sum of log Gamma(a_d + c_d + x) - log Gamma(a_d + c_d) over some entries."""
+        cdef Py_ssize_t d, j, m
+        cdef double z
+        cdef double product = 1.0
+        cdef double total = 0.0
+        for m in range(first, stop):
+            d = self.indices[m]
+            z = self.pseudo_counts[d] + counts[d]
+            if self.counts[m] > N_FACTORS or not 1e-12 < z < 1e12:
+                total += log_rising_count(z, self.counts[m])
+                continue
+            for j in range(<Py_ssize_t>self.counts[m]):
+                product *= z + j
+            # Another entry may take or add a hundred powers of ten.
+            if not 1e-150 < product < 1e150:
+                total += log(product)
+                product = 1.0
+        return total + log(product)
+
+    def resample_hyperparameters(self, slots, priors, bit_generator):
+        self.tally_counts(slots)
+        return ClusterModel.resample_hyperparameters(self, slots, priors, bit_generator)
+
+    def log_likelihoods_at(self, slots, values, Py_ssize_t h):
+        self.tally_counts(slots)
+        return ClusterModel.log_likelihoods_at(self, slots, values, h)
+
+    cdef int tally_counts(self, slots) except -1:
+        cdef Py_ssize_t d, j, k, n_large
+        cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)
+        cdef Py_ssize_t size = self.n_weights * N_TALLIED
+        cdef double* above
+        cdef const double* counts
+        self.tally = <double*>resized(self.tally, size, sizeof(double))
+        n_large = 0
+        with nogil:
+            memset(self.tally, 0, size * sizeof(double))
+            for k in range(view.shape[0]):
+                counts = row(self, view[k]) + N_HEAD
+                for d in range(self.n_features):
+                    if counts[d] > 0.0:
+                        above = self.tally + self.classes[d] * N_TALLIED
+                        above[min(<Py_ssize_t>counts[d], <Py_ssize_t>N_TALLIED) - 1] += 1.0
+                        n_large += counts[d] > N_TALLIED
+        self.large = <double*>resized(self.large, n_large, sizeof(double))
+        self.large_class = <int*>resized(self.large_class, n_large, sizeof(int))
+        self.n_large = 0
+        with nogil:
+            for k in range(self.n_weights):
+                above = self.tally + k * N_TALLIED
+                for j in range(N_TALLIED - 2, -1, -1):
+                    above[j] += above[j + 1]
+            for k in range(view.shape[0]):
+                counts = row(self, view[k]) + N_HEAD
+                for d in range(self.n_features):
+                    if counts[d] > N_TALLIED:
+                        self.large[self.n_large] = counts[d]
+                        self.large_class[self.n_large] = self.classes[d]
+                        self.n_large += 1
+        return 0
 
 
 @cython.final
 cdef class ParametricMultinomial(ParametricModel):
-    """Rows of counts under drawn probabilities of the columns, theta ~ Dirichlet(a + c_d).
+    """Rows of counts under drawn probabilities of the columns, theta ~ Dirichlet(a_d + c_d).
 
     Parameters: log theta_d (D).
 
@@ -189,23 +359,23 @@ cdef class ParametricMultinomial(ParametricModel):
     indices : ndarray of shape (n_entries,), int32
         Columns; in any order, repeated ones add up.
     counts : ndarray of shape (n_entries,)
-    n_features : int
-    concentration : float
-        a.
+    pseudo_counts : ndarray of shape (n_features,)
+        a_d.
     """
     cdef Py_ssize_t n_features
     cdef const Py_ssize_t* indptr
     cdef const int* indices
     cdef const double* counts
-    cdef double concentration
+    cdef const double* pseudo_counts
     cdef double* table      # (n_features, SKDPM_LANES)
     cdef object _owners
 
     def __init__(
         self, const Py_ssize_t[::1] indptr, const int[::1] indices, const double[::1] counts,
-        Py_ssize_t n_features, double concentration
+        const double[::1] pseudo_counts
     ):
-        self._owners = (indptr, indices, counts)
+        cdef Py_ssize_t n_features = pseudo_counts.shape[0]
+        self._owners = (indptr, indices, counts, pseudo_counts)
         self.n_samples = indptr.shape[0] - 1
         self.n_features = n_features
         self.n_stats = N_HEAD + n_features
@@ -213,7 +383,7 @@ cdef class ParametricMultinomial(ParametricModel):
         self.indptr = &indptr[0]
         self.indices = &indices[0] if indices.shape[0] else NULL
         self.counts = &counts[0] if counts.shape[0] else NULL
-        self.concentration = concentration
+        self.pseudo_counts = &pseudo_counts[0]
         self.table = <double*>malloc(n_features * SKDPM_LANES * sizeof(double))
         if self.table == NULL:
             raise MemoryError
@@ -226,7 +396,7 @@ cdef class ParametricMultinomial(ParametricModel):
     ) noexcept nogil:
         cdef Py_ssize_t d
         for d in range(self.n_features):
-            params[d] = self.concentration + power * stats[N_HEAD + d]
+            params[d] = self.pseudo_counts[d] + power * stats[N_HEAD + d]
         draw_log_dirichlet(rng, self.n_features, params)
 
     cdef void log_density_many(

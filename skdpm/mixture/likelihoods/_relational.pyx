@@ -20,9 +20,15 @@ from libc.string cimport memset
 
 import numpy as np
 
-from skdpm._core._math cimport CountTable, count_table, log_gamma
+from skdpm._core._math cimport (
+    CountTable, count_table, fill_log_gamma, log_gamma, log_rising_count
+)
 from skdpm._core._memory cimport resized
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
+
+
+cdef enum:
+    OWN_TABLE = 4096
 
 
 cdef class RelationalModel(ClusterModel):
@@ -58,6 +64,10 @@ cdef class RelationalModel(ClusterModel):
     cdef double* observed[2]            # (n_slots,): s_l + f_l
     cdef Py_ssize_t counted             # the item whose links were counted last, or -1
     cdef CountTable gamma_a, gamma_b, gamma_ab
+    cdef double* own                    # tables of other hyperparameters than those of `tables`
+    # Cells of the clusters of a slice step: links, absent links and all pairs, without zeros.
+    cdef Py_ssize_t n_cells[3]
+    cdef double* cells[3]
     cdef object _owners
 
     def __init__(self, data, tables, double a, double b, bint directed):
@@ -85,10 +95,14 @@ cdef class RelationalModel(ClusterModel):
         self.gamma_a = count_table(tables["gamma_a"], a)
         self.gamma_b = count_table(tables["gamma_b"], b)
         self.gamma_ab = count_table(tables["gamma_ab"], a + b)
+        self.declare_hyperparameters(("a", "b"), (a, b))
         self.allocate(1, 1)
 
     def __dealloc__(self):
-        cdef Py_ssize_t side
+        cdef Py_ssize_t part, side
+        free(self.own)
+        for part in range(3):
+            free(self.cells[part])
         free(self.n_links)
         free(self.n_pairs)
         for side in range(2):
@@ -205,6 +219,67 @@ cdef class RelationalModel(ClusterModel):
                 cell = slots[k] * self.n_slots + slots[l]
                 total += self.log_beta(self.n_links[cell], self.n_pairs[cell]) - none
         return total
+
+    # Hyperparameters.
+
+    cdef int retabulate(self) except -1:
+        """Tables of the counts that occur most; filled anew for every value, they are short."""
+        cdef Py_ssize_t size = min(self.gamma_a.size, OWN_TABLE)
+        self.own = <double*>resized(self.own, 3 * size, sizeof(double))
+        with nogil:
+            fill_log_gamma(self.own, size, self.hyper[0])
+            fill_log_gamma(self.own + size, size, self.hyper[1])
+            fill_log_gamma(self.own + 2 * size, size, self.hyper[0] + self.hyper[1])
+        self.gamma_a.values = self.own
+        self.gamma_b.values = self.own + size
+        self.gamma_ab.values = self.own + 2 * size
+        self.gamma_a.size = self.gamma_b.size = self.gamma_ab.size = size
+        self.gamma_a.shift = self.hyper[0]
+        self.gamma_b.shift = self.hyper[1]
+        self.gamma_ab.shift = self.hyper[0] + self.hyper[1]
+        return 0
+
+    cdef double log_likelihood_at(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
+        const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
+    ) noexcept nogil:
+        """From the cells of the same slots, which were listed before."""
+        cdef Py_ssize_t m
+        cdef double total = 0.0
+        for m in range(self.n_cells[h]):
+            total += log_rising_count(hyper[h], self.cells[h][m])
+        for m in range(self.n_cells[2]):
+            total -= log_rising_count(hyper[0] + hyper[1], self.cells[2][m])
+        return total
+
+    cdef int list_cells(self, slots) except -1:
+        """List the counts of the pairs of clusters, for `log_likelihood_at`."""
+        cdef Py_ssize_t k, l, cell, part
+        cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)
+        cdef Py_ssize_t n = view.shape[0]
+        cdef double counts[3]
+        for part in range(3):
+            self.cells[part] = <double*>resized(self.cells[part], n * n, sizeof(double))
+            self.n_cells[part] = 0
+        for k in range(n):
+            for l in range(0 if self.directed else k, n):
+                cell = view[k] * self.n_slots + view[l]
+                counts[0] = self.n_links[cell]
+                counts[1] = self.n_pairs[cell] - self.n_links[cell]
+                counts[2] = self.n_pairs[cell]
+                for part in range(3):
+                    if counts[part] > 0.0:
+                        self.cells[part][self.n_cells[part]] = counts[part]
+                        self.n_cells[part] += 1
+        return 0
+
+    def resample_hyperparameters(self, slots, priors, bit_generator):
+        self.list_cells(slots)
+        return ClusterModel.resample_hyperparameters(self, slots, priors, bit_generator)
+
+    def log_likelihoods_at(self, slots, values, Py_ssize_t h):
+        self.list_cells(slots)
+        return ClusterModel.log_likelihoods_at(self, slots, values, h)
 
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)

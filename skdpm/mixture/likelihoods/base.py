@@ -143,8 +143,7 @@ class Likelihood(BaseEstimator):
         raise NotImplementedError(f"{type(self).__name__} must write `bind`")
 
     def coordinates(self, X):
-        """Rows as points between which Euclidean distances make sense once columns have a common
-        scale, for k-means.
+        """Rows as points for k-means: small distances between them mean that they are alike.
 
         Parameters
         ----------
@@ -154,7 +153,8 @@ class Likelihood(BaseEstimator):
         Returns
         -------
         points : ndarray of shape (n_rows, n_dimensions), or None
-            Finite. None: there are none.
+            Finite, whatever the units of the columns. None: there are none; what rows are alike
+            is then told by their densities.
         """
         return None
 
@@ -282,6 +282,11 @@ class Likelihood(BaseEstimator):
         params : dict of str to ndarray, first axis n_clusters
         """
         raise NotImplementedError(f"{type(self).__name__} must write `cluster_params`")
+
+    # A likelihood whose rows are points of a space, with a density on it, overrides this with a
+    # method `centres(self, stats)`: where each cluster's density is highest, (n_clusters,
+    # n_features). `point_estimate="peaks"` needs it, and is "vi" elsewhere.
+    centres = None
 
     # A likelihood that can generate rows overrides this with a method
     # `draw(self, stats, rng)`: a row of data from the posterior predictive of each cluster.

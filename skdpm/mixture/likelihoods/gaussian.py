@@ -8,6 +8,7 @@ from skdpm._validation import check_choice, check_real
 from skdpm.mixture.likelihoods._gaussian import GaussianModel, ParametricGaussian
 from skdpm.mixture.likelihoods._gaussian_diag import GaussianDiagModel, ParametricGaussianDiag
 from skdpm.mixture.likelihoods.base import Gamma, Likelihood, Normal, read_only, tabulated
+from skdpm.mixture.likelihoods.coordinates import standardised
 
 # Hyperpriors, all of them without units: v stands for the variance of a column.
 R_SHAPE, R_RATE = 0.5, 5.0  # mean_precision ~ Gamma
@@ -208,12 +209,7 @@ default=None
         return read_only({"X": centred, "missing": bool(np.isnan(centred).any())})
 
     def coordinates(self, X):
-        X = np.asarray(X, dtype=np.float64)
-        if np.isnan(X).any():
-            return None
-        # Of a column that varies by rounding alone, a common scale would make noise.
-        noise = np.ptp(X, axis=0) <= 1e-12 * np.abs(X).max(axis=0)
-        return np.where(noise, 0.0, X - self.mean)
+        return None if np.isnan(X).any() else standardised(X)
 
     def tables(self, data, n_max):
         # log c_n, and of one column log g_n.
@@ -325,6 +321,9 @@ default=None
         n_features = means.shape[1]
         divisor = np.where(df > n_features + 1, df - n_features - 1, df + n_features + 1)
         return {"means": means, "covariances": scales / divisor[:, None, None]}
+
+    def centres(self, stats):
+        return self.cluster_params(stats)["means"]
 
     def draw(self, stats, rng):
         if self.covariance_type == "diag":

@@ -5,14 +5,21 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln
 
-from skdpm._core._numerics import log_gamma_table, log_table
-from skdpm._validation import check_count_sums, check_counts, check_real
+from skdpm._core._numerics import log_gamma_table
+from skdpm._validation import (
+    check_choice,
+    check_count_sums,
+    check_counts,
+    check_positive,
+    check_real,
+)
 from skdpm.mixture.likelihoods._multinomial import (
     MultinomialModel,
     ParametricMultinomial,
     nonzero_entries,
 )
 from skdpm.mixture.likelihoods.base import (
+    Gamma,
     Likelihood,
     j_divergences,
     read_only,
@@ -20,31 +27,45 @@ from skdpm.mixture.likelihoods.base import (
     split_exactly,
 )
 
+CONCENTRATION_PRIOR = Gamma(1.0, 1.0)
+
 
 class Multinomial(Likelihood):
     """Rows of counts, multinomial given their totals.
 
-    The probabilities of the columns have a symmetric Dirichlet prior.
+    The probabilities of the columns have a Dirichlet prior.
 
     Parameters
     ----------
-    concentration : float, default=1.0
-        Pseudo-count of each column.
+    concentration : float or None, default=None
+        Mean pseudo-count of the columns. None: learned, see below.
+    base : {"uniform", "frequencies"}, array-like of shape (n_features,) or None, default=None
+        What the pseudo-counts of the columns are in proportion to: all are equal; to the total of
+        the column in `fit`, plus one; or to these numbers. None: "frequencies" where the
+        concentration is learned, "uniform" where it is given.
 
     Notes
     -----
     X holds counts 0, 1, ..., dense or CSR; the time taken is in proportion to the counts that are
     not zero. The coefficient of each row, (sum_d x_d)! / prod_d x_d!, is included in all
     densities; a row of zeros has probability 1.
+
+    A concentration that is learned has the prior Gamma(1, 1); chains start at 1. It says how alike
+    the clusters are: where it comes out small, they differ much, and more of them are found than
+    at 1. With "frequencies" a new cluster expects the words of the corpus, and not all words
+    alike: the density of texts is much higher, and clusters are many and small. For few clusters
+    fix the concentration, at 1 for example.
     """
 
     capabilities = frozenset({"joint", "product", "instantiated"})
+    hyperparameters = ("concentration",)
     constant_stats = (1, 2)
     accept_sparse = True
     positive_only = True
 
-    def __init__(self, concentration=1.0):
+    def __init__(self, concentration=None, base=None):
         self.concentration = concentration
+        self.base = base
 
     # `draw` stays None: the model says nothing about the totals of new rows.
 
@@ -56,15 +77,43 @@ class Multinomial(Likelihood):
         return {"columns": first["columns"] + second["columns"]}
 
     def resolve_summary(self, summary):
-        concentration = check_real(self.concentration, "Multinomial.concentration", low=0.0)
-        resolved = self._copy(concentration=concentration)
-        # Of any cluster and column, and of any cluster.
         columns = summary["columns"]
+        hyperpriors = {}
+        if self.concentration is None:
+            concentration = 1.0
+            hyperpriors["concentration"] = CONCENTRATION_PRIOR
+        else:
+            concentration = check_real(self.concentration, "Multinomial.concentration", low=0.0)
+        base, weights = self._checked_base(columns)
+        resolved = self._copy(concentration=concentration, base=base)
+        resolved._hyperpriors = hyperpriors
+        resolved._weights = weights
+        # Of any cluster and column, and of any cluster.
         check_count_sums(columns, "Multinomial", "column")
         check_count_sums(np.cumsum(columns), "Multinomial", "the columns up to")
         resolved._largest_column = np.max(columns, initial=0.0)
         resolved._total = columns.sum()
         return resolved
+
+    def _checked_base(self, columns):
+        """The base, where it is not uniform as numbers, and weights of the columns of mean 1."""
+        base = self.base
+        if base is None:
+            base = "frequencies" if self.concentration is None else "uniform"
+        if isinstance(base, str):
+            check_choice(base, "Multinomial.base", ("uniform", "frequencies"))
+            if base == "uniform":
+                return base, np.ones(len(columns))
+            base = columns + 1.0
+        if np.ndim(base) != 1:
+            raise ValueError(f"Multinomial.base must be a name or one number per column: {base!r}")
+        weights = check_positive(base, "Multinomial.base", len(columns))
+        # Divided twice: sums of huge numbers are infinite.
+        weights = weights / weights.max()
+        return base, weights / weights.mean()
+
+    def _pseudo_counts(self):
+        return self.concentration * self._weights
 
     def encode(self, X):
         X = _counts(X)
@@ -89,12 +138,17 @@ class Multinomial(Likelihood):
         whole, fraction = split_exactly(data["log_coefficients"], n_max)
         # New rows come on top of what a cluster can hold.
         largest_column, largest_total = 2.0 * self._largest_column, 2.0 * self._total
+        weights, classes = np.unique(self._weights, return_inverse=True)
+        if len(weights) > 1:
+            largest_column = largest_total = -1.0
         return read_only(
             {
                 "n_max": n_max,
                 "whole": whole,
                 "fraction": fraction,
-                "log_counts": log_table(self.concentration, largest_column),
+                "weights": weights,
+                "classes": classes.astype(np.int32),
+                "pseudo_counts": self._pseudo_counts(),
                 "gamma_column": log_gamma_table(self.concentration, largest_column),
                 "gamma_total": log_gamma_table(
                     self.concentration * data["n_features"], largest_total
@@ -114,7 +168,7 @@ class Multinomial(Likelihood):
             )
         else:
             entries = nonzero_entries(readable(X))
-        return ParametricMultinomial(*entries, X.shape[1], self.concentration)
+        return ParametricMultinomial(*entries, self._pseudo_counts())
 
     def log_constant(self, X):
         X = _as_csr(X)
@@ -127,14 +181,16 @@ class Multinomial(Likelihood):
 
     def cluster_params(self, stats):
         """`probabilities`: (n_clusters, n_features)."""
-        counts = stats[:, 4:] + self.concentration
+        counts = stats[:, 4:] + self._pseudo_counts()
         return {"probabilities": counts / counts.sum(axis=1, keepdims=True)}
 
     @classmethod
     def _examples(cls):
         rng = np.random.default_rng(0)
         X = rng.multinomial([6] * 6 + [1] * 5 + [0], [0.5, 0.3, 0.1, 0.1]).astype(np.float64)
+        yield cls(concentration=0.8), X
         yield cls(), X
+        yield cls(concentration=3.0, base=[1.0, 2.0, 0.5, 0.5]), X
         yield cls(concentration=0.3), sp.csr_array(X[::-1] * rng.integers(1, 4, size=(12, 1)))
 
 

@@ -8,6 +8,8 @@ from skdpm._core._numerics import log_gamma_table
 from skdpm._validation import check_bool, check_real
 from skdpm.mixture.likelihoods._relational import RelationalModel
 from skdpm.mixture.likelihoods.base import Likelihood, read_only
+from skdpm.mixture.likelihoods.categorical import PSEUDO_COUNT_PRIOR
+from skdpm.mixture.likelihoods.coordinates import principal
 
 
 class Relational(Likelihood):
@@ -17,8 +19,8 @@ class Relational(Likelihood):
 
     Parameters
     ----------
-    a, b : float, default=1.0
-        Pseudo-counts of links and of absent links.
+    a, b : float or None, default=None
+        Pseudo-counts of links and of absent links. None: learned, see below.
     directed : bool, default=False
         Whether X[i, j] and X[j, i] are two links. Where they are one, X must be symmetric.
 
@@ -29,6 +31,13 @@ class Relational(Likelihood):
     the n nodes of `fit`, outgoing ones where `directed`. Rows given to `predict` are always new
     nodes, each on its own.
 
+    A pseudo-count that is learned has the prior Gamma(1, 1). Where both are, the mean a / (a + b)
+    of the link probabilities is uniform a priori and independent of the strength a + b, which is
+    Gamma(2, 1). The strength says how alike the link probabilities of pairs of clusters are: where
+    it comes out small, some pairs have nearly all links and some nearly none, and more clusters
+    are found than at a = b = 1. Chains start at the strength 2 and the frequency of links in
+    `fit`.
+
     References
     ----------
     Kemp et al. (2006), Learning systems of concepts with an infinite relational model; Herlau et
@@ -36,25 +45,32 @@ class Relational(Likelihood):
     """
 
     capabilities = frozenset({"joint"})
+    hyperparameters = ("a", "b")
     allow_nan = True
     accept_sparse = True
     pairwise = True
 
-    def __init__(self, a=1.0, b=1.0, directed=False):
+    def __init__(self, a=None, b=None, directed=False):
         self.a = a
         self.b = b
         self.directed = directed
 
     def resolve(self, X):
-        a = check_real(self.a, "Relational.a", low=0.0)
-        b = check_real(self.b, "Relational.b", low=0.0)
+        values, hyperpriors = {}, {}
+        for name in self.hyperparameters:
+            value = getattr(self, name)
+            if value is None:
+                hyperpriors[name] = PSEUDO_COUNT_PRIOR
+            else:
+                values[name] = check_real(value, f"Relational.{name}", low=0.0)
         check_bool(self.directed, "Relational.directed")
         if X.shape[0] != X.shape[1]:
             raise ValueError(
                 f"Relational needs a square adjacency matrix; X has shape {tuple(X.shape)}"
             )
+        links, holes = _links_and_holes(X, diagonal=False)
         if not self.directed:
-            for part in _links_and_holes(X, diagonal=False):
+            for part in (links, holes):
                 differs = (part != part.T).tocoo()
                 if differs.nnz:
                     i, j = int(differs.row[0]), int(differs.col[0])
@@ -62,7 +78,12 @@ class Relational(Likelihood):
                         "Relational(directed=False) needs a symmetric X, but the entries "
                         f"({i}, {j}) and ({j}, {i}) differ"
                     )
-        return self._copy(a=a, b=b, directed=bool(self.directed))
+        n_pairs = X.shape[0] * (X.shape[0] - 1) - holes.nnz
+        frequency = (links.nnz + 0.5) / (n_pairs + 1.0)
+        values = {"a": 2.0 * frequency, "b": 2.0 * (1.0 - frequency), **values}
+        resolved = self._copy(**values, directed=bool(self.directed))
+        resolved._hyperpriors = hyperpriors
+        return resolved
 
     def encode(self, X):
         links, holes = _links_and_holes(X, diagonal=False)
@@ -88,6 +109,12 @@ class Relational(Likelihood):
             }
         )
 
+    def coordinates(self, X):
+        """Nodes by the leading singular directions of their links: nodes that link to the same
+        ones are near, whether or not they link to each other."""
+        links = _links_and_holes(X, diagonal=False)[0].astype(np.float64)
+        return principal(sp.csr_array(sp.hstack([links, links.T])) if self.directed else links)
+
     def bind(self, data, tables):
         return RelationalModel(data, tables, self.a, self.b, self.directed)
 
@@ -106,7 +133,7 @@ class Relational(Likelihood):
         Y = np.triu(X, 1) + np.triu(X, 1).T
         yield cls(), Y
         Z = np.where(rng.random(Y.shape) < 0.1, np.nan, Y)
-        yield cls(), Z + Z.T - Y
+        yield cls(b=0.6), Z + Z.T - Y
 
 
 def _links_and_holes(X, *, diagonal):

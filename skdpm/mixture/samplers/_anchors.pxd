@@ -55,22 +55,21 @@ cdef class AnchorProposal:
     cdef list snapshots                 # of each replica
     cdef readonly bint extended         # does the law depend on the current partition?
     cdef readonly double log_q          # log q(anchors | current partition) if so, else 0
-    cdef public double power
-    cdef public double floor
 
     cdef int update(self, MixtureState state, bint adapting, Py_ssize_t replica) except -1
     cdef void draw(
         self, MixtureState state, Members members, bitgen_t* rng,
         Py_ssize_t* anchors, Py_ssize_t n_anchors
     ) noexcept nogil
-    cdef Py_ssize_t draw_two(
+    cdef Py_ssize_t draw_neighbours(
         self, MixtureState state, Members members, bitgen_t* rng, Py_ssize_t* anchors
     ) noexcept nogil
-    cdef double log_closeness(
-        self, MixtureState state, Py_ssize_t scratch, Py_ssize_t a, Py_ssize_t b
+    cdef void weigh_clusters(self, MixtureState state, Py_ssize_t i) noexcept nogil
+    cdef double log_q_together(
+        self, MixtureState state, Py_ssize_t n_clusters, Py_ssize_t size
     ) noexcept nogil
     cdef double log_q_at(
         self, MixtureState state, const Py_ssize_t* old_slots, Py_ssize_t n_old,
         const Py_ssize_t* slots, const Py_ssize_t* sizes, Py_ssize_t n_slots,
-        Py_ssize_t a, Py_ssize_t b
+        Py_ssize_t first, Py_ssize_t a, Py_ssize_t b
     ) noexcept nogil

@@ -1,11 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How split-merge moves pick their anchors: Bouchard-Cote, Doucet & Roth (2017), appendix F.
 
-A move is invariant for any law h(s) of the anchors that does not depend on the current state. The
-informed laws look at a *snapshot* of a clustering instead. In warm-up, whose draws are dropped,
-the snapshot follows the chain; the one taken after the last iteration of warm-up stays for good,
-and is part of the chain's saved state. A chain without warm-up has uniform anchors throughout.
-Replicas of a chain have a snapshot each, for each must ignore its own state.
+A move is invariant for any law h(s) of the anchors that does not depend on the current state. So
+it is for a law q(s | c) that depends on the current partition c, where q is part of the target:
+anchors are drawn in the space of partitions and anchors, of density p(c | X) q(s | c), and the
+move, which leaves s as it is, is one in this space. It weighs a partition c' by q(s | c') besides
+its posterior probability. "neighbours" is such a law, here of anchors i, j in the clusters a, b of
+K, of sizes n_a, n_b:
+
+    first    1 / 2n + 1 / (2 K n_a), so that small clusters are picked about as often as others;
+    second   with probability 1/2 (1 where K = 1, 0 where n_a = 1) in the same cluster, uniformly;
+             else in b with a probability proportional to the square root of p(x_i | x_b), but one
+             time in ten in any other cluster alike; uniformly in that.
+
+Where clusters are coupled, all other clusters are alike.
+
+The informed laws look at a *snapshot* of a clustering instead. In warm-up, whose draws are
+dropped, the snapshot follows the chain; the one taken after the last iteration of warm-up stays
+for good, and is part of the chain's saved state. A chain without warm-up has uniform anchors
+throughout. Replicas of a chain have a snapshot each, for each must ignore its own state.
 """
 from libc.math cimport INFINITY, NAN, exp, log
 from libc.stdlib cimport free
@@ -22,6 +35,14 @@ from skdpm.mixture.likelihoods._base cimport ClusterModel
 cdef enum:
     # Of more clusters than this no snapshot is taken: it costs a merge per pair of them.
     MAX_CLUSTERS = 512
+
+# Of neighbours: how often the first is a uniform item, and not one of a uniform cluster; how often
+# the second is in the same cluster; how often, if not, in any other, however far. And the power of
+# the densities by which another cluster is picked.
+cdef double BY_ITEM = 0.5
+cdef double TOGETHER = 0.5
+cdef double ANYWHERE = 0.1
+cdef double TEMPER = 0.5
 
 
 ANCHORS = ("uniform", "neighbours", "cluster_informed", "threshold_informed")
@@ -237,10 +258,27 @@ def attachment(MixtureState state, double threshold):
     return eligible
 
 
-cdef double log_same(Py_ssize_t n_clusters, Py_ssize_t size) noexcept nogil:
-    """log probability of one cluster for both anchors, or of two, whichever is asked for: they
-    are alike where both are possible."""
-    return 0.0 if n_clusters == 1 or size == 1 else -0.6931471805599453
+cdef double log_first(
+    Py_ssize_t n_samples, Py_ssize_t n_clusters, Py_ssize_t size
+) noexcept nogil:
+    """log probability of an item of a cluster of a size as the first of two neighbours."""
+    return log(BY_ITEM / n_samples + (1.0 - BY_ITEM) / (<double>n_clusters * size))
+
+
+cdef double probability_together(Py_ssize_t n_clusters, Py_ssize_t size) noexcept nogil:
+    """Of the second anchor being in the cluster of the first."""
+    return 1.0 if n_clusters == 1 else 0.0 if size == 1 else TOGETHER
+
+
+cdef double log_apart(
+    Py_ssize_t n_samples, Py_ssize_t n_clusters, Py_ssize_t size, Py_ssize_t other_size, double p
+) noexcept nogil:
+    """log q of two anchors in clusters of these sizes, p being the tempered probability that the
+    first one's row gives to the second one's cluster."""
+    return log(
+        (1.0 - probability_together(n_clusters, size))
+        * ((1.0 - ANYWHERE) * p + ANYWHERE / (n_clusters - 1)) / other_size
+    ) + log_first(n_samples, n_clusters, size)
 
 
 cdef class AnchorProposal:
@@ -248,8 +286,8 @@ cdef class AnchorProposal:
 
     Parameters
     ----------
-    kind : {"uniform", "cluster_informed", "threshold_informed"}
-        Informed laws concern the second anchor; a third and further ones are uniform.
+    kind : {"uniform", "neighbours", "cluster_informed", "threshold_informed"}
+        All but the first concern the first two anchors; a third and further ones are uniform.
     threshold : float
         Least attachment probability of a cluster that may hold the second anchor, for
         "threshold_informed".
@@ -260,8 +298,6 @@ cdef class AnchorProposal:
         self.threshold = threshold
         self.snapshots = []
         self.extended = kind == "neighbours"
-        self.power = 0.5
-        self.floor = 0.1
 
     cdef int update(self, MixtureState state, bint adapting, Py_ssize_t replica) except -1:
         """Before a move of a replica: let its snapshot follow the chain, or freeze it."""
@@ -293,7 +329,7 @@ cdef class AnchorProposal:
         cdef Py_ssize_t known[MAX_ANCHORS]      # the anchors, ascending
         SKDPM_CHECK(n_anchors <= self.n_samples, "draw: more anchors than items")
         if self.extended and n_anchors > 1:
-            n = self.draw_two(state, members, rng, anchors)
+            n = self.draw_neighbours(state, members, rng, anchors)
         else:
             n = 1
             first = anchors[0] = integer(rng, self.n_samples)
@@ -328,99 +364,95 @@ cdef class AnchorProposal:
                 j -= 1
             known[j] = i
 
-    cdef Py_ssize_t draw_two(
-        self, MixtureState state, Members members, bitgen_t* rng, Py_ssize_t* anchors
+    cdef Py_ssize_t draw_neighbours(
+        self, MixtureState state, Members members, bitgen_t* rng,
+        Py_ssize_t* anchors     # OUT (2,)
     ) noexcept nogil:
         """Two anchors given the current partition, with `log_q`; returns their number."""
         cdef Py_ssize_t k = state.n_clusters
-        cdef Py_ssize_t own = integer(rng, k)
-        cdef Py_ssize_t a = state.slots[own]
-        cdef Py_ssize_t size = state.sizes[a]
-        cdef Py_ssize_t first = integer(rng, size)
-        cdef Py_ssize_t j, m, scratch
-        cdef double total, p
-        anchors[0] = members.at(a, first)
-        self.log_q = -log(<double>k * size) + log_same(k, size)
-        if k == 1 or (size > 1 and uniform(rng) < 0.5):
-            m = integer(rng, size - 1)
-            anchors[1] = members.at(a, m + (m >= first))
-            self.log_q -= log(size - 1.0)
+        cdef Py_ssize_t a, b, j, own, size
+        cdef double total = 0.0
+        if uniform(rng) < BY_ITEM:
+            anchors[0] = integer(rng, state.n_samples)
+            a = state.labels[anchors[0]]
+        else:
+            a = state.slots[integer(rng, k)]
+            anchors[0] = members.at(a, integer(rng, state.sizes[a]))
+        size = state.sizes[a]
+        if uniform(rng) < probability_together(k, size):
+            # Another item, uniformly: the last in the list stands in for the first anchor.
+            anchors[1] = members.at(a, integer(rng, size - 1))
+            if anchors[1] == anchors[0]:
+                anchors[1] = members.at(a, size - 1)
+            self.log_q = self.log_q_together(state, k, size)
             return 2
-        scratch = state.model.acquire()
-        for j in range(k):
-            state.log_w[j] = -INFINITY
-            if j != own:
-                state.log_w[j] = self.log_closeness(state, scratch, a, state.slots[j])
-        state.model.release(scratch)
-        j = categorical_log(rng, state.log_w, k)
-        if j < 0:
+        own = state.position[a]
+        self.weigh_clusters(state, anchors[0])
+        state.log_w[own] = -INFINITY
+        b = categorical_log(rng, state.log_w, k)
+        if b < 0:       # the density of the first anchor is NaN somewhere
             self.log_q = NAN
             anchors[1] = members.at(state.slots[0 if own > 0 else 1], 0)
             return 2
-        total = 0.0
-        for m in range(k):
-            total += state.log_w[m]
-        if uniform(rng) < self.floor:
-            j = integer(rng, k - 1)
-            j += j >= own
-        p = (1.0 - self.floor) * state.log_w[j] / total + self.floor / (k - 1)
-        size = state.sizes[state.slots[j]]
-        anchors[1] = members.at(state.slots[j], integer(rng, size))
-        self.log_q += log(p) - log(<double>size)
+        for j in range(k):
+            total += state.log_w[j]
+        if uniform(rng) < ANYWHERE:
+            b = integer(rng, k - 1)
+            b += b >= own
+        self.log_q = log_apart(
+            state.n_samples, k, size, state.sizes[state.slots[b]], state.log_w[b] / total
+        )
+        anchors[1] = members.at(state.slots[b], integer(rng, state.sizes[state.slots[b]]))
         return 2
 
-    cdef double log_closeness(
-        self, MixtureState state, Py_ssize_t scratch, Py_ssize_t a, Py_ssize_t b
+    cdef void weigh_clusters(self, MixtureState state, Py_ssize_t i) noexcept nogil:
+        """Tempered log p(x_i | each cluster), in the state's scratch; 0 where clusters are
+        coupled: their densities are of items in no cluster."""
+        cdef Py_ssize_t j
+        if state.model.factorizes:
+            state.model.log_predictive_many(state.slots, state.n_clusters, i, state.log_w)
+        for j in range(state.n_clusters):
+            state.log_w[j] = TEMPER * state.log_w[j] if state.model.factorizes else 0.0
+
+    cdef double log_q_together(
+        self, MixtureState state, Py_ssize_t n_clusters, Py_ssize_t size
     ) noexcept nogil:
-        """Log weight of cluster b as that of the second anchor, the first being in a."""
-        if not state.model.factorizes or self.power == 0.0:
+        """log q(anchors | a partition into so many clusters, one of a size that holds both); 0
+        where q does not depend on the partition."""
+        if not self.extended:
             return 0.0
-        state.model.copy(scratch, a)
-        state.model.merge(scratch, b)
-        return self.power * (state.model.log_marginal(scratch) - state.model.log_marginal(b))
+        return (
+            log_first(state.n_samples, n_clusters, size)
+            + log(probability_together(n_clusters, size)) - log(size - 1.0)
+        )
 
     cdef double log_q_at(
         self, MixtureState state, const Py_ssize_t* old_slots, Py_ssize_t n_old,
         const Py_ssize_t* slots, const Py_ssize_t* sizes, Py_ssize_t n_slots,
-        Py_ssize_t a, Py_ssize_t b
+        Py_ssize_t first, Py_ssize_t a, Py_ssize_t b
     ) noexcept nogil:
-        """log q(anchors | a partition in which some clusters are replaced by others), the first
-        anchor being in the a-th of those, the second in the b-th. 0 where q does not depend on
-        the partition."""
+        """log q(anchors | a partition in which some clusters are replaced by others); the first
+        anchor is in the a-th of those, the second in the b-th. 0 where q does not depend on the
+        partition."""
         cdef Py_ssize_t k = state.n_clusters - n_old + n_slots
-        cdef Py_ssize_t j, m, scratch
-        cdef double log_q, log_w, total, top, chosen
-        cdef bint is_old
-        if not self.extended:
-            return 0.0
-        log_q = -log(<double>k * sizes[a]) + log_same(k, sizes[a])
-        if a == b:
-            return log_q - log(sizes[a] - 1.0)
-        scratch = state.model.acquire()
-        chosen = top = self.log_closeness(state, scratch, slots[a], slots[b])
-        total = 1.0
-        for j in range(state.n_clusters + n_slots):
-            if j < n_slots:
-                if j == a or j == b:
-                    continue
-                log_w = self.log_closeness(state, scratch, slots[a], slots[j])
-            else:
-                is_old = False
-                for m in range(n_old):
-                    is_old = is_old or state.slots[j - n_slots] == old_slots[m]
-                if is_old:
-                    continue
-                log_w = self.log_closeness(state, scratch, slots[a], state.slots[j - n_slots])
-            if log_w <= top:
-                total += exp(log_w - top)
-            else:
-                total = total * exp(top - log_w) + 1.0
-                top = log_w
-        state.model.release(scratch)
-        log_q += log(
-            (1.0 - self.floor) * exp(chosen - top) / total + self.floor / (k - 1)
-        ) - log(<double>sizes[b])
-        return log_q
+        cdef Py_ssize_t j, m
+        cdef double log_w[MAX_ANCHORS]
+        cdef double total = 0.0
+        if not self.extended or a == b:
+            return self.log_q_together(state, k, sizes[a])
+        self.weigh_clusters(state, first)
+        for m in range(n_old):
+            state.log_w[state.position[old_slots[m]]] = -INFINITY
+        if state.model.factorizes:
+            state.model.log_predictive_many(slots, n_slots, first, log_w)
+        for j in range(n_slots):
+            log_w[j] = TEMPER * log_w[j] if state.model.factorizes else 0.0
+        for j in range(n_slots):
+            if j != a:
+                total += exp(log_w[j] - log_w[b])
+        for j in range(state.n_clusters):
+            total += exp(state.log_w[j] - log_w[b])
+        return log_apart(state.n_samples, k, sizes[a], sizes[b], 1.0 / total)
 
     def get_state(self):
         """Plain objects from which `set_state` goes on: a list with an entry per replica."""

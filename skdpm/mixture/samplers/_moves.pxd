@@ -18,13 +18,13 @@ cdef class Closure:
     cdef signed char* cell_of              # (n_slots,): of a cluster of the closure, else -1
     cdef Members members                    # of all clusters
     cdef AnchorProposal proposal
+    cdef Py_ssize_t n_anchors
     cdef Py_ssize_t place[2]                # in `items`, of the anchors that were drawn first
     cdef Py_ssize_t n_samples, n_slots
 
     cdef int reserve(self, MixtureState state) except -1
-    cdef void gather(
-        self, MixtureState state, Py_ssize_t n_anchors, bitgen_t* rng
-    ) noexcept nogil
+    cdef void pick(self, MixtureState state, Py_ssize_t n_anchors, bitgen_t* rng) noexcept nogil
+    cdef void gather(self, MixtureState state, bitgen_t* rng) noexcept nogil
     cdef double log_anchors(
         self, MixtureState state, const signed char* cells,
         const Py_ssize_t* slots, const Py_ssize_t* sizes, Py_ssize_t n_slots
@@ -64,6 +64,7 @@ cdef class Trial:
         state.model.remove(self.side[b], i)
 
     cdef double log_current(self, MixtureState state) noexcept nogil
+    cdef double log_united(self, MixtureState state) noexcept nogil
     cdef double log_proposed(self, MixtureState state) noexcept nogil
     cdef void accept(self, MixtureState state) noexcept nogil
     cdef void restore(self, MixtureState state) noexcept nogil

@@ -12,6 +12,7 @@ wait untouched. Where they are coupled (`model.factorizes` false) an item can be
 the items leave the rows of their clusters first, and return one by one. `make_trial` is the one
 place that tells the two apart for samplers.
 """
+from libc.math cimport INFINITY
 from libc.stdlib cimport free
 from libc.string cimport memset
 from numpy.random cimport bitgen_t
@@ -49,17 +50,11 @@ cdef class Closure:
             self.n_slots = state.capacity
         return 0
 
-    cdef void gather(
-        self, MixtureState state, Py_ssize_t n_anchors, bitgen_t* rng
-    ) noexcept nogil:
-        """Draw the anchors, gather the items of their clusters, and order these: the anchors
-        first, in random order, then all others, in random order (Bouchard-Cote, Doucet & Roth
-        2017, algorithm 2). `members` is up to date."""
+    cdef void pick(self, MixtureState state, Py_ssize_t n_anchors, bitgen_t* rng) noexcept nogil:
+        """Draw the anchors, in random order, and find their clusters; `members` is up to date."""
         cdef Py_ssize_t anchors[MAX_ANCHORS]
-        cdef Py_ssize_t i, j, m, slot
-        cdef Py_ssize_t n = n_anchors
+        cdef Py_ssize_t j, m, slot
         cdef Py_ssize_t drawn[2]
-        cdef bint is_anchor
         self.proposal.draw(state, self.members, rng, anchors, n_anchors)
         drawn[0], drawn[1] = anchors[0], anchors[n_anchors > 1]
         self.n_cells = 0
@@ -76,27 +71,40 @@ cdef class Closure:
                 self.sizes[self.n_cells] = state.sizes[slot]
                 self.n_cells += 1
             self.items[j] = anchors[j]
+        for j in range(n_anchors):
+            self.cells[j] = self.cell_of[state.labels[anchors[j]]]
+        for j in range(self.n_cells):
+            self.cell_of[self.slots[j]] = -1
+        self.n_anchors = n_anchors
+        self.n_outside = state.n_clusters - self.n_cells
+
+    cdef void gather(self, MixtureState state, bitgen_t* rng) noexcept nogil:
+        """Gather the items of the anchors' clusters, the anchors first, then all others in random
+        order (Bouchard-Cote, Doucet & Roth 2017, algorithm 2)."""
+        cdef Py_ssize_t i, j, m
+        cdef Py_ssize_t n = self.n_anchors
+        cdef bint is_anchor
+        cdef signed char cell
         for j in range(self.n_cells):
             i = self.members.first[self.slots[j]]
             for _item in range(self.sizes[j]):
                 is_anchor = False
-                for m in range(n_anchors):
-                    is_anchor = is_anchor or anchors[m] == i
+                for m in range(self.n_anchors):
+                    is_anchor = is_anchor or self.items[m] == i
                 if not is_anchor:
                     self.items[n] = i
+                    self.cells[n] = <signed char>j
                     n += 1
                 i = self.members.next[i]
-        for j in range(n_anchors, n):
+        for j in range(self.n_anchors, n):
             m = j + integer(rng, n - j)
             i = self.items[m]
             self.items[m] = self.items[j]
             self.items[j] = i
-        for j in range(n):
-            self.cells[j] = self.cell_of[state.labels[self.items[j]]]
-        for j in range(self.n_cells):
-            self.cell_of[self.slots[j]] = -1
+            cell = self.cells[m]
+            self.cells[m] = self.cells[j]
+            self.cells[j] = cell
         self.n_items = n
-        self.n_outside = state.n_clusters - self.n_cells
 
     cdef double log_anchors(
         self, MixtureState state, const signed char* cells,
@@ -106,7 +114,7 @@ cdef class Closure:
         `slots[cells[m]]`, of `sizes`; 0 where the law does not depend on the partition."""
         return self.proposal.log_q_at(
             state, self.slots, self.n_cells, slots, sizes, n_slots,
-            cells[self.place[0]], cells[self.place[1]]
+            self.items[self.place[0]], cells[self.place[0]], cells[self.place[1]]
         )
 
     cdef void replace(
@@ -157,6 +165,18 @@ cdef class Trial:
         for b in range(self.closure.n_cells):
             total += state.prior.log_cluster[self.closure.sizes[b]]
         return total + self.log_likelihood(state, self.closure.slots, self.closure.n_cells)
+
+    cdef double log_united(self, MixtureState state) noexcept nogil:
+        """The same with the clusters, two of them, in one. Not while a trial is on; INFINITY where
+        that is not known before one. A slot must be free."""
+        cdef Py_ssize_t scratch = state.model.acquire()
+        cdef double total = state.prior.log_v[self.closure.n_outside + 1]
+        state.model.copy(scratch, self.closure.slots[0])
+        state.model.merge(scratch, self.closure.slots[1])
+        total += state.prior.log_cluster[self.closure.sizes[0] + self.closure.sizes[1]]
+        total += self.log_likelihood(state, &scratch, 1)
+        state.model.release(scratch)
+        return total
 
     cdef double log_proposed(self, MixtureState state) noexcept nogil:
         """The same with the sides in place of the clusters; all items are in sides."""
@@ -253,6 +273,9 @@ cdef class CoupledTrial(Trial):
             self.join(state, m, 0)
         self.n_sides = 1
 
+    cdef double log_united(self, MixtureState state) noexcept nogil:
+        return INFINITY
+
     cdef double log_likelihood(
         self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots
     ) noexcept nogil:
@@ -311,11 +334,11 @@ cdef class MoveProbe:
     """
     cdef readonly MixtureState state
     cdef readonly Trial trial
-    cdef AnchorProposal anchors
+    cdef readonly AnchorProposal anchors
 
-    def __init__(self, MixtureState state):
+    def __init__(self, MixtureState state, anchors="uniform"):
         self.state = state
-        self.anchors = AnchorProposal("uniform")
+        self.anchors = AnchorProposal(anchors)
         self.trial = make_trial(state.model, Closure(self.anchors))
         self.reserve()
 
@@ -327,19 +350,49 @@ cdef class MoveProbe:
 
     def gather(self, Py_ssize_t n_anchors, bit_generator):
         """The items of the closure of some random anchors, and the cell of each."""
+        self.trial.closure.members.collect(self.state)
+        return self.gather_again(n_anchors, bit_generator)
+
+    def gather_again(self, Py_ssize_t n_anchors, bit_generator):
+        """The same after moves of the closure alone, by lists of members that follow these."""
         cdef Py_ssize_t m
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         if not 1 <= n_anchors <= min(MAX_ANCHORS, self.state.n_samples):
             raise ValueError(f"{n_anchors} anchors")
         self.reserve()
-        self.trial.closure.members.collect(self.state)
-        self.trial.closure.gather(
-            self.state, n_anchors, bit_generator_pointer(bit_generator)
-        )
+        self.trial.closure.pick(self.state, n_anchors, rng)
+        self.trial.closure.gather(self.state, rng)
         n_items = self.trial.closure.n_items
         return (
             np.array([self.trial.closure.items[m] for m in range(n_items)], dtype=np.intp),
             np.array([self.trial.closure.cells[m] for m in range(n_items)], dtype=np.intp),
         )
+
+    def drawn(self):
+        """The first two anchors, in the order in which they were drawn."""
+        cdef Closure closure = self.trial.closure
+        return tuple([closure.items[closure.place[m]] for m in range(2)])
+
+    def log_anchors(self):
+        """log q(anchors | the proposed partition)."""
+        return self.trial.closure.log_anchors(
+            self.state, self.trial.sides, self.trial.side, self.trial.size, self.trial.n_sides
+        )
+
+    def log_anchors_together(self):
+        """log q(anchors | the partition in which the clusters of the closure are one)."""
+        return self.anchors.log_q_together(
+            self.state, self.trial.closure.n_outside + 1, self.trial.closure.n_items
+        )
+
+    def log_united(self):
+        return self.trial.log_united(self.state)
+
+    def members(self, Py_ssize_t cluster):
+        """The items that the lists have for the cluster at a position."""
+        cdef Py_ssize_t slot = self.state.slots[cluster]
+        cdef Members members = self.trial.closure.members
+        return [members.at(slot, m) for m in range(self.state.sizes[slot])]
 
     def begin(self, Py_ssize_t n_sides):
         self.trial.begin(self.state, n_sides)

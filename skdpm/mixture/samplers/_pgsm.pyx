@@ -181,7 +181,8 @@ cdef class PGSMKernel(PartitionKernel):
         cdef bint changed
         if n_anchors < 2:
             return 0
-        self.closure.gather(state, n_anchors, rng)
+        self.closure.pick(state, n_anchors, rng)
+        self.closure.gather(state, rng)
         n = self.closure.n_items
         self.start(state)
         for t in range(1, n):

@@ -29,7 +29,11 @@ from skdpm.mixture.samplers._moves cimport Closure, Trial, make_trial
 
 
 cdef enum:
-    N_FREE = 4      # slots that a move takes at most: two sides, and scratch
+    N_FREE = 3      # slots that a move takes at once: two sides, and scratch
+    # In row evaluations, about: a move that is refused at once; the choice of one of two sides,
+    # and joining it.
+    MOVE_WORK = 20
+    CHOICE_WORK = 6
 
 
 cdef struct LogProbability:
@@ -41,7 +45,7 @@ cdef struct LogProbability:
 cdef class SplitMergeKernel(PartitionKernel):
     """What both samplers share; a subclass says how items are allocated to the two sides."""
     cdef Py_ssize_t gibbs_sweeps
-    cdef AnchorProposal anchors
+    cdef readonly AnchorProposal anchors
     cdef Closure closure
     cdef Trial trial
     cdef bint factorizes            # of the model that the trial is for
@@ -76,11 +80,13 @@ cdef class SplitMergeKernel(PartitionKernel):
         """Moves on end, with no sweeps between them, share the lists of the clusters' items."""
         cdef Py_ssize_t step, _sweep
         for step in range(n_steps):
-            if state.model.n_free < N_FREE:
+            # A split has taken a slot, or a sweep has made more of them.
+            if state.model.n_free < N_FREE or state.capacity > self.closure.n_slots:
                 with gil:
                     self.reserve(state)
             if step == 0 or self.gibbs_sweeps > 0:
                 self.closure.members.collect(state)
+            self.work += MOVE_WORK + state.n_clusters
             if state.n_samples > 1 and not self.move(state, rng):
                 with gil:
                     raise FloatingPointError(
@@ -95,34 +101,53 @@ cdef class SplitMergeKernel(PartitionKernel):
     cdef bint move(self, MixtureState state, bitgen_t* rng) noexcept nogil:
         """Propose a split or a merge, and decide. False where a density is NaN."""
         cdef bint is_split
-        cdef double log_ratio, log_q, before
-        self.closure.gather(state, 2, rng)
+        cdef double log_ratio, log_q
+        cdef double limit = -INFINITY
+        cdef double log_u = log(uniform(rng))
+        self.closure.pick(state, 2, rng)
         is_split = self.closure.n_cells == 1
         self.n_proposed[not is_split] += 1
         if is_split and state.prior.log_v[self.closure.n_outside + 2] == -INFINITY:
             return True     # a finite mixture with all components in use
-        before = self.trial.log_current(state)
-        self.trial.begin(state, 2)
-        log_q = self.allocate(state, rng, not is_split)
+        log_ratio = -self.trial.log_current(state) - self.anchors.log_q
         if not is_split:
+            log_ratio += self.anchors.log_q_together(
+                state, self.closure.n_outside + 1, self.closure.sizes[0] + self.closure.sizes[1]
+            )
+            # As q is at most 1, most merges can be refused before a row is looked at, and others
+            # as soon as q is known to be small enough.
+            limit = log_u - log_ratio - self.trial.log_united(state)
+            if limit > 0.0:
+                return True
+        self.closure.gather(state, rng)
+        self.trial.begin(state, 2)
+        log_q = self.allocate(state, rng, not is_split, limit)
+        if is_split:
+            log_ratio += self.trial.log_proposed(state) - log_q
+            # The probability of the second anchor's cluster is at most 1 too.
+            if self.anchors.extended and not log_ratio < log_u:
+                log_ratio += self.closure.log_anchors(
+                    state, self.trial.sides, self.trial.side, self.trial.size, 2
+                )
+        elif log_q < limit:
+            log_ratio = -INFINITY
+        else:
             self.trial.unite(state)
-            log_q = -log_q
-        log_ratio = self.trial.log_proposed(state) - before - log_q
-        if self.anchors.extended:
-            log_ratio += self.closure.log_anchors(
-                state, self.trial.sides, self.trial.side, self.trial.size, self.trial.n_sides
-            ) - self.anchors.log_q
+            log_ratio += self.trial.log_proposed(state) + log_q
         # A NaN fails this comparison too, and is reported.
-        if log(uniform(rng)) < log_ratio:
+        if log_u < log_ratio:
             self.n_accepted[not is_split] += 1
             self.trial.accept(state)
         else:
             self.trial.restore(state)
         return log_ratio == log_ratio
 
-    cdef double allocate(self, MixtureState state, bitgen_t* rng, bint force) noexcept nogil:
+    cdef double allocate(
+        self, MixtureState state, bitgen_t* rng, bint force, double limit
+    ) noexcept nogil:
         """Put all items into the two sides, the anchors first, one in each; with `force` as in
-        the current partition. Returns the log probability of the allocation."""
+        the current partition. Returns the log probability of the allocation, or anything below
+        `limit` as soon as it is known to be below."""
         return NAN
 
     cdef inline void choose(
@@ -135,7 +160,7 @@ cdef class SplitMergeKernel(PartitionKernel):
         cdef Py_ssize_t b
         cdef Py_ssize_t i = self.closure.items[m]
         state.model.log_predictive_many(self.trial.side, 2, i, log_w)
-        self.work += 3
+        self.work += CHOICE_WORK
         log_odds = (
             log_w[1] - log_w[0]
             + state.prior.log_join[self.trial.size[1]] - state.prior.log_join[self.trial.size[0]]
@@ -181,7 +206,8 @@ cdef class SplitMergeKernel(PartitionKernel):
         state.prior.tabulate()
         self.prepare(state)
         self.closure.members.collect(state)
-        self.closure.gather(state, 2, rng)
+        self.closure.pick(state, 2, rng)
+        self.closure.gather(state, rng)
         n = self.closure.n_items
         cells = [self.closure.cells[m] for m in range(n)]
         if sides is not None:
@@ -190,7 +216,7 @@ cdef class SplitMergeKernel(PartitionKernel):
             for m in range(n):
                 self.closure.cells[m] = sides[m]
         self.trial.begin(state, 2)
-        log_q = self.allocate(state, rng, sides is not None)
+        log_q = self.allocate(state, rng, sides is not None, -INFINITY)
         drawn = np.array([self.trial.sides[m] for m in range(n)], dtype=np.intp)
         for m in range(n):
             self.closure.cells[m] = cells[m]
@@ -215,13 +241,17 @@ cdef class SplitMergeKernel(PartitionKernel):
 cdef class SAMSKernel(SplitMergeKernel):
     """Sequential allocation: each item in turn, given the items placed before it."""
 
-    cdef double allocate(self, MixtureState state, bitgen_t* rng, bint force) noexcept nogil:
+    cdef double allocate(
+        self, MixtureState state, bitgen_t* rng, bint force, double limit
+    ) noexcept nogil:
         cdef Py_ssize_t m
         cdef LogProbability log_q = LogProbability(0.0, 1.0)
         self.trial.join(state, 0, 0)
         self.trial.join(state, 1, 1)
         for m in range(2, self.closure.n_items):
             self.choose(state, rng, m, force, &log_q)
+            if log_q.total < limit:
+                return log_q.total
         return log_q.total - log(log_q.divisor)
 
 
@@ -234,7 +264,9 @@ cdef class JainNealKernel(SplitMergeKernel):
         SplitMergeKernel.__init__(self, anchors, gibbs_sweeps)
         self.n_scans = n_scans
 
-    cdef double allocate(self, MixtureState state, bitgen_t* rng, bint force) noexcept nogil:
+    cdef double allocate(
+        self, MixtureState state, bitgen_t* rng, bint force, double limit
+    ) noexcept nogil:
         cdef Py_ssize_t m, scan
         cdef LogProbability log_q
         self.trial.join(state, 0, 0)
@@ -245,6 +277,8 @@ cdef class JainNealKernel(SplitMergeKernel):
             log_q = LogProbability(0.0, 1.0)
             for m in range(2, self.closure.n_items):
                 self.trial.leave(state, m)
-                self.work += 1
+                self.work += CHOICE_WORK // 2
                 self.choose(state, rng, m, force and scan == self.n_scans, &log_q)
+                if scan == self.n_scans and log_q.total < limit:
+                    return log_q.total
         return log_q.total - log(log_q.divisor)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Split-merge by restricted Gibbs scans."""
 
-from skdpm._validation import check_integer
-from skdpm.mixture.samplers._anchors import AnchorProposal
+from skdpm._validation import check_choice, check_integer
+from skdpm.mixture.samplers._anchors import ANCHORS, INFORMED, AnchorProposal
 from skdpm.mixture.samplers._split_merge import JainNealKernel
 from skdpm.mixture.samplers.base import Sampler
 
@@ -27,13 +27,18 @@ class SplitMerge(Sampler):
     mixture model.
     """
 
-    def __init__(self, n_restricted_scans=5, gibbs_sweeps=1):
+    def __init__(self, n_restricted_scans=5, anchors="uniform", gibbs_sweeps=1):
         self.n_restricted_scans = n_restricted_scans
+        self.anchors = anchors
         self.gibbs_sweeps = gibbs_sweeps
+
+    @property
+    def requires(self):
+        return "product" if self.anchors in INFORMED else "joint"
 
     def kernel(self):
         return JainNealKernel(
-            AnchorProposal("uniform"),
+            AnchorProposal(check_choice(self.anchors, "SplitMerge.anchors", ANCHORS)),
             check_integer(self.gibbs_sweeps, "SplitMerge.gibbs_sweeps", low=0),
             check_integer(self.n_restricted_scans, "SplitMerge.n_restricted_scans", low=0),
         )

@@ -16,7 +16,7 @@ from support.fits import assert_same_fit
 from skdpm import DPMixture, FiniteMixture, chains
 from skdpm.mixture.blocks.program import idle_threads
 from skdpm.mixture.blocks.rows import MemoryRows, even_blocks, open_rows
-from skdpm.mixture.likelihoods import Gaussian
+from skdpm.mixture.likelihoods import Gaussian, Multinomial
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -168,9 +168,9 @@ def test_sparse_rows(sampler):
     # The coefficients of the rows are no part of the statistics, but of the log joint.
     labels, concentration = whole.label_samples_[1, -1], whole.concentration_samples_[1, -1]
     sizes = np.unique(labels, return_counts=True)[1]
-    expected = log_likelihood(rows, labels, "multinomial", concentration=1.0) + log_eppf(
-        sizes, prior_name(whole), **prior_params(whole, concentration)
-    )
+    hyper = {"concentration": whole.hyperparameter_samples_["concentration"][1, -1]}
+    expected = log_likelihood(rows, labels, "multinomial", base=1.0 + rows.sum(axis=0), **hyper)
+    expected += log_eppf(sizes, prior_name(whole), **prior_params(whole, concentration))
     assert whole.log_joint_samples_[1, -1] == pytest.approx(expected, rel=1e-9)
     for guise in (sp.csr_array(rows), sp.csr_matrix(rows.astype(np.int32))):
         parts = make(sampler, likelihood="multinomial").fit(guise)
@@ -351,7 +351,7 @@ def test_clusters_that_are_clear_are_found():
     truth = rng.integers(0, 3, 900)
     X = rng.multinomial(40, topics[truth])
     estimator = DPMixture(
-        likelihood="multinomial",
+        likelihood=Multinomial(concentration=1.0),
         sampler="sub_cluster",
         n_warmup=150,
         n_draws=2,

@@ -39,18 +39,17 @@ def positive(cls, name, X, **others):
 
 
 def bad_parameters():
-    yield from positive(Multinomial, "concentration", COUNTS)
     for cls, X, names in (
         (Poisson, COUNTS, ("shape", "rate")),
         (Bernoulli, BINARY, ("a", "b")),
         (Categorical, COUNTS, ("concentration",)),
+        (Relational, GRAPH, ("a", "b")),
+        (Multinomial, COUNTS, ("concentration",)),
     ):
         for name in names:
             for case in positive(cls, name, X):
                 if case.values[0].get_params()[name] is not None:  # None: learned
                     yield case
-    yield from positive(Relational, "a", GRAPH)
-    yield from positive(Relational, "b", GRAPH)
     for covariance_type in ("full", "diag"):
         for name in ("mean_precision", "df"):
             for case in positive(Gaussian, name, REALS, covariance_type=covariance_type):

@@ -173,3 +173,37 @@ def test_coupled_predictive_sums_to_one(case):
     model.load(probe.model.dump([0, 1]))
     totals = np.exp(model.log_predictive_rows([0, 1, 2], 0, 16)).sum(axis=1)
     assert_equal(totals, np.ones(3))
+
+
+@every_coupled
+@given(seed=seeds)
+@few
+def test_coupled_likelihood_at_other_hyperparameters(case, seed):
+    rng = np.random.default_rng(seed)
+    labels = np.unique(rng.integers(3, size=case.n), return_inverse=True)[1]
+    probe, _ = _bound(case, labels)
+    slots = np.arange(labels.max() + 1)
+    start = probe.model.hyperparameters()
+    np.testing.assert_array_equal(start, case.likelihood.flat_hyperparameters())
+    values = start * np.exp(rng.normal(size=2))
+
+    def expected(at):
+        names = dict(zip(("a", "b"), at, strict=True))
+        return _log_relational(Case(case.likelihood.at(names), case.X), labels)
+
+    for h in range(2):
+        other = values.copy()
+        other[h] *= np.exp(rng.normal())
+        change = np.diff(probe.model.log_likelihoods_at(slots, [values, other], h))
+        assert_equal(change, [expected(other) - expected(values)])
+    assert_equal(probe.log_likelihood(slots), expected(start))
+    # As if the values had been there from the start; statistics stay.
+    rows = probe.model.dump(slots)
+    probe.model.set_hyperparameters(values)
+    np.testing.assert_array_equal(probe.model.dump(slots), rows)
+    assert_equal(probe.log_likelihood(slots), expected(values))
+    fresh, _ = _bound(Case(case.likelihood.at(dict(a=values[0], b=values[1])), case.X), labels)
+    i = int(rng.integers(case.n))
+    for one in (probe, fresh):
+        one.remove(labels[i], i)
+    assert_equal(probe.log_predictive_many(slots, i), fresh.log_predictive_many(slots, i))

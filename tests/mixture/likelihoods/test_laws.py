@@ -25,7 +25,7 @@ from support.laws import (
 )
 from support.pvalues import assert_p
 
-from skdpm.mixture.likelihoods import Bernoulli, Categorical, Gaussian
+from skdpm.mixture.likelihoods import Bernoulli, Categorical, Gaussian, Multinomial
 from skdpm.mixture.likelihoods._base import Probe
 
 # Densities.
@@ -535,6 +535,8 @@ def test_one_row_and_one_column(case):
             likelihood.set_params(mean=None, mean_precision=None, df=None, scale=None)
         if isinstance(likelihood, Categorical):
             likelihood.set_params(n_categories=None, concentration=None)
+        if isinstance(likelihood, Multinomial):
+            likelihood.set_params(base=None)
         if isinstance(likelihood, Bernoulli):
             likelihood.set_params(a=None, b=0.7)
         small = Case(likelihood, X)

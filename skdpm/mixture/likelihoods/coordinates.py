@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rows as points between which Euclidean distances make sense: `Likelihood.coordinates`."""
+
+import numpy as np
+
+N_DIMENSIONS = 10
+N_MORE = 5  # directions beyond those that are kept
+N_ITERATIONS = 3
+
+
+def standardised(X):
+    """Rows in columns of mean 0 and variance 1.
+
+    A column that varies by rounding alone is 0: a common scale would make noise of it.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_rows, n_columns)
+        Finite.
+
+    Returns
+    -------
+    points : ndarray of the same shape, float64
+    """
+    X = np.asarray(X, dtype=np.float64)
+    largest = np.abs(X).max(axis=0)
+    # Of the columns' own size first, so that no square is too large or too small for a double.
+    spread = np.ptp(X / 2.0, axis=0)
+    varies = spread > 1e-12 * largest
+    points = np.where(varies, (X - X[0]) / np.where(varies, spread, 1.0), 0.0)
+    points -= points.mean(axis=0)
+    return points / np.where(varies, points.std(axis=0), 1.0)
+
+
+def principal(matrix):
+    """Rows of a matrix in its leading singular directions, by subspace iteration.
+
+    Parameters
+    ----------
+    matrix : CSR array of shape (n_rows, n_columns)
+
+    Returns
+    -------
+    points : ndarray of shape (n_rows, N_DIMENSIONS), or fewer columns
+
+    References
+    ----------
+    Halko, Martinsson & Tropp (2011), Finding structure with randomness.
+    """
+    n_directions = min(*matrix.shape, N_DIMENSIONS + N_MORE)
+    # A start of its own, always the same: points are a function of the matrix.
+    rng = np.random.Generator(np.random.PCG64(0))
+    directions = matrix @ rng.standard_normal((matrix.shape[1], n_directions))
+    for _ in range(N_ITERATIONS):
+        directions = matrix @ (matrix.T @ np.linalg.qr(directions)[0])
+    directions = np.linalg.qr(directions)[0]
+    left, singular, _ = np.linalg.svd((matrix.T @ directions).T, full_matrices=False)
+    return ((directions @ left) * singular)[:, :N_DIMENSIONS]

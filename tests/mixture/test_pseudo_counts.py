@@ -1,0 +1,282 @@
+"""Learned pseudo-counts of likelihoods of discrete data, from the kernel to the estimator.
+
+Where one number is learned, the joint law of partition and number is enumerated; where there are
+several, values, partition and data drawn from the model must keep their law.
+"""
+
+import functools
+
+import numpy as np
+import pytest
+from reference.enumerate import canonical_labels, enumerate_partitions, partition_index
+from reference.hyperparameters import learned_joint
+from reference.likelihoods import log_likelihood
+from reference.priors import log_eppf
+from reference.simulate import simulate_data, simulate_partitions
+from scipy import stats
+from support.chains import LearningChains
+from support.pvalues import Cells, assert_p_matrix, chi_squared_p, correct_for_number
+
+from skdpm import DPMixture, FiniteMixture
+from skdpm.mixture._state import MixtureState
+from skdpm.mixture.likelihoods import Bernoulli, Categorical, Multinomial, Relational
+from skdpm.mixture.likelihoods.base import Gamma
+from skdpm.mixture.priors import DirichletProcessPrior
+from skdpm.mixture.samplers import BlockedGibbs, Gibbs
+
+NAN = np.nan
+# Likelihood, what is fixed, what is learned, rows.
+CASES = {
+    "bernoulli": (Bernoulli, {"b": 1.4}, "a", [[1], [1], [0], [1], [0]]),
+    "bernoulli_missing": (Bernoulli, {"a": [0.6]}, "b", [[1], [NAN], [0], [0], [1]]),
+    "categorical": (
+        Categorical,
+        {"n_categories": 3},
+        "concentration",
+        [[2], [2], [0], [1], [2]],
+    ),
+    "multinomial": (
+        Multinomial,
+        {"base": "uniform"},
+        "concentration",
+        [[2, 0, 2], [20, 0, 1], [1, 0, 2], [5, 0, 0], [0, 0, 0]],
+    ),
+    "multinomial_frequencies": (
+        Multinomial,
+        {"base": [0.6, 0.3, 2.1]},
+        "concentration",
+        [[2, 0, 2], [2, 0, 4], [1, 0, 2], [25, 0, 0], [0, 2, 0]],
+    ),
+    "relational": (
+        Relational,
+        {"b": 0.9},
+        "a",
+        [[0, 1, 1, 1], [1, 0, 1, NAN], [1, 1, 0, 0], [1, NAN, 0, 0]],
+    ),
+    "relational_directed": (
+        Relational,
+        {"a": 0.6, "directed": True},
+        "b",
+        [[0, 1, 0, 1], [1, 0, 1, 1], [0, 0, 0, 1], [1, NAN, 1, 0]],
+    ),
+}
+EDGES = (0.3, 0.8, 1.6)
+BLOCKS = FiniteMixture(3, sampler=BlockedGibbs(block_size=2), init="single", concentration=1.2)
+PRIORS = {"rows": ("dp", {}), "blocks": ("finite", {"n_components": 3})}
+GIBBS = Gibbs().kernel()
+
+
+@functools.cache
+def enumerated(name, program):
+    """The law of partition and learned number: of the latter bins between EDGES, and a grid."""
+    cls, fixed, learned, rows = CASES[name]
+    X = np.array(rows, dtype=float)
+    hyperprior = cls(**fixed).resolve(X).hyperpriors[learned]
+    prior, params = PRIORS[program]
+    return learned_joint(
+        lambda labels, value: log_likelihood(
+            X, labels, cls.__name__.lower(), **{**fixed, learned: value}
+        ),
+        lambda sizes: log_eppf(sizes, prior, concentration=1.2, **params),
+        enumerate_partitions(len(X)),
+        log_hyperprior=hyperprior.log_density,
+        edges=EDGES,
+    )
+
+
+def counted(labels, values, law):
+    """Partitions and bins of values as `Cells`."""
+    seen = np.zeros(law.bins.shape, dtype=int)
+    np.add.at(seen, (partition_index(labels), np.searchsorted(EDGES, values)), 1)
+    return Cells(seen, law.bins)
+
+
+def rows_run(name, cls=None, n_starts=2_000, n_steps=3):
+    """A run for `assert_p`: starts from the posterior, some sweeps and draws of the number, which
+    must follow it again."""
+    likelihood_class, fixed, learned, rows = CASES[name]
+    law = enumerated(name, "rows")
+    X = np.array(rows, dtype=float)
+    right = likelihood_class(**fixed).resolve(X)
+    hyperpriors = (cls or likelihood_class)(**fixed).resolve(X).hyperpriors
+    data = right.encode(X)
+    prior = DirichletProcessPrior(len(X), 1.2)
+    model = right.bind(data, right.tables(data, len(X)))
+    state = MixtureState(model, prior, np.zeros(len(X), dtype=np.intp))
+    h = model.hyper_names.index(learned)
+
+    def run(seed, factor):
+        rng = np.random.default_rng(seed)
+        labels, values = law.draw(n_starts * factor, rng)
+        for s in range(len(values)):
+            hyper = model.hyperparameters()
+            hyper[h] = values[s]
+            model.set_hyperparameters(hyper)
+            state.assign(labels[s].astype(np.intp))
+            for _ in range(n_steps):
+                GIBBS.run(state, rng.bit_generator)
+                hyper = model.resample_hyperparameters(
+                    state.cluster_slots(), hyperpriors, rng.bit_generator
+                )
+            labels[s], values[s] = state.cluster_labels(), hyper[h]
+        return counted(canonical_labels(labels), values, law)
+
+    return run
+
+
+def blocks_run(name, cls=None, n_starts=1_000, n_steps=2):
+    """The same by chains whose rows are visited in blocks."""
+    likelihood_class, fixed, learned, rows = CASES[name]
+    law = enumerated(name, "blocks")
+    chains = LearningChains(
+        BLOCKS, (cls or likelihood_class)(**fixed), np.array(rows, dtype=float)
+    )
+    shape = np.shape(getattr(chains.program.likelihood, learned))
+
+    def run(seed, factor):
+        rng = np.random.default_rng(seed)
+        labels, values = law.draw(n_starts * factor, rng)
+        for s in range(len(values)):
+            start = {learned: np.full(shape, values[s])}
+            labels[s], end = chains.step(labels[s], start, rng, n_steps)
+            values[s] = np.ravel(end[learned])[0]
+        return counted(canonical_labels(labels), values, law)
+
+    return run
+
+
+def test_partitions_and_pseudo_counts_keep_their_joint_posterior(seed_sequence):
+    assert_p_matrix({name: rows_run(name) for name in CASES}, seed_sequence=seed_sequence)
+
+
+def test_blocks_keep_the_joint_posterior(seed_sequence):
+    assert_p_matrix(
+        {name: blocks_run(name) for name in ("bernoulli", "multinomial_frequencies")},
+        seed_sequence=seed_sequence,
+    )
+
+
+def wrong(cls, change):
+    """A likelihood that draws its pseudo-counts under another prior than the documented one."""
+
+    class Wrong(cls):
+        def resolve(self, X):
+            resolved = super().resolve(X)
+            resolved._hyperpriors = {
+                name: change(prior) for name, prior in resolved._hyperpriors.items()
+            }
+            return resolved
+
+        def resolve_summary(self, summary):
+            resolved = super().resolve_summary(summary)
+            resolved._hyperpriors = {
+                name: change(prior) for name, prior in resolved._hyperpriors.items()
+            }
+            return resolved
+
+    return Wrong
+
+
+PLANTED = {
+    # The density of the logarithm without its Jacobian is that of a shape less by one.
+    "no Jacobian": lambda prior: Gamma(prior.shape - 0.9, prior.rate),
+    "wrong rate": lambda prior: Gamma(prior.shape, 3.0 * prior.rate),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("error", PLANTED)
+def test_planted_hyperpriors_are_seen(error, name, seed_sequence):
+    cls = wrong(CASES[name][0], PLANTED[error])
+    cells = rows_run(name, cls, n_starts=4_000, n_steps=4)(seed_sequence, 1)
+    assert chi_squared_p(*cells[:2]) < 1e-6
+
+
+@pytest.mark.parametrize("error", PLANTED)
+def test_planted_hyperpriors_are_seen_in_blocks(error, seed_sequence):
+    run = blocks_run("bernoulli", wrong(Bernoulli, PLANTED[error]), n_starts=2_000, n_steps=4)
+    assert chi_squared_p(*run(seed_sequence, 1)[:2]) < 1e-6
+
+
+# Several at once: they, a partition and data from the model, then iterations given the data.
+
+ROW_CHAINS = DPMixture(sampler="gibbs", init="single", concentration=1.2)
+ALL = {
+    # Name in `reference`, likelihood, number of columns, shapes of what is learned.
+    "bernoulli": (Bernoulli(), 2, {"a": (2,), "b": (2,)}),
+    "categorical": (Categorical(n_categories=[2, 3]), 2, {"concentration": (2,)}),
+    "relational": (Relational(), 7, {"a": (), "b": ()}),
+}
+
+
+def simulated(name, likelihood, labels, values, rng):
+    if name == "relational":
+        return simulate_data(name, labels, rng, directed=False, **values)
+    columns = []
+    for d in range(2):
+        column = {key: value[d] for key, value in values.items()}
+        if name == "categorical":
+            column["n_categories"] = likelihood.n_categories[d]
+        columns.append(simulate_data(name, labels, rng, n_features=1, **column))
+    return np.hstack(columns)
+
+
+def joint_run(name, kind, cls=None, n_starts=600, n=7):
+    """A run for `assert_p`: all hyperparameters, partition and data from prior and model, then
+    iterations given the data. All follow their law as before."""
+    likelihood, n_features, shapes = ALL[name]
+    if cls is not None:
+        likelihood = cls(**likelihood.get_params(deep=False))
+    estimator = ROW_CHAINS if kind == "rows" else BLOCKS
+    # The hyperpriors do not depend on the rows.
+    chains = LearningChains(estimator, likelihood, np.zeros((n, n_features)))
+    prior, params = PRIORS[kind]
+
+    def functions(labels, values, X):
+        """Of everything together."""
+        same = labels[:, None] == labels
+        if name == "relational":
+            within = X[same].sum() / same.sum()
+        else:
+            within = (same[:, :, None] & (X[:, None] == X)).sum() / same.sum()
+        sizes = [value.sum() for value in values.values()]
+        return [size * x for size in sizes for x in (1.0 + X.mean(), within, labels.max() + 1.0)]
+
+    def run(seed, factor):
+        rng = np.random.default_rng(seed)
+        size = n_starts * factor
+        labels = simulate_partitions(prior, n, size, rng, concentration=1.2, **params)
+        before, after, drawn = [], [], []
+        for s in range(size):
+            values = {key: np.asarray(rng.gamma(1.0, size=shape)) for key, shape in shapes.items()}
+            X = simulated(name, likelihood, labels[s], values, rng)
+            before.append(functions(labels[s], values, X))
+            z, values = chains.over(X).step(labels[s], values, rng, 3)
+            values = {key: np.asarray(value) for key, value in values.items()}
+            after.append(functions(z, values, X))
+            drawn.append(np.concatenate([value.ravel() for value in values.values()]))
+        p = [stats.kstest(column, stats.expon.cdf).pvalue for column in np.transpose(drawn)]
+        half = size // 2
+        for first, second in zip(np.transpose(before), np.transpose(after), strict=True):
+            p.append(stats.ks_2samp(first[:half], second[half:]).pvalue)
+        return correct_for_number(min(p), len(p))
+
+    return run
+
+
+def joint_runs():
+    for name, (likelihood, *_) in ALL.items():
+        yield name, "rows"
+        if "instantiated" in likelihood.capabilities:
+            yield name, "blocks"
+
+
+def test_chains_keep_the_joint_law_of_all(seed_sequence):
+    runs = {f"{name}, {kind}": joint_run(name, kind) for name, kind in joint_runs()}
+    assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+@pytest.mark.parametrize(("name", "kind"), list(joint_runs()))
+def test_a_wrong_hyperprior_of_all_is_seen(name, kind, seed_sequence):
+    cls = wrong(type(ALL[name][0]), PLANTED["wrong rate"])
+    assert joint_run(name, kind, cls)(seed_sequence, 1) < 1e-6
