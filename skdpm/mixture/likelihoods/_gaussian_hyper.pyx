@@ -6,13 +6,14 @@
 with low = D - 1, or 0 where covariances are diagonal: so the prior of a cluster's variances, which
 are S_dd / chi-squared(nu - low), has about the same place for any nu. The Gamma laws of nu and t
 begin at a number above 0; that of t and the floor are fixed, and small but where a column has ties
-or is constant: the density of a cluster of equal values has a pole at S = 0. Covariances and means are
-integrated out as far as that is cheap, since they tell much of the hyperparameters, which would
-move little given them:
+or is constant: the density of a cluster of equal values has a pole at S = 0.
+
+Covariances and means are integrated out as far as that is cheap, since they tell much of the
+hyperparameters, which would move little given them:
 
     r       a slice step of its logarithm, all else given, O(K) after K solutions;
-    nu      the same of log(nu - its lowest value), t given, so that S goes along: a determinant per
-            cluster;
+    nu      the same of log(nu - its lowest value), t given, so that S goes along: a determinant
+            per cluster;
     t_d     the same of log(t_d - its lowest value), column by column: S changes by one rank;
     u       given covariances, drawn from p(Sigma_k | items) and then forgotten: normal, as x_bar_k
             ~ N(u, Sigma_k / w_k) with w_k = 1 / (1 / r + 1 / n_k), means integrated out.
