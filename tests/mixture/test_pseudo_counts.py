@@ -235,14 +235,26 @@ def joint_run(name, kind, cls=None, n_starts=600, n=7):
     prior, params = PRIORS[kind]
 
     def functions(labels, values, X):
-        """Of everything together."""
+        """Of everything together, column by column."""
         same = labels[:, None] == labels
+        n_clusters = labels.max() + 1.0
         if name == "relational":
-            within = X[same].sum() / same.sum()
+            columns = [((X * same).sum() / same.sum(), X.mean(), list(values.values()))]
         else:
-            within = (same[:, :, None] & (X[:, None] == X)).sum() / same.sum()
-        sizes = [value.sum() for value in values.values()]
-        return [size * x for size in sizes for x in (1.0 + X.mean(), within, labels.max() + 1.0)]
+            equal = same[:, :, None] & (X[:, None] == X)
+            columns = [
+                (
+                    equal[:, :, d].sum() / same.sum(),
+                    X[:, d].mean(),
+                    [v[d] for v in values.values()],
+                )
+                for d in range(2)
+            ]
+        together = []
+        for within, mean, numbers in columns:
+            together += [number * x for number in numbers for x in (within, mean, n_clusters)]
+            together.append(numbers[0] / sum(numbers) - mean)
+        return together
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
