@@ -57,7 +57,9 @@ cdef class Merger:
     cdef double n_items
     cdef double[:, ::1] gains           # (n_pieces, n_pieces), symmetric
     cdef double[::1] own                # (n_pieces,)
-    cdef Py_ssize_t[::1] partner        # (n_pieces,): with which each gains most
+    # (n_pieces,): with which each gains most, those left out that have come about since. The best
+    # pair is there: under the one of the two that came last.
+    cdef Py_ssize_t[::1] partner
     cdef Py_ssize_t[::1] parent         # (n_pieces,): what it was merged into; itself
     cdef Py_ssize_t[::1] merged         # (n_pieces,): those that were merged, in turn
 
@@ -115,10 +117,9 @@ cdef class Merger:
         for c in range(self.n_pieces):
             if self.parent[c] != c:
                 continue
+            # Others need not learn that they gain more with a: a knows.
             if c == a or self.partner[c] == a or self.partner[c] == b:
                 self.find_partner(c)
-            elif self.gains[c, a] > self.gains[c, self.partner[c]]:
-                self.partner[c] = a
 
     cdef void run(self) noexcept nogil:
         """Merge the pair that gains most until none gains."""

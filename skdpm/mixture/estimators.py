@@ -123,6 +123,8 @@ default="auto"
     Neal (2000), Markov chain sampling methods for Dirichlet process mixture models.
     Escobar & West (1995), Bayesian density estimation and inference using mixtures.
     Pitman & Yor (1997), The two-parameter Poisson-Dirichlet distribution.
+    Dahl, Johnson & Mueller (2022), Search algorithms and loss functions for Bayesian clustering.
+    Hennig (2010), Methods for merging Gaussian mixture components.
 
     Examples
     --------

@@ -102,6 +102,18 @@ def test_merging_takes_the_best_pair_until_none_gains(name, prior, seed):
     np.testing.assert_allclose(held, new_state(name, case, "dp", merged).dump(), atol=1e-10)
 
 
+def test_as_many_clusters_as_components_may_stay():
+    X = np.repeat([0.0, 50.0, 100.0], 10)[:, None] + np.random.default_rng(0).normal(size=(30, 1))
+    state = make_state(
+        Gaussian(scale=1.0, df=3.0, mean=50.0, mean_precision=0.01),
+        X,
+        make_prior("finite", 30, concentration=1.0, n_components=3),
+        np.repeat(np.arange(9), [4, 3, 3] * 3),
+    )
+    _, clusters = Merger(state.model, state.prior, state.dump()).merge_all()
+    np.testing.assert_array_equal(clusters, np.repeat([0, 1, 2], 3))
+
+
 @pytest.mark.parametrize("prior", PRIOR_CASES)
 @pytest.mark.parametrize("name", COUPLED)
 def test_no_pair_of_coupled_clusters_gains_in_the_end(name, prior, seed):
@@ -121,6 +133,21 @@ def test_no_pair_of_coupled_clusters_gains_in_the_end(name, prior, seed):
     assert len(np.unique(np.stack([labels, pieces]), axis=1).T) == pieces.max() + 1
     for other in pairs(labels):
         assert log_joint_of(name, case, other, prior) <= last + 1e-9
+
+
+def test_gains_of_coupled_clusters_that_rise_later():
+    """In one of some hundred networks a pair gains only once others have merged; this is one."""
+    rng = np.random.default_rng(375)
+    groups, shares = rng.integers(0, 4, 24), rng.random((4, 4))
+    X = (rng.random((24, 24)) < shares[groups[:, None], groups]).astype(float)
+    likelihood = Relational(a=0.5, b=0.5, directed=True)
+    pieces = canonical_labels(rng.integers(0, 12, 24))
+    prior = make_prior("dp", 24, concentration=1.0)
+    state = make_state(likelihood, X, prior, pieces)
+    merge_coupled(state)
+    last, labels = state.compute_log_joint(), state.cluster_labels()
+    for other in pairs(labels):
+        assert make_state(likelihood, X, prior, other).compute_log_joint() <= last + 1e-9
 
 
 def test_coupled_clusters_merge_best_first():
@@ -462,3 +489,11 @@ def test_samples_of_other_rows(kind, sampler, sampled, monkeypatch):
         np.testing.assert_array_equal(
             canonical_labels(one.label_samples_[0, 0]), np.arange(60) % 3
         )
+
+
+def test_dask_starts_in_a_single_cluster(groups):
+    da = pytest.importorskip("dask.array")
+    settings = {**FAST, "sampler": SubCluster(), "point_estimate": "last"}
+    rows = da.from_array(groups[0], chunks=(100, 2))
+    auto = DPMixture(init="auto", **settings).fit(rows)
+    assert_same_fit(auto, DPMixture(init="single", **settings).fit(rows))

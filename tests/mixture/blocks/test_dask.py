@@ -25,7 +25,9 @@ from skdpm.mixture.blocks.dask_rows import DaskRows, Recipe  # noqa: E402
 # Importing and closing a cluster warns of its own affairs.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
+# In memory chains would start elsewhere by default: where labels are kept, rows can be cut up.
 SETTINGS = {
+    "init": "single",
     "n_warmup": 8,
     "n_draws": 12,
     "n_chains": 2,

@@ -125,9 +125,9 @@ class Chains:
 # One of them is learned.
 
 
-def invariance_run(kind, covariance_type, name, planted=None):
+def invariance_run(kind, covariance_type, name, far=False):
     """A run for `assert_p_matrix`: (partition, cell of the hyperparameter) after an iteration or
-    two, from draws of both."""
+    two, from draws of both; or, if `far`, after many from the same point in the prior's tail."""
     X = rows_of(covariance_type)
     chains = Chains(kind, likelihood_of(covariance_type, (name,)), X)
     likelihood = chains.program.likelihood
@@ -163,16 +163,19 @@ def invariance_run(kind, covariance_type, name, planted=None):
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
-        size = (1200 if kind == "rows" else 600) * factor
+        size = (400 if far else 1200 if kind == "rows" else 600) * factor
         chosen = rng.choice(joint.size, size=size, p=joint.ravel() / joint.sum())
         labels = partitions[chosen // len(grid)]
         starts = grid[chosen % len(grid)] + (rng.random((size, n_dims)) - 0.5) / n_points
+        labels = labels.copy()
+        if far:
+            starts[:], labels[:] = 0.995, 0
         starts = from_uniform(likelihood, name, starts)
         ends = np.empty_like(starts)
-        labels = labels.copy()
         for s in range(size):
             start = starts[s] if n_dims == 2 else starts[s, 0]
-            labels[s], after = chains.step(labels[s], {name: start}, rng, 1 + s % 2)
+            n_iterations = 30 if far else 1 + s % 2
+            labels[s], after = chains.step(labels[s], {name: start}, rng, n_iterations)
             ends[s] = after[name]
         ends = to_uniform(likelihood, name, ends, likelihood.df)
         seen = np.zeros(law.shape, dtype=int)
@@ -222,10 +225,12 @@ def simulate(likelihood, labels, values, rng):
     mean, r, df, scale = (values[name] for name in NAMES)
     for k in np.unique(labels):
         if likelihood.covariance_type == "full":
-            cov = np.atleast_2d(stats.invwishart.rvs(df, np.diag(scale), random_state=rng))
+            # Bartlett's decomposition of the inverse: S^-1/2 A A' S^-1/2.
+            A = np.tril(rng.normal(size=(D, D)), -1)
+            A[np.diag_indices(D)] = np.sqrt(rng.chisquare(df - np.arange(D)))
+            root = np.sqrt(scale)[:, None] * np.linalg.inv(A).T
         else:
-            cov = np.diag(0.5 * scale / rng.gamma(0.5 * df, size=D))
-        root = np.linalg.cholesky(cov)
+            root = np.diag(np.sqrt(0.5 * scale / rng.gamma(0.5 * df, size=D)))
         center = mean + root @ rng.normal(size=D) / np.sqrt(r)
         X[labels == k] = center + rng.normal(size=(np.sum(labels == k), D)) @ root.T
     return X
@@ -287,4 +292,14 @@ def joint_run(kind, covariance_type, n=8):
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_chains_keep_the_joint_law_of_all(kind, seed_sequence):
     runs = {name: joint_run(kind, name) for name in TYPES}
+    assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+@pytest.mark.parametrize("covariance_type", TYPES)
+def test_chains_reach_the_law_from_afar(covariance_type, seed_sequence):
+    """What invariance cannot show: that anything moves."""
+    runs = {
+        name: invariance_run("rows", covariance_type, name, far=True)
+        for name in ("mean", "mean_precision", "df", "scale")
+    }
     assert_p_matrix(runs, seed_sequence=seed_sequence)

@@ -248,7 +248,7 @@ def test_draws_are_those_of_the_first_replica(likelihood):
         assert len({str(labels) for labels in states}) == 3
         assert len({replica["concentration"] for replica in chain["replicas"]}) == 3
         values = [replica["values"] for replica in chain["replicas"]]
-        assert values == [{}, {}, {}] or len({v["rate"] for v in values}) == 3
+        assert values[0] and len({repr(v) for v in values}) == 3
 
 
 @pytest.mark.filterwarnings("ignore:the chains have not mixed")
