@@ -478,10 +478,10 @@ def test_samples_of_other_rows(kind, sampler, sampled, monkeypatch):
     rng = np.random.default_rng(0)
     shares = np.where(np.arange(6) // 2 == np.arange(60)[:, None] % 3, 0.32, 0.01)
     if kind == "multinomial":
-        likelihood = Multinomial()
+        likelihood = Multinomial(concentration=1.0)
         X = sp.csr_array(np.array([rng.multinomial(40, p / p.sum()) for p in shares]))
     else:
-        likelihood = Bernoulli()
+        likelihood = Bernoulli(a=1.0, b=1.0)
         X = (rng.random((60, 6)) < 3 * shares).astype(float)
         X[0, 0] = np.nan
     settings = {**FAST, "n_warmup": 0, "init": "auto", "sampler": sampler}
