@@ -299,7 +299,6 @@ def test_map_and_last(blobs, concentration, store_labels):
         "concentration_prior": (1.0, 5.0),
         "init": "single",
         "random_state": 1,
-        "init": "single",
     }
     X = blobs * 0.4
     params["likelihood"] = fixed_gaussian(X)
