@@ -21,7 +21,7 @@ from scipy import stats
 from scipy.special import logsumexp
 from sklearn.base import clone
 from support.kernels import bind
-from support.pvalues import Cells, assert_p_matrix, correct_for_number
+from support.pvalues import Cells, assert_p, assert_p_matrix, correct_for_number
 
 from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture.blocks.rows import open_rows
@@ -69,10 +69,14 @@ def from_uniform(likelihood, name, u):
     prior = likelihood.hyperpriors[name]
     if name == "mean":
         return stats.norm.ppf(u, prior.mean, np.sqrt(prior.variance))
-    values = prior.low + stats.gamma.ppf(u, prior.shape, scale=1.0 / np.asarray(prior.rate))
+    values = from_gamma(prior, u)
     if name == "scale":
         return likelihood._floor + values * beyond(likelihood, likelihood.df)
     return values
+
+
+def from_gamma(prior, u):
+    return prior.low + stats.gamma.ppf(u, prior.shape, scale=1.0 / np.asarray(prior.rate))
 
 
 def to_uniform(likelihood, name, values, df):
@@ -312,6 +316,37 @@ def test_chains_reach_the_law_from_afar(covariance_type, seed_sequence):
         for name in ("mean", "mean_precision", "df", "scale")
     }
     assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+def columns_run(seed, factor):
+    """A p-value: scales of correlated columns from prior and model, after some steps given the
+    data. What a step of one column leaves to the next matters here as in no small enumeration."""
+    rng = np.random.default_rng(seed)
+    D, labels = 5, np.repeat(np.arange(4), 5)
+    X = rng.normal(size=(len(labels), D))
+    fixed = {"mean": 0.0, "mean_precision": 0.5, "df": D + 0.5}
+    likelihood = Gaussian(**fixed).resolve(X)
+    priors = likelihood.hyperpriors
+    drawn = np.empty((600 * factor, D))
+    for m in range(len(drawn)):
+        scale = likelihood._floor + 1.5 * from_gamma(priors["scale"], rng.random(D))
+        values = {name: getattr(likelihood, name) for name in NAMES} | {"scale": scale}
+        X = simulate(likelihood, labels, values, rng)
+        model = bind(likelihood, likelihood.encode(X), len(X))
+        model.set_hyperparameters(likelihood.at(values).flat_hyperparameters())
+        rows = [likelihood.parametric(X[labels == k]) for k in range(4)]
+        model.load(np.array([each.accumulated(np.zeros(model.n_stats)) for each in rows]))
+        for _ in range(8):
+            flat = model.resample_hyperparameters(np.arange(4), priors, rng.bit_generator)
+        drawn[m] = flat[-D:]
+    u = to_uniform(likelihood, "scale", drawn, likelihood.df)
+    p = [stats.kstest(column, "uniform").pvalue for column in u.T]
+    p.append(stats.kstest(stats.norm.ppf(u).sum(axis=1) / np.sqrt(D), "norm").pvalue)
+    return correct_for_number(min(p), len(p))
+
+
+def test_columns_take_their_steps_one_given_the_other(seed_sequence):
+    assert_p(columns_run, seed_sequence=seed_sequence)
 
 
 # Fits.
