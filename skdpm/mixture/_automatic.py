@@ -29,7 +29,7 @@ MOST_SAMPLED = 20_000
 # Pieces: between these multiples of the square root of the number of rows.
 FEWEST, MOST = 2.0, 4.0
 MOST_PIECES = 400
-SMOOTH, WIDE = 3, 300  # dimensions, and numbers of a cluster, from which on there are fewer
+SMOOTH, WIDE = 3, 60  # dimensions, and numbers of a cluster, from which on there are fewer
 MOST_COUPLED = 40  # where clusters are not independent
 # Passes in which rows change pieces that were not cut by k-means.
 N_PASSES = 3
@@ -41,7 +41,7 @@ N_TURNS = 4
 SPARE_PARTS = 3
 # Times that rows change to a more likely cluster afterwards, and clusters are merged again.
 N_REFINEMENTS = 1
-N_DRAWS = 3
+N_DRAWS = 2
 
 
 @dataclass(frozen=True)

@@ -259,10 +259,13 @@ def test_rows_join_by_weight_and_density():
 
 @pytest.mark.parametrize("directed", [False, True])
 def test_coordinates_of_a_network_tell_its_groups(directed):
-    """Also groups whose nodes link to those of other groups only."""
+    """Also groups whose nodes link to those of other groups only, and, of a directed network,
+    groups that have the same outgoing links."""
     rng = np.random.default_rng(0)
     groups = np.arange(90) % 3
     shares = np.array([[0.05, 0.8, 0.1], [0.8, 0.05, 0.1], [0.1, 0.1, 0.6]])
+    if directed:
+        shares = np.array([[0.1, 0.5, 0.9], [0.1, 0.5, 0.9], [0.9, 0.5, 0.1]])
     X = (rng.random((90, 90)) < shares[groups[:, None], groups]).astype(float)
     if not directed:
         X = np.triu(X, 1) + np.triu(X, 1).T
@@ -277,7 +280,7 @@ def test_coordinates_of_a_network_tell_its_groups(directed):
 def test_standardised_points():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(50, 3)) * [1e-150, 1.0, 1e150] + [0.0, 1e6, 0.0]
-    X = np.c_[X, np.full(50, 0.3), 0.1 + np.tile([0.2, 0.2 + 3e-17], 25), np.zeros(50)]
+    X = np.c_[X, np.full(50, 0.3), np.tile([0.3, np.nextafter(0.3, 1.0)], 25), np.zeros(50)]
     points = standardised(X)
     np.testing.assert_allclose(points.mean(axis=0), 0.0, atol=1e-12)
     np.testing.assert_allclose(points.std(axis=0), [1.0, 1.0, 1.0, 0.0, 0.0, 0.0], atol=1e-12)
@@ -475,10 +478,10 @@ def test_samples_of_other_rows(kind, sampler, sampled, monkeypatch):
     rng = np.random.default_rng(0)
     shares = np.where(np.arange(6) // 2 == np.arange(60)[:, None] % 3, 0.32, 0.01)
     if kind == "multinomial":
-        likelihood = Multinomial()
+        likelihood = Multinomial(concentration=1.0)
         X = sp.csr_array(np.array([rng.multinomial(40, p / p.sum()) for p in shares]))
     else:
-        likelihood = Bernoulli()
+        likelihood = Bernoulli(a=1.0, b=1.0)
         X = (rng.random((60, 6)) < 3 * shares).astype(float)
         X[0, 0] = np.nan
     settings = {**FAST, "n_warmup": 0, "init": "auto", "sampler": sampler}

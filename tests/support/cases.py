@@ -100,8 +100,8 @@ def make_estimator(likelihood, prior="dp", *, resampled=False, **params):
     cls = FiniteMixture if prior in ("finite", "mfm") else DPMixture
     if prior == "mfm":
         settings = {"n_components": None, **settings}
-    # Gibbs moves a little in every iteration from a bad start: few draws then differ enough to tell
-    # things apart.
+    # From a bad start Gibbs moves a little in every iteration: few draws then differ enough to
+    # tell things apart.
     settings = {"sampler": "gibbs", "init": "single", **FAST, **settings}
     return cls(likelihood=likelihood, **{**settings, **params})
 
