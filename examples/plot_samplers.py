@@ -4,10 +4,11 @@ Four samplers from the same start
 =================================
 
 All samplers draw from the same posterior; what differs is how soon they get there. Here each
-starts with all rows in one cluster (`init="single"`; the default start would leave them little to do). `Gibbs` moves one row at a time, so that a cluster is split by
-a few rows that happen to leave it together. `SAMS`, `SplitMerge` (Jain-Neal) and `PGSM` propose
-whole splits and merges, and sweep by Gibbs in between. The log joint and the agreement with the
-clusters that the rows were drawn from (V-measure) are plotted against the time spent in `fit`.
+starts with all rows in one cluster (`init="single"`; the default start would leave them little to
+do). `Gibbs` moves one row at a time, so that a cluster is split by a few rows that happen to leave
+it together. `SAMS`, `SplitMerge` (Jain-Neal) and `PGSM` propose whole splits and merges, and sweep
+by Gibbs in between. The log joint and the agreement with the clusters that the rows were drawn
+from (V-measure) are plotted against the time spent in `fit`.
 
 A chain is watched with `warm_start=True`: each `fit` with a larger `n_draws` continues it exactly,
 so that only the clock is stopped in between. Times vary from run to run, draws do not.

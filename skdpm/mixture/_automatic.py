@@ -2,8 +2,9 @@
 """The start `init="auto"`: many pieces, merged greedily while that raises the log joint density.
 
 Merging needs hyperparameters. Where they are learned the right ones are those of the merged
-clusters, so merging and learning take turns, from the values that the likelihood starts from. The
-best log joint density, hyperpriors included, is kept.
+clusters, so merging and learning take turns: once from the values that the likelihood starts from,
+once from those learned of a single cluster (under which noise is a single cluster), and then from
+the better of both. The best log joint density, hyperpriors included, is kept.
 
 Every chain has pieces of its own and another number of them, so that chains start dispersed.
 """
@@ -222,7 +223,14 @@ def merge_pieces(program, model, prior, stats, bit_generator):
     # What is being merged: first the pieces, then clusters of which there are still many.
     parts, part_stats = np.arange(len(stats)), stats
     best, best_value, n_before = None, -np.inf, 0
-    for _ in range(N_TURNS if likelihood.learned else 1):
+    # The first turn is at the values given, the second at those of a single cluster.
+    for turn in range(N_TURNS if likelihood.learned else 1):
+        if turn == 1:
+            load_clusters(model, merged_stats(model, stats, np.zeros(len(stats), dtype=np.intp)))
+            _learn(program, model, np.zeros(1, dtype=np.intp), bit_generator)
+        elif turn == 2 and best.values:
+            model.clear(0)
+            model.set_hyperparameters(likelihood.at(best.values).flat_hyperparameters())
         merger = Merger(model, prior, part_stats)
         slots, clusters = merger.merge_all()
         clusters = clusters[parts]

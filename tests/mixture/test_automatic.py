@@ -395,6 +395,14 @@ def test_the_best_turn_is_kept():
         np.testing.assert_allclose(sums[:, 0], merged.stats[:, 0])
 
 
+def test_noise_is_one_cluster():
+    """Binary noise, cut into pieces that are alike, looks like columns without noise: merging at
+    the first values stops at once."""
+    X = (np.random.default_rng(0).random((500, 40)) < 0.5) * 1.0
+    _, replicas = starts(DPMixture(likelihood=Bernoulli(), init="auto"), X)
+    assert [replica.state.n_clusters for replica in replicas] == [1] * 4
+
+
 EDGES = {
     "one row": np.ones((1, 2)),
     "two rows": np.array([[0.0, 1.0], [0.0, 2.0]]),

@@ -13,9 +13,10 @@ class Alternate(Sampler):
 
     In each turn the first sampler makes one step, and the others as many as their share of the
     work allows. An iteration is one turn; with fewer than 600 rows it is as many as make up for
-    that, five at most, which then cost little beside what else there is to an iteration. Work is counted in row evaluations, never by the clock, so that the same seed
-    gives the same draws: what a step of each sampler costs is measured in warm-up, and the
-    numbers of steps stay as they are after it, without which the posterior would be missed.
+    that, five at most, which then cost little beside what else there is to an iteration. Work is
+    counted in row evaluations, never by the clock, so that the same seed gives the same draws:
+    what a step of each sampler costs is measured in warm-up, and the numbers of steps stay as they
+    are after it, without which the posterior would be missed.
 
     Parameters
     ----------
