@@ -106,17 +106,18 @@ def test_numbers_of_steps_stay_after_warmup():
     assert learned(kernel) == steps
 
 
+@pytest.mark.parametrize("n, n_turns", [(700, 1), (250, 2), (60, 5)])
 @pytest.mark.parametrize("kind", ["no warm-up", "no share"])
-def test_one_step_of_each(kind):
-    """The same draws as of the samplers one by one, on the one stream."""
+def test_one_step_of_each(kind, n, n_turns):
+    """The same draws as of the samplers one by one, on the one stream; few rows, more turns."""
     samplers = [Gibbs(), SAMS(gibbs_sweeps=0), SplitMerge(gibbs_sweeps=0)]
-    one, other = blobs(), blobs()
+    one, other = blobs(n), blobs(n)
     kernel = Alternate(samplers, move_share=0.5 if kind == "no warm-up" else None).kernel()
     parts = [sampler.kernel() for sampler in samplers]
     streams = np.random.PCG64(3), np.random.PCG64(3)
-    for _ in range(20):
+    for _ in range(10):
         kernel.run(one, streams[0], kind == "no share")
-        for part in parts:
+        for part in n_turns * parts:
             part.run(other, streams[1])
         np.testing.assert_array_equal(one.cluster_labels(), other.cluster_labels())
 
