@@ -40,7 +40,7 @@ model = DPMixture(n_warmup=500, n_draws=500, thin=4, random_state=0).fit(x)
 seconds = time.perf_counter() - start
 print(f"{model.n_chains} chains of {model.n_iter_} iterations took {seconds:.1f} s")
 for name, figures in model.diagnostics_.items():
-    print(f"  {name:13} R-hat {figures['r_hat']:.3f}, effective draws {figures['ess_bulk']:.0f}")
+    print(f"  {name:27} R-hat {figures['r_hat']:.3f}, effective draws {figures['ess_bulk']:.0f}")
 
 grid = np.linspace(0, 8.5, 400)
 mean_density = np.exp(model.score_samples(grid[:, None]))
@@ -50,7 +50,7 @@ def random_density(labels, concentration, prior):
     """Density on `grid` of a mixture drawn from its posterior given the partition."""
     sizes = np.bincount(labels)
     *weights, rest = rng.dirichlet([*sizes, concentration])
-    prior_mean, prior_scale = prior.mean[0], prior.scale[0, 0]
+    prior_mean, prior_scale = prior.mean[0], prior.scale[0]
     density = np.zeros_like(grid)
     for k, size in enumerate(sizes):
         members = x[labels == k, 0]
@@ -70,8 +70,17 @@ n_rows = len(x)
 partitions = model.label_samples_.reshape(-1, n_rows)
 concentrations = model.concentration_samples_.ravel()
 kept = np.arange(0, len(partitions), 8)
+# Every draw has its own hyperparameters, which are learned.
+learned = {
+    name: values.reshape(len(partitions), *values.shape[2:])
+    for name, values in model.hyperparameter_samples_.items()
+}
+priors = [model.likelihood_.at({name: learned[name][s] for name in learned}) for s in kept]
 densities = np.array(
-    [random_density(partitions[s], concentrations[s], model.likelihood_) for s in kept]
+    [
+        random_density(partitions[s], concentrations[s], prior)
+        for s, prior in zip(kept, priors, strict=True)
+    ]
 )
 low, high = np.quantile(densities, [0.05, 0.95], axis=0)
 

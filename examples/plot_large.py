@@ -41,6 +41,7 @@ def estimator():
         sampler=SubCluster(block_size=BLOCK),
         n_chains=1,
         n_jobs=2,
+        init="single",
         n_warmup=0,
         n_draws=100,
         store_labels=False,

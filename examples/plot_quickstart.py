@@ -32,27 +32,14 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from skdpm import DPMixture
-from skdpm.mixture.likelihoods import Gaussian
 from skdpm.partitions import coclustering_matrix
 
 threadpool_limits(1)  # small matrices: BLAS threads would only wait for each other
 X, cultivar = load_wine(return_X_y=True)
 
-# The prior expects covariances of scale / (df - 13 - 1) = half the variance of all wines (the
-# columns are standardised) and counts as 30 rows: plot_grid_search.py shows the alternatives.
-# Chains start from one cluster, the default; the log joint printed below shows that another start
-# comes to the same partitions. A small fourth cluster seldom vanishes and seldom comes back:
-# thinning makes the chains long enough to see it.
-model = make_pipeline(
-    StandardScaler(),
-    DPMixture(
-        likelihood=Gaussian(df=30, scale=8.0),
-        n_warmup=500,
-        n_draws=500,
-        thin=4,
-        random_state=0,
-    ),
-)
+# Everything is left at its default but for thinning: small components come and go slowly. Columns
+# are standardised only for the rivals below; `DPMixture` finds the same in any units.
+model = make_pipeline(StandardScaler(), DPMixture(thin=4, random_state=0))
 start = time.perf_counter()
 labels = model.fit_predict(X)
 mixture = model[-1]
@@ -61,18 +48,18 @@ print(f"{mixture.n_chains} chains of {mixture.n_iter_} iterations took {seconds:
 
 counts, frequency = np.unique(mixture.n_components_samples_, return_counts=True)
 probability = frequency / frequency.sum()
-print("posterior of the number of clusters:")
+print("posterior of the number of components:")
 for count, p in zip(counts, probability, strict=True):
-    print(f"  {count} clusters: {p:.3f}")
+    print(f"  {count} components: {p:.3f}")
 v_measure = v_measure_score(cultivar, labels)
 print(f"point estimate: clusters of {np.bincount(labels)}, V-measure {v_measure:.2f}")
 
 # Have the chains reached the same partitions, and would other starts do better?
 for name, figures in mixture.diagnostics_.items():
-    print(f"  {name:13} R-hat {figures['r_hat']:.3f}, effective draws {figures['ess_bulk']:.0f}")
+    print(f"  {name:27} R-hat {figures['r_hat']:.3f}, effective draws {figures['ess_bulk']:.0f}")
 print(f"mean log joint of each chain: {mixture.log_joint_samples_.mean(axis=1).round(1)}")
-other = clone(mixture).set_params(init="kmeans", thin=1).fit(model[:-1].transform(X))
-print(f"the same, started from k-means: {other.log_joint_samples_.mean(axis=1).round(1)}")
+other = clone(mixture).set_params(init="single", thin=1).fit(model[:-1].transform(X))
+print(f"the same, started in one cluster: {other.log_joint_samples_.mean(axis=1).round(1)}")
 
 # Held-out log density of each wine, in nats. All models get the same folds, and columns scaled by
 # the same training rows. scikit-learn's `score` is a lower bound, from means of logarithms: what
@@ -93,8 +80,8 @@ def predictive_score(pipeline, X, y=None):
 
 folds = StratifiedKFold(4, shuffle=True, random_state=0)
 with warnings.catch_warnings():
-    # In some folds the short chains differ in whether they have a small cluster; the mean density
-    # hardly does.
+    # In some folds the short chains differ in how many small components they have; the mean
+    # density hardly does.
     warnings.simplefilter("ignore", ConvergenceWarning)
     shorter = clone(model).set_params(dpmixture__thin=1, dpmixture__n_chains=2)
     score = cross_val_score(shorter, X, cultivar, cv=folds).mean()
@@ -102,7 +89,7 @@ print(f"held-out log density per wine\n  DPMixture: {score:.2f}")
 same_prior = {
     "mean_precision_prior": mixture.likelihood_.mean_precision,
     "degrees_of_freedom_prior": mixture.likelihood_.df,
-    "covariance_prior": mixture.likelihood_.scale,
+    "covariance_prior": np.diag(mixture.likelihood_.scale),
 }
 rivals = {
     "default prior, its score": ({}, None),
@@ -125,9 +112,11 @@ fig, axes = plt.subplots(1, 3, figsize=(12, 4), layout="constrained", width_rati
 blue, orange, green = "#0072B2", "#D55E00", "#009E73"
 
 ax = axes[0]
-ax.bar(range(1, 9), [probability[counts == k].sum() for k in range(1, 9)], color=blue)
-ax.set(xlabel="clusters", ylabel="posterior probability", xticks=range(1, 9), ylim=(0, 1))
-ax.set_title("How many clusters?")
+ax.bar(counts, probability, color=blue)
+ax.axvline(mixture.n_components_, color=orange, label="clusters in labels_")
+ax.set(xlabel="components", ylabel="posterior probability", xlim=(0, counts.max() + 1))
+ax.legend(frameon=False, loc="upper right", fontsize="small")
+ax.set_title("How many components?")
 
 # Wines by cluster, within a cluster by cultivar.
 ax = axes[1]

@@ -127,7 +127,12 @@ def blobs():
 
 def test_draws_of_mixtures_are_the_attributes(blobs):
     model = DPMixture(**FAST).fit(blobs)
-    assert list(model.draws_) == ["log_joint", "concentration", "n_components", "labels"]
+    learned = {f"likelihood__{name}" for name in model.likelihood_.learned}
+    names = {"log_joint", "concentration", "n_components", "labels"}
+    assert set(model.draws_) == names | learned and learned
+    for name in model.likelihood_.learned:
+        samples = model.hyperparameter_samples_[name]
+        assert model.draws_[f"likelihood__{name}"] is samples
     assert model.draws_["labels"] is model.label_samples_
     assert model.draws_["concentration"] is model.concentration_samples_
     assert model.draws_["n_components"] is model.n_components_samples_
@@ -135,9 +140,8 @@ def test_draws_of_mixtures_are_the_attributes(blobs):
     assert model.draws_.log_weights is None
     for name, values in model.draws_.items():
         assert values.shape[:2] == (2, 12), name
-    assert repr(model.draws_) == (
-        "Draws(log_joint, concentration, n_components, labels: 2 chains of 12 draws)"
-    )
+    names = ", ".join(model.draws_)
+    assert repr(model.draws_) == f"Draws({names}: 2 chains of 12 draws)"
     without = DPMixture(store_labels=False, point_estimate="last", **FAST).fit(blobs)
     assert "labels" not in without.draws_
 
@@ -177,7 +181,7 @@ def test_log_weights_of_draws_weigh_scores(blobs):
             draw for draw in model.draws_.scored.draws if (draw["chain"], draw["draw"]) == (c, s)
         )
         stats = model.draws_.scored.stats[draw["clusters"]]
-        kernel = program.model()
+        kernel = program.model(draw["values"])
         kernel.load(stats)
         block = kernel.log_predictive_rows(np.arange(len(stats) + 1), 0, len(blobs))
         expected = expected + weight * np.exp(block + draw["log_weights"][:, None]).sum(axis=0)

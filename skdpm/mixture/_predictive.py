@@ -110,6 +110,8 @@ class ScoredDraws:
             ]
         groups = {}
         for draw in self.draws:
+            if draw["weight"] == 0.0:
+                continue
             key = tuple(np.asarray(value).tobytes() for value in draw["values"].values())
             groups.setdefault(key, []).append(draw)
         return [self._pooled(draws) for draws in groups.values()]

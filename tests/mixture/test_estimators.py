@@ -22,7 +22,7 @@ from support.fits import DRAWS, assert_same_fit
 
 from skdpm import DPMixture, FiniteMixture, diagnostics, partitions
 from skdpm.mixture._init import initial_labels
-from skdpm.mixture.likelihoods import Gaussian
+from skdpm.mixture.likelihoods import Bernoulli, Gaussian
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -259,6 +259,7 @@ def _loss(draws, labels, loss):
 def test_point_estimate_has_the_least_expected_loss(blobs, loss):
     X = blobs * 0.4  # clusters that overlap: the draws differ
     params = {**FAST, "n_draws": 30, "sampler": "gibbs", "point_estimate": loss}
+    params |= {"likelihood": fixed_gaussian(X), "init": "single"}
     estimator = DPMixture(**params).fit(X)
     draws = estimator.label_samples_.reshape(-1, len(X)).astype(int)
     assert len(np.unique(draws, axis=0)) > 20
@@ -296,8 +297,8 @@ def test_map_and_last(blobs, concentration, store_labels):
         "sampler": "gibbs",
         "concentration": concentration,
         "concentration_prior": (1.0, 5.0),
-        "random_state": 1,
         "init": "single",
+        "random_state": 1,
     }
     X = blobs * 0.4
     params["likelihood"] = fixed_gaussian(X)
@@ -614,7 +615,8 @@ def test_X_is_not_kept(warm_start):
     rng = np.random.default_rng(0)
     X = (rng.random((500, 40)) < 0.5) * 1.0
     estimator = DPMixture(
-        likelihood="bernoulli",
+        likelihood=Bernoulli(1.0, 1.0),
+        init="single",
         n_warmup=0,
         n_draws=1,
         n_chains=1,

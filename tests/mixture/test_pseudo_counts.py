@@ -5,6 +5,7 @@ several, values, partition and data drawn from the model must keep their law.
 """
 
 import functools
+import warnings
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from reference.likelihoods import log_likelihood
 from reference.priors import log_eppf
 from reference.simulate import simulate_data, simulate_partitions
 from scipy import stats
+from sklearn.exceptions import ConvergenceWarning
 from support.chains import LearningChains
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p, correct_for_number
 
@@ -233,14 +235,26 @@ def joint_run(name, kind, cls=None, n_starts=600, n=7):
     prior, params = PRIORS[kind]
 
     def functions(labels, values, X):
-        """Of everything together."""
+        """Of everything together, column by column."""
         same = labels[:, None] == labels
+        n_clusters = labels.max() + 1.0
         if name == "relational":
-            within = X[same].sum() / same.sum()
+            columns = [((X * same).sum() / same.sum(), X.mean(), list(values.values()))]
         else:
-            within = (same[:, :, None] & (X[:, None] == X)).sum() / same.sum()
-        sizes = [value.sum() for value in values.values()]
-        return [size * x for size in sizes for x in (1.0 + X.mean(), within, labels.max() + 1.0)]
+            equal = same[:, :, None] & (X[:, None] == X)
+            columns = [
+                (
+                    equal[:, :, d].sum() / same.sum(),
+                    X[:, d].mean(),
+                    [v[d] for v in values.values()],
+                )
+                for d in range(2)
+            ]
+        together = []
+        for within, mean, numbers in columns:
+            together += [number * x for number in numbers for x in (within, mean, n_clusters)]
+            together.append(numbers[0] / sum(numbers) - mean)
+        return together
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
@@ -280,3 +294,62 @@ def test_chains_keep_the_joint_law_of_all(seed_sequence):
 def test_a_wrong_hyperprior_of_all_is_seen(name, kind, seed_sequence):
     cls = wrong(type(ALL[name][0]), PLANTED["wrong rate"])
     assert joint_run(name, kind, cls)(seed_sequence, 1) < 1e-6
+
+
+# Rows that say little.
+
+POOR = {
+    "one row": np.array([[1.0, 0.0, 0.0]]),
+    "two rows": np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]),
+    "constant columns": np.ones((9, 3)),
+    "zeros": np.zeros((9, 3)),
+    "one column": np.array([[0.0], [1.0], [1.0], [1.0]]),
+}
+DEFAULTS = {
+    "bernoulli": Bernoulli,
+    "categorical": Categorical,
+    "multinomial": Multinomial,
+    "relational": Relational,
+}
+
+
+@pytest.mark.parametrize("rows", POOR)
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_rows_that_say_little(name, rows):
+    X = POOR[rows]
+    if name == "relational":
+        X = np.ones((len(X), len(X))) * X[0, 0]
+    samplers = ["gibbs"]
+    if name != "relational":
+        samplers.append(BlockedGibbs(block_size=2))
+        if name != "multinomial":
+            X = np.vstack([X, np.full(X.shape[1], NAN)])
+    for sampler in samplers:
+        model = FiniteMixture(
+            3, likelihood=name, sampler=sampler, n_warmup=50, n_draws=50, random_state=0
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(X)
+        assert np.isfinite(model.log_joint_samples_).all()
+        assert np.isfinite(model.score_samples(X)).all()
+        for values in model.hyperparameter_samples_.values():
+            assert (values > 0.0).all() and np.median(values) < 5.0
+            assert np.isfinite(values).all() and len(np.unique(values)) > 1
+
+
+def test_unobserved_columns_leave_the_hyperprior(seed_sequence):
+    X = np.full((6, 1), NAN)
+
+    def run(seed, factor):
+        chains = LearningChains(ROW_CHAINS, Bernoulli(), X)
+        rng = np.random.default_rng(seed)
+        ends = []
+        for _ in range(300 * factor):
+            start = {"a": rng.gamma(1.0, size=1), "b": rng.gamma(1.0, size=1)}
+            _, values = chains.step(np.zeros(6, dtype=np.intp), start, rng, 2)
+            ends.append([values["a"][0], values["b"][0]])
+        p = [stats.kstest(column, stats.expon.cdf).pvalue for column in np.transpose(ends)]
+        return correct_for_number(min(p), 2)
+
+    assert_p_matrix({"bernoulli": run}, seed_sequence=seed_sequence)

@@ -31,10 +31,7 @@ VARIANTS = {"gaussian_diag": "gaussian", "relational_directed": "relational"}
 # is tested with its defaults.
 SAMPLER_CASES = {
     "gibbs": [SAMPLERS["gibbs"]()],
-    "pgsm": [
-        SAMPLERS["pgsm"](n_particles=3, anchors=anchors, resample_threshold=1.0, gibbs_sweeps=0)
-        for anchors in ("cluster_informed", "neighbours")
-    ],
+    "pgsm": [SAMPLERS["pgsm"](n_particles=3, resample_threshold=1.0, gibbs_sweeps=0)],
     "sams": [
         SAMPLERS["sams"](anchors=anchors, gibbs_sweeps=0) for anchors in ("uniform", "neighbours")
     ],

@@ -15,7 +15,7 @@ cdef class ClusterModel:
     cdef readonly bint drifts               # do add and remove round?
     cdef readonly tuple hyper_names         # of each hyperparameter; a vector repeats its own
     cdef readonly Py_ssize_t n_hyper
-    cdef readonly Py_ssize_t hyper_period   # iterations of a chain from one draw of them to the next
+    cdef readonly Py_ssize_t hyper_period   # iterations from one draw of them to the next
     cdef double* hyper                      # (n_hyper,): their values
     cdef double* stats                      # (n_slots, stride)
     cdef Py_ssize_t stride                  # doubles from a row to the next: width, or more where

@@ -53,7 +53,7 @@ cdef double LOG_PI = log(PI)
 cdef double LOG_1E100 = log(1e100)
 
 cdef enum:
-    # Learning costs about as much as a sweep over 10 D rows, and is to stay below a quarter of one.
+    # Learning costs as much as a sweep over some 10 D rows, and is to stay below a quarter of one.
     LEARNING_ROWS = 40  # times D
     MOST_PERIOD = 10
 
@@ -110,7 +110,8 @@ cdef inline void combine_moments(
 
 
 cdef inline double draw_root_row(
-    const double* factor, Py_ssize_t n_features, Py_ssize_t d, double df, double* w,  # OUT (d + 1,)
+    const double* factor, Py_ssize_t n_features, Py_ssize_t d, double df,
+    double* w,                                      # OUT (d + 1,)
     bitgen_t* rng
 ) noexcept nogil:
     """Row d of a triangular W with W'W ~ Wishart(df, A^-1), from the factor of A: with A = L D L',
@@ -150,6 +151,8 @@ cdef class GaussianModel(ClusterModel):
             Most items that one cluster may hold.
         origin, spread : ndarray of shape (n_features,)
             Where the rows are centred; units of the columns, in which hyperparameters are drawn.
+        floor : ndarray of shape (n_features,)
+            Of a diagonal of S that is learned.
         log_norm : ndarray of shape (n_max + 1,)
             log c_n.
     mean : ndarray of shape (n_features,)
@@ -173,7 +176,7 @@ cdef class GaussianModel(ClusterModel):
     cdef Py_ssize_t pending_slot    # the row that still holds `pending_item`, or NONE
     cdef Py_ssize_t pending_item
     cdef double log_det_prior
-    cdef object origin, spread
+    cdef object origin, spread, floor
     cdef const double[::1] origin_view
     cdef object _owners
 
@@ -192,6 +195,7 @@ cdef class GaussianModel(ClusterModel):
         self.n_tabled = log_norm.shape[0]
         self.origin = self.origin_view = tables["origin"]
         self.spread = tables["spread"]
+        self.floor = tables["floor"]
         self.diagonal = scale.ndim == 1
         self.hyper_period = min(MOST_PERIOD, max(1, <Py_ssize_t>(
             LEARNING_ROWS * n_features / <double>self.n_max + 0.5
@@ -462,15 +466,14 @@ cdef class GaussianModel(ClusterModel):
         scale = values["scale"]
         if not self.diagonal:
             scale = scale.reshape(self.n_features, self.n_features)
-        # What has no items says nothing of them.
-        occupied = [slot for slot in slots if row(self, slot)[0] > 0.0]
-        stats = self.dump(occupied)
-        laws = FullLaws(priors, values, self.spread, self.origin, stats, scale)
+        laws = FullLaws(
+            priors, values, self.spread, self.origin, self.floor, self.dump(slots), scale
+        )
         if not priors:
             return self.hyperparameters()
         with bit_generator.lock, nogil:
             good = laws.draw(rng)
-        self.set_hyperparameters(laws.flat(values, self.spread, self.origin, good))
+        self.set_hyperparameters(laws.flat(values, self.spread, self.origin, self.floor, good))
         return self.hyperparameters()
 
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
@@ -542,10 +545,9 @@ cdef class FullLaws(GaussianLaws):
 
     Parameters
     ----------
-    priors, values, spread, origin
+    priors, values, spread, origin, floor
         See `GaussianLaws`.
     stats : ndarray of shape (n_clusters, n_stats)
-        Of clusters with items.
     scale : ndarray of shape (n_features,) or (n_features, n_features)
         S, or its diagonal.
     """
@@ -556,9 +558,9 @@ cdef class FullLaws(GaussianLaws):
     cdef const double[::1] scale        # (n_packed,): S where it is fixed
     cdef double[::1] work               # (3 D + n_packed,)
 
-    def __init__(self, priors, values, spread, origin, stats, scale):
+    def __init__(self, priors, values, spread, origin, floor, stats, scale):
         cdef Py_ssize_t n_features = len(spread)
-        GaussianLaws.__init__(self, priors, values, spread, origin, n_features - 1.0)
+        GaussianLaws.__init__(self, priors, values, spread, origin, n_features - 1.0, floor)
         upper = np.triu_indices(n_features)
         products = spread[upper[0]] * spread[upper[1]]
         self.n_packed = len(products)
@@ -580,7 +582,7 @@ cdef class FullLaws(GaussianLaws):
         memcpy(factor, stats + 1 + n_features, self.n_packed * sizeof(double))
         if self.learns_scale:
             for d in range(n_features):
-                factor[t] += excess * self.t[d]
+                factor[t] += self.scale_of(d, excess, self.t[d])
                 t += n_features - d
         else:
             for t in range(self.n_packed):
@@ -621,7 +623,7 @@ cdef class FullLaws(GaussianLaws):
         cdef double total = 0.0
         if self.learns_scale:
             for d in range(self.n_features):
-                total += log(excess * self.t[d])
+                total += log(self.scale_of(d, excess, self.t[d]))
         else:
             memcpy(factor, &self.scale[0], self.n_packed * sizeof(double))
             if not cholesky(factor, self.n_features, &total):
@@ -676,7 +678,7 @@ cdef class FullLaws(GaussianLaws):
         cdef Py_ssize_t k
         cdef double nu = self.low + self.excess
         cdef double change = self.excess * (t - self.t[d])
-        cdef double total = 0.5 * nu * self.n_clusters * log(t)
+        cdef double total = 0.5 * nu * self.n_clusters * log(self.scale_of(d, self.excess, t))
         for k in range(self.n_clusters):
             total -= 0.5 * (nu + self.stats[k, 0]) * log1p(change * self.squares[k])
         return total

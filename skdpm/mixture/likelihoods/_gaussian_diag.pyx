@@ -6,7 +6,8 @@
 in every column, independently; missing entries drop out. With n entries of mean x_bar and centred
 sum of squares C in a column of a cluster, and rho = r + n,
 
-    m = (r u + n x_bar) / rho,    S = s + C + (r n / rho) (x_bar - u)^2,    t^2 = (x - m)^2 rho / ((rho + 1) S),
+    m = (r u + n x_bar) / rho,    S = s + C + (r n / rho) (x_bar - u)^2,
+    t^2 = (x - m)^2 rho / ((rho + 1) S),
     p(x | cluster) = g_n S^(-1/2) (1 + t^2)^(-(nu + n + 1) / 2),
     g_n = (pi (rho + 1) / rho)^(-1/2) Gamma((nu + n + 1) / 2) / Gamma((nu + n) / 2).
 
@@ -140,6 +141,8 @@ cdef class GaussianDiagModel(ClusterModel):
             Whether an entry of the data may be missing.
         origin, spread : ndarray of shape (n_features,)
             Where the rows are centred; units of the columns, in which hyperparameters are drawn.
+        floor : ndarray of shape (n_features,)
+            Of a diagonal of S that is learned.
         log_gain, log_norm : ndarray of shape (n_max + 1,)
             log g_n, and the sum of the log g_m, m < n.
         log_scale : ndarray of shape (n_samples,)
@@ -162,7 +165,7 @@ cdef class GaussianDiagModel(ClusterModel):
     cdef Py_ssize_t n_tabled        # entries of these
     cdef const double* log_scale
     cdef double* own                # tables of other hyperparameters than those of `tables`
-    cdef object origin, spread
+    cdef object origin, spread, floor
     cdef const double[::1] origin_view
     cdef object _owners
 
@@ -184,6 +187,7 @@ cdef class GaussianDiagModel(ClusterModel):
         self.missing = tables["missing"]
         self.origin = self.origin_view = tables["origin"]
         self.spread = tables["spread"]
+        self.floor = tables["floor"]
         self.prior_mean = <double*>resized(self.prior_mean, self.n_features, sizeof(double))
         self.declare_hyperparameters(
             ("mean",) * self.n_features + ("mean_precision", "df") + ("scale",) * self.n_features,
@@ -446,14 +450,14 @@ cdef class GaussianDiagModel(ClusterModel):
         cdef DiagLaws laws
         cdef bint good
         values = self.named_hyperparameters()
-        # What has no items says nothing of them.
-        occupied = [slot for slot in slots if row(self, slot)[0] > 0.0]
-        laws = DiagLaws(priors, values, self.spread, self.origin, self.dump(occupied))
+        laws = DiagLaws(
+            priors, values, self.spread, self.origin, self.floor, self.dump(slots)
+        )
         if not priors:
             return self.hyperparameters()
         with bit_generator.lock, nogil:
             good = laws.draw(rng)
-        self.set_hyperparameters(laws.flat(values, self.spread, self.origin, good))
+        self.set_hyperparameters(laws.flat(values, self.spread, self.origin, self.floor, good))
         return self.hyperparameters()
 
     cdef double log_predictive_entries(self, const double* stats, const double* x) noexcept nogil:
@@ -524,26 +528,28 @@ cdef class DiagLaws(GaussianLaws):
 
     Parameters
     ----------
-    priors, values, spread, origin
+    priors, values, spread, origin, floor
         See `GaussianLaws`.
     stats : ndarray of shape (n_clusters, n_stats)
-        Of clusters with items.
     """
     cdef const double[:, :, ::1] stats  # (K, 3, D): n, x_bar and C, in units of the spreads
     cdef double[:, ::1] squares         # (K, D): C + w (x_bar - u)^2
+    cdef const double[::1] entries      # (D,): of all clusters
     cdef const double[::1] scale        # (D,): s where it is fixed
 
-    def __init__(self, priors, values, spread, origin, stats):
-        GaussianLaws.__init__(self, priors, values, spread, origin, 0.0)
+    def __init__(self, priors, values, spread, origin, floor, stats):
+        GaussianLaws.__init__(self, priors, values, spread, origin, 0.0, floor)
         self.n_clusters = len(stats)
         self.stats = stats[:, 1:].reshape(-1, 3, self.n_features) / np.stack(
             [np.ones_like(spread), spread, spread**2]
         )
         self.squares = np.empty((self.n_clusters, self.n_features))
+        self.entries = stats[:, 1 : 1 + self.n_features].sum(axis=0)
         self.scale = values["scale"] / spread**2
 
-    cdef inline double scale_of(self, Py_ssize_t d, double excess) noexcept nogil:
-        return excess * self.t[d] if self.learns_scale else self.scale[d]
+    cdef inline double any_scale(self, Py_ssize_t d, double excess) noexcept nogil:
+        """s, learned or fixed."""
+        return self.scale_of(d, excess, self.t[d]) if self.learns_scale else self.scale[d]
 
     cdef inline double square(self, Py_ssize_t k, Py_ssize_t d, double r) noexcept nogil:
         """C + w (x_bar - u)^2, of a column with entries."""
@@ -561,7 +567,7 @@ cdef class DiagLaws(GaussianLaws):
         for d in range(self.n_features):
             n = self.stats[k, 0, d]
             if n > 0.0:
-                ratio = 1.0 + self.square(k, d, r) / self.scale_of(d, excess)
+                ratio = 1.0 + self.square(k, d, r) / self.any_scale(d, excess)
                 if n != last or not (ratio < LARGE and product < LARGE):
                     total += (excess + last) * log(product)
                     product = 1.0
@@ -594,13 +600,14 @@ cdef class DiagLaws(GaussianLaws):
         cdef double last = 0.0
         cdef double log_gammas = 0.0
         cdef double total = 0.0
-        # Each entry divides by the root of s, which goes along with nu.
-        cdef double log_root = 0.5 * log(excess) if self.learns_scale else 0.0
+        if self.learns_scale:
+            for d in range(self.n_features):
+                total -= 0.5 * self.entries[d] * log(self.any_scale(d, excess))
         for k in range(self.n_clusters):
             for d in range(self.n_features):
                 n = self.stats[k, 0, d]
                 if n != last:
-                    log_gammas = log_rising(0.5 * excess, 0.5 * n) - n * log_root
+                    log_gammas = log_rising(0.5 * excess, 0.5 * n)
                     last = n
                 total += log_gammas
             total -= 0.5 * self.log_ratios(k, self.r, excess)
@@ -610,20 +617,18 @@ cdef class DiagLaws(GaussianLaws):
         cdef Py_ssize_t d, k
         for k in range(self.n_clusters):
             for d in range(self.n_features):
-                self.squares[k, d] = self.square(k, d, self.r) if self.stats[k, 0, d] > 0.0 else 0.0
+                self.squares[k, d] = 0.0
+                if self.stats[k, 0, d] > 0.0:
+                    self.squares[k, d] = self.square(k, d, self.r)
         return True
 
     cdef double log_evidence_scale(self, Py_ssize_t d, double t) noexcept nogil:
         cdef Py_ssize_t k
-        cdef double n
-        cdef double entries = 0.0
-        cdef double total = 0.0
+        cdef double scale = self.scale_of(d, self.excess, t)
+        cdef double total = -0.5 * self.entries[d] * log(scale)
         for k in range(self.n_clusters):
-            n = self.stats[k, 0, d]
-            if n > 0.0:
-                entries += n
-                total -= 0.5 * (self.excess + n) * log1p(self.squares[k, d] / (self.excess * t))
-        return total - 0.5 * entries * log(t)
+            total -= 0.5 * (self.excess + self.stats[k, 0, d]) * log1p(self.squares[k, d] / scale)
+        return total
 
     cdef bint draw_mean(self, bitgen_t* rng) noexcept nogil:
         """Normal given variances, of precision 1 + sum_k w_k / v_k, column by column."""
@@ -636,7 +641,7 @@ cdef class DiagLaws(GaussianLaws):
             for k in range(self.n_clusters):
                 n = self.stats[k, 0, d]
                 if n > 0.0:
-                    weight = 0.5 * (self.square(k, d, self.r) + self.scale_of(d, self.excess))
+                    weight = 0.5 * (self.square(k, d, self.r) + self.any_scale(d, self.excess))
                     weight = exp(log_gamma_variate(rng, 0.5 * (self.excess + n))) / weight
                     weight /= 1.0 / self.r + 1.0 / n
                     precision += weight
@@ -725,7 +730,8 @@ cdef class ParametricGaussianDiag(ParametricModel):
             )
             value = 0.5 * (log_gamma_variate(rng, 0.5 * (self.df + n)) - log(0.5 * value))
             w[d] = exp(value)
-            center[d] = (self.mean[d] + n / rho * gap) * w[d] + random_standard_normal(rng) / sqrt(rho)
+            center[d] = (self.mean[d] + n / rho * gap) * w[d]
+            center[d] += random_standard_normal(rng) / sqrt(rho)
             log_w[d] = value - 0.5 * log(2.0 * PI)
             params[0] += log_w[d]
 

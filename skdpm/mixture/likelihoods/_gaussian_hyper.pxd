@@ -16,11 +16,13 @@ cdef enum:
     RUN = 64    # entries of a table from one value of log Gamma to the next
 
 
-cdef inline double twice_atanh(double y) noexcept nogil:
-    """log((1 + y) / (1 - y)), 0 <= y < 1, where y is small by its series."""
+cdef inline double log_step(double x, double by) noexcept nogil:
+    """log((x + by) / x), x and by > 0; where the step is small by the series of the logarithm in
+    y = by / (2 x + by)."""
+    cdef double y = by / (2.0 * x + by)
     cdef double s = y * y
     if y > 0.05:
-        return log((1.0 + y) / (1.0 - y))
+        return log1p(by / x)
     return 2.0 * y * (1.0 + s * (1.0 / 3 + s * (1.0 / 5 + s * (1.0 / 7 + s * (1.0 / 9 + s / 11)))))
 
 
@@ -29,7 +31,7 @@ cdef inline double log_norm_at(double n, double r, double nu, double free) noexc
     2), with rho = r + n."""
     return (
         log_rising(0.5 * (nu + n + 1.0 - free), 0.5 * free)
-        - 0.5 * free * (twice_atanh(1.0 / (2.0 * (r + n) + 1.0)) + log(PI))
+        - 0.5 * free * (log_step(r + n, 1.0) + log(PI))
     )
 
 
@@ -47,8 +49,8 @@ cdef inline void fill_log_norm(
         for n in range(2):
             both[n] = log_rising(0.5 * (nu + (first + n) + 1.0 - free), 0.5 * free) - constant
         for n in range(first, stop):
-            values[n] = both[n & 1] - 0.5 * free * twice_atanh(1.0 / (2.0 * (r + n) + 1.0))
-            both[n & 1] += twice_atanh(free / (2.0 * (nu + n + 1.0) - free))
+            values[n] = both[n & 1] - 0.5 * free * log_step(r + n, 1.0)
+            both[n & 1] += log_step(nu + n + 1.0 - free, free)
 
 
 cdef inline double log_evidence_norm(double n, double r, double nu) noexcept nogil:
@@ -73,17 +75,20 @@ cdef class GaussianLaws(SliceSampled):
     cdef Py_ssize_t n_features      # D
     cdef Py_ssize_t n_clusters      # K, all with items
     cdef bint learns_mean, learns_precision, learns_df, learns_scale
-    cdef double low                 # nu - low counts: D - 1 or 0
+    cdef double low                 # D - 1, or 0 where covariances are diagonal
     cdef double r, excess           # excess: nu - low
+    cdef double least               # excess is above it, where it is learned
     cdef double* u                  # (D,), in units of the spreads, as all that follows
     cdef double* center             # (D,): prior means of u
-    cdef double* t                  # (D,): scale / excess, where it is learned
+    cdef double* floor              # (D,): see `scale_of`
+    cdef double* t                  # (D,), where the scale is learned
     cdef double* t_low              # (D,)
     cdef double* t_rate             # (D,)
     cdef double* memory             # of all these
     cdef double t_shape, r_shape, r_rate, excess_shape, excess_rate
     cdef Py_ssize_t current         # whose law it is: a column's t, or one of the below
 
+    cdef double scale_of(self, Py_ssize_t d, double excess, double t) noexcept nogil
     cdef bint draw(self, bitgen_t* rng) noexcept nogil
     # What a subclass writes: see _gaussian_hyper.pyx.
     cdef bint prepare_precision(self) noexcept nogil

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How hyperparameters of Gaussian clusters are drawn given the partition.
 
-    u_d ~ N(m_d, v_d),  r ~ Gamma,  nu - low ~ Gamma,  S = (nu - low) diag(t),  t_d - l_d ~ Gamma
+    u_d ~ N(m_d, v_d),  r ~ Gamma,  nu ~ Gamma,  S = (nu - low) diag(t) + diag(floor),  t_d ~ Gamma
 
 with low = D - 1, or 0 where covariances are diagonal: so the prior of a cluster's variances, which
-are S_dd / chi-squared(nu - low), has about the same place for any nu. Covariances and means are
-integrated out as far as that is cheap, since they tell much of the hyperparameters, which would
-move little given them:
+are S_dd / chi-squared(nu - low), has about the same place for any nu. The Gamma laws of nu and t
+begin at a number above 0; that of t and the floor are fixed, and small but where a column has ties
+or is constant: the density of a cluster of equal values has a pole at S = 0.
+
+Covariances and means are integrated out as far as that is cheap, since they tell much of the
+hyperparameters, which would move little given them:
 
     r       a slice step of its logarithm, all else given, O(K) after K solutions;
-    nu      the same of log(nu - low), t given, so that S goes along: a determinant per cluster;
-    t_d     the same of log(t_d - l_d), column by column: S changes by one rank;
+    nu      the same of log(nu - its lowest value), t given, so that S goes along: a determinant
+            per cluster;
+    t_d     the same of log(t_d - its lowest value), column by column: S changes by one rank;
     u       given covariances, drawn from p(Sigma_k | items) and then forgotten: normal, as x_bar_k
             ~ N(u, Sigma_k / w_k) with w_k = 1 / (1 / r + 1 / n_k), means integrated out.
 
@@ -32,10 +36,9 @@ cdef enum:
     PRECISION = -1
     DF = -2
 
-# Of log(nu - low), and of log(t - l) - log l: nu and t are doubles in which these differences must
-# have digits.
-cdef double LOWEST = -13.0
-cdef double LOWEST_EXCESS = -25.0
+# Logarithms of shares: nu and S are doubles, in which what is above their lowest values must have
+# digits.
+cdef double LOWEST = -25.0
 
 
 cdef class GaussianLaws(SliceSampled):
@@ -50,18 +53,20 @@ cdef class GaussianLaws(SliceSampled):
     spread, origin : ndarray of shape (n_features,)
         Spreads of the columns, and where their rows are centred.
     low : float
+    floor : ndarray of shape (n_features,)
     """
 
-    def __init__(self, priors, values, spread, origin, double low):
+    def __init__(self, priors, values, spread, origin, double low, floor):
         cdef Py_ssize_t n_features = len(spread)
         cdef const double[:, ::1] view
         self.n_features = n_features
-        self.memory = <double*>malloc(5 * n_features * sizeof(double))
+        self.memory = <double*>malloc(6 * n_features * sizeof(double))
         if self.memory == NULL:
             raise MemoryError
         self.u = self.memory
         self.center = self.u + n_features
-        self.t = self.center + n_features
+        self.floor = self.center + n_features
+        self.t = self.floor + n_features
         self.t_low = self.t + n_features
         self.t_rate = self.t_low + n_features
         for name in priors:
@@ -80,21 +85,27 @@ cdef class GaussianLaws(SliceSampled):
         if self.learns_df:
             self.excess_shape = priors["df"].shape
             self.excess_rate = priors["df"].rate
-        table = np.zeros((5, n_features))
+            self.least = priors["df"].low - low
+        table = np.zeros((6, n_features))
         table[0] = (values["mean"] - origin) / spread
         if self.learns_mean:
             table[1] = (priors["mean"].mean - origin) / spread
         if self.learns_scale:
             law = priors["scale"]
             self.t_shape = law.shape
-            table[2] = values["scale"] / spread / spread / self.excess
-            table[3] = law.low / spread / spread
-            table[4] = law.rate * spread * spread
+            table[2] = floor / spread / spread
+            table[3] = (values["scale"] - floor) / spread / spread / self.excess
+            table[4] = law.low / spread / spread
+            table[5] = law.rate * spread * spread
         view = table
-        memcpy(self.memory, &view[0, 0], 5 * n_features * sizeof(double))
+        memcpy(self.memory, &view[0, 0], 6 * n_features * sizeof(double))
 
     def __dealloc__(self):
         free(self.memory)
+
+    cdef double scale_of(self, Py_ssize_t d, double excess, double t) noexcept nogil:
+        """S_dd, where it is learned."""
+        return excess * t + self.floor[d]
 
     # What a subclass writes; where it is to prepare something, it says whether that went well.
 
@@ -107,7 +118,7 @@ cdef class GaussianLaws(SliceSampled):
         return NAN
 
     cdef double log_evidence_df(self, double excess) noexcept nogil:
-        """The same of nu = low + excess, and S = excess diag(t) where that is learned."""
+        """The same of nu = low + excess, and of S where that goes along."""
         return NAN
 
     cdef bint prepare_scale(self) noexcept nogil:
@@ -142,9 +153,10 @@ cdef class GaussianLaws(SliceSampled):
             if x < LOWEST:
                 return -INFINITY
             return (
-                self.excess_shape * x - self.excess_rate * exp(x) + self.log_evidence_df(exp(x))
+                self.excess_shape * x - self.excess_rate * exp(x)
+                + self.log_evidence_df(self.least + exp(x))
             )
-        if self.t_low[d] > 0.0 and x < log(self.t_low[d]) + LOWEST_EXCESS:
+        if x < log(self.t_low[d] + self.floor[d] / self.excess) + LOWEST:
             return -INFINITY
         return (
             self.t_shape * x - self.t_rate[d] * exp(x)
@@ -165,9 +177,9 @@ cdef class GaussianLaws(SliceSampled):
             self.r = exp(x)
         if self.learns_df:
             self.current = DF
-            x = self.slice_step(log(self.excess), rng)
+            x = self.slice_step(log(self.excess - self.least), rng)
             good &= x == x
-            self.excess = exp(x)
+            self.excess = self.least + exp(x)
         if self.learns_scale:
             good &= self.prepare_scale()
             for d in range(self.n_features):
@@ -179,7 +191,7 @@ cdef class GaussianLaws(SliceSampled):
             good &= self.draw_mean(rng)
         return good
 
-    def flat(self, values, spread, origin, bint good):
+    def flat(self, values, spread, origin, floor, bint good):
         """All hyperparameters in one vector, the learned ones in place of those of `values`, in
         the units of the data. Refuses what is not `good`, or not finite."""
         cdef double[::1] u = np.empty(self.n_features)
@@ -189,7 +201,7 @@ cdef class GaussianLaws(SliceSampled):
         if self.learns_mean:
             values["mean"] = origin + u.base * spread
         if self.learns_scale:
-            values["scale"] = self.excess * t.base * spread * spread
+            values["scale"] = floor + self.excess * t.base * spread * spread
         if self.learns_precision:
             values["mean_precision"] = [self.r]
         if self.learns_df:

@@ -226,7 +226,7 @@ cdef class MultinomialModel(ClusterModel):
         const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
     ) noexcept nogil:
         """From the tally of the same slots."""
-        cdef Py_ssize_t d, j, k, u
+        cdef Py_ssize_t j, k, u
         cdef const double* stats
         cdef const double* above
         cdef double a

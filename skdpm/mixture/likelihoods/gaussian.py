@@ -12,8 +12,8 @@ from skdpm.mixture.likelihoods.coordinates import standardised
 
 # Hyperpriors, all of them without units: v stands for the variance of a column.
 R_SHAPE, R_RATE = 0.5, 5.0  # mean_precision ~ Gamma
-DF_SHAPE, DF_RATE = 2.0, 0.2  # df beyond the smallest possible ~ Gamma
-S_SHAPE, S_RATE = 0.5, 1.0  # t = scale / (df beyond the smallest) ~ Gamma(S_SHAPE, S_RATE / v)
+DF_LOW, DF_SHAPE, DF_RATE = 1.0, 2.0, 0.2  # k = df beyond the smallest possible: k - low ~ Gamma
+S_SHAPE, S_RATE = 0.5, 1.0  # scale / k, beyond a floor, ~ Gamma(S_SHAPE, S_RATE / v)
 
 # Where chains start: the prior mean counts as a tenth of a row, and of a column's variance this
 # share is expected inside a cluster.
@@ -22,7 +22,7 @@ WITHIN = 0.5
 
 # The resolution of a column is told from so many rows, the first.
 HEAD = 4096
-# No t is below the variance of rounding to the column's resolution, or this share of v.
+# The smallest scale / k that may be learned, as a share of v.
 SMALLEST_SHARE = 1e-8
 
 
@@ -59,15 +59,17 @@ default=None
     rows, in every second, third, ..., tenth. With m_d and v_d for the mean and the variance of
     column d in `fit`, and k = df - (n_features - 1) (full) or k = df (diagonal), its prior is::
 
-        mean_d          ~ Normal(m_d, v_d)
-        mean_precision  ~ Gamma(0.5, rate=5)
-        k               ~ Gamma(2, rate=0.2)
-        scale_d / k     ~ Gamma(0.5, rate=1 / v_d) + a lower limit
+        mean_d                     ~ Normal(m_d, v_d)
+        mean_precision             ~ Gamma(0.5, rate=5)
+        k - 1                      ~ Gamma(2, rate=0.2)
+        scale_d / k - f_d (1 + c_d / k)  ~ Gamma(0.5, rate=1 / v_d)
 
-    so that no unit of a column matters, and where nothing is fixed the clusters found do not
-    depend on units. The lower limit is the variance of rounding to the resolution of the column
-    (the median gap g between its different values, among the first 4096 rows; g² / 12), and at
-    least 1e-8 v_d: else a column of integers could end as a cluster for each of its values.
+    so that no unit of a column matters. f_d is 1e-8 v_d, but larger where values are tied: else
+    the best answer to a column of integers could be a cluster for each of its values, of no width.
+    With c_d for the number of ties of the most frequent value and g for the median gap between
+    different values, both of the first 4096 rows, it is the variance of rounding, g² / 12, and no
+    cluster of ties is narrower; but c_d f_d is at most v_d / 2, as it is where a column is
+    constant.
 
     What they say, and how each moves the number of clusters. `scale` / k is about the variance
     of a column inside a cluster: the smaller, the more clusters. `df` says how alike the
@@ -146,8 +148,12 @@ default=None
         n_features = len(summary["mean"])
         low = n_features - 1.0 if full else 0.0
         hyperpriors = {}
+        floor = np.zeros(n_features)
         if self.mean is None or self.scale is None:
             variances = _column_variances(summary)
+        if self.scale is None:
+            smallest, ties = _resolutions(summary, variances)
+            floor = smallest * ties
         if self.mean is None:
             mean = summary["mean"]
             _refuse_overflow(mean)
@@ -161,21 +167,20 @@ default=None
             mean_precision = check_real(self.mean_precision, "Gaussian.mean_precision", low=0.0)
         if self.df is None:
             df = low + (3.0 if full else 4.0)
-            hyperpriors["df"] = Gamma(DF_SHAPE, DF_RATE, low)
+            hyperpriors["df"] = Gamma(DF_SHAPE, DF_RATE, low + DF_LOW)
         else:
             df = check_real(self.df, "Gaussian.df", low=low)
         if self.scale is None:
             factor = df - low - 2.0
             scale = WITHIN * variances * (factor if factor > 0 else 1.0)
-            smallest = np.maximum(_rounding_variances(summary["head"]), SMALLEST_SHARE * variances)
-            # Half the variance at most: chains start above it.
-            smallest = np.minimum(smallest, 0.5 * scale / (df - low))
+            scale += (df - low) * smallest + floor
             hyperpriors["scale"] = Gamma(S_SHAPE, S_RATE / variances, smallest)
         else:
             scale = _as_scale(self.scale, n_features, full)
         resolved = self._copy(mean=mean, mean_precision=mean_precision, df=df, scale=scale)
         resolved._hyperpriors = hyperpriors
         resolved._origin = mean
+        resolved._floor = floor
         # Units in which the kernels learn.
         if "mean" in hyperpriors or "scale" in hyperpriors:
             resolved._spread = np.sqrt(variances)
@@ -224,7 +229,12 @@ default=None
                 + 0.5 * (log_ratio - n * np.log(np.pi))
             )
 
-        shared = {"n_max": n_max, "origin": self._origin, "spread": self._spread}
+        shared = {
+            "n_max": n_max,
+            "origin": self._origin,
+            "spread": self._spread,
+            "floor": self._floor,
+        }
         if self.covariance_type != "diag":
             return read_only({**shared, "log_norm": tabulated(log_gain, n_max)})
         missing = data["missing"] or self._fitted_missing
@@ -257,13 +267,13 @@ default=None
         )
 
     def log_hyperprior(self, values):
-        """That of `scale` is the density of scale / k: see the class."""
+        """That of `scale` is the density of (scale - floor) / k: see the class."""
         values = dict(values)
         total = 0.0
         if "scale" in self.hyperpriors:
             low = len(self.mean) - 1.0 if self.covariance_type != "diag" else 0.0
             beyond = values.get("df", self.df) - low
-            values["scale"] = np.asarray(values["scale"]) / beyond
+            values["scale"] = (np.asarray(values["scale"]) - self._floor) / beyond
             total -= len(self.mean) * np.log(beyond)
         return total + super().log_hyperprior(values)
 
@@ -400,16 +410,23 @@ def _column_variances(summary):
     return variances
 
 
-def _rounding_variances(rows):
-    """Of each column, the variance of rounding to its resolution: the median gap between its
-    different values, squared, over 12; 0 where it has one value."""
-    out = np.zeros(rows.shape[1])
+def _resolutions(summary, variances):
+    """Of each column, the smallest scale / k that may be learned, and how many ties a value has:
+    see the notes of `Gaussian`."""
+    rows = summary["head"]
+    smallest, ties = np.zeros((2, rows.shape[1]))
     for d, column in enumerate(rows.T):
-        values = np.unique(column[~np.isnan(column)])
-        if len(values) > 1:
+        values, counts = np.unique(column[~np.isnan(column)], return_counts=True)
+        if len(values) == 0:
+            continue
+        ties[d] = (counts.max() - 1) * summary["n"][d] / counts.sum()
+        if len(values) == 1:
+            smallest[d] = np.inf
+        elif ties[d] > 0:
             with np.errstate(over="ignore", under="ignore"):
-                out[d] = np.median(np.diff(values)) ** 2 / 12.0
-    return out
+                smallest[d] = np.median(np.diff(values)) ** 2 / 12.0
+    largest = WITHIN * variances / np.maximum(ties, 1.0)
+    return np.clip(smallest, SMALLEST_SHARE * variances, largest), ties
 
 
 def _refuse_overflow(per_column):

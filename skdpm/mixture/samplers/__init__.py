@@ -21,7 +21,7 @@ SAMPLERS = {
 }
 
 # What "auto" stands for, in order of preference.
-AUTOMATIC = (PGSM, SAMS)
+AUTOMATIC = (Alternate,)
 
 __all__ = [cls.__name__ for cls in SAMPLERS.values()]
 

@@ -17,6 +17,9 @@ from skdpm.mixture.samplers._base cimport PartitionKernel
 MEMORY = 20.0
 # Steps of one part in an iteration, on average.
 FEWEST, MOST = 0.1, 1000.0
+# What else there is to an iteration takes about as long as a sweep of so many rows.
+cdef Py_ssize_t TURN_ROWS = 600
+cdef Py_ssize_t MOST_TURNS = 5
 
 
 cdef class AlternateKernel(PartitionKernel):
@@ -37,8 +40,11 @@ cdef class AlternateKernel(PartitionKernel):
         self.learned = []
 
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
+        cdef Py_ssize_t _turn
+        cdef Py_ssize_t n_turns = max(1, min(MOST_TURNS, TURN_ROWS // max(state.n_samples, 1)))
         with gil:
-            self.alternate(state, rng)
+            for _turn in range(n_turns):
+                self.alternate(state, rng)
         return 0
 
     cdef int alternate(self, MixtureState state, bitgen_t* rng) except -1:

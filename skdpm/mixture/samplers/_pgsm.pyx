@@ -199,7 +199,6 @@ cdef class PGSMKernel(PartitionKernel):
                 n = t + 1
                 break
         self.n_moves += 1
-        self.weigh_anchors(state, n)
         node = self.draw_node(rng)
         if node < 0:
             with gil:
@@ -442,21 +441,6 @@ cdef class PGSMKernel(PartitionKernel):
             self.children[c].log_w = self.log_w[c]
             self.children[c].count = self.counts[c]
         return True
-
-    cdef void weigh_anchors(self, MixtureState state, Py_ssize_t n_items) noexcept nogil:
-        """Where the law of the anchors depends on the partition, its probability is part of the
-        target, and enters the weights at the end. Of the histories only n_items may be known."""
-        cdef Py_ssize_t g
-        cdef Node* node
-        if not self.anchors.extended or self.n_current == 1:
-            return
-        for g in range(self.n_current):
-            node = &self.nodes[g]
-            if node.count > 0:
-                self.trace(g, n_items)
-                node.log_w += self.closure.log_anchors(
-                    state, self.chosen, node.slots, node.sizes, node.n_cells
-                )
 
     cdef Py_ssize_t draw_node(self, bitgen_t* rng) noexcept nogil:
         """A node, with the probability that its particles weigh."""

@@ -11,10 +11,12 @@ from skdpm.mixture.samplers.sams import SAMS
 class Alternate(Sampler):
     """Several samplers take turns in one chain, and share the time.
 
-    In each iteration the first sampler makes one step, and the others as many as their share of
-    the work allows. Work is counted in row evaluations, never by the clock, so that the same seed
-    gives the same draws: what a step of each sampler costs is measured in warm-up, and the
-    numbers of steps stay as they are after it, without which the posterior would be missed.
+    In each turn the first sampler makes one step, and the others as many as their share of the
+    work allows. An iteration is one turn; with fewer than 600 rows it is as many as make up for
+    that, five at most, which then cost little beside what else there is to an iteration. Work is
+    counted in row evaluations, never by the clock, so that the same seed gives the same draws:
+    what a step of each sampler costs is measured in warm-up, and the numbers of steps stay as they
+    are after it, without which the posterior would be missed.
 
     Parameters
     ----------
@@ -23,7 +25,7 @@ class Alternate(Sampler):
         (`gibbs_sweeps=0`). None: `Gibbs()` and ``SAMS(anchors="neighbours", gibbs_sweeps=0)``.
     move_share : float or None, default=0.5
         Share of the work that all samplers but the first have, in equal parts; above 0, below 1.
-        None, or without warm-up: one step of each per iteration.
+        None, or without warm-up: one step of each per turn.
 
     Examples
     --------

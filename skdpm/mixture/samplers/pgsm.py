@@ -2,7 +2,7 @@
 """Particle Gibbs split-merge."""
 
 from skdpm._validation import check_choice, check_integer, check_real
-from skdpm.mixture.samplers._anchors import ANCHORS, AnchorProposal
+from skdpm.mixture.samplers._anchors import INFORMED, AnchorProposal
 from skdpm.mixture.samplers._pgsm import RESAMPLING, PGSMKernel
 from skdpm.mixture.samplers.base import Sampler
 
@@ -77,7 +77,7 @@ class PGSM(Sampler):
         return PGSMKernel(
             check_integer(self.n_particles, "PGSM.n_particles", low=2, high=10_000),
             n_anchors,
-            AnchorProposal(check_choice(self.anchors, "PGSM.anchors", ANCHORS)),
+            AnchorProposal(check_choice(self.anchors, "PGSM.anchors", ("uniform", *INFORMED))),
             resample_threshold,
             check_choice(self.resampling, "PGSM.resampling", RESAMPLING),
             check_integer(self.gibbs_sweeps, "PGSM.gibbs_sweeps", low=0),

@@ -16,9 +16,12 @@ class SAMS(Sampler):
 
     Parameters
     ----------
-    anchors : {"uniform", "cluster_informed", "threshold_informed"}, default="uniform"
-        Law of the second anchor, as in `PGSM`. The informed ones need clusters that are
-        independent (capability "product").
+    anchors : {"uniform", "neighbours", "cluster_informed", "threshold_informed"}, \
+default="uniform"
+        How the anchors are drawn. "neighbours", from the current partition: small clusters are
+        picked about as often as large ones, and the other cluster of a merge is likely to be one
+        that the first anchor fits (where clusters are not independent, any other one). The
+        informed ones are those of `PGSM`, and need the capability "product".
     gibbs_sweeps : int, default=1
         Sweeps of `Gibbs` after each move; 0 gives the pure kernel.
 

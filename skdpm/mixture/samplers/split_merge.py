@@ -10,7 +10,7 @@ from skdpm.mixture.samplers.base import Sampler
 class SplitMerge(Sampler):
     """Jain-Neal split-merge: Metropolis-Hastings splits found by restricted Gibbs scans.
 
-    Two rows are drawn uniformly. In one cluster, they propose its split: the other rows start on
+    Two rows are drawn. In one cluster, they propose its split: the other rows start on
     a random side and are moved between the two by Gibbs scans; in two, the union of their
     clusters. Works with every likelihood.
 
@@ -18,6 +18,9 @@ class SplitMerge(Sampler):
     ----------
     n_restricted_scans : int, default=5
         Intermediate scans, before the final one whose probability counts.
+    anchors : {"uniform", "neighbours", "cluster_informed", "threshold_informed"}, \
+default="uniform"
+        How the two rows are drawn, as in `SAMS`.
     gibbs_sweeps : int, default=1
         Sweeps of `Gibbs` after each move; 0 gives the pure kernel.
 

@@ -1,28 +1,33 @@
 """Learned hyperparameters of Gaussian clusters, as the chains draw them.
 
 One of them learned: partition and hyperparameter by enumeration and quadrature, from starts that
-are drawn from that law and must still follow it. All of them: starts drawn from prior and model, of
-which every marginal law is known. Both move real chains, of rows in memory and of rows in blocks.
+are drawn from that law and must still follow it. All of them: starts drawn from prior and model,
+of which every marginal law is known. Both move real chains, of rows in memory and of blocks.
 """
 
 import copy
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
 from reference.enumerate import enumerate_partitions, partition_index
 from reference.hyperparameters import gaussian_joint, gaussian_log_marginals
-from reference.likelihoods import log_marginal_gaussian
+from reference.likelihoods import log_likelihood, log_marginal_gaussian
+from reference.predictive import log_densities, log_weights
 from reference.priors import log_eppf
 from reference.simulate import simulate_partitions
 from scipy import stats
+from scipy.special import logsumexp
+from sklearn.base import clone
+from support.kernels import bind
 from support.pvalues import Cells, assert_p_matrix, correct_for_number
 
 from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture.blocks.rows import open_rows
 from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.likelihoods import Gaussian
-from skdpm.mixture.samplers import BlockedGibbs
+from skdpm.mixture.samplers import BlockedGibbs, SubCluster
 
 NAMES = ("mean", "mean_precision", "df", "scale")
 FIXED = {"mean": [0.3, -0.5], "mean_precision": 0.4, "scale": [1.2, 0.8]}
@@ -65,7 +70,9 @@ def from_uniform(likelihood, name, u):
     if name == "mean":
         return stats.norm.ppf(u, prior.mean, np.sqrt(prior.variance))
     values = prior.low + stats.gamma.ppf(u, prior.shape, scale=1.0 / np.asarray(prior.rate))
-    return values * beyond(likelihood, likelihood.df) if name == "scale" else values
+    if name == "scale":
+        return likelihood._floor + values * beyond(likelihood, likelihood.df)
+    return values
 
 
 def to_uniform(likelihood, name, values, df):
@@ -73,7 +80,7 @@ def to_uniform(likelihood, name, values, df):
     if name == "mean":
         return stats.norm.cdf(values, prior.mean, np.sqrt(prior.variance))
     if name == "scale":
-        values = values / beyond(likelihood, df)
+        values = (values - likelihood._floor) / beyond(likelihood, df)
     return stats.gamma.cdf(values - prior.low, prior.shape, scale=1.0 / np.asarray(prior.rate))
 
 
@@ -266,7 +273,9 @@ def joint_run(kind, covariance_type, n=8):
             values = {name: from_uniform(likelihood, name, u[name][s]) for name in NAMES}
             values["mean_precision"] = values["mean_precision"].item()
             values["df"] = values["df"].item()
+            values["scale"] -= likelihood._floor
             values["scale"] *= beyond(likelihood, values["df"]) / beyond(likelihood, likelihood.df)
+            values["scale"] += likelihood._floor
             X = simulate(likelihood, labels[s], values, rng)
             before.append(functions(labels[s], values, X))
             there = chains.over(X)
@@ -303,3 +312,203 @@ def test_chains_reach_the_law_from_afar(covariance_type, seed_sequence):
         for name in ("mean", "mean_precision", "df", "scale")
     }
     assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+# Fits.
+
+FAST = {"sampler": "gibbs", "n_warmup": 6, "n_draws": 10, "n_chains": 2, "random_state": 0}
+quiet = pytest.mark.filterwarnings("ignore:the chains have not mixed")
+
+
+def two_groups(n=100):
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(n, 2)) * [1.0, 3.0] + np.outer(np.arange(n) % 2, [6.0, -9.0])
+
+
+@quiet
+@pytest.mark.parametrize("covariance_type", TYPES)
+def test_log_joints_and_scores_are_those_of_their_own_values(covariance_type):
+    X = two_groups()
+    model = DPMixture(likelihood=Gaussian(covariance_type=covariance_type), **FAST).fit(X)
+    X_new, terms = X[::5] + 1.0, []
+    name = "gaussian" if covariance_type == "full" else "gaussian_diag"
+    for c, s in np.ndindex(2, 10):
+        labels = model.label_samples_[c, s].astype(int)
+        hyper = {key: v[c, s] for key, v in model.hyperparameter_samples_.items()}
+        prior = {"concentration": model.concentration_samples_[c, s], "discount": 0.0}
+        expected = log_likelihood(X, labels, name, **hyper)
+        expected += log_eppf(np.bincount(labels), "pitman_yor", **prior)
+        assert model.log_joint_samples_[c, s] == pytest.approx(expected, rel=1e-9)
+        densities = log_densities(X, labels, X_new, name, hyper)
+        terms.append(logsumexp(densities + log_weights(labels, "pitman_yor", prior), axis=1))
+    expected = logsumexp(terms, axis=0) - np.log(20)
+    np.testing.assert_allclose(model.score_samples(X_new), expected, rtol=1e-9)
+
+
+@quiet
+@pytest.mark.parametrize("covariance_type", TYPES)
+@pytest.mark.parametrize("sampler", ["gibbs", SubCluster(block_size=20)])
+@pytest.mark.parametrize(
+    "names", [n for m in range(5) for n in itertools.combinations(NAMES, m)], ids="-".join
+)
+def test_any_of_them_may_be_learned(names, sampler, covariance_type):
+    X = two_groups()
+    likelihood = likelihood_of(covariance_type, names)
+    model = DPMixture(likelihood=likelihood, **{**FAST, "sampler": sampler}).fit(X)
+    assert tuple(model.hyperparameter_samples_) == names
+    for name, draws in model.hyperparameter_samples_.items():
+        assert draws.shape == (2, 10, 2)[: 1 + n_dimensions(name)]
+        assert len(np.unique(draws)) == draws.size
+        np.testing.assert_allclose(
+            getattr(model.likelihood_, name), draws.mean(axis=(0, 1)), rtol=1e-12
+        )
+    for name in set(NAMES) - set(names):
+        np.testing.assert_array_equal(getattr(model.likelihood_, name), getattr(likelihood, name))
+    assert np.isfinite(model.log_joint_samples_).all()
+    assert np.isfinite(model.score_samples(X)).all()
+    assert np.isfinite(model.sample(5)[0]).all()
+
+
+@quiet
+def test_a_matrix_may_be_fixed_where_others_are_learned():
+    scale = np.array([[1.5, 0.7], [0.7, 2.0]])
+    model = DPMixture(likelihood=Gaussian(scale=scale), **FAST).fit(two_groups())
+    assert tuple(model.hyperparameter_samples_) == ("mean", "mean_precision", "df")
+    np.testing.assert_array_equal(model.likelihood_.scale, scale)
+
+
+@quiet
+@pytest.mark.parametrize("covariance_type", TYPES)
+@pytest.mark.parametrize("sampler", ["gibbs", SubCluster(block_size=20)])
+def test_units_do_not_matter(covariance_type, sampler):
+    """Powers of two: not a digit of the data is lost."""
+    X = two_groups()
+    unit = np.array([2.0**20, 2.0**-20])
+    estimator = DPMixture(likelihood=Gaussian(covariance_type=covariance_type), **FAST)
+    estimator.set_params(sampler=sampler)
+    model, other = estimator.fit(X), clone(estimator).fit(unit * X)
+    np.testing.assert_array_equal(other.label_samples_, model.label_samples_)
+    for name, by in zip(NAMES, (unit, 1.0, 1.0, unit**2), strict=True):
+        np.testing.assert_allclose(
+            other.hyperparameter_samples_[name],
+            by * model.hyperparameter_samples_[name],
+            rtol=1e-6,
+        )
+
+
+@quiet
+@pytest.mark.parametrize("covariance_type", TYPES)
+@pytest.mark.parametrize("sampler", ["gibbs", SubCluster(block_size=20)])
+@pytest.mark.parametrize(
+    "X",
+    [
+        np.zeros((6, 2)),
+        np.column_stack([np.arange(20.0) ** 2, np.full(20, 7.0)]),
+        np.array([[3.0, -1.0]]),
+        np.array([[3.0, -1.0], [4.0, 7.0]]),
+        np.random.default_rng(0).normal(size=(6, 20)),
+        np.random.default_rng(0).normal(size=(5, 2)).repeat(10, axis=0),
+        np.array([[1e-145], [2e-145], [0.0]]),
+        np.array([[1e140], [-1e140], [0.0]]),
+        np.vstack([two_groups(), [[1e9, 1e9]]]),
+    ],
+    ids=["zeros", "constant column", "n=1", "n=2", "D>n", "ties", "tiny", "huge", "outlier"],
+)
+def test_degenerate_data(covariance_type, sampler, X):
+    estimator = DPMixture(likelihood=Gaussian(covariance_type=covariance_type), **FAST)
+    model = estimator.set_params(sampler=sampler, n_draws=40).fit(X)
+    assert np.isfinite(model.log_joint_samples_).all()
+    assert np.isfinite(model.score_samples(X)).all()
+    for draws in model.hyperparameter_samples_.values():
+        assert np.isfinite(draws).all()
+
+
+@quiet
+@pytest.mark.parametrize("covariance_type", TYPES)
+def test_integers_do_not_become_a_cluster_for_each_value(covariance_type):
+    rng = np.random.default_rng(0)
+    X = np.round(np.concatenate([rng.normal(50.0, 4.0, 200), rng.normal(80.0, 5.0, 200)]))
+    likelihood = Gaussian(covariance_type=covariance_type)
+    # From where every value has its own: the way into the pole.
+    start = np.unique(X, return_inverse=True)[1]
+    params = {**FAST, "n_warmup": 100, "n_draws": 50, "init": start}
+    model = DPMixture(likelihood=likelihood, **params).fit(X[:, None])
+    assert model.n_components_samples_.mean() < 12
+    assert model.hyperparameter_samples_["scale"].min() > 1.0
+
+
+# Parts.
+
+
+def test_periods_keep_learning_below_a_quarter_of_a_sweep():
+    def period(n, D, covariance_type="full"):
+        X = np.random.default_rng(0).normal(size=(n, D))
+        likelihood = Gaussian(covariance_type=covariance_type).resolve(X)
+        return bind(likelihood, likelihood.encode(X), n).hyper_period
+
+    assert period(400, 2) == period(150, 4) == period(20, 30, "diag") == 1
+    assert period(200, 20) == 4
+    assert period(10, 50) == 10
+
+
+@pytest.mark.parametrize("sampler", ["gibbs", BlockedGibbs(block_size=4)])
+def test_chains_learn_once_in_a_period(sampler):
+    X = np.random.default_rng(0).normal(size=(10, 3))
+    estimator = FiniteMixture(3, n_chains=1, n_warmup=0, n_draws=24, random_state=0)
+    model = estimator.set_params(sampler=sampler).fit(X)
+    r = model.hyperparameter_samples_["mean_precision"][0]
+    # 10 rows, 3 columns: every tenth.
+    np.testing.assert_array_equal(np.flatnonzero(np.diff(r)), [8, 18])
+
+
+@pytest.mark.parametrize("free", [1, 2, 7, 100])
+def test_tables_of_other_values_are_the_constants(free):
+    """By the densities of empty and of large clusters, whose factor is known."""
+    X = np.random.default_rng(0).normal(size=(3000, free))
+    likelihood = Gaussian(covariance_type="diag" if free == 1 else "full").resolve(X)
+    data = likelihood.encode(X)
+    model = likelihood.bind(data, likelihood.tables(data, 3000))
+    other = likelihood.at({"mean_precision": 1e-9, "df": free + 0.3})
+    model.set_hyperparameters(other.flat_hyperparameters())
+    expected = other.bind(data, other.tables(data, 3000))
+    rows = np.zeros((3001, model.n_stats))
+    rows[:, 0] = np.arange(3001)
+    if free == 1:
+        rows[:, 1] = rows[:, 0]
+    for each in (model, expected):
+        each.load(rows)
+    actual, expected = (
+        each.log_predictive_rows(np.arange(3001), 0, 1)[:, 0] for each in (model, expected)
+    )
+    np.testing.assert_allclose(actual, expected, rtol=1e-11, atol=1e-10)
+
+
+@pytest.mark.parametrize("covariance_type", TYPES)
+def test_log_hyperprior_is_the_documented_density(covariance_type):
+    X = two_groups()
+    likelihood = Gaussian(covariance_type=covariance_type).resolve(X)
+    values = {"mean": [1.0, -2.0], "mean_precision": 0.3, "df": 5.5, "scale": np.array([2.0, 9.0])}
+    priors = likelihood.hyperpriors
+    k = 4.5 if covariance_type == "full" else 5.5
+    expected = stats.norm.logpdf(values["mean"], X.mean(axis=0), X.std(axis=0)).sum()
+    for name, value in (("mean_precision", 0.3), ("df", 5.5)):
+        prior = priors[name]
+        expected += stats.gamma.logpdf(value, prior.shape, prior.low, 1.0 / prior.rate)
+    assert priors["df"].low == pytest.approx(5.5 - k + 1.0)
+    prior = priors["scale"]
+    # No ties: all that is left of the floor.
+    np.testing.assert_allclose(prior.low, 1e-8 * X.var(axis=0))
+    t = values["scale"] / k
+    expected += (stats.gamma.logpdf(t, prior.shape, prior.low, 1.0 / prior.rate) - np.log(k)).sum()
+    assert likelihood.log_hyperprior(values) == pytest.approx(expected)
+
+
+def test_hyperpriors_follow_ties():
+    X = np.array([[1.0, 1.0, 5.0], [1.0, 2.0, 5.0], [1.0, 4.0, 5.0], [3.0, 7.0, 5.0]])
+    likelihood = Gaussian().resolve(X)
+    variances = X.var(axis=0)
+    low, floor = likelihood.hyperpriors["scale"].low, likelihood._floor
+    # Three equal values, a gap of 2; none; all of them.
+    np.testing.assert_allclose(low[:2], [min(4 / 12, 0.25 * variances[0]), 1e-8 * variances[1]])
+    assert floor.tolist() == [2 * low[0], 0.0, 3 * low[2]]
+    assert floor[2] == pytest.approx(0.5 * (5e-6) ** 2)

@@ -299,6 +299,7 @@ def test_informed_anchors(anchors, seed_sequence, record_property):
             PGSM(n_particles=4, anchors=anchors, gibbs_sweeps=0),
             PGSM(n_particles=4, n_anchors=3, anchors=anchors, gibbs_sweeps=0),
             SAMS(anchors=anchors, gibbs_sweeps=0),
+            SplitMerge(n_restricted_scans=1, anchors=anchors, gibbs_sweeps=0),
         ):
             runs[f"{sampler!r} {prior}"] = cell(sampler, "gaussian", prior, 5, warmup=30)
     check(runs, seed_sequence, record_property)
@@ -312,8 +313,9 @@ def test_split_merge_on_six_rows(seed_sequence, record_property):
         )
         for sampler in (
             SAMS(gibbs_sweeps=0),
+            SAMS(anchors="neighbours", gibbs_sweeps=0),
             SplitMerge(n_restricted_scans=0, gibbs_sweeps=0),
-            SplitMerge(n_restricted_scans=1, gibbs_sweeps=0),
+            SplitMerge(n_restricted_scans=1, anchors="neighbours", gibbs_sweeps=0),
             SplitMerge(n_restricted_scans=3, gibbs_sweeps=0),
         )
         for likelihood, prior in (
@@ -483,8 +485,12 @@ def test_settings_are_checked():
         PGSM(resample_threshold=1.5).kernel()
     with pytest.raises(ValueError, match=r"PGSM.anchors must be one of"):
         PGSM(anchors="informed").kernel()
+    with pytest.raises(ValueError, match=r"PGSM.anchors must be one of"):
+        PGSM(anchors="neighbours").kernel()
     with pytest.raises(ValueError, match=r"SAMS.anchors must be one of"):
         SAMS(anchors="informed").kernel()
+    with pytest.raises(ValueError, match=r"SplitMerge.anchors must be one of"):
+        SplitMerge(anchors="informed").kernel()
     assert SAMS(anchors="informed").requires == "joint"  # else the likelihood is blamed
     with pytest.raises(ValueError, match=r"SplitMerge.n_restricted_scans"):
         SplitMerge(n_restricted_scans=-1).kernel()
@@ -508,6 +514,10 @@ def state_with_nan(n=6, row=None, concentration=1.0, labels=None):
     [
         (SAMS, "rows [01] and [01]: a split between them has no density"),
         (SplitMerge, "rows [01] and [01]: a split between them has no density"),
+        (
+            partial(SAMS, anchors="neighbours"),
+            "rows [01] and [01]: a split between them has no density",
+        ),
         *(
             (
                 partial(PGSM, resampling=scheme, n_particles=3),
@@ -528,7 +538,12 @@ def test_what_is_no_density_is_refused(sampler, message, labels, gibbs_sweeps):
 
 @pytest.mark.parametrize(
     "sampler",
-    [SAMS(), SplitMerge(), *(PGSM(resampling=s, n_particles=3) for s in SCHEMES)],
+    [
+        SAMS(),
+        SAMS(anchors="neighbours"),
+        SplitMerge(),
+        *(PGSM(resampling=s, n_particles=3) for s in SCHEMES),
+    ],
     ids=repr,
 )
 def test_a_row_that_is_nan_is_refused(sampler):
