@@ -322,22 +322,23 @@ def columns_run(seed, factor):
     """A p-value: scales of correlated columns from prior and model, after some steps given the
     data. What a step of one column leaves to the next matters here as in no small enumeration."""
     rng = np.random.default_rng(seed)
-    D, labels = 5, np.repeat(np.arange(4), 5)
+    D, K = 4, 12
+    labels = np.repeat(np.arange(K), 3)
     X = rng.normal(size=(len(labels), D))
-    fixed = {"mean": 0.0, "mean_precision": 0.5, "df": D + 0.5}
+    fixed = {"mean": 0.0, "mean_precision": 0.5, "df": D - 0.5}
     likelihood = Gaussian(**fixed).resolve(X)
     priors = likelihood.hyperpriors
     drawn = np.empty((600 * factor, D))
     for m in range(len(drawn)):
-        scale = likelihood._floor + 1.5 * from_gamma(priors["scale"], rng.random(D))
+        scale = likelihood._floor + 0.5 * from_gamma(priors["scale"], rng.random(D))
         values = {name: getattr(likelihood, name) for name in NAMES} | {"scale": scale}
         X = simulate(likelihood, labels, values, rng)
         model = bind(likelihood, likelihood.encode(X), len(X))
         model.set_hyperparameters(likelihood.at(values).flat_hyperparameters())
-        rows = [likelihood.parametric(X[labels == k]) for k in range(4)]
+        rows = [likelihood.parametric(X[labels == k]) for k in range(K)]
         model.load(np.array([each.accumulated(np.zeros(model.n_stats)) for each in rows]))
         for _ in range(8):
-            flat = model.resample_hyperparameters(np.arange(4), priors, rng.bit_generator)
+            flat = model.resample_hyperparameters(np.arange(K), priors, rng.bit_generator)
         drawn[m] = flat[-D:]
     u = to_uniform(likelihood, "scale", drawn, likelihood.df)
     p = [stats.kstest(column, "uniform").pvalue for column in u.T]
