@@ -38,7 +38,7 @@ N_PASSES = 3
 # of clusters hardly grows from one turn to the next, the first merges are the same in every turn:
 # then only so many times the clusters found are merged, or this share of the pieces where that is
 # more.
-N_TURNS = 4
+N_TURNS = 5
 SPARE_PARTS = 3
 # Times that rows change to a more likely cluster afterwards, and clusters are merged again.
 N_REFINEMENTS = 1
@@ -244,11 +244,11 @@ def merge_pieces(program, model, prior, stats, bit_generator):
         if best is None or value > best_value:
             best = Merged(clusters, cluster_stats, values, prior.concentration)
             best_value = value
-        if len(part_stats) == len(stats) and len(slots) <= 1.5 * n_before:
+        if turn > 1 and len(part_stats) == len(stats) and len(slots) <= 1.5 * n_before:
             n_parts = max(SPARE_PARTS * len(slots), len(stats) // SPARE_PARTS)
             parts = merger.clusters_at(n_parts)[1]
             part_stats = merged_stats(model, stats, parts)
-        n_before = len(slots)
+        n_before = len(best.stats) if turn == 1 else len(slots)
     return best
 
 

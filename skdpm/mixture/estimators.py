@@ -27,12 +27,12 @@ class DPMixture(BaseMixture):
         of one with its defaults, such as "gaussian" or "bernoulli" (`LIKELIHOODS` there has all).
     sampler : str or Sampler, default="auto"
         How the posterior is explored: an object of `skdpm.mixture.samplers`, or the name of one
-        with its defaults, such as "gibbs" (`SAMPLERS` there has all). "auto": the first of the
-        preferred ones that can sample the likelihood, PGSM where clusters are independent given
-        the partition, SAMS elsewhere. For 100,000 rows and more: SubCluster.
+        with its defaults, such as "gibbs" (`SAMPLERS` there has all). "auto": Alternate,
+        Gibbs sweeps and splits and merges of neighbouring clusters in turn. For 100,000 rows and
+        more: SubCluster.
     concentration : float or None, default=None
         Of the process; larger values favour more clusters. None: resampled in every iteration
-        under its prior, from 1. With a discount d it may be as low as -d, when it is fixed.
+        under its prior. With a discount d it may be as low as -d, when it is fixed.
     concentration_prior : tuple (shape, rate), default=(1.0, 0.1)
         Gamma prior, in force where `concentration` is None.
     discount : float, default=0.0

@@ -29,7 +29,7 @@ from numpy.random cimport bitgen_t
 import numpy as np
 
 from skdpm._core._math cimport (
-    CountTable, count_table, log_gamma_ratio, log_rising, log_rising_count
+    CountTable, count_table, log_count, log_gamma_ratio, log_rising, log_rising_count
 )
 from skdpm._core._memory cimport resized
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
@@ -53,6 +53,7 @@ cdef enum:
     N_TALLIED = 16  # counts up to here are tallied
 
 
+@cython.final
 cdef class MultinomialModel(ClusterModel):
     """Kernel of multinomial rows.
 
@@ -80,8 +81,9 @@ cdef class MultinomialModel(ClusterModel):
             Different ones.
         pseudo_counts : ndarray of shape (n_features,)
             a_d.
-        gamma_column, gamma_total : ndarray
-            log Gamma(a + m) and log Gamma(A + m), m = 0, 1, ...; empty where the a_d differ.
+        log_counts, gamma_column, gamma_total : ndarray
+            log(a + m), log Gamma(a + m) and log Gamma(A + m), m = 0, 1, ...; empty where the a_d
+            differ.
     concentration : float
         c.
     """
@@ -99,7 +101,7 @@ cdef class MultinomialModel(ClusterModel):
     cdef double total_weight
     cdef const double* pseudo_counts
     cdef double* own                # (n_features,): where the hyperparameter has changed
-    cdef CountTable gamma_column, gamma_total
+    cdef CountTable log_counts, gamma_column, gamma_total
     # How many counts above j, j < N_TALLIED, clusters have in columns of each weight, as doubles.
     cdef double* tally              # (n_weights, N_TALLIED)
     cdef Py_ssize_t n_large         # counts above N_TALLIED
@@ -116,6 +118,7 @@ cdef class MultinomialModel(ClusterModel):
         cdef const double[::1] totals = data["totals"]
         cdef const double[::1] whole = tables["whole"]
         cdef const double[::1] fraction = tables["fraction"]
+        cdef const double[::1] log_counts = tables["log_counts"]
         cdef const int[::1] classes = tables["classes"]
         cdef const double[::1] weights = tables["weights"]
         cdef const double[::1] pseudo_counts = tables["pseudo_counts"]
@@ -123,7 +126,7 @@ cdef class MultinomialModel(ClusterModel):
         cdef const double[::1] gamma_total = tables["gamma_total"]
         self._owners = (
             indptr, repeated, indices, counts, totals, whole, fraction, classes, weights,
-            pseudo_counts, gamma_column, gamma_total
+            pseudo_counts, log_counts, gamma_column, gamma_total
         )
         self.n_samples = totals.shape[0]
         self.n_features = data["n_features"]
@@ -141,6 +144,7 @@ cdef class MultinomialModel(ClusterModel):
         self.pseudo_counts = &pseudo_counts[0]
         for d in range(self.n_features):
             self.total_weight += weights[classes[d]]
+        self.log_counts = count_table(log_counts, concentration)
         self.gamma_column = count_table(gamma_column, concentration)
         self.gamma_total = count_table(gamma_total, concentration * self.total_weight)
         self.declare_hyperparameters(("concentration",), (concentration,))
@@ -156,7 +160,7 @@ cdef class MultinomialModel(ClusterModel):
     cdef void compute_empty(self) noexcept:
         cdef Py_ssize_t d
         for d in range(self.n_features):
-            self.empty[self.n_stats + d] = log(self.pseudo_counts[d])
+            self.empty[self.n_stats + d] = self.log_pseudo(d, 0.0)
 
     cdef int retabulate(self) except -1:
         cdef Py_ssize_t d
@@ -164,15 +168,22 @@ cdef class MultinomialModel(ClusterModel):
         for d in range(self.n_features):
             self.own[d] = self.hyper[0] * self.weights[self.classes[d]]
         self.pseudo_counts = self.own
-        self.gamma_column.size = self.gamma_total.size = 0
+        self.log_counts.size = self.gamma_column.size = self.gamma_total.size = 0
         self.gamma_total.shift = self.hyper[0] * self.total_weight
         self.compute_empty()
         return 0
+
+    cdef inline double log_pseudo(self, Py_ssize_t d, double count) noexcept nogil:
+        """log(a_d + count)."""
+        if self.log_counts.size > 0:
+            return log_count(&self.log_counts, count)
+        return log(self.pseudo_counts[d] + count)
 
     cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
         """Count item i in (by = 1) or out (by = -1)."""
         cdef Py_ssize_t m
         cdef double* count
+        cdef bint tabled = self.log_counts.size > 0
         stats[0] += by
         stats[1] += by * self.whole[i]
         stats[2] += by * self.fraction[i]
@@ -180,7 +191,10 @@ cdef class MultinomialModel(ClusterModel):
         for m in range(self.indptr[i], self.indptr[i + 1]):
             count = stats + N_HEAD + self.indices[m]
             count[0] += by * self.counts[m]
-            count[self.n_features] = log(self.pseudo_counts[self.indices[m]] + count[0])
+            count[self.n_features] = (
+                log_count(&self.log_counts, count[0]) if tabled
+                else log(self.pseudo_counts[self.indices[m]] + count[0])
+            )
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         self.change(row(self, slot), i, 1.0)
@@ -193,7 +207,7 @@ cdef class MultinomialModel(ClusterModel):
         cdef double* counts = row(self, slot) + N_HEAD
         for d in range(self.n_features):
             counts[self.n_features + d] = (
-                log(self.pseudo_counts[d] + counts[d]) if counts[d] > 0.0
+                self.log_pseudo(d, counts[d]) if counts[d] > 0.0
                 else self.empty[self.n_stats + d]
             )
 
@@ -257,6 +271,7 @@ cdef class MultinomialModel(ClusterModel):
         cdef Py_ssize_t repeated = self.repeated[i]
         cdef Py_ssize_t stop = self.indptr[i + 1]
         cdef Py_ssize_t paired = repeated - (repeated - first) % 2
+        cdef bint tabled = self.gamma_column.size > 0
         cdef const int* indices = self.indices
         cdef const double* stats
         cdef const double* values
@@ -272,14 +287,15 @@ cdef class MultinomialModel(ClusterModel):
                 b += values[indices[m + 1]]
             for m in range(paired, repeated):
                 a += values[indices[m]]
-            if self.gamma_column.size > 0:
-                for m in range(repeated, stop):
-                    b += log_gamma_ratio(
-                        &self.gamma_column, stats[N_HEAD + indices[m]], self.counts[m]
-                    )
-            else:
-                b += self.log_repeated(stats + N_HEAD, repeated, stop)
+            for m in range(repeated, stop if tabled else repeated):
+                b += log_gamma_ratio(
+                    &self.gamma_column, stats[N_HEAD + indices[m]], self.counts[m]
+                )
             out[k] = a + b
+        if not tabled:
+            # In a loop of its own, which leaves the registers to the one above.
+            for k in range(n_slots):
+                out[k] += self.log_repeated(row(self, slots[k]) + N_HEAD, repeated, stop)
 
     cdef double log_repeated(
         self, const double* counts, Py_ssize_t first, Py_ssize_t stop

@@ -14,7 +14,7 @@ with s_l links to and f_l absent links to the items of cluster l joins k with th
 so clusters are not independent, and a row of the arena is the size of its cluster alone: the
 counts of pairs stand in two matrices over slots. They are integers, so nothing drifts.
 """
-from libc.math cimport NAN
+from libc.math cimport NAN, ceil
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
@@ -29,6 +29,10 @@ from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 
 cdef enum:
     OWN_TABLE = 4096
+    # Learning takes a quarter of a sweep over so many items: it grows with pairs of clusters, and
+    # so does a sweep.
+    LEARNING_ITEMS = 350
+    MOST_PERIOD = 5
 
 
 cdef class RelationalModel(ClusterModel):
@@ -95,6 +99,9 @@ cdef class RelationalModel(ClusterModel):
         self.gamma_a = count_table(tables["gamma_a"], a)
         self.gamma_b = count_table(tables["gamma_b"], b)
         self.gamma_ab = count_table(tables["gamma_ab"], a + b)
+        self.hyper_period = min(
+            MOST_PERIOD, max(1, <Py_ssize_t>ceil(LEARNING_ITEMS / <double>self.n_columns))
+        )
         self.declare_hyperparameters(("a", "b"), (a, b))
         self.allocate(1, 1)
 

@@ -5,7 +5,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln
 
-from skdpm._core._numerics import log_gamma_table
+from skdpm._core._numerics import log_gamma_table, log_table
 from skdpm._validation import (
     check_choice,
     check_count_sums,
@@ -149,6 +149,7 @@ class Multinomial(Likelihood):
                 "weights": weights,
                 "classes": classes.astype(np.int32),
                 "pseudo_counts": self._pseudo_counts(),
+                "log_counts": log_table(self.concentration, largest_column),
                 "gamma_column": log_gamma_table(self.concentration, largest_column),
                 "gamma_total": log_gamma_table(
                     self.concentration * data["n_features"], largest_total

@@ -17,9 +17,6 @@ from skdpm.mixture.samplers._base cimport PartitionKernel
 MEMORY = 20.0
 # Steps of one part in an iteration, on average.
 FEWEST, MOST = 0.1, 1000.0
-# What else there is to an iteration takes about as long as a sweep of so many rows.
-cdef Py_ssize_t TURN_ROWS = 600
-cdef Py_ssize_t MOST_TURNS = 5
 
 
 cdef class AlternateKernel(PartitionKernel):
@@ -29,21 +26,24 @@ cdef class AlternateKernel(PartitionKernel):
     ----------
     parts : list of PartitionKernel
     move_share : float or None
+    n_turns : int
+        Per step.
     """
     cdef readonly list parts
     cdef object move_share
+    cdef Py_ssize_t n_turns
     cdef list learned       # of each replica: a dict of what it has done in warm-up
 
-    def __init__(self, list parts, move_share):
+    def __init__(self, list parts, move_share, Py_ssize_t n_turns=1):
         self.parts = parts
+        self.n_turns = n_turns
         self.move_share = move_share
         self.learned = []
 
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
         cdef Py_ssize_t _turn
-        cdef Py_ssize_t n_turns = max(1, min(MOST_TURNS, TURN_ROWS // max(state.n_samples, 1)))
         with gil:
-            for _turn in range(n_turns):
+            for _turn in range(self.n_turns):
                 self.alternate(state, rng)
         return 0
 

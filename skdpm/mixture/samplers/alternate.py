@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Several samplers in one chain."""
 
-from skdpm._validation import check_real
+from skdpm._validation import check_integer, check_real
 from skdpm.mixture.samplers._alternate import AlternateKernel
 from skdpm.mixture.samplers.base import BlockSampler, Sampler
 from skdpm.mixture.samplers.gibbs import Gibbs
 from skdpm.mixture.samplers.sams import SAMS
+
+# What else there is to an iteration takes about as long as a sweep of so many rows.
+TURN_ROWS, MOST_TURNS = 600, 5
 
 
 class Alternate(Sampler):
     """Several samplers take turns in one chain, and share the time.
 
     In each turn the first sampler makes one step, and the others as many as their share of the
-    work allows. An iteration is one turn; with fewer than 600 rows it is as many as make up for
-    that, five at most, which then cost little beside what else there is to an iteration. Work is
-    counted in row evaluations, never by the clock, so that the same seed gives the same draws:
-    what a step of each sampler costs is measured in warm-up, and the numbers of steps stay as they
-    are after it, without which the posterior would be missed.
+    work allows. Work is counted in row evaluations, never by the clock, so that the same seed
+    gives the same draws: what a step of each sampler costs is measured in warm-up, and the numbers
+    of steps stay as they are after it, without which the posterior would be missed.
 
     Parameters
     ----------
@@ -26,6 +27,9 @@ class Alternate(Sampler):
     move_share : float or None, default=0.5
         Share of the work that all samplers but the first have, in equal parts; above 0, below 1.
         None, or without warm-up: one step of each per turn.
+    n_turns : int, default=1
+        Per iteration. With few rows a turn costs less than what else there is to an iteration;
+        so sampler="auto" takes up to five, 600 divided by the number of rows.
 
     Examples
     --------
@@ -37,9 +41,14 @@ class Alternate(Sampler):
     ['merge', 'pgsm', 'split']
     """
 
-    def __init__(self, samplers=None, move_share=0.5):
+    def __init__(self, samplers=None, move_share=0.5, n_turns=1):
         self.samplers = samplers
         self.move_share = move_share
+        self.n_turns = n_turns
+
+    @classmethod
+    def automatic(cls, n_samples):
+        return cls(n_turns=max(1, min(MOST_TURNS, TURN_ROWS // max(n_samples, 1))))
 
     def _parts(self):
         if self.samplers is None:
@@ -79,4 +88,5 @@ class Alternate(Sampler):
             move_share = check_real(move_share, "Alternate.move_share", low=0.0)
             if move_share >= 1.0:
                 raise ValueError(f"Alternate.move_share must be below 1, got {self.move_share}")
-        return AlternateKernel([part.kernel() for part in parts], move_share)
+        n_turns = check_integer(self.n_turns, "Alternate.n_turns", low=1)
+        return AlternateKernel([part.kernel() for part in parts], move_share, n_turns)

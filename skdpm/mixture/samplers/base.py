@@ -25,6 +25,11 @@ class Sampler(BaseEstimator):
     requires = "joint"
     n_replicas = 1
 
+    @classmethod
+    def automatic(cls, n_samples):
+        """Make the object that `sampler="auto"` stands for, where it is this class."""
+        return cls()
+
     def kernel(self):
         """Make a fresh `PartitionKernel` of one chain, parameters checked.
 

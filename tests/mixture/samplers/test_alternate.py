@@ -165,3 +165,20 @@ class TwoReplicas(Gibbs):
 def test_settings_are_checked(sampler, message):
     with pytest.raises(ValueError, match=message):
         sampler.kernel()
+
+
+@pytest.mark.parametrize("n_turns", [1, 3])
+def test_turns_of_an_iteration(n_turns):
+    sampler = Alternate([Gibbs(), SAMS(gibbs_sweeps=0)], move_share=None, n_turns=n_turns)
+    kernel = sampler.kernel()
+    kernel.run(blobs(), np.random.PCG64(0))
+    assert sum(proposed for proposed, _ in kernel.acceptance().values()) == n_turns
+    with pytest.raises(ValueError, match=r"Alternate\.n_turns"):
+        Alternate(n_turns=0).kernel()
+
+
+@pytest.mark.parametrize(("n", "n_turns"), [(3, 5), (200, 3), (601, 1)])
+def test_few_rows_make_more_turns(n, n_turns):
+    X = np.random.default_rng(0).normal(size=(n, 1))
+    found = DPMixture(**FEW).fit(X).sampler_
+    assert type(found) is Alternate and found.n_turns == n_turns
