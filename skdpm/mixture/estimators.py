@@ -33,7 +33,7 @@ class DPMixture(BaseMixture):
     concentration : float or None, default=None
         Of the process; larger values favour more clusters. None: resampled in every iteration
         under its prior. With a discount d it may be as low as -d, when it is fixed.
-    concentration_prior : tuple (shape, rate), default=(1.0, 0.1)
+    concentration_prior : tuple (shape, rate), default=(1.0, 1.0)
         Gamma prior, in force where `concentration` is None.
     discount : float, default=0.0
         Pitman-Yor discount, in [0, 1).
@@ -141,7 +141,7 @@ default="auto"
         likelihood="gaussian",
         sampler="auto",
         concentration=None,
-        concentration_prior=(1.0, 0.1),
+        concentration_prior=(1.0, 1.0),
         discount=0.0,
         n_warmup=250,
         n_draws=250,
@@ -250,7 +250,7 @@ n_features_in_, feature_names_in_
         likelihood="gaussian",
         sampler="auto",
         concentration=None,
-        concentration_prior=(1.0, 0.1),
+        concentration_prior=(1.0, 1.0),
         n_warmup=250,
         n_draws=250,
         thin=1,

@@ -536,7 +536,7 @@ def test_one_row_and_one_column(case):
         if isinstance(likelihood, Categorical):
             likelihood.set_params(n_categories=None, concentration=None)
         if isinstance(likelihood, Multinomial):
-            likelihood.set_params(base=None)
+            likelihood.set_params(base="uniform")
         if isinstance(likelihood, Bernoulli):
             likelihood.set_params(a=None, b=0.7)
         small = Case(likelihood, X)
