@@ -115,6 +115,7 @@ ax = axes[0]
 ax.bar(counts, probability, color=blue)
 ax.axvline(mixture.n_components_, color=orange, label="clusters in labels_")
 ax.set(xlabel="components", ylabel="posterior probability", xlim=(0, counts.max() + 1))
+ax.set_ylim(0, 1.2 * probability.max())
 ax.legend(frameon=False, loc="upper right", fontsize="small")
 ax.set_title("How many components?")
 

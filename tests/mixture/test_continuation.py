@@ -117,7 +117,7 @@ def test_parameters_that_may_change(blobs):
         n_jobs=2,
         random_state=99,
         likelihood=Gaussian(),
-        sampler="alternate",  # what "gaussian" and "auto" stand for
+        sampler=parts.sampler_,  # what "gaussian" and "auto" stand for
     ).fit(blobs)
     assert_same_fit(parts, whole, blobs)
 

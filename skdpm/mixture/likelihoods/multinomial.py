@@ -55,8 +55,8 @@ class Multinomial(Likelihood):
 
     With "frequencies" a new cluster expects the words of the corpus, and not all words alike. The
     density of texts is much higher (on KOS by 27 nats per document than under the uniform base,
-    itself 11 above a concentration of 1), and clusters are many and small, hundreds in some thousand documents,
-    which takes forty times as long. So it is no default.
+    itself 11 above a concentration of 1), and clusters are many and small, hundreds in some
+    thousand documents, which takes forty times as long. So it is no default.
     """
 
     capabilities = frozenset({"joint", "product", "instantiated"})

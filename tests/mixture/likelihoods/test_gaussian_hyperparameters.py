@@ -138,7 +138,8 @@ class Chains:
 
 def invariance_run(kind, likelihood, X, name, far=False):
     """A run for `assert_p_matrix`: (partition, cell of the hyperparameter) after a few
-    iterations, from draws of both; or, if `far`, after many from the same point in the prior's tail."""
+    iterations, from draws of both; or, if `far`, after many from the
+    same point in the prior's tail."""
     chains = Chains(kind, likelihood, X)
     likelihood = chains.program.likelihood
     prior, params = ESTIMATORS[kind][1]
