@@ -26,6 +26,9 @@ HEAD = 4096
 SMALLEST_SHARE = 1e-8
 
 
+# Beyond this, draws of a learned scale might be infinite, or their sum.
+LARGEST_VARIANCE = 1e290
+
 # The square of a column's spread must be a normal double.
 SMALLEST_SPREAD = 1e-150
 
@@ -406,7 +409,8 @@ def _column_variances(summary):
         # Below 1e-12 of its values, what varies in a column is mostly rounding.
         floor = np.where(extent > 0, (np.where(constant, 1e-6, 1e-12) * extent) ** 2, 1.0)
     variances = np.maximum(variances, np.maximum(floor, np.finfo(float).tiny))
-    _refuse_overflow(variances)
+    # A scale that is learned is many times as large at times.
+    _refuse_overflow(np.where(variances < LARGEST_VARIANCE, variances, np.inf))
     return variances
 
 
