@@ -107,11 +107,11 @@ class Draws(Mapping):
     >>> import numpy as np
     >>> from skdpm import DPMixture
     >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
-    >>> draws = DPMixture(n_draws=50, n_chains=2, random_state=0).fit(X).draws_
-    >>> sorted(draws)
+    >>> draws = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X).draws_
+    >>> sorted(name for name in draws if not name.startswith("likelihood__"))
     ['concentration', 'labels', 'log_joint', 'n_components']
-    >>> draws["labels"].shape
-    (2, 50, 20)
+    >>> draws["labels"].shape, draws["likelihood__scale"].shape
+    ((1, 50, 20), (1, 50, 1))
     """
 
     def __init__(self, values, log_weights=None, scored=None):
