@@ -114,7 +114,7 @@ class AutomaticStart:
         if n_sampled < self.X.shape[0]:
             log_sizes = np.log(merged.stats[:, 0])
             labels = program.most_likely(merged.values, merged.stats, log_sizes)
-            labels = np.unique(labels, return_inverse=True)[1]
+            labels = without_gaps(labels)
         return FirstState(labels, merged.values, merged.concentration)
 
 
@@ -302,6 +302,14 @@ def _learn(program, model, slots, bit_generator):
     return model.hyperparameters()
 
 
+def without_gaps(labels):
+    """Number clusters 0, ..., K - 1, in their order and in the type of the labels: nothing of
+    eight bytes per row is kept."""
+    used = np.zeros(int(labels.max()) + 1, dtype=bool)
+    used[labels] = True
+    return (np.cumsum(used) - 1).astype(labels.dtype)[labels]
+
+
 def most_likely(model, stats, log_weights):
     """The cluster of the largest weight times density of each of a kernel's rows.
 
@@ -315,11 +323,12 @@ def most_likely(model, stats, log_weights):
     Returns
     -------
     labels : ndarray of shape (n_rows,)
+        Of the smallest unsigned type.
     """
     load_clusters(model, stats)
     slots = np.arange(len(stats))
-    labels = np.empty(model.n_samples, dtype=np.intp)
-    step = max(1, 2**20 // len(stats))
+    labels = np.empty(model.n_samples, dtype=np.min_scalar_type(len(stats)))
+    step = max(1, 2**18 // len(stats))
     for first in range(0, len(labels), step):
         stop = min(first + step, len(labels))
         log_densities = model.log_predictive_rows(slots, first, stop)

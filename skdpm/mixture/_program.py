@@ -237,7 +237,7 @@ class RowProgram(MixtureProgram):
         return labels, self.statistics(labels)
 
     def most_likely(self, values, stats, log_weights):
-        return most_likely(self.model(values), stats, log_weights)
+        return most_likely(self.model(values), stats, log_weights).astype(np.intp)
 
 
 def check_capabilities(likelihood, model):

@@ -18,6 +18,7 @@ from support.states import case_of, log_joint_of, log_likelihood_of, new_state
 from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture import _automatic
 from skdpm.mixture._start import Merger, assign_in_turn, kmeans, merge_coupled
+from skdpm.mixture.blocks.rows import open_rows
 from skdpm.mixture.likelihoods import (
     LIKELIHOODS,
     Bernoulli,
@@ -515,3 +516,10 @@ def test_dask_starts_in_a_single_cluster(groups):
     rows = da.from_array(groups[0], chunks=(100, 2))
     auto = DPMixture(init="auto", **settings).fit(rows)
     assert_same_fit(auto, DPMixture(init="single", **settings).fit(rows))
+
+
+def test_codes_of_labels_of_a_small_type():
+    rows = open_rows(np.zeros((200, 1)), 64, 1)
+    with rows:
+        codes = rows.codes(np.arange(200, dtype=np.uint8))
+    np.testing.assert_array_equal(codes, 2 * np.arange(200))

@@ -173,7 +173,7 @@ class MemoryRows(Rows):
     def codes(self, labels):
         if labels is None:
             return np.zeros(self.n_samples, dtype=np.int32)
-        return (2 * labels).astype(np.int32)
+        return 2 * labels.astype(np.int32)
 
     def visit(self, likelihood, codes, task, key):
         new_codes = np.empty(self.n_samples, dtype=np.int32)
