@@ -5,8 +5,6 @@ are drawn from that law and must still follow it. All of them: starts drawn from
 of which every marginal law is known. Both move real chains, of rows in memory and of blocks.
 """
 
-import copy
-import dataclasses
 import itertools
 
 import numpy as np
@@ -20,12 +18,11 @@ from reference.simulate import simulate_partitions
 from scipy import stats
 from scipy.special import logsumexp
 from sklearn.base import clone
+from support.chains import LearningChains
 from support.kernels import bind
 from support.pvalues import Cells, assert_p, assert_p_matrix, correct_for_number
 
 from skdpm import DPMixture, FiniteMixture
-from skdpm.mixture.blocks.rows import open_rows
-from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
 
@@ -95,42 +92,9 @@ def beyond(likelihood, df):
 # Chains.
 
 
-class Chains:
-    """Real chains that start anywhere: iterations after which hyperparameters are drawn."""
-
-    def __init__(self, name, likelihood, X):
-        self.estimator = ESTIMATORS[name][0].__sklearn_clone__()
-        self.estimator.set_params(likelihood=likelihood, concentration=CONCENTRATION, n_warmup=0)
-        self.program = self.estimator._program(X, likelihood, self.estimator._resolved("sampler"))
-        self.in_blocks = name == "blocks"
-
-    def over(self, X):
-        """The same over other rows: hyperpriors stay."""
-        other = copy.copy(self)
-        program = self.program
-        data = program.likelihood.encode(X)
-        changed = {"data": data, "tables": program.likelihood.tables(data, len(X))}
-        if self.in_blocks:
-            changed["rows"] = open_rows(X, 2)
-        other.program = dataclasses.replace(program, **changed)
-        return other
-
-    def step(self, labels, values, rng, n_iterations=1):
-        """Labels and values of hyperparameters after some iterations."""
-        program = self.program
-        chain = program.chain(int(rng.integers(2**62)), 0)
-        start = {"values": dict(values), "concentration": CONCENTRATION}
-        if self.in_blocks:
-            state = BlockState.start(program.rows, program.likelihood, labels, 3)
-            chain.update(start, state=state)
-        else:
-            bit_generator = np.random.PCG64(rng.integers(2**62)).state
-            chain["replicas"] = [{**start, "labels": labels, "bit_generator": bit_generator}]
-        with program.resume(chain) as live:
-            period = live.state.model.hyper_period
-            for iteration in range(1, n_iterations + 1):
-                live.step(iteration * period - 1)
-            return live.state.cluster_labels(), live.values
+def chains_of(name, likelihood, X):
+    estimator = ESTIMATORS[name][0].__sklearn_clone__()
+    return LearningChains(estimator.set_params(concentration=CONCENTRATION), likelihood, X)
 
 
 # One of them is learned.
@@ -140,7 +104,7 @@ def invariance_run(kind, likelihood, X, name, far=False):
     """A run for `assert_p_matrix`: (partition, cell of the hyperparameter) after a few
     iterations, from draws of both; or, if `far`, after many from the
     same point in the prior's tail."""
-    chains = Chains(kind, likelihood, X)
+    chains = chains_of(kind, likelihood, X)
     likelihood = chains.program.likelihood
     prior, params = ESTIMATORS[kind][1]
     partitions = enumerate_partitions(len(X))
@@ -255,7 +219,8 @@ def joint_run(kind, covariance_type, n=8):
     """A run for `assert_p_matrix`: hyperparameters, partition and data from prior and model, then
     iterations given the data. All follow their law as before."""
     # Rows that the model makes are of any size; those of `fit` only fix the hyperprior.
-    chains = Chains(kind, likelihood_of(covariance_type, NAMES), rows_of("full").repeat(2, axis=0))
+    rows = rows_of("full").repeat(2, axis=0)
+    chains = chains_of(kind, likelihood_of(covariance_type, NAMES), rows)
     likelihood = chains.program.likelihood
     prior, params = ESTIMATORS[kind][1]
 
