@@ -17,6 +17,8 @@ def log_gamma_table(double shift, largest):
     """
     values = np.empty(min(int(largest) + 1, MAX_TABLE))
     cdef double[::1] view = values
+    if values.size == 0:
+        return values
     with nogil:
         fill_log_gamma(&view[0], view.shape[0], shift)
     return values

@@ -366,6 +366,8 @@ def kmeans(points, Py_ssize_t n_centres, bit_generator, Py_ssize_t n_iterations=
     cdef Py_ssize_t[::1] label = labels
     cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
     cdef double gap, total, u
+    if n_features == 0:
+        return labels
     with bit_generator.lock, nogil:
         for k in range(n_centres):
             if k == 0:
