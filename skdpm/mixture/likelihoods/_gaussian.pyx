@@ -42,7 +42,7 @@ import numpy as np
 
 from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport resized
-from skdpm._core._rng cimport bit_generator_pointer, log_gamma_variate
+from skdpm._core._rng cimport log_gamma_variate
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._gaussian_hyper cimport (
     OWN_TABLE, GaussianLaws, fill_log_norm, log_norm_at
@@ -459,9 +459,6 @@ cdef class GaussianModel(ClusterModel):
 
         Parameters, Returns, Raises: see `ClusterModel`.
         """
-        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        cdef FullLaws laws
-        cdef bint good
         values = self.named_hyperparameters()
         scale = values["scale"]
         if not self.diagonal:
@@ -469,12 +466,7 @@ cdef class GaussianModel(ClusterModel):
         laws = FullLaws(
             priors, values, self.spread, self.origin, self.floor, self.dump(slots), scale
         )
-        if not priors:
-            return self.hyperparameters()
-        with bit_generator.lock, nogil:
-            good = laws.draw(rng)
-        self.set_hyperparameters(laws.flat(values, self.spread, self.origin, self.floor, good))
-        return self.hyperparameters()
+        return laws.resample(self, bit_generator)
 
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
         """Statistics combine, and the factor anew: O(D^3)."""

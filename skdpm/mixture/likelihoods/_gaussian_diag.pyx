@@ -32,7 +32,7 @@ import numpy as np
 
 from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport resized
-from skdpm._core._rng cimport bit_generator_pointer, log_gamma_variate
+from skdpm._core._rng cimport log_gamma_variate
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._gaussian_hyper cimport (
     OWN_TABLE, GaussianLaws, fill_log_evidence_norm, fill_log_norm, log_evidence_norm, log_norm_at
@@ -446,19 +446,9 @@ cdef class GaussianDiagModel(ClusterModel):
 
         Parameters, Returns, Raises: see `ClusterModel`.
         """
-        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        cdef DiagLaws laws
-        cdef bint good
         values = self.named_hyperparameters()
-        laws = DiagLaws(
-            priors, values, self.spread, self.origin, self.floor, self.dump(slots)
-        )
-        if not priors:
-            return self.hyperparameters()
-        with bit_generator.lock, nogil:
-            good = laws.draw(rng)
-        self.set_hyperparameters(laws.flat(values, self.spread, self.origin, self.floor, good))
-        return self.hyperparameters()
+        laws = DiagLaws(priors, values, self.spread, self.origin, self.floor, self.dump(slots))
+        return laws.resample(self, bit_generator)
 
     cdef double log_predictive_entries(self, const double* stats, const double* x) noexcept nogil:
         """log p(x | cluster) + sum log s / 2, entry by entry; a run of columns with as many

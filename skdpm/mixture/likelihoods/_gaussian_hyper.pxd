@@ -85,6 +85,7 @@ cdef class GaussianLaws(SliceSampled):
     cdef double* t_low              # (D,)
     cdef double* t_rate             # (D,)
     cdef double* memory             # of all these
+    cdef tuple given                # values, spread, origin and floor, in the units of the data
     cdef double t_shape, r_shape, r_rate, excess_shape, excess_rate
     cdef Py_ssize_t current         # whose law it is: a column's t, or one of the below
 

@@ -30,6 +30,7 @@ from numpy.random cimport bitgen_t
 
 import numpy as np
 
+from skdpm._core._rng cimport bit_generator_pointer
 from skdpm._core._slice cimport SliceSampled
 
 cdef enum:
@@ -54,12 +55,14 @@ cdef class GaussianLaws(SliceSampled):
         Spreads of the columns, and where their rows are centred.
     low : float
     floor : ndarray of shape (n_features,)
+        In the units of the data, as all above.
     """
 
     def __init__(self, priors, values, spread, origin, double low, floor):
         cdef Py_ssize_t n_features = len(spread)
         cdef const double[:, ::1] view
         self.n_features = n_features
+        self.given = (values, spread, origin, floor)
         self.memory = <double*>malloc(6 * n_features * sizeof(double))
         if self.memory == NULL:
             raise MemoryError
@@ -191,11 +194,27 @@ cdef class GaussianLaws(SliceSampled):
             good &= self.draw_mean(rng)
         return good
 
-    def flat(self, values, spread, origin, floor, bint good):
-        """All hyperparameters in one vector, the learned ones in place of those of `values`, in
-        the units of the data. Refuses what is not `good`, or not finite."""
+    def resample(self, model, bit_generator):
+        """Draw all that are learned, and give them to a kernel.
+
+        Returns
+        -------
+        values : ndarray of shape (n_hyper,)
+            Those now in force.
+        """
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        cdef bint good
+        with bit_generator.lock, nogil:
+            good = self.draw(rng)
+        model.set_hyperparameters(self.flat(good))
+        return model.hyperparameters()
+
+    def flat(self, bint good):
+        """All hyperparameters in one vector, the learned ones in place of those given, in the
+        units of the data. Refuses what is not `good`, or not finite."""
         cdef double[::1] u = np.empty(self.n_features)
         cdef double[::1] t = np.empty(self.n_features)
+        values, spread, origin, floor = self.given
         memcpy(&u[0], self.u, self.n_features * sizeof(double))
         memcpy(&t[0], self.t, self.n_features * sizeof(double))
         if self.learns_mean:
