@@ -486,3 +486,9 @@ def test_a_failed_fit_does_not_touch_an_earlier_one(fitted):
 def test_absurd_settings_of_samplers_are_refused(sampler, name):
     with pytest.raises(ValueError, match=f"{name} must be at most"):
         DPMixture(sampler=sampler).fit(X)
+
+
+@pytest.mark.parametrize("X", [np.array(3.0), 3.0, None, [], [1.0, 2.0]], ids=repr)
+def test_what_is_no_table_is_refused(X):
+    with pytest.raises(ValueError, match="Expected 2D array"):
+        DPMixture().fit(X)

@@ -29,8 +29,8 @@ __all__ = [cls.__name__ for cls in SAMPLERS.values()]
 def automatic_sampler(likelihood, X):
     """The first of the preferred samplers that does not object to a likelihood and rows; where
     all do, the first, whose objection `fit` raises."""
-    # X is not checked yet, and may be anything.
-    shape = getattr(X, "shape", None) or (len(X) if hasattr(X, "__len__") else 1,)
-    candidates = [cls.automatic(shape[0]) for cls in AUTOMATIC]
+    # X is not checked yet, and may be anything; a list has no shape.
+    shape = X.shape if hasattr(X, "shape") else (len(X),) if hasattr(X, "__len__") else ()
+    candidates = [cls.automatic(shape[0] if shape else 1) for cls in AUTOMATIC]
     willing = (sampler for sampler in candidates if sampler.objection(likelihood, X) is None)
     return next(willing, candidates[0])

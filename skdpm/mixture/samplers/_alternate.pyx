@@ -13,9 +13,9 @@ from skdpm._core._rng cimport uniform
 from skdpm.mixture._state cimport MixtureState
 from skdpm.mixture.samplers._base cimport PartitionKernel
 
-# Costs of steps are averages over about as many iterations.
+# Costs of steps are averages over about as many turns.
 MEMORY = 20.0
-# Steps of one part in an iteration, on average.
+# Steps of one part in a turn, on average.
 FEWEST, MOST = 0.1, 1000.0
 
 

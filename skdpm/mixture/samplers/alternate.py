@@ -53,6 +53,19 @@ class Alternate(Sampler):
     def _parts(self):
         if self.samplers is None:
             return [Gibbs(), SAMS(anchors="neighbours", gibbs_sweeps=0)]
+        if not isinstance(self.samplers, list | tuple):
+            raise ValueError(
+                "Alternate.samplers must be a list of samplers, such as [Gibbs(), PGSM()]; got "
+                f"{self.samplers!r}"
+            )
+        if not self.samplers:
+            raise ValueError("Alternate.samplers must not be empty")
+        for part in self.samplers:
+            if not isinstance(part, Sampler) or isinstance(part, BlockSampler):
+                raise ValueError(
+                    "Alternate.samplers must be samplers that keep their rows in memory, got "
+                    f"{part!r}"
+                )
         return list(self.samplers)
 
     @property
@@ -70,14 +83,7 @@ class Alternate(Sampler):
 
     def kernel(self):
         parts = self._parts()
-        if not parts:
-            raise ValueError("Alternate.samplers must not be empty")
         for part in parts:
-            if not isinstance(part, Sampler) or isinstance(part, BlockSampler):
-                raise ValueError(
-                    "Alternate.samplers must be samplers that keep their rows in memory, got "
-                    f"{part!r}"
-                )
             if part.n_replicas != 1:
                 raise ValueError(
                     f"Alternate.samplers: {part!r} moves {part.n_replicas} replicas, and cannot "

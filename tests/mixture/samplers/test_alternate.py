@@ -154,6 +154,8 @@ class TwoReplicas(Gibbs):
     "sampler, message",
     [
         (Alternate([]), "Alternate.samplers must not be empty"),
+        (Alternate("gibbs"), "Alternate.samplers must be a list of samplers"),
+        (Alternate(3), "Alternate.samplers must be a list of samplers"),
         (Alternate([Gibbs(), SubCluster()]), r"keep their rows in memory, got SubCluster\(\)"),
         (Alternate(["gibbs"]), "got 'gibbs'"),
         (Alternate([Gibbs(), TwoReplicas()]), "moves 2 replicas"),
