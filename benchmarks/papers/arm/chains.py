@@ -141,16 +141,16 @@ class Cells:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
 
-    def get(self, name, make):
-        """The arrays of a cell: read, or made by `make()` and kept.
+    def get(self, name, make, *arguments, **keywords):
+        """The arrays of a cell: read, or made by `make(*arguments, **keywords)` and kept.
 
         Returns
         -------
         arrays : dict of str to ndarray
         """
-        path = self.folder / f"{name}.npz"
+        path = self.folder / f"{name.replace(' ', '_')}.npz"
         if not path.exists():
-            arrays = make()
+            arrays = make(*arguments, **keywords)
             handle, temporary = tempfile.mkstemp(dir=self.folder, suffix=".part")
             with os.fdopen(handle, "wb") as file:
                 np.savez_compressed(file, **arrays)
@@ -203,5 +203,7 @@ def uncertain(values, digits):
     values = np.asarray(values, dtype=float)
     if not np.isfinite(values).all():
         return f"{values.mean():.{digits}f}"
-    spread = values.std(ddof=1) if len(values) > 1 else 0.0
+    if len(values) == 1:
+        return f"{values[0]:.{digits}f}"
+    spread = values.std(ddof=1)
     return f"{values.mean():.{digits}f}({round(spread * 10**digits)})"

@@ -148,28 +148,23 @@ def enumeration(args):
     lines = [
         f"{n_iterations} iterations; total variation of as many independent draws: "
         f"{np.abs(independent - p).sum(axis=1).mean() / 2:.5f}",
-        f"{'':52}{'TV':>9}{'largest |z| of 15':>20}",
+        f"{'':18}{'TV':>9}{'max |z| of 15':>16}",
     ]
     found = {}
     for case, (form, interlaced) in cases.items():
+        lines.append(case)
         for method in METHODS:
-            if form == "growing" and not grows(method, form):
-                continue
-            if interlaced and method == "Gibbs":
+            if (interlaced and method == "Gibbs") or (form == "growing" and method not in BLOCKS):
                 continue
             name = f"enumeration_{form}_{interlaced:d}_{method}_{n_iterations}"
-            f = args.cells.get(
-                name.replace(" ", "_"),
-                lambda method=method, form=form, interlaced=interlaced: frequencies_of_four(
-                    method, form, interlaced, n_iterations
-                ),
-            )["frequencies"]
+            arguments = (method, form, interlaced, n_iterations)
+            cell = args.cells.get(name, frequencies_of_four, *arguments)
+            f = cell["frequencies"]
             mean, error = f.mean(axis=0), f.std(axis=0, ddof=1) / np.sqrt(len(f))
             found[case, method] = mean
-            lines.append(
-                f"{case + ': ' + method if method in ('Gibbs', 'SM', 'bSM') else '  ' + method:62}"
-                f"{np.abs(mean - p).sum() / 2:9.5f}{np.abs((mean - p) / error).max():10.2f}"
-            )
+            distance = np.abs(mean - p).sum() / 2
+            lines.append(f"  {method:16}{distance:9.5f}{np.abs((mean - p) / error).max():16.2f}")
+            print(lines[-1], flush=True)
     return "\n".join(lines), {"enumeration": enumeration_picture(p, cases, found)}
 
 
@@ -271,14 +266,8 @@ def table2(args):
                 cells = []
                 for seed in range(args.sets):
                     name = f"table2_{example}_{form}_{method}_w{n_warmup}_T{n_iterations}_{seed}"
-                    cells.append(
-                        args.cells.get(
-                            name.replace(" ", "_"),
-                            lambda case=(example, seed, method, form): watch_mixture(
-                                *case, n_chains, n_warmup, n_iterations
-                            ),
-                        )
-                    )
+                    arguments = (example, seed, method, form, n_chains, n_warmup, n_iterations)
+                    cells.append(args.cells.get(name, watch_mixture, *arguments))
                 found[example, method, form] = {
                     key: np.array([cell[key] for cell in cells]) for key in cells[0]
                 }
@@ -308,7 +297,7 @@ def table2_line(example, method, form, found, n_iterations):
     return (
         f"{name:26}{''.join(texts)}{n_iterations * cell['cost'].mean():10.0f}{accepted:>11}"
         f"{gibbs / cell['trace'].mean():11.1f}{(cell['trace'] > 100).sum():10d}"
-        f"{cell['rhat'].max():7.2f}   {' '.join(TABLE2.get((example, method), ('-',)))}"
+        f"{cell['rhat'].max() if form == 'frozen' else np.nan:7.2f}   {' '.join(TABLE2.get((example, method), ('-',)))}"
     )
 
 
@@ -339,7 +328,7 @@ def scatter_picture(found):
                 y = found[example, other, "frozen"][key].mean(axis=1)
                 label = f"{other}, example {example}"
                 ax.loglog(x, y, marker, color=COLOURS[other], ms=3, alpha=0.7, label=label)
-        low, high = 0.8, 2 * max(ax.get_ylim()[1], ax.get_xlim()[1]) / 2
+        low, high = 0.8, max(ax.get_ylim()[1], ax.get_xlim()[1])
         ax.plot([low, high], [low, high], color="0.6", linewidth=0.8)
         ax.set_title(key, fontsize=9)
         ax.set_xlabel("ARM", fontsize=8)
@@ -438,10 +427,14 @@ def run_network(name, A, form, method, n_history_chains, sizes, cells, budget=No
         init = "single" if form == "frozen" else scattered(len(A), index)
         found.append(
             cells.get(
-                f"{key}_{index}".replace(" ", "_"),
-                lambda index=index, init=init: watch_network(
-                    A, sampler, index, n_warmup=n_warmup, init=init, **limit
-                ),
+                f"{key}_{index}",
+                watch_network,
+                A,
+                sampler,
+                index,
+                n_warmup=n_warmup,
+                init=init,
+                **limit,
             )
         )
     return found
@@ -492,13 +485,14 @@ def networks(args):
             reference = run_network(name, A, form, "ARM all", S, sizes, args.cells)
             budget = np.mean([cell["cost"][-1] for cell in reference])
             lines += network_head(name, A, form, sizes, budget)
+            print("\n".join(lines[-3:]), flush=True)
             for method in METHODS:
                 found = reference
                 if method != "ARM all":
                     found = run_network(name, A, form, method, S, sizes, args.cells, budget)
                 traces[name, form, method] = found
                 lines.append(network_line(method, form, found, S))
-                print("\n".join(lines[-5:] if method == "Gibbs" else lines[-1:]), flush=True)
+                print(lines[-1], flush=True)
         for n_history_chains in map(int, filter(None, args.history_chains.split(","))):
             by_S[name, n_history_chains] = run_network(
                 name, A, "frozen", "ARM all", n_history_chains, sizes, args.cells
