@@ -293,11 +293,12 @@ def table2_line(example, method, form, found, n_iterations):
         error = of_sets.std(ddof=1) / np.sqrt(len(of_sets)) if len(of_sets) > 1 else np.nan
         texts.append(f"{uncertain(cell[key].ravel(), 1):>14}{error:7.1f}")
     accepted = f"{100 * accepted / proposed:.1f}" if proposed else "-"
+    rhat = cell["rhat"].max() if form == "frozen" else np.nan  # that of sharing chains is void
     name = f"{example} {method}" + (f", {form}" if learns(method) else "")
     return (
         f"{name:26}{''.join(texts)}{n_iterations * cell['cost'].mean():10.0f}{accepted:>11}"
         f"{gibbs / cell['trace'].mean():11.1f}{(cell['trace'] > 100).sum():10d}"
-        f"{cell['rhat'].max() if form == 'frozen' else np.nan:7.2f}   {' '.join(TABLE2.get((example, method), ('-',)))}"
+        f"{rhat:7.2f}   {' '.join(TABLE2.get((example, method), ('-',)))}"
     )
 
 
