@@ -25,6 +25,9 @@ cdef class MixtureState:
     cdef Py_ssize_t detach(self, Py_ssize_t i) noexcept nogil
     cdef void open_spare(self) noexcept nogil
     cdef void close_cluster(self, Py_ssize_t slot) noexcept nogil
+    cdef void join(
+        self, Py_ssize_t dst, Py_ssize_t src, const Py_ssize_t* items, Py_ssize_t n_items
+    ) noexcept nogil
     cdef void replace(
         self, const Py_ssize_t* items, const signed char* cells, Py_ssize_t n_items,
         const Py_ssize_t* old_slots, Py_ssize_t n_old,
