@@ -209,6 +209,9 @@ cdef class RelationalModel(ClusterModel):
             - log_gamma(&self.gamma_ab, n_pairs)
         )
 
+    cdef double log_beta_cell(self, Py_ssize_t cell) noexcept nogil:
+        return self.log_beta(self.n_links[cell], self.n_pairs[cell])
+
     cdef double log_beta_change(
         self, Py_ssize_t cell, double n_links, double n_pairs
     ) noexcept nogil:
@@ -218,13 +221,12 @@ cdef class RelationalModel(ClusterModel):
         return self.log_beta(links + n_links, pairs + n_pairs) - self.log_beta(links, pairs)
 
     cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
-        cdef Py_ssize_t k, l, cell
+        cdef Py_ssize_t k, l
         cdef double none = self.log_beta(0.0, 0.0)
         cdef double total = 0.0
         for k in range(n_slots):
             for l in range(0 if self.directed else k, n_slots):
-                cell = slots[k] * self.n_slots + slots[l]
-                total += self.log_beta(self.n_links[cell], self.n_pairs[cell]) - none
+                total += self.log_beta_cell(slots[k] * self.n_slots + slots[l]) - none
         return total
 
     # Hyperparameters.
@@ -319,7 +321,16 @@ cdef class RelationalModel(ClusterModel):
                     )
             out[k] = total
 
-    # Clusters are coupled: a row alone can be neither copied nor merged.
+    cdef void forget(self) noexcept nogil:
+        """No slot has items, nor links."""
+        cdef Py_ssize_t k
+        memset(self.n_links, 0, self.n_slots * self.n_slots * sizeof(double))
+        memset(self.n_pairs, 0, self.n_slots * self.n_slots * sizeof(double))
+        for k in range(self.n_slots):
+            row(self, k)[0] = 0.0
+        self.counted = -1
+
+    # Clusters are coupled: a row alone cannot be copied, and a merge is one of its cells too.
 
     cdef void reset(self, Py_ssize_t slot) noexcept nogil:
         cdef Py_ssize_t l
@@ -333,7 +344,48 @@ cdef class RelationalModel(ClusterModel):
         row(self, dst)[0] = NAN
 
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
-        row(self, dst)[0] = NAN
+        merge_cells(self.n_links, self.n_slots, dst, src, self.directed)
+        merge_cells(self.n_pairs, self.n_slots, dst, src, self.directed)
+        row(self, dst)[0] += row(self, src)[0]
+        row(self, src)[0] = 0.0
+        self.counted = -1
+
+    cdef void log_merge_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """O(n_slots * occupied slots): what the cells of each slot gain, less all that the cells
+        of `src` contribute while it is alone."""
+        cdef Py_ssize_t k, l, slot
+        cdef Py_ssize_t n = self.n_slots
+        cdef double none = self.log_beta(0.0, 0.0)
+        cdef double alone = 0.0
+        cdef double gain, links, pairs
+        for l in range(n):
+            if row(self, l)[0] > 0.0:
+                alone += self.log_beta_cell(src * n + l) - none
+                if self.directed and l != src:
+                    alone += self.log_beta_cell(l * n + src) - none
+        for k in range(n_slots):
+            slot = slots[k]
+            # The pairs of the two with each other come into the cell of links within the one.
+            links = self.n_links[src * n + src] + self.n_links[src * n + slot]
+            pairs = self.n_pairs[src * n + src] + self.n_pairs[src * n + slot]
+            if self.directed:
+                links += self.n_links[slot * n + src]
+                pairs += self.n_pairs[slot * n + src]
+            gain = self.log_beta_change(slot * n + slot, links, pairs)
+            for l in range(n):
+                if row(self, l)[0] == 0.0 or l == slot or l == src:
+                    continue
+                gain += self.log_beta_change(
+                    slot * n + l, self.n_links[src * n + l], self.n_pairs[src * n + l]
+                )
+                if self.directed:
+                    gain += self.log_beta_change(
+                        l * n + slot, self.n_links[l * n + src], self.n_pairs[l * n + src]
+                    )
+            out[k] = gain - alone
 
     def bind_labels(self, Py_ssize_t[::1] labels):
         """Let the model read the slot of each of the columns' items from `labels`."""
@@ -344,31 +396,51 @@ cdef class RelationalModel(ClusterModel):
 
     def clear(self, Py_ssize_t n_slots):
         """Forget all clusters and their links."""
-        cdef Py_ssize_t k
         ClusterModel.clear(self, n_slots)
-        memset(self.n_links, 0, self.n_slots * self.n_slots * sizeof(double))
-        memset(self.n_pairs, 0, self.n_slots * self.n_slots * sizeof(double))
-        for k in range(self.n_slots):
-            row(self, k)[0] = 0.0
-        self.counted = -1
+        self.forget()
+
+    # A cluster set aside: its size, then links and pairs with each of all.
+
+    cdef Py_ssize_t stored_width(self, Py_ssize_t n_slots) noexcept nogil:
+        return 1 + 2 * n_slots
+
+    cdef void store(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, double* out      # OUT
+    ) noexcept nogil:
+        cdef Py_ssize_t k, l, cell
+        for k in range(n_slots):
+            out[0] = row(self, slots[k])[0]
+            for l in range(n_slots):
+                cell = slots[k] * self.n_slots + slots[l]
+                out[1 + l] = self.n_links[cell]
+                out[1 + n_slots + l] = self.n_pairs[cell]
+            out += 1 + 2 * n_slots
+
+    cdef void recall(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* stored     # IN
+    ) noexcept nogil:
+        cdef Py_ssize_t k, l, cell
+        self.forget()
+        for k in range(n_slots):
+            row(self, slots[k])[0] = stored[0]
+            for l in range(n_slots):
+                cell = slots[k] * self.n_slots + slots[l]
+                self.n_links[cell] = stored[1 + l]
+                self.n_pairs[cell] = stored[1 + n_slots + l]
+            stored += 1 + 2 * n_slots
 
     def dump(self, slots, bint cached=False):
         """Sizes, then links and pairs with each other slot: shape (K, 1 + 2 K)."""
-        cdef Py_ssize_t k, l
         cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)
         cdef Py_ssize_t n = view.shape[0]
         stats = np.empty((n, 1 + 2 * n))
         cdef double[:, ::1] out = stats
-        for k in range(n):
-            out[k, 0] = row(self, view[k])[0]
-            for l in range(n):
-                out[k, 1 + l] = self.n_links[view[k] * self.n_slots + view[l]]
-                out[k, 1 + n + l] = self.n_pairs[view[k] * self.n_slots + view[l]]
+        if n > 0:
+            self.store(&view[0], n, &out[0, 0])
         return stats
 
     def load(self, stats, slots=None, free_slots=None):
         """Forget all clusters and take those of `stats` (from `dump`), as the base class does."""
-        cdef Py_ssize_t k, l
         cdef const double[:, ::1] view = np.ascontiguousarray(stats, dtype=np.float64)
         cdef Py_ssize_t n = view.shape[0]
         if view.shape[1] != 1 + 2 * n:
@@ -376,7 +448,23 @@ cdef class RelationalModel(ClusterModel):
         slots = np.arange(n + 1) if slots is None else slots
         cdef const Py_ssize_t[::1] at = np.ascontiguousarray(slots, dtype=np.intp)
         ClusterModel.load(self, stats[:, :1], slots, free_slots)
-        for k in range(n):
-            for l in range(n):
-                self.n_links[at[k] * self.n_slots + at[l]] = view[k, 1 + l]
-                self.n_pairs[at[k] * self.n_slots + at[l]] = view[k, 1 + n + l]
+        if n > 0:
+            self.recall(&at[0], n, &view[0, 0])
+
+
+cdef void merge_cells(
+    double* counts,     # (n_slots, n_slots)
+    Py_ssize_t n_slots, Py_ssize_t dst, Py_ssize_t src, bint directed
+) noexcept nogil:
+    """Add the pairs of `src` to those of `dst`; `src` is left without any."""
+    cdef Py_ssize_t l
+    cdef double* to = counts + dst * n_slots
+    cdef double* of = counts + src * n_slots
+    to[dst] += of[src] + of[dst]
+    if directed:
+        to[dst] += to[src]
+    for l in range(n_slots):
+        if l != dst and l != src:
+            to[l] += of[l]
+            counts[l * n_slots + dst] += counts[l * n_slots + src]
+        of[l] = counts[l * n_slots + src] = 0.0
