@@ -153,7 +153,7 @@ def enumeration(args):
     found = {}
     for case, (form, interlaced) in cases.items():
         lines.append(case)
-        for method in METHODS:
+        for method in args.methods:
             if (interlaced and method == "Gibbs") or (form == "growing" and method not in BLOCKS):
                 continue
             name = f"enumeration_{form}_{interlaced:d}_{method}_{n_iterations}"
@@ -259,7 +259,7 @@ def table2(args):
     n_warmup, n_iterations, n_chains = (50, 200, 2) if args.quick else (250, 2000, 8)
     found = {}
     for example in EXAMPLES:
-        for method in METHODS:
+        for method in args.methods:
             for form in FORMS:
                 if form == "growing" and not grows(method, form):
                     continue
@@ -279,13 +279,17 @@ def table2(args):
         f"{'accepted %':>11}{'Gibbs/this':>11}{'above 100':>10}{'R-hat':>7}   paper"
     )
     lines = [head, *(table2_line(*case, found, n_iterations) for case in found)]
-    pictures = {"sizes": sizes_picture(found, n_iterations), "scatter": scatter_picture(found)}
+    pictures = {}
+    if {"Gibbs", "SM", "ARM all"} <= set(args.methods):
+        pictures = {"sizes": sizes_picture(found), "scatter": scatter_picture(found)}
     return "\n".join(lines), pictures
 
 
 def table2_line(example, method, form, found, n_iterations):
     cell = found[example, method, form]
-    gibbs = found[example, "Gibbs", "frozen"]["trace"].mean()
+    gibbs = np.nan
+    if (example, "Gibbs", "frozen") in found:
+        gibbs = found[example, "Gibbs", "frozen"]["trace"].mean()
     proposed, accepted = cell["moves"].sum(axis=(0, 1))
     texts = []
     for key in ("trace", "indicator"):
@@ -302,7 +306,7 @@ def table2_line(example, method, form, found, n_iterations):
     )
 
 
-def sizes_picture(found, n_iterations):
+def sizes_picture(found):
     """As figure 4: the largest clusters of one chain, as shares of the rows."""
     shown = ("Gibbs", "SM", "ARM all")
     fig, axes = plt.subplots(1, len(shown), figsize=(8.5, 2.6), sharey=True)
@@ -487,7 +491,7 @@ def networks(args):
             budget = np.mean([cell["cost"][-1] for cell in reference])
             lines += network_head(name, A, form, sizes, budget)
             print("\n".join(lines[-3:]), flush=True)
-            for method in METHODS:
+            for method in args.methods:
                 found = reference
                 if method != "ARM all":
                     found = run_network(name, A, form, method, S, sizes, args.cells, budget)
@@ -552,9 +556,10 @@ def network_line(method, form, found, n_groups):
 def traces_picture(traces, form):
     """As figure 5: log joint against Gibbs sweeps' worth of time; eight chains a panel."""
     names = list(dict.fromkeys(name for name, of, _ in traces if of == form))
+    methods = list(dict.fromkeys(method for _, _, method in traces))
     fig, axes = plt.subplots(
         len(names),
-        len(METHODS),
+        len(methods),
         figsize=(11, 0.5 + 1.9 * len(names)),
         sharex="row",
         sharey="row",
@@ -562,7 +567,7 @@ def traces_picture(traces, form):
     )
     for line, name in zip(axes, names, strict=True):
         lowest, highest = np.inf, -np.inf
-        for ax, method in zip(line, METHODS, strict=True):
+        for ax, method in zip(line, methods, strict=True):
             found = traces[name, form, method]
             rows = [(cell["cost"], row) for cell in found for row in cell["log_joint"]][:8]
             for k, (cost, row) in enumerate(rows):
@@ -595,6 +600,8 @@ def rhat_picture(traces, n_groups):
     for line, name in zip(axes, names, strict=True):
         for ax, form in zip(line, forms, strict=True):
             for method in METHODS:
+                if (name, form, method) not in traces:
+                    continue
                 found = traces[name, form, method]
                 start, end = (np.mean([cell["cost"][k] for cell in found]) for k in (0, -1))
                 if int(found[0]["n_warmup"]):
@@ -650,6 +657,7 @@ def main():
     parser.add_argument("what", choices=[*RESULTS, "all"])
     parser.add_argument("--out", required=True, help="folder for cells, tables and pictures")
     parser.add_argument("--quick", action="store_true", help="few and short chains, to try out")
+    parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--sets", type=int, default=20, help="data sets of table 2")
     parser.add_argument("--data", help="folder of the networks")
     parser.add_argument("--names", default="nips234,protein230,football,karate")
@@ -659,6 +667,7 @@ def main():
     parser.add_argument("--iterations", type=int, help="of ARM on networks, default 1000")
     parser.add_argument("--history-chains", default="", help="figure 6a: 1,2,4,8,16")
     args = parser.parse_args()
+    args.methods = args.methods.split(",")
     threadpool_limits(1)
     out = Path(args.out)
     args.cells = Cells(out / ("cells_quick" if args.quick else "cells"))
