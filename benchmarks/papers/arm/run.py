@@ -34,14 +34,15 @@ from threadpoolctl import threadpool_limits
 
 from skdpm.datasets import make_jain_neal
 from skdpm.mixture.likelihoods import Bernoulli, Relational
-from skdpm.mixture.samplers import ARM, Gibbs, SplitMerge
+from skdpm.mixture.samplers import ARM, Alternate, Gibbs, SplitMerge
 
 sys.path.append(str(Path(__file__).parents[1] / "pgsm"))
 from traces import write
 
-METHODS = ("Gibbs", "SM", "bSM", "sARM", "ARM pair", "ARM all")
+# The paper's, and Alternate: Gibbs sweeps, and splits and merges of neighbouring clusters (SAMS).
+METHODS = ("Gibbs", "SM", "Alternate", "bSM", "sARM", "ARM pair", "ARM all")
 BLOCKS = {"sARM": "none", "ARM pair": "pair", "ARM all": "all"}
-COLOURS = dict(zip(METHODS, ("0.3", "C2", "C4", "C1", "C0", "C3"), strict=True))
+COLOURS = dict(zip(METHODS, ("0.3", "C2", "C5", "C4", "C1", "C0", "C3"), strict=True))
 FORMS = ("frozen", "growing")
 
 
@@ -51,6 +52,8 @@ def make_sampler(method, form, n_history_chains, gibbs_sweeps=1):
         return Gibbs()
     if method == "SM":
         return SplitMerge(gibbs_sweeps=gibbs_sweeps)
+    if method == "Alternate":
+        return Alternate()
     if method == "bSM":
         return SplitMerge(
             launch="history", n_history_chains=n_history_chains, gibbs_sweeps=gibbs_sweeps
@@ -65,6 +68,10 @@ def make_sampler(method, form, n_history_chains, gibbs_sweeps=1):
 
 def learns(method):
     return method not in ("Gibbs", "SM")
+
+
+def has_history(method):
+    return method == "bSM" or method in BLOCKS
 
 
 def grows(method, form):
@@ -116,7 +123,7 @@ def frequencies_of_four(method, form, interlaced, n_iterations):
     sampler = make_sampler(method, form, S, gibbs_sweeps=int(interlaced))
     n_warmup = 250 if interlaced else 0
     adaptation = None
-    if learns(method) and not interlaced:
+    if has_history(method) and not interlaced:
         adaptation = {
             "labels": partitions_of_four()[None].astype(np.uint8),
             "iterations": np.arange(1, 16),
@@ -154,7 +161,9 @@ def enumeration(args):
     for case, (form, interlaced) in cases.items():
         lines.append(case)
         for method in args.methods:
-            if (interlaced and method == "Gibbs") or (form == "growing" and method not in BLOCKS):
+            if method == ("Gibbs" if interlaced else "Alternate"):
+                continue
+            if form == "growing" and not grows(method, form):
                 continue
             name = f"enumeration_{form}_{interlaced:d}_{method}_{n_iterations}"
             arguments = (method, form, interlaced, n_iterations)
@@ -298,7 +307,7 @@ def table2_line(example, method, form, found, n_iterations):
         texts.append(f"{uncertain(cell[key].ravel(), 1):>14}{error:7.1f}")
     accepted = f"{100 * accepted / proposed:.1f}" if proposed else "-"
     rhat = cell["rhat"].max() if form == "frozen" else np.nan  # that of sharing chains is void
-    name = f"{example} {method}" + (f", {form}" if learns(method) else "")
+    name = f"{example} {method}" + (f", {form}" if has_history(method) else "")
     return (
         f"{name:26}{''.join(texts)}{n_iterations * cell['cost'].mean():10.0f}{accepted:>11}"
         f"{gibbs / cell['trace'].mean():11.1f}{(cell['trace'] > 100).sum():10d}"
