@@ -266,21 +266,24 @@ def watch_mixture(example, seed, method, form, n_chains, n_warmup, n_iterations)
 def table2(args):
     """Table 2, figures 4 and 6b: autocorrelation times on Jain & Neal's data."""
     n_warmup, n_iterations, n_chains = (50, 200, 2) if args.quick else (250, 2000, 8)
-    found = {}
-    for example in EXAMPLES:
-        for method in args.methods:
-            for form in FORMS:
-                if form == "growing" and not grows(method, form):
-                    continue
-                cells = []
-                for seed in range(args.sets):
-                    name = f"table2_{example}_{form}_{method}_w{n_warmup}_T{n_iterations}_{seed}"
-                    arguments = (example, seed, method, form, n_chains, n_warmup, n_iterations)
-                    cells.append(args.cells.get(name, watch_mixture, *arguments))
-                found[example, method, form] = {
-                    key: np.array([cell[key] for cell in cells]) for key in cells[0]
-                }
-                print(table2_line(example, method, form, found, n_iterations), flush=True)
+    cases = [
+        (example, method, form)
+        for example in EXAMPLES
+        for method in args.methods
+        for form in FORMS
+        if form == "frozen" or grows(method, form)
+    ]
+    cells = {case: [] for case in cases}
+    for seed in range(args.sets):  # so that a run that is stopped has some sets complete
+        for example, method, form in cases:
+            name = f"table2_{example}_{form}_{method}_w{n_warmup}_T{n_iterations}_{seed}"
+            arguments = (example, seed, method, form, n_chains, n_warmup, n_iterations)
+            cells[example, method, form].append(args.cells.get(name, watch_mixture, *arguments))
+        print(f"data set {seed}", flush=True)
+    found = {
+        case: {key: np.array([cell[key] for cell in of_case]) for key in of_case[0]}
+        for case, of_case in cells.items()
+    }
     head = (
         f"{args.sets} data sets x {n_chains} chains x {n_iterations} iterations after {n_warmup}; "
         "mean (standard deviation over data sets x chains), +- standard error over data sets\n"
@@ -308,10 +311,11 @@ def table2_line(example, method, form, found, n_iterations):
     accepted = f"{100 * accepted / proposed:.1f}" if proposed else "-"
     rhat = cell["rhat"].max() if form == "frozen" else np.nan  # that of sharing chains is void
     name = f"{example} {method}" + (f", {form}" if has_history(method) else "")
+    rhat = "-" if np.isnan(rhat) else f"{rhat:.2f}"
     return (
         f"{name:26}{''.join(texts)}{n_iterations * cell['cost'].mean():10.0f}{accepted:>11}"
         f"{gibbs / cell['trace'].mean():11.1f}{(cell['trace'] > 100).sum():10d}"
-        f"{rhat:7.2f}   {' '.join(TABLE2.get((example, method), ('-',)))}"
+        f"{rhat:>7}   {' '.join(TABLE2.get((example, method), ('-',)))}"
     )
 
 
@@ -320,10 +324,8 @@ def sizes_picture(found):
     shown = ("Gibbs", "SM", "ARM all")
     fig, axes = plt.subplots(1, len(shown), figsize=(8.5, 2.6), sharey=True)
     for ax, method in zip(axes, shown, strict=True):
-        shares = found[1, method, "frozen"]["sizes"][0, 0].astype(
-            float
-        )  # of 100 rows, in per cent
-        ax.plot(np.cumsum(shares, axis=1) / 100, linewidth=0.5)
+        shares = found[1, method, "frozen"]["sizes"][0, 0] / 100.0  # there are 100 rows
+        ax.plot(np.cumsum(shares, axis=1), linewidth=0.5)
         ax.set_title(method, fontsize=9)
         ax.set_xlabel("iteration", fontsize=8)
         ax.tick_params(labelsize=7)
