@@ -5,6 +5,7 @@
     python benchmarks/papers/arm/run.py table2 --out FOLDER
     python benchmarks/papers/arm/run.py networks --out FOLDER --data FOLDER
     python benchmarks/papers/arm/run.py networks --out FOLDER --network FILE --scale 0.8
+    python benchmarks/papers/arm/run.py defaults --out FOLDER --data FOLDER
 
 FOLDER of the data holds networks as npz files, the adjacency matrix under "A": nips234,
 protein230, football and karate, or those named by --names. FILE is such a file, or text with two
@@ -21,6 +22,8 @@ go on to share theirs. All hyperparameters are 1 and fixed, as in the paper.
 import argparse
 import itertools
 import sys
+import time
+import warnings
 from pathlib import Path
 
 import matplotlib
@@ -30,8 +33,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 from chains import Cells, Chain, Problem, autocorrelation_time, gelman_rubin, uncertain
 from scipy.special import betaln, gammaln
+from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
+from skdpm import DPMixture
 from skdpm.datasets import make_jain_neal
 from skdpm.mixture.likelihoods import Bernoulli, Relational
 from skdpm.mixture.samplers import ARM, Alternate, Gibbs, SplitMerge
@@ -478,6 +483,17 @@ def rhats(found, form, n_groups, cost=np.inf):
     return np.array([gelman_rubin(halves[s::n_groups]) for s in range(n_groups)])
 
 
+def network_paths(args):
+    """Files of the networks that were asked for."""
+    paths = (
+        [Path(args.data) / f"{name}.npz" for name in args.names.split(",")] if args.data else []
+    )
+    paths += [Path(path) for path in args.network]
+    if not paths:
+        raise SystemExit("networks are in --data FOLDER, or --network FILE")
+    return paths
+
+
 def networks(args):
     """Tables 3 to 5, figures 5 and 6a: R-hat and acceptance on networks."""
     sizes = {"warmup": 250, "iterations": 1000, "chains": 8, "restarts": 4, "first": 50, "S": 8}
@@ -493,7 +509,7 @@ def networks(args):
         raise SystemExit("networks needs --data FOLDER, or --network FILE")
     S = sizes["S"]
     lines, traces, by_S = [], {}, {}
-    for path in paths:
+    for path in network_paths(args):
         A = read_network(path, args.scale)
         name = path.stem if args.scale == 1 else f"{path.stem} x {args.scale:g}"
         for form in args.forms.split(","):
@@ -660,7 +676,71 @@ def history_chains_picture(by_S, traces):
     return fig
 
 
-RESULTS = {"enumeration": enumeration, "table2": table2, "networks": networks}
+# The library's defaults on the same networks.
+
+
+def fit_from_pieces(A, sampler, learned, n_warmup, n_draws):
+    """Eight chains of a fit from the default start, all hyperparameters fixed or all learned."""
+    value = None if learned else 1.0
+    model = DPMixture(
+        likelihood=Relational(a=value, b=value),
+        concentration=value,
+        sampler=sampler,
+        n_chains=8,
+        n_warmup=n_warmup,
+        n_draws=n_draws,
+        random_state=0,
+        store_labels=False,
+        point_estimate="last",
+    )
+    began = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the table says it
+        model.fit(A)
+    found = {"seconds": time.process_time() - began}
+    for key in ("log_joint", "n_components"):
+        found[f"{key}_r_hat"] = model.diagnostics_[key]["r_hat"]
+        found[f"{key}_ess"] = model.diagnostics_[key]["ess_bulk"]
+    found["means"] = model.log_joint_samples_.mean(axis=1)
+    return {key: np.array(value) for key, value in found.items()}
+
+
+def defaults(args):
+    """Networks from the default start: ARM against Alternate, in effective draws per second."""
+    samplers = {"Alternate": (Alternate(), 1500, 6000), "ARM": (ARM(), 250, 1000)}
+    if args.quick:
+        samplers = {"Alternate": (Alternate(), 50, 100), "ARM": (ARM(), 20, 40)}
+    lines = [
+        f"{'':34}{'warm-up + draws':>16}{'s':>7}{'log joint':>11}{'sd':>6}{'R-hat':>7}{'of K':>6}"
+        f"{'ESS/s':>7}{'of K':>7}"
+    ]
+    for path in network_paths(args):
+        A = read_network(path, args.scale)
+        for learned in (False, True):
+            for name, (sampler, n_warmup, n_draws) in samplers.items():
+                key = (
+                    f"defaults_{path.stem}_{args.scale:g}_{learned:d}_{name}_{n_warmup}_{n_draws}"
+                )
+                cell = args.cells.get(key, fit_from_pieces, A, sampler, learned, n_warmup, n_draws)
+                what = f"{path.stem}, {'learned' if learned else 'a = b = 1'}: {name}"
+                seconds = float(cell["seconds"])
+                lines.append(
+                    f"{what:34}{f'{n_warmup} + {n_draws}':>16}{seconds:7.1f}"
+                    f"{cell['means'].mean():11.1f}{cell['means'].std():6.1f}"
+                    f"{cell['log_joint_r_hat']:7.2f}{cell['n_components_r_hat']:6.2f}"
+                    f"{cell['log_joint_ess'] / seconds:7.1f}"
+                    f"{cell['n_components_ess'] / seconds:7.1f}"
+                )
+                print(lines[-1], flush=True)
+    return "\n".join(lines), {}
+
+
+RESULTS = {
+    "enumeration": enumeration,
+    "table2": table2,
+    "networks": networks,
+    "defaults": defaults,
+}
 
 
 def main():
