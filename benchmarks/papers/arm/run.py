@@ -409,7 +409,9 @@ def watch_network(A, sampler, index, *, n_warmup, init, n_iterations=None, budge
         seconds.append(chain.seconds)
         if n_iterations is not None and chain.iteration == n_warmup + n_iterations:
             break
-        if budget is not None and chain.iteration % 20 == 0 and chain.cost >= budget:
+        # A budget may be spent in warm-up, where states of companions cost more than the chain's.
+        enough = chain.iteration >= n_warmup + 40 and chain.iteration % 20 == 0
+        if budget is not None and enough and chain.cost >= budget:
             break
     return {
         "log_joint": np.array(log_joint).T,
