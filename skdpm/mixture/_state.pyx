@@ -385,7 +385,7 @@ cdef class StoredState:
         """Bring a state back to what it was; slots that it has reserved since are free."""
         cdef Py_ssize_t k, slot
         cdef Py_ssize_t n_new = state.model.n_slots - self.n_slots
-        state.model.recall(self.slots, self.n_clusters, self.stats)
+        state.model.recall(self.slots, self.n_clusters, self.stats, self.labels)
         for k in range(n_new):
             state.model.free_slots[k] = state.model.n_slots - 1 - k
         memcpy(
