@@ -169,8 +169,12 @@ cdef class Trial:
     cdef double log_union_ratio(self, MixtureState state) noexcept nogil:
         """What it gains if the clusters, two of them, are one. Not while a trial is on; it needs
         none. A slot must be free."""
+        # The smaller one joins the other: a model may have to move its items.
+        cdef Py_ssize_t src = self.closure.sizes[1] <= self.closure.sizes[0]
         cdef double log_ratio = NAN
-        state.model.log_merge_many(self.closure.slots, 1, self.closure.slots[1], &log_ratio)
+        state.model.log_merge_many(
+            &self.closure.slots[1 - src], 1, self.closure.slots[src], &log_ratio
+        )
         return log_ratio + state.log_prior_gain(self.closure.slots[0], self.closure.slots[1])
 
     cdef double log_proposed(self, MixtureState state) noexcept nogil:
