@@ -103,6 +103,35 @@ def test_clusters_join(name):
         probe.attach(i, 0)
 
 
+@pytest.mark.parametrize("name", WITH_COMPLETE)
+def test_stored_states_are_brought_back(name):
+    """With some items in no cluster, after any other partition and a larger arena: labels, slots
+    and densities are what they were, those of a new cluster included."""
+    case = case_of(name)
+    rng = np.random.default_rng(3)
+    state = new_state(name, case, "pitman_yor", np.arange(18) % 4)
+    probe = StateProbe(state)
+    for n_labels in (1, 4, 3, 7, 18, 2):
+        labels = np.unique([-1, *rng.integers(-1, n_labels, size=17)], return_inverse=True)[1] - 1
+        state.assign(labels)
+        stored, slots = probe.store(), probe.slots()
+        densities = probe.log_predictive(0)
+        state.assign(rng.permutation(18))
+        probe.reserve(2 * state.model.n_slots)
+        probe.recall(stored)
+        np.testing.assert_array_equal(state.cluster_labels(), labels)
+        np.testing.assert_array_equal(state.cluster_sizes(), np.bincount(labels[labels >= 0]))
+        np.testing.assert_array_equal(probe.slots(), slots)
+        np.testing.assert_array_equal(
+            np.sort([*slots, *state.model.free_list()]), np.arange(state.model.n_slots)
+        )
+        np.testing.assert_array_equal(probe.log_predictive(0), densities)
+        probe.attach(0, state.n_clusters)
+        labels[0] = state.n_clusters - 1
+        expected = log_likelihood_of(name, case, labels)
+        assert probe.log_likelihood() == pytest.approx(expected, rel=1e-11)
+
+
 @pytest.mark.parametrize(
     "labels, message",
     [
