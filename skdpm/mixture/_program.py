@@ -10,7 +10,7 @@ from skdpm.chains import ChainProgram, LiveChain, stream
 from skdpm.draws import Candidates, Column, Snapshots
 from skdpm.mixture._automatic import most_likely
 from skdpm.mixture._init import first_state
-from skdpm.mixture._state import MixtureState, number_by_first_appearance
+from skdpm.mixture._state import MixtureState, labels_by_first_appearance
 from skdpm.partitions import relabel_by_size
 
 # Rows of statistics that round are computed anew from the items after this many iterations of a
@@ -88,14 +88,6 @@ class MixtureProgram(ChainProgram):
 def column_of(name):
     """Name a learned hyperparameter of the likelihood among the draws."""
     return f"likelihood__{name}"
-
-
-def labels_by_first_appearance(state):
-    """Labels of a state's rows, numbered by first appearance, in the smallest unsigned type."""
-    labels = state.cluster_labels()
-    numbered = np.empty(len(labels), dtype=np.min_scalar_type(state.n_clusters - 1))
-    number_by_first_appearance(labels, numbered)
-    return numbered
 
 
 def set_hyperparameters(model, likelihood):

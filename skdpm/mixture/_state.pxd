@@ -25,6 +25,7 @@ cdef class MixtureState:
     cdef Py_ssize_t detach(self, Py_ssize_t i) noexcept nogil
     cdef void open_spare(self) noexcept nogil
     cdef void close_cluster(self, Py_ssize_t slot) noexcept nogil
+    cdef void dissolve(self, Py_ssize_t slot) noexcept nogil
     cdef void replace(
         self, const Py_ssize_t* items, const signed char* cells, Py_ssize_t n_items,
         const Py_ssize_t* old_slots, Py_ssize_t n_old,
@@ -32,3 +33,19 @@ cdef class MixtureState:
     ) noexcept nogil
     cdef double log_prior(self) noexcept nogil
     cdef double log_joint(self) noexcept nogil
+
+
+cdef class StoredState:
+    """A partition with its statistics, set aside."""
+    cdef readonly Py_ssize_t n_samples
+    cdef readonly Py_ssize_t n_clusters     # occupied
+    cdef Py_ssize_t n_attached, n_free, n_slots
+    cdef Py_ssize_t* labels                 # (n_samples,): slots, as in the state
+    cdef Py_ssize_t* slots                  # (n_clusters + 1,)
+    cdef Py_ssize_t* sizes                  # (n_clusters,)
+    cdef Py_ssize_t* free_slots             # (n_free,)
+    cdef double* stats                      # of the occupied slots
+    cdef Py_ssize_t capacity, n_doubles     # entries that there is memory for
+
+    cdef int store(self, MixtureState state) except -1 nogil
+    cdef void recall(self, MixtureState state) noexcept nogil

@@ -2,6 +2,7 @@
 """The state of a chain: labels, occupied clusters and their statistics, always in agreement."""
 from libc.math cimport NAN
 from libc.stdlib cimport free
+from libc.string cimport memcpy
 
 from weakref import WeakValueDictionary
 
@@ -138,6 +139,19 @@ cdef class MixtureState:
         self.slots[self.n_clusters] = spare
         self.position[spare] = self.n_clusters
         self.model.release(slot)
+
+    cdef void dissolve(self, Py_ssize_t slot) noexcept nogil:
+        """All items of a cluster leave it at once, and it is closed."""
+        cdef Py_ssize_t i
+        SKDPM_CHECK(self.sizes[slot] > 0, "dissolve: the cluster is empty")
+        self.model.settle()
+        for i in range(self.n_samples):
+            if self.labels[i] == slot:
+                self.labels[i] = -1
+        self.n_attached -= self.sizes[slot]
+        self.sizes[slot] = 0
+        self.model.reset(slot)
+        self.close_cluster(slot)
 
     cdef void replace(
         self, const Py_ssize_t* items, const signed char* cells, Py_ssize_t n_items,
@@ -303,6 +317,78 @@ def _saved_labels(saved, Py_ssize_t n_samples):
     return labels, slots
 
 
+cdef class StoredState:
+
+    def __dealloc__(self):
+        free(self.labels)
+        free(self.slots)
+        free(self.sizes)
+        free(self.free_slots)
+        free(self.stats)
+
+    cdef int reserve(self, MixtureState state) except -1:
+        """Room for a state as it is."""
+        cdef Py_ssize_t n_doubles = state.n_clusters * state.model.stored_width(state.n_clusters)
+        if state.n_samples > self.n_samples:
+            self.labels = <Py_ssize_t*>resized(self.labels, state.n_samples, sizeof(Py_ssize_t))
+            self.n_samples = state.n_samples
+        if state.model.n_slots > self.capacity:
+            self.capacity = state.model.n_slots
+            self.slots = <Py_ssize_t*>resized(self.slots, self.capacity, sizeof(Py_ssize_t))
+            self.sizes = <Py_ssize_t*>resized(self.sizes, self.capacity, sizeof(Py_ssize_t))
+            self.free_slots = <Py_ssize_t*>resized(
+                self.free_slots, self.capacity, sizeof(Py_ssize_t)
+            )
+        if n_doubles > self.n_doubles:
+            self.stats = <double*>resized(self.stats, 2 * n_doubles, sizeof(double))
+            self.n_doubles = 2 * n_doubles
+        return 0
+
+    cdef int store(self, MixtureState state) except -1 nogil:
+        """Set a state aside as it is; it takes the lock where there is too little room."""
+        cdef Py_ssize_t k
+        cdef Py_ssize_t n_clusters = state.n_clusters
+        if (
+            state.n_samples > self.n_samples or state.model.n_slots > self.capacity
+            or n_clusters * state.model.stored_width(n_clusters) > self.n_doubles
+        ):
+            with gil:
+                self.reserve(state)
+        state.model.store(state.slots, n_clusters, self.stats)
+        self.n_clusters = n_clusters
+        self.n_attached = state.n_attached
+        self.n_free = state.model.n_free
+        self.n_slots = state.model.n_slots
+        memcpy(self.labels, state.labels, state.n_samples * sizeof(Py_ssize_t))
+        memcpy(self.slots, state.slots, (n_clusters + 1) * sizeof(Py_ssize_t))
+        memcpy(self.free_slots, state.model.free_slots, self.n_free * sizeof(Py_ssize_t))
+        for k in range(n_clusters):
+            self.sizes[k] = state.sizes[state.slots[k]]
+        return 0
+
+    cdef void recall(self, MixtureState state) noexcept nogil:
+        """Bring a state back to what it was; slots that it has reserved since are free."""
+        cdef Py_ssize_t k, slot
+        cdef Py_ssize_t n_new = state.model.n_slots - self.n_slots
+        state.model.recall(self.slots, self.n_clusters, self.stats)
+        for k in range(n_new):
+            state.model.free_slots[k] = state.model.n_slots - 1 - k
+        memcpy(
+            state.model.free_slots + n_new, self.free_slots, self.n_free * sizeof(Py_ssize_t)
+        )
+        state.model.n_free = n_new + self.n_free
+        memcpy(state.labels, self.labels, state.n_samples * sizeof(Py_ssize_t))
+        memcpy(state.slots, self.slots, (self.n_clusters + 1) * sizeof(Py_ssize_t))
+        for k in range(self.n_clusters + 1):
+            slot = self.slots[k]
+            state.position[slot] = k
+            state.sizes[slot] = self.sizes[k] if k < self.n_clusters else 0
+        # The spare one may have been another cluster in between.
+        state.model.reset(self.slots[self.n_clusters])
+        state.n_clusters = self.n_clusters
+        state.n_attached = self.n_attached
+
+
 cdef class StateProbe:
     """The kernel methods of a state for Python; its tests go through it.
 
@@ -326,6 +412,20 @@ cdef class StateProbe:
         if self._item(i).labels[i] < 0:
             raise ValueError(f"item {i} is in no cluster")
         self.state.detach(i)
+
+    def dissolve(self, Py_ssize_t cluster):
+        if not 0 <= cluster < self.state.n_clusters:
+            raise IndexError(f"cluster {cluster} of {self.state.n_clusters}")
+        self.state.dissolve(self.state.slots[cluster])
+
+    def store(self):
+        """The state as it is, set aside."""
+        cdef StoredState stored = StoredState()
+        stored.store(self.state)
+        return stored
+
+    def recall(self, StoredState stored):
+        stored.recall(self.state)
 
     def reserve(self, Py_ssize_t n_slots):
         self.state.reserve(n_slots)
@@ -372,3 +472,11 @@ def number_by_first_appearance(const Py_ssize_t[::1] labels, out):
             n_seen += 1
         numbered_view[i] = new_view[labels[i]]
     out[...] = numbered
+
+
+def labels_by_first_appearance(state):
+    """Labels of a state's rows, numbered by first appearance, in the smallest unsigned type."""
+    labels = state.cluster_labels()
+    numbered = np.empty(len(labels), dtype=np.min_scalar_type(state.n_clusters - 1))
+    number_by_first_appearance(labels, numbered)
+    return numbered

@@ -127,6 +127,29 @@ cdef class ClusterModel:
         for m in range(n_items):
             self.add(slot, items[m])
 
+    cdef Py_ssize_t stored_width(self, Py_ssize_t n_slots) noexcept nogil:
+        """Doubles per cluster, of so many that are set aside together."""
+        return self.width
+
+    cdef void store(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, double* out      # OUT
+    ) noexcept nogil:
+        """Set aside all clusters, which are in these slots: (n_slots, stored_width(n_slots))."""
+        cdef Py_ssize_t k
+        self.settle()
+        for k in range(n_slots):
+            memcpy(out + k * self.width, row(self, slots[k]), self.width * sizeof(double))
+
+    cdef void recall(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* stored     # IN
+    ) noexcept nogil:
+        """Bring back what `store` set aside, in place of all clusters that there are. Which slots
+        are free is for the caller to say."""
+        cdef Py_ssize_t k
+        self.settle()
+        for k in range(n_slots):
+            memcpy(row(self, slots[k]), stored + k * self.width, self.width * sizeof(double))
+
     cdef double log_predictive(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         """log p(x_i | items of the slot). Final: no likelihood writes the density twice."""
         cdef double out = NAN

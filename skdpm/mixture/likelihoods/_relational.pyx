@@ -319,6 +319,15 @@ cdef class RelationalModel(ClusterModel):
                     )
             out[k] = total
 
+    cdef void forget(self) noexcept nogil:
+        """No slot has items, nor links."""
+        cdef Py_ssize_t k
+        memset(self.n_links, 0, self.n_slots * self.n_slots * sizeof(double))
+        memset(self.n_pairs, 0, self.n_slots * self.n_slots * sizeof(double))
+        for k in range(self.n_slots):
+            row(self, k)[0] = 0.0
+        self.counted = -1
+
     # Clusters are coupled: a row alone can be neither copied nor merged.
 
     cdef void reset(self, Py_ssize_t slot) noexcept nogil:
@@ -344,31 +353,51 @@ cdef class RelationalModel(ClusterModel):
 
     def clear(self, Py_ssize_t n_slots):
         """Forget all clusters and their links."""
-        cdef Py_ssize_t k
         ClusterModel.clear(self, n_slots)
-        memset(self.n_links, 0, self.n_slots * self.n_slots * sizeof(double))
-        memset(self.n_pairs, 0, self.n_slots * self.n_slots * sizeof(double))
-        for k in range(self.n_slots):
-            row(self, k)[0] = 0.0
-        self.counted = -1
+        self.forget()
+
+    # A cluster set aside: its size, then links and pairs with each of all.
+
+    cdef Py_ssize_t stored_width(self, Py_ssize_t n_slots) noexcept nogil:
+        return 1 + 2 * n_slots
+
+    cdef void store(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, double* out      # OUT
+    ) noexcept nogil:
+        cdef Py_ssize_t k, l, cell
+        for k in range(n_slots):
+            out[0] = row(self, slots[k])[0]
+            for l in range(n_slots):
+                cell = slots[k] * self.n_slots + slots[l]
+                out[1 + l] = self.n_links[cell]
+                out[1 + n_slots + l] = self.n_pairs[cell]
+            out += 1 + 2 * n_slots
+
+    cdef void recall(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* stored     # IN
+    ) noexcept nogil:
+        cdef Py_ssize_t k, l, cell
+        self.forget()
+        for k in range(n_slots):
+            row(self, slots[k])[0] = stored[0]
+            for l in range(n_slots):
+                cell = slots[k] * self.n_slots + slots[l]
+                self.n_links[cell] = stored[1 + l]
+                self.n_pairs[cell] = stored[1 + n_slots + l]
+            stored += 1 + 2 * n_slots
 
     def dump(self, slots, bint cached=False):
         """Sizes, then links and pairs with each other slot: shape (K, 1 + 2 K)."""
-        cdef Py_ssize_t k, l
         cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)
         cdef Py_ssize_t n = view.shape[0]
         stats = np.empty((n, 1 + 2 * n))
         cdef double[:, ::1] out = stats
-        for k in range(n):
-            out[k, 0] = row(self, view[k])[0]
-            for l in range(n):
-                out[k, 1 + l] = self.n_links[view[k] * self.n_slots + view[l]]
-                out[k, 1 + n + l] = self.n_pairs[view[k] * self.n_slots + view[l]]
+        if n > 0:
+            self.store(&view[0], n, &out[0, 0])
         return stats
 
     def load(self, stats, slots=None, free_slots=None):
         """Forget all clusters and take those of `stats` (from `dump`), as the base class does."""
-        cdef Py_ssize_t k, l
         cdef const double[:, ::1] view = np.ascontiguousarray(stats, dtype=np.float64)
         cdef Py_ssize_t n = view.shape[0]
         if view.shape[1] != 1 + 2 * n:
@@ -376,7 +405,5 @@ cdef class RelationalModel(ClusterModel):
         slots = np.arange(n + 1) if slots is None else slots
         cdef const Py_ssize_t[::1] at = np.ascontiguousarray(slots, dtype=np.intp)
         ClusterModel.load(self, stats[:, :1], slots, free_slots)
-        for k in range(n):
-            for l in range(n):
-                self.n_links[at[k] * self.n_slots + at[l]] = view[k, 1 + l]
-                self.n_pairs[at[k] * self.n_slots + at[l]] = view[k, 1 + n + l]
+        if n > 0:
+            self.recall(&at[0], n, &view[0, 0])

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Past states of a chain and of its companions: where moves look for what to change.
+
+Herlau, Mørup, Teh & Schmidt, "Adaptive reconfiguration moves for MCMC inference in Dirichlet
+process mixtures", section 2.2: z^a is uniform on the past states of the chain under update, z^b on
+those of all chains, both drawn again while they are the same partition, and the rows (i, j) are
+uniform on the pairs that are together in one of the two and apart in the other. Any law of these
+will do that does not depend on the current state.
+
+So the history must not either. It stops growing with warm-up, whose draws are dropped: from then
+on every transition is invariant, given the history, for any posterior. (While it grows, chains
+are adaptive, and the current state of the chain under update is among the past ones.)
+
+After iteration t it has the states after the iterations u, t / 2 < u <= t, that are multiples of
+the *stride*, the smallest power of two with t / (2 stride) <= n_kept: a function of t alone.
+"""
+from libc.stdlib cimport free
+from libc.string cimport memcmp, memset
+from numpy.random cimport bitgen_t
+
+import numpy as np
+
+from skdpm._core._memory cimport resized
+from skdpm._core._rng cimport bit_generator_pointer, integer
+from skdpm.mixture._state cimport MixtureState
+from skdpm.mixture.samplers._anchors cimport AnchorProposal, Members
+
+from skdpm.mixture._state import labels_by_first_appearance
+
+cdef enum:
+    # Draws of a pair of states, after which a history is taken to have no two different ones.
+    N_TRIES = 32
+
+
+def stride_at(t, n_kept):
+    """Iterations from one recorded state to the next, in a history of t iterations."""
+    stride = 1
+    while t > 2 * stride * n_kept:
+        stride *= 2
+    return stride
+
+
+cdef class History:
+    """A history without states.
+
+    Parameters
+    ----------
+    n_kept : int
+        Most states of each chain.
+    freeze : bool
+        Whether to record in warm-up only.
+    """
+
+    def __init__(self, Py_ssize_t n_kept, bint freeze=True):
+        self.n_kept = n_kept
+        self.freeze = freeze
+        self.iterations = np.empty(0, dtype=np.int64)
+        self.labels = np.empty((0, 0, 0), dtype=np.uint8)
+
+    def __dealloc__(self):
+        free(self.za)
+        free(self.zb)
+        free(self.scratch)
+
+    def record(self, Py_ssize_t t, states, bint adapting):
+        """Take the states of all chains after their t-th iteration, t = 1, 2, ..., where they are
+        due, and forget those that are too old.
+
+        Parameters
+        ----------
+        t : int
+        states : list of MixtureState
+            Of chain 0, 1, ...
+        adapting : bool
+            Whether this was an iteration of the warm-up.
+        """
+        if self.n_kept == 0 or (self.freeze and not adapting):
+            return
+        stride = stride_at(t, self.n_kept)
+        kept = (2 * self.iterations > t) & (self.iterations % stride == 0)
+        iterations, labels = self.iterations[kept], self.labels[:, kept]
+        if t % stride == 0:
+            new = np.stack([labels_by_first_appearance(state) for state in states])[:, None]
+            labels = np.concatenate([labels, new], axis=1) if len(iterations) else new
+            iterations = np.append(iterations, t)
+        self.hold(labels, iterations)
+
+    def hold(self, labels, iterations):
+        """Take other states.
+
+        Parameters
+        ----------
+        labels : ndarray of shape (n_chains, m, n_samples)
+            Of an unsigned type, clusters numbered by first appearance.
+        iterations : ndarray of shape (m,)
+        """
+        cdef Py_ssize_t before = self.n_samples
+        cdef const unsigned char[::1] view
+        labels = np.asarray(labels)
+        if labels.dtype.kind != "u":
+            labels = labels.astype(np.min_scalar_type(labels.max(initial=0)))
+        self.labels = np.ascontiguousarray(labels)
+        self.iterations = np.asarray(iterations, dtype=np.int64)
+        self.n_chains, self.n_states, self.n_samples = self.labels.shape
+        self.width = self.labels.itemsize
+        view = self.labels.reshape(-1).view(np.uint8)
+        self.data = &view[0] if view.shape[0] else NULL
+        if self.n_samples != before:
+            self.za = <Py_ssize_t*>resized(self.za, self.n_samples, sizeof(Py_ssize_t))
+            self.zb = <Py_ssize_t*>resized(self.zb, self.n_samples, sizeof(Py_ssize_t))
+            self.scratch = <Py_ssize_t*>resized(
+                self.scratch, 5 * (self.n_samples + 1), sizeof(Py_ssize_t)
+            )
+
+    def get_state(self):
+        """Return what `set_state` needs, as a dict of arrays."""
+        return {"labels": self.labels, "iterations": self.iterations, "frozen": self.freeze}
+
+    def set_state(self, saved):
+        self.hold(saved["labels"], saved["iterations"])
+
+    cdef const unsigned char* state_at(self, Py_ssize_t chain, Py_ssize_t m) noexcept nogil:
+        """The m-th state of a chain: its bytes."""
+        return self.data + (chain * self.n_states + m) * self.n_samples * self.width
+
+    cdef void read(self, const unsigned char* state, Py_ssize_t* labels) noexcept nogil:
+        """Labels of any unsigned type as Py_ssize_t."""
+        cdef Py_ssize_t i
+        for i in range(self.n_samples):
+            if self.width == 1:
+                labels[i] = state[i]
+            elif self.width == 2:
+                labels[i] = (<const unsigned short*>state)[i]
+            else:
+                labels[i] = (<const unsigned int*>state)[i]
+
+    cdef bint draw(self, Py_ssize_t own, bitgen_t* rng) noexcept nogil:
+        """Draw two different states and a pair of rows on which they disagree, for the chain
+        number `own`. False where there are none."""
+        cdef Py_ssize_t attempt
+        cdef const unsigned char* a = NULL
+        cdef const unsigned char* b = NULL
+        if self.n_chains * self.n_states < 2:
+            return False
+        for attempt in range(N_TRIES):
+            a = self.state_at(own, integer(rng, self.n_states))
+            b = self.state_at(integer(rng, self.n_chains), integer(rng, self.n_states))
+            if memcmp(a, b, self.n_samples * self.width) != 0:
+                self.read(a, self.za)
+                self.read(b, self.zb)
+                self.draw_rows(rng)
+                return True
+        return False
+
+    cdef void draw_rows(self, bitgen_t* rng) noexcept nogil:
+        """Draw a row i by the number of rows with which z^a and z^b disagree about it, then one of
+        these, uniformly: O(n). Of row i these are n_a + n_b - 2 n_ab rows, where so many are with
+        it in z^a, in z^b and in both."""
+        cdef Py_ssize_t n = self.n_samples
+        cdef Py_ssize_t i, j, k, m, total
+        cdef Py_ssize_t* n_a = self.scratch             # by cluster of z^a
+        cdef Py_ssize_t* n_b = n_a + n + 1
+        cdef Py_ssize_t* n_both = n_b + n + 1           # by row
+        cdef Py_ssize_t* items = n_both + n + 1         # by cluster of z^a
+        cdef Py_ssize_t* count = items + n + 1          # by cluster of z^b
+        memset(n_a, 0, 2 * (n + 1) * sizeof(Py_ssize_t))
+        memset(count, 0, (n + 1) * sizeof(Py_ssize_t))
+        for i in range(n):
+            n_a[self.za[i]] += 1
+            n_b[self.zb[i]] += 1
+        # `count` serves as the first position of each cluster of z^a here, and is zero again after.
+        m = 0
+        for k in range(n):
+            count[k] = m
+            m += n_a[k]
+        for i in range(n):
+            items[count[self.za[i]]] = i
+            count[self.za[i]] += 1
+        memset(count, 0, (n + 1) * sizeof(Py_ssize_t))
+        m = 0
+        for k in range(n):
+            for j in range(m, m + n_a[k]):
+                count[self.zb[items[j]]] += 1
+            for j in range(m, m + n_a[k]):
+                n_both[items[j]] = count[self.zb[items[j]]]
+            for j in range(m, m + n_a[k]):
+                count[self.zb[items[j]]] = 0
+            m += n_a[k]
+        total = 0
+        for i in range(n):
+            total += n_a[self.za[i]] + n_b[self.zb[i]] - 2 * n_both[i]
+        m = integer(rng, total)
+        i = 0
+        while True:     # it ends: m is below the sum of the weights
+            m -= n_a[self.za[i]] + n_b[self.zb[i]] - 2 * n_both[i]
+            if m < 0:
+                break
+            i += 1
+        m = integer(rng, n_a[self.za[i]] + n_b[self.zb[i]] - 2 * n_both[i])
+        j = -1
+        while m >= 0:
+            j += 1
+            m -= (self.za[j] == self.za[i]) != (self.zb[j] == self.zb[i])
+        self.pair[0], self.pair[1] = i, j
+
+    # The Python boundary.
+
+    def draw_pair(self, Py_ssize_t own, bit_generator):
+        """Draw a pair of rows, and the states that disagree about it.
+
+        Parameters
+        ----------
+        own : int
+            The chain under update.
+        bit_generator : numpy BitGenerator
+
+        Returns
+        -------
+        pair : tuple (i, j, za, zb), or None where no two states differ
+        """
+        if self.n_states > 0 and not 0 <= own < self.n_chains:
+            raise IndexError(f"chain {own} of {self.n_chains}")
+        if not self.draw(own, bit_generator_pointer(bit_generator)):
+            return None
+        return (
+            self.pair[0], self.pair[1],
+            np.array([self.za[i] for i in range(self.n_samples)]),
+            np.array([self.zb[i] for i in range(self.n_samples)]),
+        )
+
+
+cdef class PastAnchors(AnchorProposal):
+
+    def __init__(self, History history):
+        AnchorProposal.__init__(self, "uniform")
+        self.history = history
+
+    cdef int update(self, MixtureState state, bint adapting, Py_ssize_t replica) except -1:
+        self.replica = replica
+        return AnchorProposal.update(self, state, adapting, replica)
+
+    cdef void draw(
+        self, MixtureState state, Members members, bitgen_t* rng,
+        Py_ssize_t* anchors, Py_ssize_t n_anchors
+    ) noexcept nogil:
+        self.informed = n_anchors == 2 and self.history.draw(self.replica, rng)
+        if self.informed:
+            anchors[0], anchors[1] = self.history.pair[0], self.history.pair[1]
+        else:
+            AnchorProposal.draw(self, state, members, rng, anchors, n_anchors)
+
+    def get_state(self):
+        return self.history.get_state()
+
+    def set_state(self, saved):
+        self.history.set_state(saved)
+
+    def record(self, Py_ssize_t t, states, bint adapting):
+        self.history.record(t, states, adapting)
