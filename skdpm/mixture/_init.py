@@ -99,6 +99,28 @@ def initial_labels(init, X, likelihood, most):
     return lambda bit_generator: labels
 
 
+def dispersed_labels(replica, n_samples, most, bit_generator):
+    """Draw where a replica that is not a chain's first starts, wherever that does.
+
+    Parameters
+    ----------
+    replica : int
+        1, 2, ...
+    n_samples : int
+    most : int
+        The largest number of clusters that the prior allows.
+    bit_generator : numpy BitGenerator
+
+    Returns
+    -------
+    labels : ndarray of shape (n_samples,)
+        Rows are in 4, 8, ... clusters, uniformly; those that stay empty are left out.
+    """
+    n_clusters = min(n_samples, most, 2 ** min(replica + 1, 62))
+    labels = np.random.Generator(bit_generator).integers(n_clusters, size=n_samples)
+    return np.unique(labels, return_inverse=True)[1]
+
+
 def _kmeans_labels(X, most, bit_generator):
     """k-means on standardised columns, with as many clusters as a CRP with concentration 2 has on
     average, but no more than `most`."""

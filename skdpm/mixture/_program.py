@@ -8,8 +8,8 @@ import numpy as np
 
 from skdpm.chains import ChainProgram, LiveChain, stream
 from skdpm.draws import Candidates, Column, Snapshots
-from skdpm.mixture._automatic import most_likely
-from skdpm.mixture._init import first_state
+from skdpm.mixture._automatic import FirstState, most_likely
+from skdpm.mixture._init import dispersed_labels, first_state
 from skdpm.mixture._state import MixtureState, labels_by_first_appearance
 from skdpm.partitions import relabel_by_size
 
@@ -283,14 +283,18 @@ class Replica:
 
 
 class RowChain(MixtureChain):
-    """One chain: a kernel and its replicas. Draws are those of the first."""
+    """One chain: a kernel and its replicas. Draws are those of the first; in warm-up there are
+    companions besides."""
 
     def __init__(self, program, chain):
         super().__init__(program, chain)
         self.kernel.set_adaptation(chain.get("adaptation", {}))
         saved = chain.get("replicas")
         if saved is None:
-            saved = [self._start(chain, r) for r in range(program.sampler.n_replicas)]
+            n_replicas = program.sampler.n_replicas
+            if program.n_warmup > 0:
+                n_replicas += program.sampler.n_companions
+            saved = [self._start(chain, r) for r in range(n_replicas)]
         self.replicas = [Replica(program, replica) for replica in saved]
 
     def _start(self, chain, replica):
@@ -298,7 +302,15 @@ class RowChain(MixtureChain):
         program = self.program
         key = (chain["index"], replica) if replica else (chain["index"],)
         bit_generator = stream(chain["entropy"], *key)
-        first = program.first_state(program, bit_generator)
+        if replica > 0:
+            most = program.make_prior(program.first_concentration).most_clusters
+            first = FirstState(
+                dispersed_labels(replica, program.n_samples, most, bit_generator),
+                program.first_values(),
+                program.first_concentration,
+            )
+        else:
+            first = program.first_state(program, bit_generator)
         labels = first.labels
         if labels is None:
             labels = np.zeros(program.n_samples, dtype=np.intp)
@@ -325,6 +337,9 @@ class RowChain(MixtureChain):
             replica.resample(self.program, iteration)
             if (iteration + 1) % REBUILD_EVERY == 0:
                 replica.state.rebuild()
+        self.kernel.record(iteration + 1, [replica.state for replica in self.replicas], adapting)
+        if iteration + 1 == self.program.n_warmup:
+            del self.replicas[self.program.sampler.n_replicas :]
 
     def cluster_keys(self):
         """Sums of random 64-bit words of the items, 128 bits per cluster."""

@@ -26,6 +26,9 @@ cdef class MixtureState:
     cdef void open_spare(self) noexcept nogil
     cdef void close_cluster(self, Py_ssize_t slot) noexcept nogil
     cdef void dissolve(self, Py_ssize_t slot) noexcept nogil
+    cdef void join(
+        self, Py_ssize_t dst, Py_ssize_t src, const Py_ssize_t* items, Py_ssize_t n_items
+    ) noexcept nogil
     cdef void replace(
         self, const Py_ssize_t* items, const signed char* cells, Py_ssize_t n_items,
         const Py_ssize_t* old_slots, Py_ssize_t n_old,
@@ -47,5 +50,6 @@ cdef class StoredState:
     cdef double* stats                      # of the occupied slots
     cdef Py_ssize_t capacity, n_doubles     # entries that there is memory for
 
+    cdef int reserve(self, MixtureState state) except -1
     cdef int store(self, MixtureState state) except -1 nogil
     cdef void recall(self, MixtureState state) noexcept nogil

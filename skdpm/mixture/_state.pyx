@@ -153,6 +153,21 @@ cdef class MixtureState:
         self.model.reset(slot)
         self.close_cluster(slot)
 
+    cdef void join(
+        self, Py_ssize_t dst, Py_ssize_t src, const Py_ssize_t* items, Py_ssize_t n_items
+    ) noexcept nogil:
+        """All items of a cluster join another one, and theirs is closed."""
+        cdef Py_ssize_t m
+        SKDPM_CHECK(dst != src, "join: a cluster with itself")
+        SKDPM_CHECK(n_items == self.sizes[src], "join: not all items of the cluster")
+        SKDPM_CHECK(self.position[dst] < self.n_clusters, "join: the slot is not occupied")
+        self.model.merge(dst, src)
+        for m in range(n_items):
+            self.labels[items[m]] = dst
+        self.sizes[dst] += n_items
+        self.sizes[src] = 0
+        self.close_cluster(src)
+
     cdef void replace(
         self, const Py_ssize_t* items, const signed char* cells, Py_ssize_t n_items,
         const Py_ssize_t* old_slots, Py_ssize_t n_old,
@@ -426,6 +441,14 @@ cdef class StateProbe:
 
     def recall(self, StoredState stored):
         stored.recall(self.state)
+
+    def join(self, Py_ssize_t dst, Py_ssize_t src):
+        if dst == src or not 0 <= min(dst, src) <= max(dst, src) < self.state.n_clusters:
+            raise IndexError(f"clusters {dst} and {src} of {self.state.n_clusters}")
+        cdef const Py_ssize_t[::1] items = np.flatnonzero(self.state.cluster_labels() == src)
+        self.state.join(
+            self.state.slots[dst], self.state.slots[src], &items[0], items.shape[0]
+        )
 
     def reserve(self, Py_ssize_t n_slots):
         self.state.reserve(n_slots)

@@ -77,6 +77,32 @@ def test_log_joint_of_random_partitions(name):
         np.testing.assert_allclose(fresh.dump(), reused.dump(), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("name", WITH_COMPLETE)
+def test_clusters_join(name):
+    """One after the other, down to one; slots of those that are closed are used again."""
+    case = case_of(name)
+    rng = np.random.default_rng(2)
+    labels = np.arange(18) % 6
+    state = new_state(name, case, "pitman_yor", labels)
+    probe = StateProbe(state)
+    while state.n_clusters > 1:
+        dst, src = (int(k) for k in rng.permutation(state.n_clusters)[:2])
+        before = state.cluster_labels()
+        expected = canonical_labels(np.where(before == src, dst, before))
+        probe.join(dst, src)
+        labels = state.cluster_labels()
+        np.testing.assert_array_equal(canonical_labels(labels), expected)
+        np.testing.assert_array_equal(state.cluster_sizes(), np.bincount(labels))
+        log_joint = log_joint_of(name, case, labels, "pitman_yor")
+        assert state.compute_log_joint() == pytest.approx(log_joint, rel=1e-11)
+        probe.detach(i := int(rng.integers(18)))
+        probe.attach(i, state.n_clusters)
+        log_joint = log_joint_of(name, case, state.cluster_labels(), "pitman_yor")
+        assert state.compute_log_joint() == pytest.approx(log_joint, rel=1e-11)
+        probe.detach(i)
+        probe.attach(i, 0)
+
+
 @pytest.mark.parametrize(
     "labels, message",
     [

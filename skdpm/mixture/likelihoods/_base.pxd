@@ -24,6 +24,7 @@ cdef class ClusterModel:
     cdef Py_ssize_t* free_slots             # (n_slots,): the first n_free are the rows not in use
     cdef const Py_ssize_t* labels           # (n_labels,) slot of each item, -1 while detached
     cdef Py_ssize_t n_labels                # 0 until bound
+    cdef Py_ssize_t* moving                 # (n_labels,): scratch, where clusters are coupled
     cdef object _labels_owner
 
     # Slots; written once, in _base.pyx.
@@ -47,6 +48,9 @@ cdef class ClusterModel:
     cdef void recall(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* stored     # IN
     ) noexcept nogil
+    cdef Py_ssize_t list_items(self, Py_ssize_t slot) noexcept nogil
+    cdef void pull(self, Py_ssize_t slot, Py_ssize_t n_items) noexcept nogil
+    cdef double push(self, Py_ssize_t slot, Py_ssize_t n_items) noexcept nogil
 
     # A likelihood overrides these five ...
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil
@@ -60,6 +64,10 @@ cdef class ClusterModel:
     # ... and these where the default does not hold.
     cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil
+    cdef void log_merge_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil
     cdef void settle(self) noexcept nogil
     # These two where it has hyperparameters that can be learned.
     cdef double log_marginal_at(

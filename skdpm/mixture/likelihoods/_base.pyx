@@ -37,6 +37,7 @@ cdef class ClusterModel:
         free(self.hyper)
         free(self.empty)
         free(self.free_slots)
+        free(self.moving)
 
     cdef int allocate(self, Py_ssize_t n_stats, Py_ssize_t width) except -1:
         """Fix the layout of a row; the subclass then writes the empty row's cached terms."""
@@ -156,6 +157,37 @@ cdef class ClusterModel:
         self.log_predictive_many(&slot, 1, i, &out)
         return out
 
+    # All items of a cluster, by their labels, where clusters are coupled. The model writes into
+    # the labels here; they are the caller's own and writable, for `bind_labels` takes no others.
+
+    cdef Py_ssize_t list_items(self, Py_ssize_t slot) noexcept nogil:
+        """List the items of a slot in `moving`. Returns their number."""
+        cdef Py_ssize_t i
+        cdef Py_ssize_t n_items = 0
+        for i in range(self.n_labels):
+            if self.labels[i] == slot:
+                self.moving[n_items] = i
+                n_items += 1
+        return n_items
+
+    cdef void pull(self, Py_ssize_t slot, Py_ssize_t n_items) noexcept nogil:
+        """The items listed leave the slot that they are in one by one."""
+        cdef Py_ssize_t m
+        for m in range(n_items):
+            (<Py_ssize_t*>self.labels)[self.moving[m]] = -1
+            self.remove(slot, self.moving[m])
+
+    cdef double push(self, Py_ssize_t slot, Py_ssize_t n_items) noexcept nogil:
+        """The items listed, which are in no cluster, join a slot one by one. Returns what that
+        adds to log p(X | partition)."""
+        cdef Py_ssize_t m
+        cdef double total = 0.0
+        for m in range(n_items):
+            total += self.log_predictive(slot, self.moving[m])
+            self.add(slot, self.moving[m])
+            (<Py_ssize_t*>self.labels)[self.moving[m]] = slot
+        return total
+
     # What a likelihood must override. A forgotten override gives NaN, which samplers refuse.
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
@@ -184,7 +216,8 @@ cdef class ClusterModel:
         for k in range(n_slots):
             out[k] = NAN
 
-    # Defaults that hold where clusters are independent and rows add up.
+    # Defaults. The first one is for independent clusters; those of merges need rows that add up
+    # there, and no more than the five above where clusters are coupled.
 
     cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
         """log p(X | partition) of the clusters in `slots`."""
@@ -195,13 +228,54 @@ cdef class ClusterModel:
         return total
 
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
-        """The items of `src` join `dst`; the row of `src` stays as it is."""
-        cdef Py_ssize_t d
+        """The items of `src` join another slot, `dst`. Then the caller sets their labels to `dst`,
+        before it asks anything else.
+
+        Where clusters are independent the row of `src` stays as it is, and labels do not matter
+        here. Where they are coupled the row is that of an empty cluster afterwards; labels agree
+        with the rows when it begins, and those of the items may have been set already."""
+        cdef Py_ssize_t d, n_items
         cdef double* a = row(self, dst)
         cdef double* b = row(self, src)
+        SKDPM_CHECK(dst != src, "merge: a cluster with itself")
+        if not self.factorizes:
+            n_items = self.list_items(src)
+            self.pull(src, n_items)
+            self.push(dst, n_items)
+            return
         for d in range(self.n_stats):
             a[d] += b[d]
         self.refresh(dst)
+
+    cdef void log_merge_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """log p(X | `src` and a slot are one cluster) - log p(X | they are two), for each slot of
+        some others; 0 where one of the two is empty.
+
+        Where clusters are independent a slot must be free. Where they are coupled, labels agree
+        with the rows; rows and labels are afterwards as before, to the bit where counts are whole
+        numbers."""
+        cdef Py_ssize_t k, n_items, scratch
+        cdef double alone
+        if self.factorizes:
+            alone = self.log_marginal(src)
+            scratch = self.acquire()
+            for k in range(n_slots):
+                self.copy(scratch, slots[k])
+                self.merge(scratch, src)
+                out[k] = self.log_marginal(scratch) - self.log_marginal(slots[k]) - alone
+            self.release(scratch)
+            return
+        n_items = self.list_items(src)
+        self.pull(src, n_items)
+        for k in range(n_slots):
+            out[k] = self.push(slots[k], n_items)
+            self.pull(slots[k], n_items)
+        alone = self.push(src, n_items)
+        for k in range(n_slots):
+            out[k] -= alone
 
     cdef void settle(self) noexcept nogil:
         """Bring every row up to date, for likelihoods that defer work."""
@@ -239,6 +313,8 @@ cdef class ClusterModel:
         self._labels_owner = labels
         self.n_labels = labels.shape[0]
         self.labels = &labels[0] if labels.shape[0] else NULL
+        if not self.factorizes:
+            self.moving = <Py_ssize_t*>resized(self.moving, self.n_labels, sizeof(Py_ssize_t))
 
     def dump(self, slots, bint cached=False):
         """Statistics of the given slots, with `cached` also the terms cached from them.
@@ -560,6 +636,31 @@ cdef class Probe:
 
     def merge(self, Py_ssize_t dst, Py_ssize_t src):
         self.model.merge(self._slot(dst), self._slot(src))
+
+    def log_merge_many(self, const Py_ssize_t[::1] slots, Py_ssize_t src):
+        out = np.empty(slots.shape[0])
+        cdef double[::1] view = out
+        self._room_to_merge()
+        self.model.log_merge_many(&slots[0], slots.shape[0], self._slot(src), &view[0])
+        return out
+
+    def merge_by_default(self, Py_ssize_t dst, Py_ssize_t src):
+        """As the base class does it."""
+        ClusterModel.merge(self.model, self._slot(dst), self._slot(src))
+
+    def log_merge_many_by_default(self, const Py_ssize_t[::1] slots, Py_ssize_t src):
+        """As the base class does it."""
+        out = np.empty(slots.shape[0])
+        cdef double[::1] view = out
+        self._room_to_merge()
+        ClusterModel.log_merge_many(
+            self.model, &slots[0], slots.shape[0], self._slot(src), &view[0]
+        )
+        return out
+
+    def _room_to_merge(self):
+        if self.model.factorizes and self.model.n_free == 0:
+            raise IndexError("no free slot")
 
     def add(self, Py_ssize_t slot, Py_ssize_t i):
         self.model.add(self._slot(slot), self._item(i))

@@ -209,6 +209,9 @@ cdef class RelationalModel(ClusterModel):
             - log_gamma(&self.gamma_ab, n_pairs)
         )
 
+    cdef double log_beta_cell(self, Py_ssize_t cell) noexcept nogil:
+        return self.log_beta(self.n_links[cell], self.n_pairs[cell])
+
     cdef double log_beta_change(
         self, Py_ssize_t cell, double n_links, double n_pairs
     ) noexcept nogil:
@@ -218,13 +221,12 @@ cdef class RelationalModel(ClusterModel):
         return self.log_beta(links + n_links, pairs + n_pairs) - self.log_beta(links, pairs)
 
     cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
-        cdef Py_ssize_t k, l, cell
+        cdef Py_ssize_t k, l
         cdef double none = self.log_beta(0.0, 0.0)
         cdef double total = 0.0
         for k in range(n_slots):
             for l in range(0 if self.directed else k, n_slots):
-                cell = slots[k] * self.n_slots + slots[l]
-                total += self.log_beta(self.n_links[cell], self.n_pairs[cell]) - none
+                total += self.log_beta_cell(slots[k] * self.n_slots + slots[l]) - none
         return total
 
     # Hyperparameters.
@@ -328,7 +330,7 @@ cdef class RelationalModel(ClusterModel):
             row(self, k)[0] = 0.0
         self.counted = -1
 
-    # Clusters are coupled: a row alone can be neither copied nor merged.
+    # Clusters are coupled: a row alone cannot be copied, and a merge is one of its cells too.
 
     cdef void reset(self, Py_ssize_t slot) noexcept nogil:
         cdef Py_ssize_t l
@@ -342,7 +344,48 @@ cdef class RelationalModel(ClusterModel):
         row(self, dst)[0] = NAN
 
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
-        row(self, dst)[0] = NAN
+        merge_cells(self.n_links, self.n_slots, dst, src, self.directed)
+        merge_cells(self.n_pairs, self.n_slots, dst, src, self.directed)
+        row(self, dst)[0] += row(self, src)[0]
+        row(self, src)[0] = 0.0
+        self.counted = -1
+
+    cdef void log_merge_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """O(n_slots * occupied slots): what the cells of each slot gain, less all that the cells
+        of `src` contribute while it is alone."""
+        cdef Py_ssize_t k, l, slot
+        cdef Py_ssize_t n = self.n_slots
+        cdef double none = self.log_beta(0.0, 0.0)
+        cdef double alone = 0.0
+        cdef double gain, links, pairs
+        for l in range(n):
+            if row(self, l)[0] > 0.0:
+                alone += self.log_beta_cell(src * n + l) - none
+                if self.directed and l != src:
+                    alone += self.log_beta_cell(l * n + src) - none
+        for k in range(n_slots):
+            slot = slots[k]
+            # The pairs of the two with each other come into the cell of links within the one.
+            links = self.n_links[src * n + src] + self.n_links[src * n + slot]
+            pairs = self.n_pairs[src * n + src] + self.n_pairs[src * n + slot]
+            if self.directed:
+                links += self.n_links[slot * n + src]
+                pairs += self.n_pairs[slot * n + src]
+            gain = self.log_beta_change(slot * n + slot, links, pairs)
+            for l in range(n):
+                if row(self, l)[0] == 0.0 or l == slot or l == src:
+                    continue
+                gain += self.log_beta_change(
+                    slot * n + l, self.n_links[src * n + l], self.n_pairs[src * n + l]
+                )
+                if self.directed:
+                    gain += self.log_beta_change(
+                        l * n + slot, self.n_links[l * n + src], self.n_pairs[l * n + src]
+                    )
+            out[k] = gain - alone
 
     def bind_labels(self, Py_ssize_t[::1] labels):
         """Let the model read the slot of each of the columns' items from `labels`."""
@@ -407,3 +450,21 @@ cdef class RelationalModel(ClusterModel):
         ClusterModel.load(self, stats[:, :1], slots, free_slots)
         if n > 0:
             self.recall(&at[0], n, &view[0, 0])
+
+
+cdef void merge_cells(
+    double* counts,     # (n_slots, n_slots)
+    Py_ssize_t n_slots, Py_ssize_t dst, Py_ssize_t src, bint directed
+) noexcept nogil:
+    """Add the pairs of `src` to those of `dst`; `src` is left without any."""
+    cdef Py_ssize_t l
+    cdef double* to = counts + dst * n_slots
+    cdef double* of = counts + src * n_slots
+    to[dst] += of[src] + of[dst]
+    if directed:
+        to[dst] += to[src]
+    for l in range(n_slots):
+        if l != dst and l != src:
+            to[l] += of[l]
+            counts[l * n_slots + dst] += counts[l * n_slots + src]
+        of[l] = counts[l * n_slots + src] = 0.0

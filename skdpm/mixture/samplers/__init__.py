@@ -2,6 +2,7 @@
 """Samplers of mixture models: how the posterior over partitions is explored."""
 
 from skdpm.mixture.samplers.alternate import Alternate
+from skdpm.mixture.samplers.arm import ARM
 from skdpm.mixture.samplers.blocked_gibbs import BlockedGibbs
 from skdpm.mixture.samplers.gibbs import Gibbs
 from skdpm.mixture.samplers.pgsm import PGSM
@@ -12,6 +13,7 @@ from skdpm.mixture.samplers.sub_cluster import SubCluster
 # The registry: one line per sampler. A name is the snake case of its class.
 SAMPLERS = {
     "alternate": Alternate,
+    "arm": ARM,
     "blocked_gibbs": BlockedGibbs,
     "gibbs": Gibbs,
     "pgsm": PGSM,

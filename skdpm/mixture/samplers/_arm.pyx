@@ -525,7 +525,7 @@ cdef class ARMKernel(PartitionKernel):
     gibbs_sweeps : int
     """
     cdef readonly History history
-    cdef Reconfiguration work_space
+    cdef Reconfiguration space
     cdef Py_ssize_t gibbs_sweeps
     cdef StoredState current, proposed
     cdef long long n_proposed[2]    # splits, merges: of the first replica
@@ -533,14 +533,14 @@ cdef class ARMKernel(PartitionKernel):
 
     def __init__(self, str blocks, History history, Py_ssize_t gibbs_sweeps):
         self.history = history
-        self.work_space = Reconfiguration(blocks)
+        self.space = Reconfiguration(blocks)
         self.gibbs_sweeps = gibbs_sweeps
         self.current = StoredState()
         self.proposed = StoredState()
 
     cdef int prepare(self, MixtureState state) except -1:
         state.reserve(2 * state.n_clusters + 16)
-        self.work_space.reserve(state)
+        self.space.reserve(state)
         return 0
 
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
@@ -554,50 +554,48 @@ cdef class ARMKernel(PartitionKernel):
 
     cdef void draw(self, MixtureState state, bitgen_t* rng) noexcept nogil:
         """Draw what the move is drawn by: nothing of it depends on the current state."""
-        cdef Reconfiguration space = self.work_space
         if self.history.draw(self.replica, rng):
-            space.i, space.j = self.history.pair[0], self.history.pair[1]
-            space.za = self.history.za
-            space.zb = self.history.zb
+            self.space.i, self.space.j = self.history.pair[0], self.history.pair[1]
+            self.space.za = self.history.za
+            self.space.zb = self.history.zb
         else:
-            space.i = integer(rng, state.n_samples)
-            space.j = integer(rng, state.n_samples - 1)
-            space.j += space.j >= space.i
-            space.za = NULL
-        space.shuffle(state.n_samples, rng)
+            self.space.i = integer(rng, state.n_samples)
+            self.space.j = integer(rng, state.n_samples - 1)
+            self.space.j += self.space.j >= self.space.i
+            self.space.za = NULL
+        self.space.shuffle(state.n_samples, rng)
 
     cdef int move(self, MixtureState state, bitgen_t* rng) except -1 nogil:
         """Propose another partition, and decide."""
-        cdef Reconfiguration space = self.work_space
         cdef bint is_merge, accepted
         cdef double log_ratio, limit
         cdef double log_u = log(uniform(rng))
-        cdef long long before = space.work
+        cdef long long before = self.space.work
         self.draw(state, rng)
-        is_merge = state.labels[space.i] != state.labels[space.j]
+        is_merge = state.labels[self.space.i] != state.labels[self.space.j]
         state.model.settle()
         log_ratio = -state.log_joint()
         self.current.store(state)
-        space.construct(state, rng, NULL, -INFINITY)
+        self.space.construct(state, rng, NULL, -INFINITY)
         state.model.settle()
-        log_ratio += state.log_joint() - space.log_t
+        log_ratio += state.log_joint() - self.space.log_t
         if isnan(log_ratio):
             with gil:
                 raise FloatingPointError(
-                    f"rows {space.i} and {space.j}: a move between them has no density"
+                    f"rows {self.space.i} and {self.space.j}: a move between them has no density"
                 )
         # T of the reverse is at most 1: most moves can be refused without it.
         limit = log_u - log_ratio
         accepted = limit < 0.0
         if accepted:
             self.proposed.store(state)
-            space.construct(state, rng, self.current.labels, limit)
-            accepted = limit < space.log_t
+            self.space.construct(state, rng, self.current.labels, limit)
+            accepted = limit < self.space.log_t
             if accepted:
                 self.proposed.recall(state)
         if not accepted:
             self.current.recall(state)
-        self.work += space.work - before + 2 * state.n_samples
+        self.work += self.space.work - before + 2 * state.n_samples
         if self.replica == 0:
             self.n_proposed[is_merge] += 1
             self.n_accepted[is_merge] += accepted

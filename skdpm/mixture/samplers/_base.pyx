@@ -58,6 +58,19 @@ cdef class PartitionKernel:
             self.step(state, rng)
             state.model.settle()
 
+    def record(self, Py_ssize_t t, states, bint adapting):
+        """Look at the states of all replicas after the chain's t-th iteration.
+
+        Parameters
+        ----------
+        t : int
+            1, 2, ...
+        states : list of MixtureState
+            By the number of the replica.
+        adapting : bool
+            Whether the iteration was one of the warm-up.
+        """
+
     def acceptance(self):
         """Moves so far: dict, move -> (made, accepted); accepted counts those that changed the
         partition where a move has no acceptance step. Empty for samplers without such moves."""

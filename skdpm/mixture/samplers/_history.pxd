@@ -18,7 +18,10 @@ cdef class History:
     cdef Py_ssize_t* zb                     # (n_samples,)
     cdef Py_ssize_t* scratch                # (5, n_samples)
 
+    cdef const unsigned char* state_at(self, Py_ssize_t chain, Py_ssize_t m) noexcept nogil
+    cdef void read(self, const unsigned char* state, Py_ssize_t* labels) noexcept nogil
     cdef bint draw(self, Py_ssize_t own, bitgen_t* rng) noexcept nogil
+    cdef void draw_rows(self, bitgen_t* rng) noexcept nogil
 
 
 cdef class PastAnchors(AnchorProposal):

@@ -19,11 +19,15 @@ class Sampler(BaseEstimator):
         The capability that a likelihood must state (`Likelihood.capabilities`).
     n_replicas : int
         States that a chain has side by side, each with its own random stream and hyperparameters,
-        while one kernel serves them all. Draws are those of the first.
+        while one kernel serves them all. Draws are those of the first; the others start from
+        random partitions.
+    n_companions : int
+        Further replicas, that the chain has in warm-up only.
     """
 
     requires = "joint"
     n_replicas = 1
+    n_companions = 0
 
     @classmethod
     def automatic(cls, n_samples):

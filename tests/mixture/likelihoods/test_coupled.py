@@ -3,12 +3,13 @@
 import itertools
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from reference import likelihoods as reference
 from sklearn.base import clone
 from support.kernels import bind
-from support.laws import Case, assert_equal, every_coupled, few, seeds
+from support.laws import Case, assert_equal, cases, every_coupled, few, seeds
 
 from skdpm.mixture.likelihoods import Relational
 from skdpm.mixture.likelihoods._base import Probe
@@ -207,3 +208,83 @@ def test_coupled_likelihood_at_other_hyperparameters(case, seed):
     for one in (probe, fresh):
         one.remove(labels[i], i)
     assert_equal(probe.log_predictive_many(slots, i), fresh.log_predictive_many(slots, i))
+
+
+def _directed_with_holes():
+    X = next(Relational._examples())[1].copy()
+    X[np.random.default_rng(1).random(X.shape) < 0.15] = np.nan
+    return pytest.param(Case(Relational(a=0.8, b=1.3, directed=True), X), id="directed with holes")
+
+
+every_network = pytest.mark.parametrize("case", [*cases(coupled=True), _directed_with_holes()])
+
+
+def _merged_problem(case, seed):
+    """Clusters 0, ..., K - 1 and an empty one of some items, the others being in none."""
+    rng = np.random.default_rng(seed)
+    labels = np.unique(rng.integers(1 + seed % 5, size=case.n), return_inverse=True)[1]
+    away = rng.permutation(case.n)[: rng.integers(case.n // 2)]
+    labels[np.setdiff1d(away, np.unique(labels, return_index=True)[1])] = -1
+    probe, bound = _bound(case, labels)
+    assert probe.acquire() == labels.max() + 1
+    return rng, labels, probe, bound
+
+
+@every_network
+@given(seed=seeds)
+@few
+def test_coupled_log_merge_many(case, seed):
+    """Differences of log likelihoods, by the kernel's own way and by the base class's, which
+    leave no trace."""
+    rng, labels, probe, bound = _merged_problem(case, seed)
+    slots = np.arange(labels.max() + 2)
+    src = int(rng.integers(len(slots)))
+    others = rng.permutation(np.delete(slots, src))
+    rows, before = probe.model.dump(slots), bound.copy()
+    apart = _log_relational(case, labels)
+    expected = [_log_relational(case, np.where(labels == src, k, labels)) - apart for k in others]
+    for log_merge_many in (probe.log_merge_many, probe.log_merge_many_by_default):
+        if len(others):
+            assert_equal(log_merge_many(others, src), expected)
+        np.testing.assert_array_equal(probe.model.dump(slots), rows)
+        np.testing.assert_array_equal(bound, before)
+    # What has been asked before leaves no trace either.
+    for i in np.flatnonzero(labels < 0)[:2]:
+        probe.log_predictive_many(slots, i)
+        assert_equal(probe.log_merge_many(others, src), expected)
+        without = [np.where(np.arange(case.n) == i, k, labels) for k in slots]
+        predictives = [_log_relational(case, one) - apart for one in without]
+        assert_equal(probe.log_predictive_many(slots, i), predictives)
+
+
+@every_network
+@given(seed=seeds)
+@few
+def test_coupled_merge_is_moving_the_items(case, seed):
+    """To the bit, and the source is left without items and links, whoever sets the labels."""
+    rng, labels, probe, bound = _merged_problem(case, seed)
+    slots = np.arange(labels.max() + 2)
+    dst, src = (int(k) for k in rng.permutation(slots)[:2])
+    merged = np.where(labels == src, dst, labels)
+    by_items, moved = _bound(case, labels)
+    by_items.acquire()
+    for i in np.flatnonzero(labels == src):
+        moved[i] = -1
+        by_items.remove(src, i)
+        by_items.add(dst, i)
+        moved[i] = dst
+    by_default, moved = _bound(case, labels)
+    by_default.acquire()
+    by_default.merge_by_default(dst, src)
+    np.testing.assert_array_equal(moved, merged)
+    if (labels < 0).any():
+        probe.log_predictive(dst, int(np.flatnonzero(labels < 0)[0]))
+    probe.merge(dst, src)
+    bound[labels == src] = dst
+    for one in (probe, by_default):
+        np.testing.assert_array_equal(one.model.dump(slots), by_items.model.dump(slots))
+        assert not one.model.dump(slots)[src].any()
+        for i in np.flatnonzero(labels < 0):
+            np.testing.assert_array_equal(
+                one.log_predictive_many(slots, i), by_items.log_predictive_many(slots, i)
+            )

@@ -211,6 +211,31 @@ def test_merge_adds_the_items_of_the_source(case, seed):
 @every_product
 @given(seed=seeds)
 @few
+def test_log_merge_many_is_a_ratio_of_densities(case, seed):
+    rng = np.random.default_rng(seed)
+    probe = case.probe()
+    parts = [*random_subsets(rng, case.n, 3), []]
+    slots = np.array([fill(probe, part) for part in parts], dtype=np.intp)
+    rows, free_slots = probe.model.dump(slots, True), probe.model.free_list()
+    for src in range(4):
+        others = rng.permutation(np.delete(np.arange(4), src))
+        expected = [
+            log_reference(case, np.concatenate([parts[k], parts[src]]).astype(int))
+            - log_reference(case, parts[k])
+            - log_reference(case, parts[src])
+            if len(parts[k]) and len(parts[src])
+            else 0.0
+            for k in others
+        ]
+        actual = probe.log_merge_many(slots[others], slots[src])
+        assert_equal(actual, expected, rtol=1e-8, atol=1e-8)
+    np.testing.assert_array_equal(probe.model.dump(slots, True), rows)
+    np.testing.assert_array_equal(probe.model.free_list(), free_slots)
+
+
+@every_product
+@given(seed=seeds)
+@few
 def test_a_copy_is_independent_of_its_source(case, seed):
     rng = np.random.default_rng(seed)
     probe = case.probe()
