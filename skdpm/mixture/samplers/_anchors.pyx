@@ -454,6 +454,9 @@ cdef class AnchorProposal:
             total += exp(state.log_w[j] - log_w[b])
         return log_apart(state.n_samples, k, sizes[a], sizes[b], 1.0 / total)
 
+    def record(self, Py_ssize_t t, states, bint adapting):
+        """See `PartitionKernel.record`."""
+
     def get_state(self):
         """Plain objects from which `set_state` goes on: a list with an entry per replica."""
         return {"snapshots": [snapshot.get_state() for snapshot in self.snapshots]}

@@ -29,3 +29,5 @@ cdef class PastAnchors(AnchorProposal):
     cdef readonly History history
     cdef readonly bint informed             # were the last ones drawn from the history?
     cdef Py_ssize_t replica
+
+    cdef bint together(self, Py_ssize_t x, Py_ssize_t y) noexcept nogil

@@ -249,6 +249,12 @@ cdef class PastAnchors(AnchorProposal):
         else:
             AnchorProposal.draw(self, state, members, rng, anchors, n_anchors)
 
+    cdef bint together(self, Py_ssize_t x, Py_ssize_t y) noexcept nogil:
+        """Are two rows in one cluster in both of the states drawn last?"""
+        return (
+            self.history.za[x] == self.history.za[y] and self.history.zb[x] == self.history.zb[y]
+        )
+
     def get_state(self):
         return self.history.get_state()
 

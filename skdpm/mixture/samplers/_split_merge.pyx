@@ -25,6 +25,7 @@ from skdpm.mixture._state cimport MixtureState
 from skdpm.mixture.samplers._anchors cimport AnchorProposal
 from skdpm.mixture.samplers._base cimport PartitionKernel
 from skdpm.mixture.samplers._gibbs cimport gibbs_sweep, sweep_work
+from skdpm.mixture.samplers._history cimport PastAnchors
 from skdpm.mixture.samplers._moves cimport Closure, Trial, make_trial
 
 
@@ -230,6 +231,9 @@ cdef class SplitMergeKernel(PartitionKernel):
             "merge": (self.n_proposed[1], self.n_accepted[1]),
         }
 
+    def record(self, Py_ssize_t t, states, bint adapting):
+        self.anchors.record(t, states, adapting)
+
     def get_adaptation(self):
         return self.anchors.get_state()
 
@@ -256,29 +260,49 @@ cdef class SAMSKernel(SplitMergeKernel):
 
 
 cdef class JainNealKernel(SplitMergeKernel):
-    """Restricted Gibbs scans from a launch state in which each item has a side at random; the
-    last scan's probability is q."""
+    """Restricted Gibbs scans from a launch state, in which each item has a side at random; the
+    last scan's probability is q.
+
+    With `PastAnchors` the launch state is what two past states say: the items that both of them
+    have with an anchor are on its side, and the others on none until the first scan comes to them
+    (Herlau et al., section 3.6.2; without the current state, on which the law of the launch state
+    would otherwise depend, and differ between a split and the merge that undoes it).
+    """
     cdef Py_ssize_t n_scans
+    cdef PastAnchors past       # the anchors, if they are of this kind
 
     def __init__(self, AnchorProposal anchors, Py_ssize_t gibbs_sweeps, Py_ssize_t n_scans):
         SplitMergeKernel.__init__(self, anchors, gibbs_sweeps)
         self.n_scans = n_scans
+        self.past = anchors if isinstance(anchors, PastAnchors) else None
 
     cdef double allocate(
         self, MixtureState state, bitgen_t* rng, bint force, double limit
     ) noexcept nogil:
         cdef Py_ssize_t m, scan
+        cdef bint informed = self.past is not None and self.past.informed
         cdef LogProbability log_q
         self.trial.join(state, 0, 0)
         self.trial.join(state, 1, 1)
         for m in range(2, self.closure.n_items):
-            self.trial.join(state, m, uniform(rng) < 0.5)
+            if not informed:
+                self.trial.join(state, m, uniform(rng) < 0.5)
+            elif self.past.together(self.closure.items[m], self.closure.items[0]):
+                self.trial.join(state, m, 0)
+            elif self.past.together(self.closure.items[m], self.closure.items[1]):
+                self.trial.join(state, m, 1)
         for scan in range(self.n_scans + 1):
             log_q = LogProbability(0.0, 1.0)
             for m in range(2, self.closure.n_items):
-                self.trial.leave(state, m)
+                if state.labels[self.closure.items[m]] >= 0:
+                    self.trial.leave(state, m)
                 self.work += CHOICE_WORK // 2
                 self.choose(state, rng, m, force and scan == self.n_scans, &log_q)
                 if scan == self.n_scans and log_q.total < limit:
                     return log_q.total
         return log_q.total - log(log_q.divisor)
+
+    @property
+    def history(self):
+        """The past states that moves are drawn from, or None."""
+        return None if self.past is None else self.past.history

@@ -296,7 +296,9 @@ def test_each_replica_follows_the_posterior(seed_sequence):
 def test_replicas_on_one_stream_are_seen(monkeypatch):
     """A planted error: all replicas draw the same numbers."""
     monkeypatch.setattr(_program, "stream", lambda entropy, *key: make_stream(entropy, key[0]))
+    one_start = np.zeros(24, dtype=np.intp)
+    monkeypatch.setattr(_program, "dispersed_labels", lambda *arguments: one_start)
     X = np.random.default_rng(0).normal(size=(24, 2))
-    model = DPMixture(sampler=ThreeStates(), **FAST).fit(X)
+    model = DPMixture(sampler=ThreeStates(), init=one_start, **FAST).fit(X)
     states = [replica["state"]["labels"] for replica in model._run["chains"][0]["replicas"]]
     np.testing.assert_array_equal(states[0], states[1])
