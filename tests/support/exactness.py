@@ -30,6 +30,8 @@ VARIANTS = {"gaussian_diag": "gaussian", "relational_directed": "relational"}
 # The settings of each sampler in the matrix: a line per sampler. A registered sampler without one
 # is tested with its defaults.
 SAMPLER_CASES = {
+    # With past states: `test_arm.py`.
+    "arm": [SAMPLERS["arm"](n_history_chains=0, gibbs_sweeps=0)],
     "gibbs": [SAMPLERS["gibbs"]()],
     "pgsm": [SAMPLERS["pgsm"](n_particles=3, resample_threshold=1.0, gibbs_sweeps=0)],
     "sams": [
