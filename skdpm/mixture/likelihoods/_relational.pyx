@@ -67,6 +67,10 @@ cdef class RelationalModel(ClusterModel):
     cdef double* linked[2]              # (n_slots,): s_l of the item in `counted`
     cdef double* observed[2]            # (n_slots,): s_l + f_l
     cdef Py_ssize_t counted             # the item whose links were counted last, or -1
+    # The slots that have items, ascending, so that sums do not depend on how they came about; all
+    # cells of others are zero, and not looked at.
+    cdef Py_ssize_t* live               # (n_live,)
+    cdef Py_ssize_t n_live
     cdef CountTable gamma_a, gamma_b, gamma_ab
     cdef double* own                    # tables of other hyperparameters than those of `tables`
     # Cells of the clusters of a slice step: links, absent links and all pairs, without zeros.
@@ -112,6 +116,7 @@ cdef class RelationalModel(ClusterModel):
             free(self.cells[part])
         free(self.n_links)
         free(self.n_pairs)
+        free(self.live)
         for side in range(2):
             free(self.linked[side])
             free(self.observed[side])
@@ -141,6 +146,7 @@ cdef class RelationalModel(ClusterModel):
         free(self.n_pairs)
         self.n_links = links
         self.n_pairs = pairs
+        self.live = <Py_ssize_t*>resized(self.live, n_slots, sizeof(Py_ssize_t))
         for k in range(old, n_slots):
             row(self, k)[0] = 0.0
         for side in range(2):
@@ -149,8 +155,29 @@ cdef class RelationalModel(ClusterModel):
         self.counted = -1
         return 0
 
+    cdef void set_size(self, Py_ssize_t slot, double size) noexcept nogil:
+        """Write the size of a cluster, and list it as long as that is not zero."""
+        cdef Py_ssize_t m = 0
+        cdef bint was_live = row(self, slot)[0] > 0.0
+        row(self, slot)[0] = size
+        if was_live == (size > 0.0):
+            return
+        if was_live:
+            while self.live[m] != slot:     # it ends: the slot is there
+                m += 1
+            self.n_live -= 1
+            for m in range(m, self.n_live):
+                self.live[m] = self.live[m + 1]
+            return
+        m = self.n_live
+        while m > 0 and self.live[m - 1] > slot:
+            self.live[m] = self.live[m - 1]
+            m -= 1
+        self.live[m] = slot
+        self.n_live += 1
+
     cdef void count(self, Py_ssize_t i) noexcept nogil:
-        """s_l and s_l + f_l of item i, which is in no cluster, for every slot l.
+        """s_l and s_l + f_l of item i, which is in no cluster, for every slot l with items.
 
         Valid until the label of another item changes; each change counts its own item anew.
         """
@@ -159,7 +186,8 @@ cdef class RelationalModel(ClusterModel):
             return
         self.counted = i
         for side in range(2 if self.incoming else 1):
-            for slot in range(self.n_slots):
+            for m in range(self.n_live):
+                slot = self.live[m]
                 self.linked[side][slot] = 0.0
                 self.observed[side][slot] = row(self, slot)[0]
             for m in range(self.link_start[side][i], self.link_start[side][i + 1]):
@@ -173,9 +201,10 @@ cdef class RelationalModel(ClusterModel):
 
     cdef void change(self, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
         """Count the pairs of item i with all clusters in (by = 1) or out (by = -1) of `slot`."""
-        cdef Py_ssize_t l
+        cdef Py_ssize_t l, m
         cdef Py_ssize_t n = self.n_slots
-        for l in range(n):
+        for m in range(self.n_live):
+            l = self.live[m]
             self.n_links[slot * n + l] += by * self.linked[0][l]
             self.n_pairs[slot * n + l] += by * self.observed[0][l]
             if self.directed:
@@ -184,7 +213,7 @@ cdef class RelationalModel(ClusterModel):
             elif l != slot:
                 self.n_links[l * n + slot] = self.n_links[slot * n + l]
                 self.n_pairs[l * n + slot] = self.n_pairs[slot * n + l]
-        row(self, slot)[0] += by
+        self.set_size(slot, row(self, slot)[0] + by)
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         self.count(i)
@@ -295,16 +324,15 @@ cdef class RelationalModel(ClusterModel):
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
         """log p(links of item i | the item joins each slot), O(n_slots * occupied slots)."""
-        cdef Py_ssize_t k, l, slot
+        cdef Py_ssize_t k, l, m, slot
         cdef Py_ssize_t n = self.n_slots
         cdef double total
         self.count(i)
         for k in range(n_slots):
             slot = slots[k]
             total = 0.0
-            for l in range(n):
-                if row(self, l)[0] == 0.0:
-                    continue
+            for m in range(self.n_live):
+                l = self.live[m]
                 if self.incoming and l == slot:
                     # Both directions meet in the one cell of links within the cluster.
                     total += self.log_beta_change(
@@ -328,27 +356,48 @@ cdef class RelationalModel(ClusterModel):
         memset(self.n_pairs, 0, self.n_slots * self.n_slots * sizeof(double))
         for k in range(self.n_slots):
             row(self, k)[0] = 0.0
+        self.n_live = 0
         self.counted = -1
 
     # Clusters are coupled: a row alone cannot be copied, and a merge is one of its cells too.
 
     cdef void reset(self, Py_ssize_t slot) noexcept nogil:
-        cdef Py_ssize_t l
-        row(self, slot)[0] = 0.0
-        for l in range(self.n_slots):
+        cdef Py_ssize_t l, m
+        for m in range(self.n_live):
+            l = self.live[m]
             self.n_links[slot * self.n_slots + l] = self.n_links[l * self.n_slots + slot] = 0.0
             self.n_pairs[slot * self.n_slots + l] = self.n_pairs[l * self.n_slots + slot] = 0.0
+        self.set_size(slot, 0.0)
         self.counted = -1
 
     cdef void copy(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
         row(self, dst)[0] = NAN
 
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
-        merge_cells(self.n_links, self.n_slots, dst, src, self.directed)
-        merge_cells(self.n_pairs, self.n_slots, dst, src, self.directed)
-        row(self, dst)[0] += row(self, src)[0]
-        row(self, src)[0] = 0.0
+        self.merge_cells(self.n_links, dst, src)
+        self.merge_cells(self.n_pairs, dst, src)
+        self.set_size(dst, row(self, dst)[0] + row(self, src)[0])
+        self.set_size(src, 0.0)
         self.counted = -1
+
+    cdef void merge_cells(
+        self, double* counts,       # INOUT (n_slots, n_slots)
+        Py_ssize_t dst, Py_ssize_t src
+    ) noexcept nogil:
+        """Add the pairs of `src` to those of `dst`; `src` is left without any."""
+        cdef Py_ssize_t l, m
+        cdef Py_ssize_t n = self.n_slots
+        cdef double* to = counts + dst * n
+        cdef double* of = counts + src * n
+        to[dst] += of[src] + of[dst]
+        if self.directed:
+            to[dst] += to[src]
+        for m in range(self.n_live):
+            l = self.live[m]
+            if l != dst and l != src:
+                to[l] += of[l]
+                counts[l * n + dst] += counts[l * n + src]
+            of[l] = counts[l * n + src] = 0.0
 
     cdef void log_merge_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
@@ -356,16 +405,16 @@ cdef class RelationalModel(ClusterModel):
     ) noexcept nogil:
         """O(n_slots * occupied slots): what the cells of each slot gain, less all that the cells
         of `src` contribute while it is alone."""
-        cdef Py_ssize_t k, l, slot
+        cdef Py_ssize_t k, l, m, slot
         cdef Py_ssize_t n = self.n_slots
         cdef double none = self.log_beta(0.0, 0.0)
         cdef double alone = 0.0
         cdef double gain, links, pairs
-        for l in range(n):
-            if row(self, l)[0] > 0.0:
-                alone += self.log_beta_cell(src * n + l) - none
-                if self.directed and l != src:
-                    alone += self.log_beta_cell(l * n + src) - none
+        for m in range(self.n_live):
+            l = self.live[m]
+            alone += self.log_beta_cell(src * n + l) - none
+            if self.directed and l != src:
+                alone += self.log_beta_cell(l * n + src) - none
         for k in range(n_slots):
             slot = slots[k]
             # The pairs of the two with each other come into the cell of links within the one.
@@ -375,8 +424,9 @@ cdef class RelationalModel(ClusterModel):
                 links += self.n_links[slot * n + src]
                 pairs += self.n_pairs[slot * n + src]
             gain = self.log_beta_change(slot * n + slot, links, pairs)
-            for l in range(n):
-                if row(self, l)[0] == 0.0 or l == slot or l == src:
+            for m in range(self.n_live):
+                l = self.live[m]
+                if l == slot or l == src:
                     continue
                 gain += self.log_beta_change(
                     slot * n + l, self.n_links[src * n + l], self.n_pairs[src * n + l]
@@ -420,9 +470,10 @@ cdef class RelationalModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* stored     # IN
     ) noexcept nogil:
         cdef Py_ssize_t k, l, cell
-        self.forget()
+        while self.n_live > 0:
+            self.reset(self.live[self.n_live - 1])
         for k in range(n_slots):
-            row(self, slots[k])[0] = stored[0]
+            self.set_size(slots[k], stored[0])
             for l in range(n_slots):
                 cell = slots[k] * self.n_slots + slots[l]
                 self.n_links[cell] = stored[1 + l]
@@ -448,23 +499,5 @@ cdef class RelationalModel(ClusterModel):
         slots = np.arange(n + 1) if slots is None else slots
         cdef const Py_ssize_t[::1] at = np.ascontiguousarray(slots, dtype=np.intp)
         ClusterModel.load(self, stats[:, :1], slots, free_slots)
-        if n > 0:
-            self.recall(&at[0], n, &view[0, 0])
-
-
-cdef void merge_cells(
-    double* counts,     # (n_slots, n_slots)
-    Py_ssize_t n_slots, Py_ssize_t dst, Py_ssize_t src, bint directed
-) noexcept nogil:
-    """Add the pairs of `src` to those of `dst`; `src` is left without any."""
-    cdef Py_ssize_t l
-    cdef double* to = counts + dst * n_slots
-    cdef double* of = counts + src * n_slots
-    to[dst] += of[src] + of[dst]
-    if directed:
-        to[dst] += to[src]
-    for l in range(n_slots):
-        if l != dst and l != src:
-            to[l] += of[l]
-            counts[l * n_slots + dst] += counts[l * n_slots + src]
-        of[l] = counts[l * n_slots + src] = 0.0
+        self.forget()
+        self.recall(&at[0], n, &view[0, 0] if n > 0 else NULL)
