@@ -391,11 +391,15 @@ def test_without_two_different_past_states(states, blocks, seed_sequence):
 
 
 @pytest.mark.parametrize(
-    "variant", ["all", *(pytest.param(v, marks=pytest.mark.slow) for v in VARIANTS[1:])]
+    "variant, n_moves",
+    [
+        ("all", 60_000),
+        *(pytest.param(v, 1_000_000, marks=pytest.mark.slow) for v in VARIANTS),
+    ],
 )
-def test_acceptance(variant, seed_sequence):
+def test_acceptance(variant, n_moves, seed_sequence):
     """Of moves from the posterior of five rows: a multinomial law of splits and merges, accepted
-    or not."""
+    or not. A million moves tell rates apart that differ by one in a hundred."""
     states = [(0, 0, 1, 2, 2), (0, 1, 0, 1, 1)]
     law, exact = arm_law("bernoulli", "pitman_yor", variant, 5, [states])
     posterior, _ = few_rows("bernoulli", "pitman_yor", 5)
@@ -408,7 +412,7 @@ def test_acceptance(variant, seed_sequence):
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
         before = law.kernel.acceptance()
-        starts = partitions[rng.choice(52, 60_000 * factor, p=pi)]
+        starts = partitions[rng.choice(52, n_moves * factor, p=pi)]
         run_chains(
             starts,
             1,
