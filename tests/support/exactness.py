@@ -30,8 +30,6 @@ VARIANTS = {"gaussian_diag": "gaussian", "relational_directed": "relational"}
 # The settings of each sampler in the matrix: a line per sampler. A registered sampler without one
 # is tested with its defaults.
 SAMPLER_CASES = {
-    # With past states: `test_arm.py`.
-    "arm": [SAMPLERS["arm"](n_history_chains=0, gibbs_sweeps=0)],
     "gibbs": [SAMPLERS["gibbs"]()],
     "pgsm": [SAMPLERS["pgsm"](n_particles=3, resample_threshold=1.0, gibbs_sweeps=0)],
     "sams": [
@@ -47,7 +45,7 @@ SAMPLER_CASES |= {
 
 # Iterations after which a chain on five items has forgotten its start. For Gibbs, from the exact
 # transition matrices: the chi-squared distance to the posterior is then below 1e-6 in every cell.
-N_ITERATIONS = {"gibbs": 15, "alternate": 15}
+N_ITERATIONS = {"gibbs": 15, "alternate": 15, "arm": 15}
 MANY_ITERATIONS = 120  # the other samplers, whose pure moves touch two clusters at a time
 
 

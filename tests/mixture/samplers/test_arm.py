@@ -3,7 +3,7 @@ enumeration.
 
 Most mistakes in a proposal do no harm to its law as long as the way back is reckoned alike: they
 only cost acceptance. So the log probability T of every proposal is compared with the reference's,
-and its sum over all proposals is one. `test_enumeration.py` has kernels without past states.
+and its sum over all proposals is one.
 """
 
 import numpy as np
@@ -529,21 +529,27 @@ def test_fixture_of_split_merge(n_scans, seed_sequence):
     assert_p(fixture_run("F4", sampler), seed_sequence=seed_sequence)
 
 
-WITH_PAST = [
+def kernel_with_all_past(sampler):
+    """A kernel whose past states are all partitions of five rows, if it has a past."""
+    return kernel_with(sampler, all_past(5) if sampler.n_history_chains else {})
+
+
+PURE = [
     pytest.param(arm("all"), id="all"),
     pytest.param(arm("pair"), id="pair", marks=pytest.mark.slow),
     pytest.param(arm("none"), id="none", marks=pytest.mark.slow),
+    pytest.param(arm("srm"), id="srm"),
     pytest.param(BSM, id="bsm"),
 ]
 
 
-@pytest.mark.parametrize("sampler", WITH_PAST)
+@pytest.mark.parametrize("sampler", PURE)
 def test_invariance(sampler, seed_sequence, record_property):
     """`test_enumeration.py` with any two partitions as past states."""
     runs = {
         f"{likelihood} {prior}": invariance_run(
             case_state(likelihood, prior),
-            kernel_with(sampler, all_past(5)),
+            kernel_with_all_past(sampler),
             case_posterior(likelihood, prior),
             n_starts=3_000,
         )
@@ -552,15 +558,15 @@ def test_invariance(sampler, seed_sequence, record_property):
     record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))
 
 
-@pytest.mark.parametrize("sampler", WITH_PAST)
+@pytest.mark.parametrize("sampler", PURE)
 def test_convergence(sampler, seed_sequence, record_property):
     runs = {
         f"{likelihood} {prior}": convergence_run(
             case_state(likelihood, prior),
-            kernel_with(sampler, all_past(5)),
+            kernel_with_all_past(sampler),
             case_posterior(likelihood, prior),
             np.zeros(5, dtype=np.int64),
-            n_chains=400,
+            n_chains=250,
             n_iterations=40,
         )
         for likelihood, prior in cells(sampler)
