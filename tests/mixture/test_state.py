@@ -193,6 +193,7 @@ class StateMachine(RuleBasedStateMachine):
         self.probe = StateProbe(self.state)
         self.block = {i: label for i, label in enumerate(labels.tolist()) if label >= 0}
         self.n_blocks = 7  # numbers of blocks used so far
+        self.stored = None
 
     def labels(self):
         """Block of each item, -1 where it is in none."""
@@ -252,6 +253,34 @@ class StateMachine(RuleBasedStateMachine):
         self.state.assign(labels)
         self.block = {i: label for i, label in enumerate(labels.tolist()) if label >= 0}
 
+    @rule(i=st.integers(0, 6))
+    def dissolve(self, i):
+        if i in self.block:
+            self.probe.dissolve(self.probe.cluster(i))
+            gone = self.block[i]
+            self.block = {m: block for m, block in self.block.items() if block != gone}
+
+    @rule(i=st.integers(0, 6), other=st.integers(0, 6))
+    def join(self, i, other):
+        """The cluster of one item joins that of another."""
+        dst, src = self.block.get(i), self.block.get(other)
+        if dst is not None and src is not None and dst != src:
+            self.probe.join(self.probe.cluster(i), self.probe.cluster(other))
+            self.block = {m: dst if b == src else b for m, b in self.block.items()}
+
+    @rule()
+    def store(self):
+        self.stored = self.probe.store(), dict(self.block), self.probe.slots()
+
+    @rule()
+    def recall(self):
+        """Bring back what was set aside, maybe long ago, in the same slots; it can be had again."""
+        if self.stored is not None:
+            stored, block, slots = self.stored
+            self.probe.recall(stored)
+            self.block = dict(block)
+            np.testing.assert_array_equal(self.probe.slots(), slots)
+
     @rule()
     def rebuild(self):
         self.state.rebuild()
@@ -264,6 +293,7 @@ class StateMachine(RuleBasedStateMachine):
         model = bind(kernel, kernel.encode(self.case.X), 7)
         self.state = MixtureState(model, self.state.prior, saved=saved)
         self.probe = StateProbe(self.state)
+        self.stored = None
         np.testing.assert_equal(self.state.compute_log_joint(), log_joint)
 
     @precondition(lambda self: len(self.block) == 7)
@@ -311,7 +341,7 @@ class StateMachine(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("name", WITH_COMPLETE)
 def test_state_machine(name):
-    """Attach, detach, grow, save, restore and sweep in any order, against a dict."""
+    """All that a state can do, in any order, against a dict."""
     machine = type("StateMachine", (StateMachine,), {"name": name})
     run_state_machine_as_test(
         machine, settings=settings(max_examples=25, stateful_step_count=30, deadline=None)
