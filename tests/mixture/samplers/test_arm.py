@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from reference.arm import (
     Construction,
+    Phi,
     canonical,
     disagreements,
     forced,
@@ -270,6 +271,53 @@ def test_there_is_always_a_way_back(variant, seed_sequence):
                 end, log_t = problem.draw(z, phi, blocks, rng)
                 assert log_t > -np.inf
                 assert problem.log_t(end, phi, z, blocks) > -np.inf
+
+
+@pytest.mark.parametrize("blocks", VARIANTS[:3])
+@pytest.mark.parametrize("name", ["gaussian", "relational", "relational_directed", "bernoulli"])
+def test_more_clusters_than_there_is_room_for(name, blocks):
+    """The arena grows in the middle of a move, of the way back, and of one that is forgotten."""
+    n = 24
+    posterior, state = few_rows(name, "pitman_yor", n, concentration=1e4)
+    probe, bit_generator = ARMProbe(state, blocks), np.random.PCG64(0)
+    start, apart = (0,) * n, tuple(range(n))
+    phi = Phi(0, 1, start, apart, tuple(np.random.default_rng(0).permutation(n).tolist()))
+    end, log_t = probe.propose(start, *phi, bit_generator=bit_generator)
+    end = tuple(end.tolist())
+    assert max(end) > 18  # slots that there are at first
+    assert log_t == pytest.approx(forced(posterior, start, phi, end, blocks), rel=0, abs=1e-8)
+    for fresh in (False, True):
+        if fresh:
+            _, state = few_rows(name, "pitman_yor", n, concentration=1e4)
+            probe = ARMProbe(state, blocks)
+        labels, found = probe.propose(start, *phi, target=end)
+        assert tuple(labels.tolist()) == end
+        assert found == pytest.approx(log_t, rel=0, abs=1e-9)
+    sampler = ARM(blocks=blocks, gibbs_sweeps=0)
+    _, state = few_rows(name, "pitman_yor", n, concentration=1e4)
+    kernel = kernel_with(sampler, past(start, apart))
+    for _ in range(20):
+        kernel.run(state, bit_generator)
+        labels = state.cluster_labels().tolist()
+        assert state.compute_log_joint() == pytest.approx(posterior.log_joint(labels), abs=1e-8)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_states_agree_with_their_labels(name):
+    """After moves that were accepted, and after those that were not, the way back tried or not."""
+    n = 12
+    posterior, state = few_rows(name, "pitman_yor", n)
+    rng = np.random.default_rng(0)
+    adaptation = past(*rng.integers(3, size=(4, n)))
+    for variant in VARIANTS:
+        kernel = kernel_with(arm(variant), {} if variant == "srm" else adaptation)
+        for _ in range(40):
+            kernel.run(state, rng.bit_generator)
+            labels = state.cluster_labels()
+            expected = posterior.log_joint(labels.tolist())
+            assert state.compute_log_joint() == pytest.approx(expected, abs=1e-8)
+            np.testing.assert_array_equal(state.cluster_sizes(), np.bincount(labels))
+        assert sum(accepted for _, accepted in kernel.acceptance().values()) > 0
 
 
 # The law of moves.
