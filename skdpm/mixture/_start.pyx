@@ -12,8 +12,7 @@ clusters merge; so a matrix of gains is kept, and one row of it computed anew pe
 line is common to all pairs: it decides when to stop. Where V_{n,k} is 0 (more clusters than there
 can be components) it is infinite, and the pair that loses least is merged.
 
-Where clusters are coupled no gain stays as it is. There the pairs are a queue, ordered by gains as
-last computed; the first is computed anew, and merged if it is still the first.
+Where clusters are coupled no gain stays as it is, and all are computed anew before each merge.
 """
 from libc.float cimport DBL_MAX
 from libc.math cimport INFINITY
@@ -199,30 +198,6 @@ def merged_stats(ClusterModel model, stats, clusters):
 
 # Clusters that are coupled.
 
-cdef void move_cluster(
-    MixtureState state, const Py_ssize_t[::1] items, Py_ssize_t slot
-) noexcept nogil:
-    """Items join a slot, which may be the spare one."""
-    cdef Py_ssize_t m
-    for m in range(items.shape[0]):
-        state.detach(items[m])
-        state.attach(items[m], slot)
-
-
-cdef double merged_log_joint(MixtureState state, members, pair, bint keep):
-    """log joint of the state once the second cluster of a pair has joined the first; without
-    `keep` its items go back."""
-    cdef const Py_ssize_t[::1] of_a = members[pair[0]]
-    cdef const Py_ssize_t[::1] of_b = members[pair[1]]
-    cdef double log_joint
-    with nogil:
-        move_cluster(state, of_b, state.labels[of_a[0]])
-        log_joint = state.log_joint()
-        if not keep:
-            move_cluster(state, of_b, state.slots[state.n_clusters])
-    return log_joint
-
-
 def merge_coupled(MixtureState state):
     """Merge the two clusters of a state that gain most, until none gains, where no gain is a
     matter of two clusters alone. The state holds the result.
@@ -232,44 +207,37 @@ def merge_coupled(MixtureState state):
     state : MixtureState
         All its items are in clusters, of which the prior allows as many.
     """
-    cdef double log_joint, top
+    cdef Py_ssize_t[::1] items = np.empty(state.n_samples, dtype=np.intp)
     state.prior.tabulate()
-    state.model.settle()
-    labels = state.cluster_labels()
-    members = {a: np.flatnonzero(labels == a) for a in range(state.n_clusters)}
-    log_joint = state.log_joint()
-    stale = True
-    gains = {}
-    while len(members) > 1:
-        if not gains:
-            for a in members:
-                for b in members:
-                    if b < a:
-                        gains[a, b] = merged_log_joint(state, members, (a, b), False) - log_joint
-            stale = False
-        # The first in order is computed anew until it stays the first. It ends: gains that are
-        # new since the last merge are not computed again.
-        fresh = set() if stale else set(gains)
-        pair = max(gains, key=gains.get)
-        while pair not in fresh:
-            gains[pair] = merged_log_joint(state, members, pair, False) - log_joint
-            fresh.add(pair)
-            pair = max(gains, key=gains.get)
-        top = gains[pair]
-        if not top > 0.0:
-            if not stale:
-                return
-            gains = {}      # one that was computed long ago may have risen
-            continue
-        a, b = pair
-        log_joint = merged_log_joint(state, members, pair, True)
-        members[a] = np.concatenate([members[a], members.pop(b)])
-        gains = {pair: gain for pair, gain in gains.items() if b not in pair}
-        for c in members:
-            if c != a:
-                pair = (max(a, c), min(a, c))
-                gains[pair] = merged_log_joint(state, members, pair, False) - log_joint
-        stale = True
+    with nogil:
+        state.model.settle()
+        while state.n_clusters > 1 and merge_best(state, &items[0]):
+            pass
+
+
+cdef bint merge_best(
+    MixtureState state, Py_ssize_t* items       # (n_samples,): scratch
+) noexcept nogil:
+    """Merge the pair that gains most; False where none gains."""
+    cdef Py_ssize_t a, b, i, dst
+    cdef Py_ssize_t src = -1
+    cdef Py_ssize_t n_items = 0
+    cdef double gain
+    cdef double top = 0.0
+    for a in range(1, state.n_clusters):
+        state.model.log_merge_many(state.slots, a, state.slots[a], state.log_w)
+        for b in range(a):
+            gain = state.log_w[b] + state.log_prior_gain(state.slots[b], state.slots[a])
+            if gain > top:
+                top, dst, src = gain, state.slots[b], state.slots[a]
+    if src < 0:
+        return False
+    for i in range(state.n_samples):
+        if state.labels[i] == src:
+            items[n_items] = i
+            n_items += 1
+    state.join(dst, src, items, n_items)
+    return True
 
 
 # Pieces.

@@ -35,6 +35,7 @@ cdef class MixtureState:
         const Py_ssize_t* new_slots, Py_ssize_t n_new
     ) noexcept nogil
     cdef double log_prior(self) noexcept nogil
+    cdef double log_prior_gain(self, Py_ssize_t a, Py_ssize_t b) noexcept nogil
     cdef double log_joint(self) noexcept nogil
 
 

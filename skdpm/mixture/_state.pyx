@@ -204,6 +204,14 @@ cdef class MixtureState:
             total += self.prior.log_cluster[self.sizes[self.slots[k]]]
         return total
 
+    cdef double log_prior_gain(self, Py_ssize_t a, Py_ssize_t b) noexcept nogil:
+        """Change of log p(partition) if two occupied clusters were one."""
+        return (
+            self.prior.log_v[self.n_clusters - 1] - self.prior.log_v[self.n_clusters]
+            + self.prior.log_cluster[self.sizes[a] + self.sizes[b]]
+            - self.prior.log_cluster[self.sizes[a]] - self.prior.log_cluster[self.sizes[b]]
+        )
+
     cdef double log_joint(self) noexcept nogil:
         """log p(partition) + log p(X | partition)."""
         return self.log_prior() + self.model.log_likelihood(self.slots, self.n_clusters)
@@ -385,7 +393,7 @@ cdef class StoredState:
         """Bring a state back to what it was; slots that it has reserved since are free."""
         cdef Py_ssize_t k, slot
         cdef Py_ssize_t n_new = state.model.n_slots - self.n_slots
-        state.model.recall(self.slots, self.n_clusters, self.stats)
+        state.model.recall(self.slots, self.n_clusters, self.stats, self.labels)
         for k in range(n_new):
             state.model.free_slots[k] = state.model.n_slots - 1 - k
         memcpy(

@@ -54,6 +54,18 @@ def merged_by_reference(labels, log_joint, most):
     return labels
 
 
+def merged_in_any_order(labels, log_joint):
+    """Greedy merging, as each choice among pairs that are equally good would have it."""
+    values = [(log_joint(other), other) for other in pairs(labels)]
+    best = max((value for value, _ in values), default=-np.inf)
+    if best <= log_joint(labels) + 1e-9:
+        yield labels
+    if best >= log_joint(labels) - 1e-9:
+        for value, other in values:
+            if value > best - 1e-9:
+                yield from merged_in_any_order(other, log_joint)
+
+
 def without_limit(log_joint, name, case, prior):
     """A log joint density that orders partitions with more clusters than there are components:
     with as many clusters each, they differ by the factors of the clusters alone."""
@@ -117,38 +129,22 @@ def test_as_many_clusters_as_components_may_stay():
 
 @pytest.mark.parametrize("prior", PRIOR_CASES)
 @pytest.mark.parametrize("name", COUPLED)
-def test_no_pair_of_coupled_clusters_gains_in_the_end(name, prior, seed):
+def test_merging_takes_the_best_pair_of_coupled_clusters(name, prior, seed):
+    """Two pairs may gain the same but for rounding: then either is merged."""
     case = case_of(name)
     rng = np.random.default_rng(seed)
     most = 3 if prior == "finite" else 6
     pieces = canonical_labels(rng.integers(0, most, 18))
     state = new_state(name, case, prior, pieces)
-    first = state.compute_log_joint()
     merge_coupled(state)
     labels = canonical_labels(state.cluster_labels())
-    last = log_joint_of(name, case, labels, prior)
-    assert state.compute_log_joint() == pytest.approx(last)
-    assert last >= first - 1e-9
     assert state.n_attached == 18 and state.n_clusters == labels.max() + 1
-    # Whole pieces were merged.
-    assert len(np.unique(np.stack([labels, pieces]), axis=1).T) == pieces.max() + 1
-    for other in pairs(labels):
-        assert log_joint_of(name, case, other, prior) <= last + 1e-9
 
+    def log_joint(labels):
+        return log_joint_of(name, case, labels, prior)
 
-def test_gains_of_coupled_clusters_that_rise_later():
-    """In one of some hundred networks a pair gains only once others have merged; this is one."""
-    rng = np.random.default_rng(375)
-    groups, shares = rng.integers(0, 4, 24), rng.random((4, 4))
-    X = (rng.random((24, 24)) < shares[groups[:, None], groups]).astype(float)
-    likelihood = Relational(a=0.5, b=0.5, directed=True)
-    pieces = canonical_labels(rng.integers(0, 12, 24))
-    prior = make_prior("dp", 24, concentration=1.0)
-    state = make_state(likelihood, X, prior, pieces)
-    merge_coupled(state)
-    last, labels = state.compute_log_joint(), state.cluster_labels()
-    for other in pairs(labels):
-        assert make_state(likelihood, X, prior, other).compute_log_joint() <= last + 1e-9
+    assert state.compute_log_joint() == pytest.approx(log_joint(labels))
+    assert any((labels == expected).all() for expected in merged_in_any_order(pieces, log_joint))
 
 
 def test_coupled_clusters_merge_best_first():

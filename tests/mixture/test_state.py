@@ -103,6 +103,35 @@ def test_clusters_join(name):
         probe.attach(i, 0)
 
 
+@pytest.mark.parametrize("name", WITH_COMPLETE)
+def test_stored_states_are_brought_back(name):
+    """With some items in no cluster, after any other partition and a larger arena: labels, slots
+    and densities are what they were, those of a new cluster included."""
+    case = case_of(name)
+    rng = np.random.default_rng(3)
+    state = new_state(name, case, "pitman_yor", np.arange(18) % 4)
+    probe = StateProbe(state)
+    for n_labels in (1, 4, 3, 7, 18, 2):
+        labels = np.unique([-1, *rng.integers(-1, n_labels, size=17)], return_inverse=True)[1] - 1
+        state.assign(labels)
+        stored, slots = probe.store(), probe.slots()
+        densities = probe.log_predictive(0)
+        state.assign(rng.permutation(18))
+        probe.reserve(2 * state.model.n_slots)
+        probe.recall(stored)
+        np.testing.assert_array_equal(state.cluster_labels(), labels)
+        np.testing.assert_array_equal(state.cluster_sizes(), np.bincount(labels[labels >= 0]))
+        np.testing.assert_array_equal(probe.slots(), slots)
+        np.testing.assert_array_equal(
+            np.sort([*slots, *state.model.free_list()]), np.arange(state.model.n_slots)
+        )
+        np.testing.assert_array_equal(probe.log_predictive(0), densities)
+        probe.attach(0, state.n_clusters)
+        labels[0] = state.n_clusters - 1
+        expected = log_likelihood_of(name, case, labels)
+        assert probe.log_likelihood() == pytest.approx(expected, rel=1e-11)
+
+
 @pytest.mark.parametrize(
     "labels, message",
     [
@@ -193,6 +222,7 @@ class StateMachine(RuleBasedStateMachine):
         self.probe = StateProbe(self.state)
         self.block = {i: label for i, label in enumerate(labels.tolist()) if label >= 0}
         self.n_blocks = 7  # numbers of blocks used so far
+        self.stored = None
 
     def labels(self):
         """Block of each item, -1 where it is in none."""
@@ -252,6 +282,34 @@ class StateMachine(RuleBasedStateMachine):
         self.state.assign(labels)
         self.block = {i: label for i, label in enumerate(labels.tolist()) if label >= 0}
 
+    @rule(i=st.integers(0, 6))
+    def dissolve(self, i):
+        if i in self.block:
+            self.probe.dissolve(self.probe.cluster(i))
+            gone = self.block[i]
+            self.block = {m: block for m, block in self.block.items() if block != gone}
+
+    @rule(i=st.integers(0, 6), other=st.integers(0, 6))
+    def join(self, i, other):
+        """The cluster of one item joins that of another."""
+        dst, src = self.block.get(i), self.block.get(other)
+        if dst is not None and src is not None and dst != src:
+            self.probe.join(self.probe.cluster(i), self.probe.cluster(other))
+            self.block = {m: dst if b == src else b for m, b in self.block.items()}
+
+    @rule()
+    def store(self):
+        self.stored = self.probe.store(), dict(self.block), self.probe.slots()
+
+    @rule()
+    def recall(self):
+        """Bring back what was set aside, maybe long ago, in the same slots; it can be had again."""
+        if self.stored is not None:
+            stored, block, slots = self.stored
+            self.probe.recall(stored)
+            self.block = dict(block)
+            np.testing.assert_array_equal(self.probe.slots(), slots)
+
     @rule()
     def rebuild(self):
         self.state.rebuild()
@@ -264,6 +322,7 @@ class StateMachine(RuleBasedStateMachine):
         model = bind(kernel, kernel.encode(self.case.X), 7)
         self.state = MixtureState(model, self.state.prior, saved=saved)
         self.probe = StateProbe(self.state)
+        self.stored = None
         np.testing.assert_equal(self.state.compute_log_joint(), log_joint)
 
     @precondition(lambda self: len(self.block) == 7)
@@ -311,7 +370,7 @@ class StateMachine(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("name", WITH_COMPLETE)
 def test_state_machine(name):
-    """Attach, detach, grow, save, restore and sweep in any order, against a dict."""
+    """All that a state can do, in any order, against a dict."""
     machine = type("StateMachine", (StateMachine,), {"name": name})
     run_state_machine_as_test(
         machine, settings=settings(max_examples=25, stateful_step_count=30, deadline=None)

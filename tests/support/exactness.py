@@ -45,7 +45,7 @@ SAMPLER_CASES |= {
 
 # Iterations after which a chain on five items has forgotten its start. For Gibbs, from the exact
 # transition matrices: the chi-squared distance to the posterior is then below 1e-6 in every cell.
-N_ITERATIONS = {"gibbs": 15, "alternate": 15}
+N_ITERATIONS = {"gibbs": 15, "alternate": 15, "arm": 15}
 MANY_ITERATIONS = 120  # the other samplers, whose pure moves touch two clusters at a time
 
 

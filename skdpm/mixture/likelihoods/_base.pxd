@@ -40,13 +40,14 @@ cdef class ClusterModel:
         self, Py_ssize_t slot, const Py_ssize_t* items, Py_ssize_t n_items    # IN (n_items,)
     ) noexcept nogil
     cdef double log_predictive(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil
-    # Clusters set aside; overridden where there is more to them than their rows.
+    # Clusters set aside; all three are overridden where clusters are coupled, to be fast.
     cdef Py_ssize_t stored_width(self, Py_ssize_t n_slots) noexcept nogil
     cdef void store(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, double* out      # OUT
     ) noexcept nogil
     cdef void recall(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* stored     # IN
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* stored,    # IN
+        const Py_ssize_t* labels                                                    # IN
     ) noexcept nogil
     cdef Py_ssize_t list_items(self, Py_ssize_t slot) noexcept nogil
     cdef void pull(self, Py_ssize_t slot, Py_ssize_t n_items) noexcept nogil

@@ -142,14 +142,30 @@ cdef class ClusterModel:
             memcpy(out + k * self.width, row(self, slots[k]), self.width * sizeof(double))
 
     cdef void recall(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* stored     # IN
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* stored,    # IN
+        const Py_ssize_t* labels                                                    # IN
     ) noexcept nogil:
-        """Bring back what `store` set aside, in place of all clusters that there are. Which slots
-        are free is for the caller to say."""
-        cdef Py_ssize_t k
+        """Bring back what `store` set aside, in place of all clusters that there are, whose rows
+        agree with the labels. The caller then says which slots are free, and sets the labels to
+        those given, which are of that time.
+
+        Where clusters are coupled there may be more to them than their rows: here they are
+        emptied, and the items join anew."""
+        cdef Py_ssize_t i, k
         self.settle()
-        for k in range(n_slots):
-            memcpy(row(self, slots[k]), stored + k * self.width, self.width * sizeof(double))
+        if self.factorizes:
+            for k in range(n_slots):
+                memcpy(row(self, slots[k]), stored + k * self.width, self.width * sizeof(double))
+            return
+        for i in range(self.n_labels):
+            k = self.labels[i]
+            (<Py_ssize_t*>self.labels)[i] = -1
+            if k >= 0 and row(self, k)[0] > 0.0:
+                self.reset(k)
+        for i in range(self.n_labels):
+            if labels[i] >= 0:
+                self.add(labels[i], i)
+                (<Py_ssize_t*>self.labels)[i] = labels[i]
 
     cdef double log_predictive(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         """log p(x_i | items of the slot). Final: no likelihood writes the density twice."""

@@ -467,7 +467,8 @@ cdef class RelationalModel(ClusterModel):
             out += 1 + 2 * n_slots
 
     cdef void recall(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* stored     # IN
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* stored,    # IN
+        const Py_ssize_t* labels                                                    # IN
     ) noexcept nogil:
         cdef Py_ssize_t k, l, cell
         while self.n_live > 0:
@@ -500,4 +501,4 @@ cdef class RelationalModel(ClusterModel):
         cdef const Py_ssize_t[::1] at = np.ascontiguousarray(slots, dtype=np.intp)
         ClusterModel.load(self, stats[:, :1], slots, free_slots)
         self.forget()
-        self.recall(&at[0], n, &view[0, 0] if n > 0 else NULL)
+        self.recall(&at[0], n, &view[0, 0] if n > 0 else NULL, NULL)

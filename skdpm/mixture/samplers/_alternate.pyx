@@ -93,6 +93,10 @@ cdef class AlternateKernel(PartitionKernel):
 
     # The Python boundary.
 
+    def record(self, Py_ssize_t t, states, bint adapting):
+        for part in self.parts:
+            part.record(t, states, adapting)
+
     def acceptance(self):
         """The moves of all parts; where parts share the name of a move, the number of the part, 1,
         2, ..., is added to it."""

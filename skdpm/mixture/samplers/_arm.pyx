@@ -541,7 +541,7 @@ cdef class ARMKernel(PartitionKernel):
     cdef int prepare(self, MixtureState state) except -1:
         state.reserve(2 * state.n_clusters + 16)
         self.space.reserve(state)
-        return 0
+        return self.history.check(state.n_samples, self.replica)
 
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
         cdef Py_ssize_t _sweep

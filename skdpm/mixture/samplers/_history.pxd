@@ -20,6 +20,7 @@ cdef class History:
 
     cdef const unsigned char* state_at(self, Py_ssize_t chain, Py_ssize_t m) noexcept nogil
     cdef void read(self, const unsigned char* state, Py_ssize_t* labels) noexcept nogil
+    cdef int check(self, Py_ssize_t n_samples, Py_ssize_t own) except -1
     cdef bint draw(self, Py_ssize_t own, bitgen_t* rng) noexcept nogil
     cdef void draw_rows(self, bitgen_t* rng) noexcept nogil
 

@@ -83,6 +83,8 @@ cdef class History:
             new = np.stack([labels_by_first_appearance(state) for state in states])[:, None]
             labels = np.concatenate([labels, new], axis=1) if len(iterations) else new
             iterations = np.append(iterations, t)
+        if labels.itemsize > 1:     # states of many clusters may have left
+            labels = labels.astype(np.min_scalar_type(labels.max()))
         self.hold(labels, iterations)
 
     def hold(self, labels, iterations):
@@ -111,6 +113,15 @@ cdef class History:
             self.scratch = <Py_ssize_t*>resized(
                 self.scratch, 5 * (self.n_samples + 1), sizeof(Py_ssize_t)
             )
+
+    cdef int check(self, Py_ssize_t n_samples, Py_ssize_t own) except -1:
+        """Refuse a state of other rows than these, or of a chain that has no past here."""
+        if self.n_states > 0 and (self.n_samples != n_samples or own >= self.n_chains):
+            raise ValueError(
+                f"the past states are of {self.n_chains} chains with {self.n_samples} rows; got "
+                f"chain {own} with {n_samples} rows"
+            )
+        return 0
 
     def get_state(self):
         """Return what `set_state` needs, as a dict of arrays."""
@@ -237,6 +248,7 @@ cdef class PastAnchors(AnchorProposal):
 
     cdef int update(self, MixtureState state, bint adapting, Py_ssize_t replica) except -1:
         self.replica = replica
+        self.history.check(state.n_samples, replica)
         return AnchorProposal.update(self, state, adapting, replica)
 
     cdef void draw(

@@ -64,16 +64,16 @@ cdef class Trial:
         state.model.remove(self.side[b], i)
 
     cdef double log_current(self, MixtureState state) noexcept nogil
-    cdef double log_united(self, MixtureState state) noexcept nogil
+    cdef double log_union_ratio(self, MixtureState state) noexcept nogil
     cdef double log_proposed(self, MixtureState state) noexcept nogil
     cdef void accept(self, MixtureState state) noexcept nogil
     cdef void restore(self, MixtureState state) noexcept nogil
+    cdef void unite(self, MixtureState state) noexcept nogil
     # What depends on whether clusters are independent.
     cdef void vacate(
         self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots
     ) noexcept nogil
     cdef void put_back(self, MixtureState state) noexcept nogil
-    cdef void unite(self, MixtureState state) noexcept nogil
     cdef double log_likelihood(
         self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots
     ) noexcept nogil

@@ -12,7 +12,7 @@ wait untouched. Where they are coupled (`model.factorizes` false) an item can be
 the items leave the rows of their clusters first, and return one by one. `make_trial` is the one
 place that tells the two apart for samplers.
 """
-from libc.math cimport INFINITY
+from libc.math cimport NAN
 from libc.stdlib cimport free
 from libc.string cimport memset
 from numpy.random cimport bitgen_t
@@ -166,20 +166,19 @@ cdef class Trial:
             total += state.prior.log_cluster[self.closure.sizes[b]]
         return total + self.log_likelihood(state, self.closure.slots, self.closure.n_cells)
 
-    cdef double log_united(self, MixtureState state) noexcept nogil:
-        """The same with the clusters, two of them, in one. Not while a trial is on; INFINITY where
-        that is not known before one. A slot must be free."""
-        cdef Py_ssize_t scratch = state.model.acquire()
-        cdef double total = state.prior.log_v[self.closure.n_outside + 1]
-        state.model.copy(scratch, self.closure.slots[0])
-        state.model.merge(scratch, self.closure.slots[1])
-        total += state.prior.log_cluster[self.closure.sizes[0] + self.closure.sizes[1]]
-        total += self.log_likelihood(state, &scratch, 1)
-        state.model.release(scratch)
-        return total
+    cdef double log_union_ratio(self, MixtureState state) noexcept nogil:
+        """What it gains if the clusters, two of them, are one. Not while a trial is on; it needs
+        none. A slot must be free."""
+        # The smaller one joins the other: a model may have to move its items.
+        cdef Py_ssize_t src = self.closure.sizes[1] <= self.closure.sizes[0]
+        cdef double log_ratio = NAN
+        state.model.log_merge_many(
+            &self.closure.slots[1 - src], 1, self.closure.slots[src], &log_ratio
+        )
+        return log_ratio + state.log_prior_gain(self.closure.slots[0], self.closure.slots[1])
 
     cdef double log_proposed(self, MixtureState state) noexcept nogil:
-        """The same with the sides in place of the clusters; all items are in sides."""
+        """As `log_current`, with the sides in place of the clusters; all items are in sides."""
         cdef Py_ssize_t b
         cdef double total = state.prior.log_v[self.closure.n_outside + self.n_sides]
         for b in range(self.n_sides):
@@ -264,17 +263,6 @@ cdef class CoupledTrial(Trial):
             slot = self.closure.slots[self.closure.cells[m]]
             state.model.add(slot, self.closure.items[m])
             state.labels[self.closure.items[m]] = slot
-
-    cdef void unite(self, MixtureState state) noexcept nogil:
-        cdef Py_ssize_t m
-        self.vacate(state, self.side, self.n_sides)
-        self.size[0] = 0
-        for m in range(self.closure.n_items):
-            self.join(state, m, 0)
-        self.n_sides = 1
-
-    cdef double log_united(self, MixtureState state) noexcept nogil:
-        return INFINITY
 
     cdef double log_likelihood(
         self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots
@@ -385,8 +373,8 @@ cdef class MoveProbe:
             self.state, self.trial.closure.n_outside + 1, self.trial.closure.n_items
         )
 
-    def log_united(self):
-        return self.trial.log_united(self.state)
+    def log_union_ratio(self):
+        return self.trial.log_union_ratio(self.state)
 
     def members(self, Py_ssize_t cluster):
         """The items that the lists have for the cluster at a position."""

@@ -110,14 +110,16 @@ cdef class SplitMergeKernel(PartitionKernel):
         self.n_proposed[not is_split] += 1
         if is_split and state.prior.log_v[self.closure.n_outside + 2] == -INFINITY:
             return True     # a finite mixture with all components in use
-        log_ratio = -self.trial.log_current(state) - self.anchors.log_q
-        if not is_split:
-            log_ratio += self.anchors.log_q_together(
+        log_ratio = -self.anchors.log_q
+        if is_split:
+            log_ratio -= self.trial.log_current(state)
+        else:
+            log_ratio += self.trial.log_union_ratio(state) + self.anchors.log_q_together(
                 state, self.closure.n_outside + 1, self.closure.sizes[0] + self.closure.sizes[1]
             )
             # As q is at most 1, most merges can be refused before a row is looked at, and others
             # as soon as q is known to be small enough.
-            limit = log_u - log_ratio - self.trial.log_united(state)
+            limit = log_u - log_ratio
             if limit > 0.0:
                 return True
         self.closure.gather(state, rng)
@@ -133,11 +135,12 @@ cdef class SplitMergeKernel(PartitionKernel):
         elif log_q < limit:
             log_ratio = -INFINITY
         else:
-            self.trial.unite(state)
-            log_ratio += self.trial.log_proposed(state) + log_q
+            log_ratio += log_q
         # A NaN fails this comparison too, and is reported.
         if log_u < log_ratio:
             self.n_accepted[not is_split] += 1
+            if not is_split:
+                self.trial.unite(state)
             self.trial.accept(state)
         else:
             self.trial.restore(state)

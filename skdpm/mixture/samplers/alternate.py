@@ -73,6 +73,10 @@ class Alternate(Sampler):
         needs = [part.requires for part in self._parts()]
         return next((need for need in needs if need != "joint"), "joint")
 
+    @property
+    def n_companions(self):
+        return max(part.n_companions for part in self._parts())
+
     def objection(self, likelihood, X):
         objections = (part.objection(likelihood, X) for part in self._parts())
         return next((reason for reason in objections if reason is not None), None)
