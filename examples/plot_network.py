@@ -6,8 +6,8 @@ Communities in a network
 The network: 200 images of handwritten digits, each linked to the six that it resembles most. The
 likelihood `Relational`, the infinite relational model, sees links alone, and puts nodes into one
 cluster that link to the same clusters. The digits serve for comparison only. Another network, such
-as the football games of the papers, can be given as a file with its adjacency matrix `A` and labels
-`y` of the nodes:
+as the paper's football games, can be given as a file with its adjacency matrix `A` and labels `y`
+of the nodes:
 
     python plot_network.py football.npz
 
