@@ -115,8 +115,8 @@ class Chain:
         return self.seconds / self.sweep_seconds / self.n_states
 
     def _moves(self):
-        """Splits and merges so far: rows (proposed, accepted), columns the two. Of several samplers
-        that have both, the first one's."""
+        """Splits and merges so far: rows (proposed, accepted), columns the two. Where samplers
+        take turns that have both, those of the first."""
         moves = self.live.acceptance()
         found = [moves.get(kind, moves.get(f"{kind}_1", (0, 0))) for kind in ("split", "merge")]
         return np.array(found).T
