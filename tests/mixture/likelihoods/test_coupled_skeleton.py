@@ -143,7 +143,8 @@ def bound(LinkCounts, X, labels, n_slots):
 
 
 def test_merges(LinkCounts, seed_sequence):
-    """What a merge would gain, which leaves no trace, and what it leaves."""
+    """What a merge would gain, which leaves no trace, as nothing does that computes rows anew; and
+    what it leaves."""
     rng = np.random.default_rng(seed_sequence)
     for n_labels in (2, 3, 5):
         X = network(12, n_labels)[0]
@@ -157,6 +158,10 @@ def test_merges(LinkCounts, seed_sequence):
             expected = np.array([log_p(X, z) for z in merged]) - log_p(X, labels)
             found = probe.log_merge_many(others, src)
             np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+            np.testing.assert_array_equal(probe.model.dump(slots), rows)
+            np.testing.assert_array_equal(at, labels)
+        for k in slots:
+            probe.rebuild(k, np.flatnonzero(labels == k))
             np.testing.assert_array_equal(probe.model.dump(slots), rows)
             np.testing.assert_array_equal(at, labels)
         dst, src = (int(k) for k in rng.permutation(slots)[:2])
@@ -333,7 +338,7 @@ def test_bad_input(LinkCounts):
     halves[0, 1] = halves[1, 0] = 0.5
     model = DPMixture(likelihood=LinkCounts())
     for bad in (asymmetric, short):
-        with pytest.raises(ValueError, match="square and symmetric"):
+        with pytest.raises(ValueError, match="square, symmetric"):
             model.fit(bad)
     with pytest.raises(ValueError, match=r"LinkCounts needs counts.*column [01] of X holds 0\.5"):
         model.fit(halves)

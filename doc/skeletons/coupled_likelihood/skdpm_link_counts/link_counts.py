@@ -35,7 +35,7 @@ class LinkCounts(Likelihood):
 
     def resolve(self, X):
         if X.shape[0] != X.shape[1] or not np.array_equal(X, X.T):
-            raise ValueError(f"LinkCounts needs a square and symmetric X; X has shape {tuple(X.shape)}")
+            raise ValueError(f"LinkCounts needs a square, symmetric X; its shape is {X.shape}")
         return self._copy(
             shape=check_real(self.shape, "LinkCounts.shape", low=0.0),
             rate=check_real(self.rate, "LinkCounts.rate", low=0.0),
