@@ -5,13 +5,18 @@ Communities in a network
 
 The network: 200 images of handwritten digits, each linked to the six that it resembles most. The
 likelihood `Relational`, the infinite relational model, sees links alone, and puts nodes into one
-cluster that link to the same clusters. The digits serve for comparison only.
+cluster that link to the same clusters. The digits serve for comparison only. Another network, such
+as the paper's football games, can be given as a file with its adjacency matrix `A` and labels `y`
+of the nodes:
+
+    python plot_network.py football.npz
 
 Chains of two samplers start with all nodes in one cluster. `Gibbs` moves one node at a time and
 does not get far. `ARM` moves whole blocks of nodes, which it knows from partitions that it has
 seen in warm-up; its chains agree. Both have about the same time, and the same posterior.
 """
 
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -32,11 +37,17 @@ from skdpm.mixture.likelihoods import Relational
 from skdpm.mixture.samplers import ARM, Gibbs
 from skdpm.partitions import coclustering_matrix
 
-n_nodes = 200
-images, digits = load_digits(return_X_y=True)
-near = kneighbors_graph(images[:n_nodes], 6).toarray()
-A = np.maximum(near, near.T)  # links have no direction
-digits = digits[:n_nodes]
+if len(sys.argv) > 1:
+    given = np.load(sys.argv[1])
+    A, known = given["A"].astype(float), given["y"]
+    kind = "label"
+else:
+    images, digits = load_digits(return_X_y=True)
+    near = kneighbors_graph(images[:200], 6).toarray()
+    A, known = np.maximum(near, near.T), digits[:200]  # links have no direction
+    kind = "digit"
+known = np.unique(known, return_inverse=True)[1]
+n_nodes = len(A)
 
 # Hyperparameters are fixed, so that the log joint of all chains is of the same posterior.
 settings = {"likelihood": Relational(a=1.0, b=1.0), "concentration": 1.0, "init": "single"}
@@ -55,30 +66,32 @@ for name, (sampler, _) in samplers.items():
     print(
         f"{name}: {seconds:.1f} s, log joint of the chains {means}, R-hat "
         f"{split_rhat(model.log_joint_samples_):.2f}; {model.n_components_} clusters, V-measure "
-        f"with the digits {v_measure_score(digits, model.labels_):.2f}"
+        f"with the {kind}s {v_measure_score(known, model.labels_):.2f}"
     )
 
 model = models["ARM"]
 rates = ", ".join(f"{move} {rate.mean():.2f}" for move, rate in model.acceptance_rate_.items())
 print(f"ARM accepted: {rates}")
 
-# Clusters of the same digit next to each other, within a cluster sorted by digit.
+# Clusters of mostly the same digit next to each other, within a cluster sorted by digit.
 labels = model.labels_
-most = np.array([np.bincount(digits[labels == k]).argmax() for k in range(model.n_components_)])
-order = np.lexsort((digits, labels, most[labels]))
+most = np.array([np.bincount(known[labels == k]).argmax() for k in range(model.n_components_)])
+order = np.lexsort((known, labels, most[labels]))
 edges = np.flatnonzero(np.diff(labels[order])) + 0.5
 together = coclustering_matrix(model.label_samples_)
 
 fig, axes = plt.subplots(1, 3, figsize=(13, 4.3), layout="constrained")
 i, j = np.nonzero(A[np.ix_(order, order)])
-axes[0].scatter(j, i, c=digits[order][i], s=3, cmap="tab10", vmin=-0.5, vmax=9.5)
+n_known = known.max() + 1
+colours = plt.get_cmap("tab10" if n_known <= 10 else "tab20", n_known)
+axes[0].scatter(j, i, c=known[order][i], s=3, cmap=colours, vmin=-0.5, vmax=n_known - 0.5)
 for edge in edges:
     axes[0].axhline(edge, color="0.8", lw=0.5, zorder=0)
     axes[0].axvline(edge, color="0.8", lw=0.5, zorder=0)
 axes[0].set(title="Links, nodes ordered by cluster", xlim=(-1, n_nodes), ylim=(n_nodes, -1))
 axes[0].set_aspect("equal")
-bar = fig.colorbar(axes[0].collections[0], ax=axes[0], ticks=range(10), shrink=0.85)
-bar.set_label("digit of the row's node")
+bar = fig.colorbar(axes[0].collections[0], ax=axes[0], ticks=range(n_known), shrink=0.85)
+bar.set_label(f"{kind} of the row's node")
 shown = axes[1].imshow(together[np.ix_(order, order)], cmap="magma_r", vmin=0, vmax=1)
 fig.colorbar(shown, ax=axes[1], shrink=0.85, label="share of draws together")
 axes[1].set(title="Co-clustering, the same order")

@@ -133,18 +133,22 @@ def test_merging_takes_the_best_pair_of_coupled_clusters(name, prior, seed):
     """Two pairs may gain the same but for rounding: then either is merged."""
     case = case_of(name)
     rng = np.random.default_rng(seed)
-    most = 3 if prior == "finite" else 6
-    pieces = canonical_labels(rng.integers(0, most, 18))
-    state = new_state(name, case, prior, pieces)
-    merge_coupled(state)
-    labels = canonical_labels(state.cluster_labels())
-    assert state.n_attached == 18 and state.n_clusters == labels.max() + 1
 
     def log_joint(labels):
         return log_joint_of(name, case, labels, prior)
 
-    assert state.compute_log_joint() == pytest.approx(log_joint(labels))
-    assert any((labels == expected).all() for expected in merged_in_any_order(pieces, log_joint))
+    for _ in range(6):
+        pieces = impure_pieces(rng)
+        if prior == "finite":
+            pieces = canonical_labels(pieces % 3)
+        state = new_state(name, case, prior, pieces)
+        merge_coupled(state)
+        labels = canonical_labels(state.cluster_labels())
+        assert state.n_attached == 18 and state.n_clusters == labels.max() + 1
+        assert state.compute_log_joint() == pytest.approx(log_joint(labels))
+        assert any(
+            (labels == expected).all() for expected in merged_in_any_order(pieces, log_joint)
+        )
 
 
 def test_coupled_clusters_merge_best_first():

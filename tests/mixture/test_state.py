@@ -303,7 +303,7 @@ class StateMachine(RuleBasedStateMachine):
 
     @rule()
     def recall(self):
-        """Bring back what was set aside, maybe long ago, in the same slots; it can be had again."""
+        """Bring back what was set aside, in the same slots; it can be brought back again."""
         if self.stored is not None:
             stored, block, slots = self.stored
             self.probe.recall(stored)

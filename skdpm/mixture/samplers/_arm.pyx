@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Adaptive reconfiguration moves: Herlau, Mørup, Teh & Schmidt, "Adaptive reconfiguration moves for
-MCMC inference in Dirichlet process mixtures", Algorithm 3.
+"""Adaptive reconfiguration moves: Herlau, Mørup, Teh & Schmidt (2014), "Adaptive reconfiguration
+moves for MCMC inference in Dirichlet process mixtures", algorithm 3.
 
 Two past states z^a, z^b and two rows i, j on which they disagree are drawn (`_history`). Where the
 current partition z has i and j together their cluster is split, else their clusters are merged;

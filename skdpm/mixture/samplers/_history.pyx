@@ -148,12 +148,11 @@ cdef class History:
     cdef bint draw(self, Py_ssize_t own, bitgen_t* rng) noexcept nogil:
         """Draw two different states and a pair of rows on which they disagree, for the chain
         number `own`. False where there are none."""
-        cdef Py_ssize_t attempt
         cdef const unsigned char* a = NULL
         cdef const unsigned char* b = NULL
         if self.n_chains * self.n_states < 2:
             return False
-        for attempt in range(N_TRIES):
+        for _attempt in range(N_TRIES):
             a = self.state_at(own, integer(rng, self.n_states))
             b = self.state_at(integer(rng, self.n_chains), integer(rng, self.n_states))
             if memcmp(a, b, self.n_samples * self.width) != 0:
@@ -179,7 +178,7 @@ cdef class History:
         for i in range(n):
             n_a[self.za[i]] += 1
             n_b[self.zb[i]] += 1
-        # `count` serves as the first position of each cluster of z^a here, and is zero again after.
+        # `count` serves as the first position of each cluster of z^a, and is zero again after.
         m = 0
         for k in range(n):
             count[k] = m

@@ -10,9 +10,9 @@ from skdpm.mixture.samplers.base import Sampler
 class ARM(Sampler):
     """Adaptive reconfiguration moves: splits and merges found in past states.
 
-    Two past states are drawn, and two rows on which they disagree. In one cluster, the rows propose
-    its split, in two, a merge; sets of rows that were together in both past states then find
-    their place as one, and after that row by row. Works with every likelihood.
+    Two past states are drawn, and two rows on which they disagree. In one cluster, they propose
+    its split; in two, a merge. Sets of rows that were together in both past states then find their
+    place as one, and after that row by row. Works with every likelihood.
 
     In warm-up every chain has companions, chains from scattered starts: what it learns from is
     where all of them have been. Then the history is frozen and the companions are dropped, so that

@@ -320,6 +320,26 @@ def test_states_agree_with_their_labels(name):
         assert sum(accepted for _, accepted in kernel.acceptance().values()) > 0
 
 
+@pytest.mark.parametrize("sampler", [*(arm(v) for v in VARIANTS[:3]), BSM], ids=repr)
+def test_one_kernel_for_states_of_other_rows(sampler):
+    """Nothing is left of a move, or of the rows it was for: a kernel of its own does the same."""
+    kernel = sampler.kernel()
+    rng = np.random.default_rng(0)
+    for n in (2, 40, 3, 17, 1, 30):
+        for name in ("gaussian", "poisson", "relational"):
+            adaptation = past(*rng.integers(4, size=(3, n)))
+            ends = []
+            for one in (kernel, sampler.kernel()):
+                one.set_adaptation(adaptation)
+                _, state = few_rows(name, "pitman_yor", n)
+                state.assign(np.arange(n) % 4 % n)
+                bit_generator = np.random.PCG64(n)
+                for _ in range(6):
+                    one.run(state, bit_generator)
+                ends.append((state.cluster_labels().tolist(), state.compute_log_joint()))
+            assert ends[0] == ends[1]
+
+
 # The law of moves.
 
 
