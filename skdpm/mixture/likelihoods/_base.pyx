@@ -238,8 +238,8 @@ cdef class ClusterModel:
         for k in range(n_slots):
             out[k] = NAN
 
-    # Defaults. The first one is for independent clusters, as `log_marginal` is; those of merges need
-    # rows that add up there, and `add`, `remove` and the predictives where clusters are coupled.
+    # Defaults. The first one is for independent clusters, as `log_marginal` is; those of merges
+    # need rows that add up there, and `add`, `remove` and predictives where clusters are coupled.
 
     cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
         """log p(X | partition) of the clusters in `slots`."""
