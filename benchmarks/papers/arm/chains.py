@@ -115,9 +115,11 @@ class Chain:
         return self.seconds / self.sweep_seconds / self.n_states
 
     def _moves(self):
-        """Splits and merges so far: rows (proposed, accepted), columns the two."""
+        """Splits and merges so far: rows (proposed, accepted), columns the two. Where samplers
+        take turns that have both, those of the first."""
         moves = self.live.acceptance()
-        return np.array([moves.get(kind, (0, 0)) for kind in ("split", "merge")]).T
+        found = [moves.get(kind, moves.get(f"{kind}_1", (0, 0))) for kind in ("split", "merge")]
+        return np.array(found).T
 
     def moves(self):
         """Splits and merges proposed and accepted after warm-up, (2,)."""

@@ -39,26 +39,30 @@ from threadpoolctl import threadpool_limits
 from skdpm import DPMixture
 from skdpm.datasets import make_jain_neal
 from skdpm.mixture.likelihoods import Bernoulli, Relational
-from skdpm.mixture.samplers import ARM, Alternate, Gibbs, SplitMerge
+from skdpm.mixture.samplers import ARM, SAMS, Alternate, Gibbs, SplitMerge
 
 sys.path.append(str(Path(__file__).parents[1] / "pgsm"))
 from traces import write
 
-# The paper's, and Alternate: Gibbs sweeps, and splits and merges of neighbouring clusters (SAMS).
-METHODS = ("Gibbs", "SM", "Alternate", "bSM", "sARM", "ARM pair", "ARM all")
+# The paper's; Alternate, Gibbs sweeps and splits and merges of neighbouring clusters by SAMS; and
+# ARM in turn with these.
+METHODS = ("Gibbs", "SM", "Alternate", "bSM", "sARM", "ARM pair", "ARM all", "ARM + SAMS")
 BLOCKS = {"sARM": "none", "ARM pair": "pair", "ARM all": "all"}
-COLOURS = dict(zip(METHODS, ("0.3", "C2", "C5", "C4", "C1", "C0", "C3"), strict=True))
+COLOURS = dict(zip(METHODS, ("0.3", "C2", "C5", "C4", "C1", "C0", "C3", "C8"), strict=True))
 FORMS = ("frozen", "growing")
 
 
 def make_sampler(method, form, n_history_chains, gibbs_sweeps=1):
-    """The sampler of a method. A grown history is for ARM only; bSM always freezes it."""
+    """The sampler of a method. Of those with a history, all but the paper's ARM freeze it."""
     if method == "Gibbs":
         return Gibbs()
     if method == "SM":
         return SplitMerge(gibbs_sweeps=gibbs_sweeps)
     if method == "Alternate":
         return Alternate()
+    if method == "ARM + SAMS":
+        arm = ARM(n_history_chains=n_history_chains, gibbs_sweeps=gibbs_sweeps)
+        return Alternate([arm, SAMS(anchors="neighbours", gibbs_sweeps=0)], move_share=0.3)
     if method == "bSM":
         return SplitMerge(
             launch="history", n_history_chains=n_history_chains, gibbs_sweeps=gibbs_sweeps
@@ -76,7 +80,7 @@ def learns(method):
 
 
 def has_history(method):
-    return method == "bSM" or method in BLOCKS
+    return method in ("bSM", "ARM + SAMS") or method in BLOCKS
 
 
 def grows(method, form):
@@ -166,7 +170,7 @@ def enumeration(args):
     for case, (form, interlaced) in cases.items():
         lines.append(case)
         for method in args.methods:
-            if method == ("Gibbs" if interlaced else "Alternate"):
+            if method in (("Gibbs",) if interlaced else ("Alternate", "ARM + SAMS")):
                 continue
             if form == "growing" and not grows(method, form):
                 continue
