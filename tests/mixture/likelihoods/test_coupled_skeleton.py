@@ -96,7 +96,7 @@ def test_states_agree_with_their_labels(LinkCounts, seed_sequence):
         inside, outside = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
         what = rng.choice(
             ["detach", "attach", "dissolve", "join", "store", "recall", "grow"],
-            p=[0.3, 0.45, 0.03, 0.07, 0.06, 0.08, 0.01],
+            p=[0.3, 0.42, 0.03, 0.07, 0.06, 0.08, 0.04],
         )
         if what == "detach" and len(inside):
             probe.detach(int(rng.choice(inside)))
