@@ -194,6 +194,7 @@ def test_planted_hyperpriors_are_seen(error, name, seed_sequence):
     assert chi_squared_p(*cells[:2]) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", PLANTED)
 def test_planted_hyperpriors_are_seen_in_blocks(error, seed_sequence):
     run = blocks_run("bernoulli", wrong(Bernoulli, PLANTED[error]), n_starts=2_000, n_steps=4)
