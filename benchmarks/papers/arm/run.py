@@ -48,7 +48,8 @@ from traces import write
 # ARM in turn with these.
 METHODS = ("Gibbs", "SM", "Alternate", "bSM", "sARM", "ARM pair", "ARM all", "ARM + SAMS")
 BLOCKS = {"sARM": "none", "ARM pair": "pair", "ARM all": "all"}
-COLOURS = dict(zip(METHODS, ("0.3", "C2", "C5", "C4", "C1", "C0", "C3", "C8"), strict=True))
+COLOURS = dict(zip(METHODS, ("0.3", "C2", "0.3", "C4", "C1", "C0", "C3", "C3"), strict=True))
+OURS = ("Alternate", "ARM + SAMS")
 FORMS = ("frozen", "growing")
 
 
@@ -197,9 +198,9 @@ def enumeration_picture(p, cases, found):
             ax.plot(
                 np.arange(15) + offset,
                 found[case, method],
-                ".",
+                "^" if method in OURS else "o",
                 color=COLOURS[method],
-                ms=5,
+                ms=2.5,
                 label=method,
             )
         ax.set_title(case, fontsize=9)
@@ -525,6 +526,8 @@ def networks(args):
             lines += network_head(name, A, form, sizes, budget)
             print("\n".join(lines[-3:]), flush=True)
             for method in args.methods:
+                if form == "growing" and method == "ARM + SAMS":
+                    continue  # the paper's form is for the paper's methods
                 found = reference
                 if method != "ARM all":
                     found = run_network(name, A, form, method, S, sizes, args.cells, budget)
@@ -589,7 +592,7 @@ def network_line(method, form, found, n_groups):
 def traces_picture(traces, form):
     """As figure 5: log joint against Gibbs sweeps' worth of time; eight chains a panel."""
     names = list(dict.fromkeys(name for name, of, _ in traces if of == form))
-    methods = list(dict.fromkeys(method for _, _, method in traces))
+    methods = list(dict.fromkeys(method for _, of, method in traces if of == form))
     fig, axes = plt.subplots(
         len(names),
         len(methods),
@@ -623,6 +626,13 @@ def traces_picture(traces, form):
     return fig
 
 
+def log_scale(ax):
+    """A logarithmic scale of R-hat, with plain numbers."""
+    ax.set_yscale("log")
+    for axis in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
+        axis(matplotlib.ticker.LogFormatter(minor_thresholds=(2, 0.5)))
+
+
 def rhat_picture(traces, n_groups):
     """R-hat of the second half so far, against time in Gibbs sweeps, a row a network."""
     names = list(dict.fromkeys(name for name, _, _ in traces))
@@ -641,9 +651,10 @@ def rhat_picture(traces, n_groups):
                     start = np.mean([cell["cost"][int(cell["n_warmup"])] for cell in found])
                 at = np.linspace(start, end, 40)
                 values = [rhats(found, form, n_groups, cost).mean() for cost in at]
-                ax.plot(at, values, color=COLOURS[method], linewidth=1, label=method)
+                dashes = "--" if method in OURS else "-"
+                ax.plot(at, values, dashes, color=COLOURS[method], linewidth=1, label=method)
             ax.axhline(1.1, color="0.6", linewidth=0.6, linestyle="--")
-            ax.set_yscale("log")
+            log_scale(ax)
             ax.set_title(f"{name}, {form}", fontsize=8)
             ax.tick_params(labelsize=6, which="both")
         line[0].set_ylabel("R-hat", fontsize=8)
@@ -672,7 +683,7 @@ def history_chains_picture(by_S, traces):
             )
             ax.legend(fontsize=7)
         ax.set_xscale("log", base=2)
-        ax.set_yscale("log")
+        log_scale(ax)
         ax.set_xticks(numbers, [str(S) for S in numbers])
         ax.set_title(name, fontsize=9)
         ax.set_xlabel("chains S that share a history", fontsize=8)
