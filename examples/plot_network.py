@@ -7,7 +7,7 @@ The network: 200 images of handwritten digits, each linked to the six that it re
 likelihood `Relational`, the infinite relational model, sees links alone, and puts nodes into one
 cluster that link to the same clusters. The digits serve for comparison only. Another network, such
 as the paper's football games, can be given as a file with its adjacency matrix `A` and labels `y`
-of the nodes:
+of the nodes, if there are any:
 
     python plot_network.py football.npz
 
@@ -39,14 +39,14 @@ from skdpm.partitions import coclustering_matrix
 
 if len(sys.argv) > 1:
     given = np.load(sys.argv[1])
-    A, known = given["A"].astype(float), given["y"]
-    kind = "label"
+    A, kind = given["A"].astype(float), "label"
+    known = given["y"] if "y" in given else np.zeros(len(A), dtype=int)
 else:
     images, digits = load_digits(return_X_y=True)
     near = kneighbors_graph(images[:200], 6).toarray()
     A, known = np.maximum(near, near.T), digits[:200]  # links have no direction
     kind = "digit"
-known = np.unique(known, return_inverse=True)[1]
+names, known = np.unique(known, return_inverse=True)
 n_nodes = len(A)
 
 # Hyperparameters are fixed, so that the log joint of all chains is of the same posterior.
@@ -56,15 +56,15 @@ samplers = {"Gibbs": (Gibbs(n_sweeps=25), "#0072B2"), "ARM": (ARM(), "#D55E00")}
 
 models = {}
 for name, (sampler, _) in samplers.items():
-    began = time.perf_counter()
+    began = time.process_time()
     with warnings.catch_warnings():
         # The chains of one sampler will not have mixed: that is what is to be seen.
         warnings.simplefilter("ignore", ConvergenceWarning)
         models[name] = model = DPMixture(sampler=sampler, **settings).fit(A)
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began
     means = ", ".join(f"{mean:.0f}" for mean in model.log_joint_samples_.mean(axis=1))
     print(
-        f"{name}: {seconds:.1f} s, log joint of the chains {means}, R-hat "
+        f"{name}: {seconds:.1f} s of processor time, log joint of the chains {means}, R-hat "
         f"{split_rhat(model.log_joint_samples_):.2f}; {model.n_components_} clusters, V-measure "
         f"with the {kind}s {v_measure_score(known, model.labels_):.2f}"
     )
@@ -82,7 +82,7 @@ together = coclustering_matrix(model.label_samples_)
 
 fig, axes = plt.subplots(1, 3, figsize=(13, 4.3), layout="constrained")
 i, j = np.nonzero(A[np.ix_(order, order)])
-n_known = known.max() + 1
+n_known = len(names)
 colours = plt.get_cmap("tab10" if n_known <= 10 else "tab20", n_known)
 axes[0].scatter(j, i, c=known[order][i], s=3, cmap=colours, vmin=-0.5, vmax=n_known - 0.5)
 for edge in edges:
@@ -91,6 +91,7 @@ for edge in edges:
 axes[0].set(title="Links, nodes ordered by cluster", xlim=(-1, n_nodes), ylim=(n_nodes, -1))
 axes[0].set_aspect("equal")
 bar = fig.colorbar(axes[0].collections[0], ax=axes[0], ticks=range(n_known), shrink=0.85)
+bar.set_ticklabels(names)
 bar.set_label(f"{kind} of the row's node")
 shown = axes[1].imshow(together[np.ix_(order, order)], cmap="magma_r", vmin=0, vmax=1)
 fig.colorbar(shown, ax=axes[1], shrink=0.85, label="share of draws together")

@@ -131,7 +131,8 @@ class ChainEstimator(BaseEstimator):
             warnings.warn(
                 f"{type(self).__name__}.fit was interrupted after {n_draws} of {self.n_draws} "
                 "draws of each chain"
-                + ("; the attributes describe those" if n_draws else ": nothing is fitted"),
+                + ("; the attributes describe those" if n_draws else ": nothing is fitted")
+                + ("; fit again to go on" if self.warm_start else ""),
                 RuntimeWarning,
                 stacklevel=3,
             )

@@ -39,8 +39,8 @@ class ARM(Sampler):
     Notes
     -----
     The warm-up should be long enough for the chains to have seen what there is, 250 iterations or
-    more: without a warm-up there is no history, and all moves are of two random rows. It costs `n_history_chains` times as much as
-    iterations after it. `init` is where the public chain starts; companions start from random
+    more: without a warm-up there is no history, and all moves are of two random rows. It costs
+    `n_history_chains` times as much as iterations after it. `init` is where the public chain starts; companions start from random
     partitions into 4, 8, 16, ... clusters. Memory of the history: one byte per row, state and
     chain (more than 256 clusters: two).
 
