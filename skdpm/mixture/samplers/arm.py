@@ -40,9 +40,9 @@ class ARM(Sampler):
     -----
     The warm-up should be long enough for the chains to have seen what there is, 250 iterations or
     more: without a warm-up there is no history, and all moves are of two random rows. It costs
-    `n_history_chains` times as much as iterations after it. `init` is where the public chain starts; companions start from random
-    partitions into 4, 8, 16, ... clusters. Memory of the history: one byte per row, state and
-    chain (more than 256 clusters: two).
+    `n_history_chains` times as much as iterations after it. `init` is where the public chain
+    starts; companions start from random partitions into 4, 8, 16, ... clusters. Memory of the
+    history: one byte per row, state and chain (two where a state has more than 256 clusters).
 
     A move costs one to three sweeps (more with many columns of other data than networks),
     however many clusters there are. It pays where clusters depend on one another, in networks of
