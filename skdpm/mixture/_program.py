@@ -340,6 +340,7 @@ class RowChain(MixtureChain):
         self.kernel.record(iteration + 1, [replica.state for replica in self.replicas], adapting)
         if iteration + 1 == self.program.n_warmup:
             del self.replicas[self.program.sampler.n_replicas :]
+            self.kernel.keep_replicas(len(self.replicas))
 
     def cluster_keys(self):
         """Sums of random 64-bit words of the items, 128 bits per cluster."""

@@ -363,8 +363,8 @@ cdef class StoredState:
                 self.free_slots, self.capacity, sizeof(Py_ssize_t)
             )
         if n_doubles > self.n_doubles:
-            self.stats = <double*>resized(self.stats, 2 * n_doubles, sizeof(double))
-            self.n_doubles = 2 * n_doubles
+            self.stats = <double*>resized(self.stats, n_doubles, sizeof(double))
+            self.n_doubles = n_doubles
         return 0
 
     cdef int store(self, MixtureState state) except -1 nogil:

@@ -153,6 +153,16 @@ def log_likelihood_relational(A, labels, *, a, b, directed=False):
     )
 
 
+def log_likelihood_link_counts(X, labels, *, shape, rate):
+    """log p(X | partition) of a symmetric matrix of counts of links, the mean of those between two
+    clusters ~ Gamma(shape, rate); the diagonal is ignored. The law of a skeleton of doc/."""
+    counts = {}
+    for i in range(len(X)):
+        for j in range(i):
+            counts.setdefault(tuple(sorted((labels[i], labels[j]))), []).append([X[i][j]])
+    return sum((log_marginal_poisson(x, shape=shape, rate=rate) for x in counts.values()), 0.0)
+
+
 # One cluster's marginal by name; a relational likelihood has none (see log_likelihood).
 LOG_MARGINALS = {
     "gaussian": log_marginal_gaussian,

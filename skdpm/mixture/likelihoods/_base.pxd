@@ -40,7 +40,7 @@ cdef class ClusterModel:
         self, Py_ssize_t slot, const Py_ssize_t* items, Py_ssize_t n_items    # IN (n_items,)
     ) noexcept nogil
     cdef double log_predictive(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil
-    # Clusters set aside; all three are overridden where clusters are coupled, to be fast.
+    # Clusters set aside; where they are coupled all three may be overridden together, to be fast.
     cdef Py_ssize_t stored_width(self, Py_ssize_t n_slots) noexcept nogil
     cdef void store(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, double* out      # OUT
@@ -53,7 +53,8 @@ cdef class ClusterModel:
     cdef void pull(self, Py_ssize_t slot, Py_ssize_t n_items) noexcept nogil
     cdef double push(self, Py_ssize_t slot, Py_ssize_t n_items) noexcept nogil
 
-    # A likelihood overrides these five ...
+    # A likelihood overrides these five, with `log_likelihood` in place of `log_marginal` where
+    # clusters are coupled, ...
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil

@@ -121,12 +121,18 @@ cdef class ClusterModel:
     cdef void rebuild(
         self, Py_ssize_t slot, const Py_ssize_t* items, Py_ssize_t n_items    # IN (n_items,)
     ) noexcept nogil:
-        """Recompute a row from its items: the defence against accumulated rounding."""
+        """Recompute a row from its items: the defence against accumulated rounding. Where clusters
+        are coupled these are the items of the slot by their labels."""
         cdef Py_ssize_t m
         self.settle()
-        memcpy(row(self, slot), self.empty, self.width * sizeof(double))
+        if not self.factorizes:
+            for m in range(n_items):
+                (<Py_ssize_t*>self.labels)[items[m]] = -1
+        self.reset(slot)
         for m in range(n_items):
             self.add(slot, items[m])
+            if not self.factorizes:
+                (<Py_ssize_t*>self.labels)[items[m]] = slot
 
     cdef Py_ssize_t stored_width(self, Py_ssize_t n_slots) noexcept nogil:
         """Doubles per cluster, of so many that are set aside together."""
@@ -232,8 +238,8 @@ cdef class ClusterModel:
         for k in range(n_slots):
             out[k] = NAN
 
-    # Defaults. The first one is for independent clusters; those of merges need rows that add up
-    # there, and no more than the five above where clusters are coupled.
+    # Defaults. The first one is for independent clusters, as `log_marginal` is; those of merges
+    # need rows that add up there, and `add`, `remove` and predictives where clusters are coupled.
 
     cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
         """log p(X | partition) of the clusters in `slots`."""

@@ -225,6 +225,36 @@ cdef class CategoricalModel(ClusterModel):
             )
         return total
 
+    cdef void log_merge_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """From the counts of `src`, which are mostly few: with (z)_m = Gamma(z + m) / Gamma(z),
+        the product of (a_t + c_t)_{m_t} over codes t, over that of (A_d + n_d)_{m_d} over columns,
+        c and n being the counts of a slot and m those of `src`, over the marginal of `src`."""
+        cdef Py_ssize_t d, k, t
+        cdef const double* joins = row(self, src) + 1
+        cdef const double* counts
+        cdef double alone = self.log_marginal(src)
+        cdef double total, start, gained
+        cdef double last_start, last_gained, last
+        for k in range(n_slots):
+            counts = row(self, slots[k]) + 1
+            total = -alone
+            for t in range(self.n_levels):
+                if joins[t] > 0.0:
+                    total += log_rising_count(self.hyper[self.kinds[t]] + counts[t], joins[t])
+            last_start = last_gained = last = 0.0
+            for d in range(self.n_features):
+                start = self.totals[d] + counts[self.n_levels + d]
+                gained = joins[self.n_levels + d]
+                # Columns of complete rows are often alike.
+                if start != last_start or gained != last_gained:
+                    last_start, last_gained = start, gained
+                    last = log_rising_count(start, gained)
+                total -= last
+            out[k] = total
+
     cdef double log_column_at(
         self, const double* stats, Py_ssize_t d, const double* hyper
     ) noexcept nogil:

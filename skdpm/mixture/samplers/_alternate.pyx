@@ -97,6 +97,11 @@ cdef class AlternateKernel(PartitionKernel):
         for part in self.parts:
             part.record(t, states, adapting)
 
+    def keep_replicas(self, Py_ssize_t n):
+        del self.learned[n:]
+        for part in self.parts:
+            part.keep_replicas(n)
+
     def acceptance(self):
         """The moves of all parts; where parts share the name of a move, the number of the part, 1,
         2, ..., is added to it."""

@@ -457,6 +457,10 @@ cdef class AnchorProposal:
     def record(self, Py_ssize_t t, states, bint adapting):
         """See `PartitionKernel.record`."""
 
+    def keep_replicas(self, Py_ssize_t n):
+        """See `PartitionKernel.keep_replicas`."""
+        del self.snapshots[n:]
+
     def get_state(self):
         """Plain objects from which `set_state` goes on: a list with an entry per replica."""
         return {"snapshots": [snapshot.get_state() for snapshot in self.snapshots]}

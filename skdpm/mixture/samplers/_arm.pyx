@@ -49,6 +49,7 @@ from skdpm.mixture._state cimport MixtureState, StoredState
 from skdpm.mixture.samplers._base cimport PartitionKernel
 from skdpm.mixture.samplers._gibbs cimport gibbs_sweep, sweep_work
 from skdpm.mixture.samplers._history cimport History
+from skdpm.mixture.samplers._moves cimport log_predictive_block
 
 from skdpm.mixture._state import labels_by_first_appearance
 
@@ -57,6 +58,10 @@ BLOCKS = ("all", "pair", "none")
 
 cdef enum:
     N_FREE = 3      # slots that a unit takes at once: its own, the next spare, and scratch
+    # To weigh so many rows one by one takes as long as a marginal likelihood of independent
+    # clusters: about so many, and one more for so many numbers of a cluster.
+    FEW = 2
+    WIDTH_OF_ROW = 64
 
 
 cdef class Reconfiguration:
@@ -382,6 +387,10 @@ cdef class Reconfiguration:
         self.work += n + alone + 2 * n_rows
         if n_rows == 1:
             state.model.log_predictive_many(self.options, n + alone, x, log_w)
+        elif state.model.factorizes and n_rows <= FEW + state.model.width // WIDTH_OF_ROW:
+            for k in range(n):
+                log_w[k] = log_predictive_block(state, rows, n_rows, self.options[k])
+            log_w[n] = state.model.log_marginal(own)
         else:
             state.model.log_merge_many(self.options, n, own, log_w)
             log_w[n] = 0.0
@@ -525,7 +534,7 @@ cdef class ARMKernel(PartitionKernel):
     gibbs_sweeps : int
     """
     cdef readonly History history
-    cdef Reconfiguration space
+    cdef Reconfiguration construction
     cdef Py_ssize_t gibbs_sweeps
     cdef StoredState current, proposed
     cdef long long n_proposed[2]    # splits, merges: of the first replica
@@ -533,15 +542,15 @@ cdef class ARMKernel(PartitionKernel):
 
     def __init__(self, str blocks, History history, Py_ssize_t gibbs_sweeps):
         self.history = history
-        self.space = Reconfiguration(blocks)
+        self.construction = Reconfiguration(blocks)
         self.gibbs_sweeps = gibbs_sweeps
         self.current = StoredState()
         self.proposed = StoredState()
 
     cdef int prepare(self, MixtureState state) except -1:
         state.reserve(2 * state.n_clusters + 16)
-        self.space.reserve(state)
-        return self.history.check(state.n_samples, self.replica)
+        self.construction.reserve(state)
+        return self.history.check(state.n_samples)
 
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
         cdef Py_ssize_t _sweep
@@ -555,47 +564,48 @@ cdef class ARMKernel(PartitionKernel):
     cdef void draw(self, MixtureState state, bitgen_t* rng) noexcept nogil:
         """Draw what the move is drawn by: nothing of it depends on the current state."""
         if self.history.draw(self.replica, rng):
-            self.space.i, self.space.j = self.history.pair[0], self.history.pair[1]
-            self.space.za = self.history.za
-            self.space.zb = self.history.zb
+            self.construction.i, self.construction.j = self.history.pair[0], self.history.pair[1]
+            self.construction.za = self.history.za
+            self.construction.zb = self.history.zb
         else:
-            self.space.i = integer(rng, state.n_samples)
-            self.space.j = integer(rng, state.n_samples - 1)
-            self.space.j += self.space.j >= self.space.i
-            self.space.za = NULL
-        self.space.shuffle(state.n_samples, rng)
+            self.construction.i = integer(rng, state.n_samples)
+            self.construction.j = integer(rng, state.n_samples - 1)
+            self.construction.j += self.construction.j >= self.construction.i
+            self.construction.za = NULL
+        self.construction.shuffle(state.n_samples, rng)
 
     cdef int move(self, MixtureState state, bitgen_t* rng) except -1 nogil:
         """Propose another partition, and decide."""
         cdef bint is_merge, accepted
         cdef double log_ratio, limit
         cdef double log_u = log(uniform(rng))
-        cdef long long before = self.space.work
+        cdef long long before = self.construction.work
         self.draw(state, rng)
-        is_merge = state.labels[self.space.i] != state.labels[self.space.j]
+        is_merge = state.labels[self.construction.i] != state.labels[self.construction.j]
         state.model.settle()
         log_ratio = -state.log_joint()
         self.current.store(state)
-        self.space.construct(state, rng, NULL, -INFINITY)
+        self.construction.construct(state, rng, NULL, -INFINITY)
         state.model.settle()
-        log_ratio += state.log_joint() - self.space.log_t
+        log_ratio += state.log_joint() - self.construction.log_t
         if isnan(log_ratio):
             with gil:
                 raise FloatingPointError(
-                    f"rows {self.space.i} and {self.space.j}: a move between them has no density"
+                    f"rows {self.construction.i} and {self.construction.j}: a move between them has "
+                    "no density"
                 )
         # T of the reverse is at most 1: most moves can be refused without it.
         limit = log_u - log_ratio
         accepted = limit < 0.0
         if accepted:
             self.proposed.store(state)
-            self.space.construct(state, rng, self.current.labels, limit)
-            accepted = limit < self.space.log_t
+            self.construction.construct(state, rng, self.current.labels, limit)
+            accepted = limit < self.construction.log_t
             if accepted:
                 self.proposed.recall(state)
         if not accepted:
             self.current.recall(state)
-        self.work += self.space.work - before + 2 * state.n_samples
+        self.work += self.construction.work - before + 2 * state.n_samples
         if self.replica == 0:
             self.n_proposed[is_merge] += 1
             self.n_accepted[is_merge] += accepted
@@ -630,11 +640,11 @@ cdef class ARMProbe:
     blocks : {"all", "pair", "none"}
     """
     cdef readonly MixtureState state
-    cdef Reconfiguration space
+    cdef Reconfiguration construction
 
     def __init__(self, MixtureState state, blocks="all"):
         self.state = state
-        self.space = Reconfiguration(blocks)
+        self.construction = Reconfiguration(blocks)
 
     def propose(
         self, labels, Py_ssize_t i, Py_ssize_t j, za=None, zb=None, order=None,
@@ -673,27 +683,27 @@ cdef class ARMProbe:
             self.state.assign(np.ascontiguousarray(labels, dtype=np.intp))
         self.state.prior.tabulate()
         self.state.reserve(2 * self.state.n_clusters + 16)
-        self.space.reserve(self.state)
-        self.space.i, self.space.j = i, j
-        self.space.za = NULL
+        self.construction.reserve(self.state)
+        self.construction.i, self.construction.j = i, j
+        self.construction.za = NULL
         if za is not None:
             a, b = _labels(za, n), _labels(zb, n)
-            self.space.za = &a[0]
-            self.space.zb = &b[0]
+            self.construction.za = &a[0]
+            self.construction.zb = &b[0]
         for m in range(n):
-            self.space.order[m] = order[m]
+            self.construction.order[m] = order[m]
         if target is not None:
             forced = _labels(target, n)
             at = &forced[0]
         else:
             rng = bit_generator_pointer(bit_generator)
-        self.space.construct(self.state, rng, at, -INFINITY)
+        self.construction.construct(self.state, rng, at, -INFINITY)
         self.state.model.settle()
-        self.space.za = NULL
+        self.construction.za = NULL
         # A construction that stopped leaves rows in no cluster.
         if self.state.n_attached < n:
-            return None, self.space.log_t
-        return labels_by_first_appearance(self.state).astype(np.intp), self.space.log_t
+            return None, self.construction.log_t
+        return labels_by_first_appearance(self.state).astype(np.intp), self.construction.log_t
 
 
 def _labels(labels, Py_ssize_t n):

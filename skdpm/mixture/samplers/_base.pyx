@@ -71,6 +71,9 @@ cdef class PartitionKernel:
             Whether the iteration was one of the warm-up.
         """
 
+    def keep_replicas(self, Py_ssize_t n):
+        """Forget what was learnt of each replica from number `n` on: they are gone."""
+
     def acceptance(self):
         """Moves so far: dict, move -> (made, accepted); accepted counts those that changed the
         partition where a move has no acceptance step. Empty for samplers without such moves."""

@@ -6,6 +6,7 @@ from skdpm.mixture.samplers._anchors cimport AnchorProposal
 
 cdef class History:
     """Past partitions of several chains, and pairs of them."""
+    cdef readonly Py_ssize_t n_recorded     # chains: those numbered below
     cdef readonly Py_ssize_t n_kept         # most states of each chain
     cdef readonly bint freeze               # does it stop growing with warm-up?
     cdef readonly object iterations         # (m,): after which the states were recorded
@@ -20,7 +21,7 @@ cdef class History:
 
     cdef const unsigned char* state_at(self, Py_ssize_t chain, Py_ssize_t m) noexcept nogil
     cdef void read(self, const unsigned char* state, Py_ssize_t* labels) noexcept nogil
-    cdef int check(self, Py_ssize_t n_samples, Py_ssize_t own) except -1
+    cdef int check(self, Py_ssize_t n_samples) except -1
     cdef bint draw(self, Py_ssize_t own, bitgen_t* rng) noexcept nogil
     cdef void draw_rows(self, bitgen_t* rng) noexcept nogil
 

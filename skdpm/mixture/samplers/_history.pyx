@@ -45,13 +45,16 @@ cdef class History:
 
     Parameters
     ----------
+    n_recorded : int
+        Chains to record, from the first on. Those of others are not moved by the past.
     n_kept : int
         Most states of each chain.
     freeze : bool
         Whether to record in warm-up only.
     """
 
-    def __init__(self, Py_ssize_t n_kept, bint freeze=True):
+    def __init__(self, Py_ssize_t n_recorded, Py_ssize_t n_kept, bint freeze=True):
+        self.n_recorded = n_recorded
         self.n_kept = n_kept
         self.freeze = freeze
         self.iterations = np.empty(0, dtype=np.int64)
@@ -74,8 +77,9 @@ cdef class History:
         adapting : bool
             Whether this was an iteration of the warm-up.
         """
-        if self.n_kept == 0 or (self.freeze and not adapting):
+        if self.n_recorded == 0 or (self.freeze and not adapting):
             return
+        states = states[: self.n_recorded]
         stride = stride_at(t, self.n_kept)
         kept = (2 * self.iterations > t) & (self.iterations % stride == 0)
         iterations, labels = self.iterations[kept], self.labels[:, kept]
@@ -99,9 +103,14 @@ cdef class History:
         cdef Py_ssize_t before = self.n_samples
         cdef const unsigned char[::1] view
         labels = np.asarray(labels)
-        if labels.dtype.kind != "u":
-            labels = labels.astype(np.min_scalar_type(labels.max(initial=0)))
-        self.labels = np.ascontiguousarray(labels)
+        if labels.size > 0 and not 0 <= labels.min() <= labels.max() < labels.shape[2]:
+            raise ValueError(
+                f"labels of {labels.shape[2]} rows must be from 0 to {labels.shape[2] - 1}, got "
+                f"{labels.min()} and {labels.max()}"
+            )
+        # Of one, two or four bytes in the machine's own order.
+        narrow = np.min_scalar_type(labels.max(initial=0))
+        self.labels = np.ascontiguousarray(labels, dtype=narrow)
         self.iterations = np.asarray(iterations, dtype=np.int64)
         self.n_chains, self.n_states, self.n_samples = self.labels.shape
         self.width = self.labels.itemsize
@@ -114,18 +123,17 @@ cdef class History:
                 self.scratch, 5 * (self.n_samples + 1), sizeof(Py_ssize_t)
             )
 
-    cdef int check(self, Py_ssize_t n_samples, Py_ssize_t own) except -1:
-        """Refuse a state of other rows than these, or of a chain that has no past here."""
-        if self.n_states > 0 and (self.n_samples != n_samples or own >= self.n_chains):
+    cdef int check(self, Py_ssize_t n_samples) except -1:
+        """Refuse a state of other rows than these."""
+        if self.n_states > 0 and self.n_samples != n_samples:
             raise ValueError(
-                f"the past states are of {self.n_chains} chains with {self.n_samples} rows; got "
-                f"chain {own} with {n_samples} rows"
+                f"the past states are of {self.n_samples} rows; got one of {n_samples} rows"
             )
         return 0
 
     def get_state(self):
         """Return what `set_state` needs, as a dict of arrays."""
-        return {"labels": self.labels, "iterations": self.iterations, "frozen": self.freeze}
+        return {"labels": self.labels, "iterations": self.iterations}
 
     def set_state(self, saved):
         self.hold(saved["labels"], saved["iterations"])
@@ -147,10 +155,10 @@ cdef class History:
 
     cdef bint draw(self, Py_ssize_t own, bitgen_t* rng) noexcept nogil:
         """Draw two different states and a pair of rows on which they disagree, for the chain
-        number `own`. False where there are none."""
+        number `own`. False where there are none, or this chain is not recorded."""
         cdef const unsigned char* a = NULL
         cdef const unsigned char* b = NULL
-        if self.n_chains * self.n_states < 2:
+        if self.n_chains * self.n_states < 2 or own >= self.n_chains:
             return False
         for _attempt in range(N_TRIES):
             a = self.state_at(own, integer(rng, self.n_states))
@@ -228,8 +236,8 @@ cdef class History:
         -------
         pair : tuple (i, j, za, zb), or None where no two states differ
         """
-        if self.n_states > 0 and not 0 <= own < self.n_chains:
-            raise IndexError(f"chain {own} of {self.n_chains}")
+        if own < 0:
+            raise IndexError(f"chain {own}")
         if not self.draw(own, bit_generator_pointer(bit_generator)):
             return None
         return (
@@ -247,7 +255,7 @@ cdef class PastAnchors(AnchorProposal):
 
     cdef int update(self, MixtureState state, bint adapting, Py_ssize_t replica) except -1:
         self.replica = replica
-        self.history.check(state.n_samples, replica)
+        self.history.check(state.n_samples)
         return AnchorProposal.update(self, state, adapting, replica)
 
     cdef void draw(

@@ -294,7 +294,8 @@ cdef double log_predictive_block(
 ) noexcept nogil:
     """log p(rows of some detached items, jointly | items of a slot), by the chain rule: what all
     of them joining it at once adds to log p(X | partition). A slot must be free; the state is as
-    it was afterwards, to the bit where clusters are independent or counts are whole numbers."""
+    it was afterwards, to the bit where clusters are independent or counts are whole numbers. Where
+    clusters are independent the items may also be in another slot, and stay there."""
     cdef Py_ssize_t m
     cdef double total = 0.0
     cdef Py_ssize_t at = slot
@@ -305,13 +306,14 @@ cdef double log_predictive_block(
         total += state.model.log_predictive(at, items[m])
         if m < n_items - 1:
             state.model.add(at, items[m])
-            state.labels[items[m]] = at
-    for m in range(n_items - 2, -1, -1):
-        state.labels[items[m]] = -1
-        if not state.model.factorizes:
-            state.model.remove(at, items[m])
+            if not state.model.factorizes:
+                state.labels[items[m]] = at
     if state.model.factorizes:
         state.model.release(at)
+        return total
+    for m in range(n_items - 2, -1, -1):
+        state.labels[items[m]] = -1
+        state.model.remove(at, items[m])
     return total
 
 

@@ -461,6 +461,9 @@ cdef class PGSMKernel(PartitionKernel):
 
     # The Python boundary.
 
+    def keep_replicas(self, Py_ssize_t n):
+        self.anchors.keep_replicas(n)
+
     def acceptance(self):
         """"pgsm": moves, and those that changed the partition."""
         return {"pgsm": (self.n_moves, self.n_changes)}

@@ -237,6 +237,9 @@ cdef class SplitMergeKernel(PartitionKernel):
     def record(self, Py_ssize_t t, states, bint adapting):
         self.anchors.record(t, states, adapting)
 
+    def keep_replicas(self, Py_ssize_t n):
+        self.anchors.keep_replicas(n)
+
     def get_adaptation(self):
         return self.anchors.get_state()
 

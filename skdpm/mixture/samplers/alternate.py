@@ -63,8 +63,8 @@ class Alternate(Sampler):
         for part in self.samplers:
             if not isinstance(part, Sampler) or isinstance(part, BlockSampler):
                 raise ValueError(
-                    "Alternate.samplers must be samplers that keep their rows in memory, got "
-                    f"{part!r}"
+                    "Alternate.samplers must be sampler objects, such as Gibbs(), that keep "
+                    f"their rows in memory, got {part!r}"
                 )
         return list(self.samplers)
 
@@ -87,11 +87,12 @@ class Alternate(Sampler):
 
     def kernel(self):
         parts = self._parts()
+        kernels = [part.kernel() for part in parts]
         for part in parts:
             if part.n_replicas != 1:
                 raise ValueError(
-                    f"Alternate.samplers: {part!r} moves {part.n_replicas} replicas, and cannot "
-                    "take turns with others"
+                    f"Alternate.samplers: {part!r} moves {part.n_replicas} replicas throughout, "
+                    "and cannot take turns with others (ARM can with freeze=True)"
                 )
         move_share = self.move_share
         if move_share is not None:
@@ -99,4 +100,4 @@ class Alternate(Sampler):
             if move_share >= 1.0:
                 raise ValueError(f"Alternate.move_share must be below 1, got {self.move_share}")
         n_turns = check_integer(self.n_turns, "Alternate.n_turns", low=1)
-        return AlternateKernel([part.kernel() for part in parts], move_share, n_turns)
+        return AlternateKernel(kernels, move_share, n_turns)

@@ -22,7 +22,8 @@ class ARM(Sampler):
     ----------
     blocks : {"all", "pair", "none"}, default="all"
         Which rows find their place as sets: all; those of the two clusters, as in the published
-        algorithm; or none, which is simpler and faster ("sARM").
+        algorithm; or none, which is simpler and faster ("sARM"). For networks keep "all": with
+        the others chains may stay where they start.
     n_history_chains : int, default=8
         Chains whose past states are used: a chain and its companions. 1: its own past alone. 0: no
         history, all moves are of two random rows ("sRM").
@@ -37,15 +38,15 @@ class ARM(Sampler):
 
     Notes
     -----
-    The warm-up should be long enough for the chains to have seen what there is, 100 iterations at
-    least: without a warm-up there is no history. It costs `n_history_chains` times as much as
+    The warm-up should be long enough for the chains to have seen what there is, 250 iterations or
+    more: without a warm-up there is no history, and all moves are of two random rows. It costs `n_history_chains` times as much as
     iterations after it. `init` is where the public chain starts; companions start from random
     partitions into 4, 8, 16, ... clusters. Memory of the history: one byte per row, state and
     chain (more than 256 clusters: two).
 
-    A move costs two or three sweeps, however many clusters there are. It pays where clusters
-    depend on one another, in networks of up to some thousands of nodes, and where a posterior has
-    modes that chains seldom leave.
+    A move costs one to three sweeps (more with many columns of other data than networks),
+    however many clusters there are. It pays where clusters depend on one another, in networks of
+    up to some thousands of nodes, and where a posterior has modes that chains seldom leave.
 
     References
     ----------
@@ -71,10 +72,13 @@ class ARM(Sampler):
         return 1 if self.freeze else max(1, self.n_history_chains)
 
     def kernel(self):
-        n_chains = check_integer(self.n_history_chains, "ARM.n_history_chains", low=0)
-        n_history = check_integer(self.n_history, "ARM.n_history", low=1)
+        history = History(
+            check_integer(self.n_history_chains, "ARM.n_history_chains", low=0),
+            check_integer(self.n_history, "ARM.n_history", low=1),
+            check_bool(self.freeze, "ARM.freeze"),
+        )
         return ARMKernel(
             check_choice(self.blocks, "ARM.blocks", BLOCKS),
-            History(n_history if n_chains > 0 else 0, check_bool(self.freeze, "ARM.freeze")),
+            history,
             check_integer(self.gibbs_sweeps, "ARM.gibbs_sweeps", low=0),
         )

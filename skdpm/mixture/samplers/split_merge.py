@@ -27,8 +27,10 @@ default="uniform"
         chain or its companions disagree, and the rows that were together with one of them in both
         start beside it, as in `ARM` ("bSM"). `anchors` must then be "uniform", which is how they
         are drawn as long as there are no such states.
-    n_history_chains, n_history : int, default=8 and 16
-        See `ARM`. Used with `launch="history"` only.
+    n_history_chains : int, default=8
+        As in `ARM`; used with `launch="history"` only.
+    n_history : int, default=16
+        As in `ARM`; used with `launch="history"` only.
     gibbs_sweeps : int, default=1
         Sweeps of `Gibbs` after each move; 0 gives the pure kernel.
 
@@ -58,7 +60,9 @@ default="uniform"
 
     @property
     def requires(self):
-        return "product" if self.anchors in INFORMED else "joint"
+        # Informed anchors do not go with a history, which is for `kernel` to say.
+        informed = self.anchors in INFORMED and self.launch == "random"
+        return "product" if informed else "joint"
 
     @property
     def n_companions(self):
@@ -75,7 +79,7 @@ default="uniform"
                     'SplitMerge.launch="history" draws the anchors where past states disagree: '
                     f'SplitMerge.anchors must be "uniform", got {self.anchors!r}'
                 )
-            anchors = PastAnchors(History(n_history if n_chains > 0 else 0))
+            anchors = PastAnchors(History(n_chains, n_history))
         return JainNealKernel(
             anchors,
             check_integer(self.gibbs_sweeps, "SplitMerge.gibbs_sweeps", low=0),

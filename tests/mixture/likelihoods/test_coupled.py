@@ -287,3 +287,17 @@ def test_coupled_merge_is_moving_the_items(case, seed):
             np.testing.assert_array_equal(
                 one.log_predictive_many(slots, i), by_items.log_predictive_many(slots, i)
             )
+
+
+@every_network
+@given(seed=seeds)
+@few
+def test_coupled_rebuild(case, seed):
+    """Rows that are computed anew from their items are as they were; so are the labels."""
+    _, labels, probe, bound = _merged_problem(case, seed)
+    slots = np.arange(labels.max() + 2)
+    before = probe.model.dump(slots)
+    for k in slots:
+        probe.rebuild(k, np.flatnonzero(labels == k))
+        np.testing.assert_array_equal(probe.model.dump(slots), before)
+        np.testing.assert_array_equal(bound, labels)

@@ -95,14 +95,14 @@ def test_window(n_history):
     n = 12
     states = [new_state("bernoulli", case_of("bernoulli", n_samples=n), "dp") for _ in range(2)]
     rng = np.random.default_rng(0)
-    whole, seen = History(n_history), []
+    whole, seen = History(9, n_history), []
     for t in range(1, 201):
         labels = canonical_labels(rng.integers(4, size=(2, n)))
         seen.append(labels)
         for state, z in zip(states, labels, strict=True):
             state.assign(z)
         saved = pickle.loads(pickle.dumps(whole.get_state()))
-        part = History(n_history)
+        part = History(9, n_history)
         part.set_state(saved)
         for history in (whole, part):
             history.record(t, states, True)
@@ -118,7 +118,7 @@ def test_window(n_history):
     frozen = whole.get_state()
     whole.record(201, states, False)
     assert_same(whole.get_state(), frozen)
-    growing = History(n_history, False)
+    growing = History(9, n_history, False)
     for t in range(1, 8):
         growing.record(t, states, False)
     assert growing.get_state()["iterations"].tolist() == window(7, n_history)
@@ -128,7 +128,7 @@ def test_labels_are_as_narrow_as_the_states_that_are_kept():
     """Also when a state of many clusters was among them before."""
     n = 400
     state = new_state("bernoulli", case_of("bernoulli", n_samples=n), "dp")
-    history = History(4)
+    history = History(9, 4)
     for t in range(1, 40):
         state.assign(np.arange(n) if t < 5 else np.arange(n) % 3)
         history.record(t, [state], True)
