@@ -589,8 +589,16 @@ def fixture_run(fixture, sampler):
     return run
 
 
-@pytest.mark.parametrize("blocks", ["all", "pair"])
-@pytest.mark.parametrize("fixture", ["F1", "F2", "F3", "F6"])
+@pytest.mark.parametrize(
+    "fixture, blocks",
+    [
+        *(("F1", "pair"), ("F2", "all"), ("F2", "pair"), ("F6", "pair")),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("F1", "all"), ("F3", "all"), ("F3", "pair"), ("F6", "all"))
+        ),
+    ],
+)
 def test_fixtures(fixture, blocks, seed_sequence):
     """Where mistakes show most: the refinement of the way back (F1, F2), the lock (F3, F6)."""
     assert_p(fixture_run(fixture, arm(blocks)), seed_sequence=seed_sequence)
@@ -617,7 +625,7 @@ PURE = [
     pytest.param(arm("all"), id="all"),
     pytest.param(arm("pair"), id="pair", marks=pytest.mark.slow),
     pytest.param(arm("none"), id="none", marks=pytest.mark.slow),
-    pytest.param(arm("srm"), id="srm"),
+    pytest.param(arm("srm"), id="srm", marks=pytest.mark.slow),
     pytest.param(BSM, id="bsm"),
 ]
 
