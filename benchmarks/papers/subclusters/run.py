@@ -95,7 +95,7 @@ class Chain:
 
     def __init__(self, model, X, seed, *, wall=False):
         self.program = model._program(X, model._resolved("likelihood"), model._resolved("sampler"))
-        self.state = self.program.start(seed, 0)
+        self.state = self.program.chain(seed, 0)
         self.clock = time.perf_counter if wall else time.thread_time
         self.times = np.zeros(0)  # at the ends of iterations
 
