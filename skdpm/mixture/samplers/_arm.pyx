@@ -591,8 +591,8 @@ cdef class ARMKernel(PartitionKernel):
         if isnan(log_ratio):
             with gil:
                 raise FloatingPointError(
-                    f"rows {self.construction.i} and {self.construction.j}: a move between them has "
-                    "no density"
+                    f"rows {self.construction.i} and {self.construction.j}: "
+                    "a move between them has no density"
                 )
         # T of the reverse is at most 1: most moves can be refused without it.
         limit = log_u - log_ratio
