@@ -253,7 +253,7 @@ def test_warm_start_with_sparse_data(name):
 )
 def test_turns_do_not_show(blobs, sampler, n_jobs, monkeypatch):
     """A chain that stops after every iteration is the chain that runs through."""
-    params = {**FAST, "n_chains": 3, "n_draws": 40, "point_estimate": "map", "sampler": sampler}
+    params = {**FAST, "n_chains": 3, "n_draws": 15, "point_estimate": "map", "sampler": sampler}
     cls = FiniteMixture if sampler == "blocked_gibbs" else DPMixture
     whole = cls(**params, n_jobs=3).fit(blobs)
     monkeypatch.setattr(chains, "TURN", 0.0)
