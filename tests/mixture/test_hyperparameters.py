@@ -112,7 +112,8 @@ class Unbounded(Poisson):
         return resolved
 
 
-@pytest.mark.parametrize("name", ["gibbs", pytest.param("blocked_gibbs", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize("error", [WrongPrior, Unbounded])
 def test_planted_errors(name, error, seed_sequence):
     assert chi_squared_p(*joint_run(name, error)(seed_sequence, 1)[:2]) < 1e-6

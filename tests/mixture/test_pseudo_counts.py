@@ -186,6 +186,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("error", PLANTED)
 def test_planted_hyperpriors_are_seen(error, name, seed_sequence):

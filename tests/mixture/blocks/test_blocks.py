@@ -926,6 +926,7 @@ def test_planted_errors(error, kernel, seed_sequence):
     assert correct_for_number(p, len(EVERY_DAY)) < FAIL_BELOW
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error, kernel, prior", ERRORS_OF_WEIGHTS)
 def test_planted_errors_of_weights(error, kernel, prior, seed_sequence):
     p = p_value(prior_run(kernel, prior, error), seed_sequence)
@@ -942,6 +943,7 @@ def test_splits_on_the_stream_of_the_labels(seed_sequence):
     assert p_value(run, seed_sequence) < FAIL_BELOW
 
 
+@pytest.mark.slow
 def test_convergence_sees_wrong_weights(seed_sequence):
     designs = [("blocked_gibbs", "gaussian", "finite")]
     (run,) = convergence_runs(designs, WrongComponentWeights).values()
