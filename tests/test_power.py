@@ -25,6 +25,8 @@ from support.exactness import (
 )
 from support.pvalues import assert_p, assert_p_matrix, chi_squared_p
 
+pytestmark = pytest.mark.slow  # what other tests are able to find
+
 GIBBS = SAMPLER_CASES["gibbs"][0]
 
 

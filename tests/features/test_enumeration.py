@@ -461,6 +461,7 @@ def test_power_with_components(n_latent, missing, wrong, seed_sequence):
     assert_seen(run, seed_sequence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "collapses, missing, updates, wrong",
     [
@@ -499,6 +500,7 @@ def test_power_singletons(how, wrong, seed_sequence):
     assert_seen(singletons_run(ElementGibbs().kernel(), wrong=wrong, **how), seed_sequence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "missing, wrong",
     [

@@ -919,6 +919,7 @@ def p_value(run, seed_sequence, factor=1):
     return chi_squared_p(counts, probabilities)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error, kernel", ERRORS)
 def test_planted_errors(error, kernel, seed_sequence):
     p = p_value(invariance(kernel, "gaussian", "dp", 5, error), seed_sequence)
