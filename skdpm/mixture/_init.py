@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from skdpm._validation import check_choice, is_dask
-from skdpm.mixture._automatic import AutomaticStart, FirstState
+from skdpm.mixture._automatic import AutomaticStart, FirstState, without_gaps
 from skdpm.mixture._start import kmeans
 from skdpm.mixture.likelihoods.coordinates import standardised
 
@@ -118,7 +118,7 @@ def dispersed_labels(replica, n_samples, most, bit_generator):
     """
     n_clusters = min(n_samples, most, 2 ** min(replica + 1, 62))
     labels = np.random.Generator(bit_generator).integers(n_clusters, size=n_samples)
-    return np.unique(labels, return_inverse=True)[1]
+    return without_gaps(labels)
 
 
 def _kmeans_labels(X, most, bit_generator):

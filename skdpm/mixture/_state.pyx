@@ -488,26 +488,22 @@ cdef class StateProbe:
         return self.state
 
 
-def number_by_first_appearance(const Py_ssize_t[::1] labels, out):
-    """Renumber labels 0, ..., K - 1 into `out`, an array of any unsigned type, in O(n)."""
+def labels_by_first_appearance(state):
+    """Labels of a state's rows, numbered by first appearance, in the smallest unsigned type: O(n).
+
+    The state, of whichever kind, has all its items in clusters.
+    """
     cdef Py_ssize_t i
     cdef Py_ssize_t n_seen = 0
-    cdef Py_ssize_t n_samples = labels.shape[0]
-    new = np.full(n_samples + 1, -1, dtype=np.intp)
-    numbered = np.empty(n_samples, dtype=np.intp)
+    labels = state.cluster_labels()
+    new = np.full(state.n_clusters, -1, dtype=np.intp)
+    numbered = np.empty(len(labels), dtype=np.intp)
+    cdef const Py_ssize_t[::1] label = labels
     cdef Py_ssize_t[::1] new_view = new
     cdef Py_ssize_t[::1] numbered_view = numbered
-    for i in range(n_samples):
-        if new_view[labels[i]] < 0:
-            new_view[labels[i]] = n_seen
+    for i in range(label.shape[0]):
+        if new_view[label[i]] < 0:
+            new_view[label[i]] = n_seen
             n_seen += 1
-        numbered_view[i] = new_view[labels[i]]
-    out[...] = numbered
-
-
-def labels_by_first_appearance(state):
-    """Labels of a state's rows, numbered by first appearance, in the smallest unsigned type."""
-    labels = state.cluster_labels()
-    numbered = np.empty(len(labels), dtype=np.min_scalar_type(state.n_clusters - 1))
-    number_by_first_appearance(labels, numbered)
-    return numbered
+        numbered_view[i] = new_view[label[i]]
+    return numbered.astype(np.min_scalar_type(state.n_clusters - 1))

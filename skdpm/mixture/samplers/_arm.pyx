@@ -36,7 +36,7 @@ Over which rows c is taken distinguishes the variants. "pair", of U, is the algo
 many rows from a cluster has hardly a way back; "none" has no loop 1 (sARM). Without past states i
 and j are uniform, c_i = {i} and c_j = {j} (sRM).
 """
-from libc.math cimport INFINITY, exp, isnan, log
+from libc.math cimport INFINITY, isnan, log
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 from numpy.random cimport bitgen_t
@@ -44,6 +44,7 @@ from numpy.random cimport bitgen_t
 import numpy as np
 
 from skdpm._core._memory cimport resized
+from skdpm._core._resampling cimport exponentiate
 from skdpm._core._rng cimport bit_generator_pointer, integer, uniform
 from skdpm.mixture._state cimport MixtureState, StoredState
 from skdpm.mixture.samplers._base cimport PartitionKernel
@@ -80,7 +81,6 @@ cdef class Reconfiguration:
     # Of the construction under way.
     cdef readonly double log_t
     cdef readonly long long work        # row evaluations so far
-    cdef Py_ssize_t failed              # the row that found no positive weight
     cdef Py_ssize_t slot_i, slot_j      # the clusters of i and j in z
     cdef Py_ssize_t b_i, b_j            # and now
     cdef Py_ssize_t* start              # (n_samples,): z, by slot
@@ -419,7 +419,6 @@ cdef class Reconfiguration:
                 return 0
         pick = self.choose(rng, log_w, n + alone, pick)
         if pick < 0:
-            self.failed = x
             with gil:
                 raise FloatingPointError(f"row {x}: no cluster has a positive weight")
         k = self.options[pick]
@@ -476,19 +475,13 @@ cdef class Reconfiguration:
         """Draw an option by its log weight, or take `pick` where that is not negative, and count
         its probability. Returns it; -1 where the weights are no distribution."""
         cdef Py_ssize_t k
-        cdef double top = -INFINITY
+        cdef double top = exponentiate(log_w, self.weights, n)
         cdef double total = 0.0
         cdef double u
-        for k in range(n):
-            if not log_w[k] <= top:     # a NaN too: it reaches `top`
-                top = log_w[k]
-        if not -INFINITY < top < INFINITY:
+        if isnan(top):
             return -1
         for k in range(n):
-            self.weights[k] = exp(log_w[k] - top)
             total += self.weights[k]
-        if not 0.0 < total < INFINITY:
-            return -1
         if pick < 0:
             u = uniform(rng) * total
             for k in range(n):
