@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Conditional resampling of weighted particles, for particle Gibbs.
+"""Resampling of weighted particles: conditional, for particle Gibbs, and unconditional, for
+sequential Monte Carlo, at the end.
 
-Particles with the same history are one *node* with a multiplicity. One node may be *retained* (its
-history is the state that particle Gibbs started from; -1: none) and then always keeps a particle.
+Conditional: particles with the same history are one *node* with a multiplicity. One node may be
+*retained* (its history is the state that particle Gibbs started from; -1: none) and then always
+keeps a particle.
 """
-from libc.math cimport INFINITY, exp, floor, log
+from libc.math cimport INFINITY, exp, floor, log, pow
 from numpy.random cimport bitgen_t
 
 from skdpm._core._rng cimport integer, uniform
@@ -111,6 +113,35 @@ cdef inline void resample(
         counts[particles[p]] += 1
 
 
+cdef inline double thinning_scale(
+    const double* w, Py_ssize_t* light, Py_ssize_t n, Py_ssize_t n_expected     # scratch (n,)
+) noexcept nogil:
+    """The root c of sum min(c w, 1) = n_expected < n."""
+    cdef Py_ssize_t j, k
+    cdef Py_ssize_t n_small = n
+    cdef double small = 0.0
+    cdef double scale = 0.0
+    # Those with w >= 1/c survive for sure; (n_expected - their number) / (sum of the others) is c.
+    # They only become more: rounding may not take back a weight of exactly 1/c, for ever. The
+    # others are listed in `light`.
+    for j in range(n):
+        light[j] = j
+        small += w[j]
+    while small > 0.0 and n - n_small < n_expected:     # n_small falls, or it breaks
+        scale = (n_expected - (n - n_small)) / small
+        small = 0.0
+        k = 0
+        for j in range(n_small):
+            if w[light[j]] * scale < 1.0:
+                light[k] = light[j]
+                k += 1
+                small += w[light[j]]
+        if k == n_small:
+            break
+        n_small = k
+    return scale
+
+
 cdef inline bint resample_optimal(
     bitgen_t* rng, double* log_w, Py_ssize_t* counts, double* w, Py_ssize_t n, Py_ssize_t retained,
     Py_ssize_t n_expected
@@ -124,30 +155,11 @@ cdef inline bint resample_optimal(
     Sets counts to 1 or 0; w is scratch. Returns 0 where the weights are no distribution.
     """
     cdef Py_ssize_t j, k
-    cdef Py_ssize_t n_small = n
-    cdef double small = 0.0
-    cdef double scale = 0.0
+    cdef double scale
     cdef double top = exponentiate(log_w, w, n)
     if top != top:
         return False
-    # Those with w >= 1/c survive for sure; (n_expected - their number) / (sum of the others) is c.
-    # They only become more: rounding may not take back a weight of exactly 1/c, for ever. The
-    # others are listed in `counts`.
-    for j in range(n):
-        counts[j] = j
-        small += w[j]
-    while small > 0.0 and n - n_small < n_expected:     # n_small falls, or it breaks
-        scale = (n_expected - (n - n_small)) / small
-        small = 0.0
-        k = 0
-        for j in range(n_small):
-            if w[counts[j]] * scale < 1.0:
-                counts[k] = counts[j]
-                k += 1
-                small += w[counts[j]]
-        if k == n_small:
-            break
-        n_small = k
+    scale = thinning_scale(w, counts, n, n_expected)
     k = 0
     for j in range(n):
         counts[j] = 1
@@ -189,3 +201,82 @@ cdef inline Py_ssize_t draw_node(
     while w[g] == 0.0:      # ends: their total is positive
         g -= 1
     return g
+
+
+# Unconditional: all that a scheme draws is new.
+
+
+cdef inline void resample_freely(
+    bitgen_t* rng, int scheme, const double* w, Py_ssize_t* counts, Py_ssize_t n
+) noexcept nogil:
+    """Draw numbers of offspring of n particles, n in all, by their weights w: of each n w / sum(w)
+    on average. Systematic resampling draws one number, the other schemes n."""
+    cdef Py_ssize_t j, m
+    cdef double total = 0.0
+    cdef double u = 0.0
+    cdef double last = 1.0
+    cdef double cumulated, point
+    for j in range(n):
+        total += w[j]
+        counts[j] = 0
+    if scheme == MULTINOMIAL:
+        # Uniform points in falling order: the largest of m is u^(1/m) of the one before.
+        j = n - 1
+        cumulated = total - w[j]
+        for m in range(n, 0, -1):
+            last *= pow(1.0 - uniform(rng), 1.0 / m)
+            while j > 0 and last * total < cumulated:       # ends at the first particle
+                j -= 1
+                cumulated -= w[j]
+            counts[j] += 1
+        return
+    if scheme == SYSTEMATIC:
+        u = uniform(rng)
+    j = 0
+    cumulated = w[0]
+    for m in range(n):
+        if scheme == STRATIFIED:
+            u = uniform(rng)
+        point = (m + u) / n * total
+        while j < n - 1 and point >= cumulated:             # ends at the last particle
+            j += 1
+            cumulated += w[j]
+        counts[j] += 1
+
+
+cdef inline bint thin_exactly(
+    bitgen_t* rng, double* log_w, Py_ssize_t* counts, double* w, Py_ssize_t n, Py_ssize_t n_kept
+) noexcept nogil:
+    """Optimal resampling of n > n_kept different histories, none of them retained (Fearnhead &
+    Clifford 2003): with c the root of sum min(c w, 1) = n_kept, those with c w >= 1 keep their
+    weight; of the others exactly as many as are missing survive, by systematic sampling with the
+    probabilities c w, and then weigh 1/c. Draws one number.
+
+    Sets counts to 1 or 0; w is scratch. Returns 0 where the weights are no distribution.
+    """
+    cdef Py_ssize_t j
+    cdef Py_ssize_t n_light = 0
+    cdef Py_ssize_t n_missing = n_kept
+    cdef double cumulated = 0.0
+    cdef double scale, point
+    cdef double top = exponentiate(log_w, w, n)
+    if top != top:
+        return False
+    scale = thinning_scale(w, counts, n, n_kept)
+    for j in range(n):
+        counts[j] = w[j] * scale >= 1.0
+        n_light += not counts[j]
+        n_missing -= counts[j]
+    point = uniform(rng)
+    for j in range(n):
+        if counts[j]:
+            continue
+        cumulated += w[j] * scale
+        # Rounding neither adds a survivor nor loses one.
+        if n_missing > 0 and (cumulated > point or n_light == n_missing):
+            counts[j] = 1
+            log_w[j] = top - log(scale)
+            n_missing -= 1
+            point += 1.0
+        n_light -= 1
+    return True

@@ -1,0 +1,1286 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Sequential Monte Carlo: weighted partitions of the rows so far, the particles, take one row
+after the other. With unnormalised weights W, over all randomness and for every partition z,
+
+    E sum_i W_i 1(z_i = z) = p(z) p(X | z);    the sum of weights estimates the evidence p(X).
+
+Row n, y, meets k clusters of the n - 1 rows before it. With a prior of Gibbs type (priors/_base)
+its choices, and the factor of W, are
+
+    join a cluster of m:  (m - sigma) V_{n,k} / V_{n-1,k} p(y | cluster)
+    a new one:            V_{n,k+1} / V_{n-1,k} p(y)              W *= the sum of all,
+
+whatever cluster it then draws with these probabilities. By the recursion of V, and with
+r = V_{n,k+1} / V_{n,k}, both come from r alone, without a difference of logarithms:
+
+    V_{n,k} / V_{n-1,k} = 1 / (n - 1 - sigma k + r),    V_{n,k+1} / V_{n-1,k} = r times that.
+
+A concentration that is unknown is integrated out over nodes, each with a weight w given the
+particle's partition: the two factors are averages over w, and w is multiplied by the own factor of
+each node once the row has drawn its cluster. Where sigma is the same at all nodes, w depends on
+(n, k) alone: there is one vector for each k in use. A fixed concentration is a single node.
+
+Between weighing and drawing, particles are resampled (_core/_resampling) where their effective
+sample size is small. "Optimal" follows every choice of every particle while that makes at most N
+particles, and thins all choices to N where there are more and the sample size is small.
+
+Particles whose likelihood has the same hyperparameters are a *family*, with one kernel: equal sets
+of rows are one slot, which all holders share, and each is evaluated once per row. Of a slot that
+some holders chose and others did not there is a copy, with the row, for all who chose it.
+"""
+from libc.math cimport INFINITY, exp, log
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
+from numpy.random cimport bitgen_t
+
+import numpy as np
+
+from skdpm._core cimport _resampling
+from skdpm._core._check cimport SKDPM_CHECK
+from skdpm._core._math cimport log_rising
+from skdpm._core._memory cimport resized
+from skdpm._core._resampling cimport MULTINOMIAL, OPTIMAL, STRATIFIED, SYSTEMATIC
+from skdpm._core._rng cimport bit_generator_pointer, uniform
+from skdpm.mixture.likelihoods._base cimport ClusterModel
+from skdpm.mixture.priors._base cimport PartitionPrior
+from skdpm.mixture.priors._two_parameter cimport TwoParameterPrior
+
+RESAMPLING = {
+    "systematic": SYSTEMATIC,
+    "stratified": STRATIFIED,
+    "multinomial": MULTINOMIAL,
+    "optimal": OPTIMAL,
+}
+
+# Terms are relative to the best cluster of all particles. One whose terms sum to less than this is
+# looked at again, relative to its own best.
+cdef double FAINT = 1e-200
+
+# Most columns of labels that 16 bits can number.
+cdef enum:
+    NARROW = 65535
+    FEWEST_CLUSTERS = 64
+
+# Distance of the nodes' logarithms. With k clusters it is at most k^(-1/2): the factor of the
+# concentration is then smooth between nodes.
+cdef double STEP = 0.0625
+
+
+cdef struct Family:
+    void* model             # a ClusterModel, which `models` keeps alive
+    Py_ssize_t n_members    # particles
+    Py_ssize_t n_live
+    Py_ssize_t capacity     # length of the arrays over slots
+    Py_ssize_t empty        # a slot without items
+    Py_ssize_t newborn      # where the row at hand is alone ...
+    Py_ssize_t born         # ... if this is its number
+    Py_ssize_t* live        # (capacity + 1,): slots that a particle holds, then the empty one
+    Py_ssize_t* position    # of a slot in `live`
+    Py_ssize_t* refs        # particles that hold a slot
+    Py_ssize_t* stamp       # the last row that chose a slot, and of that row:
+    Py_ssize_t* choosers    # particles that chose it
+    Py_ssize_t* heir        # where it went with the row, -1 as long as it is nowhere
+    double* sizes           # items
+    double* by_position     # (capacity + 1,): log p(row | cluster), last of a new one
+    double* log_p           # the same by slot: positions change when particles are resampled
+    double log_p_new
+    double* v               # p(row | cluster), scaled; times (size - sigma) where sigma is common
+    double v_new
+
+
+cdef struct Child:
+    Py_ssize_t parent
+    Py_ssize_t choice
+
+
+cdef class ParticleSystem:
+    """Particles of one chain, and the rows they have taken.
+
+    Parameters
+    ----------
+    n_particles : int
+        The most there may be.
+    resampling : {"systematic", "stratified", "multinomial", "optimal"}
+    resample_threshold : float
+        Of the effective sample size, divided by n_particles.
+    prior : PartitionPrior
+        Only functions of it are called that need no tables: n_samples does not matter.
+    concentration_prior : tuple (shape, rate) or None
+        Of a concentration that is integrated out; None: it is that of the prior.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows taken so far.
+    n_current : int
+        Particles.
+    n_resampled : int
+        Times that they were resampled.
+    work : int
+        Row evaluations, see `PartitionKernel`.
+    """
+    cdef readonly Py_ssize_t n_particles, n_current, n_rows
+    cdef readonly long long n_resampled, work
+    cdef int scheme
+    cdef double threshold
+    cdef readonly list models           # of the families
+    cdef Family* families
+    cdef Py_ssize_t n_families
+
+    # Particles: arrays over n_particles.
+    cdef double* log_w
+    cdef Py_ssize_t* family
+    cdef Py_ssize_t* n_clusters
+    cdef int* slots                     # (n_particles, k_capacity): of the clusters, in order
+    cdef double* tops                   # what terms of a particle are relative to, and ...
+    cdef double* totals                 # ... their sum
+    cdef Py_ssize_t* choices            # the cluster that the row at hand joins; n_clusters: new
+    cdef double* weights                # scratch
+    cdef Py_ssize_t* counts             # scratch
+    cdef Py_ssize_t k_capacity, k_most
+    cdef double top                     # the best log density of the row at hand
+
+    # Choices of all particles, for "optimal".
+    cdef Child* children
+    cdef double* child_log_w
+    cdef double* child_w
+    cdef Py_ssize_t* child_counts
+    cdef Py_ssize_t child_capacity
+
+    # Labels of rows n_before, ..., n_rows - 1: positions in `slots`.
+    cdef Py_ssize_t n_before, label_capacity
+    cdef bint wide                      # 32 bits rather than 16
+    cdef char* labels                   # (n_particles, label_capacity)
+
+    # The concentration.
+    cdef PartitionPrior prior
+    cdef object concentration_prior
+    cdef bint two_parameter             # does r not depend on n, and its factor not on k?
+    cdef bint common                    # is sigma the same at all nodes?
+    cdef double step
+    cdef Py_ssize_t n_nodes
+    cdef double* nodes                  # (n_nodes,) concentrations
+    cdef double* log_hyper              # (n_nodes,) log prior weights, to be summed over nodes
+    cdef double* sigmas                 # (n_nodes,)
+    cdef double* inverse                # (n_nodes,): 1 / (n - 1 + concentration)
+    cdef double* ratios                 # (k_capacity + 2, n_nodes): r
+    cdef double* factors                # the same: 1 / (n - 1 - sigma k + r), or one row `inverse`
+    cdef double* by_k                   # the same: w given k clusters, where sigma is common
+    cdef double* own                    # (n_particles, n_nodes): w of each particle, elsewhere
+    cdef Py_ssize_t* users              # (k_capacity + 2,): particles with k clusters
+    cdef bint* known                    # (k_capacity + 2,): is there a vector?
+    cdef double* join_k                 # (k_capacity + 2,): average factor to join, but m - sigma
+    cdef double* new_k                  # (k_capacity + 2,): and of a new cluster
+    # Of each particle: slope (m + offset) to join a cluster of m, and for a new one.
+    cdef double* slope
+    cdef double* offset
+    cdef double* fresh
+
+    def __init__(
+        self, Py_ssize_t n_particles, str resampling, double resample_threshold,
+        PartitionPrior prior, concentration_prior=None
+    ):
+        cdef Py_ssize_t n = n_particles
+        self.n_particles = n
+        self.scheme = RESAMPLING[resampling]
+        self.threshold = resample_threshold
+        self.prior = prior
+        self.concentration_prior = concentration_prior
+        self.two_parameter = isinstance(prior, TwoParameterPrior)
+        self.models = []
+        self.log_w = <double*>resized(NULL, n, sizeof(double))
+        self.tops = <double*>resized(NULL, n, sizeof(double))
+        self.totals = <double*>resized(NULL, n, sizeof(double))
+        self.weights = <double*>resized(NULL, n, sizeof(double))
+        self.slope = <double*>resized(NULL, n, sizeof(double))
+        self.offset = <double*>resized(NULL, n, sizeof(double))
+        self.fresh = <double*>resized(NULL, n, sizeof(double))
+        self.family = <Py_ssize_t*>resized(NULL, n, sizeof(Py_ssize_t))
+        self.n_clusters = <Py_ssize_t*>resized(NULL, n, sizeof(Py_ssize_t))
+        self.choices = <Py_ssize_t*>resized(NULL, n, sizeof(Py_ssize_t))
+        self.counts = <Py_ssize_t*>resized(NULL, n, sizeof(Py_ssize_t))
+
+    def __dealloc__(self):
+        self.drop_families()
+        free(self.families)
+        free(self.log_w)
+        free(self.tops)
+        free(self.totals)
+        free(self.weights)
+        free(self.slope)
+        free(self.offset)
+        free(self.fresh)
+        free(self.family)
+        free(self.n_clusters)
+        free(self.choices)
+        free(self.counts)
+        free(self.slots)
+        free(self.children)
+        free(self.child_log_w)
+        free(self.child_w)
+        free(self.child_counts)
+        free(self.labels)
+        free(self.nodes)
+        free(self.log_hyper)
+        free(self.sigmas)
+        free(self.inverse)
+        free(self.ratios)
+        free(self.factors)
+        free(self.by_k)
+        free(self.own)
+        free(self.users)
+        free(self.known)
+        free(self.join_k)
+        free(self.new_k)
+
+    # Memory: with the lock.
+
+    cdef void drop_families(self) noexcept:
+        cdef Py_ssize_t f
+        cdef Family* family
+        for f in range(self.n_families):
+            family = &self.families[f]
+            free(family.live)
+            free(family.position)
+            free(family.refs)
+            free(family.stamp)
+            free(family.choosers)
+            free(family.heir)
+            free(family.sizes)
+            free(family.by_position)
+            free(family.log_p)
+            free(family.v)
+        self.n_families = 0
+
+    cdef int reserve_slots(self, Family* family, Py_ssize_t n_slots) except -1:
+        """Make room for so many slots in a family, the empty one included."""
+        cdef Py_ssize_t slot
+        cdef ClusterModel model = <ClusterModel>family.model
+        model.reserve(n_slots)
+        n_slots = model.n_slots
+        if n_slots <= family.capacity:
+            return 0
+        family.live = <Py_ssize_t*>resized(family.live, n_slots + 1, sizeof(Py_ssize_t))
+        family.position = <Py_ssize_t*>resized(family.position, n_slots, sizeof(Py_ssize_t))
+        family.refs = <Py_ssize_t*>resized(family.refs, n_slots, sizeof(Py_ssize_t))
+        family.stamp = <Py_ssize_t*>resized(family.stamp, n_slots, sizeof(Py_ssize_t))
+        family.choosers = <Py_ssize_t*>resized(family.choosers, n_slots, sizeof(Py_ssize_t))
+        family.heir = <Py_ssize_t*>resized(family.heir, n_slots, sizeof(Py_ssize_t))
+        family.sizes = <double*>resized(family.sizes, n_slots, sizeof(double))
+        family.by_position = <double*>resized(family.by_position, n_slots + 1, sizeof(double))
+        family.log_p = <double*>resized(family.log_p, n_slots, sizeof(double))
+        family.v = <double*>resized(family.v, n_slots, sizeof(double))
+        for slot in range(family.capacity, n_slots):
+            family.refs[slot] = 0
+            family.stamp[slot] = -1
+        family.capacity = n_slots
+        return 0
+
+    cdef int reserve_clusters(self, Py_ssize_t k) except -1:
+        """Make room for particles of k clusters, and for the nodes that these need."""
+        cdef Py_ssize_t p
+        cdef Py_ssize_t capacity = max(self.k_capacity, FEWEST_CLUSTERS)
+        cdef int* slots
+        while capacity < k:
+            capacity *= 2
+        if capacity == self.k_capacity:
+            return 0
+        slots = <int*>resized(NULL, self.n_particles * capacity, sizeof(int))
+        for p in range(self.n_current):
+            memcpy(
+                slots + p * capacity, self.slots + p * self.k_capacity,
+                self.n_clusters[p] * sizeof(int)
+            )
+        free(self.slots)
+        self.slots = slots
+        self.k_capacity = capacity
+        if self.step == 0.0:
+            self.step = STEP
+        while capacity * self.step * self.step > 1.0:
+            self.step *= 0.5
+        self.make_nodes()
+        return 0
+
+    cdef int make_nodes(self) except -1:
+        """Nodes at the current distance, and what they know of the particles, in closed form."""
+        cdef Py_ssize_t g, p
+        cdef Py_ssize_t n_rows_k = self.k_capacity + 2
+        cdef const double[::1] nodes, log_hyper
+        if self.concentration_prior is None:
+            nodes, log_hyper = np.array([self.prior.concentration]), np.zeros(1)
+        else:
+            nodes, log_hyper = concentration_nodes(*self.concentration_prior, self.step)
+        self.n_nodes = nodes.shape[0]
+        self.nodes = <double*>resized(self.nodes, self.n_nodes, sizeof(double))
+        self.log_hyper = <double*>resized(self.log_hyper, self.n_nodes, sizeof(double))
+        self.sigmas = <double*>resized(self.sigmas, self.n_nodes, sizeof(double))
+        self.inverse = <double*>resized(self.inverse, self.n_nodes, sizeof(double))
+        self.common = True
+        for g in range(self.n_nodes):
+            self.nodes[g] = nodes[g]
+            self.log_hyper[g] = log_hyper[g]
+            self.sigmas[g] = self.prior.sigma_at(nodes[g])
+            self.common = self.common and self.sigmas[g] == self.sigmas[0]
+        self.ratios = <double*>resized(self.ratios, n_rows_k * self.n_nodes, sizeof(double))
+        if not self.two_parameter:
+            self.factors = <double*>resized(self.factors, n_rows_k * self.n_nodes, sizeof(double))
+        if self.common:
+            self.by_k = <double*>resized(self.by_k, n_rows_k * self.n_nodes, sizeof(double))
+        else:
+            self.own = <double*>resized(
+                self.own, self.n_particles * self.n_nodes, sizeof(double)
+            )
+        self.users = <Py_ssize_t*>resized(self.users, n_rows_k, sizeof(Py_ssize_t))
+        self.known = <bint*>resized(self.known, n_rows_k, sizeof(bint))
+        self.join_k = <double*>resized(self.join_k, n_rows_k, sizeof(double))
+        self.new_k = <double*>resized(self.new_k, n_rows_k, sizeof(double))
+        memset(self.users, 0, n_rows_k * sizeof(Py_ssize_t))
+        memset(self.known, 0, n_rows_k * sizeof(bint))
+        if not self.common:
+            for p in range(self.n_current):
+                self.weigh_nodes(p)
+        return 0
+
+    cdef int reserve_children(self, Py_ssize_t n_children) except -1:
+        if n_children <= self.child_capacity:
+            return 0
+        n_children *= 2
+        self.children = <Child*>resized(self.children, n_children, sizeof(Child))
+        self.child_log_w = <double*>resized(self.child_log_w, n_children, sizeof(double))
+        self.child_w = <double*>resized(self.child_w, n_children, sizeof(double))
+        self.child_counts = <Py_ssize_t*>resized(
+            self.child_counts, n_children, sizeof(Py_ssize_t)
+        )
+        self.child_capacity = n_children
+        return 0
+
+    cdef int reserve_labels(self, Py_ssize_t n_labels, bint wide) except -1:
+        """Make room for so many labels of each particle."""
+        cdef Py_ssize_t m, p
+        cdef Py_ssize_t n_kept = self.n_rows - self.n_before
+        cdef char* labels
+        if n_labels <= self.label_capacity and wide == self.wide:
+            return 0
+        n_labels = max(n_labels, self.label_capacity)
+        labels = <char*>resized(NULL, self.n_particles * n_labels, 4 if wide else 2)
+        for p in range(self.n_current):
+            for m in range(n_kept):
+                if wide:
+                    (<unsigned int*>labels)[p * n_labels + m] = self.label(p, m)
+                else:
+                    (<unsigned short*>labels)[p * n_labels + m] = self.label(p, m)
+        free(self.labels)
+        self.labels = labels
+        self.label_capacity = n_labels
+        self.wide = wide
+        return 0
+
+    cdef int make_room(self) except -1:
+        """Take the memory that one more row may need."""
+        cdef Py_ssize_t f, p
+        cdef Py_ssize_t n_children
+        cdef Family* family
+        for f in range(self.n_families):
+            family = &self.families[f]
+            if not self.has_slots(family):
+                self.reserve_slots(family, 2 * family.n_live + self.most_born(family) + 2)
+        self.reserve_clusters(self.k_most + 1)
+        self.reserve_labels(
+            self.n_rows - self.n_before + 1, self.wide or self.k_most >= NARROW
+        )
+        n_children = self.k_capacity + 1    # choices of one particle
+        if self.scheme == OPTIMAL:
+            for p in range(self.n_current):
+                n_children += self.n_clusters[p] + 1
+        self.reserve_children(n_children)
+        return 0
+
+    cdef inline Py_ssize_t most_born(self, Family* family) noexcept nogil:
+        """Slots that a row may open in a family: of each chosen one a copy, and a new one."""
+        return min(self.n_particles, family.n_live) + 1
+
+    cdef inline bint has_slots(self, Family* family) noexcept nogil:
+        return (
+            family.n_members == 0
+            or (<ClusterModel>family.model).n_free >= self.most_born(family)
+            # The kernel may have made room for others.
+            and (<ClusterModel>family.model).n_slots <= family.capacity
+        )
+
+    cdef bint has_room(self) noexcept nogil:
+        cdef Py_ssize_t f, p
+        cdef Py_ssize_t n_children = self.k_capacity + 1
+        for f in range(self.n_families):
+            if not self.has_slots(&self.families[f]):
+                return False
+        if self.scheme == OPTIMAL:
+            for p in range(self.n_current):
+                n_children += self.n_clusters[p] + 1
+        return (
+            self.k_most < self.k_capacity
+            and self.n_rows - self.n_before < self.label_capacity
+            and (self.wide or self.k_most < NARROW)
+            and n_children <= self.child_capacity
+        )
+
+    # Particles.
+
+    cdef inline Py_ssize_t label(self, Py_ssize_t p, Py_ssize_t m) noexcept nogil:
+        """Label of the m-th row whose label is kept."""
+        cdef Py_ssize_t at = p * self.label_capacity + m
+        return (<unsigned int*>self.labels)[at] if self.wide else (
+            <unsigned short*>self.labels
+        )[at]
+
+    cdef inline void set_label(self, Py_ssize_t p, Py_ssize_t m, Py_ssize_t k) noexcept nogil:
+        cdef Py_ssize_t at = p * self.label_capacity + m
+        if self.wide:
+            (<unsigned int*>self.labels)[at] = <unsigned int>k
+        else:
+            (<unsigned short*>self.labels)[at] = <unsigned short>k
+
+    cdef void drop(self, Py_ssize_t p) noexcept nogil:
+        """A particle lets go of its slots; those that no other shares become free."""
+        cdef Py_ssize_t j, last, slot
+        cdef Family* family = &self.families[self.family[p]]
+        for j in range(self.n_clusters[p]):
+            slot = self.slots[p * self.k_capacity + j]
+            family.refs[slot] -= 1
+            if family.refs[slot] == 0:
+                family.n_live -= 1
+                last = family.live[family.n_live]
+                family.live[family.position[slot]] = last
+                family.position[last] = family.position[slot]
+                (<ClusterModel>family.model).release(slot)
+        family.n_members -= 1
+
+    cdef void branch(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
+        """Another particle becomes a copy, but for its weight and its choice."""
+        cdef Py_ssize_t j
+        cdef Py_ssize_t width = 4 if self.wide else 2
+        cdef Family* family = &self.families[self.family[src]]
+        cdef const int* slots = self.slots + src * self.k_capacity
+        self.family[dst] = self.family[src]
+        self.n_clusters[dst] = self.n_clusters[src]
+        self.tops[dst] = self.tops[src]
+        self.totals[dst] = self.totals[src]
+        self.slope[dst] = self.slope[src]
+        self.offset[dst] = self.offset[src]
+        self.fresh[dst] = self.fresh[src]
+        for j in range(self.n_clusters[src]):
+            family.refs[slots[j]] += 1
+        memcpy(self.slots + dst * self.k_capacity, slots, self.n_clusters[src] * sizeof(int))
+        memcpy(
+            self.labels + dst * self.label_capacity * width,
+            self.labels + src * self.label_capacity * width,
+            (self.n_rows - self.n_before) * width
+        )
+        if not self.common:
+            memcpy(
+                self.own + dst * self.n_nodes, self.own + src * self.n_nodes,
+                self.n_nodes * sizeof(double)
+            )
+        family.n_members += 1
+
+    cdef inline Py_ssize_t open_slot(self, Family* family) noexcept nogil:
+        """An empty slot that nobody holds yet."""
+        cdef Py_ssize_t slot = (<ClusterModel>family.model).acquire()
+        family.live[family.n_live] = slot
+        family.position[slot] = family.n_live
+        family.n_live += 1
+        family.refs[slot] = 0
+        family.sizes[slot] = 0.0
+        return slot
+
+    # The concentration.
+
+    cdef void weigh_nodes(self, Py_ssize_t p) noexcept nogil:
+        """w of a particle, in closed form."""
+        cdef Py_ssize_t g, j
+        cdef Py_ssize_t k = self.n_clusters[p]
+        cdef Family* family = &self.families[self.family[p]]
+        cdef const int* slots = self.slots + p * self.k_capacity
+        cdef double* w = self.own + p * self.n_nodes
+        for g in range(self.n_nodes):
+            w[g] = self.log_hyper[g]
+            if k > 0:
+                w[g] += self.prior.log_v_at(self.nodes[g], self.n_rows, k)
+            for j in range(k):
+                w[g] += log_rising(1.0 - self.sigmas[g], family.sizes[slots[j]] - 1.0)
+        self.normalise(w)
+
+    cdef void normalise(self, double* w) noexcept nogil:
+        """From logarithms to weights of sum 1."""
+        cdef Py_ssize_t g
+        cdef double total = 0.0
+        _resampling.exponentiate(w, w, self.n_nodes)
+        for g in range(self.n_nodes):
+            total += w[g]
+        for g in range(self.n_nodes):
+            w[g] /= total
+
+    cdef void count_users(self) noexcept nogil:
+        """Make the vectors of those numbers of clusters that have come into use, in closed form:
+        from then on products follow the rows. Forget those that are in use no more."""
+        cdef Py_ssize_t g, k, p
+        cdef double* w
+        for k in range(self.k_most + 1):
+            self.users[k] = 0
+        self.k_most = 0
+        for p in range(self.n_current):
+            k = self.n_clusters[p]
+            self.users[k] += 1
+            self.k_most = max(self.k_most, k)
+        for k in range(self.k_capacity + 2):
+            if k > self.k_most or self.users[k] == 0:
+                self.known[k] = False
+            elif not self.known[k]:
+                self.known[k] = True
+                if k > 0 and self.two_parameter:
+                    for g in range(self.n_nodes):
+                        self.ratios[k * self.n_nodes + g] = exp(
+                            self.prior.log_new_weight(self.nodes[g], self.n_rows + 1, k)
+                        )
+                if self.common:
+                    w = self.by_k + k * self.n_nodes
+                    for g in range(self.n_nodes):
+                        w[g] = self.log_hyper[g]
+                        if k > 0:
+                            w[g] += self.prior.log_v_at(self.nodes[g], self.n_rows, k)
+                    self.normalise(w)
+
+    cdef inline const double* factors_of(self, Py_ssize_t k) noexcept nogil:
+        return self.inverse if self.two_parameter else self.factors + k * self.n_nodes
+
+    cdef void weigh_prior(self) noexcept nogil:
+        """Average factors of every choice of the next row."""
+        cdef Py_ssize_t g, k, p
+        cdef Py_ssize_t m = self.n_rows
+        cdef Py_ssize_t n_nodes = self.n_nodes
+        cdef double s_join, s_new, s_sigma, a
+        cdef const double* w
+        cdef const double* r
+        cdef const double* factors
+        self.count_users()
+        for g in range(n_nodes):
+            self.inverse[g] = 1.0 / (m + self.nodes[g])
+        for k in range(1, self.k_most + 1):
+            if self.users[k] > 0 and not self.two_parameter:
+                for g in range(n_nodes):
+                    a = exp(self.prior.log_new_weight(self.nodes[g], m + 1, k))
+                    self.ratios[k * n_nodes + g] = a
+                    self.factors[k * n_nodes + g] = 1.0 / (m - self.sigmas[g] * k + a)
+        if self.common:
+            for k in range(1, self.k_most + 1):
+                if self.users[k] == 0:
+                    continue
+                w = self.by_k + k * n_nodes
+                r = self.ratios + k * n_nodes
+                factors = self.factors_of(k)
+                s_join = s_new = 0.0
+                for g in range(n_nodes):
+                    a = w[g] * factors[g]
+                    s_join += a
+                    s_new += a * r[g]
+                self.join_k[k] = s_join
+                self.new_k[k] = s_new
+        for p in range(self.n_current):
+            k = self.n_clusters[p]
+            if k == 0:      # the first row
+                self.slope[p] = 0.0
+                self.offset[p] = 0.0
+                self.fresh[p] = 1.0
+            elif self.common:
+                self.slope[p] = self.join_k[k]
+                self.offset[p] = -self.sigmas[0]
+                self.fresh[p] = self.new_k[k]
+            else:
+                w = self.own + p * n_nodes
+                r = self.ratios + k * n_nodes
+                factors = self.factors_of(k)
+                s_join = s_new = s_sigma = 0.0
+                for g in range(n_nodes):
+                    a = w[g] * factors[g]
+                    s_join += a
+                    s_sigma -= a * self.sigmas[g]
+                    s_new += a * r[g]
+                self.slope[p] = s_join
+                self.offset[p] = s_sigma / s_join
+                self.fresh[p] = s_new
+
+    cdef void follow_vectors(self) noexcept nogil:
+        """Of each vector: the own factor of each node, now that the row has joined a cluster. A
+        particle to which it is a new one goes over to another vector."""
+        cdef Py_ssize_t g, k
+        cdef double* w
+        cdef const double* factors
+        if not self.common or self.n_rows == 0 or self.n_nodes == 1:
+            return
+        for k in range(1, self.k_most + 1):
+            if self.users[k] == 0:
+                continue
+            w = self.by_k + k * self.n_nodes
+            factors = self.factors_of(k)
+            for g in range(self.n_nodes):
+                w[g] *= factors[g] / self.join_k[k]
+
+    cdef void follow_particle(self, Py_ssize_t p, double size) noexcept nogil:
+        """The same of one particle, whose row has joined a cluster of `size` others."""
+        cdef Py_ssize_t g
+        cdef Py_ssize_t k = self.n_clusters[p]
+        cdef double* w = self.own + p * self.n_nodes
+        cdef const double* r = self.ratios + k * self.n_nodes
+        cdef const double* factors = self.factors_of(k)
+        cdef double scale
+        if k == 0:
+            return
+        if size > 0.0:
+            scale = 1.0 / (self.slope[p] * (size + self.offset[p]))
+            for g in range(self.n_nodes):
+                w[g] *= factors[g] * (size - self.sigmas[g]) * scale
+        else:
+            scale = 1.0 / self.fresh[p]
+            for g in range(self.n_nodes):
+                w[g] *= factors[g] * r[g] * scale
+
+    # A row.
+
+    cdef void evaluate(self, Py_ssize_t i) noexcept nogil:
+        """The density of row i in all clusters."""
+        cdef Py_ssize_t f, j, slot
+        cdef double gap
+        cdef double top = -INFINITY
+        cdef double sigma = self.sigmas[0]
+        cdef Family* family
+        for f in range(self.n_families):
+            family = &self.families[f]
+            if family.n_members == 0:
+                continue
+            family.live[family.n_live] = family.empty
+            (<ClusterModel>family.model).log_predictive_many(
+                family.live, family.n_live + 1, i, family.by_position
+            )
+            self.work += family.n_live + 1
+            for j in range(family.n_live + 1):
+                if not (family.by_position[j] <= top):
+                    top = family.by_position[j]
+        for f in range(self.n_families):
+            family = &self.families[f]
+            if family.n_members == 0:
+                continue
+            for j in range(family.n_live):
+                slot = family.live[j]
+                family.log_p[slot] = family.by_position[j]
+                gap = family.log_p[slot] - top
+                # Close to underflow the exponential is slow.
+                family.v[slot] = 0.0 if gap < -700.0 else exp(gap)
+                if self.common:
+                    family.v[slot] *= family.sizes[slot] - sigma
+            family.log_p_new = family.by_position[family.n_live]
+            gap = family.log_p_new - top
+            family.v_new = 0.0 if gap < -700.0 else exp(gap)
+        self.top = top
+
+    cdef double list_terms(self, Py_ssize_t p, double top, double* terms) noexcept nogil:
+        """Terms of all choices, exp(-top) times, (n_clusters + 1,). Returns their sum."""
+        cdef Py_ssize_t j, slot
+        cdef Family* family = &self.families[self.family[p]]
+        cdef const int* slots = self.slots + p * self.k_capacity
+        cdef double total = 0.0
+        cdef double gap
+        for j in range(self.n_clusters[p]):
+            slot = slots[j]
+            gap = family.log_p[slot] - top
+            terms[j] = 0.0 if gap < -700.0 else exp(gap)
+            terms[j] *= self.slope[p] * (family.sizes[slot] + self.offset[p])
+            total += terms[j]
+        j = self.n_clusters[p]
+        gap = family.log_p_new - top
+        terms[j] = 0.0 if gap < -700.0 else exp(gap)
+        terms[j] *= self.fresh[p]
+        return total + terms[j]
+
+    cdef bint weigh(self, Py_ssize_t p) noexcept nogil:
+        """Multiply a particle's weight by the sum of its terms. False where that is no positive
+        number."""
+        cdef Py_ssize_t j
+        cdef Py_ssize_t k = self.n_clusters[p]
+        cdef Family* family = &self.families[self.family[p]]
+        cdef const int* slots = self.slots + p * self.k_capacity
+        cdef const double* v = family.v
+        cdef double total = 0.0
+        cdef double offset = self.offset[p]
+        if self.common:
+            for j in range(k):
+                total += v[slots[j]]
+        else:
+            for j in range(k):
+                total += v[slots[j]] * (family.sizes[slots[j]] + offset)
+        total = total * self.slope[p] + family.v_new * self.fresh[p]
+        self.tops[p] = self.top
+        if total < FAINT:
+            # A row may be an outlier to this particle, and none to others.
+            self.tops[p] = family.log_p_new if self.fresh[p] > 0.0 else -INFINITY
+            for j in range(k):
+                if family.log_p[slots[j]] > self.tops[p]:
+                    self.tops[p] = family.log_p[slots[j]]
+            if self.tops[p] == -INFINITY:
+                return False
+            total = self.list_terms(p, self.tops[p], self.child_w)
+        if not (0.0 < total < INFINITY):
+            return False
+        self.totals[p] = total
+        self.log_w[p] += self.tops[p] + log(total)
+        return True
+
+    cdef Py_ssize_t draw(self, Py_ssize_t p, bitgen_t* rng) noexcept nogil:
+        """The cluster that the row joins in a particle. Uses one uniform number."""
+        cdef Py_ssize_t j
+        cdef Py_ssize_t k = self.n_clusters[p]
+        cdef Family* family = &self.families[self.family[p]]
+        cdef const int* slots = self.slots + p * self.k_capacity
+        cdef const double* v = family.v
+        cdef double u = uniform(rng) * self.totals[p]
+        if self.tops[p] != self.top or not self.common:
+            self.list_terms(p, self.tops[p], self.child_w)
+            u -= self.child_w[k]
+            if u < 0.0:
+                return k
+            v = self.child_w
+            for j in range(k):
+                u -= v[j]
+                if u < 0.0:
+                    return j
+            j = k
+            while j > 0 and v[j] == 0.0:
+                j -= 1
+            return j
+        u -= family.v_new * self.fresh[p]
+        if u < 0.0:
+            return k
+        u /= self.slope[p]
+        for j in range(k):
+            u -= v[slots[j]]
+            if u < 0.0:
+                return j
+        # Rounding may leave u at 0: never a choice of weight zero.
+        j = k - 1
+        while j > 0 and v[slots[j]] == 0.0:
+            j -= 1
+        return j
+
+    cdef int place(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
+        """Row i of the kernels is the next row."""
+        cdef Py_ssize_t p
+        if not self.has_room():
+            with gil:
+                self.make_room()
+        self.evaluate(i)
+        self.weigh_prior()
+        for p in range(self.n_current):
+            if not self.weigh(p):
+                with gil:
+                    raise FloatingPointError(f"row {i}: no cluster has a positive weight")
+        if self.scheme != OPTIMAL:
+            if self.is_degenerate():
+                self.resample(rng)
+            self.draw_all(rng)
+        elif not self.follow_children(rng):
+            with gil:
+                raise FloatingPointError(f"row {i}: the weights are no distribution")
+        self.follow_vectors()
+        self.grow(i)
+        self.n_rows += 1
+        return 0
+
+    cdef double sample_size(self) noexcept nogil:
+        """Effective sample size."""
+        cdef Py_ssize_t p
+        cdef double total = 0.0
+        cdef double squares = 0.0
+        _resampling.exponentiate(self.log_w, self.weights, self.n_current)
+        for p in range(self.n_current):
+            total += self.weights[p]
+            squares += self.weights[p] * self.weights[p]
+        return total * total / squares
+
+    cdef inline bint is_degenerate(self) noexcept nogil:
+        """Equal weights are not, whatever the rounding."""
+        return self.sample_size() < self.threshold * self.n_current * (1.0 - 1e-9)
+
+    cdef double log_total(self) noexcept nogil:
+        """log of the sum of the weights, which are then in `weights`, relative to the largest."""
+        cdef Py_ssize_t p
+        cdef double total = 0.0
+        cdef double top = _resampling.exponentiate(self.log_w, self.weights, self.n_current)
+        for p in range(self.n_current):
+            total += self.weights[p]
+        return top + log(total)
+
+    cdef void resample(self, bitgen_t* rng) noexcept nogil:
+        """As many particles again, all of the mean weight. Those that survive stay where they
+        are."""
+        cdef Py_ssize_t p, _copy
+        cdef Py_ssize_t place = 0
+        cdef Py_ssize_t n = self.n_current
+        cdef double log_mean = self.log_total() - log(<double>n)
+        _resampling.resample_freely(rng, self.scheme, self.weights, self.counts, n)
+        for p in range(n):
+            self.log_w[p] = log_mean
+            if self.counts[p] == 0:
+                self.drop(p)
+        for p in range(n):
+            for _copy in range(self.counts[p] - 1):
+                while self.counts[place] > 0:       # ends: there are as many places as copies
+                    place += 1
+                self.branch(place, p)
+                place += 1
+        self.n_resampled += 1
+
+    cdef void draw_all(self, bitgen_t* rng) noexcept nogil:
+        cdef Py_ssize_t p
+        for p in range(self.n_current):
+            self.choices[p] = self.draw(p, rng)
+
+    cdef bint follow_children(self, bitgen_t* rng) noexcept nogil:
+        """All choices of all particles become particles, or as many as there may be. False where
+        their weights are no distribution."""
+        cdef Py_ssize_t c, j, p, place
+        cdef Py_ssize_t n_children = 0
+        cdef Py_ssize_t n = self.n_current
+        cdef double* terms = self.child_w
+        cdef double log_scale
+        for p in range(n):
+            self.list_terms(p, self.tops[p], terms)
+            log_scale = self.log_w[p] - log(self.totals[p])
+            for j in range(self.n_clusters[p] + 1):
+                if terms[j] > 0.0:
+                    self.child_log_w[n_children] = log_scale + log(terms[j])
+                    self.children[n_children].parent = p
+                    self.children[n_children].choice = j
+                    n_children += 1
+        if n_children <= self.n_particles:
+            for c in range(n_children):
+                self.child_counts[c] = 1
+        elif n == self.n_particles and not self.is_degenerate():
+            self.draw_all(rng)
+            return True
+        else:
+            if not _resampling.thin_exactly(
+                rng, self.child_log_w, self.child_counts, self.child_w, n_children,
+                self.n_particles
+            ):
+                return False
+            self.n_resampled += 1
+        for p in range(n):
+            self.counts[p] = 0
+        for c in range(n_children):
+            self.counts[self.children[c].parent] += self.child_counts[c]
+        for p in range(n):
+            if self.counts[p] == 0:
+                self.drop(p)
+        # The first child takes its parent's place, others one that is free.
+        place = 0
+        for c in range(n_children):
+            if self.child_counts[c] == 0:
+                continue
+            p = self.children[c].parent
+            if self.counts[p] > 0:
+                self.counts[p] = -1
+                j = p
+            else:
+                while place < n and self.counts[place] != 0:
+                    place += 1
+                j = place
+                place += 1
+                self.branch(j, p)
+            self.choices[j] = self.children[c].choice
+            self.log_w[j] = self.child_log_w[c]
+        self.n_current = max(n, place)
+        return True
+
+    cdef void grow(self, Py_ssize_t i) noexcept nogil:
+        """The row joins the cluster that each particle has chosen."""
+        cdef Py_ssize_t heir, j, p, slot
+        cdef Py_ssize_t row_number = self.n_rows
+        cdef Family* family
+        cdef int* slots
+        for p in range(self.n_current):
+            family = &self.families[self.family[p]]
+            j = self.choices[p]
+            if j == self.n_clusters[p]:
+                if not self.common:
+                    self.follow_particle(p, 0.0)
+                continue
+            slot = self.slots[p * self.k_capacity + j]
+            if not self.common:
+                self.follow_particle(p, family.sizes[slot])
+            if family.stamp[slot] != row_number:
+                family.stamp[slot] = row_number
+                family.choosers[slot] = 0
+                family.heir[slot] = -1
+            family.choosers[slot] += 1
+        for p in range(self.n_current):
+            family = &self.families[self.family[p]]
+            slots = self.slots + p * self.k_capacity
+            j = self.choices[p]
+            self.set_label(p, row_number - self.n_before, j)
+            if j == self.n_clusters[p]:
+                if family.born != row_number:
+                    family.born = row_number
+                    family.newborn = self.open_slot(family)
+                    self.join(family, family.newborn, i)
+                slots[j] = <int>family.newborn
+                family.refs[family.newborn] += 1
+                self.n_clusters[p] += 1
+                self.k_most = max(self.k_most, self.n_clusters[p])
+                continue
+            slot = slots[j]
+            heir = family.heir[slot]
+            if heir < 0:
+                heir = slot
+                if family.choosers[slot] < family.refs[slot]:
+                    heir = self.open_slot(family)
+                    (<ClusterModel>family.model).copy(heir, slot)
+                    family.sizes[heir] = family.sizes[slot]
+                self.join(family, heir, i)
+                family.heir[slot] = heir
+            if heir != slot:
+                family.refs[slot] -= 1
+                family.refs[heir] += 1
+                slots[j] = <int>heir
+
+    cdef inline void join(self, Family* family, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        (<ClusterModel>family.model).add(slot, i)
+        family.sizes[slot] += 1.0
+        self.work += 1
+
+    # The Python boundary.
+
+    def begin(self, models):
+        """Start without rows.
+
+        Parameters
+        ----------
+        models : list of ClusterModel
+            One, for all particles, or one for each.
+        """
+        cdef Py_ssize_t n = self.n_particles
+        if len(models) == 1 and self.scheme == OPTIMAL:
+            n = 1       # its choices are followed
+        self.set_state(models, {
+            "n_rows": 0,
+            "n_resampled": 0,
+            "log_w": np.full(n, -np.log(n)),
+            "family": np.arange(n) if len(models) > 1 else np.zeros(n, np.intp),
+            "slots": [np.empty(0, np.intp)] * n,
+            "stats": [np.empty((0, model.n_stats)) for model in models],
+            "labels": np.empty((n, 0), np.intp),
+        })
+
+    def run(self, bit_generator, Py_ssize_t first, Py_ssize_t stop):
+        """Take the rows first, ..., stop - 1 of the kernels.
+
+        Parameters
+        ----------
+        bit_generator : numpy BitGenerator
+        first, stop : int
+
+        Raises
+        ------
+        FloatingPointError
+            Naming the row that no cluster can explain.
+        """
+        cdef Py_ssize_t i
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        for model in self.models:
+            if not 0 <= first <= stop <= model.n_samples:
+                raise IndexError(f"rows {first}:{stop} of {model.n_samples}")
+        # So that whoever knows the number of rows spares the doubling.
+        self.reserve_labels(self.n_rows - self.n_before + stop - first, self.wide)
+        with bit_generator.lock, nogil:
+            for i in range(first, stop):
+                self.place(i, rng)
+
+    @property
+    def log_evidence(self):
+        """log of the sum of the weights: of the estimate of p(rows so far)."""
+        return self.log_total()
+
+    @property
+    def effective_sample_size(self):
+        return self.sample_size()
+
+    def log_weights(self):
+        """Unnormalised: ndarray of shape (n_current,)."""
+        return np.array([self.log_w[p] for p in range(self.n_current)])
+
+    def labels_of(self, Py_ssize_t p):
+        """Labels of the rows whose labels are kept, in a particle: ndarray, positions of clusters
+        in `sizes_of` and `stats_of`."""
+        cdef Py_ssize_t m
+        self._check_particle(p)
+        labels = np.empty(self.n_rows - self.n_before, dtype=np.intp)
+        cdef Py_ssize_t[::1] view = labels
+        for m in range(view.shape[0]):
+            view[m] = self.label(p, m)
+        return labels
+
+    def sizes_of(self, Py_ssize_t p):
+        """Items of the clusters of a particle, (n_clusters,)."""
+        cdef Py_ssize_t j
+        self._check_particle(p)
+        cdef Family* family = &self.families[self.family[p]]
+        return np.array(
+            [family.sizes[self.slots[p * self.k_capacity + j]] for j in range(self.n_clusters[p])],
+            dtype=np.intp,
+        )
+
+    def slots_of(self, Py_ssize_t p):
+        """Slots of the clusters of a particle in the kernel of its family, (n_clusters,)."""
+        cdef Py_ssize_t j
+        self._check_particle(p)
+        return np.array(
+            [self.slots[p * self.k_capacity + j] for j in range(self.n_clusters[p])],
+            dtype=np.intp,
+        )
+
+    def family_of(self, Py_ssize_t p):
+        """Number of the family of a particle, an index of `models`."""
+        self._check_particle(p)
+        return self.family[p]
+
+    def stats_of(self, Py_ssize_t p):
+        """Statistics of the clusters of a particle, (n_clusters, n_stats)."""
+        return self.models[self.family_of(p)].dump(self.slots_of(p))
+
+    def concentration_weights(self, Py_ssize_t p):
+        """Law of the concentration given the partition of a particle.
+
+        Returns
+        -------
+        nodes, weights : ndarray of shape (n_nodes,)
+        """
+        cdef Py_ssize_t g
+        cdef const double* w
+        self._check_particle(p)
+        self.count_users()
+        if self.common:
+            w = self.by_k + self.n_clusters[p] * self.n_nodes
+        else:
+            w = self.own + p * self.n_nodes
+        return (
+            np.array([self.nodes[g] for g in range(self.n_nodes)]),
+            np.array([w[g] for g in range(self.n_nodes)]),
+        )
+
+    def get_state(self):
+        """All that `set_state` needs, as a dict of plain objects; slots are numbered by family."""
+        cdef Py_ssize_t f, g, k, p
+        cdef Family* family
+        self.count_users()
+        stats, slots = [], []
+        for f in range(self.n_families):
+            family = &self.families[f]
+            live = np.array([family.live[k] for k in range(family.n_live)], dtype=np.intp)
+            stats.append(self.models[f].dump(live, True))
+        for p in range(self.n_current):
+            family = &self.families[self.family[p]]
+            slots.append(
+                np.array([family.position[slot] for slot in self.slots_of(p)], dtype=np.intp)
+            )
+        vectors = {}
+        if self.common:
+            for k in range(self.k_most + 1):
+                if self.users[k] > 0:
+                    vectors[k] = np.array(
+                        [self.by_k[k * self.n_nodes + g] for g in range(self.n_nodes)]
+                    )
+        else:
+            for p in range(self.n_current):
+                vectors[p] = np.array(
+                    [self.own[p * self.n_nodes + g] for g in range(self.n_nodes)]
+                )
+        return {
+            "n_rows": self.n_rows,
+            "n_resampled": self.n_resampled,
+            "log_w": self.log_weights(),
+            "family": np.array([self.family[p] for p in range(self.n_current)], dtype=np.intp),
+            "slots": slots,
+            "stats": stats,
+            "labels": np.array([self.labels_of(p) for p in range(self.n_current)]),
+            "step": self.step,
+            "vectors": vectors,
+        }
+
+    def set_state(self, models, state):
+        """Go on from `get_state`, or from partitions made elsewhere.
+
+        Parameters
+        ----------
+        models : list of ClusterModel
+            Of the families, at their hyperparameters. Their slots are replaced.
+        state : dict
+            n_rows, n_resampled : int
+            log_w : (n_current,)
+            family : (n_current,) indices of `models`
+            slots : list of (n_clusters,) indices of the stats of the particle's family
+            stats : list of (n, n_stats) or, with the terms cached from them, (n, width)
+            labels : (n_current, n_kept), of the last rows
+            step, vectors : of the nodes; without them these are computed in closed form
+        """
+        cdef Py_ssize_t f, g, j, m, p, slot
+        cdef Py_ssize_t n = len(state["log_w"])
+        cdef Family* family
+        cdef const double[::1] vector
+        cdef const Py_ssize_t[:, ::1] labels = np.ascontiguousarray(
+            state["labels"], dtype=np.intp
+        )
+        if not 1 <= n <= self.n_particles:
+            raise ValueError(f"{n} particles; expected 1 to {self.n_particles}")
+        for model in models:
+            if not (<ClusterModel?>model).factorizes:
+                raise ValueError(f"clusters of {type(model).__name__} are not independent")
+        self.drop_families()
+        self.models = list(models)
+        self.families = <Family*>resized(self.families, len(models), sizeof(Family))
+        memset(self.families, 0, len(models) * sizeof(Family))
+        self.n_families = len(models)
+        for f in range(self.n_families):
+            family = &self.families[f]
+            family.model = <void*>self.models[f]
+            family.n_live = len(state["stats"][f])
+            family.empty = family.n_live
+            family.born = -1
+            model = self.models[f]
+            model.load(
+                state["stats"][f], np.arange(family.n_live + 1),
+                np.arange(model.n_slots - 1, family.n_live, -1),
+            )
+            self.reserve_slots(family, model.n_slots)
+            for slot in range(family.n_live):
+                family.live[slot] = family.position[slot] = slot
+                family.sizes[slot] = state["stats"][f][slot, 0]
+        self.n_rows = state["n_rows"]
+        self.n_resampled = state["n_resampled"]
+        self.n_current = 0
+        self.k_most = max(len(slots) for slots in state["slots"])
+        self.step = state.get("step", STEP)
+        self.k_capacity = 0
+        self.reserve_clusters(self.k_most + 1)
+        self.n_before = self.n_rows - labels.shape[1]
+        self.label_capacity = 0
+        self.reserve_labels(labels.shape[1], self.k_most >= NARROW)
+        self.n_current = n
+        for p in range(n):
+            self.log_w[p] = state["log_w"][p]
+            self.family[p] = state["family"][p]
+            family = &self.families[self.family[p]]
+            family.n_members += 1
+            self.n_clusters[p] = len(state["slots"][p])
+            for j in range(self.n_clusters[p]):
+                slot = state["slots"][p][j]
+                self.slots[p * self.k_capacity + j] = <int>slot
+                family.refs[slot] += 1
+            for m in range(labels.shape[1]):
+                self.set_label(p, m, labels[p, m])
+        if not self.common:
+            for p in range(n):
+                self.weigh_nodes(p)
+        self.count_users()
+        for j, vector in state.get("vectors", {}).items():
+            for g in range(self.n_nodes):
+                if self.common:
+                    self.by_k[j * self.n_nodes + g] = vector[g]
+                else:
+                    self.own[j * self.n_nodes + g] = vector[g]
+
+    def forget_labels(self):
+        """Keep no label of the rows so far."""
+        self.n_before = self.n_rows
+
+    def audit(self):
+        """Raise an AssertionError where slots and particles disagree; for tests."""
+        cdef Py_ssize_t f, j, p
+        cdef Family* family
+        held = [np.zeros(self.families[f].capacity, int) for f in range(self.n_families)]
+        members = np.zeros(self.n_families, int)
+        for p in range(self.n_current):
+            members[self.family[p]] += 1
+            np.add.at(held[self.family[p]], self.slots_of(p), 1)
+            assert self.sizes_of(p).sum() == self.n_rows
+            assert (self.stats_of(p)[:, 0] == self.sizes_of(p)).all()
+        for f in range(self.n_families):
+            family = &self.families[f]
+            model = self.models[f]
+            assert members[f] == family.n_members
+            assert family.n_live + 1 + model.n_free == model.n_slots
+            live = [family.live[j] for j in range(family.n_live)]
+            assert [family.position[slot] for slot in live] == list(range(family.n_live))
+            assert sorted(live) == np.flatnonzero(held[f]).tolist()
+            assert [family.refs[slot] for slot in live] == held[f][live].tolist()
+
+    def _check_particle(self, Py_ssize_t p):
+        if not 0 <= p < self.n_current:
+            raise IndexError(f"particle {p} of {self.n_current}")
+
+
+def concentration_nodes(double shape, double rate, double step):
+    """Nodes of a trapezoidal rule in the logarithm of a concentration ~ Gamma(shape, rate).
+
+    The factor of the concentration given a partition, concentration^(k-1) / (concentration + 1)
+    ... (concentration + n - 1) or the like, is constant below the first node where k is 1, and
+    next to nothing elsewhere: the first node stands for all nodes below it, too.
+
+    Parameters
+    ----------
+    shape, rate : float
+    step : float
+        Distance of the logarithms, at most; smaller where the prior is narrow.
+
+    Returns
+    -------
+    nodes, log_weights : ndarray of shape (n_nodes,)
+        The weights sum to 1.
+    """
+    from scipy.special import gammaln
+
+    # Given rows the rate is greater, by log n at most; given clusters the mean is.
+    low = max(np.log(1e-14) / (1.0 + shape), (np.log(1e-13) + gammaln(shape + 1.0)) / shape)
+    low -= np.log(rate + 30.0)
+    high = np.log(shape + 10.0 * np.sqrt(shape) + 500.0) - np.log(rate)
+    step = min(step, 0.75 / np.sqrt(shape))
+    x = low + step * np.arange(int((high - low) / step) + 2)
+    log_weights = shape * x - rate * np.exp(x)
+    log_weights[0] -= np.log(-np.expm1(-shape * step))
+    log_weights -= log_weights.max()
+    return np.exp(x), log_weights - np.log(np.exp(log_weights).sum())
+
+
+class ResamplingProbe:
+    """Unconditional resampling for Python; its tests go through it."""
+
+    @staticmethod
+    def resample(str scheme, const double[::1] w, bit_generator):
+        """Numbers of offspring by weights."""
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        counts = np.empty(w.shape[0], dtype=np.intp)
+        cdef Py_ssize_t[::1] view = counts
+        _resampling.resample_freely(rng, RESAMPLING[scheme], &w[0], &view[0], w.shape[0])
+        return counts
+
+    @staticmethod
+    def thin(log_w, Py_ssize_t n_kept, bit_generator):
+        """Who survives, and the log weights then."""
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        log_w = np.array(log_w, dtype=np.float64)
+        counts = np.empty(len(log_w), dtype=np.intp)
+        scratch = np.empty(len(log_w))
+        cdef double[::1] log_w_view = log_w
+        cdef double[::1] scratch_view = scratch
+        cdef Py_ssize_t[::1] view = counts
+        if not _resampling.thin_exactly(
+            rng, &log_w_view[0], &view[0], &scratch_view[0], log_w_view.shape[0], n_kept
+        ):
+            raise FloatingPointError("the weights are no distribution")
+        return counts.astype(bool), log_w
