@@ -70,6 +70,10 @@ class MixtureProgram(ChainProgram):
         """Whether hyperparameters of the likelihood are drawn after an iteration of a chain."""
         return bool(self.likelihood.learned) and (iteration + 1) % model.hyper_period == 0
 
+    def further_attributes(self, chains):
+        """Attributes of the estimator that only this kind of program has: dict, name -> value."""
+        return {}
+
     def statistics(self, labels):
         """Statistics of the clusters 0, ..., K - 1 of any labels: (K, n_stats)."""
         raise NotImplementedError(f"{type(self).__name__} must write `statistics`")

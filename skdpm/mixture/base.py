@@ -290,6 +290,9 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             for move in chains[0]["acceptance"]
         }
         self.diagnostics_ = self._diagnostics(program)
+        for name in ("log_evidence_", "log_evidence_chains_", "effective_sample_size_"):
+            vars(self).pop(name, None)
+        vars(self).update(program.further_attributes(chains))
 
     def _point_estimate(self, program, chains):
         """Labels by decreasing size, and the statistics of their clusters."""

@@ -23,6 +23,10 @@ class Gamma:
     rate: float
     low: float = 0.0
 
+    def draw(self, rng):
+        """Draw a value, or a vector."""
+        return self.low + rng.gamma(self.shape, 1.0 / np.asarray(self.rate))
+
     def log_density(self, value):
         """Natural logarithm of the density of the value, or of all entries of a vector."""
         x = np.asarray(value, dtype=np.float64) - self.low
@@ -41,6 +45,10 @@ class Normal:
 
     mean: np.ndarray
     variance: np.ndarray
+
+    def draw(self, rng):
+        """Draw a vector."""
+        return rng.normal(self.mean, np.sqrt(self.variance))
 
     def log_density(self, value):
         """Natural logarithm of the density of the vector."""
@@ -220,6 +228,19 @@ class Likelihood(BaseEstimator):
         return sum(
             (prior.log_density(values[name]) for name, prior in self.hyperpriors.items()), 0.0
         )
+
+    def draw_hyperparameters(self, rng):
+        """Draw those that are learned from their hyperpriors: dict of str to float or ndarray, in
+        the shape that they have here."""
+        values = {}
+        for name, prior in self.hyperpriors.items():
+            shape = np.shape(getattr(self, name))
+            draw = prior.draw(rng)
+            if shape and np.shape(draw) != shape:
+                draw = np.array([prior.draw(rng) for _ in range(math.prod(shape))])
+                draw = draw.reshape(shape)
+            values[name] = draw if shape else float(draw)
+        return values
 
     # Scale: what a likelihood with the capability "instantiated" writes besides. Its samplers see
     # the rows in blocks, maybe on several machines, and copy no more than a block at a time.

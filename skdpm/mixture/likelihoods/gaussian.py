@@ -280,6 +280,13 @@ default=None
             total -= len(self.mean) * np.log(beyond)
         return total + super().log_hyperprior(values)
 
+    def draw_hyperparameters(self, rng):
+        values = super().draw_hyperparameters(rng)
+        if "scale" in values:
+            low = len(self.mean) - 1.0 if self.covariance_type != "diag" else 0.0
+            values["scale"] = self._floor + (values.get("df", self.df) - low) * values["scale"]
+        return values
+
     def _scale_matrix(self):
         return np.diag(self.scale) if np.ndim(self.scale) == 1 else self.scale
 

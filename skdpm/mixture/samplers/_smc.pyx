@@ -36,7 +36,6 @@ from numpy.random cimport bitgen_t
 import numpy as np
 
 from skdpm._core cimport _resampling
-from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport resized
 from skdpm._core._resampling cimport MULTINOMIAL, OPTIMAL, STRATIFIED, SYSTEMATIC

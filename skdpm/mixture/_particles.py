@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Chains that are particle systems: how rows come in, particles move, and draws are made at the
+end.
+
+The rows come in an order of the chain's own. In between a Markov kernel moves every particle, on
+the rows so far: one that leaves p(partition | rows, hyperparameters) invariant, whatever it is,
+changes no weight. Nor do draws of hyperparameters given the partition, which follow it. A
+concentration that is integrated out is drawn given the partition for the move, and forgotten.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from skdpm.chains import _moves, stream
+from skdpm.draws import ChainDraws
+from skdpm.mixture._program import MixtureChain, RowChain, RowProgram, set_hyperparameters
+from skdpm.mixture._state import MixtureState
+from skdpm.mixture.samplers._smc import ParticleSystem
+
+# Rows between two looks at whether to go on.
+BLOCK = 256
+
+# Streams of a chain, beside its particles': keys behind its number.
+ORDER_STREAM = 1
+DRAW_STREAM = 2
+
+# Steps between draws among the cumulated weights: any number of first draws is spread evenly.
+GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
+
+
+@dataclass(kw_only=True)
+class ParticleProgram(RowProgram):
+    """Program of `SMC`. An iteration is a block of rows, or what is left of it before a move.
+
+    Attributes
+    ----------
+    rows : array of shape (n_samples, n_features)
+        X, validated.
+    """
+
+    rows: object
+
+    def __post_init__(self):
+        super().__post_init__()
+        n = self.n_samples
+        self.move_times = move_times(n, self.sampler.growth) if self.sampler.moves else set()
+        self.stops = sorted({*range(BLOCK, n, BLOCK), *self.move_times, n})
+
+    @property
+    def n_iterations(self):
+        return len(self.stops)
+
+    def resume(self, chain):
+        return ParticleChain(self, chain)
+
+    def encoded(self, items):
+        """Some rows as kernels need them: data, and tables for clusters of all rows, so that
+        statistics are the same whatever the rows are."""
+        data = self.likelihood.encode(self.rows[items])
+        return data, self.likelihood.tables(data, self.n_samples)
+
+    def bind(self, encoded, values):
+        """A kernel over such rows, at values of the learned hyperparameters."""
+        model = self.likelihood.bind(*encoded)
+        if values:
+            set_hyperparameters(model, self.likelihood.at(values))
+        return model
+
+    def prior_of(self, n_samples, concentration):
+        """The prior of the first so many rows. (`make_prior` is a partial function of all.)"""
+        return self.make_prior.func(n_samples, concentration)
+
+    def advance(self, chain, n_iterations, go_on):
+        iteration = chain["iteration"]
+        with self.resume(chain) as live:
+            draws = ChainDraws(self.columns(), self.n_draws, chain.get("draws"))
+            running = True
+            while running and iteration < n_iterations:
+                live.step(iteration)
+                iteration += 1
+                running = go_on(**live.figures())
+            if iteration == n_iterations and draws.n_kept == 0:
+                live.draw_all(draws)
+                live.system.forget_labels()
+            chain.update(
+                live.save(),
+                iteration=iteration,
+                acceptance=_moves(chain.get("acceptance", {}), live.acceptance(), {}),
+                draws=draws.save(),
+            )
+
+    def further_attributes(self, chains):
+        log_evidence = np.array([chain["log_evidence"] for chain in chains])
+        top = log_evidence.max()
+        return {
+            "log_evidence_": float(top + np.log(np.mean(np.exp(log_evidence - top)))),
+            "log_evidence_chains_": log_evidence,
+            "effective_sample_size_": np.array(
+                [chain["effective_sample_size"] for chain in chains]
+            ),
+        }
+
+
+def move_times(n_samples, growth):
+    """Numbers of rows after which particles move: set of int."""
+    times, t = {n_samples}, 2
+    while t < n_samples:
+        times.add(t)
+        t = max(t + 1, math.ceil(growth * t))
+    return times
+
+
+class ParticleChain(RowChain):
+    """One particle system while it runs. At its end `state` and `values` are those of the draw at
+    hand."""
+
+    state = values = None
+
+    def __init__(self, program, chain):
+        MixtureChain.__init__(self, program, chain)
+        self.entropy = chain["entropy"]
+        self.bit_generator = stream(self.entropy, self.index)
+        sampler, n_samples = program.sampler, program.n_samples
+        self.order = np.arange(n_samples)
+        if sampler.order == "random":
+            rng = np.random.Generator(stream(self.entropy, self.index, ORDER_STREAM))
+            self.order = rng.permutation(n_samples)
+        self.encoded = program.encoded(self.order)
+        integrated = program.concentration is None
+        self.system = ParticleSystem(
+            sampler.n_particles,
+            sampler.scheme,
+            sampler.resample_threshold,
+            program.make_prior(program.first_concentration),
+            program.concentration_prior if integrated else None,
+        )
+        if "system" in chain:
+            self.bit_generator.state = chain["bit_generator"]
+            self.family_values = list(chain["family_values"])
+            self.system.set_state(self._models(), chain["system"])
+            if self.kernel is not None:
+                self.kernel.set_adaptation(chain["adaptation"])
+        else:
+            self.family_values = [{}]
+            if program.likelihood.learned:
+                rng = np.random.Generator(self.bit_generator)
+                self.family_values = [
+                    program.likelihood.draw_hyperparameters(rng)
+                    for _ in range(sampler.n_particles)
+                ]
+            self.system.begin(self._models())
+
+    def _models(self):
+        return [self.program.bind(self.encoded, values) for values in self.family_values]
+
+    def step(self, iteration):
+        stop = self.program.stops[iteration]
+        try:
+            self.system.run(self.bit_generator, self.system.n_rows, stop)
+        except FloatingPointError as error:
+            row = self.order[self.system.n_rows]
+            raise FloatingPointError(f"row {row}: {str(error).split(': ')[-1]}") from None
+        if stop in self.program.move_times:
+            self.rejuvenate()
+
+    def rejuvenate(self):
+        """Move every particle, given the rows so far."""
+        program, system, likelihood = self.program, self.system, self.program.likelihood
+        n_rows = system.n_rows
+        encoded = program.encoded(self.order[:n_rows])
+        prior = program.prior_of(n_rows, program.first_concentration)
+        rng = np.random.Generator(self.bit_generator)
+        labels = np.empty((system.n_current, n_rows), dtype=np.intp)
+        family_values, stats = [], []
+        for p in range(system.n_current):
+            values = self.family_values[system.family_of(p)]
+            if program.concentration is None:
+                prior.set_concentration(draw_node(*system.concentration_weights(p), rng))
+            self.state = adopted(
+                program.bind(encoded, values), prior, system.labels_of(p), system.stats_of(p)
+            )
+            self.kernel.run(self.state, self.bit_generator)
+            self.state.rebuild()
+            if likelihood.learned:
+                flat = self.state.model.resample_hyperparameters(
+                    self.state.cluster_slots(), likelihood.hyperpriors, self.bit_generator
+                )
+                values = likelihood.learned_values(flat)
+            family_values.append(values)
+            labels[p] = self.state.cluster_labels()
+            stats.append(self.state.dump())
+        self.state = None
+        first = np.cumsum([0, *map(len, stats)])
+        after = {
+            "n_rows": n_rows,
+            "n_resampled": system.n_resampled,
+            "log_w": system.log_weights(),
+            "labels": labels,
+        }
+        if likelihood.learned:
+            self.family_values = family_values
+            after |= {
+                "family": np.arange(len(stats)),
+                "slots": [np.arange(len(own)) for own in stats],
+                "stats": stats,
+            }
+        else:
+            after |= {
+                "family": np.zeros(len(stats), dtype=np.intp),
+                "slots": [start + np.arange(len(own)) for start, own in zip(first, stats)],
+                "stats": [np.concatenate(stats)],
+            }
+        system.set_state(self._models(), after)
+
+    def draw_all(self, draws):
+        """Draws of equal weight: particles where the golden section leads among the cumulated
+        weights, the concentration given each."""
+        program, system = self.program, self.system
+        bit_generator = stream(self.entropy, self.index, DRAW_STREAM)
+        rng = np.random.Generator(bit_generator)
+        log_w = system.log_weights()
+        cumulated = np.cumsum(np.exp(log_w - log_w.max()))
+        points = (rng.random() + GOLDEN * np.arange(program.n_draws)) % 1.0
+        chosen = np.searchsorted(cumulated, points * cumulated[-1], side="right")
+        model, at = program.model(), None
+        for draw, p in enumerate(np.minimum(chosen, len(log_w) - 1)):
+            if p != at:
+                at = p
+                self.values = self.family_values[system.family_of(p)]
+                labels = np.empty(program.n_samples, dtype=np.intp)
+                labels[self.order] = system.labels_of(p)
+                prior = program.make_prior(program.first_concentration)
+                self.state = None  # a model belongs to one state at a time
+                if self.values:
+                    set_hyperparameters(model, program.likelihood.at(self.values))
+                self.state = adopted(model, prior, labels, system.stats_of(p))
+            if program.concentration is None:
+                prior.set_concentration(draw_node(*system.concentration_weights(p), rng))
+                program.resample_concentration(prior, self.state.cluster_sizes(), bit_generator)
+            draws.append(**self.keep(draw, self.state.compute_log_joint()))
+
+    def figures(self):
+        return {
+            "rows": self.system.n_rows,
+            "log_evidence": f"{self.system.log_evidence:.6g}",
+        }
+
+    def acceptance(self):
+        return self.kernel.acceptance() if self.kernel else {}
+
+    def save(self):
+        return {
+            **MixtureChain.save(self),
+            "system": self.system.get_state(),
+            "family_values": self.family_values,
+            "bit_generator": self.bit_generator.state,
+            "adaptation": self.kernel.get_adaptation() if self.kernel else {},
+            "log_evidence": self.system.log_evidence,
+            "effective_sample_size": self.system.effective_sample_size,
+        }
+
+
+def adopted(model, prior, labels, stats):
+    """A state of all rows of a kernel, from labels 0, ..., K - 1 and its clusters' statistics."""
+    slots = np.arange(len(stats) + 1)
+    saved = {"labels": labels, "slots": slots, "free": slots[:0], "stats": stats}
+    return MixtureState(model, prior, saved=saved)
+
+
+def draw_node(nodes, weights, rng):
+    """One of the nodes, by their weights."""
+    cumulated = np.cumsum(weights)
+    at = np.searchsorted(cumulated, rng.random() * cumulated[-1], side="right")
+    return float(nodes[min(at, len(nodes) - 1)])

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Sequential Monte Carlo."""
+
+from skdpm._validation import check_choice, check_integer, check_real
+from skdpm.mixture._particles import ParticleProgram
+from skdpm.mixture.samplers._smc import RESAMPLING
+from skdpm.mixture.samplers.base import BlockSampler, Sampler
+
+
+class SMC(Sampler):
+    """Sequential Monte Carlo: weighted partitions, the particles, take one row after the other.
+
+    Chains are independent particle systems, each with its own order of the rows. Their weights
+    estimate the evidence p(X), without bias: `log_evidence_`. Needs a likelihood whose clusters
+    are independent (capability "product"). Nothing is adapted, and draws are no Markov chain:
+    `n_warmup` and `thin` are not used, `n_draws` draws of equal weight are made at the end.
+
+    Parameters
+    ----------
+    n_particles : int, default=100
+        Of each chain.
+    rejuvenation : None, str or Sampler, default="sams"
+        What moves every particle, on the rows so far, when these have grown by `growth`, and at
+        the end; hyperparameters of the likelihood that are learned are then drawn, too. None: a
+        pure particle filter.
+    growth : float, default=1.25
+        Above 1.
+    resampling : {"auto", "systematic", "stratified", "multinomial", "optimal"}, default="auto"
+        "optimal" follows all choices of every particle, and thins them where weights have become
+        uneven (Fearnhead & Clifford 2003). "auto": "optimal" without rejuvenation, otherwise
+        "systematic".
+    resample_threshold : float, default=0.5
+        Particles are resampled where their effective sample size, divided by their number, is
+        below this; 0 to 1.
+    order : {"random", "given"}, default="random"
+        Of the rows.
+
+    References
+    ----------
+    Ulker, Gunsel & Cemgil (2010), Sequential Monte Carlo samplers for Dirichlet process mixtures.
+    Fearnhead & Clifford (2003), On-line inference for hidden Markov models via particle filters.
+    """
+
+    requires = "product"
+
+    def __init__(
+        self,
+        n_particles=100,
+        *,
+        rejuvenation="sams",
+        growth=1.25,
+        resampling="auto",
+        resample_threshold=0.5,
+        order="random",
+    ):
+        self.n_particles = n_particles
+        self.rejuvenation = rejuvenation
+        self.growth = growth
+        self.resampling = resampling
+        self.resample_threshold = resample_threshold
+        self.order = order
+
+    @property
+    def moves(self):
+        """Whether particles are moved."""
+        return self.rejuvenation is not None
+
+    @property
+    def scheme(self):
+        """The resampling scheme, "auto" resolved."""
+        if self.resampling == "auto":
+            return "systematic" if self.moves else "optimal"
+        return self.resampling
+
+    def _mover(self):
+        """The sampler that moves particles, or None."""
+        from skdpm.mixture.samplers import SAMPLERS
+
+        mover = self.rejuvenation
+        if isinstance(mover, str):
+            mover = SAMPLERS[check_choice(mover, "SMC.rejuvenation", SAMPLERS)]()
+        if mover is not None and (
+            not isinstance(mover, Sampler) or isinstance(mover, (BlockSampler, SMC))
+        ):
+            raise ValueError(
+                "SMC.rejuvenation must be None or a sampler that moves rows one by one or by "
+                f"clusters, got {self.rejuvenation!r}"
+            )
+        return mover
+
+    def kernel(self):
+        """Make the kernel that moves particles, or None; parameters checked."""
+        check_integer(self.n_particles, "SMC.n_particles", low=1, high=1_000_000)
+        check_choice(self.resampling, "SMC.resampling", ("auto", *RESAMPLING))
+        check_choice(self.order, "SMC.order", ("random", "given"))
+        check_real(self.growth, "SMC.growth", low=1.0)
+        threshold = check_real(
+            self.resample_threshold, "SMC.resample_threshold", low=0.0, closed=True
+        )
+        if threshold > 1.0:
+            raise ValueError(f"SMC.resample_threshold must be at most 1, got {threshold}")
+        mover = self._mover()
+        return None if mover is None else mover.kernel()
+
+    def objection(self, likelihood, X):
+        reason = super().objection(likelihood, X)
+        if reason is None and self.moves:
+            reason = self._mover().objection(likelihood, X)
+        return reason
+
+    def program(self, X, likelihood, **settings):
+        return ParticleProgram.prepare(X, likelihood, rows=X, **settings)
