@@ -1,0 +1,231 @@
+"""`fit` with SMC: every output against enumeration, moves and hyperparameters included."""
+
+import warnings
+
+import numpy as np
+import pytest
+from reference.enumerate import enumerate_partitions, partition_index
+from reference.likelihoods import log_marginal_bernoulli, log_posterior_concentration
+from reference.priors import log_gamma_density
+from reference.simulate import PRIOR_CASES, enumeration_case
+from scipy.special import logsumexp
+from scipy.stats import chi2, norm
+from support.cases import fit_case, make_estimator
+from support.exactness import case_posterior, make_likelihood
+from support.pvalues import assert_p, assert_p_matrix
+
+from skdpm.chains import stream
+from skdpm.mixture._particles import move_times
+from skdpm.mixture.samplers.smc import SMC
+
+CONCENTRATION_PRIOR = (2.0, 0.8)
+
+
+def fitted(likelihood, prior, X, sampler, **params):
+    estimator = make_estimator(likelihood, prior, **{"sampler": sampler, "n_draws": 1, **params})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few draws tell nothing about mixing
+        return estimator.fit(X)
+
+
+def mean_p(Y):
+    """P-value of the hypothesis that rows of Y have mean zero: chi-squared."""
+    Y = Y[:, np.abs(Y).max(axis=0) > 0]
+    gap = Y.mean(axis=0)
+    covariance = np.cov(Y.T)
+    statistic = len(Y) * gap @ np.linalg.pinv(covariance, rcond=1e-8) @ gap
+    return float(chi2.sf(statistic, np.linalg.matrix_rank(covariance, tol=1e-8)))
+
+
+def fit_run(name, prior, sampler, *, resampled=False, n_chains=600):
+    """A run for `assert_p`: the evidence times the indicator of the one draw, of each chain, has
+    the joint density for its mean. Partitions of small probability are one cell."""
+    case = enumeration_case(name)
+    if resampled:
+        law = log_posterior_concentration(
+            case.X,
+            name,
+            PRIOR_CASES[prior][0],
+            likelihood_params=case.params,
+            prior_params={k: v for k, v in PRIOR_CASES[prior][1].items() if k != "concentration"},
+            concentration_prior=CONCENTRATION_PRIOR,
+            n_bins=2,
+        )
+    else:
+        law = case_posterior(name, prior)
+    p = law.probabilities.reshape(len(law.partitions), -1)
+    cell = np.zeros(p.shape, dtype=int)
+    common = p > 0.02
+    cell[common] = 1 + np.arange(common.sum())
+    expected = np.bincount(cell.ravel(), weights=p.ravel())
+
+    def run(seed, factor):
+        estimator = fitted(
+            make_likelihood(name),
+            prior,
+            case.X,
+            sampler,
+            resampled=resampled,
+            concentration_prior=CONCENTRATION_PRIOR,
+            n_chains=n_chains * factor,
+            point_estimate="last",
+            random_state=int(seed.generate_state(1)[0]),
+        )
+        z = np.exp(estimator.log_evidence_chains_ - law.log_evidence)
+        at = partition_index(estimator.label_samples_[:, 0].astype(int))
+        second = np.zeros(len(at), dtype=int)
+        if resampled:
+            second = np.digitize(estimator.concentration_samples_[:, 0], law.edges)
+        Y = np.zeros((len(z), len(expected)))
+        Y[np.arange(len(z)), cell[at, second]] = z
+        return mean_p(Y - expected)
+
+    return run
+
+
+def test_fits_have_the_evidence_and_the_posterior(seed_sequence):
+    """A few particles, moved after nearly every row and resampled before every draw."""
+    gibbs = SMC(3, rejuvenation="gibbs", growth=1.01, resample_threshold=1.0)
+    sams = SMC(2, growth=1.3, resample_threshold=1.0, resampling="stratified")
+    optimal = SMC(3, rejuvenation="gibbs", resampling="optimal", resample_threshold=1.0)
+    designs = {
+        "gaussian dp": (gibbs, False),
+        "bernoulli mfm": (gibbs, False),
+        "poisson pitman_yor": (sams, False),
+        "categorical dp": (optimal, True),
+        "bernoulli finite": (gibbs, True),
+    }
+    runs = {
+        name: fit_run(*name.split(), sampler, resampled=resampled)
+        for name, (sampler, resampled) in designs.items()
+    }
+    assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+def test_learned_hyperparameters_are_integrated_out(seed_sequence):
+    """One component: the evidence against quadrature over both pseudo-counts."""
+    X = np.array([[1.0], [1.0], [0.0], [1.0], [1.0], [1.0]])
+    x = np.linspace(-12.0, 4.0, 400)
+    log_prior = log_gamma_density(np.exp(x), 1.0, 1.0) + x + np.log(x[1] - x[0])
+    log_z = logsumexp(
+        [
+            log_prior[i] + log_prior[j] + log_marginal_bernoulli(X, a=np.exp(x[i]), b=np.exp(x[j]))
+            for i in range(0, 400, 4)
+            for j in range(0, 400, 4)
+        ]
+    ) + np.log(16.0)
+
+    def run(seed, factor):
+        estimator = fitted(
+            make_likelihood("bernoulli", a=None, b=None),
+            "finite",
+            X,
+            SMC(4, rejuvenation="gibbs"),
+            n_components=1,
+            n_chains=400 * factor,
+            point_estimate="last",
+            random_state=int(seed.generate_state(1)[0]),
+        )
+        z = np.exp(estimator.log_evidence_chains_ - log_z) - 1.0
+        return float(2 * norm.sf(abs(z.mean()) / z.std() * np.sqrt(len(z))))
+
+    assert_p(run, seed_sequence=seed_sequence)
+
+
+def test_times_of_moves():
+    assert move_times(12, 1.25) == {2, 3, 4, 5, 7, 9, 12}
+    assert move_times(7, 1.0001) == {2, 3, 4, 5, 6, 7}
+    assert move_times(5, 2.0) == {2, 4, 5}
+    assert move_times(1, 1.25) == {1}
+
+
+@pytest.mark.parametrize("sampler", [SMC(8), SMC(8, rejuvenation=None, order="given")])
+def test_attributes(sampler):
+    case = fit_case("gaussian")
+    estimator = fitted(case.likelihood, "dp", case.X, sampler, n_draws=12)
+    c, s, n = 2, 12, len(case.X)
+    assert estimator.label_samples_.shape == (c, s, n)
+    assert estimator.log_evidence_chains_.shape == estimator.effective_sample_size_.shape == (c,)
+    expected = logsumexp(estimator.log_evidence_chains_) - np.log(c)
+    assert abs(estimator.log_evidence_ - expected) < 1e-12
+    assert (1.0 <= estimator.effective_sample_size_).all()
+    assert (estimator.effective_sample_size_ <= 8.0 + 1e-9).all()
+    assert estimator.labels_.shape == (n,)
+    assert np.isfinite(estimator.score_samples(case.X_new)).all()
+    assert (set(estimator.acceptance_rate_) == {"split", "merge"}) == sampler.moves
+    # A fit with another sampler has no evidence.
+    estimator.set_params(sampler="gibbs")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        estimator.fit(case.X)
+    assert not hasattr(estimator, "log_evidence_")
+
+
+def test_log_joint_of_draws_is_that_of_their_labels():
+    """Labels come back in the order of the rows given."""
+    case = fit_case("gaussian")
+    estimator = fitted(case.likelihood, "dp", case.X, SMC(6), n_draws=5)
+    from support.states import log_joint_of
+
+    for c, s in np.ndindex(2, 5):
+        labels = estimator.label_samples_[c, s].astype(int)
+        assert (
+            abs(log_joint_of("gaussian", case, labels, "dp") - estimator.log_joint_samples_[c, s])
+            < 1e-8
+        )
+
+
+def test_resumes_to_the_bit():
+    """A chain that is interrupted after every block of rows."""
+    case = fit_case("poisson")
+    params = {"n_chains": 1, "n_draws": 6, "resampled": True}
+    whole = make_estimator(case.likelihood, sampler=SMC(5), **params)
+    sampler = SMC(5)
+    program = whole._program(case.X, case.likelihood, sampler)
+    ends = []
+    for piecewise in (False, True):
+        chain = program.chain(17, 0)
+        while chain["iteration"] < program.n_iterations:
+            program.advance(chain, program.n_iterations, lambda **_: not piecewise)
+        ends.append(chain)
+    np.testing.assert_array_equal(ends[0]["draws"]["labels"], ends[1]["draws"]["labels"])
+    for name in ("log_joint", "concentration"):
+        np.testing.assert_array_equal(ends[0]["draws"][name], ends[1]["draws"][name])
+    assert ends[0]["log_evidence"] == ends[1]["log_evidence"]
+    moves = [{k: list(v) for k, v in chain["acceptance"].items()} for chain in ends]
+    assert moves[0] == moves[1]
+    assert stream(17, 0).state != ends[0]["bit_generator"]
+
+
+def test_all_partitions_of_a_few_rows_are_followed():
+    """Without moves and with enough particles `fit` is enumeration: the evidence is exact."""
+    posterior = case_posterior("bernoulli", "dp")
+    sampler = SMC(len(enumerate_partitions(5)), rejuvenation=None)
+    estimator = fitted(
+        make_likelihood("bernoulli"), "dp", enumeration_case("bernoulli").X, sampler
+    )
+    np.testing.assert_allclose(estimator.log_evidence_chains_, posterior.log_evidence, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"n_particles": 0},
+        {"rejuvenation": "sub_cluster"},
+        {"rejuvenation": "nothing"},
+        {"growth": 1.0},
+        {"resampling": "residual"},
+        {"resample_threshold": 1.5},
+        {"order": "sorted"},
+    ],
+)
+def test_refuses(params):
+    case = fit_case("gaussian")
+    with pytest.raises(ValueError, match=f"SMC.{next(iter(params))}"):
+        fitted(case.likelihood, "dp", case.X, SMC(**params))
+
+
+def test_refuses_coupled_clusters():
+    case = fit_case("relational")
+    with pytest.raises(ValueError, match="product"):
+        fitted(case.likelihood, "dp", case.X, SMC())
