@@ -209,7 +209,7 @@ class ParticleChain(RowChain):
         else:
             after |= {
                 "family": np.zeros(len(stats), dtype=np.intp),
-                "slots": [start + np.arange(len(own)) for start, own in zip(first, stats)],
+                "slots": [first[p] + np.arange(len(own)) for p, own in enumerate(stats)],
                 "stats": [np.concatenate(stats)],
             }
         system.set_state(self._models(), after)

@@ -13,6 +13,7 @@ from scipy.stats import chi2, norm
 from support.cases import fit_case, make_estimator
 from support.exactness import case_posterior, make_likelihood
 from support.pvalues import assert_p, assert_p_matrix
+from support.states import log_joint_of
 
 from skdpm.chains import stream
 from skdpm.mixture._particles import move_times
@@ -165,8 +166,6 @@ def test_log_joint_of_draws_is_that_of_their_labels():
     """Labels come back in the order of the rows given."""
     case = fit_case("gaussian")
     estimator = fitted(case.likelihood, "dp", case.X, SMC(6), n_draws=5)
-    from support.states import log_joint_of
-
     for c, s in np.ndindex(2, 5):
         labels = estimator.label_samples_[c, s].astype(int)
         assert (
@@ -183,10 +182,10 @@ def test_resumes_to_the_bit():
     sampler = SMC(5)
     program = whole._program(case.X, case.likelihood, sampler)
     ends = []
-    for piecewise in (False, True):
+    for go_on in (lambda **_: True, lambda **_: False):
         chain = program.chain(17, 0)
         while chain["iteration"] < program.n_iterations:
-            program.advance(chain, program.n_iterations, lambda **_: not piecewise)
+            program.advance(chain, program.n_iterations, go_on)
         ends.append(chain)
     np.testing.assert_array_equal(ends[0]["draws"]["labels"], ends[1]["draws"]["labels"])
     for name in ("log_joint", "concentration"):
