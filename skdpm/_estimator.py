@@ -178,7 +178,9 @@ class ChainEstimator(BaseEstimator):
         bad = [
             f"{name} (R-hat {figures['r_hat']:.2f})"
             for name, figures in self.diagnostics_.items()
-            if self.draws_.n_draws >= 4 and not figures["r_hat"] <= LARGEST_R_HAT
+            if "r_hat" in figures
+            and self.draws_.n_draws >= 4
+            and not figures["r_hat"] <= LARGEST_R_HAT
         ]
         if bad:
             warnings.warn(

@@ -102,6 +102,12 @@ class ParticleProgram(RowProgram):
             ),
         }
 
+    def further_diagnostics(self, chains):
+        if len(chains) < 2:
+            return {}
+        log_evidence = [chain["log_evidence"] for chain in chains]
+        return {"log_evidence": {"std": float(np.std(log_evidence, ddof=1))}}
+
 
 def move_times(n_samples, growth):
     """Numbers of rows after which particles move: set of int."""

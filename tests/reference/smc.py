@@ -84,11 +84,11 @@ def filter_rows(
                 (p, j) for p, own in enumerate(terms) for j in range(len(own)) if own[j] > -np.inf
             ]
             log_children = np.array([log_w[p] - totals[p] + terms[p][j] for p, j in children])
-            if len(children) > n_particles and (len(log_w) < n_particles or due):
+            if len(log_w) == n_particles and not due:
+                keep = None
+            elif len(children) > n_particles:
                 keep, log_children = thin(log_children, n_particles, uniform())
                 n_resampled += 1
-            elif len(children) > n_particles:
-                keep = None
             else:
                 keep = np.ones(len(children), bool)
             if keep is not None:

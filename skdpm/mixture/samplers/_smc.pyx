@@ -842,13 +842,17 @@ cdef class ParticleSystem:
             self.choices[p] = self.draw(p, rng)
 
     cdef bint follow_children(self, bitgen_t* rng) noexcept nogil:
-        """All choices of all particles become particles, or as many as there may be. False where
-        their weights are no distribution."""
+        """All choices of all particles become particles, or as many as there may be; where there
+        are as many already, of even weights, each draws one. False where their weights are no
+        distribution."""
         cdef Py_ssize_t c, j, p, place
         cdef Py_ssize_t n_children = 0
         cdef Py_ssize_t n = self.n_current
         cdef double* terms = self.child_w
         cdef double log_scale
+        if n == self.n_particles and not self.is_degenerate():
+            self.draw_all(rng)
+            return True
         for p in range(n):
             self.list_terms(p, self.tops[p], terms)
             log_scale = self.log_w[p] - log(self.totals[p])
@@ -861,9 +865,6 @@ cdef class ParticleSystem:
         if n_children <= self.n_particles:
             for c in range(n_children):
                 self.child_counts[c] = 1
-        elif n == self.n_particles and not self.is_degenerate():
-            self.draw_all(rng)
-            return True
         else:
             if not _resampling.thin_exactly(
                 rng, self.child_log_w, self.child_counts, self.child_w, n_children,

@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 from reference.enumerate import enumerate_partitions, partition_index
 from reference.likelihoods import log_marginal_bernoulli, log_posterior_concentration
-from reference.priors import log_gamma_density
+from reference.priors import log_eppf, log_gamma_density
 from reference.simulate import PRIOR_CASES, enumeration_case
 from scipy.special import logsumexp
 from scipy.stats import chi2, norm
 from support.cases import fit_case, make_estimator
 from support.exactness import case_posterior, make_likelihood
-from support.pvalues import assert_p, assert_p_matrix
+from support.pvalues import Cells, assert_p, assert_p_matrix
 from support.states import log_joint_of
 
 from skdpm.chains import stream
 from skdpm.mixture._particles import move_times
+from skdpm.mixture.samplers._smc import concentration_nodes
 from skdpm.mixture.samplers.smc import SMC
 
 CONCENTRATION_PRIOR = (2.0, 0.8)
@@ -85,12 +86,15 @@ def fit_run(name, prior, sampler, *, resampled=False, n_chains=600):
 
 
 def test_fits_have_the_evidence_and_the_posterior(seed_sequence):
-    """A few particles, moved after nearly every row and resampled before every draw."""
+    """A few particles, moved after nearly every row and resampled before every draw; or never,
+    and then draws go by the last weights."""
     gibbs = SMC(3, rejuvenation="gibbs", growth=1.01, resample_threshold=1.0)
     sams = SMC(2, growth=1.3, resample_threshold=1.0, resampling="stratified")
     optimal = SMC(3, rejuvenation="gibbs", resampling="optimal", resample_threshold=1.0)
+    uneven = SMC(4, rejuvenation=None, resampling="systematic", resample_threshold=0.0)
     designs = {
         "gaussian dp": (gibbs, False),
+        "gaussian_diag dp": (uneven, False),
         "bernoulli mfm": (gibbs, False),
         "poisson pitman_yor": (sams, False),
         "categorical dp": (optimal, True),
@@ -133,6 +137,36 @@ def test_learned_hyperparameters_are_integrated_out(seed_sequence):
     assert_p(run, seed_sequence=seed_sequence)
 
 
+def test_moves_draw_the_concentration_given_the_partition(seed_sequence):
+    """Rows without data and a wide hyperprior: moves leave the prior law of partitions as it is,
+    the concentration integrated out."""
+    shape, rate = 0.3, 0.05
+    nodes, log_weights = concentration_nodes(shape, rate, 0.0625)
+    partitions = enumerate_partitions(4)
+    probabilities = [
+        np.exp(logsumexp(log_weights + log_eppf(np.bincount(z), "dp", concentration=nodes)))
+        for z in partitions
+    ]
+
+    def run(seed, factor):
+        estimator = fitted(
+            make_likelihood("bernoulli"),
+            "dp",
+            np.full((4, 1), np.nan),
+            SMC(1, rejuvenation="gibbs"),
+            resampled=True,
+            concentration_prior=(shape, rate),
+            n_chains=1_500 * factor,
+            point_estimate="last",
+            random_state=int(seed.generate_state(1)[0]),
+        )
+        np.testing.assert_allclose(estimator.log_evidence_chains_, 0.0, atol=1e-12)
+        at = partition_index(estimator.label_samples_[:, 0].astype(int))
+        return Cells(np.bincount(at, minlength=len(partitions)), probabilities, partitions)
+
+    assert_p(run, seed_sequence=seed_sequence)
+
+
 def test_times_of_moves():
     assert move_times(12, 1.25) == {2, 3, 4, 5, 7, 9, 12}
     assert move_times(7, 1.0001) == {2, 3, 4, 5, 6, 7}
@@ -149,6 +183,8 @@ def test_attributes(sampler):
     assert estimator.log_evidence_chains_.shape == estimator.effective_sample_size_.shape == (c,)
     expected = logsumexp(estimator.log_evidence_chains_) - np.log(c)
     assert abs(estimator.log_evidence_ - expected) < 1e-12
+    std = np.std(estimator.log_evidence_chains_, ddof=1)
+    assert abs(estimator.diagnostics_["log_evidence"]["std"] - std) < 1e-12
     assert (1.0 <= estimator.effective_sample_size_).all()
     assert (estimator.effective_sample_size_ <= 8.0 + 1e-9).all()
     assert estimator.labels_.shape == (n,)
