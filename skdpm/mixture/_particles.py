@@ -53,7 +53,7 @@ class ParticleProgram(RowProgram):
 
     rows: object
 
-    n_max = 2**17  # TODO None
+    n_max = 2**12  # TODO None
     n_before = 0  # rows that came before these
     remedies = "more particles (SMC(n_particles=...)) or chains"
 
