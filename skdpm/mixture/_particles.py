@@ -9,6 +9,7 @@ concentration that is integrated out is drawn given the partition for the move, 
 """
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +38,8 @@ GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 @dataclass(kw_only=True)
 class ParticleProgram(RowProgram):
-    """Program of `SMC`. An iteration is a block of rows, or what is left of it before a move.
+    """Program of `SMC`. An iteration is a row; they are taken in blocks, which end where particles
+    move.
 
     Attributes
     ----------
@@ -47,6 +49,8 @@ class ParticleProgram(RowProgram):
 
     rows: object
 
+    remedies = "more particles (SMC(n_particles=...)) or chains"
+
     def __post_init__(self):
         super().__post_init__()
         n = self.n_samples
@@ -55,7 +59,7 @@ class ParticleProgram(RowProgram):
 
     @property
     def n_iterations(self):
-        return len(self.stops)
+        return self.n_samples
 
     def resume(self, chain):
         return ParticleChain(self, chain)
@@ -84,8 +88,9 @@ class ParticleProgram(RowProgram):
             running = True
             while running and iteration < n_iterations:
                 live.step(iteration)
-                iteration += 1
-                running = go_on(**live.figures())
+                n_done = live.system.n_rows - iteration
+                iteration += n_done
+                running = go_on(n_done=n_done, **live.figures())
             if iteration == n_iterations and draws.n_kept == 0:
                 live.draw_all(draws)
                 live.system.forget_labels()
@@ -107,11 +112,13 @@ class ParticleProgram(RowProgram):
             ),
         }
 
-    def further_diagnostics(self, chains):
-        if len(chains) < 2:
-            return {}
-        log_evidence = [chain["log_evidence"] for chain in chains]
-        return {"log_evidence": {"std": float(np.std(log_evidence, ddof=1))}}
+    def diagnostics(self, figures, chains):
+        # The order of draws means nothing: there is no autocorrelation to tell their worth from.
+        figures = {name: {"r_hat": entry["r_hat"]} for name, entry in figures.items()}
+        if len(chains) > 1:
+            log_evidence = [chain["log_evidence"] for chain in chains]
+            figures["log_evidence"] = {"std": float(np.std(log_evidence, ddof=1))}
+        return figures
 
 
 def log_evidence_at(chain, prior, concentrations, concentration_prior=None):
@@ -197,7 +204,8 @@ class ParticleChain(RowChain):
         return [self.program.bind(self.encoded, values) for values in self.family_values]
 
     def step(self, iteration):
-        stop = self.program.stops[iteration]
+        stops = self.program.stops
+        stop = stops[bisect_right(stops, iteration)]
         try:
             self.system.run(self.bit_generator, self.system.n_rows, stop)
         except FloatingPointError as error:
@@ -283,10 +291,7 @@ class ParticleChain(RowChain):
             draws.append(**self.keep(draw, self.state.compute_log_joint()))
 
     def figures(self):
-        return {
-            "rows": self.system.n_rows,
-            "log_evidence": f"{self.system.log_evidence:.6g}",
-        }
+        return {"log_evidence": f"{self.system.log_evidence:.6g}"}
 
     def acceptance(self):
         return self.kernel.acceptance() if self.kernel else {}
