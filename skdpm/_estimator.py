@@ -20,6 +20,9 @@ from skdpm.draws import Draws
 # publication; a clustering is useful before that).
 LARGEST_R_HAT = 1.05
 
+# Above this, estimates of a log evidence are by chance: the largest of them decides their mean.
+LARGEST_STD = 1.0
+
 # Parameters that may change between the fits of a warm start.
 FREE_PARAMETERS = frozenset(
     {"n_draws", "n_jobs", "point_estimate", "random_state", "verbose", "warm_start"}
@@ -137,7 +140,7 @@ class ChainEstimator(BaseEstimator):
                 stacklevel=3,
             )
             raise KeyboardInterrupt
-        self._warn_if_not_mixed()
+        self._warn_if_not_mixed(program)
         return self
 
     def _collect(self, program, chains, n_draws):
@@ -173,19 +176,17 @@ class ChainEstimator(BaseEstimator):
             for name, draws in quantities.items()
         }
 
-    def _warn_if_not_mixed(self):
-        # With fewer than 4 draws there is no R-hat; a NaN of more is no sign of agreement.
-        bad = [
-            f"{name} (R-hat {figures['r_hat']:.2f})"
-            for name, figures in self.diagnostics_.items()
-            if "r_hat" in figures
-            and self.draws_.n_draws >= 4
-            and not figures["r_hat"] <= LARGEST_R_HAT
-        ]
+    def _warn_if_not_mixed(self, program):
+        bad = []
+        for name, figures in self.diagnostics_.items():
+            # With fewer than 4 draws there is no R-hat; a NaN of more is no sign of agreement.
+            if self.draws_.n_draws >= 4 and not figures.get("r_hat", 1.0) <= LARGEST_R_HAT:
+                bad.append(f"{name} (R-hat {figures['r_hat']:.2f})")
+            if not figures.get("std", 0.0) <= LARGEST_STD:
+                bad.append(f"{name} (standard deviation {figures['std']:.2g})")
         if bad:
             warnings.warn(
-                f"the chains have not mixed: {', '.join(bad)}; more iterations (n_warmup, "
-                "n_draws), another init or another sampler may help",
+                f"the chains have not mixed: {', '.join(bad)}; {program.remedies} may help",
                 ConvergenceWarning,
                 stacklevel=4,
             )

@@ -89,6 +89,8 @@ class ChainProgram:
     concentration_prior : tuple (shape, rate)
         Gamma prior, in force where it is resampled.
     n_warmup, n_draws, thin, n_chains : int
+    remedies : str
+        What may help where chains disagree.
     """
 
     likelihood: object
@@ -101,6 +103,8 @@ class ChainProgram:
     n_draws: int
     thin: int
     n_chains: int
+
+    remedies = "more iterations (n_warmup, n_draws), another init or another sampler"
 
     @property
     def first_concentration(self):
@@ -232,9 +236,9 @@ def run_chains(advance, chains, n_iterations, *, n_jobs=None, verbose=0):
     ----------
     advance : callable
         `advance(chain, n_iterations, go_on)` advances a chain in place until its `"iteration"`
-        is `n_iterations`, and calls `go_on(**figures)` after every iteration; where that returns
-        False it stops, leaving the chain as after a completed iteration. One that raises leaves
-        the chain as it was.
+        is `n_iterations`, and calls `go_on(**figures)` after every iteration, or with `n_done`
+        after so many; where that returns False it stops, leaving the chain as after a completed
+        iteration. One that raises leaves the chain as it was.
     chains : list of dict
         Plain chain states, each with an `"iteration"`.
     n_iterations : int
@@ -255,8 +259,8 @@ def run_chains(advance, chains, n_iterations, *, n_jobs=None, verbose=0):
         def work(chain):
             end = time.monotonic() + turn
 
-            def go_on(**figures):
-                report(figures)
+            def go_on(n_done=1, **figures):
+                report(figures, n_done)
                 return not interruption.requested and time.monotonic() < end
 
             if interruption.requested:
@@ -308,16 +312,16 @@ class _Interruption:
 def _progress_bar(n_iterations, verbose):
     """A function that takes the figures of each iteration, of whichever chain."""
     if not verbose:
-        yield lambda figures: None
+        yield lambda figures, n_done: None
         return
     from tqdm.auto import tqdm
 
     lock = threading.Lock()
     with tqdm(total=n_iterations, unit="it") as bar:
 
-        def report(figures):
+        def report(figures, n_done):
             with lock:
                 bar.set_postfix(figures, refresh=False)
-                bar.update()
+                bar.update(n_done)
 
         yield report

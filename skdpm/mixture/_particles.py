@@ -9,15 +9,27 @@ concentration that is integrated out is drawn given the partition for the move, 
 """
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 
 import numpy as np
 
 from skdpm.chains import _moves, stream
 from skdpm.draws import ChainDraws
-from skdpm.mixture._program import MixtureChain, RowChain, RowProgram, set_hyperparameters
+from skdpm.mixture._program import (
+    REBUILD_EVERY,
+    MixtureChain,
+    RowChain,
+    RowProgram,
+    set_hyperparameters,
+)
 from skdpm.mixture._state import MixtureState
-from skdpm.mixture.samplers._smc import ParticleSystem
+from skdpm.mixture.samplers._smc import (
+    ParticleSystem,
+    concentration_nodes,
+    log_ratios,
+    log_sums,
+)
 
 # Rows between two looks at whether to go on.
 BLOCK = 256
@@ -32,7 +44,8 @@ GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 @dataclass(kw_only=True)
 class ParticleProgram(RowProgram):
-    """Program of `SMC`. An iteration is a block of rows, or what is left of it before a move.
+    """Program of `SMC`. An iteration is a row; they are taken in blocks, which end where particles
+    move.
 
     Attributes
     ----------
@@ -42,15 +55,17 @@ class ParticleProgram(RowProgram):
 
     rows: object
 
+    remedies = "more particles (SMC(n_particles=...)) or chains"
+
     def __post_init__(self):
         super().__post_init__()
         n = self.n_samples
-        self.move_times = move_times(n, self.sampler.growth) if self.sampler.moves else set()
+        self.move_times = move_times(n, self.sampler.growth) if self.sampler.moves else []
         self.stops = sorted({*range(BLOCK, n, BLOCK), *self.move_times, n})
 
     @property
     def n_iterations(self):
-        return len(self.stops)
+        return self.n_samples
 
     def resume(self, chain):
         return ParticleChain(self, chain)
@@ -79,8 +94,9 @@ class ParticleProgram(RowProgram):
             running = True
             while running and iteration < n_iterations:
                 live.step(iteration)
-                iteration += 1
-                running = go_on(**live.figures())
+                n_done = live.system.n_rows - iteration
+                iteration += n_done
+                running = go_on(n_done=n_done, **live.figures())
             if iteration == n_iterations and draws.n_kept == 0:
                 live.draw_all(draws)
                 live.system.forget_labels()
@@ -102,20 +118,52 @@ class ParticleProgram(RowProgram):
             ),
         }
 
-    def further_diagnostics(self, chains):
-        if len(chains) < 2:
-            return {}
-        log_evidence = [chain["log_evidence"] for chain in chains]
-        return {"log_evidence": {"std": float(np.std(log_evidence, ddof=1))}}
+    def diagnostics(self, figures, chains):
+        # The order of draws means nothing: there is no autocorrelation to tell their worth from.
+        figures = {name: {"r_hat": entry["r_hat"]} for name, entry in figures.items()}
+        if len(chains) > 1:
+            log_evidence = [chain["log_evidence"] for chain in chains]
+            figures["log_evidence"] = {"std": float(np.std(log_evidence, ddof=1))}
+        return figures
+
+
+def log_evidence_at(chain, prior, concentrations, concentration_prior=None):
+    """log of a chain's estimate of p(X | concentration), by weighing its particles anew.
+
+    Parameters
+    ----------
+    chain : dict
+        Of a `ParticleProgram`, at its end.
+    prior : PartitionPrior
+        With the concentration of the run, if that was fixed.
+    concentrations : array-like of shape (m,)
+        The further from those that the particles were weighed with, the noisier.
+    concentration_prior : tuple (shape, rate), optional
+        Of the run, if its concentration was integrated out.
+
+    Returns
+    -------
+    log_evidence : ndarray of shape (m,)
+    """
+    state = chain["system"]
+    sizes = [
+        state["stats"][f][slots, 0]
+        for f, slots in zip(state["family"], state["slots"], strict=True)
+    ]
+    nodes, log_hyper = np.array([prior.concentration]), np.zeros(1)
+    if concentration_prior is not None:
+        nodes, log_hyper = concentration_nodes(*concentration_prior, state["step"])
+    ratios = log_ratios(prior, sizes, concentrations, nodes, log_hyper)
+    return log_sums(state["log_w"] + ratios)
 
 
 def move_times(n_samples, growth):
-    """Numbers of rows after which particles move: set of int."""
-    times, t = {n_samples}, 2
+    """Numbers of rows after which particles move: list of int, rising."""
+    times, t = [], 2
     while t < n_samples:
-        times.add(t)
+        times.append(t)
         t = max(t + 1, math.ceil(growth * t))
-    return times
+    return [*times, n_samples]
 
 
 class ParticleChain(RowChain):
@@ -123,6 +171,7 @@ class ParticleChain(RowChain):
     hand."""
 
     state = values = None
+    mover = None  # the kernel of the state that moves, over the rows in their order
 
     def __init__(self, program, chain):
         MixtureChain.__init__(self, program, chain)
@@ -162,7 +211,8 @@ class ParticleChain(RowChain):
         return [self.program.bind(self.encoded, values) for values in self.family_values]
 
     def step(self, iteration):
-        stop = self.program.stops[iteration]
+        stops = self.program.stops
+        stop = stops[bisect_right(stops, iteration)]
         try:
             self.system.run(self.bit_generator, self.system.n_rows, stop)
         except FloatingPointError as error:
@@ -175,50 +225,27 @@ class ParticleChain(RowChain):
         """Move every particle, given the rows so far."""
         program, system, likelihood = self.program, self.system, self.program.likelihood
         n_rows = system.n_rows
-        encoded = program.encoded(self.order[:n_rows])
+        n_moves = program.move_times.index(n_rows) + 1
         prior = program.prior_of(n_rows, program.first_concentration)
-        rng = np.random.Generator(self.bit_generator)
-        labels = np.empty((system.n_current, n_rows), dtype=np.intp)
-        family_values, stats = [], []
+        if self.mover is None:
+            self.mover = program.bind(self.encoded, {})
+        state = self.state = MixtureState(self.mover, prior, n_samples=n_rows)
         for p in range(system.n_current):
-            values = self.family_values[system.family_of(p)]
             if program.concentration is None:
-                prior.set_concentration(draw_node(*system.concentration_weights(p), rng))
-            self.state = adopted(
-                program.bind(encoded, values), prior, system.labels_of(p), system.stats_of(p)
-            )
-            self.kernel.run(self.state, self.bit_generator)
-            self.state.rebuild()
+                prior.set_concentration(system.draw_concentration(p, self.bit_generator))
+            system.lend(p, state)
+            self.kernel.run(state, self.bit_generator)
+            if n_moves % REBUILD_EVERY == 0:
+                state.rebuild()
             if likelihood.learned:
-                flat = self.state.model.resample_hyperparameters(
-                    self.state.cluster_slots(), likelihood.hyperpriors, self.bit_generator
+                flat = state.model.resample_hyperparameters(
+                    state.cluster_slots(), likelihood.hyperpriors, self.bit_generator
                 )
-                values = likelihood.learned_values(flat)
-            family_values.append(values)
-            labels[p] = self.state.cluster_labels()
-            stats.append(self.state.dump())
-        self.state = None
-        first = np.cumsum([0, *map(len, stats)])
-        after = {
-            "n_rows": n_rows,
-            "n_resampled": system.n_resampled,
-            "log_w": system.log_weights(),
-            "labels": labels,
-        }
-        if likelihood.learned:
-            self.family_values = family_values
-            after |= {
-                "family": np.arange(len(stats)),
-                "slots": [np.arange(len(own)) for own in stats],
-                "stats": stats,
-            }
-        else:
-            after |= {
-                "family": np.zeros(len(stats), dtype=np.intp),
-                "slots": [first[p] + np.arange(len(own)) for p, own in enumerate(stats)],
-                "stats": [np.concatenate(stats)],
-            }
-        system.set_state(self._models(), after)
+            system.take(p, state)
+            if likelihood.learned:
+                self.family_values[system.family_of(p)] = likelihood.learned_values(flat)
+        system.renew()
+        self.state = None  # a kernel belongs to one state at a time
 
     def draw_all(self, draws):
         """Draws of equal weight: particles where the golden section leads among the cumulated
@@ -230,28 +257,18 @@ class ParticleChain(RowChain):
         cumulated = np.cumsum(np.exp(log_w - log_w.max()))
         points = (rng.random() + GOLDEN * np.arange(program.n_draws)) % 1.0
         chosen = np.searchsorted(cumulated, points * cumulated[-1], side="right")
-        model, at = program.model(), None
+        prior = program.make_prior(program.first_concentration)
+        self.state = MixtureState(program.model(), prior)
         for draw, p in enumerate(np.minimum(chosen, len(log_w) - 1)):
-            if p != at:
-                at = p
-                self.values = self.family_values[system.family_of(p)]
-                labels = np.empty(program.n_samples, dtype=np.intp)
-                labels[self.order] = system.labels_of(p)
-                prior = program.make_prior(program.first_concentration)
-                self.state = None  # a model belongs to one state at a time
-                if self.values:
-                    set_hyperparameters(model, program.likelihood.at(self.values))
-                self.state = adopted(model, prior, labels, system.stats_of(p))
+            self.values = self.family_values[system.family_of(p)]
+            system.lend(p, self.state, self.order)
             if program.concentration is None:
-                prior.set_concentration(draw_node(*system.concentration_weights(p), rng))
+                prior.set_concentration(system.draw_concentration(p, bit_generator))
                 program.resample_concentration(prior, self.state.cluster_sizes(), bit_generator)
             draws.append(**self.keep(draw, self.state.compute_log_joint()))
 
     def figures(self):
-        return {
-            "rows": self.system.n_rows,
-            "log_evidence": f"{self.system.log_evidence:.6g}",
-        }
+        return {"log_evidence": f"{self.system.log_evidence:.6g}"}
 
     def acceptance(self):
         return self.kernel.acceptance() if self.kernel else {}
@@ -266,17 +283,3 @@ class ParticleChain(RowChain):
             "log_evidence": self.system.log_evidence,
             "effective_sample_size": self.system.effective_sample_size,
         }
-
-
-def adopted(model, prior, labels, stats):
-    """A state of all rows of a kernel, from labels 0, ..., K - 1 and its clusters' statistics."""
-    slots = np.arange(len(stats) + 1)
-    saved = {"labels": labels, "slots": slots, "free": slots[:0], "stats": stats}
-    return MixtureState(model, prior, saved=saved)
-
-
-def draw_node(nodes, weights, rng):
-    """One of the nodes, by their weights."""
-    cumulated = np.cumsum(weights)
-    at = np.searchsorted(cumulated, rng.random() * cumulated[-1], side="right")
-    return float(nodes[min(at, len(nodes) - 1)])

@@ -74,9 +74,9 @@ class MixtureProgram(ChainProgram):
         """Attributes of the estimator that only this kind of program has: dict, name -> value."""
         return {}
 
-    def further_diagnostics(self, chains):
-        """Entries of `diagnostics_` beside those of draws: dict of dicts."""
-        return {}
+    def diagnostics(self, figures, chains):
+        """`diagnostics_` of an estimator, from those of the draws: dict of dicts."""
+        return figures
 
     def statistics(self, labels):
         """Statistics of the clusters 0, ..., K - 1 of any labels: (K, n_stats)."""

@@ -287,7 +287,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             move: np.array([_rate(chain["acceptance"][move]) for chain in chains])
             for move in chains[0]["acceptance"]
         }
-        self.diagnostics_ = {**self._diagnostics(program), **program.further_diagnostics(chains)}
+        self.diagnostics_ = program.diagnostics(self._diagnostics(program), chains)
         for name in ("log_evidence_", "log_evidence_chains_", "effective_sample_size_"):
             vars(self).pop(name, None)
         vars(self).update(program.further_attributes(chains))

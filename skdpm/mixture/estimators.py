@@ -29,7 +29,8 @@ class DPMixture(BaseMixture):
         How the posterior is explored: an object of `skdpm.mixture.samplers`, or the name of one
         with its defaults, such as "gibbs" (`SAMPLERS` there has all). "auto": Alternate,
         Gibbs sweeps and splits and merges of neighbouring clusters in turn. For 100,000 rows and
-        more: SubCluster.
+        more: SubCluster. "smc": particles in place of Markov chains, for the evidence
+        (`log_evidence_`) and for streams (`partial_fit`).
     concentration : float or None, default=None
         Of the process; larger values favour more clusters. None: resampled in every iteration
         under its prior. With a discount d it may be as low as -d, when it is fixed.
@@ -103,7 +104,18 @@ default="auto"
     diagnostics_ : dict
         With two chains or more: for "log_joint", "n_components" and whatever is learned,
         "concentration" and hyperparameters, a dict of "r_hat" (rank-normalised split R-hat) and
-        "ess_bulk".
+        "ess_bulk"; with "smc" without the latter, and "log_evidence" has "std", the standard
+        deviation of `log_evidence_chains_`.
+    log_evidence_ : float
+        Only with "smc", as the next three: log p(X), partitions, parameters and what is learned
+        integrated out, all constants included; natural logarithm. The logarithm of the mean of
+        unbiased estimates, one from each chain. After `partial_fit`: of all rows seen.
+    log_evidence_chains_ : ndarray of shape (n_chains,)
+        The logarithm of each.
+    effective_sample_size_ : ndarray of shape (n_chains,)
+        Of the particles' final weights: from 1 to `SMC.n_particles`.
+    n_samples_seen_ : int
+        Rows of `fit` and of all calls of `partial_fit` since.
     acceptance_rate_ : dict of str to ndarray of shape (n_chains,)
         After warm-up, for each kind of move of the sampler, the share of moves accepted; for
         "pgsm", which needs no acceptance step, of moves that changed the partition. NaN where
@@ -113,7 +125,7 @@ default="auto"
     sampler_ : Sampler
         The one that "auto" stands for.
     n_iter_ : int
-        Iterations of each chain, warm-up included.
+        Iterations of each chain, warm-up included; with "smc" rows.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Where X has feature names that are all strings.

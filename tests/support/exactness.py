@@ -27,6 +27,14 @@ from support.pvalues import Cells
 # Variants of a registered likelihood that are cases of their own.
 VARIANTS = {"gaussian_diag": "gaussian", "relational_directed": "relational"}
 
+
+def moves_rows(cls):
+    """Whether samplers of a class have a kernel that takes a state of all rows to another: not
+    those that visit rows in blocks (test_blocks.py), nor those that take each row once
+    (test_smc.py, test_smc_fits.py)."""
+    return not issubclass(cls, BlockSampler) and not cls.online
+
+
 # The settings of each sampler in the matrix: a line per sampler. A registered sampler without one
 # is tested with its defaults.
 SAMPLER_CASES = {
@@ -40,7 +48,7 @@ SAMPLER_CASES = {
 SAMPLER_CASES |= {
     name: [cls()]
     for name, cls in SAMPLERS.items()
-    if name not in SAMPLER_CASES and not issubclass(cls, BlockSampler)
+    if name not in SAMPLER_CASES and moves_rows(cls)
 }
 
 # Iterations after which a chain on five items has forgotten its start. For Gibbs, from the exact

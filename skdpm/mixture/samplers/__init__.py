@@ -7,6 +7,7 @@ from skdpm.mixture.samplers.blocked_gibbs import BlockedGibbs
 from skdpm.mixture.samplers.gibbs import Gibbs
 from skdpm.mixture.samplers.pgsm import PGSM
 from skdpm.mixture.samplers.sams import SAMS
+from skdpm.mixture.samplers.smc import SMC
 from skdpm.mixture.samplers.split_merge import SplitMerge
 from skdpm.mixture.samplers.sub_cluster import SubCluster
 
@@ -18,6 +19,7 @@ SAMPLERS = {
     "gibbs": Gibbs,
     "pgsm": PGSM,
     "sams": SAMS,
+    "smc": SMC,
     "split_merge": SplitMerge,
     "sub_cluster": SubCluster,
 }

@@ -23,9 +23,12 @@ class Sampler(BaseEstimator):
         random partitions.
     n_companions : int
         Further replicas, that the chain has in warm-up only.
+    online : bool
+        Whether it takes the rows one after the other, once, rather than as a Markov chain.
     """
 
     requires = "joint"
+    online = False
     n_replicas = 1
     n_companions = 0
 

@@ -42,6 +42,7 @@ class SMC(Sampler):
     """
 
     requires = "product"
+    online = True
 
     def __init__(
         self,
@@ -107,6 +108,14 @@ class SMC(Sampler):
         if reason is None and self.moves:
             reason = self._mover().objection(likelihood, X)
         return reason
+
+    def validate(self, estimator, X, likelihood, reset):
+        if estimator.warm_start:
+            raise ValueError(
+                "warm_start goes on with Markov chains, and SMC runs none: more rows come by "
+                "partial_fit, and n_draws draws are made at the end, however many"
+            )
+        return super().validate(estimator, X, likelihood, reset)
 
     def program(self, X, likelihood, **settings):
         return ParticleProgram.prepare(X, likelihood, rows=X, **settings)

@@ -10,6 +10,7 @@ from reference.priors import log_eppf, log_gamma_density
 from reference.simulate import PRIOR_CASES, enumeration_case
 from scipy.special import logsumexp
 from scipy.stats import chi2, norm
+from sklearn.exceptions import ConvergenceWarning
 from support.cases import fit_case, make_estimator
 from support.exactness import case_posterior, make_likelihood
 from support.pvalues import Cells, assert_p, assert_p_matrix
@@ -168,10 +169,10 @@ def test_moves_draw_the_concentration_given_the_partition(seed_sequence):
 
 
 def test_times_of_moves():
-    assert move_times(12, 1.25) == {2, 3, 4, 5, 7, 9, 12}
-    assert move_times(7, 1.0001) == {2, 3, 4, 5, 6, 7}
-    assert move_times(5, 2.0) == {2, 4, 5}
-    assert move_times(1, 1.25) == {1}
+    assert move_times(12, 1.25) == [2, 3, 4, 5, 7, 9, 12]
+    assert move_times(7, 1.0001) == [2, 3, 4, 5, 6, 7]
+    assert move_times(5, 2.0) == [2, 4, 5]
+    assert move_times(1, 1.25) == [1]
 
 
 @pytest.mark.parametrize("sampler", [SMC(8), SMC(8, rejuvenation=None, order="given")])
@@ -264,3 +265,27 @@ def test_refuses_coupled_clusters():
     case = fit_case("relational")
     with pytest.raises(ValueError, match="product"):
         fitted(case.likelihood, "dp", case.X, SMC())
+
+
+def test_refuses_a_warm_start():
+    case = fit_case("gaussian")
+    with pytest.raises(ValueError, match=r"warm_start .* partial_fit"):
+        fitted(case.likelihood, "dp", case.X, "smc", warm_start=True)
+
+
+def test_chains_that_disagree_are_warned_of():
+    """Two particles over many rows; the advice is that of particle systems."""
+    X = np.random.default_rng(0).normal(size=(200, 3)).cumsum(axis=0)
+    model = make_estimator("gaussian", sampler=SMC(2, rejuvenation=None), n_chains=4)
+    message = r"not mixed: .*log_evidence \(standard deviation .*n_particles"
+    with pytest.warns(ConvergenceWarning, match=message):
+        model.fit(X)
+    assert model.diagnostics_["log_evidence"]["std"] > 1.0
+    assert "ess_bulk" not in model.diagnostics_["log_joint"]
+
+
+def test_iterations_and_progress_are_rows(capsys):
+    case = fit_case("gaussian", n_samples=300)
+    model = fitted(case.likelihood, "dp", case.X, SMC(4), verbose=1)
+    assert model.n_iter_ == 300
+    assert "600/600" in capsys.readouterr().err
