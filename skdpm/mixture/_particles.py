@@ -74,7 +74,7 @@ class ParticleProgram(RowProgram):
         """Some rows as kernels need them: data, and tables for clusters of all rows, so that
         statistics are the same whatever the rows are."""
         data = self.likelihood.encode(self.rows[items])
-        return data, self.likelihood.tables(data, self.n_samples)
+        return data, self.likelihood.tables(data, None)
 
     def bind(self, encoded, values):
         """A kernel over such rows, at values of the learned hyperparameters."""

@@ -71,8 +71,8 @@ cdef class CategoricalModel(ClusterModel):
     cdef CountTable* log_counts     # (n_kinds,)
     cdef CountTable* log_gammas     # (n_kinds,)
     cdef const double* totals
-    cdef double* log_norm           # (n_max + 1,): NaN where it was not needed yet; NULL where
-                                    # entries may be missing
+    # (n_max + 1,): NaN where it was not needed yet; NULL where entries may be missing
+    cdef double* log_norm
     cdef double* own_totals         # (n_features,): where hyperparameters have changed
     cdef double* own_norm           # (n_max + 1,)
     cdef Py_ssize_t* columns        # (n_hyper,): the only column of a pseudo-count, or -1
@@ -171,8 +171,8 @@ cdef class CategoricalModel(ClusterModel):
     cdef inline void compute_column(
         self, double* stats, Py_ssize_t d, double norm
     ) noexcept nogil:
-        """Cached log values of column d; log(A_d + n_d) is among them where entries may be missing,
-        else 0 stands for it."""
+        """Cached log values of column d. They include the norm, log(A_d + n_d), where entries may
+        be missing; else 0 is passed."""
         cdef Py_ssize_t t
         cdef const double* counts = stats + 1
         cdef double* values = stats + self.n_stats

@@ -42,14 +42,14 @@ cdef enum:
 cdef double LOWEST = -25.0
 
 
-def log_norm_table(Py_ssize_t n_max, double r, double nu, double free):
+def log_norm_table(Py_ssize_t n_max, double r, double nu, double f):
     """`log_norm_at` for n = 0, ..., n_max: ndarray."""
     cdef Py_ssize_t n
     values = np.empty(n_max + 1)
     cdef double[::1] view = values
     with nogil:
         for n in range(n_max + 1):
-            view[n] = log_norm_at(n, r, nu, free)
+            view[n] = log_norm_at(n, r, nu, f)
     return values
 
 

@@ -11,7 +11,6 @@ from sklearn.base import BaseEstimator
 
 from skdpm._validation import check_columns
 
-
 # Where clusters are unbounded: more items than doubles can count, and the length of tables, which
 # stay in the cache.
 UNBOUNDED = 2**53

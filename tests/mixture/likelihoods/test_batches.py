@@ -1,6 +1,7 @@
 """Kernels of a stream: what they say of a row depends on the row, the cluster and the likelihood,
 and neither on how long tables are nor on the batch in which the row comes."""
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -134,7 +135,7 @@ def test_batches_change_no_bit(name, learned, cuts, monkeypatch):
                 {key: 1.25 * getattr(resolved, key) for key in resolved.hyperparameters}
             )
         rows, told = None, []
-        for first, stop in zip(edges, edges[1:], strict=False):
+        for first, stop in itertools.pairwise(edges):
             model = bind(resolved, resolved.encode(X[first:stop]), None)
             if values is not None:
                 model.clear(0)
