@@ -13,12 +13,13 @@ s or x is large the density is computed without Gamma functions, which have too 
 
 Row: n, sum of log 1 / x! (whole parts, fractions), s_d (D), n_d (D) | log of the factors without
 x (all columns), log(rho + 1), whether both hold, as all n_d are n and no s is large; then the
-first two of each column (D, D), kept where an entry may be missing.
+first two of each column (D, D), 0 unless they do not hold and an entry may be missing.
 """
 cimport cython
 from libc.math cimport M_PI as PI
 from libc.math cimport exp, fabs, log, log1p
 from libc.stdlib cimport free, malloc
+from libc.string cimport memset
 from numpy.random cimport bitgen_t
 
 import numpy as np
@@ -226,6 +227,9 @@ cdef class PoissonModel(ClusterModel):
         terms[d] = self.fixed_of(stats[N_HEAD + d], n)
         terms[self.n_features + d] = self.log_next_of(n)
 
+    cdef void forget_columns(self, double* stats) noexcept nogil:
+        memset(stats + self.n_stats + N_TERMS, 0, 2 * self.n_features * sizeof(double))
+
     cdef void compute_all(self, double* stats) noexcept nogil:
         """Cached terms of all columns together, O(D)."""
         cdef Py_ssize_t d
@@ -252,10 +256,11 @@ cdef class PoissonModel(ClusterModel):
     cdef void compute(self, double* stats) noexcept nogil:
         """Cached terms from the statistics, O(D)."""
         cdef Py_ssize_t d
-        if self.missing:
+        self.compute_all(stats)
+        self.forget_columns(stats)
+        if self.missing and stats[self.n_stats + 2] == 0.0:
             for d in range(self.n_features):
                 self.compute_column(stats, d)
-        self.compute_all(stats)
 
     cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
         """Count item i in (by = 1) or out (by = -1)."""
@@ -264,19 +269,26 @@ cdef class PoissonModel(ClusterModel):
         cdef const double* x = self.X + i * n_features
         cdef double* sums = stats + N_HEAD
         cdef double* counts = sums + n_features
+        cdef bint was_complete = stats[self.n_stats + 2] != 0.0
         stats[0] += by
         add_exactly(stats + 1, by * self.whole[i], by * self.fraction[i])
-        if self.missing:
-            for d in range(n_features):
-                if x[d] == x[d]:
-                    sums[d] += by * x[d]
-                    counts[d] += by
-                    self.compute_column(stats, d)
-        else:
+        if not self.missing:
             for d in range(n_features):
                 sums[d] += by * x[d]
                 counts[d] = stats[0]
+            self.compute_all(stats)
+            return
+        for d in range(n_features):
+            if x[d] == x[d]:
+                sums[d] += by * x[d]
+                counts[d] += by
         self.compute_all(stats)
+        if stats[self.n_stats + 2] == 0.0:
+            for d in range(n_features):
+                if was_complete or x[d] == x[d]:
+                    self.compute_column(stats, d)
+        elif not was_complete:
+            self.forget_columns(stats)
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         self.change(row(self, slot), i, 1.0)
@@ -328,6 +340,7 @@ cdef class PoissonModel(ClusterModel):
         """log p(x_i | cluster), entry by entry."""
         cdef Py_ssize_t d
         cdef double fixed, log_rate
+        cdef bint cached = self.missing and stats[self.n_stats + 2] == 0.0
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* x = self.X + i * n_features
         cdef const double* sums = stats + N_HEAD
@@ -345,7 +358,7 @@ cdef class PoissonModel(ClusterModel):
                 if x[d] < LARGE:
                     total += log_gamma_function(x[d] + 1.0)     # which is in the total already
                 continue
-            if self.missing:
+            if cached:
                 fixed = terms[d]
                 log_rate = log_rates[d]
             else:
