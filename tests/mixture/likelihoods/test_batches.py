@@ -187,12 +187,13 @@ def test_sums_of_constants_are_exact(name):
     data = likelihood.encode(X)
     tables = likelihood.tables(data, None)
     probe = Probe(likelihood.bind(data, tables), 3)
-    one, two, three = (probe.acquire() for _ in range(3))
+    one, two, alone = (probe.acquire() for _ in range(3))
     for i in range(N):
         probe.add(one, i)
     for i in reversed(range(N)):
-        probe.add(two if i % 2 else three, i)
-    probe.merge(two, three)
+        probe.add(alone, i)
+        probe.merge(two, alone)
+        probe.reset(alone)
     exact = sum(map(Fraction, [*tables["whole"], *tables["fraction"]]))
     for slot in (one, two):
         whole, fraction = probe.model.dump([slot])[0, 1:3]
