@@ -59,6 +59,11 @@ class ParticleProgram(RowProgram):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.sampler.annealing is not None and self.concentration is None:
+            raise ValueError(
+                "SMC.initial_concentration needs a concentration to go over to: with "
+                "concentration=None, which is learned, it must be None"
+            )
         n = self.n_samples
         self.move_times = move_times(n, self.sampler.growth) if self.sampler.moves else []
         self.stops = sorted({*range(BLOCK, n, BLOCK), *self.move_times, n})
@@ -135,7 +140,7 @@ def log_evidence_at(chain, prior, concentrations, concentration_prior=None):
     chain : dict
         Of a `ParticleProgram`, at its end.
     prior : PartitionPrior
-        With the concentration of the run, if that was fixed.
+        That of the run, at any concentration.
     concentrations : array-like of shape (m,)
         The further from those that the particles were weighed with, the noisier.
     concentration_prior : tuple (shape, rate), optional
@@ -150,7 +155,7 @@ def log_evidence_at(chain, prior, concentrations, concentration_prior=None):
         state["stats"][f][slots, 0]
         for f, slots in zip(state["family"], state["slots"], strict=True)
     ]
-    nodes, log_hyper = np.array([prior.concentration]), np.zeros(1)
+    nodes, log_hyper = np.array([state["concentration"]]), np.zeros(1)
     if concentration_prior is not None:
         nodes, log_hyper = concentration_nodes(*concentration_prior, state["step"])
     ratios = log_ratios(prior, sizes, concentrations, nodes, log_hyper)
@@ -190,6 +195,7 @@ class ParticleChain(RowChain):
             sampler.resample_threshold,
             program.make_prior(program.first_concentration),
             program.concentration_prior if integrated else None,
+            sampler.annealing,
         )
         if "system" in chain:
             self.bit_generator.state = chain["bit_generator"]
@@ -227,6 +233,8 @@ class ParticleChain(RowChain):
         n_rows = system.n_rows
         n_moves = program.move_times.index(n_rows) + 1
         prior = program.prior_of(n_rows, program.first_concentration)
+        if program.concentration is not None:
+            prior.set_concentration(system.concentration)
         if self.mover is None:
             self.mover = program.bind(self.encoded, {})
         state = self.state = MixtureState(self.mover, prior, n_samples=n_rows)
@@ -253,7 +261,7 @@ class ParticleChain(RowChain):
         program, system = self.program, self.system
         bit_generator = stream(self.entropy, self.index, DRAW_STREAM)
         rng = np.random.Generator(bit_generator)
-        log_w = system.log_weights()
+        log_w = system.final_log_weights()
         cumulated = np.cumsum(np.exp(log_w - log_w.max()))
         points = (rng.random() + GOLDEN * np.arange(program.n_draws)) % 1.0
         chosen = np.searchsorted(cumulated, points * cumulated[-1], side="right")
