@@ -38,6 +38,9 @@ BLOCK = 256
 ORDER_STREAM = 1
 DRAW_STREAM = 2
 
+# What a chain needs to go on with more rows.
+CARRIED = ("index", "entropy", "iteration", "system", "family_values", "bit_generator")
+
 # Steps between draws among the cumulated weights: any number of first draws is spread evenly.
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
@@ -55,6 +58,7 @@ class ParticleProgram(RowProgram):
 
     rows: object
 
+    n_before = 0  # rows that came before these
     remedies = "more particles (SMC(n_particles=...)) or chains"
 
     def __post_init__(self):
@@ -71,6 +75,11 @@ class ParticleProgram(RowProgram):
     @property
     def n_iterations(self):
         return self.n_samples
+
+    @property
+    def scheme(self):
+        """How particles are resampled."""
+        return self.sampler.scheme
 
     def resume(self, chain):
         return ParticleChain(self, chain)
@@ -112,10 +121,19 @@ class ParticleProgram(RowProgram):
                 draws=draws.save(),
             )
 
+    def carried(self, run):
+        """Particles, for more rows: their statistics, without labels and draws."""
+        return {
+            **{name: run[name] for name in ("entropy", "signature")},
+            "likelihood": self.likelihood,
+            "chains": [{name: chain[name] for name in CARRIED} for chain in run["chains"]],
+        }
+
     def further_attributes(self, chains):
         log_evidence = np.array([chain["log_evidence"] for chain in chains])
         top = log_evidence.max()
         return {
+            "n_samples_seen_": self.n_samples,
             "log_evidence_": float(top + np.log(np.mean(np.exp(log_evidence - top)))),
             "log_evidence_chains_": log_evidence,
             "effective_sample_size_": np.array(
@@ -182,16 +200,12 @@ class ParticleChain(RowChain):
         MixtureChain.__init__(self, program, chain)
         self.entropy = chain["entropy"]
         self.bit_generator = stream(self.entropy, self.index)
-        sampler, n_samples = program.sampler, program.n_samples
-        self.order = np.arange(n_samples)
-        if sampler.order == "random":
-            rng = np.random.Generator(stream(self.entropy, self.index, ORDER_STREAM))
-            self.order = rng.permutation(n_samples)
+        self.order = self.row_order()
         self.encoded = program.encoded(self.order)
-        integrated = program.concentration is None
+        sampler, integrated = program.sampler, program.concentration is None
         self.system = ParticleSystem(
             sampler.n_particles,
-            sampler.scheme,
+            program.scheme,
             sampler.resample_threshold,
             program.make_prior(program.first_concentration),
             program.concentration_prior if integrated else None,
@@ -202,7 +216,7 @@ class ParticleChain(RowChain):
             self.family_values = list(chain["family_values"])
             self.system.set_state(self._models(), chain["system"])
             if self.kernel is not None:
-                self.kernel.set_adaptation(chain["adaptation"])
+                self.kernel.set_adaptation(chain.get("adaptation", {}))
         else:
             self.family_values = [{}]
             if program.likelihood.learned:
@@ -213,6 +227,14 @@ class ParticleChain(RowChain):
                 ]
             self.system.begin(self._models())
 
+    def row_order(self):
+        """Numbers of the rows in the order in which they come."""
+        n_samples = self.program.n_samples
+        if self.program.sampler.order == "given":
+            return np.arange(n_samples)
+        rng = np.random.Generator(stream(self.entropy, self.index, ORDER_STREAM))
+        return rng.permutation(n_samples)
+
     def _models(self):
         return [self.program.bind(self.encoded, values) for values in self.family_values]
 
@@ -220,9 +242,11 @@ class ParticleChain(RowChain):
         stops = self.program.stops
         stop = stops[bisect_right(stops, iteration)]
         try:
-            self.system.run(self.bit_generator, self.system.n_rows, stop)
+            # Kernels hold the rows behind those that came before.
+            n_before = self.program.n_before
+            self.system.run(self.bit_generator, self.system.n_rows - n_before, stop - n_before)
         except FloatingPointError as error:
-            row = self.order[self.system.n_rows]
+            row = self.order[self.system.n_rows - n_before]
             raise FloatingPointError(f"row {row}: {str(error).split(': ')[-1]}") from None
         if stop in self.program.move_times:
             self.rejuvenate()
@@ -266,14 +290,19 @@ class ParticleChain(RowChain):
         points = (rng.random() + GOLDEN * np.arange(program.n_draws)) % 1.0
         chosen = np.searchsorted(cumulated, points * cumulated[-1], side="right")
         prior = program.make_prior(program.first_concentration)
-        self.state = MixtureState(program.model(), prior)
         for draw, p in enumerate(np.minimum(chosen, len(log_w) - 1)):
             self.values = self.family_values[system.family_of(p)]
-            system.lend(p, self.state, self.order)
+            self.look_at(p, prior)
             if program.concentration is None:
                 prior.set_concentration(system.draw_concentration(p, bit_generator))
                 program.resample_concentration(prior, self.state.cluster_sizes(), bit_generator)
-            draws.append(**self.keep(draw, self.state.compute_log_joint()))
+            draws.append(**self.keep(draw, system.log_joint_of(p, prior)))
+
+    def look_at(self, p, prior):
+        """Let `state` be a particle, of all rows."""
+        if self.state is None:
+            self.state = MixtureState(self.program.model(), prior)
+        self.system.lend(p, self.state, self.order)
 
     def figures(self):
         return {"log_evidence": f"{self.system.log_evidence:.6g}"}

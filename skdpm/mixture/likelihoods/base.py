@@ -233,6 +233,12 @@ class Likelihood(BaseEstimator):
             setattr(other, name, value)
         return other
 
+    def without_learning(self):
+        """This likelihood, with hyperparameters that are learned at the values they have here."""
+        other = copy.copy(self)
+        other._hyperpriors = {}
+        return other
+
     def log_hyperprior(self, values):
         """log density of the hyperpriors, of those among `values` (as for `at`) that are learned;
         0 if none is."""

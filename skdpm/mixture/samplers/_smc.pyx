@@ -1165,6 +1165,21 @@ cdef class ParticleSystem:
         anew: the further away, the noisier."""
         return log_sums(self.log_weights() + self.log_ratios(concentrations))
 
+    def log_joint_of(self, Py_ssize_t p, PartitionPrior prior):
+        """log p(partition) + log p(rows so far | partition) of a particle, at the concentration of
+        a prior, without its tables."""
+        cdef Py_ssize_t j
+        cdef double total
+        self._check_particle(p)
+        cdef Family* family = &self.families[self.family[p]]
+        cdef ClusterModel model = <ClusterModel>family.model
+        cdef const Py_ssize_t[::1] slots = self.slots_of(p)
+        model.settle()
+        total = prior.log_probability(self.sizes_of(p))
+        for j in range(slots.shape[0]):
+            total += model.log_marginal(slots[j])
+        return total
+
     def concentration_weights(self, Py_ssize_t p):
         """Law of the concentration given the partition of a particle.
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Sequential Monte Carlo."""
 
-from skdpm._validation import check_choice, check_integer, check_real
+from skdpm._validation import check_choice, check_integer, check_real, is_dask
 from skdpm.mixture._particles import ParticleProgram
+from skdpm.mixture._streams import StreamProgram
 from skdpm.mixture.samplers._smc import RESAMPLING
 from skdpm.mixture.samplers.base import BlockSampler, Sampler
 
@@ -129,6 +130,11 @@ class SMC(Sampler):
             )
 
     def objection(self, likelihood, X):
+        if is_dask(X):
+            return (
+                "SMC.fit needs all rows in memory; partial_fit takes the chunks of a dask array "
+                "one after the other"
+            )
         reason = super().objection(likelihood, X)
         if reason is None and self.moves:
             reason = self._mover().objection(likelihood, X)
@@ -144,3 +150,6 @@ class SMC(Sampler):
 
     def program(self, X, likelihood, **settings):
         return ParticleProgram.prepare(X, likelihood, rows=X, **settings)
+
+    def batch_program(self, X, likelihood, **settings):
+        return StreamProgram.prepare(X, likelihood, **settings)
