@@ -24,7 +24,12 @@ from skdpm.mixture._program import (
     set_hyperparameters,
 )
 from skdpm.mixture._state import MixtureState
-from skdpm.mixture.samplers._smc import ParticleSystem
+from skdpm.mixture.samplers._smc import (
+    ParticleSystem,
+    concentration_nodes,
+    log_ratios,
+    log_sums,
+)
 
 # Rows between two looks at whether to go on.
 BLOCK = 256
@@ -53,12 +58,16 @@ class ParticleProgram(RowProgram):
 
     rows: object
 
-    n_max = 2**12  # TODO None
     n_before = 0  # rows that came before these
     remedies = "more particles (SMC(n_particles=...)) or chains"
 
     def __post_init__(self):
         super().__post_init__()
+        if self.sampler.annealing is not None and self.concentration is None:
+            raise ValueError(
+                "SMC.initial_concentration needs a concentration to go over to: with "
+                "concentration=None, which is learned, it must be None"
+            )
         n = self.n_samples
         self.move_times = move_times(n, self.sampler.growth) if self.sampler.moves else []
         self.stops = sorted({*range(BLOCK, n, BLOCK), *self.move_times, n})
@@ -79,7 +88,7 @@ class ParticleProgram(RowProgram):
         """Some rows as kernels need them: data, and tables for clusters of all rows, so that
         statistics are the same whatever the rows are."""
         data = self.likelihood.encode(self.rows[items])
-        return data, self.likelihood.tables(data, self.n_max)
+        return data, self.likelihood.tables(data, None)
 
     def bind(self, encoded, values):
         """A kernel over such rows, at values of the learned hyperparameters."""
@@ -141,6 +150,36 @@ class ParticleProgram(RowProgram):
         return figures
 
 
+def log_evidence_at(chain, prior, concentrations, concentration_prior=None):
+    """log of a chain's estimate of p(X | concentration), by weighing its particles anew.
+
+    Parameters
+    ----------
+    chain : dict
+        Of a `ParticleProgram`, at its end.
+    prior : PartitionPrior
+        That of the run, at any concentration.
+    concentrations : array-like of shape (m,)
+        The further from those that the particles were weighed with, the noisier.
+    concentration_prior : tuple (shape, rate), optional
+        Of the run, if its concentration was integrated out.
+
+    Returns
+    -------
+    log_evidence : ndarray of shape (m,)
+    """
+    state = chain["system"]
+    sizes = [
+        state["stats"][f][slots, 0]
+        for f, slots in zip(state["family"], state["slots"], strict=True)
+    ]
+    nodes, log_hyper = np.array([state["concentration"]]), np.zeros(1)
+    if concentration_prior is not None:
+        nodes, log_hyper = concentration_nodes(*concentration_prior, state["step"])
+    ratios = log_ratios(prior, sizes, concentrations, nodes, log_hyper)
+    return log_sums(state["log_w"] + ratios)
+
+
 def move_times(n_samples, growth):
     """Numbers of rows after which particles move: list of int, rising."""
     times, t = [], 2
@@ -170,6 +209,7 @@ class ParticleChain(RowChain):
             sampler.resample_threshold,
             program.make_prior(program.first_concentration),
             program.concentration_prior if integrated else None,
+            sampler.annealing,
         )
         if "system" in chain:
             self.bit_generator.state = chain["bit_generator"]
@@ -217,6 +257,8 @@ class ParticleChain(RowChain):
         n_rows = system.n_rows
         n_moves = program.move_times.index(n_rows) + 1
         prior = program.prior_of(n_rows, program.first_concentration)
+        if program.concentration is not None:
+            prior.set_concentration(system.concentration)
         if self.mover is None:
             self.mover = program.bind(self.encoded, {})
         state = self.state = MixtureState(self.mover, prior, n_samples=n_rows)
@@ -243,7 +285,7 @@ class ParticleChain(RowChain):
         program, system = self.program, self.system
         bit_generator = stream(self.entropy, self.index, DRAW_STREAM)
         rng = np.random.Generator(bit_generator)
-        log_w = system.log_weights()
+        log_w = system.final_log_weights()
         cumulated = np.cumsum(np.exp(log_w - log_w.max()))
         points = (rng.random() + GOLDEN * np.arange(program.n_draws)) % 1.0
         chosen = np.searchsorted(cumulated, points * cumulated[-1], side="right")

@@ -42,11 +42,6 @@ class MixtureProgram(ChainProgram):
 
     keeps_rows = True  # or are all but those of the last batch gone?
 
-    @property
-    def n_max(self):
-        """Items that a cluster may hold, for tables; None: any number."""
-        return self.n_samples
-
     def model(self, values=None):
         """Make a kernel over the rows, at values of the learned hyperparameters."""
         model = self.likelihood.bind(self.data, self.tables)

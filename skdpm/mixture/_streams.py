@@ -69,7 +69,7 @@ class StreamProgram(ParticleProgram):
         program = cls(
             likelihood=likelihood,
             data=data,
-            tables=likelihood.tables(data, cls.n_max),
+            tables=likelihood.tables(data, None),
             rows=X,
             n_before=n_before,
             n_samples=n_before + X.shape[0],

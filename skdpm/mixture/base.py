@@ -442,9 +442,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             common_snapshots(snapshots, draws.n_draws),
             None if draws.log_weights is None else draws.weights,
         )
-        self._predictor = Predictor(
-            likelihood, program.n_max, self.n_features_in_, None, draws.scored
-        )
+        self._predictor = Predictor(likelihood, self.n_features_in_, None, draws.scored)
         self.labels_, stats = self._point_estimate(program, chains)
         self.n_components_ = len(stats)
         prior = program.make_prior(float(draws.mean("concentration")))
