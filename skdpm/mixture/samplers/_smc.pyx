@@ -1255,8 +1255,8 @@ cdef class ParticleSystem:
         )
 
     def take(self, Py_ssize_t p, MixtureState state):
-        """Replace a particle by the partition of a state, hyperparameters included: clusters of its
-        own, a family of its own where there are several. `renew` is to follow.
+        """Replace a particle by the partition of a state, under its hyperparameters: clusters of
+        its own, a family of its own where there are several. `renew` is to follow.
 
         Parameters
         ----------
