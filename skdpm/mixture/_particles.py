@@ -54,9 +54,12 @@ class ParticleProgram(RowProgram):
     ----------
     rows : array of shape (n_samples, n_features)
         X, validated.
+    grouped : bool
+        Whether chains take the rows cluster by cluster of where others would start.
     """
 
     rows: object
+    grouped: bool = False
 
     n_before = 0  # rows that came before these
     remedies = "more particles (SMC(n_particles=...)) or chains"
@@ -200,7 +203,7 @@ class ParticleChain(RowChain):
         MixtureChain.__init__(self, program, chain)
         self.entropy = chain["entropy"]
         self.bit_generator = stream(self.entropy, self.index)
-        self.order = self.row_order()
+        self.order = chain["grouped"] if "grouped" in chain else self.row_order()
         self.encoded = program.encoded(self.order)
         sampler, integrated = program.sampler, program.concentration is None
         self.system = ParticleSystem(
@@ -226,14 +229,22 @@ class ParticleChain(RowChain):
                     for _ in range(sampler.n_particles)
                 ]
             self.system.begin(self._models())
+        self.system.expect(program.n_samples)
 
     def row_order(self):
-        """Numbers of the rows in the order in which they come."""
-        n_samples = self.program.n_samples
-        if self.program.sampler.order == "given":
-            return np.arange(n_samples)
-        rng = np.random.Generator(stream(self.entropy, self.index, ORDER_STREAM))
-        return rng.permutation(n_samples)
+        """Numbers of the rows in the order in which they come: the data, `init` and a stream of
+        its own say which, so that the evidence stays unbiased."""
+        program = self.program
+        if program.sampler.order == "given":
+            return np.arange(program.n_samples)
+        bit_generator = stream(self.entropy, self.index, ORDER_STREAM)
+        order = np.random.Generator(bit_generator).permutation(program.n_samples)
+        if not program.grouped:
+            return order
+        labels = program.first_state(program, bit_generator).labels
+        rank = np.empty(labels.max() + 1, dtype=np.intp)
+        rank[np.argsort(-np.bincount(labels), kind="stable")] = np.arange(len(rank))
+        return order[np.argsort(rank[labels[order]], kind="stable")]
 
     def _models(self):
         return [self.program.bind(self.encoded, values) for values in self.family_values]
@@ -311,8 +322,11 @@ class ParticleChain(RowChain):
         return self.kernel.acceptance() if self.kernel else {}
 
     def save(self):
+        # A random order takes no time to draw again, one by k-means does.
+        grouped = {"grouped": self.order} if self.program.grouped else {}
         return {
             **MixtureChain.save(self),
+            **grouped,
             "system": self.system.get_state(),
             "family_values": self.family_values,
             "bit_generator": self.bit_generator.state,

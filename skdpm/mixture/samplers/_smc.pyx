@@ -71,6 +71,10 @@ cdef enum:
 cdef double STEP = 0.0625
 
 
+cdef extern from "tiles.h" nogil:
+    void tile_exp(double* x, Py_ssize_t n)
+
+
 cdef struct Family:
     void* model             # a ClusterModel, which `models` keeps alive
     Py_ssize_t n_members    # particles
@@ -86,8 +90,8 @@ cdef struct Family:
     Py_ssize_t* choosers    # particles that chose it
     Py_ssize_t* heir        # where it went with the row, -1 as long as it is nowhere
     double* sizes           # items
-    double* by_position     # (capacity + 1,): log p(row | cluster), last of a new one
-    double* log_p           # the same by slot: positions change when particles are resampled
+    double* by_position     # (capacity + 1,): scratch, p(row | cluster), last of a new one
+    double* log_p           # its logarithm by slot: positions change when particles are resampled
     double log_p_new
     double* v               # p(row | cluster), scaled; times (size - sigma) where sigma is common
     double v_new
@@ -376,7 +380,8 @@ cdef class ParticleSystem:
         cdef char* labels
         if n_labels <= self.label_capacity and wide == self.wide:
             return 0
-        n_labels = max(n_labels, self.label_capacity)
+        if n_labels > self.label_capacity:
+            n_labels = max(n_labels, self.label_capacity + self.label_capacity // 2)
         labels = <char*>resized(NULL, self.n_particles * n_labels, 4 if wide else 2)
         for p in range(self.n_current):
             for m in range(n_kept):
@@ -712,7 +717,6 @@ cdef class ParticleSystem:
     cdef void evaluate(self, Py_ssize_t i) noexcept nogil:
         """The density of row i in all clusters."""
         cdef Py_ssize_t f, j, slot
-        cdef double gap
         cdef double top = -INFINITY
         cdef double sigma = self.sigmas[0]
         cdef Family* family
@@ -733,16 +737,17 @@ cdef class ParticleSystem:
             if family.n_members == 0:
                 continue
             for j in range(family.n_live):
+                family.log_p[family.live[j]] = family.by_position[j]
+            family.log_p_new = family.by_position[family.n_live]
+            for j in range(family.n_live + 1):
+                family.by_position[j] -= top
+            tile_exp(family.by_position, family.n_live + 1)
+            for j in range(family.n_live):
                 slot = family.live[j]
-                family.log_p[slot] = family.by_position[j]
-                gap = family.log_p[slot] - top
-                # Close to underflow the exponential is slow.
-                family.v[slot] = 0.0 if gap < -700.0 else exp(gap)
+                family.v[slot] = family.by_position[j]
                 if self.common:
                     family.v[slot] *= family.sizes[slot] - sigma
-            family.log_p_new = family.by_position[family.n_live]
-            gap = family.log_p_new - top
-            family.v_new = 0.0 if gap < -700.0 else exp(gap)
+            family.v_new = family.by_position[family.n_live]
         self.top = top
 
     cdef double list_terms(self, Py_ssize_t p, double top, double* terms) noexcept nogil:
@@ -1063,11 +1068,14 @@ cdef class ParticleSystem:
         for model in self.models:
             if not 0 <= first <= stop <= model.n_samples:
                 raise IndexError(f"rows {first}:{stop} of {model.n_samples}")
-        # So that whoever knows the number of rows spares the doubling.
         self.reserve_labels(self.n_rows - self.n_before + stop - first, self.wide)
         with bit_generator.lock, nogil:
             for i in range(first, stop):
                 self.place(i, rng)
+
+    def expect(self, Py_ssize_t n_rows):
+        """Take memory for the labels of so many rows, all those so far included."""
+        self.reserve_labels(n_rows - self.n_before, self.wide)
 
     @property
     def log_evidence(self):
@@ -1247,8 +1255,8 @@ cdef class ParticleSystem:
         )
 
     def take(self, Py_ssize_t p, MixtureState state):
-        """Replace a particle by the partition of a state, hyperparameters included: clusters of its
-        own, a family of its own where there are several. `renew` is to follow.
+        """Replace a particle by the partition of a state, under its hyperparameters: clusters of
+        its own, a family of its own where there are several. `renew` is to follow.
 
         Parameters
         ----------

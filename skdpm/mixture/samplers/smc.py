@@ -41,7 +41,10 @@ class SMC(Sampler):
         Particles are resampled where their effective sample size, divided by their number, is
         below this; 0 to 1.
     order : {"random", "given"}, default="random"
-        Of the rows.
+        Of the rows. "random": of each chain's own; where the estimator's `init` is "kmeans" or an
+        array of labels, cluster after cluster of these by size, in random order inside each: it
+        finds many separated clusters that a random order would fuse at first, and is worse on
+        clusters that overlap. Particles themselves start without rows, whatever `init` is.
 
     References
     ----------
@@ -148,8 +151,11 @@ class SMC(Sampler):
             )
         return super().validate(estimator, X, likelihood, reset)
 
-    def program(self, X, likelihood, **settings):
-        return ParticleProgram.prepare(X, likelihood, rows=X, **settings)
+    def program(self, X, likelihood, *, init, **settings):
+        grouped = not (isinstance(init, str) and init in ("auto", "single", "singletons"))
+        return ParticleProgram.prepare(
+            X, likelihood, rows=X, init=init, grouped=grouped, **settings
+        )
 
     def batch_program(self, X, likelihood, **settings):
         return StreamProgram.prepare(X, likelihood, **settings)
