@@ -213,9 +213,11 @@ class ParticleChain(RowChain):
         stops = self.program.stops
         stop = stops[bisect_right(stops, iteration)]
         try:
-            self.system.run(self.bit_generator, self.system.n_rows, stop)
+            self.system.run(
+                self.bit_generator, self.system.n_rows, stop, self.program.sampler.active_block
+            )
         except FloatingPointError as error:
-            row = self.order[self.system.n_rows]
+            row = self.order[self.system.row_at_hand]
             raise FloatingPointError(f"row {row}: {str(error).split(': ')[-1]}") from None
         if stop in self.program.move_times:
             self.rejuvenate()
