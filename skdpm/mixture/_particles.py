@@ -16,7 +16,13 @@ import numpy as np
 
 from skdpm.chains import _moves, stream
 from skdpm.draws import ChainDraws
-from skdpm.mixture._program import MixtureChain, RowChain, RowProgram, set_hyperparameters
+from skdpm.mixture._program import (
+    REBUILD_EVERY,
+    MixtureChain,
+    RowChain,
+    RowProgram,
+    set_hyperparameters,
+)
 from skdpm.mixture._state import MixtureState
 from skdpm.mixture.samplers._smc import (
     ParticleSystem,
@@ -31,6 +37,9 @@ BLOCK = 256
 # Streams of a chain, beside its particles': keys behind its number.
 ORDER_STREAM = 1
 DRAW_STREAM = 2
+
+# What a chain needs to go on with more rows.
+CARRIED = ("index", "entropy", "iteration", "system", "family_values", "bit_generator")
 
 # Steps between draws among the cumulated weights: any number of first draws is spread evenly.
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
@@ -49,22 +58,28 @@ class ParticleProgram(RowProgram):
 
     rows: object
 
+    n_before = 0  # rows that came before these
     remedies = "more particles (SMC(n_particles=...)) or chains"
 
     def __post_init__(self):
         super().__post_init__()
-        if self.sampler.annealing is not None and self.concentration is None:
-            raise ValueError(
-                "SMC.initial_concentration needs a concentration to go over to: with "
-                "concentration=None, which is learned, it must be None"
-            )
         n = self.n_samples
-        self.move_times = move_times(n, self.sampler.growth) if self.sampler.moves else set()
+        self.move_times = move_times(n, self.sampler.growth) if self.sampler.moves else []
         self.stops = sorted({*range(BLOCK, n, BLOCK), *self.move_times, n})
 
     @property
     def n_iterations(self):
         return self.n_samples
+
+    @property
+    def scheme(self):
+        """How particles are resampled."""
+        return self.sampler.scheme
+
+    @property
+    def active_block(self):
+        """Old rows that are drawn anew after each."""
+        return self.sampler.active_block
 
     def resume(self, chain):
         return ParticleChain(self, chain)
@@ -73,7 +88,7 @@ class ParticleProgram(RowProgram):
         """Some rows as kernels need them: data, and tables for clusters of all rows, so that
         statistics are the same whatever the rows are."""
         data = self.likelihood.encode(self.rows[items])
-        return data, self.likelihood.tables(data, self.n_samples)
+        return data, self.likelihood.tables(data, None)
 
     def bind(self, encoded, values):
         """A kernel over such rows, at values of the learned hyperparameters."""
@@ -106,10 +121,19 @@ class ParticleProgram(RowProgram):
                 draws=draws.save(),
             )
 
+    def carried(self, run):
+        """Particles, for more rows: their statistics, without labels and draws."""
+        return {
+            **{name: run[name] for name in ("entropy", "signature")},
+            "likelihood": self.likelihood,
+            "chains": [{name: chain[name] for name in CARRIED} for chain in run["chains"]],
+        }
+
     def further_attributes(self, chains):
         log_evidence = np.array([chain["log_evidence"] for chain in chains])
         top = log_evidence.max()
         return {
+            "n_samples_seen_": self.n_samples,
             "log_evidence_": float(top + np.log(np.mean(np.exp(log_evidence - top)))),
             "log_evidence_chains_": log_evidence,
             "effective_sample_size_": np.array(
@@ -157,12 +181,12 @@ def log_evidence_at(chain, prior, concentrations, concentration_prior=None):
 
 
 def move_times(n_samples, growth):
-    """Numbers of rows after which particles move: set of int."""
-    times, t = {n_samples}, 2
+    """Numbers of rows after which particles move: list of int, rising."""
+    times, t = [], 2
     while t < n_samples:
-        times.add(t)
+        times.append(t)
         t = max(t + 1, math.ceil(growth * t))
-    return times
+    return [*times, n_samples]
 
 
 class ParticleChain(RowChain):
@@ -170,21 +194,18 @@ class ParticleChain(RowChain):
     hand."""
 
     state = values = None
+    mover = None  # the kernel of the state that moves, over the rows in their order
 
     def __init__(self, program, chain):
         MixtureChain.__init__(self, program, chain)
         self.entropy = chain["entropy"]
         self.bit_generator = stream(self.entropy, self.index)
-        sampler, n_samples = program.sampler, program.n_samples
-        self.order = np.arange(n_samples)
-        if sampler.order == "random":
-            rng = np.random.Generator(stream(self.entropy, self.index, ORDER_STREAM))
-            self.order = rng.permutation(n_samples)
+        self.order = self.row_order()
         self.encoded = program.encoded(self.order)
-        integrated = program.concentration is None
+        sampler, integrated = program.sampler, program.concentration is None
         self.system = ParticleSystem(
             sampler.n_particles,
-            sampler.scheme,
+            program.scheme,
             sampler.resample_threshold,
             program.make_prior(program.first_concentration),
             program.concentration_prior if integrated else None,
@@ -195,7 +216,7 @@ class ParticleChain(RowChain):
             self.family_values = list(chain["family_values"])
             self.system.set_state(self._models(), chain["system"])
             if self.kernel is not None:
-                self.kernel.set_adaptation(chain["adaptation"])
+                self.kernel.set_adaptation(chain.get("adaptation", {}))
         else:
             self.family_values = [{}]
             if program.likelihood.learned:
@@ -206,6 +227,14 @@ class ParticleChain(RowChain):
                 ]
             self.system.begin(self._models())
 
+    def row_order(self):
+        """Numbers of the rows in the order in which they come."""
+        n_samples = self.program.n_samples
+        if self.program.sampler.order == "given":
+            return np.arange(n_samples)
+        rng = np.random.Generator(stream(self.entropy, self.index, ORDER_STREAM))
+        return rng.permutation(n_samples)
+
     def _models(self):
         return [self.program.bind(self.encoded, values) for values in self.family_values]
 
@@ -213,8 +242,13 @@ class ParticleChain(RowChain):
         stops = self.program.stops
         stop = stops[bisect_right(stops, iteration)]
         try:
+            # Kernels hold the rows behind those that came before.
+            n_before = self.program.n_before
             self.system.run(
-                self.bit_generator, self.system.n_rows, stop, self.program.sampler.active_block
+                self.bit_generator,
+                self.system.n_rows - n_before,
+                stop - n_before,
+                self.program.active_block,
             )
         except FloatingPointError as error:
             row = self.order[self.system.row_at_hand]
@@ -226,52 +260,29 @@ class ParticleChain(RowChain):
         """Move every particle, given the rows so far."""
         program, system, likelihood = self.program, self.system, self.program.likelihood
         n_rows = system.n_rows
-        encoded = program.encoded(self.order[:n_rows])
+        n_moves = program.move_times.index(n_rows) + 1
         prior = program.prior_of(n_rows, program.first_concentration)
         if program.concentration is not None:
             prior.set_concentration(system.concentration)
-        rng = np.random.Generator(self.bit_generator)
-        labels = np.empty((system.n_current, n_rows), dtype=np.intp)
-        family_values, stats = [], []
+        if self.mover is None:
+            self.mover = program.bind(self.encoded, {})
+        state = self.state = MixtureState(self.mover, prior, n_samples=n_rows)
         for p in range(system.n_current):
-            values = self.family_values[system.family_of(p)]
             if program.concentration is None:
-                prior.set_concentration(draw_node(*system.concentration_weights(p), rng))
-            self.state = adopted(
-                program.bind(encoded, values), prior, system.labels_of(p), system.stats_of(p)
-            )
-            self.kernel.run(self.state, self.bit_generator)
-            self.state.rebuild()
+                prior.set_concentration(system.draw_concentration(p, self.bit_generator))
+            system.lend(p, state)
+            self.kernel.run(state, self.bit_generator)
+            if n_moves % REBUILD_EVERY == 0:
+                state.rebuild()
             if likelihood.learned:
-                flat = self.state.model.resample_hyperparameters(
-                    self.state.cluster_slots(), likelihood.hyperpriors, self.bit_generator
+                flat = state.model.resample_hyperparameters(
+                    state.cluster_slots(), likelihood.hyperpriors, self.bit_generator
                 )
-                values = likelihood.learned_values(flat)
-            family_values.append(values)
-            labels[p] = self.state.cluster_labels()
-            stats.append(self.state.dump())
-        self.state = None
-        first = np.cumsum([0, *map(len, stats)])
-        after = {
-            "n_rows": n_rows,
-            "n_resampled": system.n_resampled,
-            "log_w": system.log_weights(),
-            "labels": labels,
-        }
-        if likelihood.learned:
-            self.family_values = family_values
-            after |= {
-                "family": np.arange(len(stats)),
-                "slots": [np.arange(len(own)) for own in stats],
-                "stats": stats,
-            }
-        else:
-            after |= {
-                "family": np.zeros(len(stats), dtype=np.intp),
-                "slots": [first[p] + np.arange(len(own)) for p, own in enumerate(stats)],
-                "stats": [np.concatenate(stats)],
-            }
-        system.set_state(self._models(), after)
+            system.take(p, state)
+            if likelihood.learned:
+                self.family_values[system.family_of(p)] = likelihood.learned_values(flat)
+        system.renew()
+        self.state = None  # a kernel belongs to one state at a time
 
     def draw_all(self, draws):
         """Draws of equal weight: particles where the golden section leads among the cumulated
@@ -283,22 +294,20 @@ class ParticleChain(RowChain):
         cumulated = np.cumsum(np.exp(log_w - log_w.max()))
         points = (rng.random() + GOLDEN * np.arange(program.n_draws)) % 1.0
         chosen = np.searchsorted(cumulated, points * cumulated[-1], side="right")
-        model, at = program.model(), None
+        prior = program.make_prior(program.first_concentration)
         for draw, p in enumerate(np.minimum(chosen, len(log_w) - 1)):
-            if p != at:
-                at = p
-                self.values = self.family_values[system.family_of(p)]
-                labels = np.empty(program.n_samples, dtype=np.intp)
-                labels[self.order] = system.labels_of(p)
-                prior = program.make_prior(program.first_concentration)
-                self.state = None  # a model belongs to one state at a time
-                if self.values:
-                    set_hyperparameters(model, program.likelihood.at(self.values))
-                self.state = adopted(model, prior, labels, system.stats_of(p))
+            self.values = self.family_values[system.family_of(p)]
+            self.look_at(p, prior)
             if program.concentration is None:
-                prior.set_concentration(draw_node(*system.concentration_weights(p), rng))
+                prior.set_concentration(system.draw_concentration(p, bit_generator))
                 program.resample_concentration(prior, self.state.cluster_sizes(), bit_generator)
-            draws.append(**self.keep(draw, self.state.compute_log_joint()))
+            draws.append(**self.keep(draw, system.log_joint_of(p, prior)))
+
+    def look_at(self, p, prior):
+        """Let `state` be a particle, of all rows."""
+        if self.state is None:
+            self.state = MixtureState(self.program.model(), prior)
+        self.system.lend(p, self.state, self.order)
 
     def figures(self):
         return {"log_evidence": f"{self.system.log_evidence:.6g}"}
@@ -316,17 +325,3 @@ class ParticleChain(RowChain):
             "log_evidence": self.system.log_evidence,
             "effective_sample_size": self.system.effective_sample_size,
         }
-
-
-def adopted(model, prior, labels, stats):
-    """A state of all rows of a kernel, from labels 0, ..., K - 1 and its clusters' statistics."""
-    slots = np.arange(len(stats) + 1)
-    saved = {"labels": labels, "slots": slots, "free": slots[:0], "stats": stats}
-    return MixtureState(model, prior, saved=saved)
-
-
-def draw_node(nodes, weights, rng):
-    """One of the nodes, by their weights."""
-    cumulated = np.cumsum(weights)
-    at = np.searchsorted(cumulated, rng.random() * cumulated[-1], side="right")
-    return float(nodes[min(at, len(nodes) - 1)])

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Sequential Monte Carlo."""
 
-from skdpm._validation import check_choice, check_integer, check_real
+from skdpm._validation import check_choice, check_integer, check_real, is_dask
 from skdpm.mixture._particles import ParticleProgram
+from skdpm.mixture._streams import StreamProgram
 from skdpm.mixture.samplers._smc import RESAMPLING
 from skdpm.mixture.samplers.base import BlockSampler, Sampler
 
@@ -141,10 +142,22 @@ class SMC(Sampler):
             )
 
     def objection(self, likelihood, X):
+        if is_dask(X):
+            return (
+                "SMC.fit needs all rows in memory; partial_fit takes the chunks of a dask array "
+                "one after the other"
+            )
         reason = super().objection(likelihood, X)
         if reason is None and self.moves:
             reason = self._mover().objection(likelihood, X)
         return reason
+
+    def _check_annealing(self, *, concentration, **_):
+        if self.initial_concentration is not None and concentration is None:
+            raise ValueError(
+                "SMC.initial_concentration needs a concentration to go over to: with "
+                "concentration=None, which is learned, it must be None"
+            )
 
     def validate(self, estimator, X, likelihood, reset):
         if estimator.warm_start:
@@ -155,4 +168,9 @@ class SMC(Sampler):
         return super().validate(estimator, X, likelihood, reset)
 
     def program(self, X, likelihood, **settings):
+        self._check_annealing(**settings)
         return ParticleProgram.prepare(X, likelihood, rows=X, **settings)
+
+    def batch_program(self, X, likelihood, **settings):
+        self._check_annealing(**settings)
+        return StreamProgram.prepare(X, likelihood, **settings)
