@@ -66,11 +66,6 @@ class ParticleProgram(RowProgram):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.sampler.annealing is not None and self.concentration is None:
-            raise ValueError(
-                "SMC.initial_concentration needs a concentration to go over to: with "
-                "concentration=None, which is learned, it must be None"
-            )
         n = self.n_samples
         self.move_times = move_times(n, self.sampler.growth) if self.sampler.moves else []
         self.stops = sorted({*range(BLOCK, n, BLOCK), *self.move_times, n})
@@ -83,6 +78,11 @@ class ParticleProgram(RowProgram):
     def scheme(self):
         """How particles are resampled."""
         return self.sampler.scheme
+
+    @property
+    def active_block(self):
+        """Old rows that are drawn anew after each."""
+        return self.sampler.active_block
 
     def resume(self, chain):
         return ParticleChain(self, chain)
@@ -255,9 +255,14 @@ class ParticleChain(RowChain):
         try:
             # Kernels hold the rows behind those that came before.
             n_before = self.program.n_before
-            self.system.run(self.bit_generator, self.system.n_rows - n_before, stop - n_before)
+            self.system.run(
+                self.bit_generator,
+                self.system.n_rows - n_before,
+                stop - n_before,
+                self.program.active_block,
+            )
         except FloatingPointError as error:
-            row = self.order[self.system.n_rows - n_before]
+            row = self.order[self.system.row_at_hand]
             raise FloatingPointError(f"row {row}: {str(error).split(': ')[-1]}") from None
         if stop in self.program.move_times:
             self.rejuvenate()
