@@ -61,6 +61,7 @@ class ParticleProgram(RowProgram):
     rows: object
     grouped: bool = False
 
+    bounded = False  # a stream may follow
     n_before = 0  # rows that came before these
     remedies = "more particles (SMC(n_particles=...)) or chains"
 
@@ -88,8 +89,7 @@ class ParticleProgram(RowProgram):
         return ParticleChain(self, chain)
 
     def encoded(self, items):
-        """Some rows as kernels need them: data, and tables for clusters of all rows, so that
-        statistics are the same whatever the rows are."""
+        """Some rows as kernels need them: data and tables."""
         data = self.likelihood.encode(self.rows[items])
         return data, self.likelihood.tables(data, None)
 
