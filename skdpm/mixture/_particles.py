@@ -18,7 +18,12 @@ from skdpm.chains import _moves, stream
 from skdpm.draws import ChainDraws
 from skdpm.mixture._program import MixtureChain, RowChain, RowProgram, set_hyperparameters
 from skdpm.mixture._state import MixtureState
-from skdpm.mixture.samplers._smc import ParticleSystem
+from skdpm.mixture.samplers._smc import (
+    ParticleSystem,
+    concentration_nodes,
+    log_ratios,
+    log_sums,
+)
 
 # Rows between two looks at whether to go on.
 BLOCK = 256
@@ -114,6 +119,36 @@ class ParticleProgram(RowProgram):
             log_evidence = [chain["log_evidence"] for chain in chains]
             figures["log_evidence"] = {"std": float(np.std(log_evidence, ddof=1))}
         return figures
+
+
+def log_evidence_at(chain, prior, concentrations, concentration_prior=None):
+    """log of a chain's estimate of p(X | concentration), by weighing its particles anew.
+
+    Parameters
+    ----------
+    chain : dict
+        Of a `ParticleProgram`, at its end.
+    prior : PartitionPrior
+        With the concentration of the run, if that was fixed.
+    concentrations : array-like of shape (m,)
+        The further from those that the particles were weighed with, the noisier.
+    concentration_prior : tuple (shape, rate), optional
+        Of the run, if its concentration was integrated out.
+
+    Returns
+    -------
+    log_evidence : ndarray of shape (m,)
+    """
+    state = chain["system"]
+    sizes = [
+        state["stats"][f][slots, 0]
+        for f, slots in zip(state["family"], state["slots"], strict=True)
+    ]
+    nodes, log_hyper = np.array([prior.concentration]), np.zeros(1)
+    if concentration_prior is not None:
+        nodes, log_hyper = concentration_nodes(*concentration_prior, state["step"])
+    ratios = log_ratios(prior, sizes, concentrations, nodes, log_hyper)
+    return log_sums(state["log_w"] + ratios)
 
 
 def move_times(n_samples, growth):

@@ -1054,6 +1054,21 @@ cdef class ParticleSystem:
         """Statistics of the clusters of a particle, (n_clusters, n_stats)."""
         return self.models[self.family_of(p)].dump(self.slots_of(p))
 
+    def log_ratios(self, concentrations):
+        """log p(partition | concentration) of every particle, less the same as it was weighed
+        with: (len(concentrations), n_current)."""
+        cdef Py_ssize_t g
+        sizes = [self.sizes_of(p) for p in range(self.n_current)]
+        nodes = np.array([self.nodes[g] for g in range(self.n_nodes)])
+        log_hyper = np.array([self.log_hyper[g] for g in range(self.n_nodes)])
+        return log_ratios(self.prior, sizes, concentrations, nodes, log_hyper)
+
+    def log_evidence_at(self, concentrations):
+        """log of the estimate of p(rows so far | concentration), for each of some concentrations:
+        (len(concentrations),). The particles are those of one concentration, or of none, weighed
+        anew: the further away, the noisier."""
+        return log_sums(self.log_weights() + self.log_ratios(concentrations))
+
     def concentration_weights(self, Py_ssize_t p):
         """Law of the concentration given the partition of a particle.
 
@@ -1223,6 +1238,57 @@ cdef class ParticleSystem:
     def _check_particle(self, Py_ssize_t p):
         if not 0 <= p < self.n_current:
             raise IndexError(f"particle {p} of {self.n_current}")
+
+
+def log_ratios(PartitionPrior prior, sizes, concentrations, nodes, log_hyper):
+    """log p(partition | concentration) - log p(partition), the latter over weighted nodes.
+
+    Parameters
+    ----------
+    prior : PartitionPrior
+    sizes : list of ndarray of shape (n_clusters,)
+        Of each partition.
+    concentrations : array-like
+        Above the lowest concentration of the prior.
+    nodes, log_hyper : ndarray of shape (n_nodes,)
+
+    Returns
+    -------
+    log_ratios : ndarray of shape (len(concentrations), len(sizes))
+
+    Raises
+    ------
+    ValueError
+        For a concentration that the prior cannot have.
+    """
+    cdef Py_ssize_t c, p
+    cdef const double[::1] at = np.concatenate([concentrations, nodes]).astype(np.float64)
+    cdef const Py_ssize_t[::1] view
+    cdef Py_ssize_t m = len(concentrations)
+    log_p = np.empty((at.shape[0], len(sizes)))
+    cdef double[:, ::1] log_p_view = log_p
+    for c in range(m):
+        if not prior.lowest_concentration < at[c] < INFINITY:
+            raise ValueError(
+                f"concentrations must be finite and above {prior.lowest_concentration}, got {at[c]}"
+            )
+    for p in range(log_p_view.shape[1]):
+        view = np.ascontiguousarray(sizes[p], dtype=np.intp)
+        if view.shape[0] == 0:      # no row yet
+            log_p[:, p] = 0.0
+            continue
+        with nogil:
+            for c in range(at.shape[0]):
+                log_p_view[c, p] = prior.log_eppf_at(at[c], &view[0], view.shape[0])
+    if len(nodes) == 1:     # without an error of rounding where it is the same concentration
+        return log_p[:m] - log_p[m:]
+    return log_p[:m] - log_sums(log_p[m:].T + log_hyper)
+
+
+def log_sums(log_terms):
+    """log of the sum of the exponentials over the last axis, of which one term is finite."""
+    top = log_terms.max(axis=-1)
+    return top + np.log(np.exp(log_terms - top[..., np.newaxis]).sum(axis=-1))
 
 
 def concentration_nodes(double shape, double rate, double step):
