@@ -152,9 +152,7 @@ def gather(args, name, concentration, n, method, make, n_runs):
         many = min(RUNS_OF_A_CELL, n_runs - first)
         if many < RUNS_OF_A_CELL:
             key += f"_of_{many}"
-        found.append(
-            args.cells.get(key, independent_runs, X, concentration, sampler, many, first)
-        )
+        found.append(args.cells.get(key, independent_runs, X, concentration, sampler, many, first))
     return {key: np.concatenate([cell[key] for cell in found]) for key in found[0]}
 
 
