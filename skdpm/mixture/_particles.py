@@ -16,7 +16,13 @@ import numpy as np
 
 from skdpm.chains import _moves, stream
 from skdpm.draws import ChainDraws
-from skdpm.mixture._program import MixtureChain, RowChain, RowProgram, set_hyperparameters
+from skdpm.mixture._program import (
+    REBUILD_EVERY,
+    MixtureChain,
+    RowChain,
+    RowProgram,
+    set_hyperparameters,
+)
 from skdpm.mixture._state import MixtureState
 from skdpm.mixture.samplers._smc import (
     ParticleSystem,
@@ -53,7 +59,7 @@ class ParticleProgram(RowProgram):
     def __post_init__(self):
         super().__post_init__()
         n = self.n_samples
-        self.move_times = move_times(n, self.sampler.growth) if self.sampler.moves else set()
+        self.move_times = move_times(n, self.sampler.growth) if self.sampler.moves else []
         self.stops = sorted({*range(BLOCK, n, BLOCK), *self.move_times, n})
 
     @property
@@ -151,12 +157,12 @@ def log_weights_at(chain, prior, concentrations, concentration_prior=None):
 
 
 def move_times(n_samples, growth):
-    """Numbers of rows after which particles move: set of int."""
-    times, t = {n_samples}, 2
+    """Numbers of rows after which particles move: list of int, rising."""
+    times, t = [], 2
     while t < n_samples:
-        times.add(t)
+        times.append(t)
         t = max(t + 1, math.ceil(growth * t))
-    return times
+    return [*times, n_samples]
 
 
 class ParticleChain(RowChain):
@@ -164,6 +170,7 @@ class ParticleChain(RowChain):
     hand."""
 
     state = values = None
+    mover = None  # the kernel of the state that moves, over the rows in their order
 
     def __init__(self, program, chain):
         MixtureChain.__init__(self, program, chain)
@@ -217,50 +224,27 @@ class ParticleChain(RowChain):
         """Move every particle, given the rows so far."""
         program, system, likelihood = self.program, self.system, self.program.likelihood
         n_rows = system.n_rows
-        encoded = program.encoded(self.order[:n_rows])
+        n_moves = program.move_times.index(n_rows) + 1
         prior = program.prior_of(n_rows, program.first_concentration)
-        rng = np.random.Generator(self.bit_generator)
-        labels = np.empty((system.n_current, n_rows), dtype=np.intp)
-        family_values, stats = [], []
+        if self.mover is None:
+            self.mover = program.bind(self.encoded, {})
+        state = self.state = MixtureState(self.mover, prior, n_samples=n_rows)
         for p in range(system.n_current):
-            values = self.family_values[system.family_of(p)]
             if program.concentration is None:
-                prior.set_concentration(draw_node(*system.concentration_weights(p), rng))
-            self.state = adopted(
-                program.bind(encoded, values), prior, system.labels_of(p), system.stats_of(p)
-            )
-            self.kernel.run(self.state, self.bit_generator)
-            self.state.rebuild()
+                prior.set_concentration(system.draw_concentration(p, self.bit_generator))
+            system.lend(p, state)
+            self.kernel.run(state, self.bit_generator)
+            if n_moves % REBUILD_EVERY == 0:
+                state.rebuild()
             if likelihood.learned:
-                flat = self.state.model.resample_hyperparameters(
-                    self.state.cluster_slots(), likelihood.hyperpriors, self.bit_generator
+                flat = state.model.resample_hyperparameters(
+                    state.cluster_slots(), likelihood.hyperpriors, self.bit_generator
                 )
-                values = likelihood.learned_values(flat)
-            family_values.append(values)
-            labels[p] = self.state.cluster_labels()
-            stats.append(self.state.dump())
-        self.state = None
-        first = np.cumsum([0, *map(len, stats)])
-        after = {
-            "n_rows": n_rows,
-            "n_resampled": system.n_resampled,
-            "log_w": system.log_weights(),
-            "labels": labels,
-        }
-        if likelihood.learned:
-            self.family_values = family_values
-            after |= {
-                "family": np.arange(len(stats)),
-                "slots": [np.arange(len(own)) for own in stats],
-                "stats": stats,
-            }
-        else:
-            after |= {
-                "family": np.zeros(len(stats), dtype=np.intp),
-                "slots": [first[p] + np.arange(len(own)) for p, own in enumerate(stats)],
-                "stats": [np.concatenate(stats)],
-            }
-        system.set_state(self._models(), after)
+            system.take(p, state)
+            if likelihood.learned:
+                self.family_values[system.family_of(p)] = likelihood.learned_values(flat)
+        system.renew()
+        self.state = None  # a kernel belongs to one state at a time
 
     def draw_all(self, draws):
         """Draws of equal weight: particles where the golden section leads among the cumulated
@@ -272,20 +256,13 @@ class ParticleChain(RowChain):
         cumulated = np.cumsum(np.exp(log_w - log_w.max()))
         points = (rng.random() + GOLDEN * np.arange(program.n_draws)) % 1.0
         chosen = np.searchsorted(cumulated, points * cumulated[-1], side="right")
-        model, at = program.model(), None
+        prior = program.make_prior(program.first_concentration)
+        self.state = MixtureState(program.model(), prior)
         for draw, p in enumerate(np.minimum(chosen, len(log_w) - 1)):
-            if p != at:
-                at = p
-                self.values = self.family_values[system.family_of(p)]
-                labels = np.empty(program.n_samples, dtype=np.intp)
-                labels[self.order] = system.labels_of(p)
-                prior = program.make_prior(program.first_concentration)
-                self.state = None  # a model belongs to one state at a time
-                if self.values:
-                    set_hyperparameters(model, program.likelihood.at(self.values))
-                self.state = adopted(model, prior, labels, system.stats_of(p))
+            self.values = self.family_values[system.family_of(p)]
+            system.lend(p, self.state, self.order)
             if program.concentration is None:
-                prior.set_concentration(draw_node(*system.concentration_weights(p), rng))
+                prior.set_concentration(system.draw_concentration(p, bit_generator))
                 program.resample_concentration(prior, self.state.cluster_sizes(), bit_generator)
             draws.append(**self.keep(draw, self.state.compute_log_joint()))
 
@@ -305,17 +282,3 @@ class ParticleChain(RowChain):
             "log_evidence": self.system.log_evidence,
             "effective_sample_size": self.system.effective_sample_size,
         }
-
-
-def adopted(model, prior, labels, stats):
-    """A state of all rows of a kernel, from labels 0, ..., K - 1 and its clusters' statistics."""
-    slots = np.arange(len(stats) + 1)
-    saved = {"labels": labels, "slots": slots, "free": slots[:0], "stats": stats}
-    return MixtureState(model, prior, saved=saved)
-
-
-def draw_node(nodes, weights, rng):
-    """One of the nodes, by their weights."""
-    cumulated = np.cumsum(weights)
-    at = np.searchsorted(cumulated, rng.random() * cumulated[-1], side="right")
-    return float(nodes[min(at, len(nodes) - 1)])

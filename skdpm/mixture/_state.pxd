@@ -21,6 +21,10 @@ cdef class MixtureState:
     cdef object __weakref__
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1
+    cdef int adopt(
+        self, ClusterModel model, const int* slots, Py_ssize_t n_clusters,  # IN (n_clusters,)
+        const void* labels, bint wide, const Py_ssize_t* order              # IN (n_samples,)
+    ) except -1
     cdef void attach(self, Py_ssize_t i, Py_ssize_t slot) noexcept nogil
     cdef Py_ssize_t detach(self, Py_ssize_t i) noexcept nogil
     cdef void open_spare(self) noexcept nogil

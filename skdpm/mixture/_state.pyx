@@ -10,6 +10,7 @@ import numpy as np
 
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._memory cimport resized
+from skdpm.mixture.likelihoods._base cimport row
 
 
 # The state that each model belongs to, by the model's id: while a state lives, so does its model.
@@ -28,17 +29,26 @@ cdef class MixtureState:
     prior : PartitionPrior
     labels : ndarray of shape (n_samples,), optional
         Cluster of each item, 0, ..., K - 1, none of them empty; -1 for an item in no cluster.
+        Default: no item is in any.
     saved : dict, optional
         From `save`, in place of labels: a chain goes on to the bit. (Rows computed anew from the
         items would differ in their last digits, other slots in the order of sums.)
+    n_samples : int, optional
+        Of the model's items, the first so many alone are the state's. Default: all.
     """
 
-    def __cinit__(self, ClusterModel model, PartitionPrior prior, labels=None, saved=None):
+    def __cinit__(
+        self, ClusterModel model, PartitionPrior prior, labels=None, saved=None, n_samples=None
+    ):
         self.model = model
         self.prior = prior
-        self.n_samples = model.n_samples
+        self.n_samples = model.n_samples if n_samples is None else n_samples
+        if not 0 <= self.n_samples <= model.n_samples:
+            raise ValueError(f"{n_samples} items of {model.n_samples}")
 
-    def __init__(self, ClusterModel model, PartitionPrior prior, labels=None, saved=None):
+    def __init__(
+        self, ClusterModel model, PartitionPrior prior, labels=None, saved=None, n_samples=None
+    ):
         cdef Py_ssize_t i, k, slot
         cdef const Py_ssize_t[::1] slots
         cdef const Py_ssize_t[::1] given
@@ -46,13 +56,15 @@ cdef class MixtureState:
         if _OWNERS.get(id(model), self) is not self:
             raise ValueError("the model belongs to another state: bind one for each")
         if saved is None:
+            if labels is None:
+                labels = np.full(self.n_samples, -1, dtype=np.intp)
             given = _as_labels(labels, self.n_samples)
             self.n_clusters = _first_items(given).shape[0]
         else:
             given, slots = _saved_labels(saved, self.n_samples)
             self.n_clusters = slots.shape[0] - 1
         _OWNERS[id(model)] = self
-        self._labels_owner = np.full(self.n_samples, -1, dtype=np.intp)
+        self._labels_owner = np.full(model.n_samples, -1, dtype=np.intp)
         view = self._labels_owner
         self.labels = &view[0]
         model.bind_labels(self._labels_owner)
@@ -96,6 +108,37 @@ cdef class MixtureState:
         self.sizes = <Py_ssize_t*>resized(self.sizes, n_slots, sizeof(Py_ssize_t))
         self.log_w = <double*>resized(self.log_w, n_slots, sizeof(double))
         self.capacity = n_slots
+        return 0
+
+    cdef int adopt(
+        self, ClusterModel model, const int* slots, Py_ssize_t n_clusters,  # IN (n_clusters,)
+        const void* labels, bint wide, const Py_ssize_t* order              # IN (n_samples,)
+    ) except -1:
+        """Become the partition that another kernel of this kind holds in some slots, and take over
+        its hyperparameters: rows are copied, with the terms cached from them.
+
+        labels: of the item `order[m]`, or m where that is NULL, the position in `slots`, in 16 bits
+        or, if `wide`, 32."""
+        cdef Py_ssize_t k, m, slot
+        cdef const unsigned short* narrow_labels = <const unsigned short*>labels
+        cdef const unsigned int* wide_labels = <const unsigned int*>labels
+        self.model.clear(n_clusters + 1)
+        self.model.set_hyperparameters(model.hyperparameters())
+        self.reserve(self.model.n_slots)
+        model.settle()
+        for k in range(n_clusters):
+            slot = self.model.acquire()
+            memcpy(row(self.model, slot), row(model, slots[k]), model.width * sizeof(double))
+            self.slots[k] = slot
+            self.position[slot] = k
+            self.sizes[slot] = <Py_ssize_t>row(model, slots[k])[0]
+        self.n_clusters = n_clusters
+        self.n_attached = self.n_samples
+        self.open_spare()
+        with nogil:
+            for m in range(self.n_samples):
+                k = wide_labels[m] if wide else narrow_labels[m]
+                self.labels[order[m] if order != NULL else m] = self.slots[k]
         return 0
 
     cdef void open_spare(self) noexcept nogil:

@@ -40,7 +40,8 @@ from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport resized
 from skdpm._core._resampling cimport MULTINOMIAL, OPTIMAL, STRATIFIED, SYSTEMATIC
 from skdpm._core._rng cimport bit_generator_pointer, uniform
-from skdpm.mixture.likelihoods._base cimport ClusterModel
+from skdpm.mixture._state cimport MixtureState
+from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.priors._base cimport PartitionPrior
 from skdpm.mixture.priors._two_parameter cimport TwoParameterPrior
 
@@ -1026,6 +1027,21 @@ cdef class ParticleSystem:
             view[m] = self.label(p, m)
         return labels
 
+    def all_labels(self):
+        """The same of all particles, in as many bits as they are kept: ndarray of shape
+        (n_current, n_kept)."""
+        cdef Py_ssize_t p
+        cdef Py_ssize_t width = 4 if self.wide else 2
+        cdef Py_ssize_t n_kept = self.n_rows - self.n_before
+        labels = np.empty((self.n_current, n_kept), np.uint32 if self.wide else np.uint16)
+        cdef unsigned char[:, ::1] view = labels.view(np.uint8)
+        if n_kept > 0:
+            for p in range(self.n_current):
+                memcpy(
+                    &view[p, 0], self.labels + p * self.label_capacity * width, n_kept * width
+                )
+        return labels
+
     def sizes_of(self, Py_ssize_t p):
         """Items of the clusters of a particle, (n_clusters,)."""
         cdef Py_ssize_t j
@@ -1079,15 +1095,121 @@ cdef class ParticleSystem:
         cdef Py_ssize_t g
         cdef const double* w
         self._check_particle(p)
-        self.count_users()
-        if self.common:
-            w = self.by_k + self.n_clusters[p] * self.n_nodes
-        else:
-            w = self.own + p * self.n_nodes
+        w = self.node_weights(p)
         return (
             np.array([self.nodes[g] for g in range(self.n_nodes)]),
             np.array([w[g] for g in range(self.n_nodes)]),
         )
+
+    def draw_concentration(self, Py_ssize_t p, bit_generator):
+        """Draw one of the nodes by that law. Uses one uniform number."""
+        cdef Py_ssize_t g
+        cdef const double* w
+        cdef double u, total = 0.0
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        self._check_particle(p)
+        w = self.node_weights(p)
+        for g in range(self.n_nodes):
+            total += w[g]
+        with bit_generator.lock:
+            u = uniform(rng) * total
+        g = 0
+        while g < self.n_nodes - 1 and u >= w[g]:       # ends at the last node
+            u -= w[g]
+            g += 1
+        return self.nodes[g]
+
+    cdef const double* node_weights(self, Py_ssize_t p) noexcept nogil:
+        self.count_users()
+        if self.common:
+            return self.by_k + self.n_clusters[p] * self.n_nodes
+        return self.own + p * self.n_nodes
+
+    def lend(self, Py_ssize_t p, MixtureState state, order=None):
+        """Let a state have the partition of a particle: a copy of its clusters.
+
+        Parameters
+        ----------
+        p : int
+        state : MixtureState
+            Of as many items as there are rows, all of whose labels are kept. Its kernel takes over
+            the hyperparameters.
+        order : ndarray of shape (n_rows,), intp, optional
+            The state's number of each row. Default: 0, 1, ...
+        """
+        cdef const Py_ssize_t[::1] items
+        cdef const Py_ssize_t* first = NULL
+        self._check_state(p, state)
+        if order is not None:
+            items = order
+            if items.shape[0] != self.n_rows:
+                raise ValueError(f"an order of {items.shape[0]} items, not {self.n_rows}")
+            first = &items[0]
+        state.adopt(
+            <ClusterModel>self.families[self.family[p]].model, self.slots + p * self.k_capacity,
+            self.n_clusters[p],
+            self.labels + p * self.label_capacity * (4 if self.wide else 2), self.wide, first
+        )
+
+    def take(self, Py_ssize_t p, MixtureState state):
+        """Replace a particle by the partition of a state, hyperparameters included: clusters of its
+        own, a family of its own where there are several. `renew` is to follow.
+
+        Parameters
+        ----------
+        p : int
+        state : MixtureState
+            As for `lend`, in the order of the rows.
+        """
+        cdef Py_ssize_t f, k, m, slot
+        cdef Py_ssize_t n_clusters = state.n_clusters
+        cdef Family* family
+        cdef ClusterModel model
+        self._check_state(p, state)
+        f = self.family[p]
+        if self.n_families > 1 and self.families[f].n_members > 1:
+            # The others stay with their hyperparameters.
+            f = 0
+            while f < self.n_families and self.families[f].n_members > 0:
+                f += 1
+            if f == self.n_families:
+                raise ValueError(f"{self.n_families} families for {self.n_current} particles")
+        self.reserve_clusters(n_clusters + 1)
+        self.reserve_labels(self.n_rows - self.n_before, self.wide or n_clusters >= NARROW)
+        self.drop(p)
+        self.family[p] = f
+        family = &self.families[f]
+        model = <ClusterModel>family.model
+        if family.n_members == 0:
+            model.set_hyperparameters(state.model.hyperparameters())
+            model.reset(family.empty)
+        if model.n_free < n_clusters:
+            self.reserve_slots(family, 2 * family.n_live + n_clusters + 2)
+        state.model.settle()
+        for k in range(n_clusters):
+            slot = self.open_slot(family)
+            memcpy(
+                row(model, slot), row(state.model, state.slots[k]), model.width * sizeof(double)
+            )
+            family.sizes[slot] = state.sizes[state.slots[k]]
+            family.refs[slot] = 1
+            self.slots[p * self.k_capacity + k] = <int>slot
+        family.n_members += 1
+        self.n_clusters[p] = n_clusters
+        self.k_most = max(self.k_most, n_clusters)
+        with nogil:
+            for m in range(self.n_rows):
+                self.set_label(p, m, state.position[state.labels[m]])
+
+    def renew(self):
+        """Laws of the concentration in closed form again: once particles have been replaced."""
+        cdef Py_ssize_t k, p
+        for k in range(self.k_capacity + 2):
+            self.known[k] = False
+        self.count_users()
+        if not self.common:
+            for p in range(self.n_current):
+                self.weigh_nodes(p)
 
     def get_state(self):
         """All that `set_state` needs, as a dict of plain objects; slots are numbered by family."""
@@ -1123,7 +1245,7 @@ cdef class ParticleSystem:
             "family": np.array([self.family[p] for p in range(self.n_current)], dtype=np.intp),
             "slots": slots,
             "stats": stats,
-            "labels": np.array([self.labels_of(p) for p in range(self.n_current)]),
+            "labels": self.all_labels(),
             "step": self.step,
             "vectors": vectors,
         }
@@ -1144,13 +1266,11 @@ cdef class ParticleSystem:
             labels : (n_current, n_kept), of the last rows
             step, vectors : of the nodes; without them these are computed in closed form
         """
-        cdef Py_ssize_t f, g, j, m, p, slot
+        cdef Py_ssize_t f, g, j, p, slot
         cdef Py_ssize_t n = len(state["log_w"])
         cdef Family* family
         cdef const double[::1] vector
-        cdef const Py_ssize_t[:, ::1] labels = np.ascontiguousarray(
-            state["labels"], dtype=np.intp
-        )
+        cdef const unsigned char[:, ::1] labels
         if not 1 <= n <= self.n_particles:
             raise ValueError(f"{n} particles; expected 1 to {self.n_particles}")
         for model in models:
@@ -1183,9 +1303,15 @@ cdef class ParticleSystem:
         self.step = state.get("step", STEP)
         self.k_capacity = 0
         self.reserve_clusters(self.k_most + 1)
-        self.n_before = self.n_rows - labels.shape[1]
+        kept = np.shape(state["labels"])[1]
+        self.n_before = self.n_rows - kept
         self.label_capacity = 0
-        self.reserve_labels(labels.shape[1], self.k_most >= NARROW)
+        self.wide = self.k_most >= NARROW
+        self.reserve_labels(kept, self.wide)
+        # As bytes.
+        labels = np.ascontiguousarray(
+            state["labels"], np.uint32 if self.wide else np.uint16
+        ).view(np.uint8)
         self.n_current = n
         for p in range(n):
             self.log_w[p] = state["log_w"][p]
@@ -1197,8 +1323,11 @@ cdef class ParticleSystem:
                 slot = state["slots"][p][j]
                 self.slots[p * self.k_capacity + j] = <int>slot
                 family.refs[slot] += 1
-            for m in range(labels.shape[1]):
-                self.set_label(p, m, labels[p, m])
+            if labels.shape[1] > 0:
+                memcpy(
+                    self.labels + p * self.label_capacity * (4 if self.wide else 2),
+                    &labels[p, 0], labels.shape[1]
+                )
         if not self.common:
             for p in range(n):
                 self.weigh_nodes(p)
@@ -1234,6 +1363,16 @@ cdef class ParticleSystem:
             assert [family.position[slot] for slot in live] == list(range(family.n_live))
             assert sorted(live) == np.flatnonzero(held[f]).tolist()
             assert [family.refs[slot] for slot in live] == held[f][live].tolist()
+
+    def _check_state(self, Py_ssize_t p, MixtureState state):
+        self._check_particle(p)
+        if self.n_before > 0:
+            raise ValueError("labels of rows have been forgotten")
+        if state.n_samples != self.n_rows:
+            raise ValueError(f"a state of {state.n_samples} items, not {self.n_rows}")
+        model = self.models[self.family[p]]
+        if type(state.model) is not type(model) or state.model.width != model.width:
+            raise ValueError("the state has another kind of kernel")
 
     def _check_particle(self, Py_ssize_t p):
         if not 0 <= p < self.n_current:

@@ -169,10 +169,10 @@ def test_moves_draw_the_concentration_given_the_partition(seed_sequence):
 
 
 def test_times_of_moves():
-    assert move_times(12, 1.25) == {2, 3, 4, 5, 7, 9, 12}
-    assert move_times(7, 1.0001) == {2, 3, 4, 5, 6, 7}
-    assert move_times(5, 2.0) == {2, 4, 5}
-    assert move_times(1, 1.25) == {1}
+    assert move_times(12, 1.25) == [2, 3, 4, 5, 7, 9, 12]
+    assert move_times(7, 1.0001) == [2, 3, 4, 5, 6, 7]
+    assert move_times(5, 2.0) == [2, 4, 5]
+    assert move_times(1, 1.25) == [1]
 
 
 @pytest.mark.parametrize("sampler", [SMC(8), SMC(8, rejuvenation=None, order="given")])
