@@ -37,11 +37,11 @@ from skdpm.model_selection import concentration_curve, log_evidence
 
 threadpool_limits(1)  # small matrices: BLAS threads would only wait for each other
 X = load_iris().data[:, 2:]  # cm
-names = ["2", "3", "4", "5", "DP"]
+names = ["2", "3", "4", "DP"]
 models = {}
 for covariances in ("full", "diag"):
     settings = {"likelihood": Gaussian(covariance_type=covariances), "random_state": 0}
-    for k in (2, 3, 4, 5):
+    for k in (2, 3, 4):
         models[covariances, str(k)] = FiniteMixture(k, **settings)
     models[covariances, "DP"] = DPMixture(**settings)
 

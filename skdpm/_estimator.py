@@ -128,6 +128,7 @@ class ChainEstimator(BaseEstimator):
             self.sampler_ = sampler
             self._collect(program, chains, n_draws)
             self._summarise(program, chains)
+            self._run = program.carried(self._run)
         else:
             self._forget()
         if interrupted:
@@ -153,11 +154,15 @@ class ChainEstimator(BaseEstimator):
         self.n_iter_ = max(chain["iteration"] for chain in chains)
 
     def __getstate__(self):
-        """Without the chains, which only a warm start needs."""
+        """Without the chains, where nothing but a warm start needs them."""
         state = super().__getstate__()
-        if not self.warm_start:
+        if not (self.warm_start or self._takes_more_rows()):
             state = {name: value for name, value in state.items() if name != "_run"}
         return state
+
+    def _takes_more_rows(self):
+        """Whether the last run, finished, can go on with more rows."""
+        return "likelihood" in getattr(self, "_run", {})
 
     def _forget(self):
         """Drop all fitted attributes, as those of an earlier fit to other data."""

@@ -148,6 +148,10 @@ class ChainProgram:
         """The dict of a chain that has not begun."""
         return {"index": index, "entropy": entropy, "iteration": 0}
 
+    def carried(self, run):
+        """What an estimator keeps of a finished run, to go on with it: a dict, or parts of it."""
+        return run
+
     def advance(self, chain, n_iterations, go_on):
         """Advance a chain in place: see `run_chains`."""
         draws = ChainDraws(self.columns(), self.n_draws, chain.get("draws"))

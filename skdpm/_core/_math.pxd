@@ -5,16 +5,48 @@
 is harmless, as nobody reads it and (arguments being positive) all write the same. `lgamma_r`, that
 does not write it, is missing from some C libraries.
 """
-from libc.math cimport M_PI as PI
 from libc.math cimport lgamma, log, log1p
 
+cdef extern from *:
+    """
+    #if defined(_MSC_VER)
+    #define SKDPM_CALLED __declspec(noinline)
+    #else
+    #define SKDPM_CALLED __attribute__((noinline, unused))
+    #endif
+    #include <math.h>
+    #define SKDPM_HALF_LOG_2_PI 0.9189385332046727
+
+    /* log Gamma(z) - [(z - 1/2) log z - z + log(2 pi) / 2]. */
+    static inline double skdpm_stirling_error(double z) {
+        double u;
+        if (z < 20.0)
+            return lgamma(z) - ((z - 0.5) * log(z) - z + SKDPM_HALF_LOG_2_PI);
+        u = 1.0 / (z * z);
+        return (1.0 / 12 - u * (1.0 / 360 - u * (1.0 / 1260 - u / 1680))) / z;
+    }
+
+    /* Never inlined: it would take the registers of the loops around a table. */
+    static SKDPM_CALLED double skdpm_log_gamma(double z) {
+        if (z < 20.0)
+            return lgamma(z);
+        return (z - 0.5) * log(z) - z + SKDPM_HALF_LOG_2_PI + skdpm_stirling_error(z);
+    }
+    """
+    # log Gamma(z) - [(z - 1/2) log z - z + log(2 pi) / 2]
+    double stirling_error "skdpm_stirling_error"(double z) noexcept nogil
+    # log Gamma(z), z > 0, by Stirling's series where that has all digits of a double
+    double log_gamma_function "skdpm_log_gamma"(double z) noexcept nogil
+
+
 cdef enum:
-    # A table of a function of counts ends here (8 MiB); beyond it the function itself is called.
+    # A table of a function of counts ends here (8 MiB) at the latest.
     MAX_TABLE = 1 << 20
 
 
 cdef struct CountTable:
-    # A view: whoever made the values owns them, and tables are read by many.
+    # A view: whoever made the values owns them, and tables are read by many. Beyond its end the
+    # function itself is called, which gives what a longer table would hold, to the bit.
     const double* values    # (size,): f(shift + m) for m = 0, 1, ...
     Py_ssize_t size
     double shift
@@ -43,28 +75,11 @@ cdef inline double log_count(const CountTable* table, double m) noexcept nogil:
     return log(table.shift + m)
 
 
-cdef inline double log_gamma_function(double z) noexcept nogil:
-    """log Gamma(z), z > 0, by Stirling's series where that has all digits of a double."""
-    if z < 20.0:
-        return lgamma(z)
-    return (z - 0.5) * log(z) - z + 0.5 * log(2.0 * PI) + stirling_error(z)
-
-
 cdef inline double log_gamma(const CountTable* table, double m) noexcept nogil:
     """log Gamma(shift + m)."""
     if m < table.size:
         return table.values[<Py_ssize_t>m]
-    # A call, not the series: it would take the registers of the loop around the table.
-    return lgamma(table.shift + m)
-
-
-cdef inline double stirling_error(double z) noexcept nogil:
-    """log Gamma(z) - [(z - 1/2) log z - z + log(2 pi) / 2]."""
-    cdef double u
-    if z < 20.0:
-        return lgamma(z) - ((z - 0.5) * log(z) - z + 0.5 * log(2.0 * PI))
-    u = 1.0 / (z * z)
-    return (1.0 / 12 - u * (1.0 / 360 - u * (1.0 / 1260 - u / 1680))) / z
+    return log_gamma_function(table.shift + m)
 
 
 cdef inline double log_rising(double z, double v) noexcept nogil:
@@ -90,7 +105,23 @@ cdef inline double log_rising_count(double z, double m) noexcept nogil:
 
 
 cdef inline double log_gamma_ratio(const CountTable* table, double m, double v) noexcept nogil:
-    """log Gamma(shift + m + v) - log Gamma(shift + m)."""
+    """log Gamma(shift + m + v) - log Gamma(shift + m). A table without entries stands for a better
+    way at any count; others are followed as far as tables go."""
     if m + v < table.size:
         return table.values[<Py_ssize_t>(m + v)] - table.values[<Py_ssize_t>m]
+    if table.size > 0 and m + v < MAX_TABLE:
+        return log_gamma_function(table.shift + (m + v)) - log_gamma(table, m)
     return log_rising(table.shift + m, v)
+
+
+cdef inline void add_exactly(double* sums, double whole, double fraction) noexcept nogil:
+    """Add a constant in two parts (`split_exactly`), or take it away, to the sums of such parts:
+    whole numbers, and a multiple of 2^-52 in [0, 1). So nothing is rounded, in any number."""
+    sums[0] += whole
+    sums[1] += fraction
+    if sums[1] >= 1.0:
+        sums[0] += 1.0
+        sums[1] -= 1.0
+    elif sums[1] < 0.0:
+        sums[0] -= 1.0
+        sums[1] += 1.0

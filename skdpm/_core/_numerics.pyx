@@ -26,7 +26,13 @@ def log_gamma_table(double shift, largest):
 
 def log_table(double shift, largest):
     """log(shift + m) for the counts m = 0, ..., largest: as `log_gamma_table`."""
-    return np.log(shift + np.arange(min(int(largest) + 1, MAX_TABLE)))
+    cdef Py_ssize_t m
+    values = np.empty(min(int(largest) + 1, MAX_TABLE))
+    cdef double[::1] view = values
+    with nogil:
+        for m in range(view.shape[0]):
+            view[m] = log(shift + m)
+    return values
 
 
 def log_sum_exp(const double[:, ::1] terms):

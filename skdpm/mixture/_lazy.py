@@ -45,3 +45,20 @@ def over_rows(function, X, *, check, check_chunk, n_features, dtype, n_columns=N
 
 def _of_chunk(X, function, check, empty):
     return function(check(X)) if X.shape[0] else empty
+
+
+def row_chunks(X):
+    """Yield the batches of the X of `partial_fit`, and whether each is the last: (rows, bool)."""
+    if not is_dask(X) or X.ndim != 2:
+        yield X, True
+        return
+    X = X.rechunk({1: -1})
+    rows = X.blocks[0].compute()
+    for b in range(1, X.numblocks[0]):
+        following = X.blocks[b].compute()
+        if following.shape[0] == 0:
+            continue
+        if rows.shape[0] > 0:
+            yield rows, False
+        rows = following
+    yield rows, True

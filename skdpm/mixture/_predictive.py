@@ -139,17 +139,14 @@ class Predictor:
     ----------
     likelihood : Likelihood
         Resolved, with the posterior means of hyperparameters that are learned.
-    n_fitted : int
-        Rows of the fit: the most that a cluster may hold.
     n_features : int
     partition : StoredMixture
         The point estimate's clusters.
     scored : ScoredDraws
     """
 
-    def __init__(self, likelihood, n_fitted, n_features, partition, scored):
+    def __init__(self, likelihood, n_features, partition, scored):
         self.likelihood = likelihood
-        self.n_fitted = n_fitted
         self.n_features = n_features
         self.partition = partition
         self.scored = scored
@@ -213,7 +210,7 @@ class Predictor:
     def _model(self, X):
         likelihood = self.likelihood
         data = likelihood.encode_new(X)
-        return likelihood.bind(data, likelihood.tables(data, self.n_fitted))
+        return likelihood.bind(data, likelihood.tables(data, None))
 
     def _log_densities(self, model, mixture):
         """Yield (first row, log weights + log densities) over blocks of the rows that `model`

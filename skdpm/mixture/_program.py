@@ -40,6 +40,8 @@ class MixtureProgram(ChainProgram):
     store_labels: bool
     first_state: Callable
 
+    keeps_rows = True  # or are all but those of the last batch gone?
+
     def model(self, values=None):
         """Make a kernel over the rows, at values of the learned hyperparameters."""
         model = self.likelihood.bind(self.data, self.tables)

@@ -18,9 +18,9 @@ from skdpm._validation import (
     check_integer,
     check_real,
 )
-from skdpm.chains import seed_entropy, stream
+from skdpm.chains import run_chains, seed_entropy, stream
 from skdpm.draws import Candidates, common_snapshots
-from skdpm.mixture._lazy import over_rows
+from skdpm.mixture._lazy import over_rows, row_chunks
 from skdpm.mixture._peaks import fuse_to_peaks
 from skdpm.mixture._predictive import Predictor, ScoredDraws, StoredMixture
 from skdpm.mixture._program import column_of
@@ -35,6 +35,19 @@ SAMPLE_STREAM = 2**32 - 2
 
 # Point estimates that are one of the draws; others minimise an expected loss over all.
 SINGLE_DRAWS = ("map", "last")
+
+# Rows of the priors that are made for streams. Only functions of them are called that need no
+# tables, and hold for any number: what matters is that it is the same in all calls, as a law of
+# the number of components is tabulated to that length.
+STREAM_LENGTH = 2**14
+
+# That some programs have.
+FURTHER_ATTRIBUTES = (
+    "effective_sample_size_",
+    "log_evidence_",
+    "log_evidence_chains_",
+    "n_samples_seen_",
+)
 
 
 class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
@@ -96,6 +109,80 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             Where the chains disagree: names the quantity with R-hat above 1.05.
         """
         return self._fit(X)
+
+    def _sees_rows_once(self):
+        sampler = self.sampler
+        if isinstance(sampler, str):
+            sampler = SAMPLERS.get(sampler, Sampler)
+        if not getattr(sampler, "online", False):
+            raise AttributeError('partial_fit needs sampler="smc"')
+        return True
+
+    @available_if(_sees_rows_once)
+    def partial_fit(self, X, y=None):
+        """Learn more rows, each of which is seen once and then forgotten. Needs `sampler="smc"`.
+
+        The particles of `fit`, or of the call before, take the rows in the order given. Memory
+        grows with the clusters, not with the rows, and the same rows give the same bits in
+        whatever batches they come, also through pickles. By how much a call raises
+        `log_evidence_` is the log predictive density of its rows, before they were learned. A call
+        that fails or is interrupted changes nothing.
+
+        Particles do not move here: what a row has been taken for stays. Where the first rows are
+        at hand, `fit` them, which moves particles, and stream the others. Without a fit, or after
+        that of another sampler, the first batch starts particles, and all that depends on data is
+        made concrete on it alone: it should be like the others, or parameters be given (such as
+        `Categorical(n_categories=...)`). Hyperparameters are not learned in a stream: each
+        particle keeps those that it has learned in `fit`, and without a fit all have the values
+        that chains of `fit` would start from.
+
+        The attributes are those of `fit`, without `label_samples_` and `acceptance_rate_`. They
+        are about all rows seen, but `labels_`, which are of this call: clusters of `weights_` and
+        `cluster_params_`, numbered by decreasing size of all rows seen. The point estimate is
+        "map", unless `point_estimate` is "last": then it is the first draw of the first chain.
+
+        Parameters
+        ----------
+        X : array-like, CSR matrix or dask array of shape (n_rows, n_features)
+            The chunks of rows of a dask array come one after the other, and are learned all or
+            not at all; `labels_` is of the last one.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : object
+
+        Raises
+        ------
+        ValueError
+            For a parameter or a column of X that does not fit the model, or other parameters than
+            in the call before, but for `n_draws`, `n_jobs`, `point_estimate` and `verbose`.
+        FloatingPointError
+            Naming the row that no cluster can explain.
+        KeyboardInterrupt
+            After Ctrl-C.
+
+        Warns
+        -----
+        ConvergenceWarning
+            Where the chains disagree: as in `fit`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skdpm import DPMixture
+        >>> from skdpm.mixture.likelihoods import Gaussian
+        >>> likelihood = Gaussian(mean=0.0, mean_precision=0.1, df=3.0, scale=1.0)
+        >>> X = np.array([[0.1], [-0.2], [0.3], [0.0], [5.1], [4.9]])
+        >>> stream = DPMixture(likelihood=likelihood, sampler="smc", random_state=0)
+        >>> before = stream.partial_fit(X[:4]).log_evidence_
+        >>> stream.partial_fit(X[4:]).labels_
+        array([1, 1])
+        >>> print(f"{stream.log_evidence_ - before:.2f} nats")
+        -9.19 nats
+        """
+        return self._partial_fit(X)
 
     def predict(self, X):
         """Most probable cluster of each row, among those of `labels_`.
@@ -181,6 +268,85 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     def __sklearn_is_fitted__(self):
         return hasattr(self, "labels_")
 
+    # Streams.
+
+    def _partial_fit(self, X):
+        # All happens in a copy, whose attributes replace those of this object at the end.
+        after = object.__new__(type(self))
+        vars(after).update(vars(self))
+        first = 0
+        for rows, last in row_chunks(X):
+            program, chains = after._learn(rows, first, last)
+            first += program.n_new
+        after._collect(program, chains, program.n_draws)
+        after._summarise(program, chains)
+        self.__dict__ = vars(after)
+        self._warn_if_not_mixed(program)
+        return self
+
+    def _learn(self, X, first, last):
+        """Let the particles take a batch.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+        first : int
+            How errors number its first row.
+        last : bool
+            Whether draws are to be made.
+
+        Returns
+        -------
+        program : StreamProgram
+        chains : list of dict
+        """
+        likelihood = self._resolved("likelihood")
+        sampler = self._resolved_sampler(likelihood, X)
+        objection = sampler.objection(likelihood, X)
+        if objection is not None:
+            raise ValueError(objection)
+        signature = self._signature(likelihood, sampler)
+        settings = self._settings(STREAM_LENGTH, sampler)
+        if self._takes_more_rows():
+            run = self._run
+            changed = [name for name in signature if signature[name] != run["signature"][name]]
+            if changed:
+                raise ValueError(
+                    f"partial_fit cannot go on with another {', '.join(sorted(changed))}; fit, or "
+                    "a clone of the estimator, starts anew"
+                )
+            X = validate_rows(self, X, likelihood, reset=False)
+            run["likelihood"].resolve(X)  # refuses rows that it cannot model
+            n_before = run["chains"][0]["iteration"]
+        else:
+            self._forget()
+            X = validate_rows(self, X, likelihood, reset=True)
+            run = {
+                "entropy": seed_entropy(self.random_state),
+                "signature": signature,
+                "likelihood": likelihood.resolve(X).without_learning(),
+            }
+            n_before = 0
+        program = sampler.batch_program(
+            X, run["likelihood"], n_before=n_before, first=first, makes_draws=last, **settings
+        )
+        if n_before == 0:
+            chains = [program.chain(run["entropy"], c) for c in range(program.n_chains)]
+        else:
+            chains = [dict(chain) for chain in run["chains"]]
+        interrupted = run_chains(
+            program.advance,
+            chains,
+            program.n_samples,
+            n_jobs=self.n_jobs,
+            verbose=self.verbose,
+        )
+        if interrupted:
+            raise KeyboardInterrupt("partial_fit has changed nothing")
+        self._run = program.carried({**run, "chains": chains})
+        self.sampler_ = sampler
+        return program, chains
+
     # Parameters.
 
     def _registry(self, name):
@@ -201,7 +367,11 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
 
     def _program(self, X, likelihood, sampler):
         """The program of the sampler, all parameters checked."""
-        n_samples = X.shape[0]
+        return sampler.program(X, likelihood, **self._settings(X.shape[0], sampler))
+
+    def _settings(self, n_samples, sampler):
+        """What programs are told besides rows and likelihood, all parameters checked: dict. The
+        prior is that of n_samples rows."""
         if isinstance(self.point_estimate, tuple):
             partitions.check_loss(self.point_estimate, "point_estimate")
         else:
@@ -227,20 +397,20 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             )
             prior = make_prior(concentration)
         sampler.check_prior(prior)
-        return sampler.program(
-            X,
-            likelihood,
-            sampler=sampler,
-            n_samples=n_samples,
-            make_prior=make_prior,
-            most_clusters=prior.most_clusters,
-            concentration=concentration,
-            concentration_prior=check_gamma_prior(self.concentration_prior, "concentration_prior"),
-            init=self.init,
-            store_labels=store_labels,
-            n_jobs=self.n_jobs,
+        return {
+            "sampler": sampler,
+            "n_samples": n_samples,
+            "make_prior": make_prior,
+            "most_clusters": prior.most_clusters,
+            "concentration": concentration,
+            "concentration_prior": check_gamma_prior(
+                self.concentration_prior, "concentration_prior"
+            ),
+            "init": self.init,
+            "store_labels": store_labels,
+            "n_jobs": self.n_jobs,
             **chain_parameters,
-        )
+        }
 
     # Results.
 
@@ -272,9 +442,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             common_snapshots(snapshots, draws.n_draws),
             None if draws.log_weights is None else draws.weights,
         )
-        self._predictor = Predictor(
-            likelihood, program.n_samples, self.n_features_in_, None, draws.scored
-        )
+        self._predictor = Predictor(likelihood, self.n_features_in_, None, draws.scored)
         self.labels_, stats = self._point_estimate(program, chains)
         self.n_components_ = len(stats)
         prior = program.make_prior(float(draws.mean("concentration")))
@@ -285,19 +453,22 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         if "product" not in likelihood.capabilities:
             labels = self.labels_.astype(np.min_scalar_type(len(stats)))
         self._predictor.partition = StoredMixture(stats, log_weights, labels, {}, 1.0)
-        self.acceptance_rate_ = {
-            move: np.array([_rate(chain["acceptance"][move]) for chain in chains])
-            for move in chains[0]["acceptance"]
-        }
+        if "acceptance" in chains[0]:
+            self.acceptance_rate_ = {
+                move: np.array([_rate(chain["acceptance"][move]) for chain in chains])
+                for move in chains[0]["acceptance"]
+            }
+        else:
+            vars(self).pop("acceptance_rate_", None)
         self.diagnostics_ = program.diagnostics(self._diagnostics(program), chains)
-        for name in ("log_evidence_", "log_evidence_chains_", "effective_sample_size_"):
+        for name in FURTHER_ATTRIBUTES:
             vars(self).pop(name, None)
         vars(self).update(program.further_attributes(chains))
 
     def _point_estimate(self, program, chains):
         """Labels by decreasing size, and the statistics of their clusters."""
         draws = self.draws_
-        if self.point_estimate not in SINGLE_DRAWS:
+        if program.keeps_rows and self.point_estimate not in SINGLE_DRAWS:
             key = np.random.SeedSequence(self._run["entropy"], spawn_key=(POINT_ESTIMATE_STREAM,))
             peaks = isinstance(self.point_estimate, str) and self.point_estimate == "peaks"
             labels = partitions.point_estimate(
@@ -322,7 +493,10 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             return labels, program.statistics(labels)
         candidates = [Candidates(chain["candidates"]) for chain in chains]
         if self.point_estimate == "last":
-            _, kept = candidates[_first_shortest(chains)].last
+            if program.keeps_rows:
+                _, kept = candidates[_first_shortest(chains)].last
+            else:
+                _, kept = candidates[0].best(1)  # no draw is later than another
         else:
             _, kept = max(
                 (candidate.best(draws.n_draws) for candidate in candidates),

@@ -71,7 +71,8 @@ cdef class CategoricalModel(ClusterModel):
     cdef CountTable* log_counts     # (n_kinds,)
     cdef CountTable* log_gammas     # (n_kinds,)
     cdef const double* totals
-    cdef double* log_norm           # (n_max + 1,): NaN where it was not needed yet
+    # (n_max + 1,): NaN where it was not needed yet; NULL where entries may be missing
+    cdef double* log_norm
     cdef double* own_totals         # (n_features,): where hyperparameters have changed
     cdef double* own_norm           # (n_max + 1,)
     cdef Py_ssize_t* columns        # (n_hyper,): the only column of a pseudo-count, or -1
@@ -109,7 +110,9 @@ cdef class CategoricalModel(ClusterModel):
                 kind = kinds[t]
                 self.columns[kind] = d if self.columns[kind] in (-2, d) else -1
         self.totals = &totals[0]
-        if log_norm.shape[0] > 0:
+        if self.missing:
+            self.log_norm = NULL
+        elif log_norm.shape[0] > 0:
             self.log_norm = <double*>&log_norm[0]
         else:
             self.forget_norms()
@@ -132,10 +135,12 @@ cdef class CategoricalModel(ClusterModel):
     cdef int forget_norms(self) except -1:
         """From now on compute sums over columns of log(A_d + n) when an n occurs."""
         cdef Py_ssize_t n
+        if self.missing:
+            return 0
         self.own_norm = <double*>resized(self.own_norm, self.n_max + 1, sizeof(double))
         self.log_norm = self.own_norm
         for n in range(self.n_max + 1):
-            self.own_norm[n] = 0.0 if self.missing else NAN
+            self.own_norm[n] = NAN
         return 0
 
     cdef double compute_norm(self, Py_ssize_t n) noexcept nogil:
@@ -163,19 +168,24 @@ cdef class CategoricalModel(ClusterModel):
         self.compute_log_values(self.empty)
         return 0
 
-    cdef void compute_column(self, double* stats, Py_ssize_t d) noexcept nogil:
-        """Cached log values of column d."""
+    cdef inline void compute_column(
+        self, double* stats, Py_ssize_t d, double norm
+    ) noexcept nogil:
+        """Cached log values of column d. They include the norm, log(A_d + n_d), where entries may
+        be missing; else 0 is passed."""
         cdef Py_ssize_t t
         cdef const double* counts = stats + 1
         cdef double* values = stats + self.n_stats
-        cdef double norm = log(self.totals[d] + counts[self.n_levels + d]) if self.missing else 0.0
         for t in range(self.first[d], self.first[d + 1]):
             values[t] = log_count(&self.log_counts[self.kinds[t]], counts[t]) - norm
 
     cdef void compute_log_values(self, double* stats) noexcept nogil:
         cdef Py_ssize_t d
+        cdef const double* observed = stats + 1 + self.n_levels
         for d in range(self.n_features):
-            self.compute_column(stats, d)
+            self.compute_column(
+                stats, d, log(self.totals[d] + observed[d]) if self.missing else 0.0
+            )
         stats[self.n_stats + self.n_levels] = 0.0
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
@@ -188,6 +198,9 @@ cdef class CategoricalModel(ClusterModel):
         cdef double* counts = stats + 1
         cdef double* observed = counts + self.n_levels
         cdef double* values = stats + self.n_stats
+        cdef double size
+        cdef double last_size = NAN
+        cdef double norm = NAN
         stats[0] += by
         if self.missing:
             for d in range(self.n_features):
@@ -195,7 +208,11 @@ cdef class CategoricalModel(ClusterModel):
                 if t < self.n_levels:
                     counts[t] += by
                     observed[d] += by
-                    self.compute_column(stats, d)
+                    size = self.totals[d] + observed[d]
+                    if size != last_size:       # columns are often alike
+                        last_size = size
+                        norm = log(size)
+                    self.compute_column(stats, d, norm)
         else:
             for d in range(self.n_features):
                 t = codes[d]
@@ -318,9 +335,11 @@ cdef class CategoricalModel(ClusterModel):
                 e += values[codes[d + 3]]
             for d in range(n_paired, n_features):
                 a += values[codes[d]]
-            norm = self.log_norm[<Py_ssize_t>stats[0]]
-            if norm != norm:
-                norm = self.compute_norm(<Py_ssize_t>stats[0])
+            norm = 0.0
+            if self.log_norm != NULL:
+                norm = self.log_norm[<Py_ssize_t>stats[0]]
+                if norm != norm:
+                    norm = self.compute_norm(<Py_ssize_t>stats[0])
             out[k] = (a + b) + (c + e) - norm
 
 

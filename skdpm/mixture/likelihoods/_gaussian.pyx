@@ -45,7 +45,7 @@ from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport log_gamma_variate
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._gaussian_hyper cimport (
-    OWN_TABLE, GaussianLaws, fill_log_norm, log_norm_at
+    GaussianLaws, fill_log_norm, log_norm_at, own_size
 )
 from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel
 
@@ -153,8 +153,8 @@ cdef class GaussianModel(ClusterModel):
             Where the rows are centred; units of the columns, in which hyperparameters are drawn.
         floor : ndarray of shape (n_features,)
             Of a diagonal of S that is learned.
-        log_norm : ndarray of shape (n_max + 1,)
-            log c_n.
+        log_norm : ndarray
+            log c_n, n = 0, 1, ...; `log_norm_at` beyond its end.
     mean : ndarray of shape (n_features,)
         u, not relative to the origin.
     mean_precision, df : float
@@ -170,6 +170,7 @@ cdef class GaussianModel(ClusterModel):
     cdef double* scale              # (n_packed,): S, packed by columns
     cdef const double* log_norm
     cdef Py_ssize_t n_tabled        # entries of that
+    cdef Py_ssize_t n_shared        # entries of that in `tables`
     cdef double mean_precision, df
     cdef double* work               # (2 * n_features + n_packed,)
     cdef double* own                # a table of other hyperparameters than those of `tables`
@@ -192,7 +193,7 @@ cdef class GaussianModel(ClusterModel):
         self.n_max = tables["n_max"]
         self.X = &X[0, 0]
         self.log_norm = &log_norm[0]
-        self.n_tabled = log_norm.shape[0]
+        self.n_tabled = self.n_shared = log_norm.shape[0]
         self.origin = self.origin_view = tables["origin"]
         self.spread = tables["spread"]
         self.floor = tables["floor"]
@@ -255,8 +256,7 @@ cdef class GaussianModel(ClusterModel):
         return 0
 
     cdef int retabulate(self) except -1:
-        # No longer than pays for itself in a sweep over the rows.
-        cdef Py_ssize_t size = min(self.n_max + 1, OWN_TABLE + self.n_samples)
+        cdef Py_ssize_t size = own_size(self.n_max, self.n_shared, self.n_samples)
         cdef double r = self.hyper[self.n_features]
         cdef double nu = self.hyper[self.n_features + 1]
         if not (r > 0.0 and nu > self.n_features - 1):

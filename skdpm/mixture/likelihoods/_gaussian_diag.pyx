@@ -17,8 +17,8 @@ The data come centred at an origin, u itself where that is fixed; statistics, an
 relative to it. Hyperparameters: u (D), r, nu, s (D); how those that are learned are drawn stands
 in _gaussian_hyper.
 
-Row: n, n_d (D), x_bar (D), C (D) | sum_d log S / s, whether all n_d are n, m (D), t / (x - m) (D),
-S / s (D).
+Row: n, n_d (D), x_bar (D), C (D) | sum_d log S / s, whether all n_d are n, log g_n, m (D),
+t / (x - m) (D), S / s (D).
 """
 cimport cython
 from libc.math cimport M_PI as PI
@@ -35,9 +35,12 @@ from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport log_gamma_variate
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._gaussian_hyper cimport (
-    OWN_TABLE, GaussianLaws, fill_log_evidence_norm, fill_log_norm, log_evidence_norm, log_norm_at
+    GaussianLaws, fill_log_evidence_norm, fill_log_norm, log_evidence_norm, log_norm_at, own_size
 )
 from skdpm.mixture.likelihoods._parametric cimport LD, TILE, ParametricModel
+
+cdef enum:
+    N_TERMS = 3     # cached terms before those of columns
 
 cdef double LARGE = 1e150           # the product of two such numbers is finite
 # Digits that a removal may cost: t^2 of the item that leaves, S being divided by 1 + t^2.
@@ -143,8 +146,9 @@ cdef class GaussianDiagModel(ClusterModel):
             Where the rows are centred; units of the columns, in which hyperparameters are drawn.
         floor : ndarray of shape (n_features,)
             Of a diagonal of S that is learned.
-        log_gain, log_norm : ndarray of shape (n_max + 1,)
-            log g_n, and the sum of the log g_m, m < n.
+        log_gain, log_norm : ndarray
+            log g_n, n = 0, 1, ..., and the sum of the log g_m, m < n; `log_norm_at` and
+            `log_evidence_norm` beyond their end.
         log_scale : ndarray of shape (n_samples,)
             Sum of log s over the columns of each item.
     mean : ndarray of shape (n_features,)
@@ -163,6 +167,7 @@ cdef class GaussianDiagModel(ClusterModel):
     cdef const double* log_gain
     cdef const double* log_norm
     cdef Py_ssize_t n_tabled        # entries of these
+    cdef Py_ssize_t n_shared        # entries of these in `tables`
     cdef const double* log_scale
     cdef double* own                # tables of other hyperparameters than those of `tables`
     cdef object origin, spread, floor
@@ -182,7 +187,7 @@ cdef class GaussianDiagModel(ClusterModel):
         self.X = &X[0, 0]
         self.log_gain = &log_gain[0]
         self.log_norm = &log_norm[0]
-        self.n_tabled = log_gain.shape[0]
+        self.n_tabled = self.n_shared = log_gain.shape[0]
         self.log_scale = &log_scale[0]
         self.missing = tables["missing"]
         self.origin = self.origin_view = tables["origin"]
@@ -193,7 +198,7 @@ cdef class GaussianDiagModel(ClusterModel):
             ("mean",) * self.n_features + ("mean_precision", "df") + ("scale",) * self.n_features,
             np.concatenate([mean, [mean_precision, df], scale]),
         )
-        self.allocate(1 + 3 * self.n_features, 3 + 6 * self.n_features)
+        self.allocate(1 + 3 * self.n_features, 1 + N_TERMS + 6 * self.n_features)
         self.take_hyperparameters()
 
     def __dealloc__(self):
@@ -213,8 +218,7 @@ cdef class GaussianDiagModel(ClusterModel):
     cdef int retabulate(self) except -1:
         cdef Py_ssize_t d, i
         cdef Py_ssize_t n_features = self.n_features
-        # No longer than pays for itself in a sweep over the rows.
-        cdef Py_ssize_t size = min(self.n_max + 1, OWN_TABLE + self.n_samples)
+        cdef Py_ssize_t size = own_size(self.n_max, self.n_shared, self.n_samples)
         cdef double r = self.hyper[n_features]
         cdef double nu = self.hyper[n_features + 1]
         cdef double total
@@ -274,7 +278,7 @@ cdef class GaussianDiagModel(ClusterModel):
         cdef const double* mean = counts + n_features
         cdef const double* scatter = mean + n_features
         cdef double* cached = stats + self.n_stats
-        cdef double* center = cached + 2
+        cdef double* center = cached + N_TERMS
         cdef double* spread = center + n_features
         cdef double* ratio = spread + n_features
         cdef const double* scale = self.scale
@@ -307,6 +311,7 @@ cdef class GaussianDiagModel(ClusterModel):
                 spread[d] = root / sqrt(total)
                 ratio[d] = total / scale[d]
         cached[1] = complete
+        cached[2] = self.log_gain_of(n)
         total = 0.0
         product = 1.0
         for d in range(n_features):
@@ -353,7 +358,7 @@ cdef class GaussianDiagModel(ClusterModel):
         """Has the removal of x cancelled too many digits of a column?"""
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
-        cdef const double* center = stats + self.n_stats + 2
+        cdef const double* center = stats + self.n_stats + N_TERMS
         cdef const double* spread = center + n_features
         cdef double t
         cdef double largest = sqrt(LARGEST_LOSS)
@@ -408,7 +413,7 @@ cdef class GaussianDiagModel(ClusterModel):
         cdef Py_ssize_t d
         cdef const double* stats = row(self, slot)
         cdef const double* counts = stats + 1
-        cdef const double* ratio = stats + self.n_stats + 2 + 2 * self.n_features
+        cdef const double* ratio = stats + self.n_stats + N_TERMS + 2 * self.n_features
         cdef double total = 0.0
         for d in range(self.n_features):
             if counts[d] > 0.0:
@@ -456,10 +461,11 @@ cdef class GaussianDiagModel(ClusterModel):
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* counts = stats + 1
-        cdef const double* center = stats + self.n_stats + 2
+        cdef const double* center = stats + self.n_stats + N_TERMS
         cdef const double* spread = center + n_features
         cdef const double* ratio = spread + n_features
-        cdef double n = 0.0             # of the run
+        cdef double n = stats[0]        # of the run
+        cdef double gain = stats[self.n_stats + 2]
         cdef double factors = 1.0       # its product of 1 + t^2
         cdef double ratios = 1.0        # product of S / s, over runs
         cdef double total = 0.0
@@ -467,11 +473,12 @@ cdef class GaussianDiagModel(ClusterModel):
         for d in range(n_features):
             if not x[d] == x[d]:
                 continue
-            total += self.log_gain_of(counts[d])
             if counts[d] != n:
                 total -= 0.5 * (self.df + n + 1.0) * log(factors)
                 factors = 1.0
                 n = counts[d]
+                gain = self.log_gain_of(n)
+            total += gain
             t = (x[d] - center[d]) * spread[d]
             t = 1.0 + t * t
             if t < LARGE and factors < LARGE:
@@ -503,10 +510,10 @@ cdef class GaussianDiagModel(ClusterModel):
             cached = stats + self.n_stats
             if complete and cached[1] == 1.0:
                 out[k] = (
-                    n_features * self.log_gain_of(stats[0])
+                    n_features * cached[2]
                     - 0.5 * (self.log_scale[i] + cached[0])
                     - 0.5 * (self.df + stats[0] + 1.0)
-                    * log_factors(x, cached + 2, cached + 2 + n_features, n_features)
+                    * log_factors(x, cached + N_TERMS, cached + N_TERMS + n_features, n_features)
                 )
             else:
                 out[k] = self.log_predictive_entries(stats, x) - 0.5 * self.log_scale[i]

@@ -10,8 +10,9 @@ from skdpm._core._slice cimport SliceSampled
 
 
 cdef enum:
-    # Tables of hyperparameters that change hold so many entries more than there are rows; what
-    # is beyond is computed.
+    # Tables of hyperparameters that change hold so many entries more than there are rows, and
+    # those of a stream no more than these, so that no value depends on how many rows come at a
+    # time; what is beyond is computed.
     OWN_TABLE = 2048
     RUN = 64    # entries of a table from one value of log Gamma to the next
 
@@ -24,6 +25,16 @@ cdef inline double log_step(double x, double by) noexcept nogil:
     if y > 0.05:
         return log1p(by / x)
     return 2.0 * y * (1.0 + s * (1.0 / 3 + s * (1.0 / 5 + s * (1.0 / 7 + s * (1.0 / 9 + s / 11)))))
+
+
+cdef inline Py_ssize_t own_size(
+    Py_ssize_t n_max, Py_ssize_t n_tabled, Py_ssize_t n_samples
+) noexcept nogil:
+    """Entries of such a table; `n_tabled` is how many there are in those that kernels share."""
+    if n_max >= n_tabled:
+        return OWN_TABLE
+    # No longer than pays for itself in a sweep over the rows.
+    return min(n_max + 1, OWN_TABLE + n_samples)
 
 
 cdef inline double log_norm_at(double n, double r, double nu, double free) noexcept nogil:

@@ -29,7 +29,7 @@ from numpy.random cimport bitgen_t
 import numpy as np
 
 from skdpm._core._math cimport (
-    CountTable, count_table, log_count, log_gamma_ratio, log_rising, log_rising_count
+    CountTable, add_exactly, count_table, log_count, log_gamma_ratio, log_rising, log_rising_count
 )
 from skdpm._core._memory cimport resized
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
@@ -185,8 +185,7 @@ cdef class MultinomialModel(ClusterModel):
         cdef double* count
         cdef bint tabled = self.log_counts.size > 0
         stats[0] += by
-        stats[1] += by * self.whole[i]
-        stats[2] += by * self.fraction[i]
+        add_exactly(stats + 1, by * self.whole[i], by * self.fraction[i])
         stats[3] += by * self.totals[i]
         for m in range(self.indptr[i], self.indptr[i + 1]):
             count = stats + N_HEAD + self.indices[m]
@@ -205,6 +204,7 @@ cdef class MultinomialModel(ClusterModel):
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
         cdef Py_ssize_t d
         cdef double* counts = row(self, slot) + N_HEAD
+        add_exactly(row(self, slot) + 1, 0.0, 0.0)      # which a merge may have left to do
         for d in range(self.n_features):
             counts[self.n_features + d] = (
                 self.log_pseudo(d, counts[d]) if counts[d] > 0.0

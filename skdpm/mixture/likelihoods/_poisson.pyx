@@ -8,23 +8,25 @@ With n entries of sum s in a column of a cluster, and rho = b + n,
     p(x | cluster) = Gamma(a + s + x) / (Gamma(a + s) x!) (rho / (rho + 1))^(a + s) (rho + 1)^-x,
     p(cluster)     = b^a / Gamma(a) Gamma(a + s) / rho^(a + s) prod_i 1 / x_i!.
 
-Gamma(a + s + x) alone depends on item, cluster and column together: one table lookup each. A
-column whose counts go beyond the table ("large") is computed without Gamma functions, which have
-too few digits there.
+Gamma(a + s + x) alone depends on item, cluster and column together: one table lookup each. Where
+s or x is large the density is computed without Gamma functions, which have too few digits there.
 
 Row: n, sum of log 1 / x! (whole parts, fractions), s_d (D), n_d (D) | log of the factors without
-x (all columns), log(rho + 1), whether both hold, as all n_d are n and no column is large; then the
-first two of each column (D, D), kept where an entry may be missing or a column is large.
+x (all columns), log(rho + 1), whether both hold, as all n_d are n and no s is large; then the
+first two of each column (D, D), 0 unless they do not hold and an entry may be missing.
 """
 cimport cython
 from libc.math cimport M_PI as PI
 from libc.math cimport exp, fabs, log, log1p
 from libc.stdlib cimport free, malloc
+from libc.string cimport memset
 from numpy.random cimport bitgen_t
 
+import numpy as np
+
 from skdpm._core._math cimport (
-    CountTable, count_table, fill_log_gamma, log_gamma, log_gamma_function, log_rising,
-    stirling_error
+    MAX_TABLE, CountTable, add_exactly, count_table, fill_log_gamma, log_gamma,
+    log_gamma_function, log_rising, stirling_error
 )
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport log_gamma_variate
@@ -44,9 +46,36 @@ cdef extern from "tiles.h" nogil:
 
 
 cdef enum:
+    LARGE = MAX_TABLE // 2      # two smaller counts are within the longest table
     OWN_TABLE = 2048
     N_HEAD = 3      # statistics before those of columns
     N_TERMS = 3     # cached terms before those of columns
+
+
+LARGE_COUNT = LARGE
+
+
+cdef inline double log_next_at(double n, double rate) noexcept nogil:
+    """log(rho + 1)."""
+    return log(rate + n + 1.0)
+
+
+cdef inline double log_step_at(double n, double rate) noexcept nogil:
+    """log((rho + 1) / rho)."""
+    return log1p(1.0 / (rate + n))
+
+
+def rate_tables(Py_ssize_t n_max, double rate):
+    """`log_next_at` and `log_step_at` for n = 0, ..., n_max: two ndarrays."""
+    cdef Py_ssize_t n
+    log_next, log_step = np.empty(n_max + 1), np.empty(n_max + 1)
+    cdef double[::1] next_view = log_next
+    cdef double[::1] step_view = log_step
+    with nogil:
+        for n in range(n_max + 1):
+            next_view[n] = log_next_at(n, rate)
+            step_view[n] = log_step_at(n, rate)
+    return log_next, log_step
 
 
 cdef inline double deviance(double x, double mean) noexcept nogil:
@@ -88,7 +117,7 @@ cdef class PoissonModel(ClusterModel):
         totals : ndarray of shape (n_samples,)
             Sums of the entries of the items, NaN where one is missing.
         log_factorials : ndarray of shape (n_samples,)
-            Sum of log x! over the entries of an item in columns that are not large.
+            Sum of log x! over the entries of an item that are not large.
     tables : dict
         n_max : int
             Most items that one cluster may hold.
@@ -96,12 +125,10 @@ cdef class PoissonModel(ClusterModel):
             Whether an entry of the data may be missing.
         whole, fraction : ndarray of shape (n_samples,)
             Sum of log 1 / x! over all entries of an item, in two parts, whose sums are exact.
-        large : ndarray of shape (n_features,), uint8
-            Columns that are to be computed without the table.
         log_gamma : ndarray
             log Gamma(a + m), m = 0, 1, ...
-        log_next, log_step : ndarray of shape (n_max + 1,)
-            log(rho + 1) and log((rho + 1) / rho).
+        log_next, log_step : ndarray
+            log(rho + 1) and log((rho + 1) / rho), n = 0, 1, ...
     shape, rate : float
         a and b.
     """
@@ -111,30 +138,25 @@ cdef class PoissonModel(ClusterModel):
     cdef const double* log_factorials
     cdef const double* whole
     cdef const double* fraction
-    cdef const unsigned char* large
     cdef double shape, rate
     cdef bint missing
-    cdef bint any_large
     cdef const double* log_next
     cdef const double* log_step
+    cdef Py_ssize_t n_tabled        # entries of these
     cdef CountTable gamma
     cdef double* own                # tables of other hyperparameters than those of `tables`
     cdef object _owners
 
     def __init__(self, data, tables, double shape, double rate):
-        cdef Py_ssize_t d
         cdef const double[:, ::1] X = data["X"]
         cdef const double[::1] totals = data["totals"]
         cdef const double[::1] log_factorials = data["log_factorials"]
         cdef const double[::1] whole = tables["whole"]
         cdef const double[::1] fraction = tables["fraction"]
-        cdef const unsigned char[::1] large = tables["large"]
         cdef const double[::1] log_next = tables["log_next"]
         cdef const double[::1] log_step = tables["log_step"]
         cdef const double[::1] gamma = tables["log_gamma"]
-        self._owners = (
-            X, totals, log_factorials, whole, fraction, large, log_next, log_step, gamma
-        )
+        self._owners = (X, totals, log_factorials, whole, fraction, log_next, log_step, gamma)
         self.n_samples = X.shape[0]
         self.n_features = X.shape[1]
         self.n_max = tables["n_max"]
@@ -143,15 +165,13 @@ cdef class PoissonModel(ClusterModel):
         self.log_factorials = &log_factorials[0]
         self.whole = &whole[0]
         self.fraction = &fraction[0]
-        self.large = &large[0]
         self.log_next = &log_next[0]
         self.log_step = &log_step[0]
+        self.n_tabled = log_next.shape[0]
         self.gamma = count_table(gamma, shape)
         self.shape = shape
         self.rate = rate
         self.missing = tables["missing"]
-        for d in range(self.n_features):
-            self.any_large |= large[d] != 0
         self.declare_hyperparameters(("shape", "rate"), (shape, rate))
         self.allocate(N_HEAD + 2 * self.n_features, N_HEAD + N_TERMS + 4 * self.n_features)
         self.compute(self.empty)
@@ -168,16 +188,16 @@ cdef class PoissonModel(ClusterModel):
         )
         cdef double* log_next
         cdef double* log_step
-        self.own = <double*>resized(self.own, size + 2 * (self.n_max + 1), sizeof(double))
+        self.own = <double*>resized(self.own, size + 2 * self.n_tabled, sizeof(double))
         self.shape = self.hyper[0]
         self.rate = self.hyper[1]
         log_next = self.own + size
-        log_step = log_next + self.n_max + 1
+        log_step = log_next + self.n_tabled
         with nogil:
             fill_log_gamma(self.own, size, self.shape)
-            for n in range(self.n_max + 1):
-                log_next[n] = log(self.rate + n + 1.0)
-                log_step[n] = log1p(1.0 / (self.rate + n))
+            for n in range(self.n_tabled):
+                log_next[n] = log_next_at(n, self.rate)
+                log_step[n] = log_step_at(n, self.rate)
         self.gamma.values = self.own
         self.gamma.size = size
         self.gamma.shift = self.shape
@@ -186,16 +206,29 @@ cdef class PoissonModel(ClusterModel):
         self.compute(self.empty)
         return 0
 
+    cdef inline double log_next_of(self, double n) noexcept nogil:
+        if n < self.n_tabled:
+            return self.log_next[<Py_ssize_t>n]
+        return log_next_at(n, self.rate)
+
+    cdef inline double log_step_of(self, double n) noexcept nogil:
+        if n < self.n_tabled:
+            return self.log_step[<Py_ssize_t>n]
+        return log_step_at(n, self.rate)
+
+    cdef inline double fixed_of(self, double total, double n) noexcept nogil:
+        """Log of the factors without x, of a column."""
+        return -(self.shape + total) * self.log_step_of(n) - log_gamma(&self.gamma, total)
+
     cdef void compute_column(self, double* stats, Py_ssize_t d) noexcept nogil:
         """Cached terms of column d."""
-        cdef Py_ssize_t n_features = self.n_features
-        cdef double size = self.shape + stats[N_HEAD + d]
-        cdef Py_ssize_t n = <Py_ssize_t>stats[N_HEAD + n_features + d]
+        cdef double n = stats[N_HEAD + self.n_features + d]
         cdef double* terms = stats + self.n_stats + N_TERMS
-        if self.large[d]:
-            return
-        terms[d] = -size * self.log_step[n] - log_gamma(&self.gamma, stats[N_HEAD + d])
-        terms[n_features + d] = self.log_next[n]
+        terms[d] = self.fixed_of(stats[N_HEAD + d], n)
+        terms[self.n_features + d] = self.log_next_of(n)
+
+    cdef void forget_columns(self, double* stats) noexcept nogil:
+        memset(stats + self.n_stats + N_TERMS, 0, 2 * self.n_features * sizeof(double))
 
     cdef void compute_all(self, double* stats) noexcept nogil:
         """Cached terms of all columns together, O(D)."""
@@ -205,26 +238,29 @@ cdef class PoissonModel(ClusterModel):
         cdef double* terms = stats + self.n_stats
         cdef double sizes = self.n_features * self.shape
         cdef double gammas = 0.0
-        cdef bint complete = not self.any_large
+        cdef bint complete = True
         if self.missing:
             for d in range(self.n_features):
                 complete &= counts[d] == stats[0]
+        for d in range(self.n_features):
+            complete &= sums[d] < LARGE
         terms[0] = terms[1] = 0.0
         terms[2] = complete
         if complete:
             for d in range(self.n_features):
                 sizes += sums[d]
                 gammas += log_gamma(&self.gamma, sums[d])
-            terms[0] = -sizes * self.log_step[<Py_ssize_t>stats[0]] - gammas
-            terms[1] = self.log_next[<Py_ssize_t>stats[0]]
+            terms[0] = -sizes * self.log_step_of(stats[0]) - gammas
+            terms[1] = self.log_next_of(stats[0])
 
     cdef void compute(self, double* stats) noexcept nogil:
         """Cached terms from the statistics, O(D)."""
         cdef Py_ssize_t d
-        if self.missing or self.any_large:
+        self.compute_all(stats)
+        self.forget_columns(stats)
+        if self.missing and stats[self.n_stats + 2] == 0.0:
             for d in range(self.n_features):
                 self.compute_column(stats, d)
-        self.compute_all(stats)
 
     cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
         """Count item i in (by = 1) or out (by = -1)."""
@@ -233,20 +269,26 @@ cdef class PoissonModel(ClusterModel):
         cdef const double* x = self.X + i * n_features
         cdef double* sums = stats + N_HEAD
         cdef double* counts = sums + n_features
+        cdef bint was_complete = stats[self.n_stats + 2] != 0.0
         stats[0] += by
-        stats[1] += by * self.whole[i]
-        stats[2] += by * self.fraction[i]
-        if self.missing or self.any_large:
-            for d in range(n_features):
-                if x[d] == x[d]:
-                    sums[d] += by * x[d]
-                    counts[d] += by
-                    self.compute_column(stats, d)
-        else:
+        add_exactly(stats + 1, by * self.whole[i], by * self.fraction[i])
+        if not self.missing:
             for d in range(n_features):
                 sums[d] += by * x[d]
                 counts[d] = stats[0]
+            self.compute_all(stats)
+            return
+        for d in range(n_features):
+            if x[d] == x[d]:
+                sums[d] += by * x[d]
+                counts[d] += by
         self.compute_all(stats)
+        if stats[self.n_stats + 2] == 0.0:
+            for d in range(n_features):
+                if was_complete or x[d] == x[d]:
+                    self.compute_column(stats, d)
+        elif not was_complete:
+            self.forget_columns(stats)
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         self.change(row(self, slot), i, 1.0)
@@ -255,6 +297,7 @@ cdef class PoissonModel(ClusterModel):
         self.change(row(self, slot), i, -1.0)
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
+        add_exactly(row(self, slot) + 1, 0.0, 0.0)      # which a merge may have left to do
         self.compute(row(self, slot))
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
@@ -296,6 +339,8 @@ cdef class PoissonModel(ClusterModel):
     cdef double log_predictive_entries(self, const double* stats, Py_ssize_t i) noexcept nogil:
         """log p(x_i | cluster), entry by entry."""
         cdef Py_ssize_t d
+        cdef double fixed, log_rate
+        cdef bint cached = self.missing and stats[self.n_stats + 2] == 0.0
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* x = self.X + i * n_features
         cdef const double* sums = stats + N_HEAD
@@ -306,12 +351,20 @@ cdef class PoissonModel(ClusterModel):
         for d in range(n_features):
             if not x[d] == x[d]:
                 continue
-            if self.large[d]:
+            if x[d] >= LARGE or sums[d] >= LARGE:
                 total += log_negative_binomial(
                     x[d], self.shape + sums[d], self.rate + counts[d]
                 )
+                if x[d] < LARGE:
+                    total += log_gamma_function(x[d] + 1.0)     # which is in the total already
+                continue
+            if cached:
+                fixed = terms[d]
+                log_rate = log_rates[d]
             else:
-                total += log_gamma(&self.gamma, sums[d] + x[d]) + terms[d] - x[d] * log_rates[d]
+                fixed = self.fixed_of(sums[d], counts[d])
+                log_rate = self.log_next_of(counts[d])
+            total += log_gamma(&self.gamma, sums[d] + x[d]) + fixed - x[d] * log_rate
         return total
 
     cdef void log_predictive_many(
@@ -325,7 +378,7 @@ cdef class PoissonModel(ClusterModel):
         cdef const double* x = self.X + i * n_features
         cdef const double* stats
         cdef const double* sums
-        cdef bint complete = self.totals[i] == self.totals[i]
+        cdef bint complete = self.totals[i] < LARGE
         cdef double a, b
         for k in range(n_slots):
             stats = row(self, slots[k])

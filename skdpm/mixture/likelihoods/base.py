@@ -11,6 +11,11 @@ from sklearn.base import BaseEstimator
 
 from skdpm._validation import check_columns
 
+# Where clusters are unbounded: more items than doubles can count, and the length of tables, which
+# stay in the cache.
+UNBOUNDED = 2**53
+TABLED = 2**14
+
 
 @dataclass(frozen=True)
 class Gamma:
@@ -108,9 +113,11 @@ class Likelihood(BaseEstimator):
         return self.resolve_summary(self.summarise(X))
 
     def encode(self, X):
-        """Check the rows of `fit` and bring them into the kernel's form; chains share it.
+        """Check rows that are learned, those of `fit` or of a batch of a stream, and bring them
+        into the kernel's form; chains share it.
 
-        Called on a resolved likelihood.
+        Called on a resolved likelihood, which the rows of later batches of a stream had no part
+        in: a value that it has no place for, such as a category that was never named, is refused.
 
         Returns
         -------
@@ -135,15 +142,19 @@ class Likelihood(BaseEstimator):
         ----------
         data : dict
             From `encode` or `encode_new`.
-        n_max : int
-            Most items that one cluster may hold.
+        n_max : int or None
+            Most items that one cluster may hold. None: there is no bound, as in a stream. Tables
+            are then of a fixed length, and what they say of a row, and kernels over them, depends
+            on the row, the cluster and the likelihood alone, to the bit: not on the other rows,
+            such as whether one of them has a missing entry.
 
         Returns
         -------
         tables : dict
-            `n_max`, and arrays made `read_only`.
+            `n_max` (`bounds`), and arrays made `read_only`. Beyond their end kernels compute what
+            longer ones would hold, to the bit.
         """
-        return {"n_max": n_max}
+        return {"n_max": bounds(n_max)[0]}
 
     def bind(self, data, tables):
         """Make a `ClusterModel` over encoded rows. Cheap: every chain, replica and particle has
@@ -220,6 +231,12 @@ class Likelihood(BaseEstimator):
             if name not in self.hyperparameters:
                 raise ValueError(f"{type(self).__name__} has no hyperparameter {name!r}")
             setattr(other, name, value)
+        return other
+
+    def without_learning(self):
+        """This likelihood, with hyperparameters that are learned at the values they have here."""
+        other = copy.copy(self)
+        other._hyperpriors = {}
         return other
 
     def log_hyperprior(self, values):
@@ -327,14 +344,20 @@ class Likelihood(BaseEstimator):
         check_columns(X, bad, f"{type(self).__name__} needs {what}")
 
 
-def tabulated(function, n_max):
-    """Tabulate a function of n = 0, ..., n_max, in pieces: without temporary arrays as long as the
-    table, of which there may be one entry per row."""
-    table = np.empty(n_max + 1)
-    for first in range(0, n_max + 1, 2**16):
-        stop = min(first + 2**16, n_max + 1)
-        table[first:stop] = function(np.arange(first, stop))
-    return table
+def bounds(n_max):
+    """Tell a kernel's bound and how far tables go, from what `Likelihood.tables` is given.
+
+    Parameters
+    ----------
+    n_max : int or None
+
+    Returns
+    -------
+    n_max, n_tabled : int
+        Most items that a cluster may hold, and the last number of items in a table of functions
+        of that number.
+    """
+    return (UNBOUNDED, TABLED) if n_max is None else (n_max, n_max)
 
 
 def read_only(shared):
@@ -350,19 +373,20 @@ def read_only(shared):
     return shared
 
 
-def split_exactly(values, n_max):
-    """Split real constants in two parts each, such that sums of up to n_max parts are exact: a sum
-    of constants that come and go then neither drifts nor depends on their order.
+def split_exactly(values):
+    """Split real constants in two parts each, of which kernels keep exact sums (`add_exactly` in
+    _math.pxd): a sum of constants that come and go then neither drifts nor depends on their order,
+    nor the parts of a constant on the others.
 
     Returns
     -------
     whole, fraction : ndarray
-        Of the shape of `values`, to which they add up, up to half a unit of the last place that
-        fractions keep: the finest power of two of which n_max multiples in [0, 1] add up exactly.
+        Of the shape of `values`: whole numbers, and multiples of 2**-52 in [0, 1). They add up to
+        the values, up to 2**-53.
     """
-    grid = 2.0 ** (52 - int(n_max).bit_length())
     whole = np.floor(values)
-    return whole, np.rint((values - whole) * grid) / grid
+    fraction = np.rint((values - whole) * 2.0**52) / 2.0**52
+    return whole + (fraction == 1.0), np.where(fraction == 1.0, 0.0, fraction)
 
 
 # `number` in _parametric.pxd.

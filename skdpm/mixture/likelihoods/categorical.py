@@ -13,6 +13,7 @@ from skdpm.mixture.likelihoods._categorical import (
 from skdpm.mixture.likelihoods.base import (
     Gamma,
     Likelihood,
+    bounds,
     j_divergences,
     read_only,
     readable,
@@ -53,9 +54,10 @@ def tables_of_levels(data, n_max, missing, kinds, pseudo_counts):
     ----------
     data : dict
         From `encode_levels`.
-    n_max : int
+    n_max : int or None
     missing : bool
-        Whether an entry of the data, these rows or others, may be missing.
+        Whether an entry of the data, these rows or others, may be missing; in a stream, where
+        n_max is None, one always may.
     kinds : ndarray of shape (n_levels,), int
         Which of the pseudo-counts each category has.
     pseudo_counts : ndarray of shape (n_kinds,)
@@ -66,13 +68,16 @@ def tables_of_levels(data, n_max, missing, kinds, pseudo_counts):
     tables : dict
         These, and: `log_counts` and `log_gammas`, (n_kinds, n_max + 1 or fewer), of pseudo-counts
         plus counts; `totals`, (n_features,), A_d; `log_norm`, (n_max + 1,), the sum over columns
-        of log(A_d + n), 0 where entries are missing and it is part of the cached log values. With
-        many different pseudo-counts tables are empty: kernels then compute what they need.
+        of log(A_d + n), empty where entries may be missing and it is part of the cached log
+        values. With many different pseudo-counts tables are empty: kernels then compute what they
+        need.
     """
+    missing = missing or n_max is None
     totals = np.add.reduceat(pseudo_counts[kinds], data["first"][:-1])
     few = len(pseudo_counts) <= MOST_TABLED
-    n_tabled = n_max if few else -1
-    log_norm = np.zeros(n_tabled + 1)
+    n_max, n_tabled = bounds(n_max)
+    n_tabled = n_tabled if few else -1
+    log_norm = np.zeros(0 if missing else n_tabled + 1)
     if few and not missing:
         for total, n_columns in zip(*np.unique(totals, return_counts=True), strict=True):
             log_norm += n_columns * np.log(total + np.arange(n_max + 1))

@@ -2,12 +2,12 @@
 """Gaussian clusters, with full or diagonal covariances."""
 
 import numpy as np
-from scipy.special import gammaln
 
 from skdpm._validation import check_choice, check_real
 from skdpm.mixture.likelihoods._gaussian import GaussianModel, ParametricGaussian
 from skdpm.mixture.likelihoods._gaussian_diag import GaussianDiagModel, ParametricGaussianDiag
-from skdpm.mixture.likelihoods.base import Gamma, Likelihood, Normal, read_only, tabulated
+from skdpm.mixture.likelihoods._gaussian_hyper import log_evidence_norm_table, log_norm_table
+from skdpm.mixture.likelihoods.base import Gamma, Likelihood, Normal, bounds, read_only
 from skdpm.mixture.likelihoods.coordinates import standardised
 
 # Hyperpriors, all of them without units: v stands for the variance of a column.
@@ -215,23 +215,10 @@ default=None
         return None if np.isnan(X).any() else standardised(X)
 
     def tables(self, data, n_max):
+        n_max, n_tabled = bounds(n_max)
         # log c_n, and of one column log g_n.
         free = 1.0 if self.covariance_type == "diag" else len(self.mean)
-
-        def log_gain(n):
-            rho = self.mean_precision + n
-            log_norm = gammaln(0.5 * (self.df + n + 1.0))
-            log_norm -= gammaln(0.5 * (self.df + n + 1.0 - free))
-            return log_norm + 0.5 * free * (np.log(rho / (rho + 1.0)) - np.log(np.pi))
-
-        def log_norm(n):
-            log_ratio = np.log(self.mean_precision / (self.mean_precision + n))
-            return (
-                gammaln(0.5 * (self.df + n))
-                - gammaln(0.5 * self.df)
-                + 0.5 * (log_ratio - n * np.log(np.pi))
-            )
-
+        log_gain = log_norm_table(n_tabled, self.mean_precision, self.df, free)
         shared = {
             "n_max": n_max,
             "origin": self._origin,
@@ -239,7 +226,7 @@ default=None
             "floor": self._floor,
         }
         if self.covariance_type != "diag":
-            return read_only({**shared, "log_norm": tabulated(log_gain, n_max)})
+            return read_only({**shared, "log_norm": log_gain})
         missing = data["missing"] or self._fitted_missing
         log_scale = np.log(self.scale)[None]
         if missing:
@@ -248,8 +235,8 @@ default=None
             {
                 **shared,
                 "missing": missing,
-                "log_gain": tabulated(log_gain, n_max),
-                "log_norm": tabulated(log_norm, n_max),
+                "log_gain": log_gain,
+                "log_norm": log_evidence_norm_table(n_tabled, self.mean_precision, self.df),
                 "log_scale": np.broadcast_to(log_scale.sum(axis=1), len(data["X"])).copy(),
             }
         )

@@ -21,6 +21,7 @@ from skdpm.mixture.likelihoods._multinomial import (
 from skdpm.mixture.likelihoods.base import (
     Gamma,
     Likelihood,
+    bounds,
     j_divergences,
     read_only,
     readable,
@@ -135,7 +136,7 @@ class Multinomial(Likelihood):
         )
 
     def tables(self, data, n_max):
-        whole, fraction = split_exactly(data["log_coefficients"], n_max)
+        whole, fraction = split_exactly(data["log_coefficients"])
         # New rows come on top of what a cluster can hold.
         largest_column, largest_total = 2.0 * self._largest_column, 2.0 * self._total
         weights, classes = np.unique(self._weights, return_inverse=True)
@@ -143,7 +144,7 @@ class Multinomial(Likelihood):
             largest_column = largest_total = -1.0
         return read_only(
             {
-                "n_max": n_max,
+                "n_max": bounds(n_max)[0],
                 "whole": whole,
                 "fraction": fraction,
                 "weights": weights,

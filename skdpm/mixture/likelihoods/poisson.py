@@ -6,10 +6,16 @@ from scipy.special import gammaln
 
 from skdpm._core._numerics import log_gamma_table
 from skdpm._validation import check_count_sums, check_counts, check_real
-from skdpm.mixture.likelihoods._poisson import ParametricPoisson, PoissonModel
+from skdpm.mixture.likelihoods._poisson import (
+    LARGE_COUNT,
+    ParametricPoisson,
+    PoissonModel,
+    rate_tables,
+)
 from skdpm.mixture.likelihoods.base import (
     Gamma,
     Likelihood,
+    bounds,
     j_divergences,
     read_only,
     split_exactly,
@@ -87,8 +93,7 @@ class Poisson(Likelihood):
         resolved = self._copy(shape=shape, rate=rate)
         resolved._hyperpriors = hyperpriors
         resolved._fitted_missing = summary["missing"]
-        resolved._large = totals > LARGEST_TABLED
-        resolved._largest = np.max(totals, initial=0.0, where=~resolved._large)
+        resolved._largest = np.max(totals, initial=0.0)
         return resolved
 
     def encode(self, X):
@@ -100,25 +105,26 @@ class Poisson(Likelihood):
                 "X": X,
                 "totals": X.sum(axis=1),
                 "log_constants": -log_factorials.sum(axis=1),
-                "log_factorials": log_factorials[:, ~self._large].sum(axis=1),
+                "log_factorials": np.where(X < LARGE_COUNT, log_factorials, 0.0).sum(axis=1),
                 "missing": bool(np.isnan(X).any()),
             }
         )
 
     def tables(self, data, n_max):
-        n = self.rate + np.arange(n_max + 1)
-        whole, fraction = split_exactly(data["log_constants"], n_max)
+        missing = n_max is None or data["missing"] or self._fitted_missing
+        n_max, n_tabled = bounds(n_max)
+        whole, fraction = split_exactly(data["log_constants"])
+        log_next, log_step = rate_tables(n_tabled, self.rate)
         return read_only(
             {
                 "n_max": n_max,
-                "missing": data["missing"] or self._fitted_missing,
+                "missing": missing,
                 "whole": whole,
                 "fraction": fraction,
-                "large": self._large.astype(np.uint8),
                 # New rows come on top of what a cluster can hold.
                 "log_gamma": log_gamma_table(self.shape, min(2.0 * self._largest, LARGEST_TABLED)),
-                "log_next": np.log(n + 1.0),
-                "log_step": np.log1p(1.0 / n),
+                "log_next": log_next,
+                "log_step": log_step,
             }
         )
 

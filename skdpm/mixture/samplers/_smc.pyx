@@ -20,6 +20,11 @@ particle's partition: the two factors are averages over w, and w is multiplied b
 each node once the row has drawn its cluster. Where sigma is the same at all nodes, w depends on
 (n, k) alone: there is one vector for each k in use. A fixed concentration is a single node.
 
+A fixed concentration may change with n (annealing; Ulker, Gunsel & Cemgil 2010): the prior p_n of
+n rows goes over from alpha_1 to kappa, the concentration of the model. Before row n a weight is
+multiplied by p_n(z) / p_{n-1}(z), z being the partition of the rows before it, and where results
+are read by p_kappa(z) / p_n(z).
+
 Between weighing and drawing, particles are resampled (_core/_resampling) where their effective
 sample size is small. "Optimal" follows every choice of every particle while that makes at most N
 particles, and thins all choices to N where there are more and the sample size is small.
@@ -28,7 +33,7 @@ Particles whose likelihood has the same hyperparameters are a *family*, with one
 of rows are one slot, which all holders share, and each is evaluated once per row. Of a slot that
 some holders chose and others did not there is a copy, with the row, for all who chose it.
 """
-from libc.math cimport INFINITY, exp, log
+from libc.math cimport INFINITY, exp, log, pow
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 from numpy.random cimport bitgen_t
@@ -107,6 +112,9 @@ cdef class ParticleSystem:
         Only functions of it are called that need no tables: n_samples does not matter.
     concentration_prior : tuple (shape, rate) or None
         Of a concentration that is integrated out; None: it is that of the prior.
+    annealing : tuple (first, rate) or None
+        The concentration of n rows is then that of the prior plus its distance to `first` times
+        (1 - rate)^(n - 1).
 
     Attributes
     ----------
@@ -155,6 +163,8 @@ cdef class ParticleSystem:
     # The concentration.
     cdef PartitionPrior prior
     cdef object concentration_prior
+    cdef bint annealed
+    cdef double first_concentration, annealing_rate
     cdef bint two_parameter             # does r not depend on n, and its factor not on k?
     cdef bint common                    # is sigma the same at all nodes?
     cdef double step
@@ -178,7 +188,7 @@ cdef class ParticleSystem:
 
     def __init__(
         self, Py_ssize_t n_particles, str resampling, double resample_threshold,
-        PartitionPrior prior, concentration_prior=None
+        PartitionPrior prior, concentration_prior=None, annealing=None
     ):
         cdef Py_ssize_t n = n_particles
         self.n_particles = n
@@ -186,6 +196,11 @@ cdef class ParticleSystem:
         self.threshold = resample_threshold
         self.prior = prior
         self.concentration_prior = concentration_prior
+        if annealing is not None:
+            if concentration_prior is not None:
+                raise ValueError("annealing needs a fixed concentration")
+            self.annealed = True
+            self.first_concentration, self.annealing_rate = annealing
         self.two_parameter = isinstance(prior, TwoParameterPrior)
         self.models = []
         self.log_w = <double*>resized(NULL, n, sizeof(double))
@@ -307,7 +322,7 @@ cdef class ParticleSystem:
         cdef Py_ssize_t n_rows_k = self.k_capacity + 2
         cdef const double[::1] nodes, log_hyper
         if self.concentration_prior is None:
-            nodes, log_hyper = np.array([self.prior.concentration]), np.zeros(1)
+            nodes, log_hyper = np.array([self.concentration_of(self.n_rows)]), np.zeros(1)
         else:
             nodes, log_hyper = concentration_nodes(*self.concentration_prior, self.step)
         self.n_nodes = nodes.shape[0]
@@ -493,6 +508,55 @@ cdef class ParticleSystem:
         return slot
 
     # The concentration.
+
+    cdef double concentration_of(self, Py_ssize_t n) noexcept nogil:
+        """The concentration, where it is fixed, of the prior of n rows."""
+        cdef double last = self.prior.concentration
+        if not self.annealed:
+            return last
+        return last + (self.first_concentration - last) * pow(
+            1.0 - self.annealing_rate, max(n - 1.0, 0.0)
+        )
+
+    cdef void anneal(self) noexcept nogil:
+        """Go over to the prior that has one more row. A particle's weight follows the probability
+        of its partition, V_{n,k} and, where sigma changes, the factors of its clusters."""
+        cdef Py_ssize_t f, j, k, p, slot
+        cdef double before = self.nodes[0]
+        cdef double after = self.concentration_of(self.n_rows + 1)
+        cdef double old_sigma = self.sigmas[0]
+        cdef double sigma = self.prior.sigma_at(after)
+        cdef double* log_ratio = self.join_k    # by k; filled anew for each row
+        cdef Family* family
+        if after == before:
+            return
+        self.count_users()
+        for k in range(1, self.k_most + 1):
+            if self.users[k] > 0:
+                log_ratio[k] = (
+                    self.prior.log_v_at(after, self.n_rows, k)
+                    - self.prior.log_v_at(before, self.n_rows, k)
+                )
+            self.known[k] = False
+        for p in range(self.n_current):
+            if self.n_clusters[p] > 0:
+                self.log_w[p] += log_ratio[self.n_clusters[p]]
+        self.nodes[0] = after
+        self.sigmas[0] = sigma
+        if sigma == old_sigma:
+            return
+        for f in range(self.n_families):
+            family = &self.families[f]
+            for j in range(family.n_live):
+                slot = family.live[j]
+                family.v[slot] = (      # until the row at hand is evaluated
+                    log_rising(1.0 - sigma, family.sizes[slot] - 1.0)
+                    - log_rising(1.0 - old_sigma, family.sizes[slot] - 1.0)
+                )
+        for p in range(self.n_current):
+            family = &self.families[self.family[p]]
+            for j in range(self.n_clusters[p]):
+                self.log_w[p] += family.v[self.slots[p * self.k_capacity + j]]
 
     cdef void weigh_nodes(self, Py_ssize_t p) noexcept nogil:
         """w of a particle, in closed form."""
@@ -775,6 +839,8 @@ cdef class ParticleSystem:
         if not self.has_room():
             with gil:
                 self.make_room()
+        if self.annealed:
+            self.anneal()
         self.evaluate(i)
         self.weigh_prior()
         for p in range(self.n_current):
@@ -1005,16 +1071,30 @@ cdef class ParticleSystem:
 
     @property
     def log_evidence(self):
-        """log of the sum of the weights: of the estimate of p(rows so far)."""
-        return self.log_total()
+        """log of the sum of the final weights: of the estimate of p(rows so far)."""
+        return float(log_sums(self.final_log_weights())) if self.annealed else self.log_total()
 
     @property
     def effective_sample_size(self):
-        return self.sample_size()
+        """Of the final weights."""
+        if not self.annealed:
+            return self.sample_size()
+        log_w = self.final_log_weights()
+        return float(np.exp(2.0 * log_sums(log_w) - log_sums(2.0 * log_w)))
+
+    @property
+    def concentration(self):
+        """Of the prior that the weights are of; None where it is integrated out."""
+        return self.concentration_of(self.n_rows) if self.concentration_prior is None else None
 
     def log_weights(self):
-        """Unnormalised: ndarray of shape (n_current,)."""
+        """Unnormalised, those that go on: ndarray of shape (n_current,)."""
         return np.array([self.log_w[p] for p in range(self.n_current)])
+
+    def final_log_weights(self):
+        """Unnormalised, of the prior as it is without annealing: ndarray of shape (n_current,)."""
+        log_w = self.log_weights()
+        return log_w + self.log_ratios([self.prior.concentration])[0] if self.annealed else log_w
 
     def labels_of(self, Py_ssize_t p):
         """Labels of the rows whose labels are kept, in a particle: ndarray, positions of clusters
@@ -1084,6 +1164,21 @@ cdef class ParticleSystem:
         (len(concentrations),). The particles are those of one concentration, or of none, weighed
         anew: the further away, the noisier."""
         return log_sums(self.log_weights() + self.log_ratios(concentrations))
+
+    def log_joint_of(self, Py_ssize_t p, PartitionPrior prior):
+        """log p(partition) + log p(rows so far | partition) of a particle, at the concentration of
+        a prior, without its tables."""
+        cdef Py_ssize_t j
+        cdef double total
+        self._check_particle(p)
+        cdef Family* family = &self.families[self.family[p]]
+        cdef ClusterModel model = <ClusterModel>family.model
+        cdef const Py_ssize_t[::1] slots = self.slots_of(p)
+        model.settle()
+        total = prior.log_probability(self.sizes_of(p))
+        for j in range(slots.shape[0]):
+            total += model.log_marginal(slots[j])
+        return total
 
     def concentration_weights(self, Py_ssize_t p):
         """Law of the concentration given the partition of a particle.
@@ -1241,6 +1336,7 @@ cdef class ParticleSystem:
         return {
             "n_rows": self.n_rows,
             "n_resampled": self.n_resampled,
+            "concentration": self.concentration,
             "log_w": self.log_weights(),
             "family": np.array([self.family[p] for p in range(self.n_current)], dtype=np.intp),
             "slots": slots,
@@ -1409,7 +1505,8 @@ def log_ratios(PartitionPrior prior, sizes, concentrations, nodes, log_hyper):
     for c in range(m):
         if not prior.lowest_concentration < at[c] < INFINITY:
             raise ValueError(
-                f"concentrations must be finite and above {prior.lowest_concentration}, got {at[c]}"
+                "concentrations must be finite and above "
+                f"{prior.lowest_concentration}, got {at[c]}"
             )
     for p in range(log_p_view.shape[1]):
         view = np.ascontiguousarray(sizes[p], dtype=np.intp)

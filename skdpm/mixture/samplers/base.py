@@ -108,6 +108,11 @@ class Sampler(BaseEstimator):
         """The `ChainProgram` of a fit: see `RowProgram.prepare`."""
         return RowProgram.prepare(X, likelihood, **settings)
 
+    def batch_program(self, X, likelihood, *, n_before, first, makes_draws, **settings):
+        """The program of a batch of `partial_fit`, where the sampler is `online`: see
+        `StreamProgram.prepare`."""
+        raise NotImplementedError(f"{type(self).__name__} must write `batch_program`")
+
 
 class BlockSampler(Sampler):
     """Base class of samplers that visit the rows in blocks, given drawn parameters.

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Sequential Monte Carlo."""
 
-from skdpm._validation import check_choice, check_integer, check_real
+from skdpm._validation import check_choice, check_integer, check_real, is_dask
 from skdpm.mixture._particles import ParticleProgram
+from skdpm.mixture._streams import StreamProgram
 from skdpm.mixture.samplers._smc import RESAMPLING
 from skdpm.mixture.samplers.base import BlockSampler, Sampler
 
@@ -25,6 +26,13 @@ class SMC(Sampler):
         pure particle filter.
     growth : float, default=1.25
         Above 1.
+    initial_concentration : None or float, default=None
+        Annealing: the concentration of the prior before the first row. Before row n it goes part
+        of the way to that of the model, and the weights follow; results are of the model's. Needs
+        a fixed concentration, and pays where that is small: particles then open clusters that
+        turn out to be needed many rows later.
+    annealing_rate : float, default=0.01
+        That part, 0 to 1.
     resampling : {"auto", "systematic", "stratified", "multinomial", "optimal"}, default="auto"
         "optimal" follows all choices of every particle, and thins them where weights have become
         uneven (Fearnhead & Clifford 2003). "auto": "optimal" without rejuvenation, otherwise
@@ -50,6 +58,8 @@ class SMC(Sampler):
         *,
         rejuvenation="sams",
         growth=1.25,
+        initial_concentration=None,
+        annealing_rate=0.01,
         resampling="auto",
         resample_threshold=0.5,
         order="random",
@@ -57,6 +67,8 @@ class SMC(Sampler):
         self.n_particles = n_particles
         self.rejuvenation = rejuvenation
         self.growth = growth
+        self.initial_concentration = initial_concentration
+        self.annealing_rate = annealing_rate
         self.resampling = resampling
         self.resample_threshold = resample_threshold
         self.order = order
@@ -65,6 +77,13 @@ class SMC(Sampler):
     def moves(self):
         """Whether particles are moved."""
         return self.rejuvenation is not None
+
+    @property
+    def annealing(self):
+        """Initial concentration and rate, or None."""
+        if self.initial_concentration is None:
+            return None
+        return self.initial_concentration, self.annealing_rate
 
     @property
     def scheme(self):
@@ -95,15 +114,27 @@ class SMC(Sampler):
         check_choice(self.resampling, "SMC.resampling", ("auto", *RESAMPLING))
         check_choice(self.order, "SMC.order", ("random", "given"))
         check_real(self.growth, "SMC.growth", low=1.0)
-        threshold = check_real(
-            self.resample_threshold, "SMC.resample_threshold", low=0.0, closed=True
-        )
-        if threshold > 1.0:
-            raise ValueError(f"SMC.resample_threshold must be at most 1, got {threshold}")
+        for name in ("annealing_rate", "resample_threshold"):
+            value = check_real(getattr(self, name), f"SMC.{name}", low=0.0, closed=True)
+            if value > 1.0:
+                raise ValueError(f"SMC.{name} must be at most 1, got {value}")
         mover = self._mover()
         return None if mover is None else mover.kernel()
 
+    def check_prior(self, prior):
+        if self.initial_concentration is not None:
+            check_real(
+                self.initial_concentration,
+                "SMC.initial_concentration",
+                low=prior.lowest_concentration,
+            )
+
     def objection(self, likelihood, X):
+        if is_dask(X):
+            return (
+                "SMC.fit needs all rows in memory; partial_fit takes the chunks of a dask array "
+                "one after the other"
+            )
         reason = super().objection(likelihood, X)
         if reason is None and self.moves:
             reason = self._mover().objection(likelihood, X)
@@ -119,3 +150,6 @@ class SMC(Sampler):
 
     def program(self, X, likelihood, **settings):
         return ParticleProgram.prepare(X, likelihood, rows=X, **settings)
+
+    def batch_program(self, X, likelihood, **settings):
+        return StreamProgram.prepare(X, likelihood, **settings)

@@ -2,9 +2,13 @@
 
 import numpy as np
 import pytest
-from reference.likelihoods import log_posterior
+from reference.enumerate import canonical_labels, partition_index
+from reference.likelihoods import LOG_MARGINALS, log_posterior
+from reference.priors import log_eppf
 from reference.simulate import PRIOR_CASES, enumeration_case
+from reference.smc import filter_rows
 from scipy.special import logsumexp
+from support.cases import fit_case
 from support.exactness import case_rows, make_likelihood, make_prior
 from support.kernels import bind
 
@@ -18,6 +22,10 @@ INTEGRATED = [name for name, (_, params) in PRIOR_CASES.items() if params["conce
 def bind_rows(likelihood, X):
     likelihood = likelihood.resolve(X)
     return bind(likelihood, likelihood.encode(X), len(X))
+
+
+def all_labels(system):
+    return canonical_labels([system.labels_of(p) for p in range(system.n_current)])
 
 
 def enumerated(likelihood, prior, **changes):
@@ -59,3 +67,124 @@ def test_evidence_at_other_concentrations(prior, integrated):
         assert abs(system.log_evidence_at([kernel.concentration]) - system.log_evidence) < 1e-12
     with pytest.raises(ValueError, match="finite and above"):
         system.log_evidence_at([1.0, kernel.lowest_concentration])
+
+
+# Concentrations of the first row, far from those of PRIOR_CASES, and rates.
+ANNEALING = {
+    "dp": (9.0, 0.3),
+    "pitman_yor": (-0.3, 0.4),
+    "pitman_yor_negative": (7.0, 0.25),
+    "finite": (30.0, 0.3),
+    "mfm": (12.0, 0.3),
+}
+
+
+def concentration_of(prior, n):
+    """By the recursion of the paper."""
+    last = PRIOR_CASES[prior][1]["concentration"]
+    alpha, rate = ANNEALING[prior]
+    for _ in range(n - 1):
+        alpha += rate * (last - alpha)
+    return alpha
+
+
+def log_prior_of(prior, sizes, *, final=False):
+    """log p(sizes), at the concentration of so many rows."""
+    name, params = PRIOR_CASES[prior]
+    if not final:
+        params = {**params, "concentration": concentration_of(prior, sum(sizes))}
+    return log_eppf(sizes, name, **params)
+
+
+def annealed_system(prior, n_samples, *, n_particles, scheme, threshold=0.5):
+    name, params = PRIOR_CASES[prior]
+    kernel = make_prior(name, n_samples, **params)
+    return ParticleSystem(n_particles, scheme, threshold, kernel, None, ANNEALING[prior])
+
+
+@pytest.mark.parametrize("prior", PRIOR_CASES)
+def test_schedule(prior):
+    """The concentration of n rows, also that of a system made from the state of another."""
+    X = np.full((60, 1), np.nan)
+    system = annealed_system(prior, 60, n_particles=3, scheme="systematic")
+    assert system.concentration is not None
+    system.begin([bind_rows(make_likelihood("bernoulli"), X)])
+    for n in (1, 2, 3, 20, 60):
+        system.run(np.random.PCG64(n), system.n_rows, n)
+        expected = concentration_of(prior, n)
+        assert abs(system.concentration - expected) < 1e-12 * abs(expected)
+        nodes, _ = system.concentration_weights(0)
+        assert nodes == [system.concentration]
+        state = system.get_state()
+        system = annealed_system(prior, 60, n_particles=3, scheme="systematic")
+        system.set_state([bind_rows(make_likelihood("bernoulli"), X)], state)
+        assert system.concentration_weights(0)[0] == nodes
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0])
+def test_schedule_at_its_ends(rate):
+    kernel = make_prior("dp", 9, concentration=0.25)
+    system = ParticleSystem(2, "systematic", 0.5, kernel, None, (8.0, rate))
+    system.begin([bind_rows(make_likelihood("bernoulli"), np.full((9, 1), np.nan))])
+    system.run(np.random.PCG64(0), 0, 1)
+    assert system.concentration == 8.0
+    system.run(np.random.PCG64(0), 1, 9)
+    assert system.concentration == (8.0 if rate == 0.0 else 0.25)
+    with pytest.raises(ValueError, match="fixed concentration"):
+        ParticleSystem(2, "systematic", 0.5, kernel, (1.0, 1.0), (8.0, rate))
+
+
+@pytest.mark.parametrize("prior", PRIOR_CASES)
+def test_annealed_enumeration(prior):
+    """All partitions are followed: the ratios of priors cancel, but for the last of them. The
+    weights that go on are joint densities under the last annealed prior."""
+    X, posterior = case_rows("bernoulli"), enumerated("bernoulli", prior)
+    system = annealed_system(prior, len(X), n_particles=52, scheme="optimal")
+    system.begin([bind_rows(make_likelihood("bernoulli"), X)])
+    system.run(np.random.PCG64(0), 0, len(X))
+    system.audit()
+    assert abs(system.log_evidence - posterior.log_evidence) < 1e-10
+    at = partition_index(all_labels(system))
+    assert len(set(at)) == system.n_current == np.isfinite(posterior.log_joint).sum()
+    log_w = posterior.log_joint[at]
+    np.testing.assert_allclose(system.final_log_weights(), log_w, atol=1e-10)
+    ess = np.exp(2 * logsumexp(log_w) - logsumexp(2 * log_w))
+    assert abs(system.effective_sample_size - ess) < 1e-9
+    annealed = enumerated("bernoulli", prior, concentration=concentration_of(prior, len(X)))
+    np.testing.assert_allclose(system.log_weights(), annealed.log_joint[at], atol=1e-10)
+    # From the annealed particles to any other concentration.
+    other = enumerated("bernoulli", prior, concentration=2.5).log_evidence
+    chain = {"system": system.get_state()}
+    kernel = make_prior(PRIOR_CASES[prior][0], len(X), **PRIOR_CASES[prior][1])
+    for value in (system.log_evidence_at([2.5]), log_evidence_at(chain, kernel, [2.5])):
+        assert abs(value - other) < 1e-10
+
+
+@pytest.mark.parametrize("scheme", ["systematic", "optimal"])
+@pytest.mark.parametrize("prior", PRIOR_CASES)
+def test_annealed_filter_is_the_reference(prior, scheme):
+    """The same uniform numbers give the same particles and weights."""
+    case = fit_case("bernoulli", n_samples=14)
+    n_resampled = 0
+    for n_particles, threshold in ((1, 0.5), (6, 1.0), (9, 0.5)):
+        settings = {"n_particles": n_particles, "scheme": scheme, "threshold": threshold}
+        system = annealed_system(prior, 14, **settings)
+        system.begin([bind_rows(case.likelihood, case.X)])
+        system.run(np.random.PCG64(n_particles), 0, 14)
+        system.audit()
+        expected = filter_rows(
+            14,
+            lambda rows: LOG_MARGINALS["bernoulli"](case.X[list(rows)], **case.params),
+            lambda sizes: log_prior_of(prior, sizes),
+            np.random.Generator(np.random.PCG64(n_particles)).random,
+            **settings,
+        )
+        np.testing.assert_array_equal(all_labels(system), expected.labels)
+        np.testing.assert_allclose(system.log_weights(), expected.log_w, atol=1e-9)
+        final = [
+            log_prior_of(prior, np.bincount(z), final=True) - log_prior_of(prior, np.bincount(z))
+            for z in expected.labels
+        ]
+        np.testing.assert_allclose(system.final_log_weights(), expected.log_w + final, atol=1e-9)
+        n_resampled += expected.n_resampled
+    assert n_resampled > 0

@@ -250,6 +250,8 @@ def test_all_partitions_of_a_few_rows_are_followed():
         {"rejuvenation": "sub_cluster"},
         {"rejuvenation": "nothing"},
         {"growth": 1.0},
+        {"initial_concentration": 0.0},
+        {"annealing_rate": 1.5},
         {"resampling": "residual"},
         {"resample_threshold": 1.5},
         {"order": "sorted"},
@@ -259,6 +261,13 @@ def test_refuses(params):
     case = fit_case("gaussian")
     with pytest.raises(ValueError, match=f"SMC.{next(iter(params))}"):
         fitted(case.likelihood, "dp", case.X, SMC(**params))
+
+
+def test_refuses_annealing_of_a_learned_concentration():
+    case = fit_case("gaussian")
+    sampler = SMC(initial_concentration=1.0)
+    with pytest.raises(ValueError, match="SMC.initial_concentration .* concentration=None"):
+        fitted(case.likelihood, "dp", case.X, sampler, resampled=True)
 
 
 def test_refuses_coupled_clusters():
