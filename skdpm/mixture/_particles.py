@@ -28,7 +28,6 @@ from skdpm.mixture.samplers._smc import (
     ParticleSystem,
     concentration_nodes,
     log_ratios,
-    log_sums,
 )
 
 # Rows between two looks at whether to go on.
@@ -153,8 +152,9 @@ class ParticleProgram(RowProgram):
         return figures
 
 
-def log_evidence_at(chain, prior, concentrations, concentration_prior=None):
-    """log of a chain's estimate of p(X | concentration), by weighing its particles anew.
+def log_weights_at(chain, prior, concentrations, concentration_prior=None):
+    """Log weights of a chain's particles, weighed anew for other concentrations: their sums
+    estimate p(X | concentration).
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def log_evidence_at(chain, prior, concentrations, concentration_prior=None):
 
     Returns
     -------
-    log_evidence : ndarray of shape (m,)
+    log_weights : ndarray of shape (m, n_current)
     """
     state = chain["system"]
     sizes = [
@@ -179,8 +179,7 @@ def log_evidence_at(chain, prior, concentrations, concentration_prior=None):
     nodes, log_hyper = np.array([state["concentration"]]), np.zeros(1)
     if concentration_prior is not None:
         nodes, log_hyper = concentration_nodes(*concentration_prior, state["step"])
-    ratios = log_ratios(prior, sizes, concentrations, nodes, log_hyper)
-    return log_sums(state["log_w"] + ratios)
+    return state["log_w"] + log_ratios(prior, sizes, concentrations, nodes, log_hyper)
 
 
 def move_times(n_samples, growth):

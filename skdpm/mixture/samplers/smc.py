@@ -171,7 +171,7 @@ class SMC(Sampler):
         return super().validate(estimator, X, likelihood, reset)
 
     def program(self, X, likelihood, *, init, **settings):
-        self._check_annealing(init=init, **settings)
+        self._check_annealing(**settings)
         grouped = not (isinstance(init, str) and init in ("auto", "single", "singletons"))
         return ParticleProgram.prepare(
             X, likelihood, rows=X, init=init, grouped=grouped, **settings
