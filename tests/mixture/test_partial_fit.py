@@ -411,7 +411,7 @@ def test_more_rows_than_tables_hold():
 
 
 def test_many_clusters_to_the_bit():
-    """More than particles have room for at first; the nodes of the concentration are then others."""
+    """More than there is room for at first: the nodes of the concentration are then others."""
     X = np.full((400, 1), np.nan)
     settings = {
         "likelihood": Bernoulli(a=1.0, b=1.0),
