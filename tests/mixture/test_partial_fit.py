@@ -287,7 +287,7 @@ def test_annealing(prior):
     sampler = SMC(52, initial_concentration=7.0, annealing_rate=0.3)
     params = {"sampler": sampler, "n_draws": 60, "n_chains": 1, "random_state": 0}
     estimator = make_estimator(make_likelihood("gaussian"), prior, **params)
-    learn(estimator, X, [2, 3], "pickle")
+    estimator = learn(estimator, X, [2, 3], "pickle")
     assert abs(estimator.log_evidence_ - posterior.log_evidence) < 1e-10
     assert abs(estimator.log_joint_samples_.max() - posterior.log_joint.max()) < 1e-10
     case = fit_case("gaussian", n_samples=60)
