@@ -28,7 +28,6 @@ from skdpm.mixture.samplers._smc import (
     ParticleSystem,
     concentration_nodes,
     log_ratios,
-    log_sums,
 )
 
 # Rows between two looks at whether to go on.
@@ -61,16 +60,12 @@ class ParticleProgram(RowProgram):
     rows: object
     grouped: bool = False
 
+    bounded = False  # a stream may follow
     n_before = 0  # rows that came before these
     remedies = "more particles (SMC(n_particles=...)) or chains"
 
     def __post_init__(self):
         super().__post_init__()
-        if self.sampler.annealing is not None and self.concentration is None:
-            raise ValueError(
-                "SMC.initial_concentration needs a concentration to go over to: with "
-                "concentration=None, which is learned, it must be None"
-            )
         n = self.n_samples
         self.move_times = move_times(n, self.sampler.growth) if self.sampler.moves else []
         self.stops = sorted({*range(BLOCK, n, BLOCK), *self.move_times, n})
@@ -84,12 +79,16 @@ class ParticleProgram(RowProgram):
         """How particles are resampled."""
         return self.sampler.scheme
 
+    @property
+    def active_block(self):
+        """Old rows that are drawn anew after each."""
+        return self.sampler.active_block
+
     def resume(self, chain):
         return ParticleChain(self, chain)
 
     def encoded(self, items):
-        """Some rows as kernels need them: data, and tables for clusters of all rows, so that
-        statistics are the same whatever the rows are."""
+        """Some rows as kernels need them: data and tables."""
         data = self.likelihood.encode(self.rows[items])
         return data, self.likelihood.tables(data, None)
 
@@ -153,8 +152,9 @@ class ParticleProgram(RowProgram):
         return figures
 
 
-def log_evidence_at(chain, prior, concentrations, concentration_prior=None):
-    """log of a chain's estimate of p(X | concentration), by weighing its particles anew.
+def log_weights_at(chain, prior, concentrations, concentration_prior=None):
+    """Log weights of a chain's particles, weighed anew for other concentrations: their sums
+    estimate p(X | concentration).
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def log_evidence_at(chain, prior, concentrations, concentration_prior=None):
 
     Returns
     -------
-    log_evidence : ndarray of shape (m,)
+    log_weights : ndarray of shape (m, n_current)
     """
     state = chain["system"]
     sizes = [
@@ -179,8 +179,7 @@ def log_evidence_at(chain, prior, concentrations, concentration_prior=None):
     nodes, log_hyper = np.array([state["concentration"]]), np.zeros(1)
     if concentration_prior is not None:
         nodes, log_hyper = concentration_nodes(*concentration_prior, state["step"])
-    ratios = log_ratios(prior, sizes, concentrations, nodes, log_hyper)
-    return log_sums(state["log_w"] + ratios)
+    return state["log_w"] + log_ratios(prior, sizes, concentrations, nodes, log_hyper)
 
 
 def move_times(n_samples, growth):
@@ -255,9 +254,14 @@ class ParticleChain(RowChain):
         try:
             # Kernels hold the rows behind those that came before.
             n_before = self.program.n_before
-            self.system.run(self.bit_generator, self.system.n_rows - n_before, stop - n_before)
+            self.system.run(
+                self.bit_generator,
+                self.system.n_rows - n_before,
+                stop - n_before,
+                self.program.active_block,
+            )
         except FloatingPointError as error:
-            row = self.order[self.system.n_rows - n_before]
+            row = self.order[self.system.row_at_hand]
             raise FloatingPointError(f"row {row}: {str(error).split(': ')[-1]}") from None
         if stop in self.program.move_times:
             self.rejuvenate()

@@ -188,6 +188,8 @@ class MixtureChain(LiveChain):
 class RowProgram(MixtureProgram):
     """Chains whose rows are in a `MixtureState`, which a `PartitionKernel` moves."""
 
+    bounded = True  # no cluster will have more items than there are rows
+
     @classmethod
     def prepare(cls, X, likelihood, *, init, most_clusters, n_jobs, **settings):
         """The program of a fit to X.
@@ -215,7 +217,7 @@ class RowProgram(MixtureProgram):
         program = cls(
             likelihood=likelihood,
             data=data,
-            tables=likelihood.tables(data, X.shape[0]),
+            tables=likelihood.tables(data, X.shape[0] if cls.bounded else None),
             first_state=first_state(init, X, likelihood, most_clusters),
             **settings,
         )
