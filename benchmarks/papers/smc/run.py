@@ -6,11 +6,11 @@
     python benchmarks/papers/smc/run.py figure1 --out FOLDER [--data FOLDER]
 
 FOLDER of the data may hold ulker_d1.npz and ulker_d2.npz, draws from the published mixtures;
-without them others are drawn. Results are kept in FOLDER/cells, a file each: a run that was stopped goes on where it was; after a
-change of the samplers, take another folder. Tables (txt) and pictures (png) are made anew every
-time. --methods and --runs choose what is made. The base measure, which is not published, is half
-the variance of the rows inside a cluster, three degrees of freedom and a hundredth of a row for
-the mean.
+without them others are drawn. Results are kept in FOLDER/cells, a file each: a run that was
+stopped goes on where it was; after a change of the samplers, take another folder. Tables (txt) and
+pictures (png) are made anew every time. --methods and --runs choose what is made. The base
+measure, which is not published, is half the variance of the rows inside a cluster, three degrees
+of freedom and a hundredth of a row for the mean.
 """
 
 import argparse
