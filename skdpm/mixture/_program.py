@@ -188,6 +188,8 @@ class MixtureChain(LiveChain):
 class RowProgram(MixtureProgram):
     """Chains whose rows are in a `MixtureState`, which a `PartitionKernel` moves."""
 
+    bounded = True  # no cluster will have more items than there are rows
+
     @classmethod
     def prepare(cls, X, likelihood, *, init, most_clusters, n_jobs, **settings):
         """The program of a fit to X.
@@ -215,7 +217,7 @@ class RowProgram(MixtureProgram):
         program = cls(
             likelihood=likelihood,
             data=data,
-            tables=likelihood.tables(data, X.shape[0]),
+            tables=likelihood.tables(data, X.shape[0] if cls.bounded else None),
             first_state=first_state(init, X, likelihood, most_clusters),
             **settings,
         )
@@ -355,6 +357,8 @@ class RowChain(MixtureChain):
     def cluster_keys(self):
         """Sums of random 64-bit words of the items, 128 bits per cluster."""
         labels = self.state.cluster_labels()
+        # Sorting small integers takes O(n).
+        labels = labels.astype(np.min_scalar_type(self.state.n_clusters - 1))
         order = np.argsort(labels, kind="stable")
         first = np.searchsorted(labels[order], np.arange(self.state.n_clusters))
         sums = np.add.reduceat(self.program.item_keys[order], first, axis=0)
