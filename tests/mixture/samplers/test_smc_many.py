@@ -280,3 +280,39 @@ def test_a_row_may_split_every_cluster():
             sizes = np.ones(9)
             sizes[system.labels_of(p)[-1]] += 1.0
             np.testing.assert_array_equal(system.sizes_of(p), sizes[: len(system.sizes_of(p))])
+
+
+def test_terms_near_underflow_keep_their_digits():
+    """Two rows, of which each particle's weight is an exact sum of two terms. The second row is an
+    outlier by some 700 nats to particles whose clusters are tighter than those of the
+    first: where one of the terms underflows relative to the best particle the other may not."""
+    X = np.array([[2.0], [40.0]])
+    gaps = np.concatenate([[1.0], np.linspace(690.0, 720.0, 301)])
+    params = {"mean": 0.0, "mean_precision": 100.0, "df": 1e6}
+    scales = X[1, 0] ** 2 / (2.0 * gaps) * params["df"]
+    likelihood = make_likelihood("gaussian_diag").set_params(**params, scale=float(scales[0]))
+    models = [bind(likelihood.resolve(X), likelihood.resolve(X).encode(X), None) for _ in gaps]
+    for model, scale in zip(models, scales, strict=True):
+        values = model.hyperparameters()
+        values[-1] = scale
+        model.set_hyperparameters(values)
+    prior = make_prior("dp", 2, concentration=1.3)
+    system = ParticleSystem(len(gaps), "systematic", 0.0, prior)
+    system.begin(models)
+    system.run(np.random.PCG64(0), 0, 2)
+
+    def log_p(rows, scale):
+        return LOG_MARGINALS["gaussian_diag"](rows, scale=scale, **params)
+
+    terms = np.array(
+        [
+            (
+                log_p(X, scale) + np.log(1.0 / 2.3),
+                log_p(X[:1], scale) + log_p(X[1:], scale) + np.log(1.3 / 2.3),
+            )
+            for scale in scales
+        ]
+    )
+    assert (np.abs(np.diff(terms[1:], axis=1)) < 10.0).all()
+    expected = logsumexp(terms, axis=1) - np.log(len(gaps))
+    np.testing.assert_allclose(system.log_weights(), expected, rtol=0.0, atol=1e-6)
