@@ -38,15 +38,14 @@ cdef inline Py_ssize_t categorical_log(
 ) noexcept nogil:
     """Index j with probability proportional to exp(log_w[j]); -1 where that is no distribution.
 
-    Comparisons are written so that a NaN reaches `top` or `total`: the caller hears of it.
+    A NaN reaches `total`, whatever `top` is: the caller hears of it.
     """
     cdef Py_ssize_t j
     cdef double top = -INFINITY
     cdef double total = 0.0
     cdef double u
     for j in range(n):
-        if not (log_w[j] <= top):
-            top = log_w[j]
+        top = log_w[j] if log_w[j] > top else top
     if not (-INFINITY < top < INFINITY):
         return -1
     for j in range(n):

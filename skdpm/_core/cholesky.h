@@ -136,6 +136,20 @@ static inline double solve_squared(const double *packed, ptrdiff_t n, double *re
     return q;
 }
 
+/* The same of x - c; v is scratch. */
+static inline double gap_squared(
+    const double *packed, ptrdiff_t n, const double *x, const double *c, double *restrict v)
+{
+    if (n == 2) { /* in registers */
+        const double p = x[0] - c[0];
+        const double r = (x[1] - c[1]) - p * packed[1];
+        return p * (p * packed[0]) + r * (r * packed[2]);
+    }
+    for (ptrdiff_t i = 0; i < n; i++)
+        v[i] = x[i] - c[i];
+    return solve_squared(packed, n, v);
+}
+
 /* b -> a draw from N(A^-1 b, A^-1), of standard normal variates: forward substitution, and back
  * after they have joined. O(n^2). */
 static inline void draw_normal(

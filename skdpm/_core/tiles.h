@@ -58,6 +58,46 @@ static inline double exp_negative(double x)
     return p * (x > -700.0 ? scale : 0.0);
 }
 
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_exp(double *x, ptrdiff_t n)
+{
+    for (ptrdiff_t i = 0; i < n; i++)
+        x[i] = exp_negative(x[i]);
+}
+
+/* log(x) for normal x > 0, within two units in the last place; 709.78... for infinity. */
+SKDPM_INLINE double log_positive(double x)
+{
+    /* x = 2^e m with m between the roots of 1/2 and of 2, whose bits are those of x but for the
+     * exponent; log(m) = 2 artanh(s). */
+    uint64_t bits, biased;
+    double m, e;
+    memcpy(&bits, &x, sizeof bits);
+    biased = (bits + (0x3ff0000000000000u - 0x3fe6a09e667f3bcdu)) >> 52; /* e + 1023 */
+    bits -= (biased << 52) - 0x3ff0000000000000u;
+    memcpy(&m, &bits, sizeof m);
+    biased |= 0x4330000000000000u; /* of 2^52 + e + 1023 */
+    memcpy(&e, &biased, sizeof e);
+    e -= 0x1p52 + 1023.0;
+    const double s = (m - 1.0) / (m + 1.0);
+    const double z = s * s, z2 = z * z, z4 = z2 * z2;
+    /* The series up to s^21, |s| < 0.1716; few products wait for others. */
+    const double p = ((1.0 / 3.0 + 1.0 / 5.0 * z) + (1.0 / 7.0 + 1.0 / 9.0 * z) * z2)
+        + (((1.0 / 11.0 + 1.0 / 13.0 * z) + (1.0 / 15.0 + 1.0 / 17.0 * z) * z2)
+            + (1.0 / 19.0 + 1.0 / 21.0 * z) * z4) * z4;
+    const double t = s + s;
+    return e * 0x1.62e42fefa0000p-1 + (e * 0x1.cf79abc9e3b3ap-40 + (t + t * (z * p)));
+}
+
+/* The same of n numbers, a multiple of 8, in place. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_log(double *x, ptrdiff_t n)
+{
+    for (ptrdiff_t first = 0; first < n; first += 8)
+        for (ptrdiff_t i = 0; i < 8; i++)
+            x[first + i] = log_positive(x[first + i]);
+}
+
 /* A category per item, with probability proportional to exp(w[k][i]), from uniforms u on [0, 1).
  * w: (n_terms, ld), destroyed; u, top, total: (n,), the last two scratch. Returns 0 where an item
  * has no finite weight, or one that is NaN. */

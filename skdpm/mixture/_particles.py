@@ -28,7 +28,6 @@ from skdpm.mixture.samplers._smc import (
     ParticleSystem,
     concentration_nodes,
     log_ratios,
-    log_sums,
 )
 
 # Rows between two looks at whether to go on.
@@ -54,9 +53,12 @@ class ParticleProgram(RowProgram):
     ----------
     rows : array of shape (n_samples, n_features)
         X, validated.
+    grouped : bool
+        Whether chains take the rows cluster by cluster of where others would start.
     """
 
     rows: object
+    grouped: bool = False
 
     bounded = False  # a stream may follow
     n_before = 0  # rows that came before these
@@ -64,11 +66,6 @@ class ParticleProgram(RowProgram):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.sampler.annealing is not None and self.concentration is None:
-            raise ValueError(
-                "SMC.initial_concentration needs a concentration to go over to: with "
-                "concentration=None, which is learned, it must be None"
-            )
         n = self.n_samples
         self.move_times = move_times(n, self.sampler.growth) if self.sampler.moves else []
         self.stops = sorted({*range(BLOCK, n, BLOCK), *self.move_times, n})
@@ -81,6 +78,11 @@ class ParticleProgram(RowProgram):
     def scheme(self):
         """How particles are resampled."""
         return self.sampler.scheme
+
+    @property
+    def active_block(self):
+        """Old rows that are drawn anew after each."""
+        return self.sampler.active_block
 
     def resume(self, chain):
         return ParticleChain(self, chain)
@@ -150,8 +152,9 @@ class ParticleProgram(RowProgram):
         return figures
 
 
-def log_evidence_at(chain, prior, concentrations, concentration_prior=None):
-    """log of a chain's estimate of p(X | concentration), by weighing its particles anew.
+def log_weights_at(chain, prior, concentrations, concentration_prior=None):
+    """Log weights of a chain's particles, weighed anew for other concentrations: their sums
+    estimate p(X | concentration).
 
     Parameters
     ----------
@@ -166,7 +169,7 @@ def log_evidence_at(chain, prior, concentrations, concentration_prior=None):
 
     Returns
     -------
-    log_evidence : ndarray of shape (m,)
+    log_weights : ndarray of shape (m, n_current)
     """
     state = chain["system"]
     sizes = [
@@ -176,8 +179,7 @@ def log_evidence_at(chain, prior, concentrations, concentration_prior=None):
     nodes, log_hyper = np.array([state["concentration"]]), np.zeros(1)
     if concentration_prior is not None:
         nodes, log_hyper = concentration_nodes(*concentration_prior, state["step"])
-    ratios = log_ratios(prior, sizes, concentrations, nodes, log_hyper)
-    return log_sums(state["log_w"] + ratios)
+    return state["log_w"] + log_ratios(prior, sizes, concentrations, nodes, log_hyper)
 
 
 def move_times(n_samples, growth):
@@ -200,7 +202,7 @@ class ParticleChain(RowChain):
         MixtureChain.__init__(self, program, chain)
         self.entropy = chain["entropy"]
         self.bit_generator = stream(self.entropy, self.index)
-        self.order = self.row_order()
+        self.order = chain["grouped"] if "grouped" in chain else self.row_order()
         self.encoded = program.encoded(self.order)
         sampler, integrated = program.sampler, program.concentration is None
         self.system = ParticleSystem(
@@ -226,14 +228,22 @@ class ParticleChain(RowChain):
                     for _ in range(sampler.n_particles)
                 ]
             self.system.begin(self._models())
+        self.system.expect(program.n_samples)
 
     def row_order(self):
-        """Numbers of the rows in the order in which they come."""
-        n_samples = self.program.n_samples
-        if self.program.sampler.order == "given":
-            return np.arange(n_samples)
-        rng = np.random.Generator(stream(self.entropy, self.index, ORDER_STREAM))
-        return rng.permutation(n_samples)
+        """Numbers of the rows in the order in which they come: the data, `init` and a stream of
+        its own say which, so that the evidence stays unbiased."""
+        program = self.program
+        if program.sampler.order == "given":
+            return np.arange(program.n_samples)
+        bit_generator = stream(self.entropy, self.index, ORDER_STREAM)
+        order = np.random.Generator(bit_generator).permutation(program.n_samples)
+        if not program.grouped:
+            return order
+        labels = program.first_state(program, bit_generator).labels
+        rank = np.empty(labels.max() + 1, dtype=np.intp)
+        rank[np.argsort(-np.bincount(labels), kind="stable")] = np.arange(len(rank))
+        return order[np.argsort(rank[labels[order]], kind="stable")]
 
     def _models(self):
         return [self.program.bind(self.encoded, values) for values in self.family_values]
@@ -244,9 +254,14 @@ class ParticleChain(RowChain):
         try:
             # Kernels hold the rows behind those that came before.
             n_before = self.program.n_before
-            self.system.run(self.bit_generator, self.system.n_rows - n_before, stop - n_before)
+            self.system.run(
+                self.bit_generator,
+                self.system.n_rows - n_before,
+                stop - n_before,
+                self.program.active_block,
+            )
         except FloatingPointError as error:
-            row = self.order[self.system.n_rows - n_before]
+            row = self.order[self.system.row_at_hand]
             raise FloatingPointError(f"row {row}: {str(error).split(': ')[-1]}") from None
         if stop in self.program.move_times:
             self.rejuvenate()
@@ -311,8 +326,11 @@ class ParticleChain(RowChain):
         return self.kernel.acceptance() if self.kernel else {}
 
     def save(self):
+        # A random order takes no time to draw again, one by k-means does.
+        grouped = {"grouped": self.order} if self.program.grouped else {}
         return {
             **MixtureChain.save(self),
+            **grouped,
             "system": self.system.get_state(),
             "family_values": self.family_values,
             "bit_generator": self.bit_generator.state,

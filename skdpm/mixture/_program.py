@@ -357,6 +357,8 @@ class RowChain(MixtureChain):
     def cluster_keys(self):
         """Sums of random 64-bit words of the items, 128 bits per cluster."""
         labels = self.state.cluster_labels()
+        # Sorting small integers takes O(n).
+        labels = labels.astype(np.min_scalar_type(self.state.n_clusters - 1))
         order = np.argsort(labels, kind="stable")
         first = np.searchsorted(labels[order], np.arange(self.state.n_clusters))
         sums = np.add.reduceat(self.program.item_keys[order], first, axis=0)

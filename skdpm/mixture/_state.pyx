@@ -114,10 +114,10 @@ cdef class MixtureState:
         self, ClusterModel model, const int* slots, Py_ssize_t n_clusters,  # IN (n_clusters,)
         const void* labels, bint wide, const Py_ssize_t* order              # IN (n_samples,)
     ) except -1:
-        """Become the partition that another kernel of this kind holds in some slots, and take over
-        its hyperparameters: rows are copied, with the terms cached from them.
+        """Become the partition that another kernel of this kind holds in some slots, under its
+        hyperparameters: rows are copied, with the terms cached from them.
 
-        labels: of the item `order[m]`, or m where that is NULL, the position in `slots`, in 16 bits
+        labels: of item `order[m]`, or m where that is NULL, the position in `slots`, in 16 bits
         or, if `wide`, 32."""
         cdef Py_ssize_t k, m, slot
         cdef const unsigned short* narrow_labels = <const unsigned short*>labels

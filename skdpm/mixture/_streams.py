@@ -36,6 +36,7 @@ class StreamProgram(ParticleProgram):
     makes_draws: bool
 
     keeps_rows = False
+    active_block = 0  # old rows are gone
 
     @classmethod
     def prepare(

@@ -6,12 +6,15 @@ Before row n each weight is multiplied by
     sum_j p(z_{n-1} with row n in j, x_1..x_n) / p(z_{n-1}, x_1..x_{n-1}),
 
 over all its clusters j and a new one, and the row draws one of these with its share of the sum.
-No formula for a predictive density, none for a weight of a cluster.
+No formula for a predictive density, none for a weight of a cluster. The prior may change with the
+number of rows, as the concentration does in annealing: then these are joint densities under two
+priors. Old rows may be drawn anew, each with probabilities that are joint densities, too.
 
 Uniform numbers are used in a fixed order, so that a kernel with the same ones makes the same
 particles: one for systematic resampling or a thinning, n for the other schemes, and one for each
-particle's draw, whose first choice is the new cluster. Who survives keeps its place; copies come
-into the places that are free, the first ones first.
+particle's draw, of the new row or an old one, whose first choice is the new cluster. Who survives
+keeps its place; copies come into the places that are free, the first ones first. Where an old row
+leaves a cluster empty, the last cluster comes into its place.
 """
 
 from typing import NamedTuple
@@ -34,7 +37,15 @@ class Particles(NamedTuple):
 
 
 def filter_rows(
-    n_samples, log_marginal, log_prior, uniform, *, n_particles, scheme="systematic", threshold=0.5
+    n_samples,
+    log_marginal,
+    log_prior,
+    uniform,
+    *,
+    n_particles,
+    scheme="systematic",
+    threshold=0.5,
+    active_block=0,
 ):
     """Run the filter over rows 0, ..., n_samples - 1.
 
@@ -44,13 +55,16 @@ def filter_rows(
     log_marginal : callable
         log p of a tuple of rows that form one cluster.
     log_prior : callable
-        log p of a tuple of sizes; -inf where there is no such partition.
+        log p of a tuple of sizes; -inf where there is no such partition. Annealed, it depends on
+        their sum in another way, too.
     uniform : callable
         The next uniform number.
     n_particles : int
     scheme : {"systematic", "stratified", "multinomial", "optimal"}
     threshold : float
         Of the effective sample size, divided by n_particles.
+    active_block : int
+        Old rows that are drawn anew after each row: see `blocks`.
 
     Returns
     -------
@@ -69,6 +83,7 @@ def filter_rows(
     particles = [()] * n_first
     log_w = np.full(n_first, -np.log(n_first))
     n_resampled = 0
+    rows = blocks(n_samples, active_block)
     for i in range(n_samples):
         choices = [_choices(clusters, i) for clusters in particles]
         terms = [
@@ -99,7 +114,6 @@ def filter_rows(
                 for place, (c, p, j) in zip(places, kept, strict=True):
                     particles[place] = choices[p][j]
                     log_w[place] = log_children[c]
-                continue
         elif due:
             counts = offspring(scheme, np.exp(log_w - log_w.max()), uniform)
             parents = np.arange(len(log_w))
@@ -112,15 +126,57 @@ def filter_rows(
             totals = totals[parents]
             log_w = np.full(len(log_w), logsumexp(log_w) - np.log(len(log_w)))
             n_resampled += 1
-        particles = [
-            own[_draw(np.exp(t - total), uniform())]
-            for own, t, total in zip(choices, terms, totals, strict=True)
-        ]
+        if scheme != "optimal" or keep is None:
+            particles = [
+                own[_draw(np.exp(t - total), uniform())]
+                for own, t, total in zip(choices, terms, totals, strict=True)
+            ]
+        for r in rows[i]:
+            particles = [_redraw(clusters, r, log_joint, uniform()) for clusters in particles]
     labels = np.empty((len(particles), n_samples), dtype=np.int64)
     for row, clusters in zip(labels, particles, strict=True):
         for k, cluster in enumerate(clusters):
             row[list(cluster)] = k
     return Particles(labels, log_w, n_resampled)
+
+
+def blocks(n_samples, n_block):
+    """The old rows that are drawn anew after each row.
+
+    Consecutive blocks: with m old rows, those from the end of the last block on, up to row m - 1.
+    A block that gets there ends a cycle, and the next one starts at row 0.
+
+    Returns
+    -------
+    blocks : list of range
+    """
+    start, out = 0, []
+    for m in range(n_samples):
+        out.append(range(start, min(start + n_block, m)))
+        start = out[-1].stop if out[-1].stop < m else 0
+    return out
+
+
+def _redraw(clusters, r, log_joint, u):
+    """Draw the cluster of row r given all others."""
+    (at,) = [j for j, cluster in enumerate(clusters) if r in cluster]
+    rest = [*clusters]
+    rest[at] = tuple(row for row in clusters[at] if row != r)
+    alone = not rest[at]
+    if alone:
+        rest[at] = rest[-1]
+        del rest[-1]
+    choices = _choices(tuple(rest), r)
+    terms = np.array([log_joint(choice) for choice in choices])
+    if alone:  # it is there in its old place
+        choices[-1] = clusters
+        # Choices come in the order of the clusters before.
+        order = np.arange(len(rest))
+        if at < len(rest):
+            order = np.r_[order[:at], order[at + 1 :], at]
+        order = np.append(order, len(rest))
+        choices, terms = [choices[j] for j in order], terms[order]
+    return choices[_draw(np.exp(terms - logsumexp(terms)), u)]
 
 
 def _choices(clusters, i):

@@ -58,6 +58,7 @@ cdef enum:
     MOST_PERIOD = 10
 
     NONE = -1
+    MANY = 64
     # Cached terms of a row, behind its statistics.
     LOG_DET = 0
     LOG_PEAK = 1
@@ -75,11 +76,16 @@ cdef extern from "cholesky.h" nogil:
         double* packed, Py_ssize_t n, double* vector, double alpha, double* log_det
     )
     double solve_squared(const double* packed, Py_ssize_t n, double* vector)
+    double gap_squared(
+        const double* packed, Py_ssize_t n, const double* x, const double* c, double* vector
+    )
     void draw_normal(const double* packed, Py_ssize_t n, double* vector, const double* noise)
 
 
 cdef extern from "tiles.h" nogil:
     enum: SKDPM_STRIP
+    double log_positive(double x)
+    void tile_log(double* x, Py_ssize_t n)
     void tile_gaussian(
         const double* x, Py_ssize_t n, Py_ssize_t n_features, const double* w, const double* c,
         double top, double* out
@@ -494,41 +500,65 @@ cdef class GaussianModel(ClusterModel):
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
         """log p(x_i | items of each slot), O(n_slots * D^2)."""
-        cdef Py_ssize_t d, k
-        cdef Py_ssize_t n_features = self.n_features
-        cdef const double* x = self.X + i * n_features
-        cdef const double* stats
-        cdef const double* cached
-        cdef double* v = self.work
-        cdef double q, rho, rest, log_tail
+        cdef Py_ssize_t m
         if self.pending_slot != NONE and self.pending_item != i:
             self.settle()
+        while n_slots > 0:
+            m = min(n_slots, <Py_ssize_t>MANY)
+            self.log_predictive_some(slots, m, self.X + i * self.n_features, out)
+            slots += m
+            out += m
+            n_slots -= m
+
+    cdef inline void log_predictive_some(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* x, double* out
+    ) noexcept nogil:
+        """The same of at most MANY slots; an item whose removal is put off is x. Logarithms, which
+        take longest, are taken side by side."""
+        cdef Py_ssize_t k
+        cdef Py_ssize_t with_item = NONE    # the index of the slot that still holds x
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* cached
+        cdef double tails[MANY]
+        cdef double q, rho, rest
         for k in range(n_slots):
-            stats = row(self, slots[k])
-            cached = stats + self.n_stats
-            for d in range(n_features):
-                v[d] = x[d] - cached[CENTER + d]
-            q = solve_squared(cached + CENTER + n_features, n_features, v)
+            cached = row(self, slots[k]) + self.n_stats
+            q = gap_squared(
+                cached + CENTER + n_features, n_features, x, cached + CENTER, self.work
+            )
             if slots[k] == self.pending_slot:
-                rho = self.mean_precision + stats[0]
+                rho = self.mean_precision + row(self, slots[k])[0]
                 rest = 1.0 - q * rho / (rho - 1.0)
                 if rest > 1e-6:
-                    out[k] = (
-                        self.log_norm_of(stats[0] - 1.0) - 0.5 * cached[LOG_DET]
-                        + (cached[EXPONENT] - 1.0) * log(rest)
-                    )
-                else:
-                    # The item is nearly all of the scatter in its direction: too few digits
-                    # are left in 1 - h, so remove it in earnest.
-                    self.settle()
-                    out[k] = self.log_predictive(slots[k], i)
+                    tails[k] = rest
+                    with_item = k
+                    continue
+                # The item is nearly all of the scatter in its direction: too few digits are left
+                # in 1 - h, so remove it in earnest.
+                self.settle()
+                q = gap_squared(
+                    cached + CENTER + n_features, n_features, x, cached + CENTER, self.work
+                )
+            # log1p would be slower, for digits that the sum below loses anyway.
+            tails[k] = 1.0 + q * cached[SHRINKAGE] if q < 1e300 else INFINITY
+        if n_slots <= 2:
+            for k in range(n_slots):
+                tails[k] = log_positive(tails[k])
+        else:
+            for k in range(n_slots, (n_slots + 7) // 8 * 8):
+                tails[k] = 1.0
+            tile_log(tails, (n_slots + 7) // 8 * 8)
+        for k in range(n_slots):
+            cached = row(self, slots[k]) + self.n_stats
+            if k == with_item:
+                out[k] = (
+                    self.log_norm_of(row(self, slots[k])[0] - 1.0) - 0.5 * cached[LOG_DET]
+                    + (cached[EXPONENT] - 1.0) * tails[k]
+                )
                 continue
-            if q < 1e300:
-                # log1p would be three times slower, for digits that the sum below loses anyway.
-                log_tail = log(1.0 + q * cached[SHRINKAGE])
-            else:
-                log_tail = self.log_far_tail(x, cached)
-            out[k] = cached[LOG_PEAK] - cached[EXPONENT] * log_tail
+            if tails[k] > 700.0:
+                tails[k] = self.log_far_tail(x, cached)
+            out[k] = cached[LOG_PEAK] - cached[EXPONENT] * tails[k]
 
 
 @cython.final

@@ -25,6 +25,10 @@ n rows goes over from alpha_1 to kappa, the concentration of the model. Before r
 multiplied by p_n(z) / p_{n-1}(z), z being the partition of the rows before it, and where results
 are read by p_kappa(z) / p_n(z).
 
+After row n, and where asked, Gibbs draws some old rows anew given all others: the *active block*,
+the next rows in turn, whatever their labels. That leaves p_n(z) p(X | z) as it is, and the
+weights. All particles that hold a cluster lose the row at once; then it joins as a new row does.
+
 Between weighing and drawing, particles are resampled (_core/_resampling) where their effective
 sample size is small. "Optimal" follows every choice of every particle while that makes at most N
 particles, and thins all choices to N where there are more and the sample size is small.
@@ -71,6 +75,15 @@ cdef enum:
 cdef double STEP = 0.0625
 
 
+cdef extern from "tiles.h" nogil:
+    void tile_exp(double* x, Py_ssize_t n)
+
+
+cdef enum:
+    # Not an heir: the row at hand is all there is in the slot.
+    ALONE = -2
+
+
 cdef struct Family:
     void* model             # a ClusterModel, which `models` keeps alive
     Py_ssize_t n_members    # particles
@@ -78,16 +91,16 @@ cdef struct Family:
     Py_ssize_t capacity     # length of the arrays over slots
     Py_ssize_t empty        # a slot without items
     Py_ssize_t newborn      # where the row at hand is alone ...
-    Py_ssize_t born         # ... if this is its number
+    Py_ssize_t born         # ... if this is the placement
     Py_ssize_t* live        # (capacity + 1,): slots that a particle holds, then the empty one
     Py_ssize_t* position    # of a slot in `live`
     Py_ssize_t* refs        # particles that hold a slot
-    Py_ssize_t* stamp       # the last row that chose a slot, and of that row:
-    Py_ssize_t* choosers    # particles that chose it
-    Py_ssize_t* heir        # where it went with the row, -1 as long as it is nowhere
+    Py_ssize_t* stamp       # the last placement that touched a slot, and in it:
+    Py_ssize_t* choosers    # particles that chose the slot
+    Py_ssize_t* heir        # where it went with the row, -1 as long as it is nowhere, or ALONE
     double* sizes           # items
-    double* by_position     # (capacity + 1,): log p(row | cluster), last of a new one
-    double* log_p           # the same by slot: positions change when particles are resampled
+    double* by_position     # (capacity + 1,): scratch, p(row | cluster), last of a new one
+    double* log_p           # its logarithm by slot: positions change when particles are resampled
     double log_p_new
     double* v               # p(row | cluster), scaled; times (size - sigma) where sigma is common
     double v_new
@@ -124,10 +137,14 @@ cdef class ParticleSystem:
         Particles.
     n_resampled : int
         Times that they were resampled.
+    row_at_hand : int
+        Of the kernels, the last that was placed.
+    block_start : int
+        The first row of the next active block.
     work : int
         Row evaluations, see `PartitionKernel`.
     """
-    cdef readonly Py_ssize_t n_particles, n_current, n_rows
+    cdef readonly Py_ssize_t n_particles, n_current, n_rows, row_at_hand, block_start
     cdef readonly long long n_resampled, work
     cdef int scheme
     cdef double threshold
@@ -147,6 +164,9 @@ cdef class ParticleSystem:
     cdef Py_ssize_t* counts             # scratch
     cdef Py_ssize_t k_capacity, k_most
     cdef double top                     # the best log density of the row at hand
+    cdef Py_ssize_t tick                # number of its placement, of new rows and of old ones
+    cdef Py_ssize_t* origins            # the cluster that an old row comes from ...
+    cdef bint* alone                    # ... and whether it was alone there
 
     # Choices of all particles, for "optimal".
     cdef Child* children
@@ -179,6 +199,7 @@ cdef class ParticleSystem:
     cdef double* own                    # (n_particles, n_nodes): w of each particle, elsewhere
     cdef Py_ssize_t* users              # (k_capacity + 2,): particles with k clusters
     cdef bint* known                    # (k_capacity + 2,): is there a vector?
+    cdef Py_ssize_t* tabulated          # (k_capacity + 2,): n of the `ratios`, see `ratios_at`
     cdef double* join_k                 # (k_capacity + 2,): average factor to join, but m - sigma
     cdef double* new_k                  # (k_capacity + 2,): and of a new cluster
     # Of each particle: slope (m + offset) to join a cluster of m, and for a new one.
@@ -213,6 +234,8 @@ cdef class ParticleSystem:
         self.family = <Py_ssize_t*>resized(NULL, n, sizeof(Py_ssize_t))
         self.n_clusters = <Py_ssize_t*>resized(NULL, n, sizeof(Py_ssize_t))
         self.choices = <Py_ssize_t*>resized(NULL, n, sizeof(Py_ssize_t))
+        self.origins = <Py_ssize_t*>resized(NULL, n, sizeof(Py_ssize_t))
+        self.alone = <bint*>resized(NULL, n, sizeof(bint))
         self.counts = <Py_ssize_t*>resized(NULL, n, sizeof(Py_ssize_t))
 
     def __dealloc__(self):
@@ -228,6 +251,8 @@ cdef class ParticleSystem:
         free(self.family)
         free(self.n_clusters)
         free(self.choices)
+        free(self.origins)
+        free(self.alone)
         free(self.counts)
         free(self.slots)
         free(self.children)
@@ -245,6 +270,7 @@ cdef class ParticleSystem:
         free(self.own)
         free(self.users)
         free(self.known)
+        free(self.tabulated)
         free(self.join_k)
         free(self.new_k)
 
@@ -347,13 +373,15 @@ cdef class ParticleSystem:
             )
         self.users = <Py_ssize_t*>resized(self.users, n_rows_k, sizeof(Py_ssize_t))
         self.known = <bint*>resized(self.known, n_rows_k, sizeof(bint))
+        self.tabulated = <Py_ssize_t*>resized(self.tabulated, n_rows_k, sizeof(Py_ssize_t))
         self.join_k = <double*>resized(self.join_k, n_rows_k, sizeof(double))
         self.new_k = <double*>resized(self.new_k, n_rows_k, sizeof(double))
         memset(self.users, 0, n_rows_k * sizeof(Py_ssize_t))
         memset(self.known, 0, n_rows_k * sizeof(bint))
+        self.forget_averages()
         if not self.common:
             for p in range(self.n_current):
-                self.weigh_nodes(p)
+                self.weigh_nodes(p, -1)
         return 0
 
     cdef int reserve_children(self, Py_ssize_t n_children) except -1:
@@ -376,7 +404,8 @@ cdef class ParticleSystem:
         cdef char* labels
         if n_labels <= self.label_capacity and wide == self.wide:
             return 0
-        n_labels = max(n_labels, self.label_capacity)
+        if n_labels > self.label_capacity:
+            n_labels = max(n_labels, self.label_capacity + self.label_capacity // 2)
         labels = <char*>resized(NULL, self.n_particles * n_labels, 4 if wide else 2)
         for p in range(self.n_current):
             for m in range(n_kept):
@@ -390,8 +419,8 @@ cdef class ParticleSystem:
         self.wide = wide
         return 0
 
-    cdef int make_room(self) except -1:
-        """Take the memory that one more row may need."""
+    cdef int make_room(self, Py_ssize_t n_new) except -1:
+        """Take the memory that one more placement may need, of so many new rows."""
         cdef Py_ssize_t f, p
         cdef Py_ssize_t n_children
         cdef Family* family
@@ -401,7 +430,7 @@ cdef class ParticleSystem:
                 self.reserve_slots(family, 2 * family.n_live + self.most_born(family) + 2)
         self.reserve_clusters(self.k_most + 1)
         self.reserve_labels(
-            self.n_rows - self.n_before + 1, self.wide or self.k_most >= NARROW
+            self.n_rows - self.n_before + n_new, self.wide or self.k_most >= NARROW
         )
         n_children = self.k_capacity + 1    # choices of one particle
         if self.scheme == OPTIMAL:
@@ -422,18 +451,18 @@ cdef class ParticleSystem:
             and (<ClusterModel>family.model).n_slots <= family.capacity
         )
 
-    cdef bint has_room(self) noexcept nogil:
+    cdef bint has_room(self, Py_ssize_t n_new) noexcept nogil:
         cdef Py_ssize_t f, p
         cdef Py_ssize_t n_children = self.k_capacity + 1
         for f in range(self.n_families):
             if not self.has_slots(&self.families[f]):
                 return False
-        if self.scheme == OPTIMAL:
+        if self.scheme == OPTIMAL and n_new > 0:
             for p in range(self.n_current):
                 n_children += self.n_clusters[p] + 1
         return (
             self.k_most < self.k_capacity
-            and self.n_rows - self.n_before < self.label_capacity
+            and self.n_rows - self.n_before + n_new <= self.label_capacity
             and (self.wide or self.k_most < NARROW)
             and n_children <= self.child_capacity
         )
@@ -456,18 +485,21 @@ cdef class ParticleSystem:
 
     cdef void drop(self, Py_ssize_t p) noexcept nogil:
         """A particle lets go of its slots; those that no other shares become free."""
-        cdef Py_ssize_t j, last, slot
+        cdef Py_ssize_t j
         cdef Family* family = &self.families[self.family[p]]
         for j in range(self.n_clusters[p]):
-            slot = self.slots[p * self.k_capacity + j]
-            family.refs[slot] -= 1
-            if family.refs[slot] == 0:
-                family.n_live -= 1
-                last = family.live[family.n_live]
-                family.live[family.position[slot]] = last
-                family.position[last] = family.position[slot]
-                (<ClusterModel>family.model).release(slot)
+            self.let_go(family, self.slots[p * self.k_capacity + j])
         family.n_members -= 1
+
+    cdef inline void let_go(self, Family* family, Py_ssize_t slot) noexcept nogil:
+        cdef Py_ssize_t last
+        family.refs[slot] -= 1
+        if family.refs[slot] == 0:
+            family.n_live -= 1
+            last = family.live[family.n_live]
+            family.live[family.position[slot]] = last
+            family.position[last] = family.position[slot]
+            (<ClusterModel>family.model).release(slot)
 
     cdef void branch(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
         """Another particle becomes a copy, but for its weight and its choice."""
@@ -538,6 +570,7 @@ cdef class ParticleSystem:
                     - self.prior.log_v_at(before, self.n_rows, k)
                 )
             self.known[k] = False
+        self.forget_averages()
         for p in range(self.n_current):
             if self.n_clusters[p] > 0:
                 self.log_w[p] += log_ratio[self.n_clusters[p]]
@@ -558,10 +591,11 @@ cdef class ParticleSystem:
             for j in range(self.n_clusters[p]):
                 self.log_w[p] += family.v[self.slots[p * self.k_capacity + j]]
 
-    cdef void weigh_nodes(self, Py_ssize_t p) noexcept nogil:
-        """w of a particle, in closed form."""
+    cdef void weigh_nodes(self, Py_ssize_t p, Py_ssize_t left_out) noexcept nogil:
+        """w of a particle, in closed form; without one of its clusters, unless that is -1, but
+        with V of all rows."""
         cdef Py_ssize_t g, j
-        cdef Py_ssize_t k = self.n_clusters[p]
+        cdef Py_ssize_t k = self.n_clusters[p] - (left_out >= 0)
         cdef Family* family = &self.families[self.family[p]]
         cdef const int* slots = self.slots + p * self.k_capacity
         cdef double* w = self.own + p * self.n_nodes
@@ -569,8 +603,9 @@ cdef class ParticleSystem:
             w[g] = self.log_hyper[g]
             if k > 0:
                 w[g] += self.prior.log_v_at(self.nodes[g], self.n_rows, k)
-            for j in range(k):
-                w[g] += log_rising(1.0 - self.sigmas[g], family.sizes[slots[j]] - 1.0)
+            for j in range(self.n_clusters[p]):
+                if j != left_out:
+                    w[g] += log_rising(1.0 - self.sigmas[g], family.sizes[slots[j]] - 1.0)
         self.normalise(w)
 
     cdef void normalise(self, double* w) noexcept nogil:
@@ -586,8 +621,7 @@ cdef class ParticleSystem:
     cdef void count_users(self) noexcept nogil:
         """Make the vectors of those numbers of clusters that have come into use, in closed form:
         from then on products follow the rows. Forget those that are in use no more."""
-        cdef Py_ssize_t g, k, p
-        cdef double* w
+        cdef Py_ssize_t k, p
         for k in range(self.k_most + 1):
             self.users[k] = 0
         self.k_most = 0
@@ -599,19 +633,39 @@ cdef class ParticleSystem:
             if k > self.k_most or self.users[k] == 0:
                 self.known[k] = False
             elif not self.known[k]:
-                self.known[k] = True
-                if k > 0 and self.two_parameter:
-                    for g in range(self.n_nodes):
-                        self.ratios[k * self.n_nodes + g] = exp(
-                            self.prior.log_new_weight(self.nodes[g], self.n_rows + 1, k)
-                        )
-                if self.common:
-                    w = self.by_k + k * self.n_nodes
-                    for g in range(self.n_nodes):
-                        w[g] = self.log_hyper[g]
-                        if k > 0:
-                            w[g] += self.prior.log_v_at(self.nodes[g], self.n_rows, k)
-                    self.normalise(w)
+                self.make_vector(k)
+
+    cdef void make_vector(self, Py_ssize_t k) noexcept nogil:
+        cdef Py_ssize_t g
+        cdef double* w = self.by_k + k * self.n_nodes
+        self.known[k] = True
+        if not self.common:
+            return
+        for g in range(self.n_nodes):
+            w[g] = self.log_hyper[g]
+            if k > 0:
+                w[g] += self.prior.log_v_at(self.nodes[g], self.n_rows, k)
+        self.normalise(w)
+
+    cdef void forget_averages(self) noexcept nogil:
+        """Of other nodes: see `ratios_at` and `average_ratio`."""
+        cdef Py_ssize_t k
+        for k in range(self.k_capacity + 2):
+            self.tabulated[k] = 0
+            self.new_k[k] = -1.0
+
+    cdef const double* ratios_at(self, Py_ssize_t n, Py_ssize_t k) noexcept nogil:
+        """r = V_{n,k+1} / V_{n,k} at all nodes."""
+        cdef Py_ssize_t g
+        if self.two_parameter:
+            n = 1       # whatever it is
+        if self.tabulated[k] != n:
+            self.tabulated[k] = n
+            for g in range(self.n_nodes):
+                self.ratios[k * self.n_nodes + g] = exp(
+                    self.prior.log_new_weight(self.nodes[g], n, k)
+                )
+        return self.ratios + k * self.n_nodes
 
     cdef inline const double* factors_of(self, Py_ssize_t k) noexcept nogil:
         return self.inverse if self.two_parameter else self.factors + k * self.n_nodes
@@ -629,11 +683,12 @@ cdef class ParticleSystem:
         for g in range(n_nodes):
             self.inverse[g] = 1.0 / (m + self.nodes[g])
         for k in range(1, self.k_most + 1):
-            if self.users[k] > 0 and not self.two_parameter:
+            if self.users[k] == 0:
+                continue
+            r = self.ratios_at(m + 1, k)
+            if not self.two_parameter:
                 for g in range(n_nodes):
-                    a = exp(self.prior.log_new_weight(self.nodes[g], m + 1, k))
-                    self.ratios[k * n_nodes + g] = a
-                    self.factors[k * n_nodes + g] = 1.0 / (m - self.sigmas[g] * k + a)
+                    self.factors[k * n_nodes + g] = 1.0 / (m - self.sigmas[g] * k + r[g])
         if self.common:
             for k in range(1, self.k_most + 1):
                 if self.users[k] == 0:
@@ -712,7 +767,6 @@ cdef class ParticleSystem:
     cdef void evaluate(self, Py_ssize_t i) noexcept nogil:
         """The density of row i in all clusters."""
         cdef Py_ssize_t f, j, slot
-        cdef double gap
         cdef double top = -INFINITY
         cdef double sigma = self.sigmas[0]
         cdef Family* family
@@ -733,36 +787,41 @@ cdef class ParticleSystem:
             if family.n_members == 0:
                 continue
             for j in range(family.n_live):
+                family.log_p[family.live[j]] = family.by_position[j]
+            family.log_p_new = family.by_position[family.n_live]
+            for j in range(family.n_live + 1):
+                family.by_position[j] -= top
+            tile_exp(family.by_position, family.n_live + 1)
+            for j in range(family.n_live):
                 slot = family.live[j]
-                family.log_p[slot] = family.by_position[j]
-                gap = family.log_p[slot] - top
-                # Close to underflow the exponential is slow.
-                family.v[slot] = 0.0 if gap < -700.0 else exp(gap)
+                family.v[slot] = family.by_position[j]
                 if self.common:
                     family.v[slot] *= family.sizes[slot] - sigma
-            family.log_p_new = family.by_position[family.n_live]
-            gap = family.log_p_new - top
-            family.v_new = 0.0 if gap < -700.0 else exp(gap)
+            family.v_new = family.by_position[family.n_live]
         self.top = top
 
     cdef double list_terms(self, Py_ssize_t p, double top, double* terms) noexcept nogil:
         """Terms of all choices, exp(-top) times, (n_clusters + 1,). Returns their sum."""
-        cdef Py_ssize_t j, slot
+        cdef Py_ssize_t j
+        cdef Py_ssize_t k = self.n_clusters[p]
         cdef Family* family = &self.families[self.family[p]]
         cdef const int* slots = self.slots + p * self.k_capacity
         cdef double total = 0.0
-        cdef double gap
-        for j in range(self.n_clusters[p]):
-            slot = slots[j]
-            gap = family.log_p[slot] - top
-            terms[j] = 0.0 if gap < -700.0 else exp(gap)
-            terms[j] *= self.slope[p] * (family.sizes[slot] + self.offset[p])
+        if top == self.top and self.common:
+            for j in range(k):
+                terms[j] = self.slope[p] * family.v[slots[j]]
+                total += terms[j]
+            terms[k] = family.v_new * self.fresh[p]
+            return total + terms[k]
+        for j in range(k):
+            terms[j] = family.log_p[slots[j]] - top
+        terms[k] = family.log_p_new - top
+        tile_exp(terms, k + 1)
+        for j in range(k):
+            terms[j] *= self.slope[p] * (family.sizes[slots[j]] + self.offset[p])
             total += terms[j]
-        j = self.n_clusters[p]
-        gap = family.log_p_new - top
-        terms[j] = 0.0 if gap < -700.0 else exp(gap)
-        terms[j] *= self.fresh[p]
-        return total + terms[j]
+        terms[k] *= self.fresh[p]
+        return total + terms[k]
 
     cdef bint weigh(self, Py_ssize_t p) noexcept nogil:
         """Multiply a particle's weight by the sum of its terms. False where that is no positive
@@ -836,9 +895,10 @@ cdef class ParticleSystem:
     cdef int place(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
         """Row i of the kernels is the next row."""
         cdef Py_ssize_t p
-        if not self.has_room():
+        if not self.has_room(1):
             with gil:
-                self.make_room()
+                self.make_room(1)
+        self.row_at_hand = i
         if self.annealed:
             self.anneal()
         self.evaluate(i)
@@ -968,10 +1028,9 @@ cdef class ParticleSystem:
 
     cdef void grow(self, Py_ssize_t i) noexcept nogil:
         """The row joins the cluster that each particle has chosen."""
-        cdef Py_ssize_t heir, j, p, slot
-        cdef Py_ssize_t row_number = self.n_rows
+        cdef Py_ssize_t j, p, slot
         cdef Family* family
-        cdef int* slots
+        self.tick += 1
         for p in range(self.n_current):
             family = &self.families[self.family[p]]
             j = self.choices[p]
@@ -982,45 +1041,258 @@ cdef class ParticleSystem:
             slot = self.slots[p * self.k_capacity + j]
             if not self.common:
                 self.follow_particle(p, family.sizes[slot])
-            if family.stamp[slot] != row_number:
-                family.stamp[slot] = row_number
-                family.choosers[slot] = 0
-                family.heir[slot] = -1
-            family.choosers[slot] += 1
+            self.count_chooser(family, slot)
         for p in range(self.n_current):
-            family = &self.families[self.family[p]]
-            slots = self.slots + p * self.k_capacity
-            j = self.choices[p]
-            self.set_label(p, row_number - self.n_before, j)
-            if j == self.n_clusters[p]:
-                if family.born != row_number:
-                    family.born = row_number
-                    family.newborn = self.open_slot(family)
-                    self.join(family, family.newborn, i)
-                slots[j] = <int>family.newborn
-                family.refs[family.newborn] += 1
-                self.n_clusters[p] += 1
-                self.k_most = max(self.k_most, self.n_clusters[p])
-                continue
-            slot = slots[j]
-            heir = family.heir[slot]
-            if heir < 0:
-                heir = slot
-                if family.choosers[slot] < family.refs[slot]:
-                    heir = self.open_slot(family)
-                    (<ClusterModel>family.model).copy(heir, slot)
-                    family.sizes[heir] = family.sizes[slot]
-                self.join(family, heir, i)
-                family.heir[slot] = heir
-            if heir != slot:
-                family.refs[slot] -= 1
-                family.refs[heir] += 1
-                slots[j] = <int>heir
+            self.set_label(p, self.n_rows - self.n_before, self.choices[p])
+            self.enter(p, self.choices[p], i)
+
+    cdef inline void count_chooser(self, Family* family, Py_ssize_t slot) noexcept nogil:
+        if family.stamp[slot] != self.tick:
+            family.stamp[slot] = self.tick
+            family.choosers[slot] = 0
+            family.heir[slot] = -1
+        family.choosers[slot] += 1
+
+    cdef inline void enter(self, Py_ssize_t p, Py_ssize_t j, Py_ssize_t i) noexcept nogil:
+        """The row joins cluster j of a particle, or a new one; choosers have been counted."""
+        cdef Py_ssize_t heir, slot
+        cdef Family* family = &self.families[self.family[p]]
+        cdef int* slots = self.slots + p * self.k_capacity
+        if j == self.n_clusters[p]:
+            self.enter_newborn(p, j, i)
+            self.n_clusters[p] += 1
+            self.k_most = max(self.k_most, self.n_clusters[p])
+            return
+        slot = slots[j]
+        heir = family.heir[slot]
+        if heir < 0:
+            heir = slot
+            if family.choosers[slot] < family.refs[slot]:
+                heir = self.open_slot(family)
+                (<ClusterModel>family.model).copy(heir, slot)
+                family.sizes[heir] = family.sizes[slot]
+            self.join(family, heir, i)
+            family.heir[slot] = heir
+        if heir != slot:
+            family.refs[slot] -= 1
+            family.refs[heir] += 1
+            slots[j] = <int>heir
+
+    cdef inline void enter_newborn(self, Py_ssize_t p, Py_ssize_t j, Py_ssize_t i) noexcept nogil:
+        """The row alone becomes cluster j of a particle."""
+        cdef Family* family = &self.families[self.family[p]]
+        if family.born != self.tick:
+            family.born = self.tick
+            family.newborn = self.open_slot(family)
+            self.join(family, family.newborn, i)
+        self.slots[p * self.k_capacity + j] = <int>family.newborn
+        family.refs[family.newborn] += 1
 
     cdef inline void join(self, Family* family, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         (<ClusterModel>family.model).add(slot, i)
         family.sizes[slot] += 1.0
         self.work += 1
+
+    # Old rows.
+
+    cdef int move_block(self, Py_ssize_t n_block, bitgen_t* rng) except -1 nogil:
+        """Draw the rows of the active block anew, one after the other. It ends before the newest
+        row; one that gets there is the last of a cycle."""
+        cdef Py_ssize_t i, k, p
+        cdef Py_ssize_t n_old = self.n_rows - 1
+        cdef Py_ssize_t stop = min(self.block_start + n_block, n_old)
+        self.count_users()
+        for k in range(self.k_capacity + 2):
+            self.new_k[k] = -1.0        # not known, see `average_ratio`
+        for i in range(self.block_start, stop):
+            if not self.has_room(0):
+                with gil:
+                    self.make_room(0)
+            self.row_at_hand = i
+            self.detach(i)
+            self.evaluate(i)
+            for p in range(self.n_current):
+                if not self.redraw(p, rng):
+                    with gil:
+                        raise FloatingPointError(f"row {i}: no cluster has a positive weight")
+            self.reattach(i)
+        self.block_start = stop if stop < n_old else 0
+        return 0
+
+    cdef void detach(self, Py_ssize_t i) noexcept nogil:
+        """An old row leaves its cluster in all particles. One that is nothing else stays, but is
+        no choice."""
+        cdef Py_ssize_t p, slot
+        cdef Family* family
+        self.tick += 1
+        for p in range(self.n_current):
+            family = &self.families[self.family[p]]
+            self.origins[p] = self.label(p, i)
+            slot = self.slots[p * self.k_capacity + self.origins[p]]
+            if family.stamp[slot] != self.tick:
+                family.stamp[slot] = self.tick
+                family.choosers[slot] = 0
+                family.heir[slot] = ALONE if family.sizes[slot] == 1.0 else -1
+                if family.heir[slot] != ALONE:
+                    (<ClusterModel>family.model).remove(slot, i)
+                    family.sizes[slot] -= 1.0
+                    self.work += 1
+            self.alone[p] = family.heir[slot] == ALONE
+
+    cdef double average_ratio(self, Py_ssize_t k) noexcept nogil:
+        """r of all rows over the nodes' law given k clusters, where sigma is common: then a new
+        cluster weighs this much for an old row, the others in k, and another one m - sigma."""
+        cdef Py_ssize_t g
+        cdef const double* r
+        cdef const double* w = self.by_k + k * self.n_nodes
+        if self.new_k[k] < 0.0:
+            if not self.known[k]:
+                self.make_vector(k)
+            r = self.ratios_at(self.n_rows, k)
+            self.new_k[k] = 0.0
+            for g in range(self.n_nodes):
+                self.new_k[k] += w[g] * r[g]
+        return self.new_k[k]
+
+    cdef void take_out(self, Py_ssize_t p) noexcept nogil:
+        """w of a particle without the factor of the row at hand, where each has its own, and the
+        averages of every choice."""
+        cdef Py_ssize_t g, k
+        cdef double s_join = 0.0
+        cdef double s_new = 0.0
+        cdef double s_sigma = 0.0
+        cdef double size
+        cdef double* w = self.own + p * self.n_nodes
+        cdef const double* r
+        if self.alone[p]:
+            # A product would not come back from underflow.
+            k = self.n_clusters[p] - 1
+            self.weigh_nodes(p, self.origins[p])
+        else:
+            k = self.n_clusters[p]
+            size = self.families[self.family[p]].sizes[
+                self.slots[p * self.k_capacity + self.origins[p]]
+            ]
+            for g in range(self.n_nodes):
+                w[g] /= size - self.sigmas[g]
+        r = self.ratios_at(self.n_rows, k)
+        for g in range(self.n_nodes):
+            s_join += w[g]
+            s_sigma -= w[g] * self.sigmas[g]
+            s_new += w[g] * r[g]
+        self.slope[p] = s_join
+        self.offset[p] = s_sigma / s_join
+        self.fresh[p] = s_new
+
+    cdef void put_back(self, Py_ssize_t p, Py_ssize_t j) noexcept nogil:
+        """The same with the factor of the row's new cluster."""
+        cdef Py_ssize_t g
+        cdef double size, scale
+        cdef double* w = self.own + p * self.n_nodes
+        cdef const double* r
+        if j < self.n_clusters[p]:
+            size = self.families[self.family[p]].sizes[self.slots[p * self.k_capacity + j]]
+            scale = 1.0 / (self.slope[p] * (size + self.offset[p]))
+            for g in range(self.n_nodes):
+                w[g] *= (size - self.sigmas[g]) * scale
+        else:
+            r = self.ratios_at(self.n_rows, self.n_clusters[p] - self.alone[p])
+            scale = 1.0 / self.fresh[p]
+            for g in range(self.n_nodes):
+                w[g] *= r[g] * scale
+
+    cdef inline double sum_without(
+        self, double* terms, Py_ssize_t n, Py_ssize_t without
+    ) noexcept nogil:
+        cdef Py_ssize_t j
+        cdef double total = 0.0
+        if without >= 0:
+            terms[without] = 0.0
+        for j in range(n):
+            total += terms[j]
+        return total
+
+    cdef bint redraw(self, Py_ssize_t p, bitgen_t* rng) noexcept nogil:
+        """Draw the cluster of an old row given all other rows. Uses one uniform number. False
+        where no choice has a positive weight."""
+        cdef Py_ssize_t j
+        cdef Py_ssize_t k = self.n_clusters[p]
+        cdef Py_ssize_t without = self.origins[p] if self.alone[p] else -1
+        cdef Family* family = &self.families[self.family[p]]
+        cdef const int* slots = self.slots + p * self.k_capacity
+        cdef double* terms = self.child_w
+        cdef double total, top, u
+        if self.common:
+            self.slope[p] = 1.0
+            self.offset[p] = -self.sigmas[0]
+            self.fresh[p] = self.average_ratio(k - self.alone[p])
+            for j in range(k):
+                terms[j] = family.v[slots[j]]
+            terms[k] = family.v_new * self.fresh[p]
+        else:
+            self.take_out(p)
+            self.list_terms(p, self.top, terms)
+        total = self.sum_without(terms, k + 1, without)
+        if total < FAINT:
+            top = family.log_p_new if self.fresh[p] > 0.0 else -INFINITY
+            for j in range(k):
+                if j != without and family.log_p[slots[j]] > top:
+                    top = family.log_p[slots[j]]
+            self.list_terms(p, top, terms)
+            total = self.sum_without(terms, k + 1, without)
+        if not (0.0 < total < INFINITY):
+            return False
+        u = uniform(rng) * total - terms[k]
+        j = k
+        if u >= 0.0:
+            for j in range(k):
+                u -= terms[j]
+                if u < 0.0:
+                    break
+            while j > 0 and terms[j] == 0.0:    # rounding has left u at 0
+                j -= 1
+        self.choices[p] = j
+        if not self.common:
+            self.put_back(p, j)
+        return True
+
+    cdef void reattach(self, Py_ssize_t i) noexcept nogil:
+        """The old row joins the cluster that each particle has chosen."""
+        cdef Py_ssize_t j, p
+        for p in range(self.n_current):
+            j = self.choices[p]
+            if j < self.n_clusters[p]:
+                self.count_chooser(
+                    &self.families[self.family[p]], self.slots[p * self.k_capacity + j]
+                )
+        for p in range(self.n_current):
+            j = self.choices[p]
+            if self.alone[p]:
+                self.let_go(
+                    &self.families[self.family[p]],
+                    self.slots[p * self.k_capacity + self.origins[p]]
+                )
+                if j == self.n_clusters[p]:     # alone again
+                    self.enter_newborn(p, self.origins[p], i)
+                    continue
+                j = self.close(p, self.origins[p], j)
+            self.set_label(p, i, j)
+            self.enter(p, j, i)
+
+    cdef Py_ssize_t close(self, Py_ssize_t p, Py_ssize_t place, Py_ssize_t j) noexcept nogil:
+        """The last cluster of a particle comes into the place of one that is empty. Returns the
+        number that cluster j has then."""
+        cdef Py_ssize_t m
+        cdef Py_ssize_t last = self.n_clusters[p] - 1
+        cdef int* slots = self.slots + p * self.k_capacity
+        self.n_clusters[p] = last
+        if place == last:
+            return j
+        slots[place] = slots[last]
+        for m in range(self.n_rows - self.n_before):
+            if self.label(p, m) == last:
+                self.set_label(p, m, place)
+        return place if j == last else j
 
     # The Python boundary.
 
@@ -1038,6 +1310,7 @@ cdef class ParticleSystem:
         self.set_state(models, {
             "n_rows": 0,
             "n_resampled": 0,
+            "block_start": 0,
             "log_w": np.full(n, -np.log(n)),
             "family": np.arange(n) if len(models) > 1 else np.zeros(n, np.intp),
             "slots": [np.empty(0, np.intp)] * n,
@@ -1045,13 +1318,17 @@ cdef class ParticleSystem:
             "labels": np.empty((n, 0), np.intp),
         })
 
-    def run(self, bit_generator, Py_ssize_t first, Py_ssize_t stop):
+    def run(
+        self, bit_generator, Py_ssize_t first, Py_ssize_t stop, Py_ssize_t active_block=0
+    ):
         """Take the rows first, ..., stop - 1 of the kernels.
 
         Parameters
         ----------
         bit_generator : numpy BitGenerator
         first, stop : int
+        active_block : int
+            Old rows that are drawn anew after each row. The kernels must have them all.
 
         Raises
         ------
@@ -1063,11 +1340,18 @@ cdef class ParticleSystem:
         for model in self.models:
             if not 0 <= first <= stop <= model.n_samples:
                 raise IndexError(f"rows {first}:{stop} of {model.n_samples}")
-        # So that whoever knows the number of rows spares the doubling.
+        if active_block > 0 and (first != self.n_rows or self.n_before > 0):
+            raise ValueError("an active block needs the labels of all rows")
         self.reserve_labels(self.n_rows - self.n_before + stop - first, self.wide)
         with bit_generator.lock, nogil:
             for i in range(first, stop):
                 self.place(i, rng)
+                if active_block > 0:
+                    self.move_block(active_block, rng)
+
+    def expect(self, Py_ssize_t n_rows):
+        """Take memory for the labels of so many rows, all those so far included."""
+        self.reserve_labels(n_rows - self.n_before, self.wide)
 
     @property
     def log_evidence(self):
@@ -1247,8 +1531,8 @@ cdef class ParticleSystem:
         )
 
     def take(self, Py_ssize_t p, MixtureState state):
-        """Replace a particle by the partition of a state, hyperparameters included: clusters of its
-        own, a family of its own where there are several. `renew` is to follow.
+        """Replace a particle by the partition of a state, under its hyperparameters: clusters of
+        its own, a family of its own where there are several. `renew` is to follow.
 
         Parameters
         ----------
@@ -1304,7 +1588,7 @@ cdef class ParticleSystem:
         self.count_users()
         if not self.common:
             for p in range(self.n_current):
-                self.weigh_nodes(p)
+                self.weigh_nodes(p, -1)
 
     def get_state(self):
         """All that `set_state` needs, as a dict of plain objects; slots are numbered by family."""
@@ -1337,6 +1621,7 @@ cdef class ParticleSystem:
             "n_rows": self.n_rows,
             "n_resampled": self.n_resampled,
             "concentration": self.concentration,
+            "block_start": self.block_start,
             "log_w": self.log_weights(),
             "family": np.array([self.family[p] for p in range(self.n_current)], dtype=np.intp),
             "slots": slots,
@@ -1361,6 +1646,7 @@ cdef class ParticleSystem:
             stats : list of (n, n_stats) or, with the terms cached from them, (n, width)
             labels : (n_current, n_kept), of the last rows
             step, vectors : of the nodes; without them these are computed in closed form
+            block_start : int; without it that of before
         """
         cdef Py_ssize_t f, g, j, p, slot
         cdef Py_ssize_t n = len(state["log_w"])
@@ -1394,6 +1680,7 @@ cdef class ParticleSystem:
                 family.sizes[slot] = state["stats"][f][slot, 0]
         self.n_rows = state["n_rows"]
         self.n_resampled = state["n_resampled"]
+        self.block_start = state.get("block_start", self.block_start)
         self.n_current = 0
         self.k_most = max(len(slots) for slots in state["slots"])
         self.step = state.get("step", STEP)
@@ -1426,7 +1713,7 @@ cdef class ParticleSystem:
                 )
         if not self.common:
             for p in range(n):
-                self.weigh_nodes(p)
+                self.weigh_nodes(p, -1)
         self.count_users()
         for j, vector in state.get("vectors", {}).items():
             for g in range(self.n_nodes):

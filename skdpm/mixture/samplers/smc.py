@@ -16,6 +16,12 @@ class SMC(Sampler):
     are independent (capability "product"). Nothing is adapted, and draws are no Markov chain:
     `n_warmup` and `thin` are not used, `n_draws` draws of equal weight are made at the end.
 
+    The methods that Ulker, Gunsel & Cemgil (2010) compare, at a fixed concentration of the model:
+
+    - PF: `SMC(1000, rejuvenation=None, resampling="systematic", resample_threshold=0.8)`
+    - SMC-G: `SMC(100, rejuvenation=None, active_block=9, resample_threshold=0.8)`
+    - SMC-A: SMC-G with `initial_concentration=1.0`
+
     Parameters
     ----------
     n_particles : int, default=100
@@ -26,6 +32,9 @@ class SMC(Sampler):
         pure particle filter.
     growth : float, default=1.25
         Above 1.
+    active_block : int, default=0
+        Rows that Gibbs draws anew, in every particle, after each row: the next ones in turn. Only
+        in `fit`.
     initial_concentration : None or float, default=None
         Annealing: the concentration of the prior before the first row. Before row n it goes part
         of the way to that of the model, and the weights follow; results are of the model's. Needs
@@ -35,13 +44,16 @@ class SMC(Sampler):
         That part, 0 to 1.
     resampling : {"auto", "systematic", "stratified", "multinomial", "optimal"}, default="auto"
         "optimal" follows all choices of every particle, and thins them where weights have become
-        uneven (Fearnhead & Clifford 2003). "auto": "optimal" without rejuvenation, otherwise
+        uneven (Fearnhead & Clifford 2003). "auto": "optimal" where nothing is moved, otherwise
         "systematic".
     resample_threshold : float, default=0.5
         Particles are resampled where their effective sample size, divided by their number, is
         below this; 0 to 1.
     order : {"random", "given"}, default="random"
-        Of the rows.
+        Of the rows. "random": of each chain's own; where the estimator's `init` is "kmeans" or an
+        array of labels, cluster after cluster of these by size, in random order inside each: it
+        finds many separated clusters that a random order would fuse at first, and is worse on
+        clusters that overlap. Particles themselves start without rows, whatever `init` is.
 
     References
     ----------
@@ -58,6 +70,7 @@ class SMC(Sampler):
         *,
         rejuvenation="sams",
         growth=1.25,
+        active_block=0,
         initial_concentration=None,
         annealing_rate=0.01,
         resampling="auto",
@@ -67,6 +80,7 @@ class SMC(Sampler):
         self.n_particles = n_particles
         self.rejuvenation = rejuvenation
         self.growth = growth
+        self.active_block = active_block
         self.initial_concentration = initial_concentration
         self.annealing_rate = annealing_rate
         self.resampling = resampling
@@ -89,7 +103,7 @@ class SMC(Sampler):
     def scheme(self):
         """The resampling scheme, "auto" resolved."""
         if self.resampling == "auto":
-            return "systematic" if self.moves else "optimal"
+            return "systematic" if self.moves or self.active_block > 0 else "optimal"
         return self.resampling
 
     def _mover(self):
@@ -114,6 +128,7 @@ class SMC(Sampler):
         check_choice(self.resampling, "SMC.resampling", ("auto", *RESAMPLING))
         check_choice(self.order, "SMC.order", ("random", "given"))
         check_real(self.growth, "SMC.growth", low=1.0)
+        check_integer(self.active_block, "SMC.active_block", low=0)
         for name in ("annealing_rate", "resample_threshold"):
             value = check_real(getattr(self, name), f"SMC.{name}", low=0.0, closed=True)
             if value > 1.0:
@@ -140,6 +155,13 @@ class SMC(Sampler):
             reason = self._mover().objection(likelihood, X)
         return reason
 
+    def _check_annealing(self, *, concentration, **_):
+        if self.initial_concentration is not None and concentration is None:
+            raise ValueError(
+                "SMC.initial_concentration needs a concentration to go over to: with "
+                "concentration=None, which is learned, it must be None"
+            )
+
     def validate(self, estimator, X, likelihood, reset):
         if estimator.warm_start:
             raise ValueError(
@@ -148,8 +170,13 @@ class SMC(Sampler):
             )
         return super().validate(estimator, X, likelihood, reset)
 
-    def program(self, X, likelihood, **settings):
-        return ParticleProgram.prepare(X, likelihood, rows=X, **settings)
+    def program(self, X, likelihood, *, init, **settings):
+        self._check_annealing(**settings)
+        grouped = not (isinstance(init, str) and init in ("auto", "single", "singletons"))
+        return ParticleProgram.prepare(
+            X, likelihood, rows=X, init=init, grouped=grouped, **settings
+        )
 
     def batch_program(self, X, likelihood, **settings):
+        self._check_annealing(**settings)
         return StreamProgram.prepare(X, likelihood, **settings)

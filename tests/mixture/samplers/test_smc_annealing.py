@@ -1,19 +1,21 @@
 """Concentrations that change while rows come in, the active block, and runs weighed anew."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from reference.enumerate import canonical_labels, partition_index
 from reference.likelihoods import LOG_MARGINALS, log_posterior
 from reference.priors import log_eppf
 from reference.simulate import PRIOR_CASES, enumeration_case
-from reference.smc import filter_rows
+from reference.smc import blocks, filter_rows
 from scipy.special import logsumexp
 from support.cases import fit_case
 from support.exactness import case_rows, make_likelihood, make_prior
 from support.kernels import bind
 
-from skdpm.mixture._particles import log_evidence_at
-from skdpm.mixture.samplers._smc import ParticleSystem
+from skdpm.mixture._particles import log_weights_at
+from skdpm.mixture.samplers._smc import ParticleSystem, concentration_nodes
 
 CONCENTRATION_PRIOR = (2.0, 0.8)
 INTEGRATED = [name for name, (_, params) in PRIOR_CASES.items() if params["concentration"] > 0]
@@ -61,7 +63,7 @@ def test_evidence_at_other_concentrations(prior, integrated):
     actual = system.log_evidence_at(concentrations)
     np.testing.assert_allclose(actual, expected, atol=1e-10)
     chain = {"system": system.get_state()}
-    again = log_evidence_at(chain, kernel, concentrations, gamma)
+    again = logsumexp(log_weights_at(chain, kernel, concentrations, gamma), axis=1)
     np.testing.assert_allclose(again, expected, atol=1e-10)
     if not integrated:
         assert abs(system.log_evidence_at([kernel.concentration]) - system.log_evidence) < 1e-12
@@ -88,18 +90,27 @@ def concentration_of(prior, n):
     return alpha
 
 
-def log_prior_of(prior, sizes, *, final=False):
-    """log p(sizes), at the concentration of so many rows."""
+@cache
+def log_prior_of(prior, how, sizes):
+    """log p(sizes): "fixed", "annealed" (at the concentration of so many rows) or "integrated"."""
     name, params = PRIOR_CASES[prior]
-    if not final:
+    if how == "fixed":
+        return log_eppf(sizes, name, **params)
+    if how == "annealed":
         params = {**params, "concentration": concentration_of(prior, sum(sizes))}
-    return log_eppf(sizes, name, **params)
+        return log_eppf(sizes, name, **params)
+    nodes, log_weights = concentration_nodes(*CONCENTRATION_PRIOR, 0.0625)
+    return logsumexp(log_weights + log_eppf(sizes, name, **{**params, "concentration": nodes}))
 
 
 def annealed_system(prior, n_samples, *, n_particles, scheme, threshold=0.5):
+    return new_system(prior, n_samples, n_particles, scheme, threshold, annealing=ANNEALING[prior])
+
+
+def new_system(prior, n_samples, n_particles, scheme, threshold, *, gamma=None, annealing=None):
     name, params = PRIOR_CASES[prior]
     kernel = make_prior(name, n_samples, **params)
-    return ParticleSystem(n_particles, scheme, threshold, kernel, None, ANNEALING[prior])
+    return ParticleSystem(n_particles, scheme, threshold, kernel, gamma, annealing)
 
 
 @pytest.mark.parametrize("prior", PRIOR_CASES)
@@ -156,35 +167,85 @@ def test_annealed_enumeration(prior):
     other = enumerated("bernoulli", prior, concentration=2.5).log_evidence
     chain = {"system": system.get_state()}
     kernel = make_prior(PRIOR_CASES[prior][0], len(X), **PRIOR_CASES[prior][1])
-    for value in (system.log_evidence_at([2.5]), log_evidence_at(chain, kernel, [2.5])):
+    again = logsumexp(log_weights_at(chain, kernel, [2.5]), axis=1)
+    for value in (system.log_evidence_at([2.5]), again):
         assert abs(value - other) < 1e-10
 
 
-@pytest.mark.parametrize("scheme", ["systematic", "optimal"])
-@pytest.mark.parametrize("prior", PRIOR_CASES)
-def test_annealed_filter_is_the_reference(prior, scheme):
-    """The same uniform numbers give the same particles and weights."""
-    case = fit_case("bernoulli", n_samples=14)
+WAYS = [
+    (prior, how)
+    for prior in PRIOR_CASES
+    for how in ("fixed", "annealed", "integrated")
+    if how != "integrated" or prior in INTEGRATED
+]
+
+
+@pytest.mark.parametrize("active_block", [0, 1, 3, 20])
+@pytest.mark.parametrize("prior, how", WAYS)
+def test_filter_is_the_reference(prior, how, active_block):
+    """The same uniform numbers give the same particles and weights, also where every part of the
+    rows is taken by a system made from the state of another."""
+    case = fit_case("bernoulli", n_samples=12)
     n_resampled = 0
-    for n_particles, threshold in ((1, 0.5), (6, 1.0), (9, 0.5)):
-        settings = {"n_particles": n_particles, "scheme": scheme, "threshold": threshold}
-        system = annealed_system(prior, 14, **settings)
-        system.begin([bind_rows(case.likelihood, case.X)])
-        system.run(np.random.PCG64(n_particles), 0, 14)
-        system.audit()
+    for n_particles, threshold, scheme in (
+        (1, 0.5, "systematic"),
+        (5, 1.0, "stratified"),
+        (8, 0.6, "optimal"),
+    ):
+        model, state = bind_rows(case.likelihood, case.X), None
+        bit_generator = np.random.PCG64(n_particles)
+        for first, stop in ((0, 7), (7, 8), (8, 12)):
+            system = new_system(
+                prior,
+                12,
+                n_particles,
+                scheme,
+                threshold,
+                gamma=CONCENTRATION_PRIOR if how == "integrated" else None,
+                annealing=ANNEALING[prior] if how == "annealed" else None,
+            )
+            if state is None:
+                system.begin([model])
+            else:
+                system.set_state([model], state)
+            system.run(bit_generator, first, stop, active_block)
+            system.audit()
+            state = system.get_state()
         expected = filter_rows(
-            14,
+            12,
             lambda rows: LOG_MARGINALS["bernoulli"](case.X[list(rows)], **case.params),
-            lambda sizes: log_prior_of(prior, sizes),
+            lambda sizes: log_prior_of(prior, how, tuple(sorted(sizes))),
             np.random.Generator(np.random.PCG64(n_particles)).random,
-            **settings,
+            n_particles=n_particles,
+            scheme=scheme,
+            threshold=threshold,
+            active_block=active_block,
         )
-        np.testing.assert_array_equal(all_labels(system), expected.labels)
+        np.testing.assert_array_equal(all_labels(system), canonical_labels(expected.labels))
         np.testing.assert_allclose(system.log_weights(), expected.log_w, atol=1e-9)
-        final = [
-            log_prior_of(prior, np.bincount(z), final=True) - log_prior_of(prior, np.bincount(z))
-            for z in expected.labels
-        ]
+        sizes = [tuple(sorted(np.bincount(z))) for z in expected.labels]
+        final = np.zeros(len(sizes))
+        if how == "annealed":
+            final = [log_prior_of(prior, "fixed", m) - log_prior_of(prior, how, m) for m in sizes]
         np.testing.assert_allclose(system.final_log_weights(), expected.log_w + final, atol=1e-9)
         n_resampled += expected.n_resampled
     assert n_resampled > 0
+
+
+@pytest.mark.parametrize("n_block", [2, 4, 9, 50])
+def test_active_blocks_are_cycles(n_block):
+    """In every cycle each old row has its turn once."""
+    n = 60
+    system = new_system("dp", n, 2, "systematic", 0.5)
+    system.begin([bind_rows(make_likelihood("bernoulli"), np.full((n, 1), np.nan))])
+    turns, n_cycles, start = [], 0, 0
+    for m, block in enumerate(blocks(n, n_block)):
+        assert system.block_start == block.start == start
+        system.run(np.random.PCG64(m), m, m + 1, n_block)
+        turns += block
+        start = block.stop
+        if block.stop == m:
+            assert turns == list(range(m))
+            turns, start = [], 0
+            n_cycles += 1
+    assert n_cycles > 3

@@ -266,7 +266,7 @@ def test_refuses(params):
 def test_refuses_annealing_of_a_learned_concentration():
     case = fit_case("gaussian")
     sampler = SMC(initial_concentration=1.0)
-    with pytest.raises(ValueError, match="SMC.initial_concentration .* concentration=None"):
+    with pytest.raises(ValueError, match=r"SMC\.initial_concentration .* concentration=None"):
         fitted(case.likelihood, "dp", case.X, sampler, resampled=True)
 
 

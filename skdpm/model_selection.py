@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Model choice by evidence: log p(X | model), estimated with its Monte Carlo error by SMC.
+
+p(X | model) is the density of all rows, parameters, partition and, where they are None,
+concentration and hyperparameters integrated out over their priors, with all constants. A ratio of
+two is a Bayes factor; that of models that are as probable as each other, before X is seen, is how
+much more probable the one is after.
+"""
+
+import warnings
+from collections.abc import Mapping
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from skdpm._estimator import LARGEST_STD
+from skdpm._validation import check_real
+from skdpm.mixture._particles import log_weights_at
+from skdpm.mixture.base import BaseMixture
+from skdpm.mixture.samplers.smc import SMC
+
+__all__ = ["concentration_curve", "log_evidence"]
+
+
+def log_evidence(estimators, X):
+    """Estimate the log evidence of several mixture models of the same rows, and compare them.
+
+    Parameters
+    ----------
+    estimators : dict of str to DPMixture, FiniteMixture or another BaseMixture
+        The models by name. They are cloned and not fitted. A sampler other than `SMC` is replaced
+        by ``SMC()``: models are about the likelihood and the prior. Errors are estimated from
+        `n_chains` independent particle systems.
+    X : array-like or CSR matrix of shape (n_samples, n_features)
+
+    Returns
+    -------
+    results : dict
+        With an entry for each model, in the order given; ``pandas.DataFrame(results)`` is a table.
+
+        - ``model``: list of str.
+        - ``log_evidence``: ndarray of shape (n_models,), the log mean of the estimates of the
+          chains, natural logarithm.
+        - ``std_error``: ndarray of shape (n_models,), its Monte Carlo standard error by the delta
+          method. NaN for one chain, and never above 1: where it is above 0.5, one chain decides.
+        - ``log_bayes_factor``: ndarray of shape (n_models,), against the model of the largest log
+          evidence; at most 0.
+        - ``probability``: ndarray of shape (n_models,), of the models given X, if all were
+          equally probable before.
+        - ``log_evidence_chains``: list of ndarray of shape (n_chains,).
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the model that is no mixture, or that cannot have its evidence estimated.
+
+    Warns
+    -----
+    ConvergenceWarning
+        Where estimates of a model's chains have a standard deviation above 1. They are unbiased
+        on the scale of densities, so that logarithms are low by half their variance; more
+        particles make them agree.
+
+    See Also
+    --------
+    concentration_curve : One model at many concentrations, from a single run.
+    sklearn.model_selection.cross_val_score : Held-out score, which asks what predicts best.
+
+    Notes
+    -----
+    Evidence compares models of the same rows in the same units, whatever their likelihoods are
+    densities of; a density and a probability cannot be compared. It weighs the prior as much as
+    the fit: a prior that is ten times as wide as need be costs about log 10 for each parameter of
+    each cluster, while held-out score hardly changes. Where hyperparameters are learned their
+    priors count, which have their location and units from the columns of X (see the likelihood):
+    proper densities, the same for all models with this likelihood on this X, but made with a look
+    at it. Fixed hyperparameters give the textbook's evidence.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skdpm import FiniteMixture
+    >>> from skdpm.mixture.likelihoods import Gaussian
+    >>> from skdpm.model_selection import log_evidence
+    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+    >>> one_group = Gaussian(mean=3.0, mean_precision=0.05, df=3.0, scale=0.3)
+    >>> models = {
+    ...     f"K = {k}": FiniteMixture(k, likelihood=one_group, random_state=0) for k in (1, 2, 3)
+    ... }
+    >>> results = log_evidence(models, X)
+    >>> results["model"][np.argmax(results["log_evidence"])]
+    'K = 2'
+    >>> bool(results["std_error"].max() < 0.1)
+    True
+    """
+    if not isinstance(estimators, Mapping) or not estimators:
+        raise ValueError(f"estimators must be a dict of names and mixtures, got {estimators!r}")
+    for name, estimator in estimators.items():
+        _check_mixture(estimator, f"estimators[{name!r}]")
+    chains, uneven = [], []
+    for name, estimator in estimators.items():
+        try:
+            chains.append(_run(estimator, X).log_evidence_chains_)
+        except ValueError as error:
+            raise ValueError(f"estimators[{name!r}]: {error}") from error
+        std = _std(chains[-1])
+        if std > LARGEST_STD:
+            uneven.append(f"{name} (standard deviation {std:.2g})")
+    if uneven:
+        warnings.warn(
+            f"the estimates of the log evidence of {', '.join(uneven)} differ between chains; "
+            "more particles (sampler=SMC(n_particles=...)) or chains may help",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    means, errors = np.array([_log_mean(values) for values in chains]).T
+    log_bayes_factor = means - means.max()
+    probability = np.exp(log_bayes_factor)
+    return {
+        "model": list(estimators),
+        "log_evidence": means,
+        "std_error": errors,
+        "log_bayes_factor": log_bayes_factor,
+        "probability": probability / probability.sum(),
+        "log_evidence_chains": chains,
+    }
+
+
+def concentration_curve(estimator, X, concentrations):
+    """Estimate log p(X | concentration) at many concentrations from one run of a mixture.
+
+    Particles found under one concentration, or under none where it is None and integrated out,
+    are weighed anew for each of the others, at next to no cost. That is as good as a run of its
+    own as long as they number clusters alike: see `effective_sample_size`.
+
+    Parameters
+    ----------
+    estimator : DPMixture, FiniteMixture or another BaseMixture
+        Is cloned and not fitted; a sampler other than `SMC` is replaced by ``SMC()``.
+        ``concentration=None`` reaches furthest.
+    X : array-like or CSR matrix of shape (n_samples, n_features)
+    concentrations : array-like of shape (n_concentrations,)
+
+    Returns
+    -------
+    curve : dict
+        - ``concentration``: ndarray of shape (n_concentrations,).
+        - ``log_evidence``: ndarray of shape (n_concentrations,), the log mean of the estimates of
+          the chains.
+        - ``std_error``: ndarray of shape (n_concentrations,), its Monte Carlo standard error, as
+          from `log_evidence`.
+        - ``effective_sample_size``: ndarray of shape (n_concentrations,), of the particles of all
+          chains, after weighing. Where it is a few, the curve is a guess, whatever the standard
+          error says.
+        - ``log_evidence_chains``: ndarray of shape (n_concentrations, n_chains).
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming what is wrong with the estimator or the concentrations.
+
+    See Also
+    --------
+    log_evidence : Several models at once.
+
+    Notes
+    -----
+    The curve times a prior density of the concentration is proportional to its posterior, and
+    integrates to the evidence under that prior.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> from skdpm.mixture.likelihoods import Gaussian
+    >>> from skdpm.model_selection import concentration_curve
+    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+    >>> one_group = Gaussian(mean=3.0, mean_precision=0.05, df=3.0, scale=0.3)
+    >>> model = DPMixture(likelihood=one_group, random_state=0)
+    >>> curve = concentration_curve(model, X, [0.01, 0.3, 10.0])
+    >>> curve["concentration"][np.argmax(curve["log_evidence"])]
+    np.float64(0.3)
+    """
+    _check_mixture(estimator, "estimator")
+    if np.ndim(concentrations) != 1 or len(concentrations) == 0:
+        raise ValueError(f"concentrations must be a list of numbers, got {concentrations!r}")
+    lowest = estimator.make_prior(1, 1.0).lowest_concentration
+    at = np.array([check_real(value, "concentrations", low=lowest) for value in concentrations])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of other concentrations
+        fitted = _run(estimator, X)
+    concentration, hyperprior = fitted.concentration, None
+    if concentration is None:
+        concentration, hyperprior = 1.0, fitted.concentration_prior
+    prior = fitted.make_prior(len(fitted.labels_), concentration)
+    of_chains = [log_weights_at(chain, prior, at, hyperprior) for chain in fitted._run["chains"]]
+    sums = np.array([np.logaddexp.reduce(log_w, axis=1) for log_w in of_chains]).T
+    log_w = np.concatenate(of_chains, axis=1)
+    weights = np.exp(log_w - log_w.max(axis=1, keepdims=True))
+    means, errors = np.array([_log_mean(values) for values in sums]).T
+    return {
+        "concentration": at,
+        "log_evidence": means,
+        "std_error": errors,
+        "effective_sample_size": weights.sum(axis=1) ** 2 / (weights**2).sum(axis=1),
+        "log_evidence_chains": sums,
+    }
+
+
+def _check_mixture(estimator, name):
+    if not isinstance(estimator, BaseMixture):
+        raise TypeError(
+            f"{name} must be a DPMixture, FiniteMixture or the like, got {estimator!r}"
+        )
+
+
+def _run(estimator, X):
+    """A clone that was fitted by SMC and keeps next to no draws: no summary of them is needed."""
+    sampler = estimator.sampler if isinstance(estimator.sampler, SMC) else SMC()
+    estimator = clone(estimator).set_params(
+        sampler=clone(sampler),
+        n_draws=1,
+        store_labels=False,
+        point_estimate="last",
+        warm_start=False,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # without the name of the model
+        return estimator.fit(X)
+
+
+def _std(values):
+    """Standard deviation between chains; NaN for one."""
+    return np.std(values, ddof=1) if len(values) > 1 else np.nan
+
+
+def _log_mean(log_values):
+    """Log of the mean of the exponentials, and its standard error."""
+    values = np.exp(log_values - np.max(log_values))
+    mean = values.mean()
+    return np.max(log_values) + np.log(mean), _std(values) / np.sqrt(len(values)) / mean
