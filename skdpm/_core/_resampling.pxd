@@ -11,6 +11,10 @@ from numpy.random cimport bitgen_t
 
 from skdpm._core._rng cimport integer, uniform
 
+cdef extern from "tiles.h" nogil:
+    void tile_exp(double* x, Py_ssize_t n)
+
+
 cdef enum Resampling:
     MULTINOMIAL
     STRATIFIED
@@ -254,21 +258,44 @@ cdef inline bint thin_exactly(
 
     Sets counts to 1 or 0; w is scratch. Returns 0 where the weights are no distribution.
     """
-    cdef Py_ssize_t j
-    cdef Py_ssize_t n_light = 0
+    cdef Py_ssize_t j, n_heavy
+    cdef Py_ssize_t n_light = n
     cdef Py_ssize_t n_missing = n_kept
+    cdef double bound = INFINITY
     cdef double cumulated = 0.0
-    cdef double scale, point
-    cdef double top = exponentiate(log_w, w, n)
-    if top != top:
-        return False
-    scale = thinning_scale(w, counts, n, n_kept)
-    for j in range(n):
-        counts[j] = w[j] * scale >= 1.0
-        n_light += not counts[j]
-        n_missing -= counts[j]
+    cdef double lowest, point, scale, small, top
+    # Where all others underflow beside those that keep their weight, which are from `bound` on,
+    # they are thinned among themselves. It ends: each time n_missing falls.
+    while True:
+        top = -INFINITY
+        for j in range(n):
+            if log_w[j] < bound and log_w[j] > top:
+                top = log_w[j]
+        if not -INFINITY < top < INFINITY:
+            return False
+        for j in range(n):
+            w[j] = -INFINITY if log_w[j] >= bound else log_w[j] - top
+        tile_exp(w, n)
+        scale = thinning_scale(w, counts, n, n_missing)
+        n_heavy = 0
+        small = 0.0
+        lowest = bound
+        for j in range(n):
+            if w[j] * scale >= 1.0:
+                n_heavy += 1
+                lowest = min(lowest, log_w[j])
+            else:
+                small += w[j]
+        if not small <= INFINITY:
+            return False    # a NaN
+        n_missing -= n_heavy
+        n_light -= n_heavy
+        if small > 0.0 or n_missing == 0:
+            break
+        bound = lowest
     point = uniform(rng)
     for j in range(n):
+        counts[j] = log_w[j] >= bound or w[j] * scale >= 1.0
         if counts[j]:
             continue
         cumulated += w[j] * scale

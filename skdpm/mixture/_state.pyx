@@ -117,7 +117,7 @@ cdef class MixtureState:
         """Become the partition that another kernel of this kind holds in some slots, under its
         hyperparameters: rows are copied, with the terms cached from them.
 
-        labels: of the item `order[m]`, or m where that is NULL, the position in `slots`, in 16 bits
+        labels: of item `order[m]`, or m where that is NULL, the position in `slots`, in 16 bits
         or, if `wide`, 32."""
         cdef Py_ssize_t k, m, slot
         cdef const unsigned short* narrow_labels = <const unsigned short*>labels

@@ -802,22 +802,26 @@ cdef class ParticleSystem:
 
     cdef double list_terms(self, Py_ssize_t p, double top, double* terms) noexcept nogil:
         """Terms of all choices, exp(-top) times, (n_clusters + 1,). Returns their sum."""
-        cdef Py_ssize_t j, slot
+        cdef Py_ssize_t j
+        cdef Py_ssize_t k = self.n_clusters[p]
         cdef Family* family = &self.families[self.family[p]]
         cdef const int* slots = self.slots + p * self.k_capacity
         cdef double total = 0.0
-        cdef double gap
-        for j in range(self.n_clusters[p]):
-            slot = slots[j]
-            gap = family.log_p[slot] - top
-            terms[j] = 0.0 if gap < -700.0 else exp(gap)
-            terms[j] *= self.slope[p] * (family.sizes[slot] + self.offset[p])
+        if top == self.top and self.common:
+            for j in range(k):
+                terms[j] = self.slope[p] * family.v[slots[j]]
+                total += terms[j]
+            terms[k] = family.v_new * self.fresh[p]
+            return total + terms[k]
+        for j in range(k):
+            terms[j] = family.log_p[slots[j]] - top
+        terms[k] = family.log_p_new - top
+        tile_exp(terms, k + 1)
+        for j in range(k):
+            terms[j] *= self.slope[p] * (family.sizes[slots[j]] + self.offset[p])
             total += terms[j]
-        j = self.n_clusters[p]
-        gap = family.log_p_new - top
-        terms[j] = 0.0 if gap < -700.0 else exp(gap)
-        terms[j] *= self.fresh[p]
-        return total + terms[j]
+        terms[k] *= self.fresh[p]
+        return total + terms[k]
 
     cdef bint weigh(self, Py_ssize_t p) noexcept nogil:
         """Multiply a particle's weight by the sum of its terms. False where that is no positive

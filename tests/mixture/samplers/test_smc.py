@@ -430,6 +430,22 @@ def test_thinning_keeps_exactly_so_many():
             np.testing.assert_allclose(after[keep], expected_log_w[keep])
 
 
+def test_thinning_of_weights_that_underflow_beside_others():
+    """They are thinned among themselves, and weigh no more than before."""
+    bit_generator = np.random.PCG64(0)
+    log_w = np.full(30, -800.0)
+    log_w[3] = 0.0
+    keep, after = ResamplingProbe.thin(log_w, 10, bit_generator)
+    assert keep.sum() == 10
+    assert after[3] == 0.0
+    light = np.delete(after[keep], np.flatnonzero(keep) == 3)
+    np.testing.assert_allclose(light, -800.0 + np.log(29 / 9))
+    log_w = -500.0 * np.arange(12)
+    keep, after = ResamplingProbe.thin(log_w, 7, bit_generator)
+    np.testing.assert_array_equal(keep, np.arange(12) < 7)
+    np.testing.assert_allclose(after[:7], log_w[:7])
+
+
 def test_rows_that_nothing_explains():
     X = np.array([[0.0], [1.0], [0.0]])
     model = bind_rows(make_likelihood("bernoulli"), X)
