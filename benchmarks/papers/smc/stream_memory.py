@@ -63,7 +63,9 @@ def main():
         print(lines[-1], flush=True)
         spent, n_before = 0.0, n_seen
     (first, at_first), (last, at_last) = figures[0], figures[-1]
-    lines.append(f"last over first tenth: memory {last / first:.3f}, time {at_last / at_first:.3f}")
+    lines.append(
+        f"last over first tenth: memory {last / first:.3f}, time {at_last / at_first:.3f}"
+    )
     print(lines[-1])
     if args.out:
         out = Path(args.out)
