@@ -20,7 +20,9 @@ from support.exactness import case_posterior, case_rows, make_likelihood
 from skdpm import DPMixture, FiniteMixture, chains
 from skdpm.mixture import _particles, _streams
 from skdpm.mixture.likelihoods import Bernoulli, Categorical, Gaussian, Poisson
+from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import SMC, Gibbs
+from skdpm.mixture.samplers._smc import ParticleSystem
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -267,6 +269,39 @@ def test_batches_after_a_fit(likelihood):
         assert sorted(set(family)) == list(range(len(chain["family_values"])))
 
 
+def test_nothing_moves():
+    """Rejuvenation and the active block are of `fit` alone; so "auto" is "optimal"."""
+    case = fit_case("gaussian", n_samples=40)
+    plain = learn(stream(case, sampler=SMC(5, rejuvenation=None)), case.X)
+    for sampler in (SMC(5), SMC(5, active_block=3), SMC(5, resampling="optimal", order="given")):
+        assert_same_stream(learn(stream(case, sampler=sampler), case.X, [9]), plain, case.X_new)
+    other = learn(stream(case, sampler=SMC(5, resampling="systematic")), case.X)
+    assert other.log_evidence_ != plain.log_evidence_
+
+
+@pytest.mark.parametrize("prior", ["dp", "finite"])
+def test_annealing(prior):
+    """Batches are weighed under the schedule, all outputs under the prior itself; the schedule
+    goes on after a fit."""
+    X, posterior = case_rows("gaussian"), case_posterior("gaussian", prior)
+    sampler = SMC(52, initial_concentration=7.0, annealing_rate=0.3)
+    params = {"sampler": sampler, "n_draws": 60, "n_chains": 1, "random_state": 0}
+    estimator = make_estimator(make_likelihood("gaussian"), prior, **params)
+    estimator = learn(estimator, X, [2, 3], "pickle")
+    assert abs(estimator.log_evidence_ - posterior.log_evidence) < 1e-10
+    assert abs(estimator.log_joint_samples_.max() - posterior.log_joint.max()) < 1e-10
+    case = fit_case("gaussian", n_samples=60)
+    fit = stream(case, prior, sampler=SMC(6, initial_concentration=7.0)).fit(case.X[:20])
+    copies = [pickle.loads(pickle.dumps(fit)) for _ in range(2)]
+    whole = learn(copies[0], case.X[20:])
+    parts = learn(copies[1], case.X[20:], [1, 9, 30], "pickle")
+    assert_same_stream(parts, whole, case.X_new)
+    for chain in whole._run["chains"]:
+        kappa = PRIOR_CASES[prior][1]["concentration"]
+        expected = kappa + (7.0 - kappa) * 0.99**59
+        assert abs(chain["system"]["concentration"] - expected) < 1e-12
+
+
 def test_a_stream_learns_no_hyperparameters():
     """Those that are None have the values of the first batch for good."""
     case = fit_case("gaussian", n_samples=30)
@@ -411,7 +446,7 @@ def test_more_rows_than_tables_hold():
 
 
 def test_many_clusters_to_the_bit():
-    """More than particles have room for at first; the nodes of the concentration are then others."""
+    """More than there is room for at first: the nodes of the concentration are then others."""
     X = np.full((400, 1), np.nan)
     settings = {
         "likelihood": Bernoulli(a=1.0, b=1.0),
@@ -427,6 +462,50 @@ def test_many_clusters_to_the_bit():
         assert whole.n_components_ > 70
         assert_same_stream(parts, whole, X[:1])
         assert abs(whole.log_evidence_) < 1e-8
+
+
+def test_room_for_clusters_that_are_gone():
+    """The only particle of many clusters dies, then another has as many: that makes room, and laws
+    of the concentration anew, unless the room is still there."""
+    X = np.full((60, 1), np.nan)
+    likelihood = Bernoulli(a=1.0, b=1.0).resolve(X)
+    data = likelihood.encode(X)
+
+    def new():
+        prior = DirichletProcessPrior(1, 1.0)
+        return ParticleSystem(3, "systematic", 0.7, prior, (30.0, 0.5))
+
+    def model():
+        return likelihood.bind(data, likelihood.tables(data, None))
+
+    sizes = np.repeat([10.0, 9.0, 35.0], [70, 62, 20])  # with two more: 700 rows of each particle
+    sizes = np.append(sizes, 142.0)
+    start = {
+        "n_rows": 700,
+        "n_resampled": 0,
+        "log_w": np.array([-800.0, 0.0, 0.0]),
+        "family": np.zeros(3, int),
+        "slots": [np.arange(70), np.append(np.arange(70, 132), 152), np.arange(132, 152)],
+        "stats": [np.column_stack([sizes, np.zeros((153, 3))])],
+        "labels": np.empty((3, 0), int),
+    }
+    ends = []
+    for saved in (False, True):
+        system, bit_generator = new(), np.random.PCG64(0)
+        system.set_state([model()], start)
+        system.run(bit_generator, 0, 1)
+        assert system.n_resampled == 1
+        assert max(len(system.sizes_of(p)) for p in range(3)) < 65
+        if saved:
+            state, system = system.get_state(), new()
+            system.set_state([model()], state)
+        laws = []
+        for first in range(1, 60):
+            system.run(bit_generator, first, first + 1)
+            laws.append([system.concentration_weights(p)[1] for p in range(3)])
+        assert max(len(system.sizes_of(p)) for p in range(3)) > 64
+        ends.append(laws)
+    assert_equal_bits(*ends)
 
 
 def test_a_law_of_the_number_of_components():

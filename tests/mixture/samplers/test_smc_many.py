@@ -211,6 +211,38 @@ def test_moves_that_are_never_due_are_no_moves():
     np.testing.assert_array_equal(ends[0]["draws"]["labels"], ends[1]["draws"]["labels"])
 
 
+@pytest.mark.parametrize("likelihood", ["poisson", "gaussian_diag"])
+def test_families_have_the_hyperparameters_that_their_particles_drew(likelihood):
+    """Also once several have been resampled to one family; clusters' cached terms are those of
+    their kernel."""
+    case = fit_case(likelihood, n_samples=40)
+    params = dict.fromkeys(case.likelihood.hyperparameters)
+    sampler = SMC(6, rejuvenation="gibbs", growth=1.3, resample_threshold=1.0)
+    estimator = make_estimator(case.likelihood.set_params(**params), "dp", sampler=sampler)
+    program = estimator._program(case.X, case.likelihood, sampler)
+    with program.resume(program.chain(3, 0)) as live:
+        values = None
+        for stop in program.stops:
+            live.step(live.system.n_rows)
+            assert live.system.n_rows == stop
+            system, last = live.system, values
+            used = [system.family_of(p) for p in range(6)]
+            values = {f: system.models[f].hyperparameters() for f in used}
+            assert len(used) == len(set(used))  # all have moved, and drawn
+            for p, f in enumerate(used):
+                named = program.likelihood.learned_values(values[f])
+                for name, value in live.family_values[f].items():
+                    np.testing.assert_array_equal(value, named[name])
+                fresh = program.bind(live.encoded, live.family_values[f])
+                stats = system.models[f].dump(system.slots_of(p), True)
+                fresh.load(stats[:, : fresh.n_stats])
+                again = fresh.dump(np.arange(len(stats)), True)
+                np.testing.assert_allclose(stats, again, rtol=1e-6, atol=1e-9)
+            if last is not None:
+                assert all((values[f] != last[f]).any() for f in values.keys() & last.keys())
+        assert system.n_resampled > 20
+
+
 @pytest.mark.parametrize("scheme", ["systematic", "stratified", "multinomial", "optimal"])
 @pytest.mark.parametrize("n_families", [1, 9])
 def test_slots_and_labels_after_every_row(scheme, n_families):
