@@ -13,7 +13,7 @@ from reference.priors import log_eppf
 from reference.simulate import LIKELIHOOD_NAMES, PRIOR_CASES
 from scipy.special import logsumexp
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from support.cases import fit_case, make_estimator
 from support.exactness import case_posterior, case_rows, make_likelihood
 
@@ -396,6 +396,26 @@ def test_point_estimates():
         assert estimators["last"].n_components_ == draws["n_components"][0, 0]
         seen.add((best[0], estimators["last"].n_components_ != draws["n_components"][best]))
     assert (1, True) in seen  # the best draw is another chain's
+
+
+def test_warnings_tell_what_is_new():
+    """Each quantity that chains disagree about is told once, by `fit` or by a batch."""
+    X = 3.0 * np.random.default_rng(0).normal(size=(90, 2))
+    estimator, told = gaussian_stream(sampler=SMC(3), concentration=10.0, n_draws=30), set()
+    for batch in np.split(X, [10, *range(11, 90)]):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            estimator.fit(batch) if len(batch) == 10 else estimator.partial_fit(batch)
+        figures = estimator.diagnostics_
+        bad = {name for name, f in figures.items() if not f.get("r_hat", 1.0) <= 1.05}
+        bad |= {name for name, f in figures.items() if not f.get("std", 0.0) <= 1.0}
+        assert len(caught) == bool(bad - told)
+        for warning in caught:
+            assert warning.category is ConvergenceWarning and warning.filename == __file__
+            assert all(f"{name} (" in str(warning.message) for name in bad)
+            assert "SMC(n_particles=...)" in str(warning.message)
+        told |= bad
+    assert told == {"log_joint", "n_components", "log_evidence"}
 
 
 def test_draws_do_not_touch_the_stream(blobs):
