@@ -662,6 +662,16 @@ def test_refused_rows(started):
             estimator.predict(X)
 
 
+def test_rows_are_checked_in_every_batch(blobs):
+    """Those whose squares overflow are refused by name, before any is learned."""
+    X, _ = blobs
+    estimator = gaussian_stream().partial_fit(X)
+    before = snapshot(estimator)
+    with pytest.raises(ValueError, match="column 1"):
+        estimator.partial_fit(X * [1.0, 1e200])
+    assert_untouched(estimator, before)
+
+
 def test_codes_of_the_first_batch():
     """Without their number, later ones are unseen."""
     estimator = DPMixture(likelihood="categorical", sampler=SMC(5), n_draws=2, random_state=0)
