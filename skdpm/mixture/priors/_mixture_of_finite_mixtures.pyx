@@ -133,7 +133,6 @@ cdef class MixtureOfFiniteMixturesPrior(PartitionPrior):
             log_p = next_log_p
         return k * log(concentration) + top + log(total)
 
-
     cdef double log_new_weight(
         self, double concentration, Py_ssize_t n, Py_ssize_t k
     ) noexcept nogil:
