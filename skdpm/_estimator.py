@@ -181,17 +181,24 @@ class ChainEstimator(BaseEstimator):
             for name, draws in quantities.items()
         }
 
-    def _warn_if_not_mixed(self, program):
-        bad = []
+    def _disagreements(self):
+        """What the chains have not agreed on: dict, name -> words."""
+        bad = {}
         for name, figures in self.diagnostics_.items():
             # With fewer than 4 draws there is no R-hat; a NaN of more is no sign of agreement.
             if self.draws_.n_draws >= 4 and not figures.get("r_hat", 1.0) <= LARGEST_R_HAT:
-                bad.append(f"{name} (R-hat {figures['r_hat']:.2f})")
+                bad[name] = f"{name} (R-hat {figures['r_hat']:.2f})"
             if not figures.get("std", 0.0) <= LARGEST_STD:
-                bad.append(f"{name} (standard deviation {figures['std']:.2g})")
-        if bad:
+                bad[name] = f"{name} (standard deviation {figures['std']:.2g})"
+        return bad
+
+    def _warn_if_not_mixed(self, program, known=()):
+        """Warn of what the chains have not agreed on, if not all of it is known."""
+        bad = self._disagreements()
+        if bad.keys() - known:
             warnings.warn(
-                f"the chains have not mixed: {', '.join(bad)}; {program.remedies} may help",
+                f"the chains have not mixed: {', '.join(bad.values())}; {program.remedies} may "
+                "help",
                 ConvergenceWarning,
                 stacklevel=4,
             )

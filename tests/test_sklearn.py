@@ -20,7 +20,7 @@ from support.cases import FAST, NAMES, SPARSE, WITH_NAN, fit_case, make_estimato
 
 from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian
-from skdpm.mixture.samplers import PGSM, Gibbs
+from skdpm.mixture.samplers import PGSM, SMC, Gibbs
 
 # Many of these fits are too short, or have too few rows, for the chains to mix.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -31,6 +31,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
         DPMixture(),
         FiniteMixture(),
         DPMixture(likelihood=Gaussian(covariance_type="diag")),
+        DPMixture(sampler=SMC(5), n_draws=4, n_chains=2),
+        FiniteMixture(sampler=SMC(5, rejuvenation=None), n_draws=4, n_chains=2),
     ]
 )
 def test_scikit_learn_checks(estimator, check):

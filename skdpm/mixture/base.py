@@ -166,7 +166,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         Warns
         -----
         ConvergenceWarning
-            Where the chains disagree: as in `fit`.
+            Where the chains disagree about a quantity for the first time.
 
         Examples
         --------
@@ -280,8 +280,13 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             first += program.n_new
         after._collect(program, chains, program.n_draws)
         after._summarise(program, chains)
+        # Chains that have parted stay apart: that is said once, not after every batch.
+        told = set()
+        if self._takes_more_rows():
+            told = self._disagreements().keys() | self._run.get("told", ())
+        after._run["told"] = sorted(told | after._disagreements().keys())
         self.__dict__ = vars(after)
-        self._warn_if_not_mixed(program)
+        self._warn_if_not_mixed(program, told)
         return self
 
     def _learn(self, X, first, last):

@@ -20,7 +20,7 @@ leaves a cluster empty, the last cluster comes into its place.
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import betaln, gammaln, logsumexp
 
 
 class Particles(NamedTuple):
@@ -248,3 +248,60 @@ def thin(log_w, n_kept, u):
     keep[light[chosen]] = True
     out = np.where(np.isin(np.arange(len(w)), light), log_w.max() - np.log(scale), log_w)
     return keep, out
+
+
+def kinds_evidence(n_zeros, n_ones, log_prior, sigma, a, b):
+    """Exact evidence of rows of two kinds, 0 and 1, under Beta-Bernoulli clusters.
+
+    Rows of a kind are exchangeable: the cluster of the first one is some i zeros and j ones, of
+    which there are so many choices, and what is left is the same problem, with fewer rows.
+
+    Parameters
+    ----------
+    n_zeros, n_ones : int
+    log_prior : callable
+        log p of a tuple of sizes: V_{n,k} times Gamma(m - sigma) / Gamma(1 - sigma) of each.
+    sigma : float
+    a, b : float
+        Pseudo-counts of ones and of zeros.
+
+    Returns
+    -------
+    log_evidence, mean_k : float
+        And the posterior mean of the number of clusters.
+    """
+    n = n_zeros + n_ones
+    i, j = np.meshgrid(np.arange(n_zeros + 1), np.arange(n_ones + 1), indexing="ij")
+    size = np.maximum(i + j, 1)
+    log_w = gammaln(size - sigma) - gammaln(1 - sigma) + betaln(a + j, b + i) - betaln(a, b)
+    # S[k, i, j]: over partitions of i zeros and j ones into k clusters, products of weights.
+    log_s = np.full((n + 1, n_zeros + 1, n_ones + 1), -np.inf)
+    log_s[0, 0, 0] = 0.0
+    for zeros in range(n_zeros + 1):
+        for ones in range(n_ones + 1):
+            if zeros + ones == 0:
+                continue
+            # With the first zero, or where there is none the first one.
+            first = (1, 0) if zeros else (0, 1)
+            x = np.arange(first[0], zeros + 1)[:, None]
+            y = np.arange(first[1], ones + 1)
+            log_ways = _log_choose(zeros - first[0], x - first[0])
+            log_ways = log_ways + _log_choose(ones - first[1], y - first[1])
+            terms = log_ways + log_w[x, y] + log_s[:-1, zeros - x, ones - y]
+            log_s[1:, zeros, ones] = logsumexp(terms, axis=(1, 2))
+    k = np.arange(1, n + 1)
+    log_v = np.array(
+        [
+            log_prior((n - m + 1, *[1] * (m - 1)))
+            - gammaln(n - m + 1 - sigma)
+            + gammaln(1 - sigma)
+            for m in k
+        ]
+    )
+    log_p = log_v + log_s[1:, n_zeros, n_ones]
+    log_evidence = logsumexp(log_p)
+    return log_evidence, float(np.exp(log_p - log_evidence) @ k)
+
+
+def _log_choose(n, m):
+    return gammaln(n + 1) - gammaln(m + 1) - gammaln(n - m + 1)

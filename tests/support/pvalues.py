@@ -146,6 +146,34 @@ def assert_p(run, *, seed_sequence):
     raise AssertionError(f"the draws do not follow the law\n{message}")
 
 
+def mean_p(Y, mean):
+    """P-value of the hypothesis that independent rows have this mean: chi-squared, from their
+    estimated covariances.
+
+    Parameters
+    ----------
+    Y : ndarray of shape (n, m)
+    mean : ndarray of shape (m,)
+        Entries below 0.01 are summed up: few rows may differ there.
+
+    Returns
+    -------
+    p : float
+        0 where a column that is the same in all rows has another mean.
+    """
+    small = np.abs(mean) < 0.01
+    Y = np.column_stack([Y[:, ~small], Y[:, small].sum(axis=1)])
+    gap = Y.mean(axis=0) - np.append(mean[~small], mean[small].sum())
+    constant = Y.std(axis=0) < 1e-9
+    if (np.abs(gap[constant]) > 1e-9).any():
+        return 0.0
+    gap, covariance = gap[~constant], np.atleast_2d(np.cov(Y[:, ~constant].T))
+    # Columns may sum to a constant.
+    statistic = len(Y) * gap @ np.linalg.pinv(covariance, rcond=1e-8, hermitian=True) @ gap
+    rank = np.linalg.matrix_rank(covariance, tol=1e-8 * covariance.max(), hermitian=True)
+    return float(chi2.sf(statistic, rank))
+
+
 def correct_for_number(p, n_tests):
     """Chance that the smallest of `n_tests` independent p-values is at most p (Sidak)."""
     if not p < 1:  # 1 or NaN

@@ -215,6 +215,8 @@ default=None
         return None if np.isnan(X).any() else standardised(X)
 
     def tables(self, data, n_max):
+        # A batch of a stream may be complete, and clusters of former ones not.
+        missing = n_max is None or data["missing"] or self._fitted_missing
         n_max, n_tabled = bounds(n_max)
         # log c_n, and of one column log g_n.
         free = 1.0 if self.covariance_type == "diag" else len(self.mean)
@@ -227,7 +229,6 @@ default=None
         }
         if self.covariance_type != "diag":
             return read_only({**shared, "log_norm": log_gain})
-        missing = data["missing"] or self._fitted_missing
         log_scale = np.log(self.scale)[None]
         if missing:
             log_scale = np.where(np.isnan(data["X"]), 0.0, log_scale)

@@ -1732,6 +1732,7 @@ cdef class ParticleSystem:
             "stats": stats,
             "labels": self.all_labels(),
             "step": self.step,
+            "k_capacity": self.k_capacity,
             "vectors": vectors,
         }
 
@@ -1749,7 +1750,8 @@ cdef class ParticleSystem:
             slots : list of (n_clusters,) indices of the stats of the particle's family
             stats : list of (n, n_stats) or, with the terms cached from them, (n, width)
             labels : (n_current, n_kept), of the last rows
-            step, vectors : of the nodes; without them these are computed in closed form
+            step, k_capacity, vectors : of the nodes; without them these are computed in closed
+                form, as they are whenever the capacity has grown
             block_start : int; without it that of before
         """
         cdef Py_ssize_t f, g, j, p, slot
@@ -1789,7 +1791,7 @@ cdef class ParticleSystem:
         self.k_most = max(len(slots) for slots in state["slots"])
         self.step = state.get("step", STEP)
         self.k_capacity = 0
-        self.reserve_clusters(self.k_most + 1)
+        self.reserve_clusters(max(self.k_most + 1, state.get("k_capacity", 0)))
         kept = np.shape(state["labels"])[1]
         self.n_before = self.n_rows - kept
         self.label_capacity = 0

@@ -18,7 +18,7 @@ from support.exactness import (
     make_prior,
 )
 from support.kernels import bind
-from support.pvalues import assert_p, assert_p_matrix
+from support.pvalues import assert_p, assert_p_matrix, mean_p
 
 from skdpm.mixture.samplers._smc import (
     ParticleSystem,
@@ -343,20 +343,6 @@ def unbiased_run(likelihood, prior, *, n_particles, scheme, integrated=False):
         return mean_p(Y, posterior.probabilities)
 
     return run
-
-
-def mean_p(Y, mean):
-    """P-value of the hypothesis that rows of Y have this mean: chi-squared, from estimated
-    covariances. Entries that are small together are one."""
-    small = mean < 0.01
-    Y = np.column_stack([Y[:, ~small], Y[:, small].sum(axis=1)])
-    gap = Y.mean(axis=0) - np.append(mean[~small], mean[small].sum())
-    # "Optimal" may keep a partition in all runs, with the same weight.
-    constant = Y.std(axis=0) < 1e-9
-    assert (np.abs(gap[constant]) < 1e-9).all()
-    gap, Y = gap[~constant], Y[:, ~constant]
-    statistic = len(Y) * gap @ np.linalg.solve(np.cov(Y.T), gap)
-    return float(chi2.sf(statistic, len(gap)))
 
 
 def test_unbiased(seed_sequence):

@@ -1,6 +1,8 @@
 """Concentrations that change while rows come in, the active block, and runs weighed anew."""
 
+import warnings
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,12 +12,15 @@ from reference.priors import log_eppf
 from reference.simulate import PRIOR_CASES, enumeration_case
 from reference.smc import blocks, filter_rows
 from scipy.special import logsumexp
-from support.cases import fit_case
+from sklearn.base import clone
+from support.cases import fit_case, make_estimator
 from support.exactness import case_rows, make_likelihood, make_prior
 from support.kernels import bind
+from support.pvalues import assert_p_matrix, mean_p
 
 from skdpm.mixture._particles import log_weights_at
 from skdpm.mixture.samplers._smc import ParticleSystem, concentration_nodes
+from skdpm.mixture.samplers.smc import SMC
 
 CONCENTRATION_PRIOR = (2.0, 0.8)
 INTEGRATED = [name for name, (_, params) in PRIOR_CASES.items() if params["concentration"] > 0]
@@ -180,7 +185,7 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize("active_block", [0, 1, 3, 20])
+@pytest.mark.parametrize("active_block", [0, 1, 4])
 @pytest.mark.parametrize("prior, how", WAYS)
 def test_filter_is_the_reference(prior, how, active_block):
     """The same uniform numbers give the same particles and weights, also where every part of the
@@ -249,3 +254,181 @@ def test_active_blocks_are_cycles(n_block):
             turns, start = [], 0
             n_cycles += 1
     assert n_cycles > 3
+
+
+@pytest.mark.parametrize("prior", INTEGRATED)
+def test_law_of_the_concentration_follows_the_block(prior):
+    """After many rows that left and came back, products of factors are the law in closed form."""
+    n = 60
+    X = np.random.default_rng(3).integers(2, size=(n, 6)).astype(float)
+    name, params = PRIOR_CASES[prior]
+    system = new_system(prior, n, 4, "systematic", 0.8, gamma=CONCENTRATION_PRIOR)
+    system.begin([bind_rows(make_likelihood("bernoulli"), X)])
+    system.run(np.random.PCG64(1), 0, n, 7)
+    nodes, log_hyper = concentration_nodes(*CONCENTRATION_PRIOR, 0.0625)
+    for p in range(4):
+        sizes = system.sizes_of(p)
+        log_law = log_hyper + log_eppf(sizes, name, **{**params, "concentration": nodes})
+        expected = np.exp(log_law - logsumexp(log_law))
+        np.testing.assert_allclose(system.concentration_weights(p)[1], expected, atol=1e-11)
+
+
+@pytest.mark.parametrize("prior, integrated", [("dp", False), ("dp", True), ("finite", True)])
+def test_without_data_the_evidence_is_one(prior, integrated):
+    """Where clusters come and go; also where tables and nodes have to be made for more."""
+    n = 100
+    kernel = make_prior(prior, n, concentration=600.0, n_components=400)
+    system = ParticleSystem(3, "systematic", 1.0, kernel, (600.0, 1.0) if integrated else None)
+    system.begin([bind_rows(make_likelihood("bernoulli"), np.full((n, 1), np.nan))])
+    system.run(np.random.PCG64(1), 0, n, 9)
+    system.audit()
+    assert min(len(system.sizes_of(p)) for p in range(3)) > 64
+    assert abs(system.log_evidence) < 1e-9
+
+
+def test_an_outlier_of_one_particle():
+    """Old rows that are drawn anew do not underflow next to a tight cluster of another
+    particle."""
+    X = np.repeat([[0.0], [1e4]], 4, axis=0)
+    likelihood = make_likelihood("gaussian_diag").set_params(
+        mean=0.0, mean_precision=1.0, df=400.0, scale=1e-12
+    )
+    models = [bind_rows(likelihood, X) for _ in range(2)]
+    values = models[1].hyperparameters()
+    values[-1] = 1e12
+    models[1].set_hyperparameters(values)
+    kernel = make_prior("finite", len(X), concentration=1.0, n_components=1)
+    ends = []
+    for active_block in (0, 3):
+        system = ParticleSystem(2, "systematic", 0.0, kernel)
+        system.begin(models)
+        system.run(np.random.PCG64(0), 0, len(X), active_block)
+        ends.append(system.log_weights())
+    np.testing.assert_allclose(ends[1], ends[0], rtol=1e-6)
+
+
+def test_families_take_the_same_part():
+    """Particles with kernels of their own, all alike, are those that share one."""
+    case = fit_case("poisson", n_samples=30)
+    ends = []
+    for n_families in (1, 5):
+        system = annealed_system("finite", 30, n_particles=5, scheme="systematic", threshold=0.9)
+        system.begin([bind_rows(case.likelihood, case.X) for _ in range(n_families)])
+        system.run(np.random.PCG64(0), 0, 30, 4)
+        system.audit()
+        assert system.n_resampled > 0
+        ends.append(system)
+    np.testing.assert_array_equal(all_labels(ends[1]), all_labels(ends[0]))
+    np.testing.assert_allclose(ends[1].log_weights(), ends[0].log_weights(), atol=1e-9)
+
+
+def test_a_block_needs_all_rows():
+    system = new_system("dp", 9, 2, "systematic", 0.5)
+    system.begin([bind_rows(make_likelihood("bernoulli"), np.zeros((9, 1)))])
+    system.run(np.random.PCG64(0), 0, 4, 2)
+    with pytest.raises(ValueError, match="labels of all rows"):
+        system.run(np.random.PCG64(0), 3, 5, 2)
+    system.forget_labels()
+    with pytest.raises(ValueError, match="labels of all rows"):
+        system.run(np.random.PCG64(0), 4, 5, 2)
+
+
+def unbiased_run(likelihood, prior, how, scheme, active_block):
+    """A run for `assert_p`: the mean over systems of the final weight on each partition."""
+    X, posterior = case_rows(likelihood), enumerated(likelihood, "dp")
+    sizes = [tuple(sorted(np.bincount(z))) for z in posterior.partitions]
+    final = "integrated" if how == "integrated" else "fixed"
+    # Of another prior.
+    log_joint = posterior.log_joint - [log_prior_of("dp", "fixed", m) for m in sizes]
+    log_joint += [log_prior_of(prior, final, m) for m in sizes]
+    log_evidence = logsumexp(log_joint)
+    probabilities = np.exp(log_joint - log_evidence)
+    system = new_system(
+        prior,
+        len(X),
+        3,
+        scheme,
+        1.0,
+        gamma=CONCENTRATION_PRIOR if how == "integrated" else None,
+        annealing=ANNEALING[prior] if how == "annealed" else None,
+    )
+    model = bind_rows(make_likelihood(likelihood), X)
+
+    def run(seed, factor):
+        bit_generator = np.random.PCG64(seed)
+        n_runs, n_resampled = 1_000 * factor, 0
+        Y = np.zeros((n_runs, len(probabilities)))
+        for y in Y:
+            system.begin([model])
+            system.run(bit_generator, 0, len(X), active_block)
+            n_resampled += system.n_resampled
+            weights = np.exp(system.final_log_weights() - log_evidence)
+            np.add.at(y, partition_index(all_labels(system)), weights)
+        assert n_resampled > n_runs / 2
+        return mean_p(Y, probabilities)
+
+    return run
+
+
+def test_unbiased(seed_sequence):
+    """Three particles, resampled before every draw: on average the weight on each partition is
+    its joint density."""
+    designs = [
+        ("bernoulli", "dp", "annealed", "systematic", 0),
+        ("gaussian", "pitman_yor", "fixed", "stratified", 2),
+        ("poisson", "finite", "annealed", "multinomial", 3),
+        ("categorical", "mfm", "annealed", "optimal", 2),
+        ("bernoulli", "finite", "integrated", "systematic", 2),
+        ("gaussian", "dp", "integrated", "systematic", 9),
+    ]
+    runs = {" ".join(map(str, design)): unbiased_run(*design) for design in designs}
+    assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+def test_outputs_of_an_annealed_fit():
+    """All partitions are followed, far from the concentration of the model: each output is of the
+    model, also where rows come in batches."""
+    X, x_new = case_rows("bernoulli"), np.array([[1.0, 0.0, 1.0], [0.0, 1.0, np.nan]])
+    posterior = enumerated("bernoulli", "dp", concentration=0.1)
+    annealed = enumerated("bernoulli", "dp", concentration=12.0)
+    n_clusters = posterior.partitions.max(axis=1) + 1.0
+    mean_clusters = posterior.probabilities @ n_clusters
+    assert annealed.probabilities @ n_clusters > mean_clusters + 1.0
+    sampler = SMC(52, rejuvenation=None, initial_concentration=20.0, annealing_rate=0.1)
+    settings = {"concentration": 0.1, "n_draws": 100, "n_chains": 1, "point_estimate": "map"}
+    estimator = make_estimator(make_likelihood("bernoulli"), sampler=sampler, **settings)
+    log_score = [
+        log_posterior(
+            np.vstack([X, x]),
+            "bernoulli",
+            "dp",
+            likelihood_params=enumeration_case("bernoulli").params,
+            prior_params={"concentration": 0.1},
+        ).log_evidence
+        - posterior.log_evidence
+        for x in x_new
+    ]
+    ess = 1.0 / (posterior.probabilities**2).sum()
+    for stops in ((5,), (3, 5), (1, 2, 5)):
+        for how in ("fit", "partial_fit"):
+            estimator = clone(estimator)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                getattr(estimator, how)(X[: stops[0]])
+                for first, stop in pairwise(stops):
+                    estimator.partial_fit(X[first:stop])
+            np.testing.assert_allclose(
+                estimator.log_evidence_chains_, posterior.log_evidence, atol=1e-9
+            )
+            assert abs(estimator.effective_sample_size_[0] - ess) < 1e-6
+            # Draws are spread evenly over the weights.
+            assert abs(estimator.n_components_samples_.mean() - mean_clusters) < 0.1
+            np.testing.assert_allclose(estimator.score_samples(x_new), log_score, atol=0.05)
+            assert (estimator.concentration_samples_ == 0.1).all()
+            if hasattr(estimator, "label_samples_"):
+                at = partition_index(estimator.label_samples_[0].astype(int))
+                shares = np.bincount(at, minlength=52) / 100
+                np.testing.assert_allclose(shares, posterior.probabilities, atol=0.03)
+                np.testing.assert_allclose(
+                    estimator.log_joint_samples_[0], posterior.log_joint[at], atol=1e-9
+                )

@@ -66,6 +66,7 @@ def check_particles(name, prior, case, live):
         ("bernoulli", "finite", True, SMC(6, growth=1.05, resample_threshold=0.9)),
         ("poisson", "dp", True, SMC(5, rejuvenation="split_merge", resampling="optimal")),
         ("categorical", "dp", False, SMC(7, resampling="optimal", resample_threshold=1.0)),
+        ("gaussian", "finite", True, SMC(5, active_block=7, resample_threshold=0.9)),
     ],
 )
 def test_particles_are_those_of_their_labels(name, prior, learned, sampler):

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""
+A stream whose clusters appear one after the other
+==================================================
+
+`partial_fit` with `sampler="smc"` learns a batch of rows and forgets them: what it keeps is the
+statistics of clusters, in a number of weighted partitions, the particles. Here rows are read from
+a memory-mapped file, 500 at a time, and every 5,000 rows a new kind of rows begins.
+
+By how much `log_evidence_` rises in a call is the log predictive density of the batch, before it
+was learned. So each batch tests the model on rows that it has not seen, at no cost: the score
+drops where something is new, and recovers as it is learned. The first rows are at hand, and `fit`
+moves the particles on them; the others are streamed. Nothing tells hyperparameters of what is yet
+to come, so they are given.
+
+Particles of a stream do not move: a cluster that an odd row began, once, stays. It has next to no
+weight, but chains differ in how many such clusters they have, and a warning says so.
+"""
+
+import pickle
+import tempfile
+import time
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+from skdpm import DPMixture
+from skdpm.mixture.likelihoods import Gaussian
+
+N_KINDS, N_EACH, BATCH = 6, 5_000, 500
+N_ROWS = N_KINDS * N_EACH
+FITTED = 1_000
+
+
+def write_rows(path):
+    """A file of rows: kind k can come from row k * N_EACH on."""
+    rng = np.random.default_rng(0)
+    centres = rng.uniform(-10.0, 10.0, size=(N_KINDS, 2))
+    kinds = rng.integers(1 + np.arange(N_ROWS) // N_EACH)
+    X = np.memmap(path, dtype=np.float32, mode="w+", shape=(N_ROWS, 2))
+    X[:] = centres[kinds] + rng.normal(size=(N_ROWS, 2))
+    X.flush()
+
+
+def batches(path):
+    """The rows of the file, some at a time: an iterator is all that a stream needs."""
+    X = np.memmap(path, dtype=np.float32, mode="r", shape=(N_ROWS, 2))
+    yield X[:FITTED]
+    for start in range(FITTED, N_ROWS, BATCH):
+        yield X[start : start + BATCH]
+
+
+def follow(path):
+    """The model at the end, and at every batch: rows seen, score per row, clusters in the draws,
+    bytes that a pickle takes."""
+    model = DPMixture(
+        likelihood=Gaussian(mean=0.0, mean_precision=0.02, df=5.0, scale=2.0),
+        sampler="smc",
+        n_chains=2,
+        n_draws=50,
+        random_state=0,
+    )
+    history = []
+    for rows in batches(path):
+        if not history:
+            model.fit(rows)
+            score = model.log_evidence_ / len(rows)
+        else:
+            before = model.log_evidence_
+            model.partial_fit(rows)
+            score = (model.log_evidence_ - before) / len(rows)
+        history.append(
+            (model.n_samples_seen_, score, model.n_components_samples_, len(pickle.dumps(model)))
+        )
+    return model, history
+
+
+def draw(path, model, history):
+    X = np.memmap(path, dtype=np.float32, mode="r", shape=(N_ROWS, 2))
+    rows, scores, clusters, _ = zip(*history, strict=True)
+    clusters = np.array([draws.ravel() for draws in clusters])
+    fig, axes = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
+    axes[0].hist2d(*X.T, bins=150, cmap="Greys", norm="log")
+    means = model.cluster_params_["means"]
+    axes[0].scatter(*means.T, s=2_000 * model.weights_, facecolors="none", edgecolors="C3")
+    axes[0].set(title=f"{N_ROWS} rows, {model.n_components_} clusters", aspect="equal")
+    axes[1].plot(rows, scores, lw=1.2)
+    axes[1].set(title="Score of a batch before it is learned", ylabel="nats per row")
+    axes[2].fill_between(rows, clusters.min(axis=1), clusters.max(axis=1), alpha=0.3, step="pre")
+    axes[2].step(rows, clusters.mean(axis=1), where="pre", lw=1.2)
+    kinds = 1 + np.arange(N_ROWS) // N_EACH
+    axes[2].plot(kinds, color="0.5", ls=":", label="kinds of rows")
+    axes[2].set(title="Clusters, mean and range of the draws")
+    axes[2].legend(loc="upper left")
+    for axis in axes[1:]:
+        axis.set(xlabel="rows seen")
+        for start in range(N_EACH, N_ROWS, N_EACH):
+            axis.axvline(start, color="0.8", lw=0.8, zorder=0)
+    figure = Path(__file__).with_suffix(".png")
+    fig.savefig(figure, dpi=120)
+    print(f"figure: {figure}")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.float32"
+        write_rows(path)
+        began = time.perf_counter()
+        model, history = follow(path)
+        seconds = time.perf_counter() - began
+        bytes_first, bytes_last = history[1][-1], history[-1][-1]
+        print(f"{model.n_samples_seen_} rows in {len(history)} batches: {seconds:.1f} s")
+        print(
+            f"pickled: {bytes_first / 1e3:.0f} kB at first, {bytes_last / 1e3:.0f} kB at the end"
+        )
+        print(f"log evidence per row: {model.log_evidence_ / N_ROWS:.3f}")
+        draw(path, model, history)
+
+
+if __name__ == "__main__":
+    main()
