@@ -228,3 +228,17 @@ def test_weights_of_concentrations_follow_the_rows(prior):
             log_law = log_hyper + log_eppf(sizes, name, **{**params, "concentration": nodes})
             expected = np.exp(log_law - logsumexp(log_law))
             np.testing.assert_allclose(weights, expected, atol=1e-10)
+
+
+def test_chains_hold_labels_until_their_draws_are_made():
+    """In two bytes each where they are interrupted."""
+    _, live = live_chain("gaussian", "dp", SMC(5), n_samples=300)
+    program, chain = live.program, live.program.chain(5, 0)
+    program.advance(chain, 300, lambda **_: False)
+    labels = chain["system"]["labels"]
+    assert labels.dtype == np.uint16
+    assert labels.shape == (5, chain["iteration"])
+    while chain["iteration"] < 300:
+        program.advance(chain, 300, lambda **_: True)
+    assert chain["system"]["labels"].shape == (5, 0)
+    assert chain["draws"]["labels"].shape[-1] == 300
