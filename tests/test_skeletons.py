@@ -223,6 +223,25 @@ def test_in_an_estimator(Geometric, MoveOne):
     np.testing.assert_array_equal(model.predict(drawn), model.predict_proba(drawn).argmax(axis=1))
 
 
+def test_in_a_particle_system(Geometric, MoveOne):
+    """A stream in several batches is the stream in one, to the bit; and particles move by a
+    sampler from elsewhere."""
+    X = np.random.default_rng(0).geometric(0.3, size=(60, 2)) - 1.0
+    sampler = SAMPLERS["smc"](12, rejuvenation=MoveOne())
+    evidence = []
+    for cuts in ([], [1, 30]):
+        model = DPMixture(likelihood=Geometric(1.0, 0.5), sampler=sampler, random_state=0)
+        for rows in np.split(X, cuts):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                model.partial_fit(rows)
+        evidence.append(model.log_evidence_chains_)
+    np.testing.assert_array_equal(*evidence)
+    moved = fit_quietly(model, X)
+    assert (moved.acceptance_rate_["move_one"] > 0).all()
+    assert abs(moved.log_evidence_ - evidence[0].mean()) < 10.0
+
+
 def test_bad_input(Geometric, MoveOne):
     X = np.ones((4, 2))
     with pytest.raises(ValueError, match=r"Geometric needs counts.*column 1 of X holds 0\.5"):

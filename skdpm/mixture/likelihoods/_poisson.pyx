@@ -142,7 +142,7 @@ cdef class PoissonModel(ClusterModel):
     cdef bint missing
     cdef const double* log_next
     cdef const double* log_step
-    cdef Py_ssize_t n_tabled        # entries of these
+    cdef double n_tabled            # entries of these
     cdef CountTable gamma
     cdef double* own                # tables of other hyperparameters than those of `tables`
     cdef object _owners
@@ -188,14 +188,15 @@ cdef class PoissonModel(ClusterModel):
         )
         cdef double* log_next
         cdef double* log_step
-        self.own = <double*>resized(self.own, size + 2 * self.n_tabled, sizeof(double))
+        cdef Py_ssize_t n_tabled = <Py_ssize_t>self.n_tabled
+        self.own = <double*>resized(self.own, size + 2 * n_tabled, sizeof(double))
         self.shape = self.hyper[0]
         self.rate = self.hyper[1]
         log_next = self.own + size
-        log_step = log_next + self.n_tabled
+        log_step = log_next + n_tabled
         with nogil:
             fill_log_gamma(self.own, size, self.shape)
-            for n in range(self.n_tabled):
+            for n in range(n_tabled):
                 log_next[n] = log_next_at(n, self.rate)
                 log_step[n] = log_step_at(n, self.rate)
         self.gamma.values = self.own
@@ -222,10 +223,18 @@ cdef class PoissonModel(ClusterModel):
 
     cdef void compute_column(self, double* stats, Py_ssize_t d) noexcept nogil:
         """Cached terms of column d."""
-        cdef double n = stats[N_HEAD + self.n_features + d]
+        cdef Py_ssize_t n_features = self.n_features
+        cdef double total = stats[N_HEAD + d]
+        cdef double n = stats[N_HEAD + n_features + d]
         cdef double* terms = stats + self.n_stats + N_TERMS
-        terms[d] = self.fixed_of(stats[N_HEAD + d], n)
-        terms[self.n_features + d] = self.log_next_of(n)
+        cdef Py_ssize_t m
+        if n < self.n_tabled:
+            m = <Py_ssize_t>n
+            terms[d] = -(self.shape + total) * self.log_step[m] - log_gamma(&self.gamma, total)
+            terms[n_features + d] = self.log_next[m]
+        else:
+            terms[d] = self.fixed_of(total, n)
+            terms[n_features + d] = self.log_next_of(n)
 
     cdef void forget_columns(self, double* stats) noexcept nogil:
         memset(stats + self.n_stats + N_TERMS, 0, 2 * self.n_features * sizeof(double))
@@ -242,8 +251,9 @@ cdef class PoissonModel(ClusterModel):
         if self.missing:
             for d in range(self.n_features):
                 complete &= counts[d] == stats[0]
-        for d in range(self.n_features):
-            complete &= sums[d] < LARGE
+        if complete:
+            for d in range(self.n_features):
+                complete &= sums[d] < LARGE
         terms[0] = terms[1] = 0.0
         terms[2] = complete
         if complete:
@@ -336,11 +346,21 @@ cdef class PoissonModel(ClusterModel):
                 total -= shape * log1p(counts[d] / rate) + sums[d] * log(rate + counts[d])
         return total + stats[1] + stats[2]
 
+    cdef double log_predictive_entry(self, double x, double total, double n) noexcept nogil:
+        """log p(x | column), log x! left out where x is not large."""
+        if x < LARGE and total < LARGE:
+            return (
+                log_gamma(&self.gamma, total + x) + self.fixed_of(total, n)
+                - x * self.log_next_of(n)
+            )
+        return (
+            log_negative_binomial(x, self.shape + total, self.rate + n)
+            + (log_gamma_function(x + 1.0) if x < LARGE else 0.0)
+        )
+
     cdef double log_predictive_entries(self, const double* stats, Py_ssize_t i) noexcept nogil:
         """log p(x_i | cluster), entry by entry."""
         cdef Py_ssize_t d
-        cdef double fixed, log_rate
-        cdef bint cached = self.missing and stats[self.n_stats + 2] == 0.0
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* x = self.X + i * n_features
         cdef const double* sums = stats + N_HEAD
@@ -348,23 +368,14 @@ cdef class PoissonModel(ClusterModel):
         cdef const double* terms = stats + self.n_stats + N_TERMS
         cdef const double* log_rates = terms + n_features
         cdef double total = -self.log_factorials[i]
+        cdef bint cached = self.missing and stats[self.n_stats + 2] == 0.0
         for d in range(n_features):
             if not x[d] == x[d]:
                 continue
-            if x[d] >= LARGE or sums[d] >= LARGE:
-                total += log_negative_binomial(
-                    x[d], self.shape + sums[d], self.rate + counts[d]
-                )
-                if x[d] < LARGE:
-                    total += log_gamma_function(x[d] + 1.0)     # which is in the total already
-                continue
-            if cached:
-                fixed = terms[d]
-                log_rate = log_rates[d]
+            if cached and x[d] < LARGE and sums[d] < LARGE:
+                total += log_gamma(&self.gamma, sums[d] + x[d]) + terms[d] - x[d] * log_rates[d]
             else:
-                fixed = self.fixed_of(sums[d], counts[d])
-                log_rate = self.log_next_of(counts[d])
-            total += log_gamma(&self.gamma, sums[d] + x[d]) + fixed - x[d] * log_rate
+                total += self.log_predictive_entry(x[d], sums[d], counts[d])
         return total
 
     cdef void log_predictive_many(
