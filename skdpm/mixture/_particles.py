@@ -187,7 +187,7 @@ def move_times(n_samples, growth):
     times, t = [], 2
     while t < n_samples:
         times.append(t)
-        t = max(t + 1, math.ceil(growth * t))
+        t = max(t + 1, math.ceil(min(growth * t, n_samples)))
     return [*times, n_samples]
 
 

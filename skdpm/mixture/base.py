@@ -280,8 +280,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             first += program.n_new
         after._collect(program, chains, program.n_draws)
         after._summarise(program, chains)
+        after._warn_if_not_mixed(program)  # which fails where warnings are errors
         self.__dict__ = vars(after)
-        self._warn_if_not_mixed(program)
         return self
 
     def _learn(self, X, first, last):
