@@ -67,7 +67,8 @@ class ParticleProgram(RowProgram):
     def __post_init__(self):
         super().__post_init__()
         n = self.n_samples
-        self.move_times = move_times(n, self.sampler.growth) if self.sampler.moves else []
+        times = move_times(n, self.sampler.growth) if self.sampler.moves else ()
+        self.move_times = {time: number for number, time in enumerate(times, start=1)}
         self.stops = sorted({*range(BLOCK, n, BLOCK), *self.move_times, n})
 
     @property
@@ -128,6 +129,7 @@ class ParticleProgram(RowProgram):
         return {
             **{name: run[name] for name in ("entropy", "signature")},
             "likelihood": self.likelihood,
+            "n_features": self.rows.shape[1],
             "chains": [{name: chain[name] for name in CARRIED} for chain in run["chains"]],
         }
 
@@ -187,7 +189,7 @@ def move_times(n_samples, growth):
     times, t = [], 2
     while t < n_samples:
         times.append(t)
-        t = max(t + 1, math.ceil(growth * t))
+        t = max(t + 1, math.ceil(min(growth * t, n_samples)))
     return [*times, n_samples]
 
 
@@ -270,7 +272,6 @@ class ParticleChain(RowChain):
         """Move every particle, given the rows so far."""
         program, system, likelihood = self.program, self.system, self.program.likelihood
         n_rows = system.n_rows
-        n_moves = program.move_times.index(n_rows) + 1
         prior = program.prior_of(n_rows, program.first_concentration)
         if program.concentration is not None:
             prior.set_concentration(system.concentration)
@@ -282,7 +283,7 @@ class ParticleChain(RowChain):
                 prior.set_concentration(system.draw_concentration(p, self.bit_generator))
             system.lend(p, state)
             self.kernel.run(state, self.bit_generator)
-            if n_moves % REBUILD_EVERY == 0:
+            if program.move_times[n_rows] % REBUILD_EVERY == 0:
                 state.rebuild()
             if likelihood.learned:
                 flat = state.model.resample_hyperparameters(

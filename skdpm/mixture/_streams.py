@@ -84,7 +84,7 @@ class StreamProgram(ParticleProgram):
     def __post_init__(self):
         first = self.n_before
         self.stops = [*range(first + BLOCK, self.n_samples, BLOCK), self.n_samples]
-        self.move_times = set()
+        self.move_times = {}
 
     @property
     def n_new(self):

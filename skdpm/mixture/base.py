@@ -41,6 +41,9 @@ SINGLE_DRAWS = ("map", "last")
 # the number of components is tabulated to that length.
 STREAM_LENGTH = 2**14
 
+# Parameters that say nothing about rows which come one after the other.
+UNUSED_IN_STREAMS = {"init", "n_warmup", "store_labels", "thin"}
+
 # That some programs have.
 FURTHER_ATTRIBUTES = (
     "effective_sample_size_",
@@ -158,7 +161,9 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         ------
         ValueError
             For a parameter or a column of X that does not fit the model, or other parameters than
-            in the call before, but for `n_draws`, `n_jobs`, `point_estimate` and `verbose`.
+            in the call before. (`n_draws`, `n_jobs`, `point_estimate` and `verbose` may change,
+            as may those that mean nothing here: `init`, `n_warmup`, `random_state`,
+            `store_labels`, `thin` and `warm_start`.)
         FloatingPointError
             Naming the row that no cluster can explain.
         KeyboardInterrupt
@@ -286,8 +291,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         if self._takes_more_rows():
             told = self._disagreements().keys() | self._run.get("told", ())
         after._run["told"] = sorted(told | after._disagreements().keys())
+        after._warn_if_not_mixed(program, told)  # which fails where warnings are errors
         self.__dict__ = vars(after)
-        self._warn_if_not_mixed(program, told)
         return self
 
     def _learn(self, X, first, last):
@@ -315,13 +320,23 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         settings = self._settings(STREAM_LENGTH, sampler)
         if self._takes_more_rows():
             run = self._run
-            changed = [name for name in signature if signature[name] != run["signature"][name]]
+            changed = [
+                name
+                for name in signature.keys() - UNUSED_IN_STREAMS
+                if signature[name] != run["signature"][name]
+            ]
             if changed:
                 raise ValueError(
                     f"partial_fit cannot go on with another {', '.join(sorted(changed))}; fit, or "
                     "a clone of the estimator, starts anew"
                 )
             X = validate_rows(self, X, likelihood, reset=False)
+            if X.shape[1] != run["n_features"]:
+                # A later fit, which failed, has seen other columns.
+                raise ValueError(
+                    f"X has {X.shape[1]} features, but the particles have learned rows of "
+                    f"{run['n_features']}; fit, or a clone of the estimator, starts anew"
+                )
             run["likelihood"].resolve(X)  # refuses rows that it cannot model
             n_before = run["chains"][0]["iteration"]
         else:
@@ -373,7 +388,13 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
 
     def _program(self, X, likelihood, sampler):
         """The program of the sampler, all parameters checked."""
-        return sampler.program(X, likelihood, **self._settings(X.shape[0], sampler))
+        settings = self._settings(X.shape[0], sampler)
+        if not settings["store_labels"] and self.point_estimate not in SINGLE_DRAWS:
+            raise ValueError(
+                f"point_estimate={self.point_estimate!r} needs the kept partitions; with "
+                'store_labels=False choose point_estimate="map" or "last"'
+            )
+        return sampler.program(X, likelihood, **settings)
 
     def _settings(self, n_samples, sampler):
         """What programs are told besides rows and likelihood, all parameters checked: dict. The
@@ -385,11 +406,6 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             check_choice(self.point_estimate, "point_estimate", known)
         chain_parameters = self._chain_parameters()
         store_labels = check_bool(self.store_labels, "store_labels")
-        if not store_labels and self.point_estimate not in SINGLE_DRAWS:
-            raise ValueError(
-                f"point_estimate={self.point_estimate!r} needs the kept partitions; with "
-                'store_labels=False choose point_estimate="map" or "last"'
-            )
         sampler.kernel()  # checks its parameters
         # Of a copy without fitted attributes: parameters set meanwhile do not reach the chains.
         make_prior = functools.partial(

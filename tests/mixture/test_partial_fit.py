@@ -624,6 +624,18 @@ def test_transactions(act, error, started, disturb):
     assert_same_stream(estimator.partial_fit(case.X[n:]), undisturbed, case.X_new)
 
 
+def test_a_warning_that_is_an_error_changes_nothing():
+    rows = np.random.default_rng(0).normal(size=(40, 2)) * [1.0, 5.0]
+    mixture = DPMixture(sampler=SMC(1), n_draws=20, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        with pytest.raises(ConvergenceWarning):
+            mixture.partial_fit(rows)
+    assert not hasattr(mixture, "n_samples_seen_")
+    with pytest.warns(ConvergenceWarning):
+        assert mixture.partial_fit(rows).n_samples_seen_ == len(rows)
+
+
 def test_turns(small_blocks, monkeypatch):
     """Chains that take turns within a batch."""
     case = fit_case("gaussian", n_samples=40)

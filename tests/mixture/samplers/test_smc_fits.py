@@ -188,6 +188,7 @@ def test_times_of_moves():
     assert move_times(7, 1.0001) == [2, 3, 4, 5, 6, 7]
     assert move_times(5, 2.0) == [2, 4, 5]
     assert move_times(1, 1.25) == [1]
+    assert move_times(5, 1e308) == [2, 5]
 
 
 @pytest.mark.parametrize("sampler", [SMC(8), SMC(8, rejuvenation=None, order="given")])
