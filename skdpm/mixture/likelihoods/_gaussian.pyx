@@ -503,12 +503,25 @@ cdef class GaussianModel(ClusterModel):
         cdef Py_ssize_t m
         if self.pending_slot != NONE and self.pending_item != i:
             self.settle()
+        if n_slots == 1 and slots[0] != self.pending_slot:
+            out[0] = self.log_predictive_alone(slots[0], self.X + i * self.n_features)
+            return
         while n_slots > 0:
             m = min(n_slots, <Py_ssize_t>MANY)
             self.log_predictive_some(slots, m, self.X + i * self.n_features, out)
             slots += m
             out += m
             n_slots -= m
+
+    cdef inline double log_predictive_alone(self, Py_ssize_t slot, const double* x) noexcept nogil:
+        """The same of one slot, without what it takes to go over several."""
+        cdef const double* cached = row(self, slot) + self.n_stats
+        cdef double q = gap_squared(
+            cached + CENTER + self.n_features, self.n_features, x, cached + CENTER, self.work
+        )
+        if not (q < 1e300):
+            return cached[LOG_PEAK] - cached[EXPONENT] * self.log_far_tail(x, cached)
+        return cached[LOG_PEAK] - cached[EXPONENT] * log_positive(1.0 + q * cached[SHRINKAGE])
 
     cdef inline void log_predictive_some(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* x, double* out
