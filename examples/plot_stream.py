@@ -14,12 +14,13 @@ moves the particles on them; the others are streamed. Nothing tells hyperparamet
 to come, so they are given.
 
 Particles of a stream do not move: a cluster that an odd row began, once, stays. It has next to no
-weight, but chains differ in how many such clusters they have, and a warning says so.
+weight, but chains differ in how many such clusters they have, of which a warning would tell.
 """
 
 import pickle
 import tempfile
 import time
+import warnings
 from pathlib import Path
 
 import matplotlib
@@ -27,6 +28,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from skdpm import DPMixture
 from skdpm.mixture.likelihoods import Gaussian
@@ -71,7 +73,9 @@ def follow(path):
             score = model.log_evidence_ / len(rows)
         else:
             before = model.log_evidence_
-            model.partial_fit(rows)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)  # see above
+                model.partial_fit(rows)
             score = (model.log_evidence_ - before) / len(rows)
         history.append(
             (model.n_samples_seen_, score, model.n_components_samples_, len(pickle.dumps(model)))

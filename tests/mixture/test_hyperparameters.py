@@ -88,6 +88,7 @@ def joint_run(name, error=None):
     return run
 
 
+@pytest.mark.slow
 def test_partitions_and_hyperparameters_follow_their_joint_posterior(seed_sequence):
     assert_p_matrix({name: joint_run(name) for name in ESTIMATORS}, seed_sequence=seed_sequence)
 

@@ -713,11 +713,22 @@ def test_parameters_stay(blobs):
             estimator.partial_fit(X)
         assert_untouched(estimator, before)
         estimator.set_params(**old)
+    # What a stream does not use is not compared.
+    estimator.set_params(n_warmup=3, thin=2, store_labels=False).partial_fit(X)
     estimator.set_params(n_draws=0)
     with pytest.raises(ValueError, match="n_draws"):
         estimator.partial_fit(X)
     estimator.set_params(n_draws=4, warm_start=True).partial_fit(X)
     assert estimator.log_joint_samples_.shape == (2, 4)
+
+
+def test_columns_of_a_later_fit_that_failed():
+    estimator = DPMixture(likelihood="poisson", sampler=SMC(5), n_draws=2, random_state=0)
+    estimator.fit([[1.0, 2.0], [3.0, 0.0]])
+    with pytest.raises(ValueError, match="-1"):
+        estimator.fit([[1.0, 2.0, -1.0]])
+    with pytest.raises(ValueError, match=r"3 features, but .* learned rows of 2"):
+        estimator.partial_fit([[1.0, 2.0, 1.0]])
 
 
 def test_only_where_particles_go_on():

@@ -151,6 +151,7 @@ def test_partitions_and_pseudo_counts_keep_their_joint_posterior(seed_sequence):
     assert_p_matrix({name: rows_run(name) for name in CASES}, seed_sequence=seed_sequence)
 
 
+@pytest.mark.slow
 def test_blocks_keep_the_joint_posterior(seed_sequence):
     assert_p_matrix(
         {name: blocks_run(name) for name in ("bernoulli", "multinomial_frequencies")},

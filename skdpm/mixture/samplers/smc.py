@@ -14,7 +14,9 @@ class SMC(Sampler):
     Chains are independent particle systems, each with its own order of the rows. Their weights
     estimate the evidence p(X), without bias: `log_evidence_`. Needs a likelihood whose clusters
     are independent (capability "product"). Nothing is adapted, and draws are no Markov chain:
-    `n_warmup` and `thin` are not used, `n_draws` draws of equal weight are made at the end.
+    `n_warmup` and `thin` are not used, `n_draws` draws of equal weight are made at the end. An
+    interrupted fit has none; Ctrl-C takes effect between moves of all particles, a second one at
+    once.
 
     The methods that Ulker, Gunsel & Cemgil (2010) compare, at a fixed concentration of the model:
 
