@@ -7,7 +7,13 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from skdpm import DPMixture
+from skdpm.mixture.priors import (
+    DirichletProcessPrior,
+    FiniteDirichletPrior,
+    MixtureOfFiniteMixturesPrior,
+)
 from skdpm.mixture.samplers import SAMPLERS
+from skdpm.mixture.samplers._smc import ParticleSystem
 from skdpm.partitions import point_estimate
 from suite.problems import NAMES, Stepper, make_problem
 
@@ -86,6 +92,53 @@ class Blocks:
         )
 
     def time_fit(self, name, sizes):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            self.estimator.fit(self.X)
+
+
+class Filter:
+    """A particle filter alone: 100 particles take 20,000 rows."""
+
+    param_names = ("prior, concentration learned", "resampling")
+    params = (
+        (("dp", False), ("dp", True), ("finite", True), ("mfm", True)),
+        ("systematic", "optimal"),
+    )
+
+    def setup(self, prior, resampling):
+        name, learned = prior
+        likelihood, X, _ = make_problem("gaussian", 20_000, 2, 15, spread=20.0)
+        likelihood.set_params(mean=40.0, mean_precision=0.01, df=4.0, scale=1.0)
+        likelihood = likelihood.resolve(X)
+        data = likelihood.encode(X)
+        self.n_samples = len(X)
+        self.model = likelihood.bind(data, likelihood.tables(data, None))
+        prior = {
+            "dp": lambda: DirichletProcessPrior(self.n_samples, 1.0),
+            "finite": lambda: FiniteDirichletPrior(self.n_samples, 1.0, 30),
+            "mfm": lambda: MixtureOfFiniteMixturesPrior(self.n_samples, 1.0, "poisson"),
+        }[name]()
+        hyperprior = (1.0, 1.0) if learned else None
+        self.system = ParticleSystem(100, resampling, 0.5, prior, hyperprior)
+
+    def time_filter(self, prior, resampling):
+        self.system.begin([self.model])
+        self.system.run(np.random.PCG64(0), 0, self.n_samples)
+
+
+class Particles:
+    """A default fit with SMC, one chain, hyperparameters and concentration learned."""
+
+    param_names = ("n_samples",)
+    params = ((1000, 20_000),)
+    timeout = 300
+
+    def setup(self, n_samples):
+        _, self.X, _ = make_problem("gaussian", n_samples, 2, 15, spread=20.0)
+        self.estimator = DPMixture(sampler="smc", n_chains=1, random_state=0)
+
+    def time_fit(self, n_samples):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             self.estimator.fit(self.X)

@@ -98,6 +98,53 @@ SKDPM_UNUSED static void tile_log(double *x, ptrdiff_t n)
             x[first + i] = log_positive(x[first + i]);
 }
 
+/* out[i] = sum over j of by[j] table[j * n + i]. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_combine(
+    const double *restrict table, const double *restrict by, ptrdiff_t n_rows, ptrdiff_t n,
+    double *restrict out)
+{
+    for (ptrdiff_t i = 0; i < n; i++)
+        out[i] = 0.0;
+    for (ptrdiff_t j = 0; j < n_rows; j++, table += n)
+        for (ptrdiff_t i = 0; i < n; i++)
+            out[i] += by[j] * table[i];
+}
+
+/* Sums of w a, w b and w c; eight running sums, in a fixed order. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_averages(
+    const double *restrict w, const double *restrict a, const double *restrict b,
+    const double *restrict c, ptrdiff_t n, double *restrict out)
+{
+    double sums[3][8] = {{0.0}};
+    ptrdiff_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (ptrdiff_t j = 0; j < 8; j++) {
+            sums[0][j] += w[i + j] * a[i + j];
+            sums[1][j] += w[i + j] * b[i + j];
+            sums[2][j] += w[i + j] * c[i + j];
+        }
+    for (; i < n; i++) {
+        sums[0][0] += w[i] * a[i];
+        sums[1][0] += w[i] * b[i];
+        sums[2][0] += w[i] * c[i];
+    }
+    for (ptrdiff_t j = 0; j < 3; j++)
+        out[j] = ((sums[j][0] + sums[j][1]) + (sums[j][2] + sums[j][3]))
+            + ((sums[j][4] + sums[j][5]) + (sums[j][6] + sums[j][7]));
+}
+
+/* w *= scale (by a - b). */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_multiply(
+    double *restrict w, const double *restrict a, const double *restrict b, double by,
+    double scale, ptrdiff_t n)
+{
+    for (ptrdiff_t i = 0; i < n; i++)
+        w[i] *= scale * (by * a[i] - b[i]);
+}
+
 /* A category per item, with probability proportional to exp(w[k][i]), from uniforms u on [0, 1).
  * w: (n_terms, ld), destroyed; u, top, total: (n,), the last two scratch. Returns 0 where an item
  * has no finite weight, or one that is NaN. */

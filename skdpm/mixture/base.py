@@ -65,6 +65,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         Parameters
         ----------
         n_samples : int
+            For tables. (Streams have no use for these, and ask for a prior of a fixed number.)
         concentration : float
             Above `PartitionPrior.lowest_concentration`.
 

@@ -80,9 +80,10 @@ default="auto"
     Attributes
     ----------
     labels_ : ndarray of shape (n_samples,), int64
-        The point estimate, numbered from 0 by decreasing cluster size.
+        The point estimate, numbered from 0 by decreasing cluster size. After `partial_fit`: of the
+        rows of the last call, numbered by the sizes of all rows seen.
     n_components_ : int
-        Clusters in `labels_`.
+        Clusters of the point estimate.
     label_samples_ : ndarray of shape (n_chains, n_draws, n_samples), unsigned int
         Every kept partition, clusters numbered by first appearance.
     n_components_samples_ : ndarray of shape (n_chains, n_draws), int64

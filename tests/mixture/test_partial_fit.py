@@ -285,11 +285,16 @@ def test_annealing(prior):
     goes on after a fit."""
     X, posterior = case_rows("gaussian"), case_posterior("gaussian", prior)
     sampler = SMC(52, initial_concentration=7.0, annealing_rate=0.3)
-    params = {"sampler": sampler, "n_draws": 60, "n_chains": 1, "random_state": 0}
+    params = {"sampler": sampler, "n_draws": 2000, "n_chains": 1, "random_state": 0}
     estimator = make_estimator(make_likelihood("gaussian"), prior, **params)
     estimator = learn(estimator, X, [2, 3], "pickle")
     assert abs(estimator.log_evidence_ - posterior.log_evidence) < 1e-10
     assert abs(estimator.log_joint_samples_.max() - posterior.log_joint.max()) < 1e-10
+    # Draws are spread evenly: a share of them is within about log(2000) / 2000 of its probability.
+    n_clusters = np.array([z.max() + 1 for z in posterior.partitions])
+    for k in range(1, 6):
+        share = (estimator.n_components_samples_ == k).mean()
+        assert abs(share - posterior.probabilities[n_clusters == k].sum()) < 0.01
     case = fit_case("gaussian", n_samples=60)
     fit = stream(case, prior, sampler=SMC(6, initial_concentration=7.0)).fit(case.X[:20])
     copies = [pickle.loads(pickle.dumps(fit)) for _ in range(2)]
@@ -660,6 +665,16 @@ def test_refused_rows(started):
     if not started:
         with pytest.raises(NotFittedError):
             estimator.predict(X)
+
+
+def test_rows_are_checked_in_every_batch(blobs):
+    """Those whose squares overflow are refused by name, before any is learned."""
+    X, _ = blobs
+    estimator = gaussian_stream().partial_fit(X)
+    before = snapshot(estimator)
+    with pytest.raises(ValueError, match="column 1"):
+        estimator.partial_fit(X * [1.0, 1e200])
+    assert_untouched(estimator, before)
 
 
 def test_codes_of_the_first_batch():

@@ -12,8 +12,9 @@ Gamma(a + s + x) alone depends on item, cluster and column together: one table l
 s or x is large the density is computed without Gamma functions, which have too few digits there.
 
 Row: n, sum of log 1 / x! (whole parts, fractions), s_d (D), n_d (D) | log of the factors without
-x (all columns), log(rho + 1), whether both hold, as all n_d are n and no s is large; then the
-first two of each column (D, D), 0 unless they do not hold and an entry may be missing.
+x (all columns), log(rho + 1), whether both hold, as all n_d are n and no s is large (1; -1: some
+n_d is not, but no s is large; else 0); then the first two of each column (D, D), 0 unless they do
+not hold and an entry may be missing.
 """
 cimport cython
 from libc.math cimport M_PI as PI
@@ -118,6 +119,8 @@ cdef class PoissonModel(ClusterModel):
             Sums of the entries of the items, NaN where one is missing.
         log_factorials : ndarray of shape (n_samples,)
             Sum of log x! over the entries of an item that are not large.
+        large : ndarray of shape (n_samples,), uint8
+            Whether some entry of an item is.
     tables : dict
         n_max : int
             Most items that one cluster may hold.
@@ -138,6 +141,7 @@ cdef class PoissonModel(ClusterModel):
     cdef const double* log_factorials
     cdef const double* whole
     cdef const double* fraction
+    cdef const unsigned char* large
     cdef double shape, rate
     cdef bint missing
     cdef const double* log_next
@@ -151,18 +155,22 @@ cdef class PoissonModel(ClusterModel):
         cdef const double[:, ::1] X = data["X"]
         cdef const double[::1] totals = data["totals"]
         cdef const double[::1] log_factorials = data["log_factorials"]
+        cdef const unsigned char[::1] large = data["large"]
         cdef const double[::1] whole = tables["whole"]
         cdef const double[::1] fraction = tables["fraction"]
         cdef const double[::1] log_next = tables["log_next"]
         cdef const double[::1] log_step = tables["log_step"]
         cdef const double[::1] gamma = tables["log_gamma"]
-        self._owners = (X, totals, log_factorials, whole, fraction, log_next, log_step, gamma)
+        self._owners = (
+            X, totals, log_factorials, large, whole, fraction, log_next, log_step, gamma
+        )
         self.n_samples = X.shape[0]
         self.n_features = X.shape[1]
         self.n_max = tables["n_max"]
         self.X = &X[0, 0]
         self.totals = &totals[0]
         self.log_factorials = &log_factorials[0]
+        self.large = &large[0]
         self.whole = &whole[0]
         self.fraction = &fraction[0]
         self.log_next = &log_next[0]
@@ -248,18 +256,24 @@ cdef class PoissonModel(ClusterModel):
         cdef double sizes = self.n_features * self.shape
         cdef double gammas = 0.0
         cdef bint complete = True
+        cdef bint small = True
+        terms[0] = terms[1] = 0.0
         if self.missing:
             for d in range(self.n_features):
                 complete &= counts[d] == stats[0]
-        if complete:
+        if not complete:
             for d in range(self.n_features):
-                complete &= sums[d] < LARGE
-        terms[0] = terms[1] = 0.0
-        terms[2] = complete
-        if complete:
+                small &= sums[d] < LARGE
+            terms[2] = -1.0 if small else 0.0
+            return
+        for d in range(self.n_features):
+            sizes += sums[d]
+            gammas += log_gamma(&self.gamma, sums[d])
+        if sizes >= LARGE:
             for d in range(self.n_features):
-                sizes += sums[d]
-                gammas += log_gamma(&self.gamma, sums[d])
+                small &= sums[d] < LARGE
+        terms[2] = small
+        if small:
             terms[0] = -sizes * self.log_step_of(stats[0]) - gammas
             terms[1] = self.log_next_of(stats[0])
 
@@ -268,7 +282,7 @@ cdef class PoissonModel(ClusterModel):
         cdef Py_ssize_t d
         self.compute_all(stats)
         self.forget_columns(stats)
-        if self.missing and stats[self.n_stats + 2] == 0.0:
+        if self.missing and stats[self.n_stats + 2] <= 0.0:
             for d in range(self.n_features):
                 self.compute_column(stats, d)
 
@@ -279,7 +293,7 @@ cdef class PoissonModel(ClusterModel):
         cdef const double* x = self.X + i * n_features
         cdef double* sums = stats + N_HEAD
         cdef double* counts = sums + n_features
-        cdef bint was_complete = stats[self.n_stats + 2] != 0.0
+        cdef bint was_complete = stats[self.n_stats + 2] > 0.0
         stats[0] += by
         add_exactly(stats + 1, by * self.whole[i], by * self.fraction[i])
         if not self.missing:
@@ -293,7 +307,7 @@ cdef class PoissonModel(ClusterModel):
                 sums[d] += by * x[d]
                 counts[d] += by
         self.compute_all(stats)
-        if stats[self.n_stats + 2] == 0.0:
+        if stats[self.n_stats + 2] <= 0.0:
             for d in range(n_features):
                 if was_complete or x[d] == x[d]:
                     self.compute_column(stats, d)
@@ -368,7 +382,14 @@ cdef class PoissonModel(ClusterModel):
         cdef const double* terms = stats + self.n_stats + N_TERMS
         cdef const double* log_rates = terms + n_features
         cdef double total = -self.log_factorials[i]
-        cdef bint cached = self.missing and stats[self.n_stats + 2] == 0.0
+        cdef bint cached = self.missing and stats[self.n_stats + 2] <= 0.0
+        if cached and stats[self.n_stats + 2] < 0.0 and not self.large[i]:
+            for d in range(n_features):
+                if x[d] == x[d]:
+                    total += (
+                        log_gamma(&self.gamma, sums[d] + x[d]) + terms[d] - x[d] * log_rates[d]
+                    )
+            return total
         for d in range(n_features):
             if not x[d] == x[d]:
                 continue
@@ -393,7 +414,7 @@ cdef class PoissonModel(ClusterModel):
         cdef double a, b
         for k in range(n_slots):
             stats = row(self, slots[k])
-            if not complete or stats[self.n_stats + 2] == 0.0:
+            if not complete or stats[self.n_stats + 2] <= 0.0:
                 out[k] = self.log_predictive_entries(stats, i)
                 continue
             sums = stats + N_HEAD

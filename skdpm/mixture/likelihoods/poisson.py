@@ -106,6 +106,7 @@ class Poisson(Likelihood):
                 "totals": X.sum(axis=1),
                 "log_constants": -log_factorials.sum(axis=1),
                 "log_factorials": np.where(X < LARGE_COUNT, log_factorials, 0.0).sum(axis=1),
+                "large": (X >= LARGE_COUNT).any(axis=1).astype(np.uint8),
                 "missing": bool(np.isnan(X).any()),
             }
         )

@@ -17,6 +17,10 @@ rises the ratio f(K + 1) / f(K) falls. So what comes after K is at most
     t(K) R / (1 - R),    R < 1            for log-concave p, everywhere,
 
 t = f p being the term at K and R = p(K + 1) / p(K) max(1, f(K + 1) / f(K)).
+
+The f of k + 1 clusters is (K - k) times that of k. So the weight of a new cluster is V_{n,k+1} /
+V_{n,k} = g E(K - k), the mean under the terms of V_{n,k}: one sum, without a difference of large
+logarithms, as f follows from one K to the next by ratios.
 """
 from libc.math cimport INFINITY, NAN, exp, expm1, lgamma, log, log1p
 
@@ -128,6 +132,69 @@ cdef class MixtureOfFiniteMixturesPrior(PartitionPrior):
             log_f = next_log_f
             log_p = next_log_p
         return k * log(concentration) + top + log(total)
+
+    cdef double log_new_weight(
+        self, double concentration, Py_ssize_t n, Py_ssize_t k
+    ) noexcept nogil:
+        """The sum for k + 1 clusters, whose terms are the larger ones, says when to end: as in
+        `log_v_at`."""
+        cdef double g = concentration
+        cdef Py_ssize_t K = k
+        cdef double log_f = 0.0         # relative to that of K = k
+        cdef double log_p = self.log_pmf(K)
+        cdef double log_more = -INFINITY        # log(K - k)
+        # Of the terms of V_{n,k}, and of those times K - k, each relative to its largest.
+        cdef double[2] top = [-INFINITY, -INFINITY]
+        cdef double[2] total = [0.0, 0.0]
+        cdef double log_rest, next_log_f, next_log_more, next_log_p, gain
+        # Gamma(a + b + c) Gamma(a) / Gamma(a + b) / Gamma(a + c) by its smaller step.
+        cdef double step = min(g, n - 1.0)
+        cdef double other = max(g, n - 1.0)
+        while True:
+            if not log_f + log_p < INFINITY:
+                return NAN
+            add_term(log_f + log_p, &top[0], &total[0])
+            add_term(log_f + log_p + log_more, &top[1], &total[1])
+            if self.law == TABLE and K >= self.n_support:
+                break
+            next_log_f = (
+                log_f + log(K / (K + 1.0 - k))
+                + (log_rising(g * K + 1.0, step) - log_rising(g * K + 1.0 + other, step))
+            )
+            next_log_more = log(K + 1.0 - k)
+            next_log_p = self.log_pmf(K + 1)
+            log_rest = INFINITY
+            if K > k:
+                gain = next_log_f + next_log_more - log_f - log_more
+                if self.law == TABLE:
+                    if gain <= 0.0:
+                        log_rest = log_f + log_more + self.log_more[K - 1]
+                else:
+                    log_rest = next_log_p - log_p + max(0.0, gain)      # log R
+                    if log_rest < 0.0:
+                        log_rest = (
+                            log_f + log_p + log_more + log_rest - log(-expm1(log_rest))
+                        )
+                    else:
+                        log_rest = INFINITY
+            if log_rest <= top[1] + log(total[1]) + LOG_NEGLIGIBLE:
+                break
+            K += 1
+            log_f = next_log_f
+            log_p = next_log_p
+            log_more = next_log_more
+        if total[1] == 0.0:
+            return -INFINITY
+        return log(g) + (top[1] - top[0]) + log(total[1] / total[0])
+
+
+cdef inline void add_term(double log_term, double* top, double* total) noexcept nogil:
+    """Add a term to a sum relative to its largest one."""
+    if log_term > top[0]:
+        total[0] = total[0] * exp(top[0] - log_term) + 1.0
+        top[0] = log_term
+    elif log_term > -INFINITY:
+        total[0] += exp(log_term - top[0])
 
 
 cdef inline double log_gamma_ratio(double g, Py_ssize_t K, Py_ssize_t n) noexcept nogil:

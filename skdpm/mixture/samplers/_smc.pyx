@@ -37,7 +37,8 @@ Particles whose likelihood has the same hyperparameters are a *family*, with one
 of rows are one slot, which all holders share, and each is evaluated once per row. Of a slot that
 some holders chose and others did not there is a copy, with the row, for all who chose it.
 """
-from libc.math cimport INFINITY, exp, log, pow
+from libc.math cimport INFINITY, cos, exp, fabs, log, pow
+from libc.math cimport M_PI as PI
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 from numpy.random cimport bitgen_t
@@ -69,6 +70,9 @@ cdef double FAINT = 1e-200
 cdef enum:
     NARROW = 65535
     FEWEST_CLUSTERS = 64
+    # Polynomials in n: the first n, and points of each.
+    FIRST_PIECE = 64
+    N_POINTS = 12
 
 # Distance of the nodes' logarithms. With k clusters it is at most k^(-1/2): the factor of the
 # concentration is then smooth between nodes.
@@ -77,11 +81,25 @@ cdef double STEP = 0.0625
 
 cdef extern from "tiles.h" nogil:
     void tile_exp(double* x, Py_ssize_t n)
+    void tile_combine(
+        const double* table, const double* by, Py_ssize_t n_rows, Py_ssize_t n, double* out
+    )
+    void tile_averages(
+        const double* w, const double* a, const double* b, const double* c, Py_ssize_t n,
+        double* out
+    )
+    void tile_multiply(
+        double* w, const double* a, const double* b, double by, double scale, Py_ssize_t n
+    )
 
 
 cdef enum:
     # Not an heir: the row at hand is all there is in the slot.
     ALONE = -2
+
+
+# Where a polynomial is off by more, r is computed.
+cdef double PIECE_ERROR = 1e-10
 
 
 cdef struct Family:
@@ -200,6 +218,12 @@ cdef class ParticleSystem:
     cdef Py_ssize_t* users              # (k_capacity + 2,): particles with k clusters
     cdef bint* known                    # (k_capacity + 2,): is there a vector?
     cdef Py_ssize_t* tabulated          # (k_capacity + 2,): n of the `ratios`, see `ratios_at`
+    cdef double* pieces                 # (k_capacity + 2, N_POINTS, n_nodes): see `interpolate`
+    cdef Py_ssize_t* pieces_from        # (k_capacity + 2,): the first n of them, 0: none
+    cdef bint* off_piece                # (k_capacity + 2, n_nodes)
+    # The factors, elsewhere, times sigma, and times r: (k_capacity + 2, n_nodes).
+    cdef double* factors_sigma
+    cdef double* factors_new
     cdef double* join_k                 # (k_capacity + 2,): average factor to join, but m - sigma
     cdef double* new_k                  # (k_capacity + 2,): and of a new cluster
     # Of each particle: slope (m + offset) to join a cluster of m, and for a new one.
@@ -266,6 +290,11 @@ cdef class ParticleSystem:
         free(self.inverse)
         free(self.ratios)
         free(self.factors)
+        free(self.pieces)
+        free(self.pieces_from)
+        free(self.off_piece)
+        free(self.factors_sigma)
+        free(self.factors_new)
         free(self.by_k)
         free(self.own)
         free(self.users)
@@ -365,11 +394,26 @@ cdef class ParticleSystem:
         self.ratios = <double*>resized(self.ratios, n_rows_k * self.n_nodes, sizeof(double))
         if not self.two_parameter:
             self.factors = <double*>resized(self.factors, n_rows_k * self.n_nodes, sizeof(double))
+            self.pieces = <double*>resized(
+                self.pieces, n_rows_k * N_POINTS * self.n_nodes, sizeof(double)
+            )
+            self.pieces_from = <Py_ssize_t*>resized(
+                self.pieces_from, n_rows_k, sizeof(Py_ssize_t)
+            )
+            self.off_piece = <bint*>resized(
+                self.off_piece, n_rows_k * self.n_nodes, sizeof(bint)
+            )
         if self.common:
             self.by_k = <double*>resized(self.by_k, n_rows_k * self.n_nodes, sizeof(double))
         else:
             self.own = <double*>resized(
                 self.own, self.n_particles * self.n_nodes, sizeof(double)
+            )
+            self.factors_sigma = <double*>resized(
+                self.factors_sigma, n_rows_k * self.n_nodes, sizeof(double)
+            )
+            self.factors_new = <double*>resized(
+                self.factors_new, n_rows_k * self.n_nodes, sizeof(double)
             )
         self.users = <Py_ssize_t*>resized(self.users, n_rows_k, sizeof(Py_ssize_t))
         self.known = <bint*>resized(self.known, n_rows_k, sizeof(bint))
@@ -653,6 +697,8 @@ cdef class ParticleSystem:
         for k in range(self.k_capacity + 2):
             self.tabulated[k] = 0
             self.new_k[k] = -1.0
+            if not self.two_parameter:
+                self.pieces_from[k] = 0
 
     cdef const double* ratios_at(self, Py_ssize_t n, Py_ssize_t k) noexcept nogil:
         """r = V_{n,k+1} / V_{n,k} at all nodes."""
@@ -661,11 +707,70 @@ cdef class ParticleSystem:
             n = 1       # whatever it is
         if self.tabulated[k] != n:
             self.tabulated[k] = n
-            for g in range(self.n_nodes):
-                self.ratios[k * self.n_nodes + g] = exp(
-                    self.prior.log_new_weight(self.nodes[g], n, k)
-                )
+            if self.two_parameter or n < FIRST_PIECE or self.n_nodes == 1:
+                for g in range(self.n_nodes):
+                    self.ratios[k * self.n_nodes + g] = exp(
+                        self.prior.log_new_weight(self.nodes[g], n, k)
+                    )
+            else:
+                self.interpolate(n, k)
         return self.ratios + k * self.n_nodes
+
+    cdef void interpolate(self, Py_ssize_t n, Py_ssize_t k) noexcept nogil:
+        """`ratios_at` from polynomials in n, through log r at some points; each serves until n has
+        grown by a half. They depend on the node, n and k alone: not on the rows before."""
+        cdef Py_ssize_t g, j
+        cdef Py_ssize_t n_nodes = self.n_nodes
+        cdef Py_ssize_t first = FIRST_PIECE
+        cdef double* table = self.pieces + k * N_POINTS * n_nodes
+        cdef double* r = self.ratios + k * n_nodes
+        cdef bint* off = self.off_piece + k * n_nodes
+        cdef Py_ssize_t points[N_POINTS]
+        cdef double by[N_POINTS]
+        cdef double top = -INFINITY
+        cdef double total
+        cdef Py_ssize_t i, m
+        while first + first // 2 <= n:      # ends: it grows by a half
+            first += first // 2
+        for j in range(N_POINTS):
+            # Dense towards both ends (Chebyshev).
+            points[j] = first + <Py_ssize_t>(
+                0.5 * (first // 2 - 1) * (1.0 - cos(PI * j / (N_POINTS - 1))) + 0.5
+            )
+        if self.pieces_from[k] != first:
+            self.pieces_from[k] = first
+            for g in range(n_nodes):
+                off[g] = False
+                for j in range(N_POINTS):
+                    table[j * n_nodes + g] = self.prior.log_new_weight(
+                        self.nodes[g], points[j], k
+                    )
+            for i in range(2):
+                m = 1 + i * (N_POINTS // 2 - 1)     # near an end, and in the middle
+                lagrange(points, (points[m] + points[m + 1]) // 2, by)
+                for g in range(n_nodes):
+                    total = 0.0
+                    for j in range(N_POINTS):
+                        total += by[j] * table[j * n_nodes + g]
+                    total -= self.prior.log_new_weight(
+                        self.nodes[g], (points[m] + points[m + 1]) // 2, k
+                    )
+                    off[g] |= not fabs(total) <= PIECE_ERROR
+        lagrange(points, n, by)
+        tile_combine(table, by, N_POINTS, n_nodes, r)
+        for g in range(n_nodes):
+            if off[g]:
+                r[g] = self.prior.log_new_weight(self.nodes[g], n, k)
+            if not r[g] <= top:
+                top = r[g]
+        if top == -INFINITY:
+            top = 0.0
+        for g in range(n_nodes):
+            r[g] -= top
+        tile_exp(r, n_nodes)
+        top = exp(top)
+        for g in range(n_nodes):
+            r[g] *= top
 
     cdef inline const double* factors_of(self, Py_ssize_t k) noexcept nogil:
         return self.inverse if self.two_parameter else self.factors + k * self.n_nodes
@@ -675,7 +780,8 @@ cdef class ParticleSystem:
         cdef Py_ssize_t g, k, p
         cdef Py_ssize_t m = self.n_rows
         cdef Py_ssize_t n_nodes = self.n_nodes
-        cdef double s_join, s_new, s_sigma, a
+        cdef double s_join, s_new, a
+        cdef double sums[3]
         cdef const double* w
         cdef const double* r
         cdef const double* factors
@@ -689,6 +795,11 @@ cdef class ParticleSystem:
             if not self.two_parameter:
                 for g in range(n_nodes):
                     self.factors[k * n_nodes + g] = 1.0 / (m - self.sigmas[g] * k + r[g])
+            if not self.common:
+                factors = self.factors_of(k)
+                for g in range(n_nodes):
+                    self.factors_sigma[k * n_nodes + g] = factors[g] * self.sigmas[g]
+                    self.factors_new[k * n_nodes + g] = factors[g] * r[g]
         if self.common:
             for k in range(1, self.k_most + 1):
                 if self.users[k] == 0:
@@ -714,18 +825,13 @@ cdef class ParticleSystem:
                 self.offset[p] = -self.sigmas[0]
                 self.fresh[p] = self.new_k[k]
             else:
-                w = self.own + p * n_nodes
-                r = self.ratios + k * n_nodes
-                factors = self.factors_of(k)
-                s_join = s_new = s_sigma = 0.0
-                for g in range(n_nodes):
-                    a = w[g] * factors[g]
-                    s_join += a
-                    s_sigma -= a * self.sigmas[g]
-                    s_new += a * r[g]
-                self.slope[p] = s_join
-                self.offset[p] = s_sigma / s_join
-                self.fresh[p] = s_new
+                tile_averages(
+                    self.own + p * n_nodes, self.factors_of(k), self.factors_sigma + k * n_nodes,
+                    self.factors_new + k * n_nodes, n_nodes, sums
+                )
+                self.slope[p] = sums[0]
+                self.offset[p] = -sums[1] / sums[0]
+                self.fresh[p] = sums[2]
 
     cdef void follow_vectors(self) noexcept nogil:
         """Of each vector: the own factor of each node, now that the row has joined a cluster. A
@@ -748,19 +854,17 @@ cdef class ParticleSystem:
         cdef Py_ssize_t g
         cdef Py_ssize_t k = self.n_clusters[p]
         cdef double* w = self.own + p * self.n_nodes
-        cdef const double* r = self.ratios + k * self.n_nodes
-        cdef const double* factors = self.factors_of(k)
-        cdef double scale
+        cdef const double* new = self.factors_new + k * self.n_nodes
         if k == 0:
             return
         if size > 0.0:
-            scale = 1.0 / (self.slope[p] * (size + self.offset[p]))
-            for g in range(self.n_nodes):
-                w[g] *= factors[g] * (size - self.sigmas[g]) * scale
+            tile_multiply(
+                w, self.factors_of(k), self.factors_sigma + k * self.n_nodes, size,
+                1.0 / (self.slope[p] * (size + self.offset[p])), self.n_nodes
+            )
         else:
-            scale = 1.0 / self.fresh[p]
             for g in range(self.n_nodes):
-                w[g] *= factors[g] * r[g] * scale
+                w[g] *= new[g] / self.fresh[p]
 
     # A row.
 
@@ -1814,6 +1918,16 @@ def log_sums(log_terms):
     """log of the sum of the exponentials over the last axis, of which one term is finite."""
     top = log_terms.max(axis=-1)
     return top + np.log(np.exp(log_terms - top[..., np.newaxis]).sum(axis=-1))
+
+
+cdef void lagrange(const Py_ssize_t* points, Py_ssize_t n, double* by) noexcept nogil:
+    """How much the value at each of N_POINTS points counts at n."""
+    cdef Py_ssize_t i, j
+    for j in range(N_POINTS):
+        by[j] = 1.0
+        for i in range(N_POINTS):
+            if i != j:
+                by[j] *= (n - points[i]) / <double>(points[j] - points[i])
 
 
 def concentration_nodes(double shape, double rate, double step):

@@ -33,8 +33,9 @@ class SMC(Sampler):
     growth : float, default=1.25
         Above 1.
     active_block : int, default=0
-        Rows that Gibbs draws anew, in every particle, after each row: the next ones in turn. Only
-        in `fit`.
+        Rows that Gibbs draws anew, in every particle, after each row: the next ones in turn, and
+        from the first one on again once the newest has been reached, which a single one never
+        does. Only in `fit`.
     initial_concentration : None or float, default=None
         Annealing: the concentration of the prior before the first row. Before row n it goes part
         of the way to that of the model, and the weights follow; results are of the model's. Needs

@@ -226,13 +226,14 @@ def test_log_joint_of_draws_is_that_of_their_labels():
         )
 
 
-def test_resumes_to_the_bit():
+@pytest.mark.parametrize("sampler", [SMC(5), SMC(5, rejuvenation=None, active_block=3)])
+def test_resumes_to_the_bit(sampler):
     """A chain that is interrupted after every block of rows."""
     case = fit_case("poisson")
     params = {"n_chains": 1, "n_draws": 6, "resampled": True}
-    whole = make_estimator(case.likelihood, sampler=SMC(5), **params)
-    sampler = SMC(5)
+    whole = make_estimator(case.likelihood, sampler=sampler, **params)
     program = whole._program(case.X, case.likelihood, sampler)
+    program.stops = sorted({*program.stops, 5, 11})
     ends = []
     for go_on in (lambda **_: True, lambda **_: False):
         chain = program.chain(17, 0)
@@ -265,6 +266,7 @@ def test_all_partitions_of_a_few_rows_are_followed():
         {"rejuvenation": "sub_cluster"},
         {"rejuvenation": "nothing"},
         {"growth": 1.0},
+        {"active_block": -1},
         {"initial_concentration": 0.0},
         {"annealing_rate": 1.5},
         {"resampling": "residual"},

@@ -7,11 +7,13 @@ from reference.enumerate import partition_index
 from reference.likelihoods import log_likelihood
 from reference.priors import log_eppf
 from reference.simulate import PRIOR_CASES
+from scipy.special import logsumexp
 from support.cases import CLASSES, fit_case, make_estimator
 from support.exactness import case_posterior, case_rows, make_likelihood, make_prior
 
 from skdpm.mixture._state import MixtureState
 from skdpm.mixture.likelihoods import Gaussian
+from skdpm.mixture.samplers._smc import ParticleSystem, concentration_nodes
 from skdpm.mixture.samplers.smc import SMC
 
 
@@ -149,3 +151,94 @@ def test_grouped_order_finds_separated_clusters():
         for init in ("single", "kmeans")
     }
     assert log_evidence["kmeans"] > log_evidence["single"] + 20.0
+
+
+def test_labels_of_many_clusters():
+    """Particles get more clusters than 16 bits can number; they are copied, saved and moved."""
+    first, n_samples = 65_530, 65_545
+    likelihood = make_likelihood("bernoulli")
+    X = np.full((n_samples, 1), np.nan)
+    likelihood = likelihood.resolve(X)
+    encoded = likelihood.encode(X)
+
+    def system():
+        prior = make_prior("dp", n_samples, concentration=1e9)
+        return ParticleSystem(2, "multinomial", 1.0, prior)
+
+    def model():
+        return likelihood.bind(encoded, likelihood.tables(encoded, None))
+
+    filtered = system()
+    labels = np.array([np.arange(first), np.arange(first)[::-1]])
+    stats = model().dump([])
+    stats = np.zeros((first, stats.shape[1]))
+    stats[:, 0] = 1.0
+    filtered.set_state(
+        [model()],
+        {
+            "n_rows": first,
+            "n_resampled": 0,
+            "log_w": np.log([0.9, 0.1]),
+            "family": np.zeros(2, np.intp),
+            "slots": [np.arange(first)] * 2,
+            "stats": [stats],
+            "labels": labels,
+        },
+    )
+    filtered.run(np.random.PCG64(0), first, n_samples)
+    filtered.audit()
+    assert filtered.n_resampled > 0
+    saved = filtered.get_state()
+    assert saved["labels"].dtype == np.uint32
+    again = system()
+    again.set_state([model()], saved)
+    state = MixtureState(model(), make_prior("dp", n_samples, concentration=1e9))
+    for p in range(2):
+        own = filtered.labels_of(p)
+        k = len(filtered.sizes_of(p))
+        assert k > 65_536
+        np.testing.assert_array_equal(own[first:], first + np.arange(k - first))
+        assert (own[:first] == labels).all(axis=1).any()
+        np.testing.assert_array_equal(again.labels_of(p), own)
+        filtered.lend(p, state)
+        np.testing.assert_array_equal(state.cluster_labels(), own)
+        filtered.take(p, state)
+        np.testing.assert_array_equal(filtered.labels_of(p), own)
+    filtered.renew()
+    filtered.audit()
+
+
+@pytest.mark.parametrize("prior", ["mfm", "finite", "pitman_yor", "dp"])
+def test_weights_of_concentrations_follow_the_rows(prior):
+    """Products over many rows, with factors from polynomials where these take long to compute,
+    are the law in closed form."""
+    name, params = PRIOR_CASES[prior]
+    case = fit_case("poisson", n_samples=150)
+    likelihood = case.likelihood.resolve(case.X)
+    encoded = likelihood.encode(case.X)
+    system = ParticleSystem(4, "systematic", 0.5, make_prior(name, 150, **params), (2.0, 0.8))
+    system.begin([likelihood.bind(encoded, likelihood.tables(encoded, None))])
+    for n_rows in (63, 90, 97, 150):
+        system.run(np.random.PCG64(n_rows), system.n_rows, n_rows)
+        for p in range(4):
+            sizes = system.sizes_of(p)
+            nodes, log_hyper = concentration_nodes(2.0, 0.8, 0.0625)
+            grid, weights = system.concentration_weights(p)
+            np.testing.assert_array_equal(grid, nodes)
+            log_law = log_hyper + log_eppf(sizes, name, **{**params, "concentration": nodes})
+            expected = np.exp(log_law - logsumexp(log_law))
+            np.testing.assert_allclose(weights, expected, atol=1e-10)
+
+
+def test_chains_hold_labels_until_their_draws_are_made():
+    """In two bytes each where they are interrupted."""
+    _, live = live_chain("gaussian", "dp", SMC(5), n_samples=300)
+    program, chain = live.program, live.program.chain(5, 0)
+    program.advance(chain, 300, lambda **_: False)
+    labels = chain["system"]["labels"]
+    assert labels.dtype == np.uint16
+    assert labels.shape == (5, chain["iteration"])
+    while chain["iteration"] < 300:
+        program.advance(chain, 300, lambda **_: True)
+    assert chain["system"]["labels"].shape == (5, 0)
+    assert chain["draws"]["labels"].shape[-1] == 300
