@@ -89,8 +89,8 @@ class ChainProgram:
     concentration_prior : tuple (shape, rate)
         Gamma prior, in force where it is resampled.
     n_warmup, n_draws, thin, n_chains : int
-    remedies : str
-        What may help where chains disagree.
+    complaint, remedies : str
+        What a warning says where chains disagree, and what may help.
     """
 
     likelihood: object
@@ -104,6 +104,7 @@ class ChainProgram:
     thin: int
     n_chains: int
 
+    complaint = "the chains have not mixed"
     remedies = "more iterations (n_warmup, n_draws), another init or another sampler"
 
     @property

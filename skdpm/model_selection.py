@@ -44,10 +44,13 @@ def log_evidence(estimators, X):
           chains, natural logarithm.
         - ``std_error``: ndarray of shape (n_models,), its Monte Carlo standard error by the delta
           method. NaN for one chain, and never above 1: where it is above 0.5, one chain decides.
+        - ``std``: ndarray of shape (n_models,), the standard deviation of the chains' estimates of
+          the log evidence: look at it first. Above 1 the estimate is poor, whatever the standard
+          error says, and with two or three chains both may be small by chance.
         - ``log_bayes_factor``: ndarray of shape (n_models,), against the model of the largest log
           evidence; at most 0.
         - ``probability``: ndarray of shape (n_models,), of the models given X, if all were
-          equally probable before.
+          equally probable before; the estimates are taken as exact.
         - ``log_evidence_chains``: list of ndarray of shape (n_chains,).
 
     Raises
@@ -121,6 +124,7 @@ def log_evidence(estimators, X):
         "model": list(estimators),
         "log_evidence": means,
         "std_error": errors,
+        "std": np.array([_std(values) for values in chains]),
         "log_bayes_factor": log_bayes_factor,
         "probability": probability / probability.sum(),
         "log_evidence_chains": chains,
@@ -217,6 +221,7 @@ def _check_mixture(estimator, name):
 
 def _run(estimator, X):
     """A clone that was fitted by SMC and keeps next to no draws: no summary of them is needed."""
+    estimator._resolved_sampler(estimator._resolved("likelihood"), X)  # refuses unknown names
     sampler = estimator.sampler if isinstance(estimator.sampler, SMC) else SMC()
     estimator = clone(estimator).set_params(
         sampler=clone(sampler),

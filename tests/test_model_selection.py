@@ -45,6 +45,7 @@ def test_models_are_compared_by_their_evidence():
     np.testing.assert_allclose(results["log_bayes_factor"], expected - expected.max(), atol=1e-10)
     np.testing.assert_allclose(results["probability"], softmax(expected), atol=1e-10)
     np.testing.assert_allclose(results["std_error"], 0.0, atol=1e-10)
+    np.testing.assert_allclose(results["std"], 0.0, atol=1e-10)
     assert [values.shape for values in results["log_evidence_chains"]] == [(2,)] * 3
     assert not any(hasattr(model, "labels_") for model in models.values())
 
@@ -76,6 +77,11 @@ def test_mean_and_error_are_those_of_densities():
     jackknife = np.sqrt(39.0 / 40.0 * np.sum((without - without.mean()) ** 2))
     assert abs(results["std_error"][0] / jackknife - 1.0) < 0.1
     assert np.isnan(one["std_error"][0])
+
+
+def test_names_of_samplers_are_checked():
+    with pytest.raises(ValueError, match=r"estimators\['k'\]: sampler must be"):
+        log_evidence({"k": make_estimator("gaussian", sampler="smcc")}, [[0.0], [1.0]])
 
 
 def test_warns_of_models_whose_chains_differ():

@@ -62,7 +62,8 @@ class ParticleProgram(RowProgram):
 
     bounded = False  # a stream may follow
     n_before = 0  # rows that came before these
-    remedies = "more particles (SMC(n_particles=...)) or chains"
+    complaint = "the chains, which are independent particle systems, disagree"
+    remedies = "more particles (SMC(n_particles=...))"
 
     def __post_init__(self):
         super().__post_init__()

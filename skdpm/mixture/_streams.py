@@ -36,6 +36,7 @@ class StreamProgram(ParticleProgram):
     makes_draws: bool
 
     keeps_rows = False
+    remedies = "a new start with more particles (SMC(n_particles=...)), with a fit,"
     active_block = 0  # old rows are gone
 
     @classmethod

@@ -3,6 +3,7 @@
 
 import functools
 import math
+import warnings
 
 import numpy as np
 from sklearn.base import ClusterMixin, DensityMixin
@@ -138,12 +139,14 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         made concrete on it alone: it should be like the others, or parameters be given (such as
         `Categorical(n_categories=...)`). Hyperparameters are not learned in a stream: each
         particle keeps those that it has learned in `fit`, and without a fit all have the values
-        that chains of `fit` would start from.
+        that the likelihood derives from the first batch (`likelihood_` shows them).
 
         The attributes are those of `fit`, without `label_samples_` and `acceptance_rate_`. They
         are about all rows seen, but `labels_`, which are of this call: clusters of `weights_` and
-        `cluster_params_`, numbered by decreasing size of all rows seen. The point estimate is
-        "map", unless `point_estimate` is "last": then it is the first draw of the first chain.
+        `cluster_params_`, numbered by decreasing size of all rows seen. The rows are gone that
+        "peaks" and other summaries of all draws need: whatever `point_estimate` is, the draw of
+        the largest log joint is taken, as with "map", or with "last" the first draw of the first
+        chain. Each call makes `n_draws` draws, which takes most of the time of a small batch.
 
         Parameters
         ----------
@@ -340,6 +343,13 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             run["likelihood"].resolve(X)  # refuses rows that it cannot model
             n_before = run["chains"][0]["iteration"]
         else:
+            if self.__sklearn_is_fitted__():
+                warnings.warn(
+                    "partial_fit starts anew: the last fit was that of another sampler, which "
+                    "leaves no particles to go on with",
+                    UserWarning,
+                    stacklevel=4,
+                )
             self._forget()
             X = validate_rows(self, X, likelihood, reset=True)
             run = {

@@ -71,7 +71,7 @@ default="auto"
         the first chain (after an interruption, of the first of those with the fewest draws).
     warm_start : bool, default=False
         `fit` again with a larger `n_draws` continues the chains: 500 draws, then 1000, are one
-        run of 1000 to the bit, also through a pickle.
+        run of 1000 to the bit, also through a pickle. Not with "smc".
     random_state : int, RandomState, Generator or None, default=None
         Same seed, same draws.
     verbose : int, default=0

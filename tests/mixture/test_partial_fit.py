@@ -406,7 +406,7 @@ def test_point_estimates():
 def test_warnings_tell_what_is_new():
     """Each quantity that chains disagree about is told once, by `fit` or by a batch."""
     X = 3.0 * np.random.default_rng(0).normal(size=(90, 2))
-    estimator, told = gaussian_stream(sampler=SMC(3), concentration=10.0, n_draws=30), set()
+    estimator, told = gaussian_stream(sampler=SMC(3), concentration=10.0, n_draws=50), set()
     for batch in np.split(X, [10, *range(11, 90)]):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -417,7 +417,8 @@ def test_warnings_tell_what_is_new():
         assert len(caught) == bool(bad - told)
         for warning in caught:
             assert warning.category is ConvergenceWarning and warning.filename == __file__
-            assert all(f"{name} (" in str(warning.message) for name in bad)
+            said = {name for name in figures if f"{name} (" in str(warning.message)}
+            assert said == bad - told
             assert "SMC(n_particles=...)" in str(warning.message)
         told |= bad
     assert told == {"log_joint", "n_components", "log_evidence"}
@@ -599,6 +600,7 @@ def fail():
     [(ctrl_c, KeyboardInterrupt), (fail, FloatingPointError)],
     ids=["interruption", "failure"],
 )
+@pytest.mark.filterwarnings("ignore:partial_fit starts anew")
 def test_transactions(act, error, started, disturb):
     case = fit_case("gaussian", n_samples=60)
     estimator = stream(case, sampler=SMC(5))
@@ -622,6 +624,18 @@ def test_transactions(act, error, started, disturb):
     assert signal.getsignal(signal.SIGINT) is handler
     disturb(None, 0, None)
     assert_same_stream(estimator.partial_fit(case.X[n:]), undisturbed, case.X_new)
+
+
+def test_starting_anew_is_said():
+    case = fit_case("gaussian")
+    estimator = stream(case).set_params(sampler="gibbs")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        estimator.fit(case.X)
+    with pytest.warns(UserWarning, match="starts anew") as caught:
+        estimator.set_params(sampler=SMC(5)).partial_fit(case.X[:4])
+    assert caught[0].filename == __file__
+    assert estimator.n_samples_seen_ == 4
 
 
 def test_a_warning_that_is_an_error_changes_nothing():

@@ -35,9 +35,9 @@ class SMC(Sampler):
     growth : float, default=1.25
         Above 1.
     active_block : int, default=0
-        Rows that Gibbs draws anew, in every particle, after each row: the next ones in turn, and
-        from the first one on again once the newest has been reached, which a single one never
-        does. Only in `fit`.
+        So many old rows Gibbs draws anew, in every particle, after each new row: the next ones in
+        turn; once they have reached the newest, the first ones again. (With 1 they never reach
+        it, as there is a new one each time.) Only in `fit`.
     initial_concentration : None or float, default=None
         Annealing: the concentration of the prior before the first row. Before row n it goes part
         of the way to that of the model, and the weights follow; results are of the model's. Needs
@@ -161,15 +161,17 @@ class SMC(Sampler):
     def _check_annealing(self, *, concentration, **_):
         if self.initial_concentration is not None and concentration is None:
             raise ValueError(
-                "SMC.initial_concentration needs a concentration to go over to: with "
-                "concentration=None, which is learned, it must be None"
+                "SMC.initial_concentration goes over to a fixed concentration, and "
+                "concentration=None is learned: give the mixture a number, or leave "
+                "initial_concentration out"
             )
 
     def validate(self, estimator, X, likelihood, reset):
         if estimator.warm_start:
             raise ValueError(
                 "warm_start goes on with Markov chains, and SMC runs none: more rows come by "
-                "partial_fit, and n_draws draws are made at the end, however many"
+                "partial_fit, and n_draws draws are made at the end, however many; set "
+                "warm_start=False"
             )
         return super().validate(estimator, X, likelihood, reset)
 
