@@ -147,6 +147,7 @@ def blocks_run(name, cls=None, n_starts=1_000, n_steps=2):
     return run
 
 
+@pytest.mark.slow
 def test_partitions_and_pseudo_counts_keep_their_joint_posterior(seed_sequence):
     assert_p_matrix({name: rows_run(name) for name in CASES}, seed_sequence=seed_sequence)
 

@@ -160,6 +160,7 @@ def invariance_run(kind, likelihood, X, name, far=False):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ESTIMATORS)
 @pytest.mark.parametrize("covariance_type", TYPES)
 def test_chains_keep_the_law_of_partition_and_hyperparameter(kind, covariance_type, seed_sequence):
