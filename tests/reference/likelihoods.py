@@ -128,6 +128,31 @@ def log_marginal_poisson(X, *, shape, rate):
     return log_columns.sum() - gammaln(counts + 1).sum()
 
 
+def log_marginal_grid(X, *, log_likelihood, grid, log_weights, sample=None):
+    """Rows in blocks, each with a point of the grid as its parameter.
+
+    `log_likelihood(X, grid)` is (n, n_blocks, n_points), None: X is that table, block after block;
+    `log_weights` has the prior of the points of each block, up to a constant. Nothing is taken for
+    a logarithm of a sum that is not one: the sums run over points outside, over rows inside.
+    """
+    X = np.asarray(X, dtype=float)
+    weights = np.atleast_2d(np.asarray(log_weights, dtype=float))
+    total = 0.0
+    for d in range(X.shape[1] // len(grid) if log_likelihood is None else len(weights)):
+        log_w = weights[d % len(weights)]
+        terms = []
+        for m in range(len(grid)):
+            log_p = log_w[m] - logsumexp(log_w)
+            for x in X:
+                if log_likelihood is None:
+                    log_p += x[d * len(grid) + m]
+                else:
+                    log_p += log_likelihood(x[None], grid)[0, d, m]
+            terms.append(log_p)
+        total += logsumexp(terms)
+    return total
+
+
 def log_likelihood_relational(A, labels, *, a, b, directed=False):
     """log p(A | partition), every pair of blocks with its own link probability ~ Beta(a, b).
 
@@ -171,6 +196,7 @@ LOG_MARGINALS = {
     "categorical": log_marginal_categorical,
     "multinomial": log_marginal_multinomial,
     "poisson": log_marginal_poisson,
+    "grid": log_marginal_grid,
 }
 
 # Likelihoods of a whole partition by name.
