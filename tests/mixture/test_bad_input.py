@@ -259,7 +259,7 @@ HYPERPARAMETERS = {
     "poisson": {"shape": NOT_POSITIVE, "rate": NOT_POSITIVE},  # None: learned
     "grid": {
         "log_likelihood": [1.0, "normal", np.zeros((4, 6))],
-        "grid": [None, "a", [], 0.5, [[]], [[0.0], [1.0, 2.0]], [0.0, NAN], [0.0] * 3, [INF] * 6],
+        "grid": ["a", [], 0.5, [[]], [[0.0], [1.0, 2.0]], [0.0, NAN], [0.0] * 3, [INF] * 6],
         "log_weights": [
             "a",
             [],

@@ -132,25 +132,17 @@ def log_marginal_grid(X, *, log_likelihood, grid, log_weights, sample=None):
     """Rows in blocks, each with a point of the grid as its parameter.
 
     `log_likelihood(X, grid)` is (n, n_blocks, n_points), None: X is that table, block after block;
-    `log_weights` has the prior of the points of each block, up to a constant. Nothing is taken for
-    a logarithm of a sum that is not one: the sums run over points outside, over rows inside.
+    `log_weights` has the prior of the points, of each block, up to a constant.
     """
     X = np.asarray(X, dtype=float)
-    weights = np.atleast_2d(np.asarray(log_weights, dtype=float))
-    total = 0.0
-    for d in range(X.shape[1] // len(grid) if log_likelihood is None else len(weights)):
-        log_w = weights[d % len(weights)]
-        terms = []
-        for m in range(len(grid)):
-            log_p = log_w[m] - logsumexp(log_w)
-            for x in X:
-                if log_likelihood is None:
-                    log_p += x[d * len(grid) + m]
-                else:
-                    log_p += log_likelihood(x[None], grid)[0, d, m]
-            terms.append(log_p)
-        total += logsumexp(terms)
-    return total
+    if log_likelihood is None:
+        table = X.reshape(len(X), -1, len(grid))
+    else:
+        table = np.array([log_likelihood(x[None], np.asarray(grid))[0] for x in X])
+    log_prior = np.asarray(log_weights, dtype=float)
+    log_prior = log_prior - logsumexp(log_prior, axis=-1, keepdims=True)
+    # (n_blocks, n_points): the sum over rows inside, that over points outside.
+    return logsumexp(log_prior + sum(table), axis=-1).sum() if len(X) else 0.0
 
 
 def log_likelihood_relational(A, labels, *, a, b, directed=False):

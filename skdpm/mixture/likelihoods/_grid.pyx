@@ -11,17 +11,13 @@ Z_d = sum_m w_dm exp(S_dm),
 
 The sums over m are dot products of p_dm and exp(l_idm - max_m l_idm), both of which are 0 below
 TINY. A dot product so small that the terms lost might matter is computed from logarithms instead.
-
-When an item joins, p_dm is multiplied by the likelihoods of the item; what is known then of the
-terms that were lost is that they are at most TINY / slack_d of the whole, slack_d being the product
-of the dot products since p_d was last computed from S. When an item leaves, p is computed from S.
-Most items rejoin the cluster that they have left, so the row is set aside and then brought back.
+Most items rejoin the cluster that they have left, so its row is set aside and then brought back.
 
 Row: n, how many l_idm are -inf, S_dm of the others (D, M), how many of them are -inf (D, M)
-| log Z_d (D), slack_d (D), p_dm (D, M).
+| log Z_d (D), p_dm (D, M).
 """
 from libc.math cimport INFINITY, log
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
@@ -52,26 +48,6 @@ cdef extern from *:
                 lane[j] += p[m + j] * r[m + j];
         for (int j = 0; m + j < n; j++)
             lane[j] += p[m + j] * r[m + j];
-        return skdpm_lanes_sum(lane);
-    }
-
-    /* p *= r, entries below tiny set to 0. Returns their sum. */
-    SKDPM_VERSIONS
-    static double skdpm_grid_multiply(double *p, const double *r, ptrdiff_t n, double tiny)
-    {
-        double lane[SKDPM_LANES] = {0.0};
-        ptrdiff_t m = 0;
-        for (; m + SKDPM_LANES <= n; m += SKDPM_LANES)
-            for (int j = 0; j < SKDPM_LANES; j++) {
-                const double v = p[m + j] * r[m + j];
-                p[m + j] = v < tiny ? 0.0 : v;
-                lane[j] += p[m + j];
-            }
-        for (int j = 0; m + j < n; j++) {
-            const double v = p[m + j] * r[m + j];
-            p[m + j] = v < tiny ? 0.0 : v;
-            lane[j] += p[m + j];
-        }
         return skdpm_lanes_sum(lane);
     }
 
@@ -120,9 +96,6 @@ cdef extern from *:
     double grid_dot "skdpm_grid_dot"(
         const double* p, const double* r, Py_ssize_t n
     ) noexcept nogil
-    double grid_multiply "skdpm_grid_multiply"(
-        double* p, const double* r, Py_ssize_t n, double tiny
-    ) noexcept nogil
     void grid_scale "skdpm_grid_scale"(double* p, Py_ssize_t n, double by) noexcept nogil
     double grid_exp "skdpm_grid_exp"(double* x, Py_ssize_t n, double* top) noexcept nogil
 
@@ -134,9 +107,7 @@ cdef enum:
 # slow.
 TINY = 1e-300
 
-cdef double TINY_TERM = TINY
-cdef double LEAST_DOT = 1e-280      # times slack: what is lost is beyond the digits of a double
-cdef double LEAST_SLACK = 1e-100    # below it p is computed anew
+cdef double LEAST_DOT = 1e-280      # what is lost is beyond the digits of this
 
 
 cdef class GridModel(ClusterModel):
@@ -159,8 +130,8 @@ cdef class GridModel(ClusterModel):
     tables : dict
         n_max : int
             Most items that one cluster may hold.
-    log_weights : ndarray of shape (n_blocks, n_points)
-        log w, normalised.
+        log_weights : ndarray of shape (n_blocks, n_points)
+            log w, up to a constant of each block.
     """
     cdef Py_ssize_t n_blocks        # D
     cdef Py_ssize_t n_points        # M
@@ -171,6 +142,7 @@ cdef class GridModel(ClusterModel):
     cdef const double* top_sums
     cdef const unsigned char* impossible
     cdef const double* log_weights
+    cdef double* log_totals         # (n_blocks,): log of the sum of w
     cdef double* scratch            # (n_points,)
     # The row of a slot before an item left, and its statistics afterwards.
     cdef double* kept
@@ -179,7 +151,8 @@ cdef class GridModel(ClusterModel):
     cdef Py_ssize_t kept_item
     cdef object _owners
 
-    def __init__(self, data, tables, const double[:, ::1] log_weights):
+    def __init__(self, data, tables):
+        cdef const double[:, ::1] log_weights = tables["log_weights"]
         cdef const double[:, :, ::1] log_likelihoods = data["log_likelihoods"]
         cdef const double[:, :, ::1] likelihoods = data["likelihoods"]
         cdef const double[:, ::1] tops = data["tops"]
@@ -199,15 +172,22 @@ cdef class GridModel(ClusterModel):
         self.log_weights = &log_weights[0, 0]
         self.drifts = True
         self.kept_slot = -1
-        self.allocate(N_HEAD + 2 * self.n_entries, N_HEAD + 3 * self.n_entries + 2 * self.n_blocks)
+        self.allocate(N_HEAD + 2 * self.n_entries, N_HEAD + 3 * self.n_entries + self.n_blocks)
+        self.log_totals = <double*>calloc(self.n_blocks, sizeof(double))
         self.scratch = <double*>malloc(self.n_points * sizeof(double))
         self.kept = <double*>malloc(self.width * sizeof(double))
         self.left = <double*>malloc(self.n_stats * sizeof(double))
-        if self.scratch == NULL or self.kept == NULL or self.left == NULL:
+        if (
+            self.log_totals == NULL or self.scratch == NULL or self.kept == NULL
+            or self.left == NULL
+        ):
             raise MemoryError
+        self.compute(self.empty)
+        memcpy(self.log_totals, self.log_norms(self.empty), self.n_blocks * sizeof(double))
         self.compute(self.empty)
 
     def __dealloc__(self):
+        free(self.log_totals)
         free(self.scratch)
         free(self.kept)
         free(self.left)
@@ -217,11 +197,8 @@ cdef class GridModel(ClusterModel):
     cdef inline double* log_norms(self, double* stats) noexcept nogil:
         return stats + self.n_stats
 
-    cdef inline double* slacks(self, double* stats) noexcept nogil:
-        return stats + self.n_stats + self.n_blocks
-
     cdef inline double* weights(self, double* stats) noexcept nogil:
-        return stats + self.n_stats + 2 * self.n_blocks
+        return stats + self.n_stats + self.n_blocks
 
     cdef void weigh(
         self, const double* stats, Py_ssize_t d, const double* extra, double* out
@@ -246,10 +223,9 @@ cdef class GridModel(ClusterModel):
         cdef double* p = self.weights(stats) + d * self.n_points
         self.weigh(stats, d, NULL, p)
         total = grid_exp(p, self.n_points, &top)
-        self.slacks(stats)[d] = 1.0
         if total > 0.0:
             grid_scale(p, self.n_points, 1.0 / total)
-            self.log_norms(stats)[d] = top + log(total)
+            self.log_norms(stats)[d] = top + log(total) - self.log_totals[d]
         else:
             self.log_norms(stats)[d] = top      # -inf: no point can have made these items
 
@@ -287,14 +263,7 @@ cdef class GridModel(ClusterModel):
         return ClusterModel.log_likelihood(self, slots, n_slots)
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        cdef Py_ssize_t d
         cdef double* stats = row(self, slot)
-        cdef const double* r = self.likelihoods + i * self.n_entries
-        cdef const double* tops = self.tops + i * self.n_blocks
-        cdef double* p = self.weights(stats)
-        cdef double* log_norms = self.log_norms(stats)
-        cdef double* slacks = self.slacks(stats)
-        cdef double total
         if (
             slot == self.kept_slot and i == self.kept_item
             and memcmp(stats, self.left, self.n_stats * sizeof(double)) == 0
@@ -304,16 +273,7 @@ cdef class GridModel(ClusterModel):
             return
         self.kept_slot = -1
         self.change(stats, i, 1.0)
-        for d in range(self.n_blocks):
-            total = grid_multiply(
-                p + d * self.n_points, r + d * self.n_points, self.n_points, TINY_TERM
-            )
-            if slacks[d] * total > LEAST_SLACK:
-                grid_scale(p + d * self.n_points, self.n_points, 1.0 / total)
-                log_norms[d] += log(total) + tops[d]
-                slacks[d] *= total
-            else:
-                self.compute_block(stats, d)
+        self.compute(stats)
 
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         cdef double* stats = row(self, slot)
@@ -351,7 +311,7 @@ cdef class GridModel(ClusterModel):
             stats, d, self.log_likelihoods + i * self.n_entries + d * self.n_points, self.scratch
         )
         total = grid_exp(self.scratch, self.n_points, &top)
-        return top + log(total) - log_norm if total > 0.0 else -INFINITY
+        return top + log(total) - self.log_totals[d] - log_norm if total > 0.0 else -INFINITY
 
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
@@ -364,17 +324,15 @@ cdef class GridModel(ClusterModel):
         cdef const double* tops = self.tops + i * self.n_blocks
         cdef double* stats
         cdef const double* p
-        cdef const double* slacks
         cdef double dot, product, total
         for k in range(n_slots):
             stats = row(self, slots[k])
             p = self.weights(stats)
-            slacks = self.slacks(stats)
             total = self.top_sums[i]
             product = 1.0
             for d in range(self.n_blocks):
                 dot = grid_dot(p + d * self.n_points, r + d * self.n_points, self.n_points)
-                if dot * slacks[d] > LEAST_DOT:
+                if dot > LEAST_DOT:
                     product *= dot
                     if product < 1e-25:     # so that the next factor cannot make it underflow
                         total += log(product)

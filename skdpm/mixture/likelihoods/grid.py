@@ -4,7 +4,6 @@
 import warnings
 
 import numpy as np
-from scipy.special import logsumexp
 
 from skdpm.mixture.likelihoods._grid import TINY, GridModel
 from skdpm.mixture.likelihoods.base import Likelihood, bounds, read_only
@@ -45,7 +44,8 @@ class Grid(Likelihood):
 
     Notes
     -----
-    The function is called once with all rows of `fit`; NaN in X is passed on to it. It may say
+    The function is called once with all rows of `fit`, and with the first one alone; NaN in X is
+    passed on to it. It may say
     -inf (the point cannot have made the row), but neither inf nor NaN. What lies 1e10 or more
     below the best point of a row counts as -inf, so a table, which must be finite, says -1e300.
     A row that only zero weights or zero likelihoods could explain is refused.
@@ -60,13 +60,16 @@ class Grid(Likelihood):
     Memory is 16 bytes for each row, block and point.
     """
 
-    allow_nan = True
-
     def __init__(self, log_likelihood=None, grid=None, log_weights=None, sample=None):
         self.log_likelihood = log_likelihood
         self.grid = grid
         self.log_weights = log_weights
         self.sample = sample
+
+    @property
+    def allow_nan(self):
+        """Whether X may have NaN: a function decides itself; a table must be complete."""
+        return self.log_likelihood is not None
 
     def resolve(self, X):
         for name in ("log_likelihood", "sample"):
@@ -106,7 +109,6 @@ class Grid(Likelihood):
             raise ValueError(
                 f"Grid.log_weights has {len(weights)} blocks, but the log likelihoods {n_blocks}"
             )
-        weights = weights - logsumexp(weights, axis=-1, keepdims=True)
         weights = np.ascontiguousarray(np.broadcast_to(weights, (n_blocks, n_points)))
         resolved.log_weights = read_only(weights)
         resolved._n_columns = X.shape[1]
@@ -131,10 +133,10 @@ class Grid(Likelihood):
         return self._encoded(self._log_likelihoods(X))
 
     def tables(self, data, n_max):
-        return {"n_max": bounds(n_max)[0]}
+        return read_only({"n_max": bounds(n_max)[0], "log_weights": self.log_weights})
 
     def bind(self, data, tables):
-        return GridModel(data, tables, self.log_weights)
+        return GridModel(data, tables)
 
     def cluster_params(self, stats):
         """Of the posterior on the grid: `means` and `stds` of the parameter, (n_clusters,

@@ -25,7 +25,7 @@ from support.laws import (
 )
 from support.pvalues import assert_p
 
-from skdpm.mixture.likelihoods import Bernoulli, Categorical, Gaussian, Multinomial
+from skdpm.mixture.likelihoods import Bernoulli, Categorical, Gaussian, Grid, Multinomial
 from skdpm.mixture.likelihoods._base import Probe
 
 # Densities.
@@ -564,6 +564,10 @@ def test_one_row_and_one_column(case):
             likelihood.set_params(base="uniform")
         if isinstance(likelihood, Bernoulli):
             likelihood.set_params(a=None, b=0.7)
+        if isinstance(likelihood, Grid):
+            likelihood.set_params(log_weights=None)
+            if likelihood.log_likelihood is None:
+                likelihood.set_params(grid=None)
         small = Case(likelihood, X)
         probe = small.probe()
         slot = fill(probe, np.arange(small.n))
