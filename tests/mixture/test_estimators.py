@@ -611,6 +611,8 @@ def test_fitted_attributes_are_plain_objects(name, warm_start):
     estimator = make_estimator(case.likelihood, warm_start=warm_start).fit(case.X)
     assert not hasattr(estimator, "n_clusters")
     for path, value in _walk(vars(estimator), {}, "estimator"):
+        if path.endswith((".log_likelihood", ".sample")):
+            continue  # what the user gave
         if isinstance(value, np.ndarray):
             assert type(value) is np.ndarray and value.dtype != object, path
             assert not np.shares_memory(value, case.X), path

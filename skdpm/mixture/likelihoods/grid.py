@@ -12,6 +12,10 @@ from skdpm.mixture.likelihoods.base import Likelihood, bounds, read_only
 # the others.
 LEAST_LOG_RATIO = -1e10
 
+# Log likelihoods of a row, at its best point, beyond which what clusters say of it is no longer
+# accurate to 1e-9.
+LARGEST = 1e6
+
 # A grid of fewer points is taken to be meant as it is, not for a continuum.
 CONTINUUM = 20
 FEWEST_EFFECTIVE = 3.0
@@ -248,6 +252,13 @@ class Grid(Likelihood):
                 "log likelihoods are all -inf"
             )
         tops = table.max(axis=2, keepdims=True)
+        if (abs(tops) > LARGEST).any():
+            i, d, _ = np.argwhere(abs(tops) > LARGEST)[0]
+            raise ValueError(
+                f"Grid: the largest log likelihood of row {i} of X (block {d}) is {tops[i, d, 0]:g}, "
+                f"so far from 0 that differences have few digits; subtract a constant of the row, "
+                "which does not change its cluster"
+            )
         table = np.where(table - tops < LEAST_LOG_RATIO, -np.inf, table)
         likelihoods = np.exp(table - tops)
         likelihoods[likelihoods < TINY] = 0.0
