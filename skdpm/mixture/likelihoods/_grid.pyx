@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Clusters whose parameter is one of the points of a grid, under any likelihood.
 
-    theta_d ~ sum_m w_dm delta(theta_m),  log p(x_i | theta_1, ...) = sum_d l_idm, theta_d = theta_m,
+    theta_d ~ sum_m w_dm delta(theta_m),  log p(x_i | theta) = sum_d l_idm where theta_d = theta_m,
 
 in D independent blocks of M points. With S_dm the sum of l_idm over the items of a cluster and
 Z_d = sum_m w_dm exp(S_dm),

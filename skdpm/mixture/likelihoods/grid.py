@@ -8,8 +8,8 @@ import numpy as np
 from skdpm.mixture.likelihoods._grid import TINY, GridModel
 from skdpm.mixture.likelihoods.base import Likelihood, bounds, read_only
 
-# Relative likelihoods below exp of it are 0: in doubles a sum of smaller numbers keeps no digits of
-# the others.
+# Relative likelihoods below exp of it are 0: in doubles a sum of smaller numbers keeps no digits
+# of the others.
 LEAST_LOG_RATIO = -1e10
 
 # Log likelihoods of a row, at its best point, beyond which what clusters say of it is no longer
@@ -34,8 +34,8 @@ class Grid(Likelihood):
         Called as ``log_likelihood(X, grid)``: natural logarithms of the density of each row at
         each point, of shape (n_rows, n_points); or (n_rows, n_blocks, n_points) where the row
         falls into independent blocks, each with a point of its own. It must treat rows one by
-        one: what it says of a row must not depend on the others. None: X is that table, (n_samples,
-        n_blocks * n_points), block after block.
+        one: what it says of a row must not depend on the others. None: X is that table,
+        (n_samples, n_blocks * n_points), block after block.
     grid : array-like of shape (n_points,) or (n_points, n_params), default=None
         Values of the parameter, or parameters. None: 0, 1, ..., as many as `log_weights` has or,
         failing that, X has columns.
@@ -49,10 +49,11 @@ class Grid(Likelihood):
     Notes
     -----
     The function is called once with all rows of `fit`, and with the first one alone; NaN in X is
-    passed on to it. It may say
-    -inf (the point cannot have made the row), but neither inf nor NaN. What lies 1e10 or more
-    below the best point of a row counts as -inf, so a table, which must be finite, says -1e300.
-    A row that only zero weights or zero likelihoods could explain is refused.
+    passed on to it. It may say -inf (the point cannot have made the row), but neither inf nor
+    NaN; where rows exclude each other, take the sampler "gibbs" and start from singletons, which
+    needs no cluster of both. What lies 1e10 or more below the best point of a row counts as -inf,
+    so a table, which must be finite, says -1e300. A row that only zero weights or zero
+    likelihoods could explain is refused.
 
     Models are pickled with their functions, so these must be importable: a function of a module or
     a `functools.partial` of one, not a lambda.
@@ -127,8 +128,9 @@ class Grid(Likelihood):
             if effective < FEWEST_EFFECTIVE:
                 warnings.warn(
                     f"the grid of {type(self).__name__} is coarse for these data: for half of the "
-                    f"rows at most {effective:.1f} of its {log_likelihoods.shape[2]} points matter, "
-                    f"and clusters will be split between neighbouring points; {self._finer()}",
+                    f"rows at most {effective:.1f} of its {log_likelihoods.shape[2]} points "
+                    "matter, and clusters will be split between neighbouring points; "
+                    f"{self._finer()}",
                     stacklevel=2,
                 )
         return data
@@ -234,8 +236,8 @@ class Grid(Likelihood):
             alone, table[:1], rtol=1e-6, atol=1e-6
         ):
             raise ValueError(
-                "Grid.log_likelihood must treat rows one by one, but what it returns for the first "
-                "row depends on the other rows"
+                "Grid.log_likelihood must treat rows one by one, but what it returns for the "
+                "first row depends on the other rows"
             )
 
     def _encoded(self, table):
@@ -255,9 +257,9 @@ class Grid(Likelihood):
         if (abs(tops) > LARGEST).any():
             i, d, _ = np.argwhere(abs(tops) > LARGEST)[0]
             raise ValueError(
-                f"Grid: the largest log likelihood of row {i} of X (block {d}) is {tops[i, d, 0]:g}, "
-                f"so far from 0 that differences have few digits; subtract a constant of the row, "
-                "which does not change its cluster"
+                f"Grid: the largest log likelihood of row {i} of X (block {d}) is "
+                f"{tops[i, d, 0]:g}, so far from 0 that differences have few digits; subtract a "
+                "constant of the row, which does not change its cluster"
             )
         table = np.where(table - tops < LEAST_LOG_RATIO, -np.inf, table)
         likelihoods = np.exp(table - tops)
@@ -285,11 +287,14 @@ class Grid(Likelihood):
 
 
 def _binomial(X, grid, n):
-    """Columns of counts of successes out of n, up to the coefficients; 0 and 1 are possible."""
+    """Columns of counts of successes out of n, up to the coefficients; NaN is missing."""
     X = X[:, :, None]
+    inside = (X >= 0) & (X <= n)
+    counts = np.where(inside, X, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        terms = [x * log for x, log in ((X, np.log(grid)), (n - X, np.log1p(-grid)))]
-    return sum(np.where(x > 0, term, 0.0) for x, term in zip((X, n - X), terms, strict=True))
+        log_successes = np.where(counts > 0, counts * np.log(grid), 0.0)
+        log_failures = np.where(counts < n, (n - counts) * np.log1p(-grid), 0.0)
+    return np.where(inside, log_successes + log_failures, np.where(np.isnan(X), 0.0, -np.inf))
 
 
 def _binomial_of_30(X, grid):

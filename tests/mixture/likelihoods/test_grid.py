@@ -96,7 +96,12 @@ def test_rows_that_exclude_each_other():
     probe.remove(slot, 1)
     assert probe.log_predictive(slot, 2) == 0.0
     model = DPMixture(
-        likelihood="grid", concentration=1e-3, init="singletons", n_chains=1, random_state=0
+        likelihood="grid",
+        sampler="gibbs",
+        concentration=1e-3,
+        init="singletons",
+        n_chains=1,
+        random_state=0,
     ).fit(X)
     np.testing.assert_array_equal(model.labels_, np.arange(12) % 2)
     assert model.cluster_params_["means"].ravel().tolist() == [0.0, 1.0]
