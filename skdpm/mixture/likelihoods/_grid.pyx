@@ -181,12 +181,11 @@ cdef class GridModel(ClusterModel):
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         cdef double* stats = row(self, slot)
-        # A row in use changes by the methods here alone; one that is emptied has another size.
+        # Without another removal, rows that `settle` knows nothing of change their size.
         if slot == self.kept_slot and i == self.kept_item and stats[0] == self.kept_size:
             self.exchange(stats, self.kept)
         else:
             self.change(stats, i, 1.0)
-        self.kept_slot = NONE
 
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         cdef double* stats = row(self, slot)
@@ -202,7 +201,6 @@ cdef class GridModel(ClusterModel):
             self.change(stats, i, -1.0)
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
-        self.kept_slot = NONE
         grid_compute(&self.layout, row(self, slot))
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:

@@ -65,6 +65,27 @@ def test_predictives_of_deep_rows_by_the_reference(depth):
     assert (lowest < -700 * 3) == (depth == 30_000)
 
 
+def test_sums_of_small_terms_far_apart():
+    """Where the dot product underflows, points matter that are neither the best of the cluster nor
+    of the row, and several of them."""
+    rng = np.random.default_rng(2)
+    levels = np.array([0.0, -4.0, -9.0, -800.0, -1700.0, -2600.0, -np.inf])
+    tables = rng.choice(levels, p=[0.05, 0.05, 0.1, 0.2, 0.2, 0.2, 0.2], size=(40, 2, 37))
+    tables[:, :, 36] = -3000.0
+    likelihood = Grid(lambda X, grid: tables[X[:, 0].astype(int)], np.arange(37.0))
+    X = np.arange(40.0)[:, None]
+    probe, resolved = probe_of(likelihood, X, 12)
+    params = resolved.get_params(deep=False)
+    sets = [np.arange(10, 10 + n) for n in range(1, 11)]
+    slots = np.array([fill(probe, items) for items in sets])
+    for i in range(10):
+        actual = probe.log_predictive_many(slots, i)
+        for k, items in enumerate(sets):
+            expected = log_marginal_grid(X[[*items, i]], **params)
+            expected -= log_marginal_grid(X[items], **params)
+            np.testing.assert_allclose(actual[k], expected, rtol=1e-13)
+
+
 def test_points_that_cannot_have_made_a_row_come_and_go():
     table = np.zeros((4, 1, 3))
     table[0, 0, 0] = table[1, 0, 0] = table[1, 0, 1] = -np.inf
