@@ -65,6 +65,7 @@ def test_predictives_of_deep_rows_by_the_reference(depth):
     assert (lowest < -700 * 3) == (depth == 30_000)
 
 
+@pytest.mark.filterwarnings("ignore:the grid of Grid is coarse")
 def test_sums_of_small_terms_far_apart():
     """Where the dot product underflows, points matter that are neither the best of the cluster nor
     of the row, and several of them."""
@@ -189,6 +190,19 @@ def test_functions_that_cannot_be_used(log_likelihood, message):
 def test_parameters_that_do_not_agree(params, message):
     with pytest.raises(ValueError, match=message):
         DPMixture(likelihood=Grid(**params)).fit(X)
+
+
+def test_samples_have_the_parameter_of_each_block():
+    def normal(X, grid):
+        return -0.5 * (X[:, :, None] - grid) ** 2
+
+    X = np.random.default_rng(0).normal([[-3.0, 4.0]] * 60)
+    likelihood = Grid(normal, np.linspace(-5.0, 5.0, 201), sample=lambda theta, rng: theta)
+    model = DPMixture(likelihood=likelihood, concentration=1e-3, n_draws=20, random_state=0)
+    theta, _ = model.fit(X).sample(400)
+    assert model.n_components_ == 1
+    np.testing.assert_allclose(theta.mean(axis=0), X.mean(axis=0), atol=0.05)
+    np.testing.assert_allclose(theta.std(axis=0), 60**-0.5, rtol=0.2)
 
 
 def test_a_sample_of_another_shape():
