@@ -109,24 +109,39 @@ def test_points_that_cannot_have_made_a_row_come_and_go():
 
 
 def test_rows_that_exclude_each_other():
-    """A cluster of both is impossible; a row can leave it, and a fit finds the two clusters."""
+    """A cluster of both has a density that nothing makes up for; a row can leave it."""
+    table = np.where(np.eye(2)[np.arange(12) % 2] == 1, -3.0, -1e300)
+    probe, _ = probe_of(Grid(), table)
+    slot = fill(probe, [0, 1, 3])
+    expected = -1e10 - 9.0 - np.log(2)  # one row against two
+    assert probe.log_marginal(slot) == pytest.approx(expected, abs=1e-5)
+    # Then two against two, which either point explains as badly.
+    expected = -1e10 - 3.0 + np.log(2)
+    assert probe.log_predictive(slot, 2) == pytest.approx(expected, abs=1e-5)
+    assert probe.log_predictive(slot, 5) == -3.0
+    probe.remove(slot, 0)
+    assert probe.log_predictive(slot, 5) == -3.0
+    assert probe.log_marginal(slot) == -6.0 - np.log(2)
+
+
+@pytest.mark.parametrize("sampler", ["auto", "gibbs", "sams", "split_merge", "pgsm", "smc"])
+def test_fits_of_rows_that_exclude_each_other(sampler):
     X = np.where(np.eye(2)[np.arange(12) % 2] == 1, 0.0, -1e300)
-    probe, _ = probe_of(Grid(), X)
-    slot = fill(probe, [0, 1])
-    assert probe.log_marginal(slot) == -np.inf
-    assert probe.log_predictive(slot, 2) == -np.inf
-    probe.remove(slot, 1)
-    assert probe.log_predictive(slot, 2) == 0.0
     model = DPMixture(
         likelihood="grid",
-        sampler="gibbs",
+        sampler=sampler,
         concentration=1e-3,
-        init="singletons",
+        init="single",
+        n_warmup=30,
+        n_draws=30,
         n_chains=1,
         random_state=0,
     ).fit(X)
     np.testing.assert_array_equal(model.labels_, np.arange(12) % 2)
     assert model.cluster_params_["means"].ravel().tolist() == [0.0, 1.0]
+    # log(1/2) for the one cluster that a row fits into, times its share.
+    expected = np.log(6 + 1e-3 / 2) - np.log(12 + 1e-3)
+    np.testing.assert_allclose(model.score_samples(X[:2]), expected, rtol=1e-9)
 
 
 def test_a_coarse_grid_is_told():
