@@ -138,7 +138,7 @@ class LFRM(FeatureLikelihood):
         upper = np.triu(holes, 1)
         yield cls(weight_precision=0.7), upper + upper.T
         upper = np.triu(X, 1)
-        yield cls(bias=0.0), sp.csr_array(upper + upper.T)
+        yield cls(bias=0.0), upper + upper.T
 
 
 def _signs(X, *, diagonal):
