@@ -27,6 +27,8 @@ from skdpm.features.samplers.base import FeatureSampler
 
 # Further features that a new row may have.
 MOST_NEW = 256
+# Draws that `fitted_values` averages.
+MOST_FITTED = 100
 
 
 def _can_reconstruct(estimator):
@@ -279,6 +281,33 @@ default="prior"
             log_weights = total
         X = X.toarray() if scipy.sparse.issparse(X) else X
         return np.where(np.isnan(X), means, X)
+
+    @available_if(_can_reconstruct)
+    def fitted_values(self):
+        """Posterior means of the expected entries of the X of `fit`, NaN or not.
+
+        They are averaged over kept draws, evenly spaced ones, 100 at most, each with its own
+        features of the rows. Of a network, these are the probabilities of all links.
+
+        Returns
+        -------
+        means : ndarray of shape (n_samples, n_features)
+        """
+        check_is_fitted(self)
+        likelihood, draws = self.likelihood_, self.draws_
+        shape = draws["log_joint"].shape
+        n_draws = shape[0] * shape[1]
+        means = 0.0
+        taken = np.unique(np.linspace(0, n_draws - 1, min(n_draws, MOST_FITTED)).astype(int))
+        for j, (c, s) in enumerate(zip(*np.unravel_index(taken, shape), strict=True)):
+            Z = draws["allocations"][c][s]
+            params = {
+                "allocations": Z,
+                **{name: draws[name][c, s] for name in likelihood.hyperparameters},
+                **{name: draws[name][c][s] for name in likelihood.feature_params},
+            }
+            means += (likelihood.reconstruct(Z.astype(np.float64), params) - means) / (j + 1)
+        return means
 
     def score_samples(self, X):
         """log posterior predictive density of each row's observed entries.
