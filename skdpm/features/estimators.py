@@ -49,7 +49,7 @@ class FeatureAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Chain
     ----------
     likelihood : str or FeatureLikelihood, default="linear_gaussian"
         What rows look like given their features: an object of `skdpm.features.likelihoods`, or
-        the name of one with its defaults ("linear_gaussian").
+        the name of one with its defaults ("linear_gaussian"; "lfrm", for networks).
     n_components : int or None, default=None
         None: the Indian buffet process, with no bound on the number of features. An int: that
         many features, each with a probability under a Beta(concentration / n_components, 1)
@@ -91,7 +91,8 @@ default="prior"
         concentration) + log p(X given Z and the hyperparameters), components integrated out.
         Features are numbered by decreasing use.
     components_ : ndarray of shape (`n_components_`, n_features)
-        Posterior mean of their components given `allocations_` (linear Gaussian likelihood).
+        Posterior mean of their components given `allocations_` (linear Gaussian likelihood; others
+        have parameters by other names, such as the `weights_` of `LFRM`).
     n_components_ : int
         Features that some row of `allocations_` has.
     allocation_samples_ : list of lists of ndarrays of shape (n_samples, K_cs), bool
