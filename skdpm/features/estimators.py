@@ -27,8 +27,6 @@ from skdpm.features.samplers.base import FeatureSampler
 
 # Further features that a new row may have.
 MOST_NEW = 256
-# Draws that `fitted_values` averages.
-MOST_FITTED = 100
 
 
 def _can_reconstruct(estimator):
@@ -287,8 +285,8 @@ default="prior"
     def fitted_values(self):
         """Posterior means of the expected entries of the X of `fit`, NaN or not.
 
-        They are averaged over kept draws, evenly spaced ones, 100 at most, each with its own
-        features of the rows. Of a network, these are the probabilities of all links.
+        They are averaged over all kept draws, each with its own features of the rows. Of a network,
+        these are the probabilities of all links.
 
         Returns
         -------
@@ -296,11 +294,8 @@ default="prior"
         """
         check_is_fitted(self)
         likelihood, draws = self.likelihood_, self.draws_
-        shape = draws["log_joint"].shape
-        n_draws = shape[0] * shape[1]
         means = 0.0
-        taken = np.unique(np.linspace(0, n_draws - 1, min(n_draws, MOST_FITTED)).astype(int))
-        for j, (c, s) in enumerate(zip(*np.unravel_index(taken, shape), strict=True)):
+        for j, (c, s) in enumerate(np.ndindex(draws["log_joint"].shape)):
             Z = draws["allocations"][c][s]
             params = {
                 "allocations": Z,

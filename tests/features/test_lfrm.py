@@ -297,25 +297,35 @@ def test_power_joint_distribution(wrong, seed_sequence):
 
 @pytest.mark.parametrize("directed", [False, True])
 def test_weights_have_their_posterior(directed, seed_sequence):
-    """Given Z, of one feature that all rows have, bias fixed: by quadrature."""
+    """Given Z, of two features that all rows have, and the bias: only the sum of the weights is
+    part of the likelihood. Its posterior is had by quadrature, and the rest is as a priori."""
     X = np.array([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
-    grid = np.linspace(-12, 12, 20_001)
-    factor = 2 if directed else 1
-    log_density = factor * (2 * np.log(expit(grid + 0.4)) + np.log(expit(-grid - 0.4)))
-    density = np.exp(log_density - 0.35 * grid**2)
+    tau, often = 0.7, np.array([1.0, 1.0, 1.0, 1.0] if directed else [1.0, 2.0, 1.0])
+    square = often @ often
+    grid = np.linspace(-20, 20, 20_001)
+    terms = (2 if directed else 1) * (2 * np.log(expit(grid + 0.4)) + np.log(expit(-grid - 0.4)))
+    density = np.exp(terms - 0.5 * tau * grid**2 / square)
     cdf = np.cumsum(density) / density.sum()
-    prior = make_prior(3, 1)
+    prior = make_prior(3, 2)
 
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
         rng = np.random.Generator(bit_generator)
-        ends = np.empty(3_000 * factor)
-        for s, w in enumerate(np.interp(rng.random(len(ends)), cdf, grid)):
-            model = make_model(X, [[w]], directed=directed)
-            state = FeatureState(model, prior, np.ones((3, 1)))
-            state.update_params(bit_generator)
-            ends[s] = model.save()["weights"][0, 0]
-        return kstest(ends, lambda at: np.interp(at, grid, cdf)).pvalue
+        total, rest = np.empty((2, 3_000 * factor))
+        for s in range(len(total)):
+            w = rng.normal(size=len(often)) / np.sqrt(tau)
+            w += often * (np.interp(rng.random(), cdf, grid) - often @ w) / square
+            W = w.reshape(2, 2) if directed else w[[[0, 1], [1, 2]]]
+            model = make_model(X, W, directed=directed, weight_precision=tau)
+            FeatureState(model, prior, np.ones((3, 2))).update_params(bit_generator)
+            w = model.save()["weights"].ravel()[[0, 1, 2, 3] if directed else [0, 1, 3]]
+            total[s] = often @ w
+            rest[s] = tau * (w @ w - total[s] ** 2 / square)
+        p_values = (
+            kstest(total, lambda at: np.interp(at, grid, cdf)).pvalue,
+            kstest(rest, chi2(len(often) - 1).cdf).pvalue,
+        )
+        return min(1.0, 2 * min(p_values))
 
     assert_p(run, seed_sequence=seed_sequence)
 
