@@ -285,8 +285,8 @@ default="prior"
     def fitted_values(self):
         """Posterior means of the expected entries of the X of `fit`, NaN or not.
 
-        They are averaged over all kept draws, each with its own features of the rows. Of a network,
-        these are the probabilities of all links.
+        They are averaged over all kept draws, each with its own features of the rows. Of a
+        network, these are the probabilities of all links.
 
         Returns
         -------

@@ -13,7 +13,7 @@ from support.features import (
     lfrm_case,
     make_prior,
 )
-from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
+from support.pvalues import assert_p, assert_p_matrix, chi_squared_p
 
 from skdpm import FeatureAllocation
 from skdpm.features._state import FeatureState
@@ -389,7 +389,9 @@ def test_sparse_and_dense_are_one():
 @pytest.mark.parametrize("directed", [False, True])
 def test_new_nodes_are_scored_by_enumeration(directed):
     X, _, _ = network(10, directed=directed)
-    model = fit(X, LFRM(directed=directed), n_draws=3, n_chains=1, n_components=2, concentration=1.0)
+    model = fit(
+        X, LFRM(directed=directed), n_draws=3, n_chains=1, n_components=2, concentration=1.0
+    )
     new = X[:3].copy()
     new[1, 4:] = np.nan
     densities = []

@@ -3,8 +3,9 @@
 
     P(x_ij = 1 | Z, W) = 1 / (1 + exp(-(b + z_i' W z_j))),    w_kl ~ N(0, 1 / tau),
 
-over the pairs that are counted: i != j, observed; ordered ones where links are directed, else i < j
-with W symmetric and its entries k <= l free. b is fixed or N(0, 1 / tau_b), tau fixed or Gamma.
+over the pairs that are counted: i != j, observed; ordered ones where links are directed, else
+i < j with W symmetric and its entries k <= l free. b is fixed or N(0, 1 / tau_b), tau fixed or
+Gamma.
 
 A pair's sign is +1 where there is a link, -1 where there is none, 0 where it is not counted. A
 candidate is

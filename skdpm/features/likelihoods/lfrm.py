@@ -40,8 +40,8 @@ class LFRM(FeatureLikelihood):
     To transform, predict or score new nodes, X is (m, n): their links to the n nodes of `fit`,
     outgoing ones where `directed`. Rows given there are always new nodes, each on its own, so that
     `transform` of the X of `fit` differs from `allocations_`; and they have no features that no
-    node of `fit` has, so that scores are lower bounds. `impute` puts the features' probabilities in
-    each draw in place of the features.
+    node of `fit` has, so that scores are lower bounds. `impute` puts the features' probabilities
+    in each draw in place of the features.
 
     A network costs a byte per pair of nodes. Large ones are best sampled by `ElementGibbs`.
 
@@ -84,9 +84,7 @@ class LFRM(FeatureLikelihood):
             self.weight_precision_prior, "LFRM.weight_precision_prior"
         )
         if X.shape[0] != X.shape[1]:
-            raise ValueError(
-                f"LFRM needs a square adjacency matrix; X has shape {tuple(X.shape)}"
-            )
+            raise ValueError(f"LFRM needs a square adjacency matrix; X has shape {tuple(X.shape)}")
         if not self.directed:
             signs = _signs(X, diagonal=False)
             differs = signs != signs.T
