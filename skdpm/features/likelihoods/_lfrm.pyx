@@ -17,7 +17,7 @@ flip costs one pass over them. Weights are drawn by Polya-Gamma blocks and slice
 are slow where links are rare (Johndrow et al. 2019), the latter where features overlap.
 """
 from libc.math cimport M_PI as PI
-from libc.math cimport exp, fabs, isfinite, log, sqrt
+from libc.math cimport exp, isfinite, log, sqrt
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from numpy.random cimport bitgen_t
@@ -26,7 +26,7 @@ from numpy.random.c_distributions cimport random_standard_normal
 import numpy as np
 
 from skdpm._core._memory cimport resized
-from skdpm._core._polya_gamma cimport polya_gamma
+from skdpm._core._polya_gamma cimport N_SHARES, polya_gamma, tabulate_shares
 from skdpm._core._rng cimport bit_generator_pointer, integer, log_gamma_variate
 from skdpm._core._slice cimport SliceSampled
 from skdpm.features.likelihoods._base cimport FeatureModel
@@ -35,31 +35,17 @@ cdef extern from "cholesky.h" nogil:
     bint cholesky(double* packed, Py_ssize_t n, double* log_det)
     void draw_normal(const double* packed, Py_ssize_t n, double* b, const double* noise)
 
+cdef extern from "tiles.h" nogil:
+    double tile_log_sigmoids(const double* y, const double* effects, double by, Py_ssize_t n)
+
 cdef enum:
     TERMS = 3   # of a candidate, before its pairs
 
 
 cdef double LOWEST = 1e-12
 cdef double LARGEST = 1e12
-
-
-cdef inline double log_sigmoids(
-    const double* y, const double* effects, double by, Py_ssize_t n
-) noexcept nogil:
-    """Sum of log(1 / (1 + exp(-u))) over u = y + by * effects. One logarithm does for 512 factors
-    1 + exp(-|u|), which are between 1 and 2."""
-    cdef double total = 0.0
-    cdef double product = 1.0
-    cdef double u
-    cdef Py_ssize_t t
-    for t in range(n):
-        u = y[t] + by * effects[t]
-        total += 0.0 if u > 0.0 else u
-        product *= 1.0 + exp(-fabs(u))
-        if t & 511 == 511:
-            total -= log(product)
-            product = 1.0
-    return total - log(product)
+cdef double[N_SHARES] SHARES    # of `polya_gamma`
+tabulate_shares(SHARES)
 
 
 cdef class WeightSlice(SliceSampled):
@@ -83,7 +69,7 @@ cdef class WeightSlice(SliceSampled):
 
     cdef double log_density(self, double x) noexcept nogil:
         cdef double v = x * self.width
-        return log_sigmoids(self.y, self.effects, v - self.origin, self.n) - (
+        return tile_log_sigmoids(self.y, self.effects, v - self.origin, self.n) - (
             0.5 * self.precision * v * v
         )
 
@@ -153,6 +139,7 @@ cdef class LFRMModel(FeatureModel):
         if not is_new:
             self.n_active = <Py_ssize_t*>resized(NULL, self.n_samples, sizeof(Py_ssize_t))
             self.members = <Py_ssize_t*>resized(NULL, 2 * self.n_samples, sizeof(Py_ssize_t))
+            self.slice.reserve(self.n_samples)
 
     def __dealloc__(self):
         free(self.W)
@@ -215,7 +202,7 @@ cdef class LFRMModel(FeatureModel):
                 effects = self.effects + k * self.most_links
                 for t in range(self.row_links):
                     y[t] += effects[t]
-        self.candidates[0] = log_sigmoids(y, y, 0.0, self.row_links)
+        self.candidates[0] = tile_log_sigmoids(y, y, 0.0, self.row_links)
         self.candidates[2] = -1.0
 
     cdef void begin_link(
@@ -242,7 +229,7 @@ cdef class LFRMModel(FeatureModel):
         cdef double* candidate
         for c in range(n):
             candidate = self.candidates + candidates[c] * self.width
-            candidate[1] = log_sigmoids(
+            candidate[1] = tile_log_sigmoids(
                 candidate + TERMS, self.effects + k * self.most_links, 1.0 if on else -1.0,
                 self.row_links
             )
@@ -257,7 +244,7 @@ cdef class LFRMModel(FeatureModel):
         cdef double sign = 1.0 if on else -1.0
         for t in range(self.row_links):
             y[t] += sign * effects[t]
-        terms[0] = terms[1] if terms[2] == k else log_sigmoids(y, y, 0.0, self.row_links)
+        terms[0] = terms[1] if terms[2] == k else tile_log_sigmoids(y, y, 0.0, self.row_links)
         terms[2] = -1.0
 
     cdef double log_row(self) noexcept nogil:
@@ -384,7 +371,7 @@ cdef class LFRMModel(FeatureModel):
                 if sign == 0 or (both and j < i):
                     continue    # of two rows with the feature, the other one has had the pair
                 logit = self.logit(j, i) if incoming else self.logit(i, j)
-                omega = polya_gamma(logit, rng)
+                omega = polya_gamma(logit, SHARES, rng)
                 n_terms = self.list_terms(i, j, k, both, terms, design)
                 rest = logit
                 for a in range(n_terms):
@@ -454,7 +441,7 @@ cdef class LFRMModel(FeatureModel):
             for j in range(0 if self.directed else i + 1, self.n_samples):
                 if self.signs[i, j] != 0:
                     logit = self.logit(i, j)
-                    omega = polya_gamma(logit, rng)
+                    omega = polya_gamma(logit, SHARES, rng)
                     precision += omega
                     target += 0.5 * self.signs[i, j] - omega * (logit - self.b)
         self.b = target / precision + random_standard_normal(rng) / sqrt(precision)
@@ -535,13 +522,14 @@ cdef class LFRMModel(FeatureModel):
         """Every pair once."""
         cdef Py_ssize_t i, j
         cdef double total = 0.0
-        cdef double y
+        cdef double* y = self.slice.y
         self.tabulate()
         for i in range(self.n_samples):
+            self.slice.n = 0
             for j in range(0 if self.directed else i + 1, self.n_samples):
                 if self.signs[i, j] != 0:
-                    y = self.signs[i, j] * self.logit(i, j)
-                    total += log_sigmoids(&y, &y, 0.0, 1)
+                    self.slice.add(self.signs[i, j], self.logit(i, j), 0.0)
+            total += tile_log_sigmoids(y, self.slice.effects, 0.0, self.slice.n)
         return total
 
     cdef double log_prior(self) noexcept nogil:
@@ -591,5 +579,5 @@ def draw_polya_gamma(const double[::1] z, bit_generator):
     cdef double[::1] view = drawn
     with bit_generator.lock, nogil:
         for j in range(z.shape[0]):
-            view[j] = polya_gamma(z[j], rng)
+            view[j] = polya_gamma(z[j], SHARES, rng)
     return drawn
