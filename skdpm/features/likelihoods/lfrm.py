@@ -8,6 +8,16 @@ from scipy.special import expit
 from skdpm._validation import check_bool, check_gamma_prior, check_real
 from skdpm.features.likelihoods._lfrm import LFRMModel
 from skdpm.features.likelihoods.base import FeatureLikelihood
+from skdpm.mixture._start import kmeans
+
+# Of a start. Small blocks are soon merged, large ones hardly split.
+NODES_PER_BLOCK = 6
+MOST_BLOCKS = 50
+# Nodes with few links lack both features of those with many.
+SHARES_WITH_FEWER = (0.3, 0.7)
+# Of the matrix of links, from random vectors.
+N_POWERS = 10
+SMALLEST = 1e-12
 
 
 class LFRM(FeatureLikelihood):
@@ -99,6 +109,20 @@ class LFRM(FeatureLikelihood):
     def encode(self, X):
         return self._encoded(X, is_new=False)
 
+    def initial_allocations(self, data, most, rng):
+        """Cut the nodes into small blocks of nodes that link alike, a feature each, more than will
+        be left: chains merge features more readily than they find new ones. Two further features
+        are of nodes with many links, as blocks of like nodes alone say little of that."""
+        signs = data["signs"]
+        n_blocks = min(MOST_BLOCKS, len(signs) // NODES_PER_BLOCK, most - len(SHARES_WITH_FEWER))
+        if n_blocks < 2:
+            return None
+        points, degrees = _spectral_points(signs, n_blocks, self.directed, rng)
+        blocks = np.eye(n_blocks, dtype=bool)[kmeans(points, n_blocks, rng.bit_generator)]
+        active = degrees[:, None] > np.quantile(degrees, SHARES_WITH_FEWER)
+        Z = np.hstack([blocks, active])
+        return Z[:, Z.any(axis=0)]
+
     def encode_new(self, X):
         """New nodes: their links to all nodes of `fit`; row i is not node i."""
         return self._encoded(X, is_new=True)
@@ -137,6 +161,36 @@ class LFRM(FeatureLikelihood):
         yield cls(weight_precision=0.7), upper + upper.T
         upper = np.triu(X, 1)
         yield cls(bias=0.0), upper + upper.T
+
+
+def _spectral_points(signs, n_points, directed, rng):
+    """Nodes as points, by the leading singular vectors of their links, normalised by degrees to
+    which their mean is added (Qin & Rohe 2013, Regularized spectral clustering under the
+    degree-corrected stochastic blockmodel), and their degrees. A pair that is not counted is as
+    much of a link as pairs are on average.
+
+    Returns
+    -------
+    points : ndarray of shape (n_samples, n_points), or twice as many columns where `directed`
+    degrees : ndarray of shape (n_samples,)
+    """
+    holes = signs == 0
+    np.fill_diagonal(holes, False)
+    frequency = np.count_nonzero(signs == 1) / max(np.count_nonzero(signs), 1)
+    links = sp.csr_array(signs == 1, dtype=np.float64) + frequency * sp.csr_array(holes)
+    out, into = links.sum(axis=1), links.sum(axis=0)
+    left, right = (
+        sp.diags_array(1.0 / np.sqrt(np.maximum(d + d.mean(), SMALLEST))) for d in (out, into)
+    )
+    links = (left @ links @ right).tocsr()
+    transposed = links.T.tocsr()
+    V = rng.standard_normal((len(signs), n_points))
+    for _step in range(N_POWERS):
+        U = np.linalg.qr(links @ V)[0]
+        V = np.linalg.qr(transposed @ U)[0]
+    points = np.hstack([U, V]) if directed else U
+    lengths = np.linalg.norm(points, axis=1, keepdims=True)
+    return points / np.maximum(lengths, SMALLEST), out + into
 
 
 def _signs(X, *, diagonal):
