@@ -47,7 +47,7 @@ class FeatureAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Chain
     ----------
     likelihood : str or FeatureLikelihood, default="linear_gaussian"
         What rows look like given their features: an object of `skdpm.features.likelihoods`, or
-        the name of one with its defaults ("linear_gaussian").
+        the name of one with its defaults ("linear_gaussian"; "lfrm", for networks).
     n_components : int or None, default=None
         None: the Indian buffet process, with no bound on the number of features. An int: that
         many features, each with a probability under a Beta(concentration / n_components, 1)
@@ -89,7 +89,8 @@ default="prior"
         concentration) + log p(X given Z and the hyperparameters), components integrated out.
         Features are numbered by decreasing use.
     components_ : ndarray of shape (`n_components_`, n_features)
-        Posterior mean of their components given `allocations_` (linear Gaussian likelihood).
+        Posterior mean of their components given `allocations_` (linear Gaussian likelihood; others
+        have parameters by other names, such as the `weights_` of `LFRM`).
     n_components_ : int
         Features that some row of `allocations_` has.
     allocation_samples_ : list of lists of ndarrays of shape (n_samples, K_cs), bool
@@ -279,6 +280,30 @@ default="prior"
             log_weights = total
         X = X.toarray() if scipy.sparse.issparse(X) else X
         return np.where(np.isnan(X), means, X)
+
+    @available_if(_can_reconstruct)
+    def fitted_values(self):
+        """Posterior means of the expected entries of the X of `fit`, NaN or not.
+
+        They are averaged over all kept draws, each with its own features of the rows. Of a
+        network, these are the probabilities of all links.
+
+        Returns
+        -------
+        means : ndarray of shape (n_samples, n_features)
+        """
+        check_is_fitted(self)
+        likelihood, draws = self.likelihood_, self.draws_
+        means = 0.0
+        for j, (c, s) in enumerate(np.ndindex(draws["log_joint"].shape)):
+            Z = draws["allocations"][c][s]
+            params = {
+                "allocations": Z,
+                **{name: draws[name][c, s] for name in likelihood.hyperparameters},
+                **{name: draws[name][c][s] for name in likelihood.feature_params},
+            }
+            means += (likelihood.reconstruct(Z.astype(np.float64), params) - means) / (j + 1)
+        return means
 
     def score_samples(self, X):
         """log posterior predictive density of each row's observed entries.

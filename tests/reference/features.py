@@ -4,7 +4,7 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betaln, gammaln, logsumexp
+from scipy.special import betaln, gammaln, log_expit, logsumexp
 from scipy.stats import multivariate_normal, norm
 
 
@@ -85,6 +85,16 @@ def log_weighted_links_marginal(X, Z, noise_precision, weight_precision):
     covariance = np.eye(len(links)) / noise_precision + design @ design.T / weight_precision
     x = np.array([X[i, j] for i, j in links])
     return multivariate_normal.logpdf(x, np.zeros(len(links)), covariance)
+
+
+def log_lfrm(X, Z, W, bias, directed):
+    """log p(X | Z, W) of links with log odds bias + z_i' W z_j; undirected ones once."""
+    total = 0.0
+    for i, j in observed_links(X):
+        if directed or i < j:
+            logit = bias + Z[i].astype(float) @ W @ Z[j]
+            total += log_expit(logit if X[i, j] else -logit)
+    return total
 
 
 class MatrixPosterior(NamedTuple):

@@ -5,13 +5,14 @@ from typing import NamedTuple
 import numpy as np
 from reference.features import (
     log_beta_bernoulli,
+    log_lfrm,
     log_linear_gaussian,
     log_linear_gaussian_marginal,
     matrix_posterior,
 )
 
 from skdpm.features._state import FeatureState
-from skdpm.features.likelihoods import LIKELIHOODS, LinearGaussian
+from skdpm.features.likelihoods import LFRM, LIKELIHOODS, LinearGaussian
 from skdpm.features.likelihoods._base import FeatureProbe
 from skdpm.features.likelihoods._linear_gaussian import LinearGaussianModel
 from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
@@ -54,7 +55,45 @@ def linear_gaussian_params(n_latent):
     }
 
 
+BIAS = 0.4
+# Not symmetric: directions differ.
+WEIGHTS = np.random.default_rng(3).normal(size=(5, 5)) * 2.0
+
+
+def lfrm_rows(n_latent, missing):
+    """Links among three nodes, with an entry on the diagonal that is to be ignored; two for more
+    features."""
+    X = np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
+    if missing:
+        X[0, 2] = np.nan
+    return X if n_latent <= 3 else X[1:, 1:]
+
+
+def lfrm_case(directed):
+    """Where links have no direction, those above the diagonal count."""
+
+    def rows(n_latent, missing):
+        X = lfrm_rows(n_latent, missing)
+        return X if directed else np.triu(X) + np.triu(X, 1).T
+
+    def params(n_latent):
+        W = WEIGHTS[:n_latent, :n_latent]
+        return {
+            "weights": W if directed else (W + W.T) / 2,
+            "bias": BIAS,
+            "weight_precision": 1.0,
+        }
+
+    return Case(
+        LFRM(directed=directed),
+        rows,
+        params,
+        lambda X, Z, params: log_lfrm(X, Z, params["weights"], params["bias"], directed),
+    )
+
+
 CASES = {
+    "lfrm": lfrm_case(directed=True),
     "linear_gaussian": Case(
         LinearGaussian(noise_precision=NOISE, component_precision=COMPONENT, center=False),
         linear_gaussian_rows,
