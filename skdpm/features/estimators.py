@@ -85,8 +85,8 @@ default="prior"
     allocations_ : ndarray of shape (n_samples, `n_components_`), bool
         The point estimate of Z: of all draws that with the largest log p(Z given the
         concentration) + log p(X given Z and the hyperparameters), components and intercept
-        integrated out.
-        Features are numbered by decreasing use.
+        integrated out; with an intercept, features then give way to their complements where that
+        raises it. Features are numbered by decreasing use.
     components_ : ndarray of shape (`n_components_`, n_features)
         Posterior mean of their components given `allocations_` (linear Gaussian likelihood).
     intercept_ : ndarray of shape (n_features,)
@@ -401,9 +401,6 @@ default="prior"
         likelihood, draws = program.likelihood, self.draws_
         c, s = np.unravel_index(np.argmax(draws["log_marginal"]), draws["log_marginal"].shape)
         Z = draws["allocations"][c][s]
-        order = np.argsort(-Z.sum(axis=0), kind="stable")
-        self.allocations_ = Z[:, order]
-        self.n_components_ = len(order)
         saved = {
             **{
                 name: draws[name][c, s]
@@ -411,10 +408,18 @@ default="prior"
             },
             **{name: draws[name][c][s] for name in likelihood.feature_params},
         }
-        saved.update(likelihood.select(saved, order))
         model = likelihood.bind(program.data)
         model.load(saved)
         prior = program.make_prior(float(draws["concentration"][c, s]))
+        state = FeatureState(model, prior, Z)
+        state.choose_complements()
+        Z = state.allocations().astype(bool)
+        order = np.argsort(-Z.sum(axis=0), kind="stable")
+        self.allocations_ = Z[:, order]
+        self.n_components_ = len(order)
+        saved = model.save()
+        saved.update(likelihood.select(saved, order))
+        model.load(saved)
         FeatureState(model, prior, self.allocations_).mean_params()
         saved = model.save()
         for name in likelihood.feature_params + likelihood.common_params:

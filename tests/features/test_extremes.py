@@ -97,8 +97,8 @@ def test_extreme_entries_are_refused(entries, message, init, n_components, inter
     X = np.random.default_rng(0).normal(size=(6, 3))
     X[: len(entries), 1] = entries
     model = FeatureAllocation(
-        LinearGaussian(intercept=intercept), n_components=n_components, init=init, n_warmup=0, n_draws=2,
-        n_chains=1, random_state=0,
+        LinearGaussian(intercept=intercept), n_components=n_components, init=init, n_warmup=0,
+        n_draws=2, n_chains=1, random_state=0,
     )  # fmt: skip
     with pytest.raises(ValueError, match=message):
         model.fit(X)

@@ -179,9 +179,9 @@ cdef class FeatureModel:
             raise NotImplementedError(f"{type(self).__name__} does not override `complement`")
 
     cdef double log_common(self, Py_ssize_t k) noexcept nogil:
-        """log density of what is common to all rows where feature k, which all have, is part of it,
-        less that where there is no such feature; of what is common now, a feature k = -1 being
-        none of those that there are."""
+        """log density of what is common to all rows where feature k, which all have, is part of
+        it, less that where there is no such feature; k = -1: of a feature that there might be,
+        nothing being common but what is now."""
         return NAN
 
     cdef int absorb(self, Py_ssize_t k) except -1 nogil:

@@ -15,14 +15,17 @@ from skdpm.features.likelihoods.base import FeatureLikelihood
 # the same for a column's spread and underflow.
 LARGEST_ENTRY = 1e60
 LOWEST_SPREAD = 1e-60
+# Standard deviation of the intercept's prior in units of s. Where it is narrow, a feature's
+# complement is often nearer to the columns' means, and takes its place.
+INTERCEPT_DEVIATION = 10.0
 
 
 class LinearGaussian(FeatureLikelihood):
     """A row is the sum of an intercept, the components that it has, and Gaussian noise.
 
     x_i ~ N(b + sum_k z_ik v_k, I / tau_x) with components v_k ~ N(0, I / tau_v) and the intercept
-    b ~ N(m, s^2 I). Here m are the columns' means over the entries observed in `fit`, and s^2 is
-    the mean of the columns' variances (1 where that is 0).
+    b ~ N(m, 100 s^2 I). Here m are the columns' means over the entries observed in `fit`, and s^2
+    is the mean of the columns' variances (1 where that is 0).
 
     Parameters
     ----------
@@ -50,8 +53,8 @@ class LinearGaussian(FeatureLikelihood):
     The parameters are sampled, not integrated out, but for those of a row's singletons, the
     features that no other row has (Doshi-Velez & Ghahramani 2009). A feature and its complement
     (the rows that lack it have it, its component with the other sign) explain the rows equally
-    well, and differ a priori only: by b's distance from m, and under the Indian buffet process by
-    the odds m_k : N - m_k for the feature that fewer rows have.
+    well. The prior prefers that which fewer rows have, under the Indian buffet process by the odds
+    N - n : n where n rows have it.
 
     References
     ----------
@@ -109,7 +112,9 @@ class LinearGaussian(FeatureLikelihood):
         for name in ("noise_precision", "component_precision"):
             if getattr(self, f"{name}_prior") is None:
                 resolved.set_params(**{f"{name}_prior": (1.0, scale)})
-        resolved.intercept_precision_ = 1.0 / scale if self.intercept else None
+        resolved.intercept_precision_ = (
+            1.0 / (INTERCEPT_DEVIATION**2 * scale) if self.intercept else None
+        )
         return resolved
 
     def _centred(self, X):

@@ -7,11 +7,11 @@ intercept), the law of X stays the same when
 - a feature is exchanged for its complement: the rows that lack it have it. Given the parameters
   the proposal is an involution, taken with the ratio of the priors of Z and of the parameters;
 - a feature that all rows have is absorbed by what they share, or split off it. Under the Indian
-  buffet process only, where such a feature has no complement. What is common to all rows, u, stays.
-  A feature that is split off has its parameters drawn from their law given u, so that the ratio of
-  the densities of u with and without the feature is left, times that of the priors of Z and of
-  choosing the way back: columns have no order, so that K of them with n that all rows have are
-  reached from K - 1 in one way, and left in n.
+  buffet process only, where such a feature has no complement. What is common to all rows, u,
+  stays. A feature that is split off has its parameters drawn from their law given u, so that the
+  ratio of the densities of u with and without the feature is left, times that of the priors of Z
+  and of choosing the way back: columns have no order, so that K of them with n that all rows have
+  are reached from K - 1 in one way, and left in n.
 """
 from libc.math cimport log, log1p
 from numpy.random cimport bitgen_t
@@ -73,7 +73,6 @@ cdef class ColumnKernel:
 
     cdef int exchange(self, FeatureState state, Py_ssize_t k, bitgen_t* rng) except -1 nogil:
         """Propose to exchange feature k for its complement."""
-        cdef Py_ssize_t i
         cdef Py_ssize_t m = state.Z.col_sums[k]
         cdef double log_ratio
         if state.prior.grows and m == state.n_samples:
@@ -83,9 +82,7 @@ cdef class ColumnKernel:
         log_ratio += log_prior(state, state.Z.n_latent)
         state.Z.col_sums[k] = m
         if taken(log_ratio, rng):
-            state.model.complement(k)
-            for i in range(state.n_samples):
-                state.Z.set(i, k, not state.Z.row(i)[k])
+            state.complement(k)
         return 0
 
     cdef int split_off(self, FeatureState state, bitgen_t* rng) except -1 nogil:
