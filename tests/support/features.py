@@ -76,16 +76,24 @@ def registered_cases():
 
 
 def make_model(
-    X, *, noise_precision=NOISE, component_precision=COMPONENT, collapses=True, **params
+    X,
+    *,
+    noise_precision=NOISE,
+    component_precision=COMPONENT,
+    intercept=None,
+    collapses=True,
+    **params,
 ):
-    """The kernel of `LinearGaussian` over X. Without `collapses` a row's singletons are proposed
-    from their prior, as under any other likelihood."""
+    """The kernel of `LinearGaussian` over X; `intercept`: its prior's mean and precision. Without
+    `collapses` a row's singletons are proposed from their prior, as under any other likelihood."""
     likelihood = LinearGaussian(
         noise_precision=noise_precision,
         component_precision=component_precision,
-        intercept=False,
+        intercept=intercept is not None,
         **params,
     ).resolve(X)
+    if intercept is not None:
+        likelihood.mean_, likelihood.intercept_precision_ = intercept
     return LinearGaussianModel(
         likelihood.encode(X),
         likelihood.noise_precision,
@@ -97,11 +105,11 @@ def make_model(
     )
 
 
-def load(model, V, noise_precision=NOISE, component_precision=COMPONENT):
+def load(model, V, noise_precision=NOISE, component_precision=COMPONENT, b=None):
     model.load(
         {
             "components": V,
-            "intercept": np.zeros(np.shape(V)[1]),
+            "intercept": np.zeros(np.shape(V)[1]) if b is None else b,
             "noise_precision": noise_precision,
             "component_precision": component_precision,
         }
