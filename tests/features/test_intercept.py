@@ -226,10 +226,10 @@ def test_power_enumeration(wrong, seed_sequence):
 
 def joint_run(kernel, *, missing=False, updates=True, hyper=False, n_starts=4_000, wrong=None):
     """A run for `assert_p`: (Z, V, b, X) from the prior, Z from the Indian buffet process, then
-    alternately a step of the chain and X given Z, V and b. The class of Z keeps its law, the first
-    entries of b and of the sum of V as well, jointly. Without `updates`, V and b change by moves of
-    columns and of a row's singletons only. With `hyper`, both precisions are drawn too, and keep
-    their Gamma laws. `wrong` plants another concentration, precision or prior in the chain."""
+    alternately a step of the chain and X given Z, V and b. The class of Z keeps its law, and so do
+    the first entries of b and of the sum of V, jointly. Without `updates`, V and b change by moves
+    of columns and of a row's singletons only. With `hyper`, both precisions are drawn too, and
+    keep their Gamma laws. `wrong` plants another concentration, precision or prior."""
     n, d, concentration = 2, 2, 0.9
     wrong = dict(wrong or {})
     classes, probabilities = classes_of_buffet(n, 3, concentration)
