@@ -80,6 +80,27 @@ class FeatureLikelihood(BaseEstimator):
         """Make a `FeatureModel` over encoded rows."""
         raise NotImplementedError(f"{type(self).__name__} must write `bind`")
 
+    def initial_allocations(self, data, most, rng):
+        """Guess Z, quickly and roughly, so that chains start near something that fits; by default
+        there is no guess. Called on a resolved likelihood.
+
+        Parameters
+        ----------
+        data : dict
+            Of `encode`.
+        most : int
+            The largest number of features.
+        rng : numpy.random.Generator
+            For guesses that differ between chains as far as the data leave it open.
+
+        Returns
+        -------
+        Z : ndarray of shape (n_samples, n_latent), bool; or None
+            Features that do not pay need not be left out where the model integrates parameters
+            out (`FeatureModel.collapses`): the start sees to that.
+        """
+        return None
+
     def encode_new(self, X):
         """Bring rows that are no part of the data of `fit` into the model's form; by default, as
         those are.
