@@ -61,13 +61,15 @@ def _settled(model, prior, Z, bit_generator, n_steps):
 
 def _guess(likelihood, data, model, prior, bit_generator):
     """The best of several guesses of Z by the likelihood, or None where it has none."""
+    rng = np.random.Generator(bit_generator)
+    room = model.n_samples if prior.grows else prior.n_components
     best, largest = None, -np.inf
     for _guess in range(N_GUESSES):
-        most = model.n_samples if prior.grows else prior.n_components
+        # Features that are none took from the others: the next guesses are of few more than paid.
+        most = room if best is None else min(room, best.shape[1] + 2)
         n_guessed = None
-        # Features that do not pay took from the others: guess again, as many as were left.
         while most != n_guessed:
-            Z = likelihood.initial_allocations(data, most, np.random.Generator(bit_generator))
+            Z = likelihood.initial_allocations(data, most, rng)
             if Z is None or not model.collapses:
                 return Z
             n_guessed = Z.shape[1]
