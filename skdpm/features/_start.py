@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Where a chain of features starts."""
 
+import functools
+
 import numpy as np
 
 from skdpm.features._state import FeatureState
@@ -86,16 +88,12 @@ def _without_surplus(likelihood, model, prior, Z, bit_generator):
     dropped = True
     while dropped:
         dropped = False
-        state = _settled(model, prior, Z, bit_generator, N_SETTLING)
+        log_marginal = _settled(model, prior, Z, bit_generator, N_SETTLING).compute_log_marginal()
         settled = model.save()
         hyperparameters = {name: settled[name] for name in likelihood.hyperparameters}
-
-        def evaluate(Z):
-            state = _state_at(model, prior, Z, bit_generator)
-            model.load({**model.save(), **hyperparameters})
-            return state.compute_log_marginal()
-
-        log_marginal = state.compute_log_marginal()
+        evaluate = functools.partial(
+            _log_marginal, model, prior, hyperparameters, bit_generator=bit_generator
+        )
         without = [evaluate(np.delete(Z, k, axis=1)) for k in range(Z.shape[1])]
         # The most promising first; after one is gone, the others are looked at anew.
         keep = np.ones(Z.shape[1], dtype=bool)
@@ -110,3 +108,9 @@ def _without_surplus(likelihood, model, prior, Z, bit_generator):
                 keep[k] = True
         Z = Z[:, keep]
     return Z, log_marginal
+
+
+def _log_marginal(model, prior, hyperparameters, Z, bit_generator):
+    state = _state_at(model, prior, Z, bit_generator)
+    model.load({**model.save(), **hyperparameters})
+    return state.compute_log_marginal()
