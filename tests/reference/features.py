@@ -46,22 +46,27 @@ def log_indian_buffet(Z, concentration):
     )
 
 
-def log_linear_gaussian(X, Z, V, noise_precision):
-    """log p(X | Z, V) of the observed entries."""
-    terms = norm.logpdf(X, Z @ V, 1 / np.sqrt(noise_precision))
+def log_linear_gaussian(X, Z, V, noise_precision, b=0.0):
+    """log p(X | Z, V, b) of the observed entries."""
+    terms = norm.logpdf(X, b + Z @ V, 1 / np.sqrt(noise_precision))
     return np.nansum(terms)
 
 
-def log_linear_gaussian_marginal(X, Z, noise_precision, component_precision):
-    """log p(X | Z), the components integrated out: column by column a Gaussian vector."""
+def log_linear_gaussian_marginal(X, Z, noise_precision, component_precision, intercept=None):
+    """log p(X | Z), the components integrated out, and the intercept where its prior's mean and
+    precision are given: column by column a Gaussian vector."""
     Z = Z.astype(float)
     total = 0.0
-    for x in X.T:
+    mean, variance = np.zeros(X.shape[1]), 0.0
+    if intercept is not None:
+        mean, variance = intercept[0], 1 / intercept[1]
+    for x, m in zip(X.T, mean, strict=True):
         seen = ~np.isnan(x)
         if seen.any():
             z = Z[seen]
             covariance = np.eye(len(z)) / noise_precision + z @ z.T / component_precision
-            total += multivariate_normal.logpdf(x[seen], np.zeros(len(z)), covariance)
+            covariance += variance
+            total += multivariate_normal.logpdf(x[seen], np.full(len(z), m), covariance)
     return total
 
 

@@ -49,6 +49,7 @@ def linear_gaussian_rows(n_latent, missing):
 def linear_gaussian_params(n_latent):
     return {
         "components": COMPONENTS[:n_latent],
+        "intercept": np.zeros(2),
         # Where all features are one row's, particles' weights shall differ much on the way.
         "noise_precision": NOISE if n_latent <= 3 else 20.0,
         "component_precision": COMPONENT,
@@ -95,7 +96,7 @@ def lfrm_case(directed):
 CASES = {
     "lfrm": lfrm_case(directed=True),
     "linear_gaussian": Case(
-        LinearGaussian(noise_precision=NOISE, component_precision=COMPONENT, center=False),
+        LinearGaussian(noise_precision=NOISE, component_precision=COMPONENT, intercept=False),
         linear_gaussian_rows,
         linear_gaussian_params,
         lambda X, Z, params: log_linear_gaussian(
@@ -114,30 +115,40 @@ def registered_cases():
 
 
 def make_model(
-    X, *, noise_precision=NOISE, component_precision=COMPONENT, collapses=True, **params
+    X,
+    *,
+    noise_precision=NOISE,
+    component_precision=COMPONENT,
+    intercept=None,
+    collapses=True,
+    **params,
 ):
-    """The kernel of `LinearGaussian` over X. Without `collapses` a row's singletons are proposed
-    from their prior, as under any other likelihood."""
+    """The kernel of `LinearGaussian` over X; `intercept`: its prior's mean and precision. Without
+    `collapses` a row's singletons are proposed from their prior, as under any other likelihood."""
     likelihood = LinearGaussian(
         noise_precision=noise_precision,
         component_precision=component_precision,
-        center=False,
+        intercept=intercept is not None,
         **params,
     ).resolve(X)
+    if intercept is not None:
+        likelihood.mean_, likelihood.intercept_precision_ = intercept
     return LinearGaussianModel(
         likelihood.encode(X),
         likelihood.noise_precision,
         likelihood.noise_precision_prior,
         likelihood.component_precision,
         likelihood.component_precision_prior,
+        likelihood.intercept_precision_,
         collapses,
     )
 
 
-def load(model, V, noise_precision=NOISE, component_precision=COMPONENT):
+def load(model, V, noise_precision=NOISE, component_precision=COMPONENT, b=None):
     model.load(
         {
             "components": V,
+            "intercept": np.zeros(np.shape(V)[1]) if b is None else b,
             "noise_precision": noise_precision,
             "component_precision": component_precision,
         }
@@ -212,7 +223,9 @@ def components_run(kernel, n_latent, *, missing=False, n_starts=6_000, n_iterati
         starts = law.draw(n_starts * factor, np.random.Generator(bit_generator))
         ends = np.empty_like(starts)
         for s, Z in enumerate(starts):
-            model.load({"components": np.zeros((n_latent, 2)), **precisions})
+            model.load(
+                {"components": np.zeros((n_latent, 2)), "intercept": np.zeros(2), **precisions}
+            )
             state = FeatureState(model, prior, Z)
             state.update_params(bit_generator)  # from their law given Z, whatever they were
             for _ in range(n_iterations):
