@@ -20,10 +20,6 @@ from skdpm.draws import Draws
 # publication; a clustering is useful before that).
 LARGEST_R_HAT = 1.05
 
-# Fewer draws that are no chain, but free of each other, often have a large R-hat by chance: with
-# two chains of 50 in one case of 25, of 20 in one of 4.
-FEWEST_FREE_DRAWS = 50
-
 # Above this, estimates of a log evidence are by chance: the largest of them decides their mean.
 LARGEST_STD = 1.0
 
@@ -185,13 +181,13 @@ class ChainEstimator(BaseEstimator):
             for name, draws in quantities.items()
         }
 
-    def _disagreements(self):
+    def _disagreements(self, program):
         """What the chains have not agreed on: dict, name -> words."""
         bad = {}
-        fewest = FEWEST_FREE_DRAWS if getattr(self.sampler_, "online", False) else 4
+        enough = self.draws_.n_draws >= program.fewest_compared
         for name, figures in self.diagnostics_.items():
-            # With few draws R-hat is missing or noise; a NaN of more is no sign of agreement.
-            if self.draws_.n_draws >= fewest and not figures.get("r_hat", 1.0) <= LARGEST_R_HAT:
+            # A NaN of enough draws is no sign of agreement.
+            if enough and not figures.get("r_hat", 1.0) <= LARGEST_R_HAT:
                 bad[name] = f"{name} (R-hat {figures['r_hat']:.2f})"
             if not figures.get("std", 0.0) <= LARGEST_STD:
                 bad[name] = f"{name} (standard deviation {figures['std']:.2g})"
@@ -199,7 +195,8 @@ class ChainEstimator(BaseEstimator):
 
     def _warn_if_not_mixed(self, program, known=()):
         """Warn of what the chains have not agreed on, but for what is known."""
-        bad = [words for name, words in self._disagreements().items() if name not in known]
+        disagreements = self._disagreements(program)
+        bad = [words for name, words in disagreements.items() if name not in known]
         if bad:
             warnings.warn(
                 f"{program.complaint}: {', '.join(bad)}; {program.remedies} may help",
@@ -273,14 +270,19 @@ class ChainEstimator(BaseEstimator):
             signature[name] = (type(value).__name__, value.get_params())
         return {name: _hash(value) for name, value in signature.items()}
 
+    def _changed(self, signature, unused=frozenset()):
+        """The parameters that are others than in the last run, as words; '' where none is."""
+        before = self._run["signature"]
+        names = signature.keys() - unused
+        return ", ".join(sorted(name for name in names if signature[name] != before[name]))
+
     def _continued(self, program, sampler, X):
         """The chains of the last fit, ready to go on; None where they have all their draws."""
-        signature = self._signature(self._resolved("likelihood"), sampler)
-        changed = [name for name in signature if signature[name] != self._run["signature"][name]]
+        changed = self._changed(self._signature(self._resolved("likelihood"), sampler))
         if changed:
             raise ValueError(
-                f"warm_start cannot go on with another {', '.join(sorted(changed))}; set "
-                "warm_start=False to start anew"
+                f"warm_start cannot go on with another {changed}; set warm_start=False to start "
+                "anew"
             )
         if fingerprint(X) != self._run["data"]:
             raise ValueError(

@@ -91,6 +91,8 @@ class ChainProgram:
     n_warmup, n_draws, thin, n_chains : int
     complaint, remedies : str
         What a warning says where chains disagree, and what may help.
+    fewest_compared : int
+        Draws of each chain that it takes to tell by R-hat.
     """
 
     likelihood: object
@@ -106,6 +108,7 @@ class ChainProgram:
 
     complaint = "the chains have not mixed"
     remedies = "more iterations (n_warmup, n_draws), another init or another sampler"
+    fewest_compared = 4  # there is none of fewer
 
     @property
     def first_concentration(self):

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Mapping
 
 import numpy as np
+from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
@@ -199,7 +200,7 @@ def concentration_curve(estimator, X, concentrations):
         concentration, hyperprior = 1.0, fitted.concentration_prior
     prior = fitted.make_prior(len(fitted.labels_), concentration)
     of_chains = [log_weights_at(chain, prior, at, hyperprior) for chain in fitted._run["chains"]]
-    sums = np.array([np.logaddexp.reduce(log_w, axis=1) for log_w in of_chains]).T
+    sums = np.array([logsumexp(log_w, axis=1) for log_w in of_chains]).T
     log_w = np.concatenate(of_chains, axis=1)
     weights = np.exp(log_w - log_w.max(axis=1, keepdims=True))
     means, errors = np.array([_log_mean(values) for values in sums]).T

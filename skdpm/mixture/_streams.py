@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skdpm.draws import ChainDraws
 from skdpm.mixture._particles import BLOCK, ParticleChain, ParticleProgram
 from skdpm.mixture._program import check_capabilities
 
@@ -102,26 +101,10 @@ class StreamProgram(ParticleProgram):
     def encoded(self, items):
         return self.data, self.tables
 
-    def advance(self, chain, n_iterations, go_on):
-        with self.resume(chain) as live:
-            while live.system.n_rows < n_iterations:
-                first = live.system.n_rows
-                live.step(first)
-                if not go_on(n_done=live.system.n_rows - first, **live.figures()):
-                    break
-            if live.system.n_rows == n_iterations:
-                if self.makes_draws:
-                    draws = ChainDraws(self.columns(), self.n_draws)
-                    live.draw_all(draws)
-                    chain["draws"] = draws.save()
-                live.system.forget_labels()
-            chain.update(live.save(), iteration=live.system.n_rows)
-
     def kept_partition(self, kept):
         stats = kept["stats"]
         order = np.argsort(-stats[:, 0], kind="stable")
-        rank = np.empty(len(order), dtype=np.int64)
-        rank[order] = np.arange(len(order))
+        rank = np.argsort(order)
         return rank[kept["labels"]], stats[order]
 
 

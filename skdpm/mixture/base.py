@@ -292,8 +292,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         # Chains that have parted stay apart: that is said once, not after every batch.
         told = set()
         if self._takes_more_rows():
-            told = self._disagreements().keys() | self._run.get("told", ())
-        after._run["told"] = sorted(told | after._disagreements().keys())
+            told = self._disagreements(program).keys() | self._run.get("told", ())
+        after._run["told"] = sorted(told | after._disagreements(program).keys())
         after._warn_if_not_mixed(program, told)  # which fails where warnings are errors
         self.__dict__ = vars(after)
         return self
@@ -316,22 +316,16 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         """
         likelihood = self._resolved("likelihood")
         sampler = self._resolved_sampler(likelihood, X)
-        objection = sampler.objection(likelihood, X)
-        if objection is not None:
-            raise ValueError(objection)
+        _check_objection(sampler, likelihood, X)
         signature = self._signature(likelihood, sampler)
         settings = self._settings(STREAM_LENGTH, sampler)
         if self._takes_more_rows():
             run = self._run
-            changed = [
-                name
-                for name in signature.keys() - UNUSED_IN_STREAMS
-                if signature[name] != run["signature"][name]
-            ]
+            changed = self._changed(signature, UNUSED_IN_STREAMS)
             if changed:
                 raise ValueError(
-                    f"partial_fit cannot go on with another {', '.join(sorted(changed))}; fit, or "
-                    "a clone of the estimator, starts anew"
+                    f"partial_fit cannot go on with another {changed}; fit, or a clone of the "
+                    "estimator, starts anew"
                 )
             X = validate_rows(self, X, likelihood, reset=False)
             if X.shape[1] != run["n_features"]:
@@ -391,9 +385,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         return self._resolved("sampler")
 
     def _validate_fit(self, X, likelihood, sampler, reset):
-        objection = sampler.objection(likelihood, X)
-        if objection is not None:
-            raise ValueError(objection)
+        _check_objection(sampler, likelihood, X)
         return sampler.validate(self, X, likelihood, reset)
 
     def _program(self, X, likelihood, sampler):
@@ -584,6 +576,12 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             dtype=dtype,
             n_columns=n_columns,
         )
+
+
+def _check_objection(sampler, likelihood, X):
+    objection = sampler.objection(likelihood, X)
+    if objection is not None:
+        raise ValueError(objection)
 
 
 def _rate(counts):

@@ -44,6 +44,7 @@ from libc.string cimport memcpy, memset
 from numpy.random cimport bitgen_t
 
 import numpy as np
+from scipy.special import gammaln, logsumexp
 
 from skdpm._core cimport _resampling
 from skdpm._core._math cimport log_rising
@@ -465,8 +466,7 @@ cdef class ParticleSystem:
 
     cdef int make_room(self, Py_ssize_t n_new) except -1:
         """Take the memory that one more placement may need, of so many new rows."""
-        cdef Py_ssize_t f, p
-        cdef Py_ssize_t n_children
+        cdef Py_ssize_t f
         cdef Family* family
         for f in range(self.n_families):
             family = &self.families[f]
@@ -476,12 +476,17 @@ cdef class ParticleSystem:
         self.reserve_labels(
             self.n_rows - self.n_before + n_new, self.wide or self.k_most >= NARROW
         )
-        n_children = self.k_capacity + 1    # choices of one particle
-        if self.scheme == OPTIMAL:
+        self.reserve_children(self.most_children(n_new))
+        return 0
+
+    cdef Py_ssize_t most_children(self, Py_ssize_t n_new) noexcept nogil:
+        """Choices that are listed at a time: of one particle, or all that "optimal" follows."""
+        cdef Py_ssize_t p
+        cdef Py_ssize_t n_children = self.k_capacity + 1
+        if self.scheme == OPTIMAL and n_new > 0:
             for p in range(self.n_current):
                 n_children += self.n_clusters[p] + 1
-        self.reserve_children(n_children)
-        return 0
+        return n_children
 
     cdef inline Py_ssize_t most_born(self, Family* family) noexcept nogil:
         """Slots that a row may open in a family: of each chosen one a copy, and a new one."""
@@ -496,19 +501,15 @@ cdef class ParticleSystem:
         )
 
     cdef bint has_room(self, Py_ssize_t n_new) noexcept nogil:
-        cdef Py_ssize_t f, p
-        cdef Py_ssize_t n_children = self.k_capacity + 1
+        cdef Py_ssize_t f
         for f in range(self.n_families):
             if not self.has_slots(&self.families[f]):
                 return False
-        if self.scheme == OPTIMAL and n_new > 0:
-            for p in range(self.n_current):
-                n_children += self.n_clusters[p] + 1
         return (
             self.k_most < self.k_capacity
             and self.n_rows - self.n_before + n_new <= self.label_capacity
             and (self.wide or self.k_most < NARROW)
-            and n_children <= self.child_capacity
+            and self.most_children(n_new) <= self.child_capacity
         )
 
     # Particles.
@@ -927,6 +928,35 @@ cdef class ParticleSystem:
         terms[k] *= self.fresh[p]
         return total + terms[k]
 
+    cdef double top_of(self, Py_ssize_t p, Py_ssize_t without) noexcept nogil:
+        """The best log density of the row among the choices of a particle, one left out unless it
+        is -1."""
+        cdef Py_ssize_t j
+        cdef Family* family = &self.families[self.family[p]]
+        cdef const int* slots = self.slots + p * self.k_capacity
+        cdef double top = family.log_p_new if self.fresh[p] > 0.0 else -INFINITY
+        for j in range(self.n_clusters[p]):
+            if j != without and family.log_p[slots[j]] > top:
+                top = family.log_p[slots[j]]
+        return top
+
+    cdef inline Py_ssize_t pick(self, const double* terms, Py_ssize_t k, double u) noexcept nogil:
+        """The choice, of k clusters and a new one, that u falls on, which is below the sum of the
+        terms; the new one comes first."""
+        cdef Py_ssize_t j
+        u -= terms[k]
+        if u < 0.0:
+            return k
+        for j in range(k):
+            u -= terms[j]
+            if u < 0.0:
+                return j
+        # Rounding may leave u at 0: never a choice of weight zero.
+        j = k
+        while j > 0 and terms[j] == 0.0:
+            j -= 1
+        return j
+
     cdef bint weigh(self, Py_ssize_t p) noexcept nogil:
         """Multiply a particle's weight by the sum of its terms. False where that is no positive
         number."""
@@ -947,10 +977,7 @@ cdef class ParticleSystem:
         self.tops[p] = self.top
         if total < FAINT:
             # A row may be an outlier to this particle, and none to others.
-            self.tops[p] = family.log_p_new if self.fresh[p] > 0.0 else -INFINITY
-            for j in range(k):
-                if family.log_p[slots[j]] > self.tops[p]:
-                    self.tops[p] = family.log_p[slots[j]]
+            self.tops[p] = self.top_of(p, -1)
             if self.tops[p] == -INFINITY:
                 return False
             total = self.list_terms(p, self.tops[p], self.child_w)
@@ -970,18 +997,7 @@ cdef class ParticleSystem:
         cdef double u = uniform(rng) * self.totals[p]
         if self.tops[p] != self.top or not self.common:
             self.list_terms(p, self.tops[p], self.child_w)
-            u -= self.child_w[k]
-            if u < 0.0:
-                return k
-            v = self.child_w
-            for j in range(k):
-                u -= v[j]
-                if u < 0.0:
-                    return j
-            j = k
-            while j > 0 and v[j] == 0.0:
-                j -= 1
-            return j
+            return self.pick(self.child_w, k, u)
         u -= family.v_new * self.fresh[p]
         if u < 0.0:
             return k
@@ -990,8 +1006,7 @@ cdef class ParticleSystem:
             u -= v[slots[j]]
             if u < 0.0:
                 return j
-        # Rounding may leave u at 0: never a choice of weight zero.
-        j = k - 1
+        j = k - 1       # as in `pick`
         while j > 0 and v[slots[j]] == 0.0:
             j -= 1
         return j
@@ -1325,7 +1340,7 @@ cdef class ParticleSystem:
         cdef Family* family = &self.families[self.family[p]]
         cdef const int* slots = self.slots + p * self.k_capacity
         cdef double* terms = self.child_w
-        cdef double total, top, u
+        cdef double total
         if self.common:
             self.slope[p] = 1.0
             self.offset[p] = -self.sigmas[0]
@@ -1338,26 +1353,13 @@ cdef class ParticleSystem:
             self.list_terms(p, self.top, terms)
         total = self.sum_without(terms, k + 1, without)
         if total < FAINT:
-            top = family.log_p_new if self.fresh[p] > 0.0 else -INFINITY
-            for j in range(k):
-                if j != without and family.log_p[slots[j]] > top:
-                    top = family.log_p[slots[j]]
-            self.list_terms(p, top, terms)
+            self.list_terms(p, self.top_of(p, without), terms)
             total = self.sum_without(terms, k + 1, without)
         if not (0.0 < total < INFINITY):
             return False
-        u = uniform(rng) * total - terms[k]
-        j = k
-        if u >= 0.0:
-            for j in range(k):
-                u -= terms[j]
-                if u < 0.0:
-                    break
-            while j > 0 and terms[j] == 0.0:    # rounding has left u at 0
-                j -= 1
-        self.choices[p] = j
+        self.choices[p] = self.pick(terms, k, uniform(rng) * total)
         if not self.common:
-            self.put_back(p, j)
+            self.put_back(p, self.choices[p])
         return True
 
     cdef void reattach(self, Py_ssize_t i) noexcept nogil:
@@ -1460,7 +1462,7 @@ cdef class ParticleSystem:
     @property
     def log_evidence(self):
         """log of the sum of the final weights: of the estimate of p(rows so far)."""
-        return float(log_sums(self.final_log_weights())) if self.annealed else self.log_total()
+        return float(logsumexp(self.final_log_weights())) if self.annealed else self.log_total()
 
     @property
     def effective_sample_size(self):
@@ -1468,7 +1470,7 @@ cdef class ParticleSystem:
         if not self.annealed:
             return self.sample_size()
         log_w = self.final_log_weights()
-        return float(np.exp(2.0 * log_sums(log_w) - log_sums(2.0 * log_w)))
+        return float(np.exp(2.0 * logsumexp(log_w) - logsumexp(2.0 * log_w)))
 
     @property
     def concentration(self):
@@ -1551,7 +1553,7 @@ cdef class ParticleSystem:
         """log of the estimate of p(rows so far | concentration), for each of some concentrations:
         (len(concentrations),). The particles are those of one concentration, or of none, weighed
         anew: the further away, the noisier."""
-        return log_sums(self.log_weights() + self.log_ratios(concentrations))
+        return logsumexp(self.log_weights() + self.log_ratios(concentrations), axis=1)
 
     def log_joint_of(self, Py_ssize_t p, PartitionPrior prior):
         """log p(partition) + log p(rows so far | partition) of a particle, at the concentration of
@@ -1817,16 +1819,18 @@ cdef class ParticleSystem:
                     self.labels + p * self.label_capacity * (4 if self.wide else 2),
                     &labels[p, 0], labels.shape[1]
                 )
-        if not self.common:
-            for p in range(n):
-                self.weigh_nodes(p, -1)
-        self.count_users()
-        for j, vector in state.get("vectors", {}).items():
+        if "vectors" not in state:
+            self.renew()
+            return
+        for j, vector in state["vectors"].items():
+            if self.common:
+                self.known[j] = True
             for g in range(self.n_nodes):
                 if self.common:
                     self.by_k[j * self.n_nodes + g] = vector[g]
                 else:
                     self.own[j * self.n_nodes + g] = vector[g]
+        self.count_users()
 
     def forget_labels(self):
         """Keep no label of the rows so far."""
@@ -1911,13 +1915,7 @@ def log_ratios(PartitionPrior prior, sizes, concentrations, nodes, log_hyper):
                 log_p_view[c, p] = prior.log_eppf_at(at[c], &view[0], view.shape[0])
     if len(nodes) == 1:     # without an error of rounding where it is the same concentration
         return log_p[:m] - log_p[m:]
-    return log_p[:m] - log_sums(log_p[m:].T + log_hyper)
-
-
-def log_sums(log_terms):
-    """log of the sum of the exponentials over the last axis, of which one term is finite."""
-    top = log_terms.max(axis=-1)
-    return top + np.log(np.exp(log_terms - top[..., np.newaxis]).sum(axis=-1))
+    return log_p[:m] - logsumexp(log_p[m:].T + log_hyper, axis=1)
 
 
 cdef void lagrange(const Py_ssize_t* points, Py_ssize_t n, double* by) noexcept nogil:
@@ -1948,8 +1946,6 @@ def concentration_nodes(double shape, double rate, double step):
     nodes, log_weights : ndarray of shape (n_nodes,)
         The weights sum to 1.
     """
-    from scipy.special import gammaln
-
     # Given rows the rate is greater, by log n at most; given clusters the mean is.
     low = max(np.log(1e-14) / (1.0 + shape), (np.log(1e-13) + gammaln(shape + 1.0)) / shape)
     low -= np.log(rate + 30.0)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from reference.enumerate import canonical_labels, partition_index
+from reference.enumerate import partition_index
 from reference.likelihoods import LOG_MARGINALS, log_posterior_concentration
 from reference.priors import log_eppf
 from reference.simulate import PRIOR_CASES
@@ -17,8 +17,8 @@ from support.exactness import (
     make_likelihood,
     make_prior,
 )
-from support.kernels import bind
 from support.pvalues import assert_p, assert_p_matrix, mean_p
+from support.smc import CONCENTRATION_PRIOR, INTEGRATED, all_labels, bind_rows
 
 from skdpm.mixture.samplers._smc import (
     ParticleSystem,
@@ -28,13 +28,6 @@ from skdpm.mixture.samplers._smc import (
 
 PRODUCT = [name for name in likelihood_names() if "product" in make_likelihood(name).capabilities]
 SCHEMES = ("systematic", "stratified", "multinomial", "optimal")
-CONCENTRATION_PRIOR = (2.0, 0.8)
-INTEGRATED = [name for name, (_, params) in PRIOR_CASES.items() if params["concentration"] > 0]
-
-
-def bind_rows(likelihood, X):
-    likelihood = likelihood.resolve(X)
-    return bind(likelihood, likelihood.encode(X), len(X))
 
 
 def new_system(prior_name, n_samples, *, n_particles, scheme, threshold=0.5, integrated=False):
@@ -60,10 +53,6 @@ def log_prior_of(prior_name, integrated=False):
 
 def log_marginal_of(name, X, params):
     return lambda rows: LOG_MARGINALS[name.removesuffix("_complete")](X[list(rows)], **params)
-
-
-def all_labels(system):
-    return canonical_labels([system.labels_of(p) for p in range(system.n_current)])
 
 
 @pytest.mark.parametrize("likelihood", PRODUCT)

@@ -15,24 +15,12 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 from support.cases import fit_case, make_estimator
 from support.exactness import case_rows, make_likelihood, make_prior
-from support.kernels import bind
 from support.pvalues import assert_p_matrix, mean_p
+from support.smc import CONCENTRATION_PRIOR, INTEGRATED, all_labels, bind_rows
 
 from skdpm.mixture._particles import log_weights_at
 from skdpm.mixture.samplers._smc import ParticleSystem, concentration_nodes
 from skdpm.mixture.samplers.smc import SMC
-
-CONCENTRATION_PRIOR = (2.0, 0.8)
-INTEGRATED = [name for name, (_, params) in PRIOR_CASES.items() if params["concentration"] > 0]
-
-
-def bind_rows(likelihood, X):
-    likelihood = likelihood.resolve(X)
-    return bind(likelihood, likelihood.encode(X), len(X))
-
-
-def all_labels(system):
-    return canonical_labels([system.labels_of(p) for p in range(system.n_current)])
 
 
 def enumerated(likelihood, prior, **changes):

@@ -14,21 +14,13 @@ from sklearn.exceptions import ConvergenceWarning
 from support.cases import fit_case, make_estimator
 from support.exactness import case_posterior, make_likelihood
 from support.pvalues import Cells, assert_p, assert_p_matrix, mean_p
+from support.smc import CONCENTRATION_PRIOR, fitted
 from support.states import log_joint_of
 
 from skdpm.chains import stream
 from skdpm.mixture._particles import move_times
 from skdpm.mixture.samplers._smc import concentration_nodes
 from skdpm.mixture.samplers.smc import SMC
-
-CONCENTRATION_PRIOR = (2.0, 0.8)
-
-
-def fitted(likelihood, prior, X, sampler, **params):
-    estimator = make_estimator(likelihood, prior, **{"sampler": sampler, "n_draws": 1, **params})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # few draws tell nothing about mixing
-        return estimator.fit(X)
 
 
 def fit_run(name, prior, sampler, *, resampled=False, n_chains=600):

@@ -1,7 +1,6 @@
 """Particle systems over many rows: the exact evidence of rows of two kinds, learned Gaussian
 hyperparameters, and what no enumeration sees."""
 
-import warnings
 from functools import cache
 
 import numpy as np
@@ -18,12 +17,12 @@ from support.cases import fit_case, make_estimator
 from support.exactness import make_likelihood, make_prior
 from support.kernels import bind
 from support.pvalues import assert_p, assert_p_matrix
+from support.smc import CONCENTRATION_PRIOR, fitted
 
 from skdpm.mixture.samplers._smc import ParticleSystem, concentration_nodes
 from skdpm.mixture.samplers.smc import SMC
 
 A, B = 0.1, 0.15
-CONCENTRATION_PRIOR = (2.0, 0.8)
 ORDERS = {
     "alternating": np.tile([0.0, 1.0], 24),
     "sorted": np.repeat([0.0, 1.0], 24),
@@ -134,13 +133,6 @@ def test_unbiased_over_many_rows(seed_sequence):
         "mfm": kinds_run("mfm", "optimal", "sorted"),
     }
     assert_p_matrix(runs, seed_sequence=seed_sequence)
-
-
-def fitted(likelihood, prior, X, sampler, **params):
-    estimator = make_estimator(likelihood, prior, **{"sampler": sampler, "n_draws": 1, **params})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # few draws tell nothing about mixing
-        return estimator.fit(X)
 
 
 def learned_gaussian_evidence(X):

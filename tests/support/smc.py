@@ -1,0 +1,32 @@
+"""What tests of particle systems share."""
+
+import warnings
+
+from reference.enumerate import canonical_labels
+from reference.simulate import PRIOR_CASES
+
+from support.cases import make_estimator
+from support.kernels import bind
+
+# Of a concentration that is integrated out, and the priors that can have one.
+CONCENTRATION_PRIOR = (2.0, 0.8)
+INTEGRATED = [name for name, (_, params) in PRIOR_CASES.items() if params["concentration"] > 0]
+
+
+def bind_rows(likelihood, X):
+    """A kernel over some rows, of the likelihood that they resolve."""
+    likelihood = likelihood.resolve(X)
+    return bind(likelihood, likelihood.encode(X), len(X))
+
+
+def all_labels(system):
+    """Labels of all particles, by first appearance: (n_current, n_rows)."""
+    return canonical_labels([system.labels_of(p) for p in range(system.n_current)])
+
+
+def fitted(likelihood, prior, X, sampler, **params):
+    """A fit with one draw of each chain, unless `n_draws` is given."""
+    estimator = make_estimator(likelihood, prior, **{"sampler": sampler, "n_draws": 1, **params})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few draws tell nothing about mixing
+        return estimator.fit(X)
