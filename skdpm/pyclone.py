@@ -137,7 +137,7 @@ def check_design(X):
     one_only = np.zeros(X.shape, dtype=bool)
     for name, other in (("ref_counts", "alt_counts"), ("alt_counts", "ref_counts")):
         columns = slice(FIELDS.index(name), None, len(FIELDS))
-        one_only[:, columns] = ~np.isnan(given[name]) & np.isnan(given[other])
+        one_only[:, columns] = np.isnan(given[name]) & ~np.isnan(given[other])
     check_columns(X, one_only, "PyClone needs ref_counts and alt_counts, or NaN in both")
     counts = np.zeros(X.shape)
     counts[:, 0 :: len(FIELDS)] = np.where(missing, 0.0, given["ref_counts"])
