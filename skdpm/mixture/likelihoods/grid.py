@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 
-from skdpm.mixture.likelihoods._grid import TINY, GridModel
+from skdpm.mixture.likelihoods._grid import CHUNK, TINY, GridModel
 from skdpm.mixture.likelihoods.base import Likelihood, bounds, read_only
 
 # Relative likelihoods below exp of it are 0: in doubles a sum of smaller numbers keeps no digits
@@ -62,7 +62,7 @@ class Grid(Likelihood):
     neighbouring points. A warning is given where, for half of the rows and blocks, fewer than 3 of
     20 or more points matter.
 
-    Memory is 16 bytes for each row, block and point.
+    Memory is 17 bytes for each row, block and point.
     """
 
     def __init__(self, log_likelihood=None, grid=None, log_weights=None, sample=None):
@@ -262,11 +262,15 @@ class Grid(Likelihood):
                 "constant of the row, which does not change its cluster"
             )
         table = np.where(table - tops < LEAST_LOG_RATIO, -np.inf, table)
-        likelihoods = np.exp(table - tops)
-        likelihoods[likelihoods < TINY] = 0.0
+        first = np.arange(0, table.shape[2], CHUNK)
+        likelihoods = np.zeros((*table.shape[:2], CHUNK * len(first)))
+        relative = likelihoods[:, :, : table.shape[2]]
+        np.exp(table - tops, out=relative)
+        relative[relative < TINY] = 0.0
         return read_only(
             {
                 "log_likelihoods": table,
+                "highest": np.maximum.reduceat(table, first, axis=2),
                 "likelihoods": likelihoods,
                 "tops": np.ascontiguousarray(tops[:, :, 0]),
                 "top_sums": tops.sum(axis=(1, 2)),
