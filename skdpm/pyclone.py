@@ -271,8 +271,8 @@ def pyclone_design(df, *, deleted="error"):
         `normal_cn`, `minor_cn`, `major_cn` and, where it is not 1, `tumour_content`. Other columns
         are ignored.
     deleted : {"error", "missing"}, default="error"
-        What to do where `major_cn` is 0, so that no copy is left to have the mutation: to raise, or
-        to take the mutation as not measured in that sample.
+        What to do where `major_cn` is 0, so that no copy is left to have the mutation: to raise,
+        or to take the mutation as not measured in that sample.
 
     Returns
     -------

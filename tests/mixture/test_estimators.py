@@ -159,7 +159,10 @@ def _posterior_means(name, X, labels, p):
         phi = np.linspace(0, 1, p["n_grid"])
         p = {key: value for key, value in p.items() if key != "n_grid"}
         sums = [
-            [sum(log_pyclone(cell, phi, **p) for cell in sample) for sample in np.split(B, 2, axis=1)]
+            [
+                sum(log_pyclone(cell, phi, **p) for cell in sample)
+                for sample in np.split(B, 2, axis=1)
+            ]
             for B in blocks
         ]
         weights = np.exp(sums)

@@ -156,7 +156,8 @@ def pyclone_states(normal, minor, major, genotype_prior):
 
 
 def pyclone_shares(kind, copies, phi, error_rate):
-    """Expected share of variant reads of a genotype; kind: normal, minor, major, tumour content."""
+    """Expected share of variant reads of a genotype; `kind` has normal, minor and major copies and
+    the tumour content."""
     (normal, minor, major, t), (variant, others) = kind, copies
     total = minor + major
     mu = variant / total if variant < total else 1 - error_rate
