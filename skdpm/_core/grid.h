@@ -47,7 +47,12 @@ SKDPM_INLINE const double *skdpm_grid_block(
 
 SKDPM_INLINE double skdpm_chunk_sum(const double *x)
 {
-    return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
+    double four[4], two[2];
+    for (int j = 0; j < 4; j++)
+        four[j] = x[j] + x[j + 4];
+    for (int j = 0; j < 2; j++)
+        two[j] = four[j] + four[j + 2];
+    return two[0] + two[1];
 }
 
 SKDPM_INLINE double skdpm_larger(double a, double b)
@@ -188,9 +193,52 @@ SKDPM_INLINE double skdpm_grid_log_sum(
     return best + log(skdpm_chunk_sum(lane)) - grid->log_totals[d] - log_norm;
 }
 
-/* log p(item | cluster) of the clusters of some slots: the logarithms of as many as a chunk has
- * lanes side by side. relative: (D, C * SKDPM_CHUNK), likelihoods relative to the largest of each
- * block, whose logarithms are `tops`, (D,), and their sum `top`. */
+/* Sums of p r in the lanes of a chunk, over the chunks in which a block has weights. */
+SKDPM_INLINE void skdpm_grid_lanes(
+    const double *block, ptrdiff_t n_chunks, const double *r, double *restrict out)
+{
+    const double *p = block + 2 + n_chunks;
+    const ptrdiff_t stop = (ptrdiff_t)block[1];
+    ptrdiff_t c = (ptrdiff_t)block[0];
+    double even[SKDPM_CHUNK] = {0.0}, odd[SKDPM_CHUNK] = {0.0};
+    for (; c + 2 <= stop; c += 2) {
+        const double *a = p + c * SKDPM_CHUNK, *b = r + c * SKDPM_CHUNK;
+        for (int j = 0; j < SKDPM_CHUNK; j++) {
+            even[j] += a[j] * b[j];
+            odd[j] += a[SKDPM_CHUNK + j] * b[SKDPM_CHUNK + j];
+        }
+    }
+    if (c < stop)
+        for (int j = 0; j < SKDPM_CHUNK; j++)
+            even[j] += p[c * SKDPM_CHUNK + j] * r[c * SKDPM_CHUNK + j];
+    for (int j = 0; j < SKDPM_CHUNK; j++)
+        out[j] = even[j] + odd[j];
+}
+
+/* log p(item | cluster) of one cluster. relative: (D, C * SKDPM_CHUNK), likelihoods relative to the
+ * largest of each block, whose logarithms are `tops`, (D,), and their sum `top`. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static double skdpm_grid_predict_one(
+    const skdpm_grid *grid, const double *stats, const double *item, const double *highest,
+    const double *relative, const double *tops, double top)
+{
+    const ptrdiff_t n_padded = grid->n_chunks * SKDPM_CHUNK;
+    for (ptrdiff_t d = 0; d < grid->n_blocks; d++) {
+        double lanes[SKDPM_CHUNK], dot;
+        skdpm_grid_lanes(
+            skdpm_grid_block(grid, stats, d), grid->n_chunks, relative + d * n_padded, lanes);
+        dot = skdpm_chunk_sum(lanes);
+        if (dot > SKDPM_LEAST_DOT)
+            top += log_positive(dot);
+        else
+            top += skdpm_grid_log_sum(grid, stats, d, item, highest + d * grid->n_chunks)
+                - tops[d];
+    }
+    return top;
+}
+
+/* log p(item | cluster) of the clusters of some slots, to the same bits: the sums and logarithms of as
+ * many as a chunk has lanes side by side. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static void skdpm_grid_predict(
     const skdpm_grid *grid, const double *arena, ptrdiff_t stride, const ptrdiff_t *slots,
@@ -201,33 +249,22 @@ SKDPM_UNUSED static void skdpm_grid_predict(
     for (ptrdiff_t k = 0; k < n_slots; k += SKDPM_CHUNK) {
         const ptrdiff_t n = n_slots - k < SKDPM_CHUNK ? n_slots - k : SKDPM_CHUNK;
         double total[SKDPM_CHUNK], dot[SKDPM_CHUNK];
-        for (int l = 0; l < SKDPM_CHUNK; l++) {
+        double lanes[SKDPM_CHUNK][SKDPM_CHUNK] = {{0.0}};
+        for (int l = 0; l < SKDPM_CHUNK; l++)
             total[l] = top;
-            dot[l] = 1.0;
-        }
         for (ptrdiff_t d = 0; d < grid->n_blocks; d++) {
-            const double *r = relative + d * n_padded;
-            for (ptrdiff_t l = 0; l < n; l++) {
-                const double *bounds
-                    = skdpm_grid_block(grid, arena + slots[k + l] * stride, d);
-                const double *p = bounds + 2 + grid->n_chunks;
-                double even[SKDPM_CHUNK] = {0.0}, odd[SKDPM_CHUNK] = {0.0};
-                ptrdiff_t c = (ptrdiff_t)bounds[0];
-                const ptrdiff_t stop = (ptrdiff_t)bounds[1];
-                for (; c + 2 <= stop; c += 2) {
-                    const double *a = p + c * SKDPM_CHUNK, *b = r + c * SKDPM_CHUNK;
-                    for (int j = 0; j < SKDPM_CHUNK; j++) {
-                        even[j] += a[j] * b[j];
-                        odd[j] += a[SKDPM_CHUNK + j] * b[SKDPM_CHUNK + j];
-                    }
-                }
-                if (c < stop)
-                    for (int j = 0; j < SKDPM_CHUNK; j++)
-                        even[j] += p[c * SKDPM_CHUNK + j] * r[c * SKDPM_CHUNK + j];
-                for (int j = 0; j < SKDPM_CHUNK; j++)
-                    even[j] += odd[j];
-                dot[l] = skdpm_chunk_sum(even);
-            }
+            for (ptrdiff_t l = 0; l < n; l++)
+                skdpm_grid_lanes(
+                    skdpm_grid_block(grid, arena + slots[k + l] * stride, d), grid->n_chunks,
+                    relative + d * n_padded, lanes[l]);
+            for (int l = 0; l < SKDPM_CHUNK; l++)
+                for (int j = 0; j < 4; j++)
+                    lanes[l][j] += lanes[l][j + 4];
+            for (int l = 0; l < SKDPM_CHUNK; l++)
+                for (int j = 0; j < 2; j++)
+                    lanes[l][j] += lanes[l][j + 2];
+            for (int l = 0; l < SKDPM_CHUNK; l++)
+                dot[l] = lanes[l][0] + lanes[l][1];
             for (ptrdiff_t l = 0; l < n; l++)
                 if (!(dot[l] > SKDPM_LEAST_DOT)) {
                     total[l] += skdpm_grid_log_sum(

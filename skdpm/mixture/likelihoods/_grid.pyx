@@ -39,6 +39,10 @@ cdef extern from "grid.h" nogil:
     void grid_shift "skdpm_grid_shift"(
         double* sums, const double* x, Py_ssize_t n, double by
     ) noexcept
+    double grid_predict_one "skdpm_grid_predict_one"(
+        const Layout* grid, const double* stats, const double* item, const double* highest,
+        const double* relative, const double* tops, double top
+    ) noexcept
     void grid_predict "skdpm_grid_predict"(
         const Layout* grid, const double* arena, Py_ssize_t stride, const Py_ssize_t* slots,
         Py_ssize_t n_slots, const double* item, const double* highest, const double* relative,
@@ -216,9 +220,17 @@ cdef class GridModel(ClusterModel):
         """log p(x_i | items of each slot), O(n_slots * D * M); -inf where the cluster is itself
         impossible, which an item must be able to leave."""
         cdef Py_ssize_t n_chunks = self.layout.n_blocks * self.layout.n_chunks
-        grid_predict(
-            &self.layout, self.stats, self.stride, slots, n_slots,
-            self.log_likelihoods + i * self.n_entries, self.highest + i * n_chunks,
-            self.likelihoods + i * n_chunks * CHUNK_POINTS,
-            self.tops + i * self.layout.n_blocks, self.top_sums[i], out,
-        )
+        cdef const double* item = self.log_likelihoods + i * self.n_entries
+        cdef const double* highest = self.highest + i * n_chunks
+        cdef const double* likelihoods = self.likelihoods + i * n_chunks * CHUNK_POINTS
+        cdef const double* tops = self.tops + i * self.layout.n_blocks
+        if n_slots == 1:
+            out[0] = grid_predict_one(
+                &self.layout, row(self, slots[0]), item, highest, likelihoods, tops,
+                self.top_sums[i],
+            )
+        else:
+            grid_predict(
+                &self.layout, self.stats, self.stride, slots, n_slots, item, highest,
+                likelihoods, tops, self.top_sums[i], out,
+            )

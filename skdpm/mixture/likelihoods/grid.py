@@ -263,7 +263,7 @@ class Grid(Likelihood):
             )
         table = np.where(table - tops < LEAST_LOG_RATIO, -np.inf, table)
         first = np.arange(0, table.shape[2], CHUNK)
-        likelihoods = np.zeros((*table.shape[:2], CHUNK * len(first)))
+        likelihoods = _aligned_zeros((*table.shape[:2], CHUNK * len(first)))
         relative = likelihoods[:, :, : table.shape[2]]
         np.exp(table - tops, out=relative)
         relative[relative < TINY] = 0.0
@@ -318,6 +318,14 @@ def _numbers(value, name, what):
     if array.dtype.kind not in "iuf" or array.ndim not in (1, 2) or array.size == 0:
         raise ValueError(f"{name} must be an array of numbers, one per {what}; got {value!r}")
     return np.ascontiguousarray(array, dtype=np.float64)
+
+
+def _aligned_zeros(shape):
+    """Zeros that begin with a cache line, so that no chunk of points lies in two."""
+    size = int(np.prod(shape))
+    memory = np.zeros(size + 8)
+    first = -memory.ctypes.data % 64 // 8
+    return memory[first : first + size].reshape(shape)
 
 
 def _effective_points(likelihoods):
