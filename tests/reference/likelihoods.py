@@ -5,7 +5,7 @@ all constants included; no rows give 0. Hyperparameters are called as in the est
 missing wherever it is allowed. Everything else (predictives, posteriors) is a difference of these.
 """
 
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -165,8 +165,14 @@ def pyclone_shares(kind, copies, phi, error_rate):
     return np.array([error_rate, error_rate, mu]) @ weights / weights.sum(axis=0)
 
 
-def log_pyclone(cell, phi, *, density, precision, error_rate, genotype_prior):
+def log_pyclone(cell, phi, **params):
     """log p(reads of one mutation in one sample | prevalences), an entry for each prevalence."""
+    return _log_pyclone(tuple(map(float, cell)), tuple(map(float, phi)), **params)
+
+
+@cache
+def _log_pyclone(cell, phi, *, density, precision, error_rate, genotype_prior):
+    phi = np.array(phi)
     n_ref, n_alt, *kind = cell
     if np.isnan(n_ref):
         return np.zeros(len(phi))
