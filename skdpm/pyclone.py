@@ -100,7 +100,7 @@ def check_params(likelihood):
     name = type(likelihood).__name__
     check_choice(likelihood.density, f"{name}.density", DENSITIES)
     check_choice(likelihood.genotype_prior, f"{name}.genotype_prior", GENOTYPE_PRIORS)
-    error_rate = check_real(likelihood.error_rate, f"{name}.error_rate", low=0.0, high=0.5)
+    error_rate = check_real(likelihood.error_rate, f"{name}.error_rate", low=1e-100, high=0.5)
     return {
         "density": likelihood.density,
         "error_rate": error_rate,
