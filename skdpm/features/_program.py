@@ -93,6 +93,8 @@ class FeatureChain(LiveChain):
         self.state = FeatureState(self.model, prior, Z)
         if program.fit_start:
             self.state.update_params(self.bit_generator, program.n_warmup > 0)
+        else:
+            self.model.anneal(program.n_warmup)
 
     def step(self, iteration):
         program, state = self.program, self.state

@@ -14,6 +14,10 @@ are updated by slices: of a pair of features, the share u of one in f_k + f_l, w
 Beta(a, a) a priori and concerns the mutations that have one of the two; and of one feature against
 all others, whose proportions stay, with u = f_k ~ Beta(a, (K - 1) a).
 
+Reads are many, so that a chain which starts anywhere would be held by the first clones that explain
+some of them. In the first half of warm-up the likelihood has a power, which grows from that where
+a cell has the weight of one read to 1.
+
 Sums of prevalences round: densities take them to lie in [0, 1].
 """
 cimport cython
@@ -64,6 +68,7 @@ cdef class Reads(SliceSampled):
     cdef const double* states           # (n_states, 4)
     cdef bint is_binomial
     cdef double precision, shape, rate
+    cdef double power                   # of all that follows
     cdef double* norms                  # (n_cells,): all that neither state nor prevalence changes
     cdef double* phi                    # (n_cells,): as last filled
 
@@ -84,6 +89,7 @@ cdef class Reads(SliceSampled):
         self.states = &states[0, 0] if states.shape[0] else NULL
         self.is_binomial = is_binomial
         self.shape, self.rate = precision_prior
+        self.power = 1.0
         self.norms = <double*>resized(NULL, self.n_cells, sizeof(double))
         self.phi = <double*>resized(NULL, self.n_cells, sizeof(double))
 
@@ -128,7 +134,7 @@ cdef class Reads(SliceSampled):
             else:
                 total = total * exp(top - value) + 1.0
                 top = value
-        return self.norms[c] + top + (log(total) if total > 1.0 else 0.0)
+        return self.power * (self.norms[c] + top + (log(total) if total > 1.0 else 0.0))
 
     cdef double log_total(self) noexcept nogil:
         """log p(all reads), at the prevalences last filled in."""
@@ -167,6 +173,7 @@ cdef class PyCloneModel(FeatureModel):
     cdef double a
     cdef bint draws_precision
     cdef double first_precision         # where a chain starts
+    cdef Py_ssize_t n_annealing, n_annealed     # iterations in which the power grows; done
     cdef Py_ssize_t capacity
     cdef Py_ssize_t row                 # under update
     cdef double* F                      # (capacity, n_tumours)
@@ -325,6 +332,8 @@ cdef class PyCloneModel(FeatureModel):
         cdef Py_ssize_t m, _pair
         cdef double x
         cdef bint fine = True
+        self.n_annealed = self.n_annealed + 1 if adapting else self.n_annealing
+        self.set_power()
         self.fill()
         for m in range(self.n_tumours):
             if self.n_latent > 1:
@@ -343,6 +352,16 @@ cdef class PyCloneModel(FeatureModel):
                     raise FloatingPointError("precision has no law given the reads")
             self.reads.set_precision(exp(x))
         return 0
+
+    cdef void set_power(self) noexcept nogil:
+        cdef Py_ssize_t c
+        cdef double depth = 0.0
+        self.reads.power = 1.0
+        if self.n_annealed < self.n_annealing:
+            for c in range(self.reads.n_cells):
+                depth += self.reads.n_ref[c] + self.reads.n_alt[c]
+            depth = max(depth / self.reads.n_cells, 1.0)
+            self.reads.power = depth ** (<double>self.n_annealed / self.n_annealing - 1.0)
 
     cdef bint update_pair(self, Py_ssize_t m, bitgen_t* rng) noexcept nogil:
         """Divide what two features have in sample m between them: exchange their prevalences, then
@@ -465,6 +484,19 @@ cdef class PyCloneModel(FeatureModel):
 
     def start_hyperparameters(self):
         self.reads.set_precision(self.first_precision)
+
+    def anneal(self, Py_ssize_t n_warmup):
+        self.n_annealing = n_warmup // 2
+        self.n_annealed = 0
+        self.set_power()
+
+    def get_adaptation(self):
+        return {"n_annealing": self.n_annealing, "n_annealed": self.n_annealed}
+
+    def set_adaptation(self, adaptation):
+        self.n_annealing = adaptation["n_annealing"]
+        self.n_annealed = adaptation["n_annealed"]
+        self.set_power()
 
     def save(self):
         cdef Py_ssize_t k, m
