@@ -13,6 +13,8 @@
 #define SKDPM_NO_TERM (-50.0)
 /* exp_negative is 0 below it. */
 #define SKDPM_NO_WEIGHT (-700.0)
+/* What an impossible entry adds to a log likelihood, relative to the best of its item and block. */
+#define SKDPM_IMPOSSIBLE (-1e10)
 /* Terms that are lost, as they are below 1e-300, are beyond the digits of such a sum. */
 #define SKDPM_LEAST_DOT 1e-280
 
@@ -24,10 +26,11 @@ typedef struct {
     double *log_totals;         /* (D,): log of the sum of w */
 } skdpm_grid;
 
-/* A row: n, how many entries are -inf, sums (D, M), counts of -inf (D, M) | log Z (D,), and of
- * each block the first chunk with a weight, the chunk behind the last, the largest log w + S of
- * each chunk (C,), weights (C * SKDPM_CHUNK,). */
-#define SKDPM_GRID_HEAD 2
+/* A row: n, sum of the best log likelihoods of the items, how many entries are impossible, sums of
+ * the possible ones (D, M), counts of the impossible ones (D, M) | log Z (D,), relative to the best
+ * as are the sums, and of each block the first chunk with a weight, the chunk behind the last, the
+ * largest log w + S of each chunk (C,), weights (C * SKDPM_CHUNK,). */
+#define SKDPM_GRID_HEAD 3
 
 SKDPM_INLINE ptrdiff_t skdpm_grid_n_stats(const skdpm_grid *grid)
 {
@@ -90,11 +93,10 @@ SKDPM_INLINE void skdpm_grid_logs(
         for (int j = 0; j < left; j++)
             out[j] = w[j] + sums[j] + (item ? item[first + j] : 0.0);
     }
-    if (stats[1] > 0.0) {
+    if (stats[2] > 0.0) {
         const double *counts = sums + grid->n_blocks * grid->n_points;
         for (int j = 0; j < SKDPM_CHUNK && j < left; j++)
-            if (counts[j] > 0.0)
-                out[j] = -INFINITY;
+            out[j] += SKDPM_IMPOSSIBLE * counts[j];
     }
 }
 
@@ -108,20 +110,18 @@ SKDPM_UNUSED static void skdpm_grid_compute(const skdpm_grid *grid, double *stat
         double *ceilings = bounds + 2;
         double *p = ceilings + grid->n_chunks;
         double lane[SKDPM_CHUNK] = {0.0};
-        double top = -INFINITY;
+        double top = -INFINITY, total;
         ptrdiff_t first = 0, stop = grid->n_chunks;
         for (ptrdiff_t c = 0; c < grid->n_chunks; c++) {
             skdpm_grid_logs(grid, stats, d, c, NULL, p + c * SKDPM_CHUNK);
             ceilings[c] = skdpm_chunk_max(p + c * SKDPM_CHUNK);
             top = skdpm_larger(ceilings[c], top);
         }
-        if (top > -INFINITY) {
-            while (ceilings[first] - top <= SKDPM_NO_WEIGHT)
-                first++;
-            while (ceilings[stop - 1] - top <= SKDPM_NO_WEIGHT)
-                stop--;
-        } else
-            stop = 0; /* no point can have made these items */
+        /* They end: the largest of all is that of a chunk. */
+        while (ceilings[first] - top <= SKDPM_NO_WEIGHT)
+            first++;
+        while (ceilings[stop - 1] - top <= SKDPM_NO_WEIGHT)
+            stop--;
         for (ptrdiff_t m = 0; m < first * SKDPM_CHUNK; m++)
             p[m] = 0.0;
         for (ptrdiff_t m = first * SKDPM_CHUNK; m < stop * SKDPM_CHUNK; m++)
@@ -133,14 +133,10 @@ SKDPM_UNUSED static void skdpm_grid_compute(const skdpm_grid *grid, double *stat
                 lane[j] += p[c * SKDPM_CHUNK + j];
         bounds[0] = first;
         bounds[1] = stop;
-        if (stop > first) {
-            const double total = skdpm_chunk_sum(lane);
-            const double by = 1.0 / total;
-            for (ptrdiff_t m = first * SKDPM_CHUNK; m < stop * SKDPM_CHUNK; m++)
-                p[m] *= by;
-            log_norms[d] = top + log(total) - grid->log_totals[d];
-        } else
-            log_norms[d] = top;
+        total = skdpm_chunk_sum(lane);
+        for (ptrdiff_t m = first * SKDPM_CHUNK; m < stop * SKDPM_CHUNK; m++)
+            p[m] *= 1.0 / total;
+        log_norms[d] = top + log(total) - grid->log_totals[d];
     }
 }
 
@@ -153,26 +149,22 @@ SKDPM_UNUSED static void skdpm_grid_shift(
         sums[m] += by * x[m];
 }
 
-/* log p(block d of an item | a cluster), from logarithms of those chunks alone that matter.
- * item: (D, M), log likelihoods; highest: (C,), their largest in each chunk of the block. */
+/* log p(block d of an item | a cluster), relative to the best point, from logarithms of those
+ * chunks alone that matter. item: (D, M), relative log likelihoods; highest: (C,), their largest
+ * in each chunk of the block. */
 SKDPM_INLINE double skdpm_grid_log_sum(
     const skdpm_grid *grid, const double *stats, ptrdiff_t d, const double *item,
     const double *highest)
 {
-    const double log_norm = stats[skdpm_grid_n_stats(grid) + d];
     const double *ceilings = skdpm_grid_block(grid, stats, d) + 2;
     double x[SKDPM_CHUNK], lane[SKDPM_CHUNK] = {0.0};
-    double bound = -INFINITY, best;
+    double best = -INFINITY;
     ptrdiff_t likely = 0;
-    if (!(log_norm > -INFINITY))
-        return -INFINITY;
     for (ptrdiff_t c = 0; c < grid->n_chunks; c++)
-        if (ceilings[c] + highest[c] > bound) {
-            bound = ceilings[c] + highest[c];
+        if (ceilings[c] + highest[c] > best) {
+            best = ceilings[c] + highest[c];
             likely = c;
         }
-    if (!(bound > -INFINITY))
-        return -INFINITY;
     /* The largest term, */
     skdpm_grid_logs(grid, stats, d, likely, item, x);
     best = skdpm_chunk_max(x);
@@ -181,8 +173,6 @@ SKDPM_INLINE double skdpm_grid_log_sum(
             skdpm_grid_logs(grid, stats, d, c, item, x);
             best = skdpm_larger(skdpm_chunk_max(x), best);
         }
-    if (!(best > -INFINITY))
-        return -INFINITY;
     /* ... and the sum of all that do not vanish beside it. */
     for (ptrdiff_t c = 0; c < grid->n_chunks; c++)
         if (ceilings[c] + highest[c] - best > SKDPM_NO_TERM) {
@@ -190,7 +180,8 @@ SKDPM_INLINE double skdpm_grid_log_sum(
             for (int j = 0; j < SKDPM_CHUNK; j++)
                 lane[j] += exp_negative(x[j] - best);
         }
-    return best + log(skdpm_chunk_sum(lane)) - grid->log_totals[d] - log_norm;
+    return best + log(skdpm_chunk_sum(lane)) - grid->log_totals[d]
+        - stats[skdpm_grid_n_stats(grid) + d];
 }
 
 /* Sums of p r in the lanes of a chunk, over the chunks in which a block has weights. */
@@ -215,12 +206,12 @@ SKDPM_INLINE void skdpm_grid_lanes(
         out[j] = even[j] + odd[j];
 }
 
-/* log p(item | cluster) of one cluster. relative: (D, C * SKDPM_CHUNK), likelihoods relative to the
- * largest of each block, whose logarithms are `tops`, (D,), and their sum `top`. */
+/* log p(item | cluster) of one cluster. relative: (D, C * SKDPM_CHUNK), exp of `item`; top: the sum
+ * over blocks of the best log likelihoods. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static double skdpm_grid_predict_one(
     const skdpm_grid *grid, const double *stats, const double *item, const double *highest,
-    const double *relative, const double *tops, double top)
+    const double *relative, double top)
 {
     const ptrdiff_t n_padded = grid->n_chunks * SKDPM_CHUNK;
     for (ptrdiff_t d = 0; d < grid->n_blocks; d++) {
@@ -231,8 +222,7 @@ SKDPM_UNUSED static double skdpm_grid_predict_one(
         if (dot > SKDPM_LEAST_DOT)
             top += log_positive(dot);
         else
-            top += skdpm_grid_log_sum(grid, stats, d, item, highest + d * grid->n_chunks)
-                - tops[d];
+            top += skdpm_grid_log_sum(grid, stats, d, item, highest + d * grid->n_chunks);
     }
     return top;
 }
@@ -243,7 +233,7 @@ SKDPM_VERSIONS
 SKDPM_UNUSED static void skdpm_grid_predict(
     const skdpm_grid *grid, const double *arena, ptrdiff_t stride, const ptrdiff_t *slots,
     ptrdiff_t n_slots, const double *item, const double *highest, const double *relative,
-    const double *tops, double top, double *out)
+    double top, double *out)
 {
     const ptrdiff_t n_padded = grid->n_chunks * SKDPM_CHUNK;
     for (ptrdiff_t k = 0; k < n_slots; k += SKDPM_CHUNK) {
@@ -269,7 +259,7 @@ SKDPM_UNUSED static void skdpm_grid_predict(
                 if (!(dot[l] > SKDPM_LEAST_DOT)) {
                     total[l] += skdpm_grid_log_sum(
                         grid, arena + slots[k + l] * stride, d, item,
-                        highest + d * grid->n_chunks) - tops[d];
+                        highest + d * grid->n_chunks);
                     dot[l] = 1.0;
                 }
             for (int l = 0; l < SKDPM_CHUNK; l++)

@@ -13,11 +13,15 @@ The sums over m are dot products of p_dm and exp(l_idm - max_m l_idm), both of w
 TINY. A dot product so small that the terms lost might matter is computed from logarithms instead.
 Most items rejoin the cluster that they have left, so its row is set aside and then brought back.
 
-Row: n, how many l_idm are -inf, S_dm of the others (D, M), how many of them are -inf (D, M)
-| log Z_d (D), and what `grid.h` needs of each block: which chunks of points have a weight, the
-largest log w + S of each chunk, p_dm, with zeros behind the last point.
+An entry may be impossible, l_idm = -inf. It counts as 1e10 below the best of its item and block,
+which no finite data outweigh, so that every cluster has a density. Entries of that size would
+leave no digits to the others in a sum: they are counted.
+
+Row: n, sum of max_m l_idm over items and blocks, how many entries are impossible, S_dm of the
+others, relative to these maxima (D, M), how many entries are impossible (D, M)
+| log Z_d of the same (D), and what `grid.h` needs of each block: which chunks of points have a
+weight, the largest log w + S of each chunk, p_dm, with zeros behind the last point.
 """
-from libc.math cimport INFINITY
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
@@ -31,6 +35,7 @@ cdef extern from "grid.h" nogil:
         Py_ssize_t n_chunks
         const double* log_weights
         double* log_totals
+    const double _IMPOSSIBLE "SKDPM_IMPOSSIBLE"
     const Py_ssize_t CHUNK_POINTS "SKDPM_CHUNK"
     const Py_ssize_t N_HEAD "SKDPM_GRID_HEAD"
     Py_ssize_t grid_n_stats "skdpm_grid_n_stats"(const Layout* grid) noexcept
@@ -41,12 +46,12 @@ cdef extern from "grid.h" nogil:
     ) noexcept
     double grid_predict_one "skdpm_grid_predict_one"(
         const Layout* grid, const double* stats, const double* item, const double* highest,
-        const double* relative, const double* tops, double top
+        const double* relative, double top
     ) noexcept
     void grid_predict "skdpm_grid_predict"(
         const Layout* grid, const double* arena, Py_ssize_t stride, const Py_ssize_t* slots,
         Py_ssize_t n_slots, const double* item, const double* highest, const double* relative,
-        const double* tops, double top, double* out
+        double top, double* out
     ) noexcept
 
 
@@ -55,6 +60,7 @@ cdef extern from "grid.h" nogil:
 TINY = 1e-300
 
 CHUNK = CHUNK_POINTS        # points in a chunk
+IMPOSSIBLE = _IMPOSSIBLE    # in place of -inf, relative to the best
 
 cdef Py_ssize_t NONE = -1
 
@@ -66,18 +72,16 @@ cdef class GridModel(ClusterModel):
     ----------
     data : dict
         log_likelihoods : ndarray of shape (n_samples, n_blocks, n_points)
-            -inf where a point cannot have made the item.
+            Relative to the largest of each item and block; IMPOSSIBLE where a point cannot have
+            made the item.
         highest : ndarray of shape (n_samples, n_blocks, n_chunks)
             Their largest of each chunk of CHUNK points.
         likelihoods : ndarray of shape (n_samples, n_blocks, n_chunks * CHUNK)
-            exp of them after the largest of each item and block has been subtracted; 0 in place of
-            what is below TINY, and behind the last point.
-        tops : ndarray of shape (n_samples, n_blocks)
-            These largest.
-        top_sums : ndarray of shape (n_samples,)
-            Their sums.
+            exp of them; 0 in place of what is below TINY, and behind the last point.
+        tops : ndarray of shape (n_samples,)
+            Sums over blocks of what was subtracted.
         impossible : ndarray of shape (n_samples,), uint8
-            Whether an item has an entry of -inf.
+            Whether an item has an entry that is IMPOSSIBLE.
     tables : dict
         n_max : int
             Most items that one cluster may hold.
@@ -90,9 +94,8 @@ cdef class GridModel(ClusterModel):
     cdef const double* highest
     cdef const double* likelihoods
     cdef const double* tops
-    cdef const double* top_sums
     cdef const unsigned char* impossible
-    # The row of a slot before an item left, but for counts of -inf, which that did not change.
+    # The row of a slot before an item left, but for counts, which that did not change.
     cdef double* kept
     cdef double kept_size           # items that were left
     cdef Py_ssize_t kept_slot       # or NONE
@@ -104,12 +107,9 @@ cdef class GridModel(ClusterModel):
         cdef const double[:, :, ::1] log_likelihoods = data["log_likelihoods"]
         cdef const double[:, :, ::1] highest = data["highest"]
         cdef const double[:, :, ::1] likelihoods = data["likelihoods"]
-        cdef const double[:, ::1] tops = data["tops"]
-        cdef const double[::1] top_sums = data["top_sums"]
+        cdef const double[::1] tops = data["tops"]
         cdef const unsigned char[::1] impossible = data["impossible"]
-        self._owners = (
-            log_likelihoods, highest, likelihoods, tops, top_sums, impossible, log_weights
-        )
+        self._owners = log_likelihoods, highest, likelihoods, tops, impossible, log_weights
         self.n_samples = log_likelihoods.shape[0]
         self.layout.n_blocks = log_likelihoods.shape[1]
         self.layout.n_points = log_likelihoods.shape[2]
@@ -119,8 +119,7 @@ cdef class GridModel(ClusterModel):
         self.log_likelihoods = &log_likelihoods[0, 0, 0]
         self.highest = &highest[0, 0, 0]
         self.likelihoods = &likelihoods[0, 0, 0]
-        self.tops = &tops[0, 0]
-        self.top_sums = &top_sums[0]
+        self.tops = &tops[0]
         self.impossible = &impossible[0]
         self.layout.log_weights = &log_weights[0, 0]
         self.drifts = True
@@ -152,21 +151,21 @@ cdef class GridModel(ClusterModel):
         cdef double* sums = stats + N_HEAD
         cdef double* counts = sums + self.n_entries
         stats[0] += by
+        stats[1] += by * self.tops[i]
         if not self.impossible[i]:
             grid_shift(sums, x, self.n_entries, by)
         else:
             for m in range(self.n_entries):
-                if x[m] > -INFINITY:
+                if x[m] > _IMPOSSIBLE:
                     sums[m] += by * x[m]
                 else:
                     counts[m] += by
-                    stats[1] += by
+                    stats[2] += by
         grid_compute(&self.layout, stats)
 
     cdef void exchange(self, double* a, const double* b) noexcept nogil:
-        """Copy of a row what an item without entries of -inf changes."""
-        a[0] = b[0]
-        memcpy(a + N_HEAD, b + N_HEAD, self.n_entries * sizeof(double))
+        """Copy of a row what an item without impossible entries changes."""
+        memcpy(a, b, (N_HEAD + self.n_entries) * sizeof(double))
         memcpy(a + self.n_stats, b + self.n_stats, (self.width - self.n_stats) * sizeof(double))
 
     cdef void settle(self) noexcept nogil:
@@ -181,7 +180,7 @@ cdef class GridModel(ClusterModel):
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         cdef double* stats = row(self, slot)
-        # A row in use changes by the methods here alone; one that is emptied has another size.
+        # A slot that has been emptied since, without the methods here, has another size.
         if slot == self.kept_slot and i == self.kept_item and stats[0] == self.kept_size:
             self.exchange(stats, self.kept)
         else:
@@ -208,7 +207,7 @@ cdef class GridModel(ClusterModel):
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
         cdef Py_ssize_t d
         cdef const double* log_norms = row(self, slot) + self.n_stats
-        cdef double total = 0.0
+        cdef double total = row(self, slot)[1]
         for d in range(self.layout.n_blocks):
             total += log_norms[d]
         return total
@@ -217,20 +216,17 @@ cdef class GridModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
-        """log p(x_i | items of each slot), O(n_slots * D * M); -inf where the cluster is itself
-        impossible, which an item must be able to leave."""
+        """log p(x_i | items of each slot), O(n_slots * D * M)."""
         cdef Py_ssize_t n_chunks = self.layout.n_blocks * self.layout.n_chunks
         cdef const double* item = self.log_likelihoods + i * self.n_entries
         cdef const double* highest = self.highest + i * n_chunks
         cdef const double* likelihoods = self.likelihoods + i * n_chunks * CHUNK_POINTS
-        cdef const double* tops = self.tops + i * self.layout.n_blocks
         if n_slots == 1:
             out[0] = grid_predict_one(
-                &self.layout, row(self, slots[0]), item, highest, likelihoods, tops,
-                self.top_sums[i],
+                &self.layout, row(self, slots[0]), item, highest, likelihoods, self.tops[i]
             )
         else:
             grid_predict(
                 &self.layout, self.stats, self.stride, slots, n_slots, item, highest,
-                likelihoods, tops, self.top_sums[i], out,
+                likelihoods, self.tops[i], out,
             )

@@ -5,12 +5,8 @@ import warnings
 
 import numpy as np
 
-from skdpm.mixture.likelihoods._grid import CHUNK, TINY, GridModel
+from skdpm.mixture.likelihoods._grid import CHUNK, IMPOSSIBLE, TINY, GridModel
 from skdpm.mixture.likelihoods.base import Likelihood, bounds, read_only
-
-# Relative likelihoods below exp of it are 0: in doubles a sum of smaller numbers keeps no digits
-# of the others.
-LEAST_LOG_RATIO = -1e10
 
 # Log likelihoods of a row, at its best point, beyond which what clusters say of it is no longer
 # accurate to 1e-9.
@@ -50,10 +46,10 @@ class Grid(Likelihood):
     -----
     The function is called once with all rows of `fit`, and with the first one alone; NaN in X is
     passed on to it. It may say -inf (the point cannot have made the row), but neither inf nor
-    NaN; where rows exclude each other, take the sampler "gibbs" and start from singletons, which
-    needs no cluster of both. What lies 1e10 or more below the best point of a row counts as -inf,
-    so a table, which must be finite, says -1e300. A row that only zero weights or zero
-    likelihoods could explain is refused.
+    NaN. -inf, and whatever lies more than 1e10 below the best point of the row and block, counts
+    as 1e10 below it: a cluster of rows that exclude each other then has a density, so that
+    samplers can leave it, but one that nothing makes up for. A table, which must be finite, says
+    -1e300. A row that only zero weights or zero likelihoods could explain is refused.
 
     Models are pickled with their functions, so these must be importable: a function of a module or
     a `functools.partial` of one, not a lambda.
@@ -180,8 +176,8 @@ class Grid(Likelihood):
 
     def _posterior(self, stats):
         """Probabilities of the points of each cluster, (n_clusters, n_blocks, n_points)."""
-        sums, impossible = np.split(stats[:, 2:], 2, axis=1)
-        log_p = np.where(impossible > 0.0, -np.inf, sums)
+        sums, impossible = np.split(stats[:, 3:], 2, axis=1)
+        log_p = sums + IMPOSSIBLE * impossible
         log_p = log_p.reshape(len(stats), *self.log_weights.shape) + self.log_weights
         p = np.exp(log_p - log_p.max(axis=-1, keepdims=True))
         return p / p.sum(axis=-1, keepdims=True)
@@ -261,20 +257,20 @@ class Grid(Likelihood):
                 f"{tops[i, d, 0]:g}, so far from 0 that differences have few digits; subtract a "
                 "constant of the row, which does not change its cluster"
             )
-        table = np.where(table - tops < LEAST_LOG_RATIO, -np.inf, table)
+        table = table - tops
+        impossible = table <= IMPOSSIBLE
+        table[impossible] = IMPOSSIBLE
         first = np.arange(0, table.shape[2], CHUNK)
         likelihoods = _aligned_zeros((*table.shape[:2], CHUNK * len(first)))
-        relative = likelihoods[:, :, : table.shape[2]]
-        np.exp(table - tops, out=relative)
-        relative[relative < TINY] = 0.0
+        np.exp(table, out=likelihoods[:, :, : table.shape[2]])
+        likelihoods[likelihoods < TINY] = 0.0
         return read_only(
             {
                 "log_likelihoods": table,
                 "highest": np.maximum.reduceat(table, first, axis=2),
                 "likelihoods": likelihoods,
-                "tops": np.ascontiguousarray(tops[:, :, 0]),
-                "top_sums": tops.sum(axis=(1, 2)),
-                "impossible": (table == -np.inf).any(axis=(1, 2)).astype(np.uint8),
+                "tops": tops.sum(axis=(1, 2)),
+                "impossible": impossible.any(axis=(1, 2)).astype(np.uint8),
             }
         )
 

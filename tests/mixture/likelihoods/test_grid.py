@@ -65,46 +65,86 @@ def test_predictives_of_deep_rows_by_the_reference(depth):
     assert (lowest < -700 * 3) == (depth == 30_000)
 
 
+@pytest.mark.filterwarnings("ignore:the grid of Grid is coarse")
+def test_sums_of_small_terms_far_apart():
+    """Where the dot product underflows, points matter that are neither the best of the cluster nor
+    of the row, and several of them."""
+    rng = np.random.default_rng(2)
+    levels = np.array([0.0, -4.0, -9.0, -800.0, -1700.0, -2600.0, -np.inf])
+    tables = rng.choice(levels, p=[0.05, 0.05, 0.1, 0.2, 0.2, 0.2, 0.2], size=(40, 2, 37))
+    tables[:, :, 36] = -3000.0
+    likelihood = Grid(lambda X, grid: tables[X[:, 0].astype(int)], np.arange(37.0))
+    X = np.arange(40.0)[:, None]
+    probe, resolved = probe_of(likelihood, X, 12)
+    params = resolved.get_params(deep=False)
+    sets = [np.arange(10, 10 + n) for n in range(1, 11)]
+    slots = np.array([fill(probe, items) for items in sets])
+    for i in range(10):
+        actual = probe.log_predictive_many(slots, i)
+        for k, items in enumerate(sets):
+            expected = log_marginal_grid(X[[*items, i]], **params)
+            expected -= log_marginal_grid(X[items], **params)
+            np.testing.assert_allclose(actual[k], expected, rtol=1e-12, atol=1e-9)
+
+
 def test_points_that_cannot_have_made_a_row_come_and_go():
-    table = np.zeros((4, 1, 3))
+    """And leave the digits of the others as they were."""
+    table = np.random.default_rng(3).normal(size=(4, 1, 3))
     table[0, 0, 0] = table[1, 0, 0] = table[1, 0, 1] = -np.inf
     likelihood = Grid(lambda X, grid: table[X[:, 0].astype(int)], np.arange(3.0))
     X = np.arange(4.0)[:, None]
     probe, resolved = probe_of(likelihood, X)
+    params = resolved.get_params(deep=False)
     slot = fill(probe, [2, 3])
-    before = probe.log_predictive(slot, 0)
-    assert before == pytest.approx(np.log(2 / 3))
+    before = probe.log_marginal(slot), probe.log_predictive(slot, 0)
     probe.add(slot, 0)
     probe.add(slot, 1)
-    assert probe.log_marginal(slot) == pytest.approx(np.log(1 / 3))
+    assert probe.log_marginal(slot) == pytest.approx(log_marginal_grid(X, **params), rel=1e-13)
     np.testing.assert_allclose(
         resolved.cluster_params(probe.model.dump([slot]))["grid_weights"], [[[0.0, 0.0, 1.0]]]
     )
     probe.remove(slot, 0)
     probe.remove(slot, 1)
-    assert probe.log_predictive(slot, 0) == before
-    assert probe.log_marginal(slot) == 0.0
+    after = probe.log_marginal(slot), probe.log_predictive(slot, 0)
+    np.testing.assert_allclose(after, before, rtol=1e-13)
+    expected = log_marginal_grid(X[[0, 2, 3]], **params) - log_marginal_grid(X[2:], **params)
+    assert after[1] == pytest.approx(expected, rel=1e-13)
 
 
 def test_rows_that_exclude_each_other():
-    """A cluster of both is impossible; a row can leave it, and a fit finds the two clusters."""
+    """A cluster of both has a density that nothing makes up for; a row can leave it."""
+    table = np.where(np.eye(2)[np.arange(12) % 2] == 1, -3.0, -1e300)
+    probe, _ = probe_of(Grid(), table)
+    slot = fill(probe, [0, 1, 3])
+    expected = -1e10 - 9.0 - np.log(2)  # one row against two
+    assert probe.log_marginal(slot) == pytest.approx(expected, abs=1e-5)
+    # Then two against two, which either point explains as badly.
+    expected = -1e10 - 3.0 + np.log(2)
+    assert probe.log_predictive(slot, 2) == pytest.approx(expected, abs=1e-5)
+    assert probe.log_predictive(slot, 5) == -3.0
+    probe.remove(slot, 0)
+    assert probe.log_predictive(slot, 5) == -3.0
+    assert probe.log_marginal(slot) == -6.0 - np.log(2)
+
+
+@pytest.mark.parametrize("sampler", ["auto", "gibbs", "sams", "split_merge", "pgsm", "smc"])
+def test_fits_of_rows_that_exclude_each_other(sampler):
     X = np.where(np.eye(2)[np.arange(12) % 2] == 1, 0.0, -1e300)
-    probe, _ = probe_of(Grid(), X)
-    slot = fill(probe, [0, 1])
-    assert probe.log_marginal(slot) == -np.inf
-    assert probe.log_predictive(slot, 2) == -np.inf
-    probe.remove(slot, 1)
-    assert probe.log_predictive(slot, 2) == 0.0
     model = DPMixture(
         likelihood="grid",
-        sampler="gibbs",
+        sampler=sampler,
         concentration=1e-3,
-        init="singletons",
+        init="single",
+        n_warmup=30,
+        n_draws=30,
         n_chains=1,
         random_state=0,
     ).fit(X)
     np.testing.assert_array_equal(model.labels_, np.arange(12) % 2)
     assert model.cluster_params_["means"].ravel().tolist() == [0.0, 1.0]
+    # log(1/2) for the one cluster that a row fits into, times its share.
+    expected = np.log(6 + 1e-3 / 2) - np.log(12 + 1e-3)
+    np.testing.assert_allclose(model.score_samples(X[:2]), expected, rtol=1e-9)
 
 
 def test_a_coarse_grid_is_told():
@@ -168,6 +208,19 @@ def test_functions_that_cannot_be_used(log_likelihood, message):
 def test_parameters_that_do_not_agree(params, message):
     with pytest.raises(ValueError, match=message):
         DPMixture(likelihood=Grid(**params)).fit(X)
+
+
+def test_samples_have_the_parameter_of_each_block():
+    def normal(X, grid):
+        return -0.5 * (X[:, :, None] - grid) ** 2
+
+    X = np.random.default_rng(0).normal([[-3.0, 4.0]] * 60)
+    likelihood = Grid(normal, np.linspace(-5.0, 5.0, 201), sample=lambda theta, rng: theta)
+    model = DPMixture(likelihood=likelihood, concentration=1e-3, n_draws=20, random_state=0)
+    theta, _ = model.fit(X).sample(400)
+    assert model.n_components_ == 1
+    np.testing.assert_allclose(theta.mean(axis=0), X.mean(axis=0), atol=0.05)
+    np.testing.assert_allclose(theta.std(axis=0), 60**-0.5, rtol=0.2)
 
 
 def test_a_sample_of_another_shape():
