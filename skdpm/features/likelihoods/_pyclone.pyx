@@ -14,9 +14,9 @@ are updated by slices: of a pair of features, the share u of one in f_k + f_l, w
 Beta(a, a) a priori and concerns the mutations that have one of the two; and of one feature against
 all others, whose proportions stay, with u = f_k ~ Beta(a, (K - 1) a).
 
-Reads are many, so that a chain which starts anywhere would be held by the first clones that explain
-some of them. In the first half of warm-up the likelihood has a power, which grows from that where
-a cell has the weight of one read to 1.
+Reads are many, so that a chain which starts anywhere would be held by the first clones that
+explain some of them. In the first half of warm-up the likelihood has a power, which grows from
+that where a cell has the weight of one read to 1.
 
 Sums of prevalences round: densities take them to lie in [0, 1].
 """
@@ -105,7 +105,9 @@ cdef class Reads(SliceSampled):
             if not self.is_binomial:
                 self.norms[c] -= log_rising_count(precision, self.n_ref[c] + self.n_alt[c])
 
-    cdef inline double log_state(self, Py_ssize_t c, const double* state, double phi) noexcept nogil:
+    cdef inline double log_state(
+        self, Py_ssize_t c, const double* state, double phi
+    ) noexcept nogil:
         cdef double p = (1.0 - phi) * state[0] + phi * state[1]
         cdef double r = (1.0 - phi) * state[2] + phi * state[3]
         cdef double scale = 1.0 / (p + r)

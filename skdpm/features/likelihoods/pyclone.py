@@ -98,9 +98,9 @@ class PyClone(FeatureLikelihood):
     def check_prior(self, prior):
         if prior.grows:
             raise ValueError(
-                "the PyClone likelihood needs a number of features, n_components: under the Indian "
-                "buffet process (n_components=None) a new one would take its share of a sample's "
-                "cells from all others"
+                "the PyClone likelihood needs a number of features, n_components: under the "
+                "Indian buffet process (n_components=None) a new one would take its share of a "
+                "sample's cells from all others"
             )
 
     def encode(self, X):
