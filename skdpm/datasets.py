@@ -570,24 +570,28 @@ def _reads(rng, phi, depth, copy_numbers, tumour_content, precision, error_rate)
     cells[..., 0] = rng.poisson(depth, size=phi.shape)
     cells[..., 1] = 0.0
     cells[..., 2] = 2.0
-    cells[..., 3:5] = copies[rng.integers(len(copies), size=n_samples)][:, None]
+    which = rng.integers(len(copies), size=n_samples)
+    cells[..., 3:5] = copies[which][:, None]
     cells[..., 5] = contents
     pyclone.check_design(cells.reshape(n_samples, -1))
-    choice = rng.random(n_samples)
     xi = np.empty(phi.shape)
-    for i, m in np.ndindex(*phi.shape):
-        _, _, normal, minor, major, content = cells[i, m]
-        found = pyclone.states(
-            int(normal),
-            int(minor),
-            int(major),
-            content,
-            error_rate=error_rate,
-            genotype_prior="major_copy_number",
-        )
-        p0, p1, r0, r1 = found[int(choice[i] * len(found))]
-        p, r = (1 - phi[i, m]) * p0 + phi[i, m] * p1, (1 - phi[i, m]) * r0 + phi[i, m] * r1
-        xi[i, m] = p / (p + r)
+    choice = rng.random(n_samples)
+    for kind in np.unique(which):
+        rows = np.flatnonzero(which == kind)
+        for m in range(n_tumours):
+            normal, minor, major, content = cells[rows[0], m, 2:]
+            found = pyclone.states(
+                int(normal),
+                int(minor),
+                int(major),
+                content,
+                error_rate=error_rate,
+                genotype_prior="major_copy_number",
+            )
+            p0, p1, r0, r1 = found[(choice[rows] * len(found)).astype(np.intp)].T
+            f = phi[rows, m]
+            p, r = (1.0 - f) * p0 + f * p1, (1.0 - f) * r0 + f * r1
+            xi[rows, m] = p / (p + r)
     if precision is not None:
         xi = rng.beta(precision * xi, precision * (1.0 - xi))
     cells[..., 1] = rng.binomial(cells[..., 0].astype(np.int64), xi)
