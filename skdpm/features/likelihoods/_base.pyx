@@ -166,6 +166,36 @@ cdef class FeatureModel:
         with gil:
             raise NotImplementedError(f"{type(self).__name__} does not override `draw_singletons`")
 
+    cdef double log_complement(self, Py_ssize_t k) noexcept nogil:
+        """What `complement(k)` changes in the log density of the parameters, the logarithm of the
+        Jacobian included."""
+        return NAN
+
+    cdef int complement(self, Py_ssize_t k) except -1 nogil:
+        """Change the parameters so that the law of X stays when feature k is given to the rows
+        that lack it and taken from those that have it; twice is not at all. Only where
+        `complements`."""
+        with gil:
+            raise NotImplementedError(f"{type(self).__name__} does not override `complement`")
+
+    cdef double log_common(self, Py_ssize_t k) noexcept nogil:
+        """log density of what is common to all rows where feature k, which all have, is part of
+        it, less that where there is no such feature; k = -1: of a feature that there might be,
+        nothing being common but what is now."""
+        return NAN
+
+    cdef int absorb(self, Py_ssize_t k) except -1 nogil:
+        """Change what all rows share so that the law of X stays when feature k, which all have, is
+        removed: it will be. Only where `complements`."""
+        with gil:
+            raise NotImplementedError(f"{type(self).__name__} does not override `absorb`")
+
+    cdef int split_off(self, Py_ssize_t k, bitgen_t* rng) except -1 nogil:
+        """Draw the parameters of feature k, just added, given what is common to all rows, which
+        all will have it: the reverse of `absorb`. Only where `complements`."""
+        with gil:
+            raise NotImplementedError(f"{type(self).__name__} does not override `split_off`")
+
     cdef double log_row(self) noexcept nogil:
         """log p(x_i | candidate 0), with all constants."""
         return NAN
@@ -282,6 +312,21 @@ cdef class FeatureProbe:
 
     def remove_feature(self, Py_ssize_t k=0):
         self.model.remove_feature(k)
+
+    def log_complement(self, Py_ssize_t k=0):
+        return self.model.log_complement(k)
+
+    def complement(self, Py_ssize_t k=0):
+        self.model.complement(k)
+
+    def log_common(self, Py_ssize_t k=-1):
+        return self.model.log_common(k)
+
+    def absorb(self, Py_ssize_t k=0):
+        self.model.absorb(k)
+
+    def split_off(self, Py_ssize_t k=0, bit_generator=None):
+        self.model.split_off(k, bit_generator_pointer(bit_generator or np.random.PCG64()))
 
     def draw_singletons(self):
         self.model.draw_singletons(NULL, 0, NULL)
