@@ -339,9 +339,9 @@ def features():
 
     def state_of(n, d, k):
         X, Z, V = make_linear_gaussian_features(n, k, d, random_state=0)
-        likelihood = LinearGaussian(25.0, component_precision=0.25, center=False).resolve(X)
+        likelihood = LinearGaussian(25.0, component_precision=0.25, intercept=False).resolve(X)
         model = likelihood.bind(likelihood.encode(X))
-        model.load({"components": V, "noise_precision": 25.0, "component_precision": 0.25})
+        model.load({**model.save(), "components": V})
         return FeatureState(model, BetaBernoulliPrior(n, 2.0, k), Z)
 
     def seconds(state, name, repetitions=10):

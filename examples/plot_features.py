@@ -34,7 +34,7 @@ missing = np.isnan(X)
 # From other seeds one chain of four may stay in a lesser mode here too: look at R-hat.
 # An image without parts is black. With `center=True`, the default, columns lose their means, and
 # what is left would need a further feature, in all images, to stand for the mean image.
-model = FeatureAllocation(LinearGaussian(center=False), n_warmup=500, random_state=2)
+model = FeatureAllocation(LinearGaussian(intercept=False), n_warmup=500, random_state=2)
 start = time.perf_counter()
 model.fit(X)
 print(
@@ -60,7 +60,7 @@ for name, guess in guesses.items():
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", ConvergenceWarning)
     element = FeatureAllocation(
-        LinearGaussian(center=False), sampler="element_gibbs", n_warmup=500, random_state=2
+        LinearGaussian(intercept=False), sampler="element_gibbs", n_warmup=500, random_state=2
     ).fit(X)
 r_hat = element.diagnostics_["log_joint"]["r_hat"]
 print(f"element-wise Gibbs: R-hat of the log joint {r_hat:.2f}; mean log joint of each chain:")

@@ -86,7 +86,7 @@ def test_b_cubed_as_a_scorer():
     rng = np.random.default_rng(0)
     Z = rng.random((40, 2)) < 0.5
     X = Z @ [[4.0, 0.0, 4.0], [0.0, 4.0, 4.0]] + 0.1 * rng.normal(size=(40, 3))
-    likelihood = LinearGaussian(noise_precision=100.0, component_precision=0.1, center=False)
+    likelihood = LinearGaussian(noise_precision=100.0, component_precision=0.1, intercept=False)
     short = {"n_chains": 1, "n_warmup": 50, "n_draws": 20, "random_state": 0}
     model = FeatureAllocation(likelihood, n_components=2, **short).fit(X)
     scorer = make_scorer(b_cubed_score)

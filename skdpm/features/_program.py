@@ -51,12 +51,17 @@ class FeatureProgram(ChainProgram):
         return cls(likelihood=likelihood, data=likelihood.encode(X), **settings)
 
     def columns(self):
+        saved = self.likelihood.bind(self.data).save()
         return [
             Column("log_joint"),
             Column("log_marginal"),
             Column("concentration"),
             Column("n_components", dtype=np.int64),
             *(Column(name) for name in self.likelihood.hyperparameters),
+            *(
+                Column(name, "params", shape=np.shape(saved[name]))
+                for name in self.likelihood.common_params
+            ),
             Column("allocations", "ragged"),
             *(Column(name, "ragged") for name in self.likelihood.feature_params),
         ]
@@ -66,13 +71,14 @@ class FeatureProgram(ChainProgram):
 
 
 class FeatureChain(LiveChain):
-    """One chain while it runs: a kernel and a `FeatureState`."""
+    """One chain while it runs: kernels of rows and of columns, and a `FeatureState`."""
 
     def __init__(self, program, chain):
         self.program = program
         self.index = chain["index"]
         self.bit_generator = np.random.PCG64()
         self.kernel = program.sampler.kernel()
+        self.column_kernel = program.sampler.column_kernel()
         self.snapshots = Snapshots(program.n_scored_draws, chain.get("snapshots"))
         self.model = program.likelihood.bind(program.data)
         if "allocations" in chain:
@@ -98,6 +104,7 @@ class FeatureChain(LiveChain):
         program, state = self.program, self.state
         adapting = iteration < program.n_warmup
         self.kernel.run(state, self.bit_generator, adapting)
+        self.column_kernel.run(state, self.bit_generator, adapting)
         state.update_params(self.bit_generator, adapting)
         program.resample_concentration(state.prior, state.column_sums(), self.bit_generator)
 
@@ -132,6 +139,7 @@ class FeatureChain(LiveChain):
             "n_components": len(used),
             "allocations": Z,
             **{name: params[name] for name in likelihood.hyperparameters},
+            **{name: params[name] for name in likelihood.common_params},
             **{name: params[name] for name in likelihood.feature_params},
         }
 

@@ -16,3 +16,4 @@ cdef class FeatureState:
     cdef int reserve(self, Py_ssize_t n_latent) except -1
     cdef int add_feature(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil
     cdef int remove_feature(self, Py_ssize_t k) except -1 nogil
+    cdef int complement(self, Py_ssize_t k) except -1 nogil

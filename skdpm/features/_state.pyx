@@ -57,6 +57,14 @@ cdef class FeatureState:
         self.model.remove_feature(k)
         return 0
 
+    cdef int complement(self, Py_ssize_t k) except -1 nogil:
+        """Exchange feature k for its complement: no row's law changes."""
+        cdef Py_ssize_t i
+        self.model.complement(k)
+        for i in range(self.n_samples):
+            self.Z.set(i, k, not self.Z.row(i)[k])
+        return 0
+
     # The Python boundary.
 
     def allocations(self):
@@ -88,6 +96,25 @@ cdef class FeatureState:
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         with bit_generator.lock, nogil:
             self.model.update_params(adapting, rng)
+
+    def choose_complements(self):
+        """Exchange features for their complements, one after the other, as long as that raises
+        the log marginal. Only where the model has complements."""
+        cdef Py_ssize_t k
+        cdef double value, best = self.compute_log_marginal()
+        cdef bint improves = self.model.complements
+        while improves:     # ends: the log marginal rises every time, by more than it is rounded
+            improves = False
+            for k in range(self.Z.n_latent):
+                if self.Z.col_sums[k] == self.n_samples and self.prior.grows:
+                    continue    # a feature of no row is none
+                self.complement(k)
+                value = self.compute_log_marginal()
+                if value > best + 1e-6:
+                    best = value
+                    improves = True
+                else:
+                    self.complement(k)
 
     def mean_params(self):
         """Give the parameters their means given Z and X."""

@@ -40,8 +40,6 @@ class FeatureAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Chain
 
     The model is Z ~ Indian buffet process(concentration), or a finite Beta-Bernoulli prior, and X
     | Z ~ `likelihood`. The number of features is not given but inferred. NaN in X is missing data.
-    The default priors of `LinearGaussian` expect columns whose spread is near 1: scale others
-    first, or set them.
 
     Parameters
     ----------
@@ -86,21 +84,25 @@ default="prior"
     ----------
     allocations_ : ndarray of shape (n_samples, `n_components_`), bool
         The point estimate of Z: of all draws that with the largest log p(Z given the
-        concentration) + log p(X given Z and the hyperparameters), components integrated out.
-        Features are numbered by decreasing use.
+        concentration) + log p(X given Z and the hyperparameters), components and intercept
+        integrated out; with an intercept, features then give way to their complements where that
+        raises it. Features are numbered by decreasing use.
     components_ : ndarray of shape (`n_components_`, n_features)
         Posterior mean of their components given `allocations_` (linear Gaussian likelihood).
+    intercept_ : ndarray of shape (n_features,)
+        And of the intercept; zeros where the likelihood has none.
     n_components_ : int
         Features that some row of `allocations_` has.
     allocation_samples_ : list of lists of ndarrays of shape (n_samples, K_cs), bool
         `allocation_samples_[c][s]`: Z in draw s of chain c, without features that no row has.
     component_samples_ : list of lists of ndarrays of shape (K_cs, n_features)
+    intercept_samples_ : ndarray of shape (n_chains, n_draws, n_features)
     n_components_samples_ : ndarray of shape (n_chains, n_draws), int64
     concentration_samples_ : ndarray of shape (n_chains, n_draws)
     noise_precision_samples_, component_precision_samples_ : ndarray of shape (n_chains, n_draws)
     log_joint_samples_ : ndarray of shape (n_chains, n_draws)
-        log p(Z given the concentration) + log p(X given Z, components and precisions) +
-        log p(components given their precision), natural logarithm.
+        log p(Z given the concentration) + log p(X given Z, components, intercept and precisions)
+        + log p(components given their precision) + log p(intercept), natural logarithm.
     draws_ : Draws
         All of these: a mapping, name -> array of shape (n_chains, n_draws), or list of lists of
         arrays; among them "log_joint", "concentration", "n_components" and "allocations".
@@ -336,7 +338,7 @@ default="prior"
         else:
             n_components = check_integer(self.n_components, "n_components", low=1)
             make_prior = functools.partial(_beta_bernoulli, n_samples, n_components)
-        sampler.kernel()  # checks its parameters
+        sampler.kernel(), sampler.column_kernel()  # check its parameters
         likelihood.check_prior(make_prior(1.0))
         return sampler.program(
             X,
@@ -385,7 +387,7 @@ default="prior"
         self.concentration_samples_ = draws["concentration"]
         self.n_components_samples_ = draws["n_components"]
         self.allocation_samples_ = draws["allocations"]
-        for name in program.likelihood.hyperparameters:
+        for name in program.likelihood.hyperparameters + program.likelihood.common_params:
             setattr(self, f"{name}_samples_", draws[name])
         for name in program.likelihood.feature_params:
             setattr(self, f"{name.removesuffix('s')}_samples_", draws[name])
@@ -399,20 +401,28 @@ default="prior"
         likelihood, draws = program.likelihood, self.draws_
         c, s = np.unravel_index(np.argmax(draws["log_marginal"]), draws["log_marginal"].shape)
         Z = draws["allocations"][c][s]
-        order = np.argsort(-Z.sum(axis=0), kind="stable")
-        self.allocations_ = Z[:, order]
-        self.n_components_ = len(order)
         saved = {
-            **{name: draws[name][c, s] for name in likelihood.hyperparameters},
+            **{
+                name: draws[name][c, s]
+                for name in likelihood.hyperparameters + likelihood.common_params
+            },
             **{name: draws[name][c][s] for name in likelihood.feature_params},
         }
-        saved.update(likelihood.select(saved, order))
         model = likelihood.bind(program.data)
         model.load(saved)
         prior = program.make_prior(float(draws["concentration"][c, s]))
+        state = FeatureState(model, prior, Z)
+        state.choose_complements()
+        Z = state.allocations().astype(bool)
+        order = np.argsort(-Z.sum(axis=0), kind="stable")
+        self.allocations_ = Z[:, order]
+        self.n_components_ = len(order)
+        saved = model.save()
+        saved.update(likelihood.select(saved, order))
+        model.load(saved)
         FeatureState(model, prior, self.allocations_).mean_params()
         saved = model.save()
-        for name in likelihood.feature_params:
+        for name in likelihood.feature_params + likelihood.common_params:
             setattr(self, f"{name}_", saved[name])
         if likelihood.needs_allocations:
             saved["allocations"] = self.allocations_

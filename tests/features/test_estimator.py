@@ -123,7 +123,7 @@ def test_protocol(sampler, n_components):
 
 def test_log_joint_is_that_of_the_draw():
     X, _, _ = make_data()
-    model = FeatureAllocation(n_components=3, **FAST, likelihood=LinearGaussian(center=False))
+    model = FeatureAllocation(n_components=3, **FAST, likelihood=LinearGaussian(intercept=False))
     model.fit(X)
     for s in range(10):
         Z, V = model.allocation_samples_[0][s], model.component_samples_[0][s]
@@ -152,7 +152,7 @@ def reference_law(x, model, c, s):
     tau_x, tau_v = model.noise_precision_samples_[c, s], model.component_precision_samples_[c, s]
     n, K = Z.shape
     rho = Z.sum(axis=0) / (n + 1)
-    x = x - model.likelihood_.mean_
+    x = x - model.intercept_samples_[c, s]
     seen = ~np.isnan(x)
     rate = model.concentration_samples_[c, s] / (n + 1)
     m = np.arange(30)
@@ -189,7 +189,7 @@ def test_score_and_impute_are_exact(fitted):
                 total, probabilities = reference_law(x, fitted, c, s)
                 logs.append(total)
                 V = fitted.component_samples_[c][s]
-                expected.append(probabilities @ V + fitted.likelihood_.mean_)
+                expected.append(probabilities @ V + fitted.intercept_samples_[c, s])
         log_density.append(logsumexp(logs) - np.log(40))
         means.append(np.exp(np.array(logs) - logsumexp(logs)) @ np.array(expected))
     np.testing.assert_allclose(fitted.score_samples(rows), log_density, rtol=1e-9, atol=1e-9)
@@ -225,7 +225,7 @@ def test_many_features_give_a_bound_near_the_truth():
     V = 5 * np.eye(K)
     X = Z @ V + 0.3 * rng.normal(size=(120, K))
     model = FeatureAllocation(
-        LinearGaussian(center=False), n_warmup=5, n_draws=2, n_chains=1, random_state=0, init=Z
+        LinearGaussian(intercept=False), n_warmup=5, n_draws=2, n_chains=1, random_state=0, init=Z
     ).fit(X)
     assert not model.exact_
     assert model.n_components_ >= K
@@ -311,7 +311,7 @@ def test_chains_start_where_init_says(n_components):
     Z = np.zeros((40, 2))
     Z[:20, 1] = Z[20:, 0] = 1
     model = FeatureAllocation(
-        LinearGaussian(25.0, component_precision=1e-4, center=False),
+        LinearGaussian(25.0, component_precision=1e-4, intercept=False),
         n_components=n_components,
         sampler=ElementGibbs(),
         init=Z,
@@ -423,7 +423,7 @@ def test_a_likelihood_can_refuse_a_prior(monkeypatch):
         ({"sampler": RowGibbs(0)}, "RowGibbs.max_components must be at least 1"),
         ({"likelihood": LinearGaussian(noise_precision=-1)}, "noise_precision must be"),
         ({"likelihood": LinearGaussian(component_precision_prior=1)}, "must be a pair"),
-        ({"likelihood": LinearGaussian(center=1)}, "center must be a bool"),
+        ({"likelihood": LinearGaussian(intercept=1)}, "intercept must be a bool"),
     ],
 )
 def test_bad_parameters(params, message):

@@ -48,6 +48,7 @@ def linear_gaussian_rows(n_latent, missing):
 def linear_gaussian_params(n_latent):
     return {
         "components": COMPONENTS[:n_latent],
+        "intercept": np.zeros(2),
         # Where all features are one row's, particles' weights shall differ much on the way.
         "noise_precision": NOISE if n_latent <= 3 else 20.0,
         "component_precision": COMPONENT,
@@ -56,7 +57,7 @@ def linear_gaussian_params(n_latent):
 
 CASES = {
     "linear_gaussian": Case(
-        LinearGaussian(noise_precision=NOISE, component_precision=COMPONENT, center=False),
+        LinearGaussian(noise_precision=NOISE, component_precision=COMPONENT, intercept=False),
         linear_gaussian_rows,
         linear_gaussian_params,
         lambda X, Z, params: log_linear_gaussian(
@@ -82,7 +83,7 @@ def make_model(
     likelihood = LinearGaussian(
         noise_precision=noise_precision,
         component_precision=component_precision,
-        center=False,
+        intercept=False,
         **params,
     ).resolve(X)
     return LinearGaussianModel(
@@ -91,6 +92,7 @@ def make_model(
         likelihood.noise_precision_prior,
         likelihood.component_precision,
         likelihood.component_precision_prior,
+        likelihood.intercept_precision_,
         collapses,
     )
 
@@ -99,6 +101,7 @@ def load(model, V, noise_precision=NOISE, component_precision=COMPONENT):
     model.load(
         {
             "components": V,
+            "intercept": np.zeros(np.shape(V)[1]),
             "noise_precision": noise_precision,
             "component_precision": component_precision,
         }
@@ -173,7 +176,9 @@ def components_run(kernel, n_latent, *, missing=False, n_starts=6_000, n_iterati
         starts = law.draw(n_starts * factor, np.random.Generator(bit_generator))
         ends = np.empty_like(starts)
         for s, Z in enumerate(starts):
-            model.load({"components": np.zeros((n_latent, 2)), **precisions})
+            model.load(
+                {"components": np.zeros((n_latent, 2)), "intercept": np.zeros(2), **precisions}
+            )
             state = FeatureState(model, prior, Z)
             state.update_params(bit_generator)  # from their law given Z, whatever they were
             for _ in range(n_iterations):

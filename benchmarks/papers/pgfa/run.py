@@ -106,7 +106,9 @@ class Problem:
         self.missing = rng.random(self.complete.shape) < 0.1
         X = np.where(self.missing, np.nan, self.complete)
         self.n_components = None if infinite else n_components
-        self.likelihood = LinearGaussian(center=False).resolve(X)
+        self.likelihood = LinearGaussian(
+            noise_precision_prior=(1.0, 1.0), component_precision_prior=(1.0, 1.0), intercept=False
+        ).resolve(X)
         self.data = self.likelihood.encode(X)
         self.log_density_true, self.rmse_true = self.fit_of(
             self.Z @ self.components, NOISE_PRECISION
@@ -214,19 +216,13 @@ def trap(args):
     Z = np.repeat(np.eye(2, dtype=np.uint8), n_samples // 2, axis=0)
     X = Z @ components + rng.standard_normal((n_samples, 1)) / np.sqrt(NOISE_PRECISION)
     likelihood = LinearGaussian(
-        noise_precision=NOISE_PRECISION, component_precision=COMPONENT_PRECISION, center=False
+        noise_precision=NOISE_PRECISION, component_precision=COMPONENT_PRECISION, intercept=False
     ).resolve(X)
     data = likelihood.encode(X)
     found = {}
     for name, sampler in WITH_ROWS.items():
         model = likelihood.bind(data)
-        model.load(
-            {
-                "components": components,
-                "noise_precision": NOISE_PRECISION,
-                "component_precision": COMPONENT_PRECISION,
-            }
-        )
+        model.load({**model.save(), "components": components})
         state = FeatureState(model, BetaBernoulliPrior(n_samples, 1.0, 2), Z)
         kernel, bit_generator = sampler.kernel(), stream(0)
         n_iterations = 2000

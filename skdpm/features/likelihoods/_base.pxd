@@ -19,6 +19,7 @@ cdef class FeatureModel:
     cdef readonly Py_ssize_t n_candidates
     cdef readonly Py_ssize_t width
     cdef readonly bint collapses            # `draw_n_singletons` integrates the parameters out
+    cdef readonly bint complements          # features can be exchanged for others: see below
     cdef readonly bint restricts            # features can be looked at with the others fixed
     cdef readonly int max_bits              # all 2**max_bits values of a new row may be summed
     cdef readonly Allocations Z
@@ -58,6 +59,13 @@ cdef class FeatureModel:
     cdef int draw_singletons(
         self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng
     ) except -1 nogil
+
+    # Only where `complements`: a parameter that all rows share makes up for a feature.
+    cdef double log_complement(self, Py_ssize_t k) noexcept nogil
+    cdef int complement(self, Py_ssize_t k) except -1 nogil
+    cdef double log_common(self, Py_ssize_t k) noexcept nogil
+    cdef int absorb(self, Py_ssize_t k) except -1 nogil
+    cdef int split_off(self, Py_ssize_t k, bitgen_t* rng) except -1 nogil
 
     # Only where `restricts`: a second model, whose rows are these less what the features that it
     # has not contribute.

@@ -166,6 +166,36 @@ cdef class FeatureModel:
         with gil:
             raise NotImplementedError(f"{type(self).__name__} does not override `draw_singletons`")
 
+    cdef double log_complement(self, Py_ssize_t k) noexcept nogil:
+        """What `complement(k)` changes in the log density of the parameters, the logarithm of the
+        Jacobian included."""
+        return NAN
+
+    cdef int complement(self, Py_ssize_t k) except -1 nogil:
+        """Change the parameters so that the law of X stays when feature k is given to the rows
+        that lack it and taken from those that have it; twice is not at all. Only where
+        `complements`."""
+        with gil:
+            raise NotImplementedError(f"{type(self).__name__} does not override `complement`")
+
+    cdef double log_common(self, Py_ssize_t k) noexcept nogil:
+        """log density of what is common to all rows where feature k, which all have, is part of
+        it, less that where there is no such feature; k = -1: of a feature that there might be,
+        nothing being common but what is now."""
+        return NAN
+
+    cdef int absorb(self, Py_ssize_t k) except -1 nogil:
+        """Change what all rows share so that the law of X stays when feature k, which all have, is
+        removed: it will be. Only where `complements`."""
+        with gil:
+            raise NotImplementedError(f"{type(self).__name__} does not override `absorb`")
+
+    cdef int split_off(self, Py_ssize_t k, bitgen_t* rng) except -1 nogil:
+        """Draw the parameters of feature k, just added, given what is common to all rows, which
+        all will have it: the reverse of `absorb`. Only where `complements`."""
+        with gil:
+            raise NotImplementedError(f"{type(self).__name__} does not override `split_off`")
+
     cdef FeatureModel restricted(self):
         """Make a second model of the same rows, without features, for `restrict_from`. Its
         `log_marginal` integrates all its parameters out, and its `update_params` draws them from

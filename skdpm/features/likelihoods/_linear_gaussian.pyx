@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Linear Gaussian features (Griffiths & Ghahramani 2011), not collapsed:
 
-    x_i | z_i, V ~ N(sum_k z_ik v_k, I / tau_x),    v_k ~ N(0, I / tau_v),
+    x_i | z_i, V, b ~ N(b + sum_k z_ik v_k, I / tau_x),
+    v_k ~ N(0, I / tau_v),    b ~ N(m, I / tau_b),
 
-tau_x and tau_v fixed or under Gamma priors. A missing entry drops out of every sum. A candidate is
-its residual x_i - sum_k z_k v_k, 0 where x_i is missing; flipping a feature costs O(D).
+tau_x and tau_v fixed or under Gamma priors, m and tau_b fixed; without an intercept b = m = 0. The
+intercept is the parameter of a feature that all rows have, with a precision of its own. A missing
+entry drops out of every sum. A candidate is its residual x_i - b - sum_k z_k v_k, 0 where x_i is
+missing; flipping a feature costs O(D).
+
+Rows are kept less m, and so is b, as `offset`.
 
 Precisions stay within [1e-140, 1e140], data within 1e60 of 0 (`LinearGaussian` sees to that): no
 product of three of them over- or underflows.
@@ -108,12 +113,15 @@ cdef class LinearGaussianModel(FeatureModel):
     Parameters
     ----------
     data : dict
-        "X": ndarray of shape (n_samples, n_features), 0 where missing; "observed": ndarray of the
-        same shape, uint8, or None where nothing is missing; "missing_rows" and "missing_starts":
-        the rows in which each column is missing, one column after the other.
+        "X": ndarray of shape (n_samples, n_features), less "mean", the intercept's prior mean,
+        and 0 where missing; "observed": ndarray of the same shape, uint8, or None where nothing
+        is missing; "missing_rows" and "missing_starts": the rows in which each column is missing,
+        one column after the other.
     noise_precision, component_precision : float or None
         tau_x and tau_v; None: under the priors.
     noise_precision_prior, component_precision_prior : tuple (shape, rate)
+    intercept_precision : float or None
+        tau_b; None: no intercept.
     collapses : bool, default=True
         Whether components of singletons are integrated out; if not, singletons are proposed from
         the prior, as any likelihood can.
@@ -125,7 +133,12 @@ cdef class LinearGaussianModel(FeatureModel):
     cdef const unsigned char* observed  # (n_samples, d) or NULL
     cdef const Py_ssize_t* missing_rows
     cdef const Py_ssize_t* missing_starts   # (d + 1,)
+    cdef const double* mean             # (d,)
     cdef double n_observed
+    cdef bint has_intercept
+    cdef double tau_b
+    cdef double* intercept              # (d,): b
+    cdef double* offset                 # (d,): b less its prior mean
     cdef public double tau_x, tau_v
     cdef bint draws_tau_x, draws_tau_v
     cdef double x_shape, x_rate, v_shape, v_rate
@@ -140,24 +153,26 @@ cdef class LinearGaussianModel(FeatureModel):
     cdef const unsigned char* row_observed  # (d,) or NULL
     cdef Py_ssize_t row_d               # its entries that are observed
     cdef double row_tau                 # their precision, where new features are integrated out
-    # Scratch of the components' posterior.
+    # Scratch of the components' posterior, the intercept coming last.
     cdef double* gram                   # packed by columns: Z'Z
     cdef double* factor                 # packed by columns: Cholesky factor of the precision
-    cdef double* solution               # (capacity, d)
-    cdef Py_ssize_t* active             # (capacity,)
+    cdef double* solution               # (capacity + 1, d)
+    cdef Py_ssize_t* active             # (capacity + 1,)
 
     def __init__(
         self, data, noise_precision, noise_precision_prior, component_precision,
-        component_precision_prior, bint collapses=True
+        component_precision_prior, intercept_precision, bint collapses=True
     ):
         cdef const double[:, ::1] X = data["X"]
         cdef const unsigned char[:, ::1] observed
         cdef const Py_ssize_t[::1] rows = data["missing_rows"]
         cdef const Py_ssize_t[::1] starts = data["missing_starts"]
+        cdef const double[::1] mean = data["mean"]
         self.data = data
         self.n_samples = X.shape[0]
         self.d = self.width = X.shape[1]
         self.X = &X[0, 0]
+        self.mean = &mean[0]
         if data["observed"] is not None:
             observed = data["observed"]
             self.observed = &observed[0, 0]
@@ -172,9 +187,17 @@ cdef class LinearGaussianModel(FeatureModel):
         self.v_shape, self.v_rate = component_precision_prior
         self.tau_x = 1.0 if self.draws_tau_x else noise_precision
         self.tau_v = 1.0 if self.draws_tau_v else component_precision
+        self.has_intercept = self.complements = intercept_precision is not None
+        self.tau_b = intercept_precision if self.has_intercept else 1.0
+        self.offset = <double*>resized(NULL, self.d, sizeof(double))
+        self.intercept = <double*>resized(NULL, self.d, sizeof(double))
+        self.reset_intercept()
         self.reserve_candidates(1)
+        self.reserve(1)
 
     def __dealloc__(self):
+        free(self.intercept)
+        free(self.offset)
         free(self.V)
         free(self.norms)
         free(self.masked)
@@ -185,7 +208,7 @@ cdef class LinearGaussianModel(FeatureModel):
         free(self.active)
 
     cdef int reserve(self, Py_ssize_t n_latent) except -1:
-        cdef Py_ssize_t packed = n_latent * (n_latent + 1) // 2
+        cdef Py_ssize_t packed = (n_latent + 1) * (n_latent + 2) // 2
         if n_latent <= self.capacity:
             return 0
         self.V = <double*>resized(self.V, n_latent * self.d, sizeof(double))
@@ -194,10 +217,21 @@ cdef class LinearGaussianModel(FeatureModel):
         self.masked_norms = <double*>resized(self.masked_norms, n_latent, sizeof(double))
         self.gram = <double*>resized(self.gram, packed, sizeof(double))
         self.factor = <double*>resized(self.factor, packed, sizeof(double))
-        self.solution = <double*>resized(self.solution, n_latent * self.d, sizeof(double))
-        self.active = <Py_ssize_t*>resized(self.active, n_latent, sizeof(Py_ssize_t))
+        self.solution = <double*>resized(self.solution, (n_latent + 1) * self.d, sizeof(double))
+        self.active = <Py_ssize_t*>resized(self.active, n_latent + 1, sizeof(Py_ssize_t))
         self.capacity = n_latent
         return 0
+
+    cdef void reset_intercept(self) noexcept nogil:
+        memset(self.offset, 0, self.d * sizeof(double))
+        memcpy(self.intercept, self.mean, self.d * sizeof(double))
+
+    cdef void round_intercept(self) noexcept nogil:
+        """b from its offset, then the offset from b, as `load` will have it."""
+        cdef Py_ssize_t j
+        for j in range(self.d):
+            self.intercept[j] = self.mean[j] + self.offset[j]
+            self.offset[j] = self.intercept[j] - self.mean[j]
 
     # The row under update.
 
@@ -209,7 +243,8 @@ cdef class LinearGaussianModel(FeatureModel):
         self.row_norms = self.norms
         self.row_d = d
         self.row_tau = self.tau_x
-        memcpy(residual, self.X + i * d, d * sizeof(double))
+        for j in range(d):
+            residual[j] = self.X[i * d + j] - self.offset[j]
         self.row_observed = NULL
         if self.observed != NULL:
             self.row_observed = self.observed + i * d
@@ -217,6 +252,8 @@ cdef class LinearGaussianModel(FeatureModel):
             for j in range(d):
                 self.row_d += self.row_observed[j]
             if self.row_d < d:
+                for j in range(d):
+                    residual[j] = residual[j] if self.row_observed[j] else 0.0
                 for k in range(self.n_latent):
                     for j in range(d):
                         self.masked[k * d + j] = self.V[k * d + j] if self.row_observed[j] else 0.0
@@ -361,13 +398,54 @@ cdef class LinearGaussianModel(FeatureModel):
         self.n_latent = last
         return 0
 
+    # Features in exchange for others, the intercept making up for it: no row's mean changes.
+
+    cdef double log_complement(self, Py_ssize_t k) noexcept nogil:
+        return -self.tau_b * (dot(self.offset, self.V + k * self.d, self.d) + 0.5 * self.norms[k])
+
+    cdef int complement(self, Py_ssize_t k) except -1 nogil:
+        cdef Py_ssize_t j
+        cdef double* v = self.V + k * self.d
+        add_scaled(self.offset, 1.0, v, self.d)
+        for j in range(self.d):
+            v[j] = -v[j]
+        self.round_intercept()
+        return 0
+
+    cdef double log_common(self, Py_ssize_t k) noexcept nogil:
+        """What rows share, less m, is N(0, s I), where s is 1/tau_b without the feature and
+        1/tau_b + 1/tau_v with it."""
+        cdef double square = dot(self.offset, self.offset, self.d)
+        cdef double s = 1.0 / self.tau_b
+        cdef double wider = s + 1.0 / self.tau_v
+        if k >= 0:
+            square += 2.0 * dot(self.offset, self.V + k * self.d, self.d) + self.norms[k]
+        return 0.5 * (self.d * (log(s) - log(wider)) + square * (1.0 / s - 1.0 / wider))
+
+    cdef int absorb(self, Py_ssize_t k) except -1 nogil:
+        add_scaled(self.offset, 1.0, self.V + k * self.d, self.d)
+        self.round_intercept()
+        return 0
+
+    cdef int split_off(self, Py_ssize_t k, bitgen_t* rng) except -1 nogil:
+        cdef Py_ssize_t j
+        cdef double* v = self.V + k * self.d
+        cdef double gain = self.tau_b / (self.tau_b + self.tau_v)
+        cdef double deviation = 1.0 / sqrt(self.tau_b + self.tau_v)
+        for j in range(self.d):
+            v[j] = gain * self.offset[j] + deviation * random_standard_normal(rng)
+        self.norms[k] = dot(v, v, self.d)
+        add_scaled(self.offset, -1.0, v, self.d)
+        self.round_intercept()
+        return 0
+
     # Some features, with the others fixed: the same model, of residuals.
 
     cdef FeatureModel restricted(self):
         cdef LinearGaussianModel part
         cdef double[:, ::1] residuals = np.zeros((self.n_samples, self.d))
         part = LinearGaussianModel(
-            {**self.data, "X": residuals}, self.tau_x, (1.0, 1.0), self.tau_v, (1.0, 1.0)
+            {**self.data, "X": residuals}, self.tau_x, (1.0, 1.0), self.tau_v, (1.0, 1.0), None
         )
         part.residuals = &residuals[0, 0]
         return part
@@ -380,6 +458,7 @@ cdef class LinearGaussianModel(FeatureModel):
         cdef Py_ssize_t n_others = 0
         cdef const unsigned char* z
         cdef const double* V = (<LinearGaussianModel>whole).V
+        cdef const double* offset = (<LinearGaussianModel>whole).offset
         cdef double* residual = self.residuals
         self.tau_x = (<LinearGaussianModel>whole).tau_x
         self.tau_v = (<LinearGaussianModel>whole).tau_v
@@ -391,7 +470,8 @@ cdef class LinearGaussianModel(FeatureModel):
                     n_others -= 1
         for i in range(self.n_samples):
             z = whole.Z.row(i)
-            memcpy(residual, (<LinearGaussianModel>whole).X + i * d, d * sizeof(double))
+            for j in range(d):
+                residual[j] = (<LinearGaussianModel>whole).X[i * d + j] - offset[j]
             for j in range(n_others):
                 k = (<LinearGaussianModel>whole).active[j]
                 if z[k]:
@@ -431,11 +511,12 @@ cdef class LinearGaussianModel(FeatureModel):
             0.5 * self.row_d * log(2.0 * PI)
         )
 
-    # Parameters given Z. Column c of V is N(A^-1 tau_x Z'x, A^-1), A = tau_v I + tau_x Z'Z, sums
-    # over the rows in which column c is observed.
+    # Parameters given Z. Column c of V and the offset is N(A^-1 tau_x Z'x, A^-1) with
+    # A = diag(tau_v, ..., tau_v, tau_b) + tau_x Z'Z, where Z ends with a column of ones, sums over
+    # the rows in which column c is observed.
 
     cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil:
-        """Draw V, then tau_v and tau_x, each given the rest."""
+        """Draw V and b, then tau_v and tau_x, each given the rest."""
         cdef Py_ssize_t k
         cdef double square = 0.0
         if not isfinite(self.visit_columns(DRAW, rng)):
@@ -446,7 +527,6 @@ cdef class LinearGaussianModel(FeatureModel):
                     f"{self.tau_v:g}, is not positive in doubles; rescale X or fix a precision"
                 )
         for k in range(self.n_latent):
-            self.norms[k] = dot(self.V + k * self.d, self.V + k * self.d, self.d)
             square += self.norms[k]
         if self.draws_tau_v:
             self.tau_v = draw_precision(
@@ -460,9 +540,10 @@ cdef class LinearGaussianModel(FeatureModel):
         return 0
 
     cdef double visit_columns(self, int purpose, bitgen_t* rng) noexcept nogil:
-        """log p(X | Z), V integrated out; on the way, V may be drawn or take its mean."""
+        """log p(X | Z), V and b integrated out; on the way, they may be drawn or take their
+        means."""
         cdef Py_ssize_t i, j, k, c, n_active
-        cdef Py_ssize_t n = self.n_latent
+        cdef Py_ssize_t n = self.n_latent + self.has_intercept
         cdef Py_ssize_t d = self.d
         cdef Py_ssize_t packed = n * (n + 1) // 2
         cdef Py_ssize_t stride = self.Z.stride
@@ -478,20 +559,26 @@ cdef class LinearGaussianModel(FeatureModel):
         for i in range(self.n_samples):
             square += dot(self.X + i * d, self.X + i * d, d)
         total = 0.5 * (
-            self.n_observed * (log(self.tau_x) - log(2.0 * PI)) + n * d * log(self.tau_v)
-            - self.tau_x * square
+            self.n_observed * (log(self.tau_x) - log(2.0 * PI))
+            + self.n_latent * d * log(self.tau_v) - self.tau_x * square
         )
+        if self.has_intercept:
+            total += 0.5 * d * log(self.tau_b)
         for k in range(n * d):
             self.solution[k] *= self.tau_x
         # Columns without missing entries have one precision: solved together where all are.
         if self.missing_starts[d] == 0:
-            return total + self.visit_column(0, d, purpose, rng)
-        for c in range(d):
+            total += self.visit_column(0, d, purpose, rng)
+        for c in range(d if self.missing_starts[d] > 0 else 0):
             for i in range(self.missing_starts[c], self.missing_starts[c + 1]):
                 self.add_to_gram(Z + self.missing_rows[i] * stride, -1.0, self.gram)
             total += self.visit_column(c, 1, purpose, rng)
             for i in range(self.missing_starts[c], self.missing_starts[c + 1]):
                 self.add_to_gram(Z + self.missing_rows[i] * stride, 1.0, self.gram)
+        if purpose != EVALUATE:
+            for k in range(self.n_latent):
+                self.norms[k] = dot(self.V + k * d, self.V + k * d, d)
+            self.round_intercept()
         return total
 
     cdef double visit_column(
@@ -499,7 +586,7 @@ cdef class LinearGaussianModel(FeatureModel):
     ) noexcept nogil:
         """The part of log p(X | Z) that V's columns from c on contribute, all with this Z'Z."""
         cdef Py_ssize_t j, k
-        cdef Py_ssize_t n = self.n_latent
+        cdef Py_ssize_t n = self.n_latent + self.has_intercept
         cdef double* rows = self.solution + c
         cdef double square = 0.0
         cdef double log_det
@@ -507,7 +594,7 @@ cdef class LinearGaussianModel(FeatureModel):
         for k in range(n * (n + 1) // 2):
             self.factor[k] = self.tau_x * self.gram[k]
         for k in range(n):
-            diagonal[0] += self.tau_v
+            diagonal[0] += self.tau_v if k < self.n_latent else self.tau_b
             diagonal += n - k
         cholesky(self.factor, n, &log_det)      # a failure leaves log_det NaN
         solve_lower(self.factor, n, rows, self.d, width)
@@ -522,20 +609,26 @@ cdef class LinearGaussianModel(FeatureModel):
             diagonal += n - k
         if purpose != EVALUATE:
             solve_upper(self.factor, n, rows, self.d, width)
-            for k in range(n):
+            for k in range(self.n_latent):
                 memcpy(self.V + k * self.d + c, rows + k * self.d, width * sizeof(double))
+            if self.has_intercept:
+                memcpy(self.offset + c, rows + self.n_latent * self.d, width * sizeof(double))
         return 0.5 * (square - width * log_det)
 
     cdef Py_ssize_t add_to_gram(
         self, const unsigned char* z, double by, double* gram     # INOUT, packed
     ) noexcept nogil:
-        """gram += by * z z'. Leaves the features that z has in `active`, returns their number."""
+        """gram += by * z z'. Leaves the features that z has in `active`, the intercept among them,
+        returns their number."""
         cdef Py_ssize_t j, k, first
-        cdef Py_ssize_t n = self.n_latent
+        cdef Py_ssize_t n = self.n_latent + self.has_intercept
         cdef Py_ssize_t n_active = 0
-        for k in range(n):
+        for k in range(self.n_latent):
             self.active[n_active] = k
             n_active += z[k]
+        if self.has_intercept:
+            self.active[n_active] = self.n_latent
+            n_active += 1
         for j in range(n_active):
             first = self.active[j]
             first = first * n - first * (first + 1) // 2
@@ -544,15 +637,12 @@ cdef class LinearGaussianModel(FeatureModel):
         return n_active
 
     cdef int mean_params(self) except -1 nogil:
-        """V becomes its mean given Z and X."""
-        cdef Py_ssize_t k
+        """V and b become their means given Z and X."""
         self.visit_columns(AVERAGE, NULL)
-        for k in range(self.n_latent):
-            self.norms[k] = dot(self.V + k * self.d, self.V + k * self.d, self.d)
         return 0
 
     cdef double squared_error(self) noexcept nogil:
-        """Of X around Z V, over the entries that are observed."""
+        """Of X around b + Z V, over the entries that are observed."""
         cdef Py_ssize_t i
         cdef double total = 0.0
         for i in range(self.n_samples):
@@ -569,11 +659,15 @@ cdef class LinearGaussianModel(FeatureModel):
     cdef double log_prior(self) noexcept nogil:
         cdef Py_ssize_t k
         cdef double square = 0.0
+        cdef double total
         for k in range(self.n_latent):
             square += self.norms[k]
-        return 0.5 * (
-            self.n_latent * self.d * (log(self.tau_v) - log(2.0 * PI)) - self.tau_v * square
-        )
+        total = self.n_latent * self.d * (log(self.tau_v) - log(2.0 * PI)) - self.tau_v * square
+        if self.has_intercept:
+            total += self.d * (log(self.tau_b) - log(2.0 * PI)) - (
+                self.tau_b * dot(self.offset, self.offset, self.d)
+            )
+        return 0.5 * total
 
     cdef double log_marginal(self) noexcept nogil:
         return self.visit_columns(EVALUATE, NULL)
@@ -582,18 +676,26 @@ cdef class LinearGaussianModel(FeatureModel):
 
     def save(self):
         V = np.empty((self.n_latent, self.d))
+        b = np.empty(self.d)
         cdef double[:, ::1] view = V
+        cdef double[::1] intercept = b
+        memcpy(&intercept[0], self.intercept, self.d * sizeof(double))
         if self.n_latent > 0:
             memcpy(&view[0, 0], self.V, self.n_latent * self.d * sizeof(double))
         return {
             "components": V,
+            "intercept": b,
             "noise_precision": self.tau_x,
             "component_precision": self.tau_v,
         }
 
     def load(self, saved):
         cdef const double[:, ::1] view = np.ascontiguousarray(saved["components"], np.float64)
-        cdef Py_ssize_t k
+        cdef const double[::1] intercept = np.ascontiguousarray(saved["intercept"], np.float64)
+        cdef Py_ssize_t j, k
+        for j in range(self.d):
+            self.intercept[j] = intercept[j]
+            self.offset[j] = intercept[j] - self.mean[j]
         self.reserve(max(view.shape[0], 1))
         self.n_latent = view.shape[0]
         if view.shape[0] > 0:
@@ -615,3 +717,4 @@ cdef class LinearGaussianModel(FeatureModel):
             self.tau_x = start
         if self.draws_tau_v:
             self.tau_v = start
+        self.reset_intercept()

@@ -24,6 +24,9 @@ class FeatureLikelihood(BaseEstimator):
     feature_params, hyperparameters : tuple of str
         Names of the parameters that `FeatureModel.save` gives: arrays with one row per feature
         (or as `select` knows), and numbers. Those of every draw are kept.
+    common_params : tuple of str
+        Names of the parameters that `FeatureModel.save` gives and that belong to no feature, such
+        as an intercept: arrays, each of one shape in all draws. They are kept too.
     """
 
     allow_nan = True
@@ -32,6 +35,7 @@ class FeatureLikelihood(BaseEstimator):
     positive_only = False
     needs_allocations = False
     feature_params = ()
+    common_params = ()
     hyperparameters = ()
 
     def resolve(self, X):
@@ -130,7 +134,7 @@ class FeatureLikelihood(BaseEstimator):
         Z : ndarray of shape (n_samples, n_latent)
             Values, or probabilities, of the features.
         params : dict
-            The features' parameters, and "allocations" where `needs_allocations`.
+            The parameters, and "allocations" where `needs_allocations`.
 
         Returns
         -------

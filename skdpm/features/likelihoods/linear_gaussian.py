@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows that are sums of components and noise."""
+"""Rows that are sums of an intercept, components and noise."""
 
 import numpy as np
 
@@ -15,37 +15,46 @@ from skdpm.features.likelihoods.base import FeatureLikelihood
 # the same for a column's spread and underflow.
 LARGEST_ENTRY = 1e60
 LOWEST_SPREAD = 1e-60
+# Standard deviation of the intercept's prior in units of s. Where it is narrow, a feature's
+# complement is often nearer to the columns' means, and takes its place.
+INTERCEPT_DEVIATION = 10.0
 
 
 class LinearGaussian(FeatureLikelihood):
-    """A row is the sum of the components that it has, and Gaussian noise.
+    """A row is the sum of an intercept, the components that it has, and Gaussian noise.
 
-    x_i ~ N(sum_k z_ik v_k, I / tau_x) with components v_k ~ N(0, I / tau_v).
+    x_i ~ N(b + sum_k z_ik v_k, I / tau_x) with components v_k ~ N(0, I / tau_v) and the intercept
+    b ~ N(m, 100 s^2 I). Here m are the columns' means over the entries observed in `fit`, and s^2
+    is the mean of the columns' variances (1 where that is 0).
 
     Parameters
     ----------
     noise_precision : float or None, default=None
         tau_x; None: resampled in every iteration under its prior.
-    noise_precision_prior : tuple (shape, rate), default=(1.0, 1.0)
-        Gamma prior of tau_x.
+    noise_precision_prior : tuple (shape, rate) or None, default=None
+        Gamma prior of tau_x; None: (1, s^2).
     component_precision : float or None, default=None
         tau_v; None: resampled in every iteration under its prior.
-    component_precision_prior : tuple (shape, rate), default=(1.0, 1.0)
-        Gamma prior of tau_v.
-    center : bool, default=True
-        Whether each column's mean over the entries observed in `fit` is taken away first: the
-        model has no intercept.
+    component_precision_prior : tuple (shape, rate) or None, default=None
+        Gamma prior of tau_v; None: (1, s^2).
+    intercept : bool, default=True
+        If not, b = 0: rows without features are noise about zero, as black images are. s^2 is
+        then the mean square of the entries.
 
     Notes
     -----
-    NaN in X is a missing entry. The priors of the precisions are in the units of X (1 / variance):
-    with columns on a scale of 1e-6, the default would allow nothing but noise. Scale such columns
-    (`sklearn.preprocessing.StandardScaler`) or set the priors. Entries further than 1e60 from
-    their mean (from zero, where `center` is False) are refused, and so are columns of which all
-    are nearer than 1e-60: their squares, times precisions, would be no doubles.
+    NaN in X is a missing entry. With the default priors, the features do not depend on the units
+    of X, nor, with an intercept, on what is added to its columns; a given prior is in the units of
+    X (1 / variance). One variance serves all columns: where their units differ, scale them
+    (`sklearn.preprocessing.StandardScaler`). Entries further than 1e60 from their mean (from zero,
+    where `intercept` is False) are refused, and so are columns of which all are nearer than 1e-60:
+    their squares, times precisions, would be no doubles.
 
     The parameters are sampled, not integrated out, but for those of a row's singletons, the
-    features that no other row has (Doshi-Velez & Ghahramani 2009).
+    features that no other row has (Doshi-Velez & Ghahramani 2009). A feature and its complement
+    (the rows that lack it have it, its component with the other sign) explain the rows equally
+    well. The prior prefers that which fewer rows have, under the Indian buffet process by the odds
+    N - n : n where n rows have it.
 
     References
     ----------
@@ -53,21 +62,22 @@ class LinearGaussian(FeatureLikelihood):
     """
 
     feature_params = ("components",)
+    common_params = ("intercept",)
     hyperparameters = ("noise_precision", "component_precision")
 
     def __init__(
         self,
         noise_precision=None,
-        noise_precision_prior=(1.0, 1.0),
+        noise_precision_prior=None,
         component_precision=None,
-        component_precision_prior=(1.0, 1.0),
-        center=True,
+        component_precision_prior=None,
+        intercept=True,
     ):
         self.noise_precision = noise_precision
         self.noise_precision_prior = noise_precision_prior
         self.component_precision = component_precision
         self.component_precision_prior = component_precision_prior
-        self.center = center
+        self.intercept = intercept
 
     def resolve(self, X):
         params = {}
@@ -76,22 +86,34 @@ class LinearGaussian(FeatureLikelihood):
             if value is not None:
                 params[name] = _check_precision(value, f"LinearGaussian.{name}")
             prior = f"{name}_prior"
-            params[prior] = check_gamma_prior(getattr(self, prior), f"LinearGaussian.{prior}")
-        check_bool(self.center, "LinearGaussian.center")
+            if getattr(self, prior) is not None:
+                params[prior] = check_gamma_prior(getattr(self, prior), f"LinearGaussian.{prior}")
+        check_bool(self.intercept, "LinearGaussian.intercept")
         resolved = type(self)(**{**self.get_params(deep=False), **params})
         n_observed = np.count_nonzero(~np.isnan(X), axis=0)
         resolved.mean_ = np.zeros(X.shape[1])
-        if self.center:
+        if self.intercept:
             # In two steps: the sum of large entries may overflow, or round.
             first = np.nan_to_num(X[np.argmax(~np.isnan(X), axis=0), np.arange(X.shape[1])])
             with np.errstate(over="ignore", invalid="ignore"):
                 resolved.mean_ = first + np.nansum(X - first, axis=0) / np.maximum(n_observed, 1)
-        spread = np.fmax.reduce(np.abs(resolved._centred(X)), axis=0, initial=0.0)
+        centred = resolved._centred(X)
+        spread = np.fmax.reduce(np.abs(centred), axis=0, initial=0.0)
         check_columns(
             X,
             ~np.isnan(X) & (spread > 0.0) & (spread < LOWEST_SPREAD),
             f"LinearGaussian needs columns with entries more than {LOWEST_SPREAD:g} from "
-            f"{'their mean' if self.center else 'zero'}: rescale the column",
+            f"{'their mean' if self.intercept else 'zero'}: rescale the column",
+        )
+        # One row, or constant columns, have no scale: any will do.
+        seen = n_observed > 0
+        variances = np.nansum(centred[:, seen] ** 2, axis=0) / n_observed[seen]
+        scale = float(variances.mean()) if (variances > 0.0).any() else 1.0
+        for name in ("noise_precision", "component_precision"):
+            if getattr(self, f"{name}_prior") is None:
+                resolved.set_params(**{f"{name}_prior": (1.0, scale)})
+        resolved.intercept_precision_ = (
+            1.0 / (INTERCEPT_DEVIATION**2 * scale) if self.intercept else None
         )
         return resolved
 
@@ -105,7 +127,7 @@ class LinearGaussian(FeatureLikelihood):
                 X,
                 largest & ~(np.abs(centred) <= LARGEST_ENTRY).all(axis=0, where=~np.isnan(X)),
                 f"LinearGaussian needs entries within {LARGEST_ENTRY:g} of "
-                f"{'their mean' if self.center else 'zero'}: rescale the column",
+                f"{'their mean' if self.intercept else 'zero'}: rescale the column",
             )
         return centred
 
@@ -115,6 +137,7 @@ class LinearGaussian(FeatureLikelihood):
         columns, rows = np.nonzero(missing.T)
         data = {
             "X": np.ascontiguousarray(np.where(missing, 0.0, X)),
+            "mean": np.array(self.mean_),
             "observed": np.ascontiguousarray(~missing, dtype=np.uint8) if missing.any() else None,
             "missing_rows": rows.astype(np.intp),
             "missing_starts": np.searchsorted(columns, np.arange(X.shape[1] + 1)).astype(np.intp),
@@ -131,10 +154,11 @@ class LinearGaussian(FeatureLikelihood):
             self.noise_precision_prior,
             self.component_precision,
             self.component_precision_prior,
+            self.intercept_precision_,
         )
 
     def reconstruct(self, Z, params):
-        return Z @ params["components"] + self.mean_
+        return Z @ params["components"] + params["intercept"]
 
     @classmethod
     def _examples(cls):
@@ -144,7 +168,7 @@ class LinearGaussian(FeatureLikelihood):
         missing[[0, 2, 2], [1, 0, 2]] = np.nan
         missing[4] = np.nan
         yield cls(noise_precision=3.0, component_precision=0.5), X
-        yield cls(noise_precision=0.7, component_precision=2.0, center=False), missing
+        yield cls(noise_precision=0.7, component_precision=2.0, intercept=False), missing
         yield cls(), 10.0 + missing
 
 

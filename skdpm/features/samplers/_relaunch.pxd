@@ -14,6 +14,7 @@ cdef class RelaunchKernel:
     """A Markov kernel that replaces some columns of Z, and their parameters, by others."""
     cdef readonly Py_ssize_t n_moves
     cdef readonly Py_ssize_t n_sweeps
+    cdef readonly Py_ssize_t n_rows
     cdef readonly Py_ssize_t most           # the larger number of features of a move
     cdef FeatureModel whole                 # of which `part` was made
     cdef FeatureModel part                  # over what is left for the features of the move

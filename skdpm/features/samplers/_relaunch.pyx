@@ -74,14 +74,19 @@ cdef class RelaunchKernel:
     ----------
     n_moves : int
         Proposals per call.
-    n_sweeps : int, default=3
+    n_sweeps : int, default=2
         Of a launch.
     most : int, default=2
         Features that a move may have, before or after, at most.
+    n_rows : int, default=200
+        That a sweep visits, at most.
     """
 
-    def __init__(self, Py_ssize_t n_moves, Py_ssize_t n_sweeps=3, Py_ssize_t most=2):
+    def __init__(
+        self, Py_ssize_t n_moves, Py_ssize_t n_sweeps=2, Py_ssize_t most=2, Py_ssize_t n_rows=200
+    ):
         self.n_moves = n_moves
+        self.n_rows = n_rows
         self.n_sweeps = n_sweeps
         self.most = most
 
@@ -129,7 +134,10 @@ cdef class RelaunchKernel:
     ) except? -1.0 nogil:
         """Launch n features; then draw the columns, or take those of `target` if not NULL. Returns
         their log probability given the launch."""
-        cdef Py_ssize_t i, j, r, sweep, wanted
+        cdef Py_ssize_t i, j, m, r, t, sweep, wanted
+        cdef Py_ssize_t n_rows = min(self.n_rows, state.n_samples)
+        cdef Py_ssize_t step = state.n_samples // n_rows
+        cdef Py_ssize_t first = integer(rng, state.n_samples)
         cdef bint last
         cdef double log_q = 0.0
         cdef double ignored
@@ -147,8 +155,12 @@ cdef class RelaunchKernel:
             last = sweep == self.n_sweeps
             self.part.update_params(False, rng)
             for j in range(n):
-                log_odds[j] = state.prior.log_odds[min(self.Z.col_sums[j], state.n_samples - 1)]
-            for i in range(state.n_samples):
+                m = self.Z.col_sums[j] * state.n_samples // n_rows
+                log_odds[j] = state.prior.log_odds[min(m, state.n_samples - 1)]
+            if last:
+                n_rows, step = state.n_samples, 1
+            for t in range(n_rows):
+                i = (first + t * step) % state.n_samples
                 forced = 0
                 for j in range(n):
                     if anchors[j] == i:

@@ -3,14 +3,23 @@
 
 from sklearn.base import BaseEstimator
 
+from skdpm._validation import check_integer
 from skdpm.features._program import FeatureProgram
+from skdpm.features.samplers._columns import ColumnKernel
 
 
 class FeatureSampler(BaseEstimator):
     """Base class of samplers of feature allocations; a subclass writes `kernel`.
 
     Every sampler works with every likelihood.
+
+    Attributes
+    ----------
+    column_moves : int
+        A parameter of every sampler: of the `ColumnKernel` that follows each sweep over the rows.
     """
+
+    column_moves = 0
 
     def program(self, X, likelihood, **settings):
         """Make the `ChainProgram` of a fit: see `FeatureProgram.prepare`."""
@@ -25,3 +34,14 @@ class FeatureSampler(BaseEstimator):
             Naming the parameter.
         """
         raise NotImplementedError(f"{type(self).__name__} must write `kernel`")
+
+    def column_kernel(self):
+        """Make the kernel of whole columns of one chain, which runs after each sweep.
+
+        Raises
+        ------
+        ValueError
+            Naming the parameter.
+        """
+        name = f"{type(self).__name__}.column_moves"
+        return ColumnKernel(check_integer(self.column_moves, name, low=0))

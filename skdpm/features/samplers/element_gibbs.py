@@ -10,10 +10,19 @@ class ElementGibbs(FeatureSampler):
 
     Cheap, but it cannot leave a state in which two entries of a row would have to change at once.
 
+    Parameters
+    ----------
+    column_moves : int, default=10
+        Proposals of moves of whole columns that follow each sweep over the rows; 0: none, the
+        sampler of the paper.
+
     References
     ----------
     Griffiths & Ghahramani (2011), The Indian buffet process: an introduction and review.
     """
+
+    def __init__(self, column_moves=10):
+        self.column_moves = column_moves
 
     def kernel(self):
         return ElementGibbsKernel()

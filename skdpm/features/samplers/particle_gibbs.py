@@ -25,6 +25,9 @@ default="zeros"
         a first run without the present value. "conditional" takes the present values,
         "two_stage" draws them by a first run along those: no valid updates, so they hold in
         warm-up only and become "zeros" after it.
+    column_moves : int, default=10
+        Proposals of moves of whole columns that follow each sweep over the rows; 0: none, the
+        sampler of the paper.
 
     References
     ----------
@@ -33,12 +36,18 @@ default="zeros"
     """
 
     def __init__(
-        self, n_particles=20, annealing_power=1.0, resample_threshold=0.5, test_path="zeros"
+        self,
+        n_particles=20,
+        annealing_power=1.0,
+        resample_threshold=0.5,
+        test_path="zeros",
+        column_moves=10,
     ):
         self.n_particles = n_particles
         self.annealing_power = annealing_power
         self.resample_threshold = resample_threshold
         self.test_path = test_path
+        self.column_moves = column_moves
 
     def kernel(self):
         threshold = check_real(

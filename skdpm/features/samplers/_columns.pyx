@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Moves of whole columns of Z, which a sweep over the rows makes one row at a time, if at all.
+
+Where a parameter that all rows share makes up for a feature (`FeatureModel.complements`, an
+intercept), the law of X stays the same when
+
+- a feature is exchanged for its complement: the rows that lack it have it. Given the parameters
+  the proposal is an involution, taken with the ratio of the priors of Z and of the parameters;
+- a feature that all rows have is absorbed by what they share, or split off it. Under the Indian
+  buffet process only, where such a feature has no complement. What is common to all rows, u,
+  stays. A feature that is split off has its parameters drawn from their law given u, so that the
+  ratio of the densities of u with and without the feature is left, times that of the priors of Z
+  and of choosing the way back: columns have no order, so that K of them with n that all rows have
+  are reached from K - 1 in one way, and left in n.
+"""
+from libc.math cimport log, log1p
+from numpy.random cimport bitgen_t
+
+from skdpm._core._rng cimport bit_generator_pointer, integer, uniform
+from skdpm.features._state cimport FeatureState
+
+
+cdef inline bint taken(double log_ratio, bitgen_t* rng) except -1 nogil:
+    """Decide a Metropolis step."""
+    if log_ratio != log_ratio:
+        with gil:
+            raise FloatingPointError("a move of a whole column of Z has no probability")
+    return log1p(-uniform(rng)) < log_ratio
+
+
+cdef inline double log_prior(FeatureState state, Py_ssize_t n_latent) noexcept nogil:
+    """log p(Z | concentration) if the column sums were as they are now."""
+    return state.prior.log_probability_at(
+        state.prior.concentration, state.Z.col_sums, n_latent
+    )
+
+
+cdef inline Py_ssize_t count_full(FeatureState state) noexcept nogil:
+    """Count the features that all rows have."""
+    cdef Py_ssize_t k
+    cdef Py_ssize_t n = 0
+    for k in range(state.Z.n_latent):
+        n += state.Z.col_sums[k] == state.n_samples
+    return n
+
+
+cdef class ColumnKernel:
+    """Kernel of whole columns.
+
+    Parameters
+    ----------
+    n_moves : int
+        0: no moves at all.
+    """
+
+    def __init__(self, Py_ssize_t n_moves):
+        self.n_moves = n_moves
+
+    cdef int step(self, FeatureState state, bitgen_t* rng) except -1 nogil:
+        """Do the moves of one iteration."""
+        cdef Py_ssize_t k
+        if self.n_moves == 0:
+            return 0
+        if state.model.complements:
+            for k in range(state.Z.n_latent):
+                self.exchange(state, k, rng)
+            if state.prior.grows:
+                if uniform(rng) < 0.5:
+                    self.split_off(state, rng)
+                else:
+                    self.absorb(state, rng)
+        return 0
+
+    cdef int exchange(self, FeatureState state, Py_ssize_t k, bitgen_t* rng) except -1 nogil:
+        """Propose to exchange feature k for its complement."""
+        cdef Py_ssize_t m = state.Z.col_sums[k]
+        cdef double log_ratio
+        if state.prior.grows and m == state.n_samples:
+            return 0    # a feature of no row is none
+        log_ratio = state.model.log_complement(k) - log_prior(state, state.Z.n_latent)
+        state.Z.col_sums[k] = state.n_samples - m
+        log_ratio += log_prior(state, state.Z.n_latent)
+        state.Z.col_sums[k] = m
+        if taken(log_ratio, rng):
+            state.complement(k)
+        return 0
+
+    cdef int split_off(self, FeatureState state, bitgen_t* rng) except -1 nogil:
+        """Propose a new feature that all rows have."""
+        cdef Py_ssize_t i
+        cdef Py_ssize_t k = state.Z.n_latent
+        cdef double log_ratio
+        if k == state.Z.stride:
+            with gil:
+                state.reserve(k + 1)
+        log_ratio = state.model.log_common(-1) - log_prior(state, k)
+        state.Z.col_sums[k] = state.n_samples
+        log_ratio += log_prior(state, k + 1)
+        state.Z.col_sums[k] = 0
+        log_ratio += log(k + 1.0) - log(count_full(state) + 1.0)
+        if taken(log_ratio, rng):
+            state.add_feature(0, rng)
+            state.model.split_off(k, rng)
+            for i in range(state.n_samples):
+                state.Z.set(i, k, True)
+        return 0
+
+    cdef int absorb(self, FeatureState state, bitgen_t* rng) except -1 nogil:
+        """Propose to remove a feature that all rows have."""
+        cdef Py_ssize_t k
+        cdef Py_ssize_t n_latent = state.Z.n_latent
+        cdef Py_ssize_t* last
+        cdef Py_ssize_t n_full = count_full(state)
+        cdef Py_ssize_t skipped
+        cdef double log_ratio
+        if n_full == 0:
+            return 0
+        skipped = integer(rng, n_full)
+        k = 0
+        while state.Z.col_sums[k] != state.n_samples or skipped > 0:
+            # Ends: more than `skipped` of the columns are full.
+            skipped -= state.Z.col_sums[k] == state.n_samples
+            k += 1
+        log_ratio = -state.model.log_common(k) - log_prior(state, n_latent)
+        last = state.Z.col_sums + n_latent - 1
+        state.Z.col_sums[k] = last[0]
+        log_ratio += log_prior(state, n_latent - 1)
+        state.Z.col_sums[k] = state.n_samples
+        log_ratio += log(<double>n_full) - log(<double>n_latent)
+        if taken(log_ratio, rng):
+            state.model.absorb(k)
+            state.remove_feature(k)
+        return 0
+
+    # The Python boundary.
+
+    def run(self, FeatureState state, bit_generator, bint adapting=False):
+        """Do the moves of one iteration, drawing from a numpy bit generator."""
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        with bit_generator.lock, nogil:
+            self.step(state, rng)
