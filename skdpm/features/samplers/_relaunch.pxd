@@ -13,9 +13,6 @@ cdef enum:
 cdef class RelaunchKernel:
     """A Markov kernel that replaces some columns of Z, and their parameters, by others."""
     cdef readonly Py_ssize_t n_moves
-    cdef readonly Py_ssize_t n_sweeps
-    cdef readonly Py_ssize_t n_rows
-    cdef readonly Py_ssize_t most           # the larger number of features of a move
     cdef FeatureModel whole                 # of which `part` was made
     cdef FeatureModel part                  # over what is left for the features of the move
     cdef Allocations Z                      # (n_samples, MOST_LAUNCHED): what `part` reads
@@ -23,10 +20,15 @@ cdef class RelaunchKernel:
     cdef Py_ssize_t n_reserved              # features that fit the arrays below
     cdef Py_ssize_t* features               # (n_reserved,): those that are used, shuffled
     cdef Py_ssize_t* col_sums               # (n_reserved,): scratch
+    cdef double* weights                    # (n_reserved,): scratch
     cdef Py_ssize_t proposed[MOST_LAUNCHED + 1][MOST_LAUNCHED + 1]
     cdef Py_ssize_t accepted[MOST_LAUNCHED + 1][MOST_LAUNCHED + 1]
 
     cdef int prepare(self, FeatureState state) except -1
+    cdef int step(self, FeatureState state, bint adapting, bitgen_t* rng) except -1 nogil
+    cdef int choose(
+        self, FeatureState state, Py_ssize_t n, Py_ssize_t n_used, bint adapting, bitgen_t* rng
+    ) except -1 nogil
     cdef int move(
         self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, bint adapting, bitgen_t* rng
     ) except -1 nogil

@@ -34,6 +34,16 @@ from skdpm._core._rng cimport bit_generator_pointer, integer, uniform
 from skdpm.features._allocations cimport Allocations
 from skdpm.features._state cimport FeatureState
 
+cdef enum:
+    MOST_IN_WARM_UP = 4     # features of a move; of them, poor ones explain what fewer could
+    MOST_AFTER = 2
+    N_SWEEPS = 2            # of a launch
+    MOST_ROWS = 200         # that a sweep of a launch visits
+
+# In warm-up features come by themselves: too many at once keep others from being found.
+cdef double[2] SHARE_OF_GROWTH = [0.4, 0.15]
+cdef double[2] SHARE_OF_LOSS = [0.4, 0.65]
+
 cdef unsigned char[MOST_LAUNCHED] NONE
 memset(NONE, 0, MOST_LAUNCHED)
 
@@ -73,27 +83,17 @@ cdef class RelaunchKernel:
     Parameters
     ----------
     n_moves : int
-        Proposals per call.
-    n_sweeps : int, default=2
-        Of a launch.
-    most : int, default=2
-        Features that a move may have, before or after, at most.
-    n_rows : int, default=200
-        That a sweep visits, at most.
+        Proposals per step.
     """
 
-    def __init__(
-        self, Py_ssize_t n_moves, Py_ssize_t n_sweeps=2, Py_ssize_t most=2, Py_ssize_t n_rows=200
-    ):
+    def __init__(self, Py_ssize_t n_moves):
         self.n_moves = n_moves
-        self.n_rows = n_rows
-        self.n_sweeps = n_sweeps
-        self.most = most
 
     def __dealloc__(self):
         free(self.present)
         free(self.features)
         free(self.col_sums)
+        free(self.weights)
 
     cdef int prepare(self, FeatureState state) except -1:
         """Take the memory that `state` needs."""
@@ -111,7 +111,23 @@ cdef class RelaunchKernel:
         if n >= self.n_reserved:
             self.features = <Py_ssize_t*>resized(self.features, n + 1, sizeof(Py_ssize_t))
             self.col_sums = <Py_ssize_t*>resized(self.col_sums, n + 1, sizeof(Py_ssize_t))
+            self.weights = <double*>resized(self.weights, n + 1, sizeof(double))
             self.n_reserved = n + 1
+        return 0
+
+    cdef int step(self, FeatureState state, bint adapting, bitgen_t* rng) except -1 nogil:
+        """Make the proposals of one iteration. A move and the way back have the same chance."""
+        cdef Py_ssize_t _move, fewer
+        cdef double u
+        for _move in range(self.n_moves):
+            fewer = integer(rng, MOST_IN_WARM_UP if adapting else MOST_AFTER)
+            u = uniform(rng) - SHARE_OF_GROWTH[adapting]
+            if u < 0.0:
+                self.move(state, fewer, fewer + 1, adapting, rng)
+            elif u < SHARE_OF_LOSS[adapting]:
+                self.move(state, fewer + 1, fewer, adapting, rng)
+            else:
+                self.move(state, fewer + 1, fewer + 1, adapting, rng)
         return 0
 
     cdef int resize(self, Py_ssize_t n, bitgen_t* rng) except -1 nogil:
@@ -135,7 +151,7 @@ cdef class RelaunchKernel:
         """Launch n features; then draw the columns, or take those of `target` if not NULL. Returns
         their log probability given the launch."""
         cdef Py_ssize_t i, j, m, r, t, sweep, wanted
-        cdef Py_ssize_t n_rows = min(self.n_rows, state.n_samples)
+        cdef Py_ssize_t n_rows = min(<Py_ssize_t>MOST_ROWS, state.n_samples)
         cdef Py_ssize_t step = state.n_samples // n_rows
         cdef Py_ssize_t first = integer(rng, state.n_samples)
         cdef bint last
@@ -151,8 +167,8 @@ cdef class RelaunchKernel:
         for j in range(n):
             all_features[j] = j
             self.Z.set(anchors[j], j, True)
-        for sweep in range(self.n_sweeps + 1):
-            last = sweep == self.n_sweeps
+        for sweep in range(N_SWEEPS + 1):
+            last = sweep == N_SWEEPS
             self.part.update_params(False, rng)
             for j in range(n):
                 m = self.Z.col_sums[j] * state.n_samples // n_rows
@@ -201,6 +217,46 @@ cdef class RelaunchKernel:
         # They lie in any K! / (K - u)! places, and the chance is (u - s)! / u!.
         return total - lgamma(n_latent - n_used + 1.0) - lgamma(n_used + 1.0)
 
+    cdef int choose(
+        self, FeatureState state, Py_ssize_t n, Py_ssize_t n_used, bint adapting, bitgen_t* rng
+    ) except -1 nogil:
+        """Bring n of the features that are used to the front, in random order. In warm-up those
+        that go together: features are independent a priori, poor ones often are not. Beside the
+        first, one comes with weight 1/N, what phi^2 is by chance, plus its phi^2 with the others
+        (phi being the correlation of two columns)."""
+        cdef Py_ssize_t i, j, k, l
+        cdef double N = state.n_samples
+        cdef double m, total, u
+        cdef const unsigned char* z
+        for j in range(n):
+            l = j + integer(rng, n_used - j)
+            if adapting and j > 0:
+                k = self.features[j - 1]
+                for l in range(j, n_used):
+                    self.col_sums[self.features[l]] = 0
+                for i in range(state.n_samples):
+                    z = state.Z.row(i)
+                    if z[k]:
+                        for l in range(j, n_used):
+                            self.col_sums[self.features[l]] += z[self.features[l]]
+                total = 0.0
+                for l in range(j, n_used):
+                    i = self.features[l]
+                    m = <double>state.Z.col_sums[k] * state.Z.col_sums[i]
+                    u = m * (N - state.Z.col_sums[k]) * (N - state.Z.col_sums[i])
+                    if j == 1:
+                        self.weights[i] = 1.0 / N
+                    if u > 0.0:
+                        self.weights[i] += (N * self.col_sums[i] - m) ** 2 / u
+                    total += self.weights[i]
+                u = uniform(rng) * total
+                for l in range(j, n_used):
+                    u -= self.weights[self.features[l]]
+                    if u < 0.0:
+                        break
+            self.features[j], self.features[l] = self.features[l], self.features[j]
+        return 0
+
     cdef int move(
         self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, bint adapting, bitgen_t* rng
     ) except -1 nogil:
@@ -223,9 +279,7 @@ cdef class RelaunchKernel:
         ):
             return 0
         self.proposed[n_old][n_new] += 1
-        for j in range(n_old):
-            k = j + integer(rng, n_used - j)
-            self.features[j], self.features[k] = self.features[k], self.features[j]
+        self.choose(state, n_old, n_used, adapting, rng)
         self.part.restrict_from(state.model, self.features, n_old)
         # What there is.
         self.resize(n_old, rng)
@@ -327,6 +381,15 @@ cdef class RelaunchKernel:
     ):
         """Propose n_new features for n_old, |n_new - n_old| <= 1."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        if not 0 <= min(n_old, n_new) <= max(n_old, n_new) <= MOST_LAUNCHED:
+            raise ValueError(f"no move from {n_old} features to {n_new}")
         self.prepare(state)
         with bit_generator.lock, nogil:
             self.move(state, n_old, n_new, adapting, rng)
+
+    def run(self, FeatureState state, bit_generator, bint adapting=False):
+        """Do one step, drawing from a numpy bit generator."""
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        self.prepare(state)
+        with bit_generator.lock, nogil:
+            self.step(state, adapting, rng)
