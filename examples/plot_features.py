@@ -32,8 +32,7 @@ X = np.where(rng.random(complete.shape) < 0.2, np.nan, complete)
 missing = np.isnan(X)
 
 # From other seeds one chain of four may stay in a lesser mode here too: look at R-hat.
-# An image without parts is black. With `center=True`, the default, columns lose their means, and
-# what is left would need a further feature, in all images, to stand for the mean image.
+# An image without parts is black: no intercept.
 model = FeatureAllocation(LinearGaussian(intercept=False), n_warmup=500, random_state=2)
 start = time.perf_counter()
 model.fit(X)

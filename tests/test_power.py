@@ -67,9 +67,9 @@ def likelihood_errors(name, factor):
         elif key == "mean":
             yield {key: [value[0] + factor - 1, value[1]]}
             yield {key: [value[0], value[1] + 1 - factor]}
-        elif key == "scale":
+        elif isinstance(value, list):
             yield {key: (np.array(value) * factor).tolist()}
-        elif key not in ("covariance_type", "directed"):
+        elif key not in ("covariance_type", "directed") and not callable(value):
             yield {key: value * factor}
     if {"a", "b"} <= set(params):
         yield {"a": params["b"], "b": params["a"]}

@@ -65,6 +65,36 @@ SKDPM_UNUSED static void tile_exp(double *x, ptrdiff_t n)
         x[i] = exp_negative(x[i]);
 }
 
+/* Sum of log(1 / (1 + exp(-u))) over u = y + by * effects, the running sums in a fixed order. One
+ * logarithm does for 960 factors 1 + exp(-|u|), which are between 1 and 2. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static double tile_log_sigmoids(
+    const double *restrict y, const double *restrict effects, double by, ptrdiff_t n)
+{
+    double total = 0.0;
+    for (ptrdiff_t i = 0; i < n;) {
+        const ptrdiff_t last = n - i < 960 ? n : i + 960;
+        double sums[8] = {0.0}, products[8] = {1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0};
+        for (; i + 8 <= last; i += 8)
+            for (ptrdiff_t j = 0; j < 8; j++) {
+                const double u = y[i + j] + by * effects[i + j];
+                sums[j] += u < 0.0 ? u : 0.0;
+                products[j] *= 1.0 + exp_negative(-fabs(u));
+            }
+        for (; i < last; i++) {
+            const double u = y[i] + by * effects[i];
+            sums[0] += u < 0.0 ? u : 0.0;
+            products[0] *= 1.0 + exp_negative(-fabs(u));
+        }
+        for (ptrdiff_t j = 1; j < 8; j++) {
+            sums[0] += sums[j];
+            products[0] *= products[j];
+        }
+        total += sums[0] - log(products[0]);
+    }
+    return total;
+}
+
 /* log(x) for normal x > 0, within two units in the last place; 709.78... for infinity. */
 SKDPM_INLINE double log_positive(double x)
 {

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Chains of a feature allocation model: how one starts, advances, and what it keeps of draws."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from skdpm.chains import ChainProgram, LiveChain, stream
 from skdpm.draws import Column, Snapshots
+from skdpm.features._start import first_state
 from skdpm.features._state import FeatureState
 
 
@@ -19,15 +19,12 @@ class FeatureProgram(ChainProgram):
     ----------
     data : dict
         The likelihood's encoded rows, which all kernels share.
-    initial_allocations : callable
-        Of a prior and a Generator; gives Z.
-    fit_start : bool
-        Draw the parameters given that Z first: it is no arbitrary one.
+    init : str or ndarray of shape (n_samples, n_latent), uint8
+        Where chains start: see `_start.first_state`.
     """
 
     data: dict
-    initial_allocations: Callable
-    fit_start: bool
+    init: str | np.ndarray
 
     @classmethod
     def prepare(cls, X, likelihood, **settings):
@@ -80,25 +77,17 @@ class FeatureChain(LiveChain):
         self.kernel = program.sampler.kernel()
         self.column_kernel = program.sampler.column_kernel()
         self.snapshots = Snapshots(program.n_scored_draws, chain.get("snapshots"))
-        self.model = program.likelihood.bind(program.data)
         if "allocations" in chain:
             self.bit_generator.state = chain["bit_generator"]
+            self.model = program.likelihood.bind(program.data)
             self.model.load(chain["params"])
             self.model.set_adaptation(chain["adaptation"])
             prior = program.make_prior(chain["concentration"])
             self.state = FeatureState(self.model, prior, chain["allocations"])
         else:
-            self._start(chain)
-
-    def _start(self, chain):
-        program = self.program
-        self.bit_generator = stream(chain["entropy"], self.index)
-        prior = program.make_prior(program.first_concentration)
-        Z = program.initial_allocations(prior, np.random.Generator(self.bit_generator))
-        self.model.start(Z.shape[1], self.bit_generator)
-        self.state = FeatureState(self.model, prior, Z)
-        if program.fit_start:
-            self.state.update_params(self.bit_generator, program.n_warmup > 0)
+            self.bit_generator = stream(chain["entropy"], self.index)
+            self.state = first_state(program, self.bit_generator)
+            self.model = self.state.model
 
     def step(self, iteration):
         program, state = self.program, self.state

@@ -45,7 +45,7 @@ class FeatureAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Chain
     ----------
     likelihood : str or FeatureLikelihood, default="linear_gaussian"
         What rows look like given their features: an object of `skdpm.features.likelihoods`, or
-        the name of one with its defaults ("linear_gaussian").
+        the name of one with its defaults ("linear_gaussian"; "lfrm", for networks).
     n_components : int or None, default=None
         None: the Indian buffet process, with no bound on the number of features. An int: that
         many features, each with a probability under a Beta(concentration / n_components, 1)
@@ -59,9 +59,12 @@ class FeatureAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Chain
         resampled in every iteration under its prior, from 1.
     concentration_prior : tuple (shape, rate), default=(1.0, 1.0)
         Gamma prior, in force where `concentration` is None.
-    init : {"prior", "empty"} or array-like of shape (n_samples, n_features_latent), \
-default="prior"
-        Where chains start: a draw from the prior, no features, or the given binary matrix.
+    init : {"auto", "prior", "empty"} or array-like of shape (n_samples, n_features_latent), \
+default="auto"
+        Where chains start. "auto": near a guess of the likelihood's, another for each chain (for
+        the linear Gaussian likelihood, independent components of the rows, made binary), and as
+        "prior" where it has none; "prior": a draw from the prior; "empty": no features; or the
+        given binary matrix.
     n_warmup : int, default=250
         Iterations that are dropped; samplers adapt only in these.
     n_draws : int, default=250
@@ -88,7 +91,8 @@ default="prior"
         integrated out; with an intercept, features then give way to their complements where that
         raises it. Features are numbered by decreasing use.
     components_ : ndarray of shape (`n_components_`, n_features)
-        Posterior mean of their components given `allocations_` (linear Gaussian likelihood).
+        Posterior mean of their components given `allocations_` (linear Gaussian likelihood; others
+        have parameters by other names, such as the `weights_` of `LFRM`).
     intercept_ : ndarray of shape (n_features,)
         And of the intercept; zeros where the likelihood has none.
     n_components_ : int
@@ -148,7 +152,7 @@ default="prior"
         sampler="discrete_particle_filter",
         concentration=None,
         concentration_prior=(1.0, 1.0),
-        init="prior",
+        init="auto",
         n_warmup=250,
         n_draws=250,
         thin=1,
@@ -282,6 +286,30 @@ default="prior"
         X = X.toarray() if scipy.sparse.issparse(X) else X
         return np.where(np.isnan(X), means, X)
 
+    @available_if(_can_reconstruct)
+    def fitted_values(self):
+        """Posterior means of the expected entries of the X of `fit`, NaN or not.
+
+        They are averaged over all kept draws, each with its own features of the rows. Of a
+        network, these are the probabilities of all links.
+
+        Returns
+        -------
+        means : ndarray of shape (n_samples, n_features)
+        """
+        check_is_fitted(self)
+        likelihood, draws = self.likelihood_, self.draws_
+        means = 0.0
+        for j, (c, s) in enumerate(np.ndindex(draws["log_joint"].shape)):
+            Z = draws["allocations"][c][s]
+            params = {
+                "allocations": Z,
+                **{name: draws[name][c, s] for name in likelihood.hyperparameters},
+                **{name: draws[name][c][s] for name in likelihood.feature_params},
+            }
+            means += (likelihood.reconstruct(Z.astype(np.float64), params) - means) / (j + 1)
+        return means
+
     def score_samples(self, X):
         """log posterior predictive density of each row's observed entries.
 
@@ -348,37 +376,28 @@ default="prior"
             sampler=sampler,
             concentration=concentration,
             concentration_prior=check_gamma_prior(self.concentration_prior, "concentration_prior"),
-            initial_allocations=self._initial_allocations(n_samples),
-            fit_start=not isinstance(self.init, str),
+            init=self._initial_allocations(n_samples),
             **self._chain_parameters(),
         )
 
     def _initial_allocations(self, n_samples):
-        """A function of a prior and a Generator that gives the Z at which a chain starts."""
+        """`init`, checked: a name or a matrix."""
         if isinstance(self.init, str):
-            check_choice(self.init, "init", ("prior", "empty"))
-            if self.init == "prior":
-                return lambda prior, rng: prior.draw(rng)
-            Z = np.zeros((n_samples, 0))
-        else:
-            Z = np.asarray(self.init)
-            if Z.ndim != 2 or len(Z) != n_samples:
-                raise ValueError(
-                    f"init must be a name or a binary matrix with {n_samples} rows, one per row "
-                    f"of X; got shape {Z.shape}"
-                )
-            if not np.isin(Z, (0, 1)).all():
-                raise ValueError("init must be binary, 0 or 1")
-        Z = Z.astype(np.uint8)
-        if self.n_components is None:
-            Z = Z[:, Z.any(axis=0)]
-        elif Z.shape[1] > self.n_components:
+            check_choice(self.init, "init", ("auto", "prior", "empty"))
+            return self.init
+        Z = np.asarray(self.init)
+        if Z.ndim != 2 or len(Z) != n_samples:
+            raise ValueError(
+                f"init must be a name or a binary matrix with {n_samples} rows, one per row "
+                f"of X; got shape {Z.shape}"
+            )
+        if not np.isin(Z, (0, 1)).all():
+            raise ValueError("init must be binary, 0 or 1")
+        if self.n_components is not None and Z.shape[1] > self.n_components:
             raise ValueError(
                 f"init has {Z.shape[1]} features, more than n_components={self.n_components}"
             )
-        else:
-            Z = np.pad(Z, ((0, 0), (0, self.n_components - Z.shape[1])))
-        return lambda prior, rng: Z
+        return Z.astype(np.uint8)
 
     # Results.
 

@@ -411,7 +411,7 @@ def test_a_likelihood_can_refuse_a_prior(monkeypatch):
         ({"likelihood": "gaussian"}, "likelihood must be .* linear_gaussian"),
         ({"concentration": 0.0}, "concentration must be finite and > 0"),
         ({"concentration_prior": (1.0,)}, "concentration_prior must be a pair"),
-        ({"init": "random"}, "init must be one of empty, prior"),
+        ({"init": "random"}, "init must be one of auto, empty, prior"),
         ({"init": np.zeros((3, 2))}, "binary matrix with 40 rows"),
         ({"init": np.full((40, 2), 2)}, "init must be binary"),
         ({"init": np.ones((40, 3)), "n_components": 2}, "init has 3 features"),

@@ -191,8 +191,11 @@ def test_forgotten_overrides_are_heard_of():
     assert np.isnan(probe.log_flip_many([0, 1], 0, True)).all()
     probe.flip(1, 0, True)
     assert np.isnan(probe.candidate(1)).all()
-    assert np.isnan(probe.log_prior())
-    for name in ("add_feature", "remove_feature", "draw_singletons", "set_n_new", "reserve"):
+    assert np.isnan([probe.log_prior(), probe.log_complement(), probe.log_common()]).all()
+    for name in (
+        "add_feature", "remove_feature", "draw_singletons", "set_n_new", "reserve", "complement",
+        "absorb", "split_off",
+    ):  # fmt: skip
         with pytest.raises(NotImplementedError, match=f"FeatureModel does not override `{name}`"):
             getattr(probe, name)()
     for call in (probe.model.save, lambda: probe.model.load({})):

@@ -257,6 +257,21 @@ HYPERPARAMETERS = {
         "base": ["words", 1.0, True, [1.0], [1.0, 0.0, 1.0, 1.0], [NAN] * 4, ["a"] * 4, np.eye(4)],
     },
     "poisson": {"shape": NOT_POSITIVE, "rate": NOT_POSITIVE},  # None: learned
+    "grid": {
+        "log_likelihood": [1.0, "normal", np.zeros((4, 6))],
+        "grid": ["a", [], 0.5, [[]], [[0.0], [1.0, 2.0]], [0.0, NAN], [0.0] * 3, [INF] * 6],
+        "log_weights": [
+            "a",
+            [],
+            0.0,
+            [0.0] * 5,
+            [[0.0] * 6] * 3,
+            [NAN] + [0.0] * 5,
+            [INF] + [0.0] * 5,
+            [[0.0] * 6, [-INF] * 6],
+        ],
+        "sample": [1.0, "normal"],
+    },
     "relational": {"a": NOT_POSITIVE, "b": NOT_POSITIVE, "directed": [None, 1, "yes"]},
     "relational_directed": {
         "a": NOT_POSITIVE,
@@ -312,6 +327,7 @@ GOOD = {
     "categorical": np.arange(12).reshape(4, 3) % 3,
     "multinomial": np.arange(12).reshape(4, 3),
     "poisson": np.arange(12).reshape(4, 3),
+    "grid": np.arange(8).reshape(4, 2) % 3,
     "relational": np.ones((4, 4)),
     "relational_directed": np.triu(np.ones((4, 4))),
 }
@@ -322,6 +338,7 @@ BAD_VALUES = {
     "categorical": [-1.0, 0.5, 1e300, 1e10, 2.0**31, -5e-324],
     "multinomial": [-1.0, 0.5, 1e300, -1e-300],
     "poisson": [-1.0, 0.5, 1e300, -1e-300],
+    "grid": [],
     "relational": [2.0, -1.0, 0.5, 1e300],
     "relational_directed": [2.0, -1.0, 0.5, 1e300],
 }

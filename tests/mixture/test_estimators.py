@@ -144,6 +144,17 @@ def _posterior_means(name, X, labels, p):
                 for B in blocks
             ]
         }
+    if name == "grid":
+        grid, log_w = np.array(p["grid"]), np.array(p["log_weights"])
+        sums = [p["log_likelihood"](B, grid).sum(axis=0) + log_w for B in blocks]
+        weights = np.exp(sums)
+        weights /= weights.sum(axis=2, keepdims=True)
+        means = weights @ grid
+        return {
+            "means": means,
+            "stds": np.sqrt(weights @ grid**2 - means**2),
+            "grid_weights": weights,
+        }
     if name == "gaussian":
         means, covariances = [], []
         u, r, df, S = (p[key] for key in ("mean", "mean_precision", "df", "scale"))
@@ -600,6 +611,8 @@ def test_fitted_attributes_are_plain_objects(name, warm_start):
     estimator = make_estimator(case.likelihood, warm_start=warm_start).fit(case.X)
     assert not hasattr(estimator, "n_clusters")
     for path, value in _walk(vars(estimator), {}, "estimator"):
+        if path.endswith((".log_likelihood", ".sample")):
+            continue  # what the user gave
         if isinstance(value, np.ndarray):
             assert type(value) is np.ndarray and value.dtype != object, path
             assert not np.shares_memory(value, case.X), path

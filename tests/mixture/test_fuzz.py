@@ -252,12 +252,15 @@ def test_rows_of_its_own_domain(name, data):
         "categorical": st.integers(0, 4).map(float),
         "multinomial": st.integers(0, 40).map(float),
         "poisson": st.integers(0, 40).map(float),
+        "grid": numbers,
         "relational": st.sampled_from([0.0, 1.0]),
         "relational_directed": st.sampled_from([0.0, 1.0]),
     }[name]
     if name.startswith("relational"):
         d = n
-    if name not in ("gaussian", "multinomial"):
+    if name == "grid":
+        d = 2  # its blocks
+    if name not in ("gaussian", "multinomial", "grid"):
         inside = st.one_of(inside, st.just(np.nan))
     X = np.array(data.draw(st.lists(inside, min_size=n * d, max_size=n * d))).reshape(n, d)
     if name == "relational":

@@ -4,7 +4,7 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betaln, gammaln, logsumexp
+from scipy.special import betaln, gammaln, log_expit, logsumexp
 from scipy.stats import multivariate_normal, norm
 
 
@@ -46,22 +46,27 @@ def log_indian_buffet(Z, concentration):
     )
 
 
-def log_linear_gaussian(X, Z, V, noise_precision):
-    """log p(X | Z, V) of the observed entries."""
-    terms = norm.logpdf(X, Z @ V, 1 / np.sqrt(noise_precision))
+def log_linear_gaussian(X, Z, V, noise_precision, b=0.0):
+    """log p(X | Z, V, b) of the observed entries."""
+    terms = norm.logpdf(X, b + Z @ V, 1 / np.sqrt(noise_precision))
     return np.nansum(terms)
 
 
-def log_linear_gaussian_marginal(X, Z, noise_precision, component_precision):
-    """log p(X | Z), the components integrated out: column by column a Gaussian vector."""
+def log_linear_gaussian_marginal(X, Z, noise_precision, component_precision, intercept=None):
+    """log p(X | Z), the components integrated out, and the intercept where its prior's mean and
+    precision are given: column by column a Gaussian vector."""
     Z = Z.astype(float)
     total = 0.0
-    for x in X.T:
+    mean, variance = np.zeros(X.shape[1]), 0.0
+    if intercept is not None:
+        mean, variance = intercept[0], 1 / intercept[1]
+    for x, m in zip(X.T, mean, strict=True):
         seen = ~np.isnan(x)
         if seen.any():
             z = Z[seen]
             covariance = np.eye(len(z)) / noise_precision + z @ z.T / component_precision
-            total += multivariate_normal.logpdf(x[seen], np.zeros(len(z)), covariance)
+            covariance += variance
+            total += multivariate_normal.logpdf(x[seen], np.full(len(z), m), covariance)
     return total
 
 
@@ -85,6 +90,16 @@ def log_weighted_links_marginal(X, Z, noise_precision, weight_precision):
     covariance = np.eye(len(links)) / noise_precision + design @ design.T / weight_precision
     x = np.array([X[i, j] for i, j in links])
     return multivariate_normal.logpdf(x, np.zeros(len(links)), covariance)
+
+
+def log_lfrm(X, Z, W, bias, directed):
+    """log p(X | Z, W) of links with log odds bias + z_i' W z_j; undirected ones once."""
+    total = 0.0
+    for i, j in observed_links(X):
+        if directed or i < j:
+            logit = bias + Z[i].astype(float) @ W @ Z[j]
+            total += log_expit(logit if X[i, j] else -logit)
+    return total
 
 
 class MatrixPosterior(NamedTuple):

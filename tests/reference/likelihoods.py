@@ -128,6 +128,23 @@ def log_marginal_poisson(X, *, shape, rate):
     return log_columns.sum() - gammaln(counts + 1).sum()
 
 
+def log_marginal_grid(X, *, log_likelihood, grid, log_weights, sample=None):
+    """Rows in blocks, each with a point of the grid as its parameter.
+
+    `log_likelihood(X, grid)` is (n, n_blocks, n_points), None: X is that table, block after block;
+    `log_weights` has the prior of the points, of each block, up to a constant.
+    """
+    X = np.asarray(X, dtype=float)
+    if log_likelihood is None:
+        table = X.reshape(len(X), -1, len(grid))
+    else:
+        table = np.array([log_likelihood(x[None], np.asarray(grid))[0] for x in X])
+    log_prior = np.asarray(log_weights, dtype=float)
+    log_prior = log_prior - logsumexp(log_prior, axis=-1, keepdims=True)
+    # (n_blocks, n_points): the sum over rows inside, that over points outside.
+    return logsumexp(log_prior + sum(table), axis=-1).sum() if len(X) else 0.0
+
+
 def log_likelihood_relational(A, labels, *, a, b, directed=False):
     """log p(A | partition), every pair of blocks with its own link probability ~ Beta(a, b).
 
@@ -171,6 +188,7 @@ LOG_MARGINALS = {
     "categorical": log_marginal_categorical,
     "multinomial": log_marginal_multinomial,
     "poisson": log_marginal_poisson,
+    "grid": log_marginal_grid,
 }
 
 # Likelihoods of a whole partition by name.

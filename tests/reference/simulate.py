@@ -123,6 +123,25 @@ def _poisson(rng, labels, n_features, *, shape, rate):
     return rng.poisson(_rows(mean, labels)).astype(float)
 
 
+GRID_SD = 0.8
+
+
+def log_normal_on_grid(X, grid):
+    """Each column a block of its own, normal about a point of the grid; NaN is missing."""
+    gaps = (np.asarray(X)[:, :, None] - grid) / GRID_SD
+    return np.nan_to_num(-0.5 * gaps**2 - np.log(GRID_SD * np.sqrt(2 * np.pi)))
+
+
+def draw_normal_on_grid(theta, rng):
+    return rng.normal(theta, GRID_SD)
+
+
+def _grid(rng, labels, n_features, *, log_likelihood, grid, log_weights, sample):
+    weights = np.broadcast_to(np.exp(log_weights), (*labels.shape, n_features, len(grid)))
+    theta = np.asarray(grid)[_draw_categories(weights, rng)]
+    return sample(_rows(theta, labels), rng)
+
+
 def _relational(rng, labels, n_features, *, a, b, directed=False):
     size, n = labels.shape
     probability = rng.beta(a, b, (size, n, n))
@@ -144,6 +163,7 @@ _SIMULATORS = {
     "categorical": _categorical,
     "multinomial": _multinomial,
     "poisson": _poisson,
+    "grid": _grid,
     "relational": _relational,
     "relational_directed": partial(_relational, directed=True),
 }
@@ -235,6 +255,18 @@ _CASES = {
     "poisson": (
         [[8, 11], [NAN, 10], [11, 5], [7, NAN], [4, 7]],
         {"shape": 1.5, "rate": 0.4},
+    ),
+    "grid": (
+        [[3.4, -0.3], [NAN, 0.8], [1.8, 3.3], [1.7, NAN], [-0.3, 1.9]],
+        {
+            "log_likelihood": log_normal_on_grid,
+            "grid": [-2.0, -1.1, -0.3, 0.4, 1.3, 2.5],
+            "log_weights": [
+                [-2.0, -1.0, -4.0, -0.5, -1.5, -3.0],
+                [0.0, -3.0, -1.0, -2.5, -0.5, -4.0],
+            ],
+            "sample": draw_normal_on_grid,
+        },
     ),
     "relational": (
         [[0, 1, 1, 1, 1], [1, 0, 1, NAN, 0], [1, 1, 0, 0, 1], [1, NAN, 0, 0, 1], [1, 0, 1, 1, 0]],

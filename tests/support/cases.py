@@ -15,6 +15,7 @@ from skdpm.mixture.likelihoods import (
     Bernoulli,
     Categorical,
     Gaussian,
+    Grid,
     Multinomial,
     Poisson,
     Relational,
@@ -27,6 +28,7 @@ CLASSES = {
     "categorical": Categorical,
     "multinomial": Multinomial,
     "poisson": Poisson,
+    "grid": Grid,
     "relational": Relational,
     "relational_directed": Relational,
 }
@@ -36,6 +38,7 @@ WITH_NAN = (
     "bernoulli",
     "categorical",
     "poisson",
+    "grid",
     "relational",
     "relational_directed",
 )
@@ -71,7 +74,7 @@ def fit_case(name, n_samples=18, n_new=5):
     hyper = (
         {**params, "totals": np.arange(1, len(labels) + 1)} if name == "multinomial" else params
     )
-    n_features = 2 if name in ("gaussian", "gaussian_diag", "categorical") else 4
+    n_features = 2 if name in ("gaussian", "gaussian_diag", "categorical", "grid") else 4
     X = simulate_data(name, labels, rng, n_features=n_features, **hyper)
     if name in WITH_NAN:
         missing = rng.random(X.shape) < 0.1

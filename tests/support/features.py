@@ -5,13 +5,14 @@ from typing import NamedTuple
 import numpy as np
 from reference.features import (
     log_beta_bernoulli,
+    log_lfrm,
     log_linear_gaussian,
     log_linear_gaussian_marginal,
     matrix_posterior,
 )
 
 from skdpm.features._state import FeatureState
-from skdpm.features.likelihoods import LIKELIHOODS, LinearGaussian
+from skdpm.features.likelihoods import LFRM, LIKELIHOODS, LinearGaussian
 from skdpm.features.likelihoods._base import FeatureProbe
 from skdpm.features.likelihoods._linear_gaussian import LinearGaussianModel
 from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
@@ -55,7 +56,45 @@ def linear_gaussian_params(n_latent):
     }
 
 
+BIAS = 0.4
+# Not symmetric: directions differ.
+WEIGHTS = np.random.default_rng(3).normal(size=(5, 5)) * 2.0
+
+
+def lfrm_rows(n_latent, missing):
+    """Links among three nodes, with an entry on the diagonal that is to be ignored; two for more
+    features."""
+    X = np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
+    if missing:
+        X[0, 2] = np.nan
+    return X if n_latent <= 3 else X[1:, 1:]
+
+
+def lfrm_case(directed):
+    """Where links have no direction, those above the diagonal count."""
+
+    def rows(n_latent, missing):
+        X = lfrm_rows(n_latent, missing)
+        return X if directed else np.triu(X) + np.triu(X, 1).T
+
+    def params(n_latent):
+        W = WEIGHTS[:n_latent, :n_latent]
+        return {
+            "weights": W if directed else (W + W.T) / 2,
+            "bias": BIAS,
+            "weight_precision": 1.0,
+        }
+
+    return Case(
+        LFRM(directed=directed),
+        rows,
+        params,
+        lambda X, Z, params: log_lfrm(X, Z, params["weights"], params["bias"], directed),
+    )
+
+
 CASES = {
+    "lfrm": lfrm_case(directed=True),
     "linear_gaussian": Case(
         LinearGaussian(noise_precision=NOISE, component_precision=COMPONENT, intercept=False),
         linear_gaussian_rows,
@@ -76,16 +115,24 @@ def registered_cases():
 
 
 def make_model(
-    X, *, noise_precision=NOISE, component_precision=COMPONENT, collapses=True, **params
+    X,
+    *,
+    noise_precision=NOISE,
+    component_precision=COMPONENT,
+    intercept=None,
+    collapses=True,
+    **params,
 ):
-    """The kernel of `LinearGaussian` over X. Without `collapses` a row's singletons are proposed
-    from their prior, as under any other likelihood."""
+    """The kernel of `LinearGaussian` over X; `intercept`: its prior's mean and precision. Without
+    `collapses` a row's singletons are proposed from their prior, as under any other likelihood."""
     likelihood = LinearGaussian(
         noise_precision=noise_precision,
         component_precision=component_precision,
-        intercept=False,
+        intercept=intercept is not None,
         **params,
     ).resolve(X)
+    if intercept is not None:
+        likelihood.mean_, likelihood.intercept_precision_ = intercept
     return LinearGaussianModel(
         likelihood.encode(X),
         likelihood.noise_precision,
@@ -97,11 +144,11 @@ def make_model(
     )
 
 
-def load(model, V, noise_precision=NOISE, component_precision=COMPONENT):
+def load(model, V, noise_precision=NOISE, component_precision=COMPONENT, b=None):
     model.load(
         {
             "components": V,
-            "intercept": np.zeros(np.shape(V)[1]),
+            "intercept": np.zeros(np.shape(V)[1]) if b is None else b,
             "noise_precision": noise_precision,
             "component_precision": component_precision,
         }

@@ -325,6 +325,21 @@ cdef class FeatureProbe:
     def remove_feature(self, Py_ssize_t k=0):
         self.model.remove_feature(k)
 
+    def log_complement(self, Py_ssize_t k=0):
+        return self.model.log_complement(k)
+
+    def complement(self, Py_ssize_t k=0):
+        self.model.complement(k)
+
+    def log_common(self, Py_ssize_t k=-1):
+        return self.model.log_common(k)
+
+    def absorb(self, Py_ssize_t k=0):
+        self.model.absorb(k)
+
+    def split_off(self, Py_ssize_t k=0, bit_generator=None):
+        self.model.split_off(k, bit_generator_pointer(bit_generator or np.random.PCG64()))
+
     def draw_singletons(self):
         self.model.draw_singletons(NULL, 0, NULL)
 

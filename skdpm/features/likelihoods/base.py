@@ -11,8 +11,8 @@ class FeatureLikelihood(BaseEstimator):
     """Base class of likelihoods of feature allocations.
 
     A subclass writes `resolve`, `encode`, `bind` and `_examples`, and `reconstruct` where rows
-    have an expectation given their features. It overrides `check_prior`, `select` and `encode_new`
-    where the defaults do not hold for it.
+    have an expectation given their features. It overrides `check_prior`, `initial_allocations`,
+    `select` and `encode_new` where the defaults do not hold for it.
 
     Attributes
     ----------
@@ -83,6 +83,27 @@ class FeatureLikelihood(BaseEstimator):
     def bind(self, data):
         """Make a `FeatureModel` over encoded rows."""
         raise NotImplementedError(f"{type(self).__name__} must write `bind`")
+
+    def initial_allocations(self, data, most, rng):
+        """Guess Z, quickly and roughly, so that chains start near something that fits; by default
+        there is no guess. Called on a resolved likelihood.
+
+        Parameters
+        ----------
+        data : dict
+            Of `encode`.
+        most : int
+            The largest number of features.
+        rng : numpy.random.Generator
+            For guesses that differ between chains as far as the data leave it open.
+
+        Returns
+        -------
+        Z : ndarray of shape (n_samples, n_latent), bool; or None
+            Features that do not pay need not be left out where the model integrates parameters
+            out (`FeatureModel.collapses`): the start sees to that.
+        """
+        return None
 
     def encode_new(self, X):
         """Bring rows that are no part of the data of `fit` into the model's form; by default, as

@@ -9,6 +9,7 @@ from skdpm.features.likelihoods._linear_gaussian import (
     LOWEST_PRECISION,
     LinearGaussianModel,
 )
+from skdpm.features.likelihoods._sources import binary_sources
 from skdpm.features.likelihoods.base import FeatureLikelihood
 
 # Entries, less what is taken away, within which no square or product of precisions overflows; and
@@ -155,6 +156,12 @@ class LinearGaussian(FeatureLikelihood):
             self.component_precision,
             self.component_precision_prior,
             self.intercept_precision_,
+        )
+
+    def initial_allocations(self, data, most, rng):
+        observed = data["observed"]
+        return binary_sources(
+            data["X"], None if observed is None else observed.astype(bool), most, rng
         )
 
     def reconstruct(self, Z, params):

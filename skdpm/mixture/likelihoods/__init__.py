@@ -4,6 +4,7 @@
 from skdpm.mixture.likelihoods.bernoulli import Bernoulli
 from skdpm.mixture.likelihoods.categorical import Categorical
 from skdpm.mixture.likelihoods.gaussian import Gaussian
+from skdpm.mixture.likelihoods.grid import Grid
 from skdpm.mixture.likelihoods.multinomial import Multinomial
 from skdpm.mixture.likelihoods.poisson import Poisson
 from skdpm.mixture.likelihoods.relational import Relational
@@ -13,6 +14,7 @@ LIKELIHOODS = {
     "bernoulli": Bernoulli,
     "categorical": Categorical,
     "gaussian": Gaussian,
+    "grid": Grid,
     "multinomial": Multinomial,
     "poisson": Poisson,
     "relational": Relational,

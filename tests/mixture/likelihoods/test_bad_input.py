@@ -234,6 +234,7 @@ def test_gaussian_variance_that_overflows():
         Gaussian(covariance_type=covariance_type).resolve(REALS).encode_new(X)
 
 
+@pytest.mark.filterwarnings("ignore:the grid of Grid is coarse")
 @pytest.mark.parametrize("value", [5e-324, 1e-300, 1e-160, 1e150, 1e160, 1e300, 1.7e308])
 @pytest.mark.parametrize("form", ["column", "entry", "constant"])
 @pytest.mark.parametrize("name", LIKELIHOODS)
@@ -274,6 +275,7 @@ def test_extreme_columns(name, form, value):
                 or (
                     name == "relational"  # every node is a column
                 )
+                or (name == "grid" and re.search(r"row \d+ .*block \d+", refusal))
             )
         if "instantiated" in likelihood.capabilities:
             try:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.kernels import bind
 
-from skdpm.mixture.likelihoods import LIKELIHOODS
+from skdpm.mixture.likelihoods import LIKELIHOODS, Grid
 from skdpm.mixture.likelihoods._base import ClusterModel, Probe
 from skdpm.mixture.likelihoods._parametric import ParametricModel
 from skdpm.mixture.likelihoods.base import Likelihood, split_exactly
@@ -80,7 +80,7 @@ def test_kernels_share_the_memory_of_tables(likelihood, X):
     np.testing.assert_array_equal(densities(one), expected)
     for name in (
         *("log_norm", "log_gain", "log_gamma", "log_counts", "gamma_column", "gamma_a"),
-        *("totals", "pseudo_counts"),
+        *("totals", "pseudo_counts", "log_weights"),
     ):
         if name in mine:
             mine[name] += np.arange(mine[name].shape[-1])
@@ -110,7 +110,8 @@ def test_rows_may_stand_within_those_of_another_model(likelihood, X):
         Probe(bind(likelihood, likelihood.encode(X), X.shape[0]), 4) for _ in range(3)
     )
     if host.model.width < 2 * child.model.width:
-        wide = np.tile(X if isinstance(X, np.ndarray) else X.toarray(), 9)
+        n_copies = 2 * child.model.width if isinstance(likelihood, Grid) else 9
+        wide = np.tile(X if isinstance(X, np.ndarray) else X.toarray(), n_copies)
         wide = type(likelihood)().resolve(wide), wide
         host = Probe(bind(wide[0], wide[0].encode(wide[1]), X.shape[0]), 4)
     assert host.model.width >= 2 * child.model.width

@@ -25,7 +25,7 @@ from support.laws import (
 )
 from support.pvalues import assert_p
 
-from skdpm.mixture.likelihoods import Bernoulli, Categorical, Gaussian, Multinomial
+from skdpm.mixture.likelihoods import Bernoulli, Categorical, Gaussian, Grid, Multinomial
 from skdpm.mixture.likelihoods._base import Probe
 
 # Densities.
@@ -254,17 +254,30 @@ def test_a_copy_is_independent_of_its_source(case, seed):
 
 
 @every_product
-@pytest.mark.parametrize("action", ["release", "merge", "copy", "rebuild", "add"])
+@pytest.mark.parametrize(
+    "action",
+    [
+        *("release", "release, add", "release, merge"),
+        *("merge", "copy", "rebuild", "add"),
+    ],
+)
 def test_a_removal_is_not_undone_by_what_happens_next(case, action):
     """Kernels may put a removal off until the item is seen to come back."""
     probe = case.probe()
     a, b = fill(probe, [0, 1, 2]), fill(probe, [3, 4])
     probe.remove(a, 1)
     items = [0, 2]
-    if action == "release":
+    if action.startswith("release"):
         probe.release(a)
         a = probe.acquire()
         items = []
+        if action == "release, add":
+            items = [5, 6]
+            for i in items:
+                probe.add(a, i)
+        elif action == "release, merge":
+            items = [3, 4]
+            probe.merge(a, b)
     elif action == "merge":
         probe.merge(a, b)
         items = [0, 2, 3, 4]
@@ -564,6 +577,10 @@ def test_one_row_and_one_column(case):
             likelihood.set_params(base="uniform")
         if isinstance(likelihood, Bernoulli):
             likelihood.set_params(a=None, b=0.7)
+        if isinstance(likelihood, Grid):
+            likelihood.set_params(log_weights=None)
+            if likelihood.log_likelihood is None:
+                likelihood.set_params(grid=None)
         small = Case(likelihood, X)
         probe = small.probe()
         slot = fill(probe, np.arange(small.n))

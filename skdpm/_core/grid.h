@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Clusters whose parameter is on a grid: the arithmetic of likelihoods/_grid.pyx, which states the
+ * law. Points come in chunks of SKDPM_CHUNK, one vector register or several; arrays with a point
+ * beyond the last are padded with points of likelihood 0. Sums run in so many lanes, whatever the
+ * instruction set: the same bits. */
+#ifndef SKDPM_GRID_H
+#define SKDPM_GRID_H
+
+#include "tiles.h"
+
+#define SKDPM_CHUNK 8
+/* Terms smaller than exp of it, beside the largest, do not change a sum. */
+#define SKDPM_NO_TERM (-50.0)
+/* exp_negative is 0 below it. */
+#define SKDPM_NO_WEIGHT (-700.0)
+/* What an impossible entry adds to a log likelihood, relative to the best of its item and block. */
+#define SKDPM_IMPOSSIBLE (-1e10)
+/* Terms that are lost, as they are below 1e-300, are beyond the digits of such a sum. */
+#define SKDPM_LEAST_DOT 1e-280
+
+typedef struct {
+    ptrdiff_t n_blocks;         /* D */
+    ptrdiff_t n_points;         /* M */
+    ptrdiff_t n_chunks;         /* C */
+    const double *log_weights;  /* (D, M) */
+    double *log_totals;         /* (D,): log of the sum of w */
+} skdpm_grid;
+
+/* A row: n, sum of the best log likelihoods of the items, how many entries are impossible, sums of
+ * the possible ones (D, M), counts of the impossible ones (D, M) | log Z (D,), relative to the best
+ * as are the sums, and of each block the first chunk with a weight, the chunk behind the last, the
+ * largest log w + S of each chunk (C,), weights (C * SKDPM_CHUNK,). */
+#define SKDPM_GRID_HEAD 3
+
+SKDPM_INLINE ptrdiff_t skdpm_grid_n_stats(const skdpm_grid *grid)
+{
+    return SKDPM_GRID_HEAD + 2 * grid->n_blocks * grid->n_points;
+}
+
+SKDPM_INLINE ptrdiff_t skdpm_grid_block_width(const skdpm_grid *grid)
+{
+    return 2 + (1 + SKDPM_CHUNK) * grid->n_chunks;
+}
+
+SKDPM_INLINE const double *skdpm_grid_block(
+    const skdpm_grid *grid, const double *stats, ptrdiff_t d)
+{
+    return stats + skdpm_grid_n_stats(grid) + grid->n_blocks + d * skdpm_grid_block_width(grid);
+}
+
+SKDPM_INLINE double skdpm_chunk_sum(const double *x)
+{
+    double four[4], two[2];
+    for (int j = 0; j < 4; j++)
+        four[j] = x[j] + x[j + 4];
+    for (int j = 0; j < 2; j++)
+        two[j] = four[j] + four[j + 2];
+    return two[0] + two[1];
+}
+
+SKDPM_INLINE double skdpm_larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+SKDPM_INLINE double skdpm_chunk_max(const double *x)
+{
+    double lane[4];
+    for (int j = 0; j < 4; j++)
+        lane[j] = skdpm_larger(x[j], x[j + 4]);
+    return skdpm_larger(skdpm_larger(lane[0], lane[2]), skdpm_larger(lane[1], lane[3]));
+}
+
+/* log w + S of a chunk of points of a block, with the log likelihoods of an item unless it is
+ * NULL; -inf where there is no point. */
+SKDPM_INLINE void skdpm_grid_logs(
+    const skdpm_grid *grid, const double *stats, ptrdiff_t d, ptrdiff_t c, const double *item,
+    double *out)
+{
+    const ptrdiff_t first = d * grid->n_points + c * SKDPM_CHUNK;
+    const ptrdiff_t left = grid->n_points - c * SKDPM_CHUNK;
+    const double *w = grid->log_weights + first;
+    const double *sums = stats + SKDPM_GRID_HEAD + first;
+    if (left >= SKDPM_CHUNK) {
+        for (int j = 0; j < SKDPM_CHUNK; j++)
+            out[j] = w[j] + sums[j];
+        if (item)
+            for (int j = 0; j < SKDPM_CHUNK; j++)
+                out[j] += item[first + j];
+    } else {
+        for (int j = 0; j < SKDPM_CHUNK; j++)
+            out[j] = -INFINITY;
+        for (int j = 0; j < left; j++)
+            out[j] = w[j] + sums[j] + (item ? item[first + j] : 0.0);
+    }
+    if (stats[2] > 0.0) {
+        const double *counts = sums + grid->n_blocks * grid->n_points;
+        for (int j = 0; j < SKDPM_CHUNK && j < left; j++)
+            out[j] += SKDPM_IMPOSSIBLE * counts[j];
+    }
+}
+
+/* The cached terms of a row from its statistics. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void skdpm_grid_compute(const skdpm_grid *grid, double *stats)
+{
+    double *log_norms = stats + skdpm_grid_n_stats(grid);
+    for (ptrdiff_t d = 0; d < grid->n_blocks; d++) {
+        double *bounds = (double *)skdpm_grid_block(grid, stats, d);
+        double *ceilings = bounds + 2;
+        double *p = ceilings + grid->n_chunks;
+        double lane[SKDPM_CHUNK] = {0.0};
+        double top = -INFINITY, total;
+        ptrdiff_t first = 0, stop = grid->n_chunks;
+        for (ptrdiff_t c = 0; c < grid->n_chunks; c++) {
+            skdpm_grid_logs(grid, stats, d, c, NULL, p + c * SKDPM_CHUNK);
+            ceilings[c] = skdpm_chunk_max(p + c * SKDPM_CHUNK);
+            top = skdpm_larger(ceilings[c], top);
+        }
+        /* They end: the largest of all is that of a chunk. */
+        while (ceilings[first] - top <= SKDPM_NO_WEIGHT)
+            first++;
+        while (ceilings[stop - 1] - top <= SKDPM_NO_WEIGHT)
+            stop--;
+        for (ptrdiff_t m = 0; m < first * SKDPM_CHUNK; m++)
+            p[m] = 0.0;
+        for (ptrdiff_t m = first * SKDPM_CHUNK; m < stop * SKDPM_CHUNK; m++)
+            p[m] = exp_negative(p[m] - top);
+        for (ptrdiff_t m = stop * SKDPM_CHUNK; m < grid->n_chunks * SKDPM_CHUNK; m++)
+            p[m] = 0.0;
+        for (ptrdiff_t c = first; c < stop; c++)
+            for (int j = 0; j < SKDPM_CHUNK; j++)
+                lane[j] += p[c * SKDPM_CHUNK + j];
+        bounds[0] = first;
+        bounds[1] = stop;
+        total = skdpm_chunk_sum(lane);
+        for (ptrdiff_t m = first * SKDPM_CHUNK; m < stop * SKDPM_CHUNK; m++)
+            p[m] *= 1.0 / total;
+        log_norms[d] = top + log(total) - grid->log_totals[d];
+    }
+}
+
+/* sums += by * x. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void skdpm_grid_shift(
+    double *restrict sums, const double *restrict x, ptrdiff_t n, double by)
+{
+    for (ptrdiff_t m = 0; m < n; m++)
+        sums[m] += by * x[m];
+}
+
+/* log p(block d of an item | a cluster), relative to the best point, from logarithms of those
+ * chunks alone that matter. item: (D, M), relative log likelihoods; highest: (C,), their largest
+ * in each chunk of the block. */
+SKDPM_INLINE double skdpm_grid_log_sum(
+    const skdpm_grid *grid, const double *stats, ptrdiff_t d, const double *item,
+    const double *highest)
+{
+    const double *ceilings = skdpm_grid_block(grid, stats, d) + 2;
+    double x[SKDPM_CHUNK], lane[SKDPM_CHUNK] = {0.0};
+    double best = -INFINITY;
+    ptrdiff_t likely = 0;
+    for (ptrdiff_t c = 0; c < grid->n_chunks; c++)
+        if (ceilings[c] + highest[c] > best) {
+            best = ceilings[c] + highest[c];
+            likely = c;
+        }
+    /* The largest term, */
+    skdpm_grid_logs(grid, stats, d, likely, item, x);
+    best = skdpm_chunk_max(x);
+    for (ptrdiff_t c = 0; c < grid->n_chunks; c++)
+        if (c != likely && ceilings[c] + highest[c] > best) {
+            skdpm_grid_logs(grid, stats, d, c, item, x);
+            best = skdpm_larger(skdpm_chunk_max(x), best);
+        }
+    /* ... and the sum of all that do not vanish beside it. */
+    for (ptrdiff_t c = 0; c < grid->n_chunks; c++)
+        if (ceilings[c] + highest[c] - best > SKDPM_NO_TERM) {
+            skdpm_grid_logs(grid, stats, d, c, item, x);
+            for (int j = 0; j < SKDPM_CHUNK; j++)
+                lane[j] += exp_negative(x[j] - best);
+        }
+    return best + log(skdpm_chunk_sum(lane)) - grid->log_totals[d]
+        - stats[skdpm_grid_n_stats(grid) + d];
+}
+
+/* Sums of p r in the lanes of a chunk, over the chunks in which a block has weights. */
+SKDPM_INLINE void skdpm_grid_lanes(
+    const double *block, ptrdiff_t n_chunks, const double *r, double *restrict out)
+{
+    const double *p = block + 2 + n_chunks;
+    const ptrdiff_t stop = (ptrdiff_t)block[1];
+    ptrdiff_t c = (ptrdiff_t)block[0];
+    double even[SKDPM_CHUNK] = {0.0}, odd[SKDPM_CHUNK] = {0.0};
+    for (; c + 2 <= stop; c += 2) {
+        const double *a = p + c * SKDPM_CHUNK, *b = r + c * SKDPM_CHUNK;
+        for (int j = 0; j < SKDPM_CHUNK; j++) {
+            even[j] += a[j] * b[j];
+            odd[j] += a[SKDPM_CHUNK + j] * b[SKDPM_CHUNK + j];
+        }
+    }
+    if (c < stop)
+        for (int j = 0; j < SKDPM_CHUNK; j++)
+            even[j] += p[c * SKDPM_CHUNK + j] * r[c * SKDPM_CHUNK + j];
+    for (int j = 0; j < SKDPM_CHUNK; j++)
+        out[j] = even[j] + odd[j];
+}
+
+/* log p(item | cluster) of one cluster. relative: (D, C * SKDPM_CHUNK), exp of `item`; top: the sum
+ * over blocks of the best log likelihoods. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static double skdpm_grid_predict_one(
+    const skdpm_grid *grid, const double *stats, const double *item, const double *highest,
+    const double *relative, double top)
+{
+    const ptrdiff_t n_padded = grid->n_chunks * SKDPM_CHUNK;
+    for (ptrdiff_t d = 0; d < grid->n_blocks; d++) {
+        double lanes[SKDPM_CHUNK], dot;
+        skdpm_grid_lanes(
+            skdpm_grid_block(grid, stats, d), grid->n_chunks, relative + d * n_padded, lanes);
+        dot = skdpm_chunk_sum(lanes);
+        if (dot > SKDPM_LEAST_DOT)
+            top += log_positive(dot);
+        else
+            top += skdpm_grid_log_sum(grid, stats, d, item, highest + d * grid->n_chunks);
+    }
+    return top;
+}
+
+/* log p(item | cluster) of the clusters of some slots, to the same bits: the sums and logarithms of as
+ * many as a chunk has lanes side by side. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void skdpm_grid_predict(
+    const skdpm_grid *grid, const double *arena, ptrdiff_t stride, const ptrdiff_t *slots,
+    ptrdiff_t n_slots, const double *item, const double *highest, const double *relative,
+    double top, double *out)
+{
+    const ptrdiff_t n_padded = grid->n_chunks * SKDPM_CHUNK;
+    for (ptrdiff_t k = 0; k < n_slots; k += SKDPM_CHUNK) {
+        const ptrdiff_t n = n_slots - k < SKDPM_CHUNK ? n_slots - k : SKDPM_CHUNK;
+        double total[SKDPM_CHUNK], dot[SKDPM_CHUNK];
+        double lanes[SKDPM_CHUNK][SKDPM_CHUNK] = {{0.0}};
+        for (int l = 0; l < SKDPM_CHUNK; l++)
+            total[l] = top;
+        for (ptrdiff_t d = 0; d < grid->n_blocks; d++) {
+            for (ptrdiff_t l = 0; l < n; l++)
+                skdpm_grid_lanes(
+                    skdpm_grid_block(grid, arena + slots[k + l] * stride, d), grid->n_chunks,
+                    relative + d * n_padded, lanes[l]);
+            for (int l = 0; l < SKDPM_CHUNK; l++)
+                for (int j = 0; j < 4; j++)
+                    lanes[l][j] += lanes[l][j + 4];
+            for (int l = 0; l < SKDPM_CHUNK; l++)
+                for (int j = 0; j < 2; j++)
+                    lanes[l][j] += lanes[l][j + 2];
+            for (int l = 0; l < SKDPM_CHUNK; l++)
+                dot[l] = lanes[l][0] + lanes[l][1];
+            for (ptrdiff_t l = 0; l < n; l++)
+                if (!(dot[l] > SKDPM_LEAST_DOT)) {
+                    total[l] += skdpm_grid_log_sum(
+                        grid, arena + slots[k + l] * stride, d, item,
+                        highest + d * grid->n_chunks);
+                    dot[l] = 1.0;
+                }
+            for (int l = 0; l < SKDPM_CHUNK; l++)
+                total[l] += log_positive(dot[l]);
+        }
+        for (ptrdiff_t l = 0; l < n; l++)
+            out[k + l] = total[l];
+    }
+}
+
+#endif

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Where a chain of features starts."""
+
+import functools
+
+import numpy as np
+
+from skdpm.features._state import FeatureState
+
+# Draws of the parameters given features, before anything is judged by them.
+N_SETTLING = 5
+# Guesses of which the best is taken: one in three or so is fooled.
+N_GUESSES = 6
+
+
+def first_state(program, bit_generator):
+    """Make the state at which a chain starts.
+
+    Parameters
+    ----------
+    program : FeatureProgram
+        Where `init` is "auto", the chain starts at what the likelihood guesses, less the features
+        that do not pay, and from the prior where it guesses nothing.
+    bit_generator : numpy BitGenerator
+
+    Returns
+    -------
+    state : FeatureState
+    """
+    init = program.init
+    model = program.likelihood.bind(program.data)
+    prior = program.make_prior(program.first_concentration)
+    rng = np.random.Generator(bit_generator)
+    if not isinstance(init, str):
+        return _settled(model, prior, init, bit_generator, 1)
+    if init == "auto":
+        Z = _guess(program.likelihood, program.data, model, prior, bit_generator)
+        if Z is not None:
+            return _settled(model, prior, Z, bit_generator, N_SETTLING)
+    Z = np.zeros((model.n_samples, 0)) if init == "empty" else prior.draw(rng)
+    return _state_at(model, prior, Z, bit_generator)
+
+
+def _state_at(model, prior, Z, bit_generator):
+    """The state with these features, all parameters drawn from their prior."""
+    Z = Z[:, Z.any(axis=0)] if prior.grows else _padded(Z, prior.n_components)
+    model.start(Z.shape[1], bit_generator)
+    return FeatureState(model, prior, Z)
+
+
+def _padded(Z, n_components):
+    return np.pad(Z, ((0, 0), (0, n_components - Z.shape[1])))
+
+
+def _settled(model, prior, Z, bit_generator, n_steps):
+    """The state with these features, which are no arbitrary ones: parameters are drawn given
+    them."""
+    state = _state_at(model, prior, Z, bit_generator)
+    for _step in range(n_steps):
+        state.update_params(bit_generator)
+    return state
+
+
+def _guess(likelihood, data, model, prior, bit_generator):
+    """The best of several guesses of Z by the likelihood, or None where it has none."""
+    rng = np.random.Generator(bit_generator)
+    room = model.n_samples if prior.grows else prior.n_components
+    best, largest = None, -np.inf
+    for _guess in range(N_GUESSES):
+        # Features that are none took from the others: the next guesses are of few more than paid.
+        most = room if best is None else min(room, best.shape[1] + 2)
+        n_guessed = None
+        while most != n_guessed:
+            Z = likelihood.initial_allocations(data, most, rng)
+            if Z is None or not model.collapses:
+                return Z
+            n_guessed = Z.shape[1]
+            Z, log_marginal = _without_surplus(likelihood, model, prior, Z, bit_generator)
+            if log_marginal > largest:
+                best, largest = Z, log_marginal
+            most = Z.shape[1]
+    return best
+
+
+def _without_surplus(likelihood, model, prior, Z, bit_generator):
+    """Z without the features whose absence makes p(Z, X) larger, and log p(Z, X), the features'
+    parameters integrated out."""
+    dropped = True
+    while dropped:
+        dropped = False
+        log_marginal = _settled(model, prior, Z, bit_generator, N_SETTLING).compute_log_marginal()
+        settled = model.save()
+        hyperparameters = {name: settled[name] for name in likelihood.hyperparameters}
+        evaluate = functools.partial(
+            _log_marginal, model, prior, hyperparameters, bit_generator=bit_generator
+        )
+        without = [evaluate(np.delete(Z, k, axis=1)) for k in range(Z.shape[1])]
+        # The most promising first; after one is gone, the others are looked at anew.
+        keep = np.ones(Z.shape[1], dtype=bool)
+        for k in np.argsort(without)[::-1]:
+            if without[k] <= log_marginal:
+                break
+            keep[k] = False
+            value = evaluate(Z[:, keep]) if dropped else without[k]
+            if value > log_marginal:
+                log_marginal, dropped = value, True
+            else:
+                keep[k] = True
+        Z = Z[:, keep]
+    return Z, log_marginal
+
+
+def _log_marginal(model, prior, hyperparameters, Z, bit_generator):
+    state = _state_at(model, prior, Z, bit_generator)
+    model.load({**model.save(), **hyperparameters})
+    return state.compute_log_marginal()

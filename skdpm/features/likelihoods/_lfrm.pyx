@@ -1,0 +1,583 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Latent feature relational model (Miller, Griffiths & Jordan 2009):
+
+    P(x_ij = 1 | Z, W) = 1 / (1 + exp(-(b + z_i' W z_j))),    w_kl ~ N(0, 1 / tau),
+
+over the pairs that are counted: i != j, observed; ordered ones where links are directed, else
+i < j with W symmetric and its entries k <= l free. b is fixed or N(0, 1 / tau_b), tau fixed or
+Gamma.
+
+A pair's sign is +1 where there is a link, -1 where there is none, 0 where it is not counted. A
+candidate is
+
+    log p(x_i | z), the same with feature `next` flipped, next (-1: none), y_1, ..., y_m
+
+with y = sign * (b + z_i' W z_j) of the row's m counted pairs, outgoing ones first, so that a
+flip costs one pass over them. Weights are drawn by Polya-Gamma blocks and slice steps: the former
+are slow where links are rare (Johndrow et al. 2019), the latter where features overlap.
+"""
+from libc.math cimport M_PI as PI
+from libc.math cimport exp, isfinite, log, sqrt
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+from numpy.random cimport bitgen_t
+from numpy.random.c_distributions cimport random_standard_normal
+
+import numpy as np
+
+from skdpm._core._memory cimport resized
+from skdpm._core._polya_gamma cimport N_SHARES, polya_gamma, tabulate_shares
+from skdpm._core._rng cimport bit_generator_pointer, integer, log_gamma_variate
+from skdpm._core._slice cimport SliceSampled
+from skdpm.features.likelihoods._base cimport FeatureModel
+
+cdef extern from "cholesky.h" nogil:
+    bint cholesky(double* packed, Py_ssize_t n, double* log_det)
+    void draw_normal(const double* packed, Py_ssize_t n, double* b, const double* noise)
+
+cdef extern from "tiles.h" nogil:
+    double tile_log_sigmoids(const double* y, const double* effects, double by, Py_ssize_t n)
+
+cdef enum:
+    TERMS = 3   # of a candidate, before its pairs
+
+
+cdef double LOWEST = 1e-12
+cdef double LARGEST = 1e12
+cdef double[N_SHARES] SHARES    # of `polya_gamma`
+tabulate_shares(SHARES)
+
+
+cdef class WeightSlice(SliceSampled):
+    """A weight, or b, in units of `width`, given the pairs that it is part of."""
+    cdef double* y          # (n,): sign * log odds, at the value `origin`
+    cdef double* effects    # (n,): sign * how often the pair has the weight
+    cdef Py_ssize_t n, capacity
+    cdef double origin, precision, width
+
+    def __dealloc__(self):
+        free(self.y)
+        free(self.effects)
+
+    cdef int reserve(self, Py_ssize_t n) except -1:
+        if n > self.capacity:
+            n = max(n, 2 * self.capacity)
+            self.y = <double*>resized(self.y, n, sizeof(double))
+            self.effects = <double*>resized(self.effects, n, sizeof(double))
+            self.capacity = n
+        return 0
+
+    cdef double log_density(self, double x) noexcept nogil:
+        cdef double v = x * self.width
+        return tile_log_sigmoids(self.y, self.effects, v - self.origin, self.n) - (
+            0.5 * self.precision * v * v
+        )
+
+    cdef inline void add(self, double sign, double logit, double times) noexcept nogil:
+        self.y[self.n] = sign * logit
+        self.effects[self.n] = sign * times
+        self.n += 1
+
+
+cdef class LFRMModel(FeatureModel):
+    """Kernel of `LFRM`.
+
+    Parameters
+    ----------
+    signs : ndarray of shape (n_samples, n_partners), int8
+        Symmetric where links are not directed, and 0 on the diagonal but for new rows.
+    is_new : bool
+        Whether rows are no partners: their links go out only.
+    directed : bool
+    bias, weight_precision : float or None
+        None: drawn.
+    bias_precision : float
+    weight_precision_prior : tuple (shape, rate)
+    """
+    cdef const signed char[:, ::1] signs
+    cdef bint is_new, directed, draws_b, draws_tau
+    cdef double b, tau, tau_b, shape, rate, first_b
+    cdef Py_ssize_t n_partners, capacity, most_links
+    cdef Py_ssize_t row_links           # counted pairs of the row under update
+    cdef double* W                      # (capacity, capacity)
+    cdef double* effects                # (capacity, most_links): what a feature adds to each y
+    cdef WeightSlice slice
+    # Of all rows, for the weights given Z.
+    cdef Py_ssize_t* active             # (n_samples, capacity): features that a row has
+    cdef Py_ssize_t* n_active           # (n_samples,)
+    cdef double* sums                   # (n_samples, capacity): z_i' W
+    # Scratch of a block of weights.
+    cdef double* gram                   # (capacity, capacity): below the diagonal
+    cdef double* factor                 # packed by columns
+    cdef double* vectors                # (4, capacity)
+    cdef Py_ssize_t* indices            # (2, capacity)
+    cdef Py_ssize_t* members            # (2, n_samples)
+
+    def __init__(
+        self, const signed char[:, ::1] signs, bint is_new, bint directed, bias, bias_precision,
+        weight_precision, weight_precision_prior
+    ):
+        array = np.asarray(signs)
+        counted = np.count_nonzero(array, axis=1)
+        if directed and not is_new:
+            counted += np.count_nonzero(array, axis=0)
+        self.signs = signs
+        self.n_samples, self.n_partners = array.shape
+        self.is_new, self.directed = is_new, directed
+        self.most_links = counted.max(initial=0)
+        self.width = TERMS + self.most_links
+        self.max_bits = 12              # flipping a feature of a new row costs O(n_partners)
+        n_links = np.count_nonzero(array == 1)
+        self.first_b = log((n_links + 0.5) / (np.count_nonzero(array) - n_links + 0.5))
+        self.draws_b, self.draws_tau = bias is None, weight_precision is None
+        self.b = 0.0 if self.draws_b else bias
+        self.tau = 1.0 if self.draws_tau else weight_precision
+        self.tau_b = bias_precision
+        self.shape, self.rate = weight_precision_prior
+        self.slice = WeightSlice()
+        self.reserve_candidates(1)
+        if not is_new:
+            self.n_active = <Py_ssize_t*>resized(NULL, self.n_samples, sizeof(Py_ssize_t))
+            self.members = <Py_ssize_t*>resized(NULL, 2 * self.n_samples, sizeof(Py_ssize_t))
+            self.slice.reserve(self.n_samples)
+
+    def __dealloc__(self):
+        free(self.W)
+        free(self.effects)
+        free(self.active)
+        free(self.n_active)
+        free(self.sums)
+        free(self.gram)
+        free(self.factor)
+        free(self.vectors)
+        free(self.indices)
+        free(self.members)
+
+    cdef int reserve(self, Py_ssize_t n_latent) except -1:
+        cdef Py_ssize_t k
+        cdef double* W
+        if n_latent <= self.capacity:
+            return 0
+        self.effects = <double*>resized(self.effects, n_latent * self.most_links, sizeof(double))
+        if not self.is_new:
+            self.active = <Py_ssize_t*>resized(
+                self.active, self.n_samples * n_latent, sizeof(Py_ssize_t)
+            )
+            self.sums = <double*>resized(self.sums, self.n_samples * n_latent, sizeof(double))
+            self.gram = <double*>resized(self.gram, n_latent * n_latent, sizeof(double))
+            self.factor = <double*>resized(
+                self.factor, n_latent * (n_latent + 1) // 2, sizeof(double)
+            )
+            self.vectors = <double*>resized(self.vectors, 4 * n_latent, sizeof(double))
+            self.indices = <Py_ssize_t*>resized(self.indices, 2 * n_latent, sizeof(Py_ssize_t))
+        W = <double*>malloc(n_latent * n_latent * sizeof(double))
+        if W == NULL:
+            raise MemoryError
+        for k in range(self.n_latent):
+            memcpy(W + k * n_latent, self.W + k * self.capacity, self.n_latent * sizeof(double))
+        free(self.W)
+        self.W = W
+        self.capacity = n_latent
+        return 0
+
+    # The row under update.
+
+    cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:
+        cdef Py_ssize_t j, k, t
+        cdef double* y = self.candidates + TERMS
+        cdef double* effects
+        if self.Z.n_samples != self.n_partners:
+            self.spoil(0)       # nobody has shown the partners' features
+            return
+        self.row_links = 0
+        for j in range(self.n_partners):
+            if self.signs[i, j] != 0:
+                self.begin_link(j, self.signs[i, j], self.capacity, 1)
+        if self.directed and not self.is_new:
+            for j in range(self.n_partners):
+                if self.signs[j, i] != 0:
+                    self.begin_link(j, self.signs[j, i], 1, self.capacity)
+        for k in range(self.n_latent):
+            if z[k]:
+                effects = self.effects + k * self.most_links
+                for t in range(self.row_links):
+                    y[t] += effects[t]
+        self.candidates[0] = tile_log_sigmoids(y, y, 0.0, self.row_links)
+        self.candidates[2] = -1.0
+
+    cdef void begin_link(
+        self, Py_ssize_t j, double sign, Py_ssize_t by_own, Py_ssize_t by_other
+    ) noexcept nogil:
+        """Add the pair with partner j; entry (k, l) of W, k the row's feature and l the partner's,
+        is W[k * by_own + l * by_other]."""
+        cdef Py_ssize_t k, l
+        cdef const unsigned char* partner = self.Z.row(j)
+        cdef double* effects = self.effects + self.row_links
+        self.candidates[TERMS + self.row_links] = sign * self.b
+        for k in range(self.n_latent):
+            effects[k * self.most_links] = 0.0
+        for l in range(self.n_latent):
+            if partner[l]:
+                for k in range(self.n_latent):
+                    effects[k * self.most_links] += sign * self.W[k * by_own + l * by_other]
+        self.row_links += 1
+
+    cdef void log_flip_many(
+        self, const Py_ssize_t* candidates, Py_ssize_t n, Py_ssize_t k, bint on, double* out
+    ) noexcept nogil:
+        cdef Py_ssize_t c
+        cdef double* candidate
+        for c in range(n):
+            candidate = self.candidates + candidates[c] * self.width
+            candidate[1] = tile_log_sigmoids(
+                candidate + TERMS, self.effects + k * self.most_links, 1.0 if on else -1.0,
+                self.row_links
+            )
+            candidate[2] = k
+            out[c] = candidate[1] - candidate[0]
+
+    cdef void flip(self, Py_ssize_t candidate, Py_ssize_t k, bint on) noexcept nogil:
+        cdef Py_ssize_t t
+        cdef double* terms = self.candidates + candidate * self.width
+        cdef double* y = terms + TERMS
+        cdef const double* effects = self.effects + k * self.most_links
+        cdef double sign = 1.0 if on else -1.0
+        for t in range(self.row_links):
+            y[t] += sign * effects[t]
+        terms[0] = terms[1] if terms[2] == k else tile_log_sigmoids(y, y, 0.0, self.row_links)
+        terms[2] = -1.0
+
+    cdef double log_row(self) noexcept nogil:
+        return self.candidates[0]
+
+    # Features.
+
+    cdef int add_feature(self, bitgen_t* rng) except -1 nogil:
+        cdef Py_ssize_t l
+        cdef Py_ssize_t k = self.n_latent
+        cdef double deviation = 1.0 / sqrt(self.tau)
+        for l in range(k + 1):
+            self.W[k * self.capacity + l] = deviation * random_standard_normal(rng)
+            if self.directed and l < k:
+                self.W[l * self.capacity + k] = deviation * random_standard_normal(rng)
+            else:
+                self.W[l * self.capacity + k] = self.W[k * self.capacity + l]
+        self.n_latent += 1
+        return 0
+
+    cdef int remove_feature(self, Py_ssize_t k) except -1 nogil:
+        """The last row takes the place of row k, then the last column that of column k."""
+        cdef Py_ssize_t l
+        cdef Py_ssize_t last = self.n_latent - 1
+        for l in range(self.n_latent):
+            self.W[k * self.capacity + l] = self.W[last * self.capacity + l]
+        for l in range(self.n_latent):
+            self.W[l * self.capacity + k] = self.W[l * self.capacity + last]
+        self.n_latent = last
+        return 0
+
+    # Parameters given Z.
+
+    cdef void tabulate(self) noexcept nogil:
+        """List every row's features, and compute z_i' W."""
+        cdef Py_ssize_t i, k, l
+        cdef const unsigned char* z
+        cdef double* sums
+        for i in range(self.n_samples):
+            z = self.Z.row(i)
+            sums = self.sums + i * self.capacity
+            self.n_active[i] = 0
+            for l in range(self.n_latent):
+                sums[l] = 0.0
+            for k in range(self.n_latent):
+                if z[k]:
+                    self.active[i * self.capacity + self.n_active[i]] = k
+                    self.n_active[i] += 1
+                    for l in range(self.n_latent):
+                        sums[l] += self.W[k * self.capacity + l]
+
+    cdef inline double logit(self, Py_ssize_t i, Py_ssize_t j) noexcept nogil:
+        """b + z_i' W z_j, after `tabulate`."""
+        cdef double total = self.b
+        cdef const double* sums = self.sums + i * self.capacity
+        cdef const Py_ssize_t* active = self.active + j * self.capacity
+        cdef Py_ssize_t a
+        for a in range(self.n_active[j]):
+            total += sums[active[a]]
+        return total
+
+    cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil:
+        """Draw rows of W (and columns, where links are directed) and b by Polya-Gamma blocks, then
+        every weight and b by a slice step, then tau."""
+        cdef Py_ssize_t j, k, l, other
+        cdef Py_ssize_t* order = self.indices
+        cdef double square = 0.0
+        cdef double n_free = 0.0
+        self.tabulate()
+        for k in range(self.n_latent):
+            order[k] = k
+        for j in range(self.n_latent - 1, 0, -1):
+            other = integer(rng, j + 1)
+            order[j], order[other] = order[other], order[j]
+        for j in range(self.n_latent):
+            self.draw_block(order[j], False, rng)
+            if self.directed:
+                self.draw_block(order[j], True, rng)
+        if self.draws_b:
+            self.draw_bias(rng)
+        for k in range(self.n_latent):
+            for l in range(0 if self.directed else k, self.n_latent):
+                self.slice_weight(k, l, rng)
+        if self.draws_b:
+            self.slice_bias(rng)
+        if self.draws_tau:
+            for k in range(self.n_latent):
+                for l in range(0 if self.directed else k, self.n_latent):
+                    square += self.W[k * self.capacity + l] * self.W[k * self.capacity + l]
+                    n_free += 1.0
+            self.tau = exp(
+                log_gamma_variate(rng, self.shape + 0.5 * n_free)
+                - log(self.rate + 0.5 * square)
+            )
+            # The limits of what may be fixed.
+            self.tau = max(LOWEST, min(self.tau, LARGEST))
+        return 0
+
+    cdef int draw_block(self, Py_ssize_t k, bint incoming, bitgen_t* rng) except -1 nogil:
+        """Draw row k of W, or column k (`incoming`), given all else: with omega ~ PG(1, log odds)
+        for every pair that it is part of, a Gaussian regression on the partner's features."""
+        cdef Py_ssize_t i, j, a, c, n_terms
+        cdef Py_ssize_t n = self.n_latent
+        cdef Py_ssize_t* terms = self.indices + self.capacity
+        cdef double* weights = self.vectors
+        cdef double* target = self.vectors + self.capacity
+        cdef double* design = self.vectors + 2 * self.capacity
+        cdef double* noise = self.vectors + 3 * self.capacity
+        cdef double* gram = self.gram
+        cdef double logit, omega, rest, log_det
+        cdef int sign
+        cdef bint both
+        for a in range(n):
+            weights[a] = self.W[a * self.capacity + k if incoming else k * self.capacity + a]
+            target[a] = 0.0
+            noise[a] = random_standard_normal(rng)
+        memset(gram, 0, n * n * sizeof(double))
+        for i in range(self.n_samples):
+            if not self.Z.row(i)[k]:
+                continue
+            for j in range(self.n_samples):
+                sign = self.signs[j, i] if incoming else self.signs[i, j]
+                both = not self.directed and self.Z.row(j)[k]
+                if sign == 0 or (both and j < i):
+                    continue    # of two rows with the feature, the other one has had the pair
+                logit = self.logit(j, i) if incoming else self.logit(i, j)
+                omega = polya_gamma(logit, SHARES, rng)
+                n_terms = self.list_terms(i, j, k, both, terms, design)
+                rest = logit
+                for a in range(n_terms):
+                    rest -= design[a] * weights[terms[a]]
+                rest = 0.5 * sign - omega * rest
+                for a in range(n_terms):
+                    target[terms[a]] += design[a] * rest
+                    for c in range(a + 1):
+                        gram[terms[a] * n + terms[c]] += omega * design[a] * design[c]
+        c = 0
+        for j in range(n):
+            gram[j * n + j] += self.tau
+            for i in range(j, n):
+                self.factor[c] = gram[i * n + j]
+                c += 1
+        if not cholesky(self.factor, n, &log_det):
+            with gil:
+                raise FloatingPointError(f"LFRM: the weights of feature {k} have no law given Z")
+        draw_normal(self.factor, n, target, noise)
+        for a in range(n):
+            if incoming or not self.directed:
+                self.W[a * self.capacity + k] = target[a]
+            if not incoming:
+                self.W[k * self.capacity + a] = target[a]
+        self.tabulate()
+        return 0
+
+    cdef Py_ssize_t list_terms(
+        self, Py_ssize_t i, Py_ssize_t j, Py_ssize_t k, bint both,
+        Py_ssize_t* terms, double* design   # OUT (n_latent,), features in increasing order
+    ) noexcept nogil:
+        """What the block of feature k, which row i has, is multiplied by in the log odds of i and
+        j: features of j, and, where j has feature k too (`both`), those of i other than k."""
+        cdef const Py_ssize_t* own = self.active + i * self.capacity
+        cdef const Py_ssize_t* other = self.active + j * self.capacity
+        cdef Py_ssize_t a = 0
+        cdef Py_ssize_t c = 0
+        cdef Py_ssize_t n = 0
+        if not both:
+            for n in range(self.n_active[j]):
+                terms[n] = other[n]
+                design[n] = 1.0
+            return self.n_active[j]
+        while a < self.n_active[i] or c < self.n_active[j]:     # ends: one of them grows
+            if c == self.n_active[j] or (a < self.n_active[i] and own[a] < other[c]):
+                terms[n] = own[a]
+                design[n] = 1.0
+                a += 1
+            elif a == self.n_active[i] or other[c] < own[a]:
+                terms[n] = other[c]
+                design[n] = 1.0
+                c += 1
+            else:
+                terms[n] = own[a]
+                design[n] = 1.0 if own[a] == k else 2.0
+                a += 1
+                c += 1
+            n += 1
+        return n
+
+    cdef int draw_bias(self, bitgen_t* rng) except -1 nogil:
+        cdef Py_ssize_t i, j
+        cdef double precision = self.tau_b
+        cdef double target = 0.0
+        cdef double logit, omega
+        for i in range(self.n_samples):
+            for j in range(0 if self.directed else i + 1, self.n_samples):
+                if self.signs[i, j] != 0:
+                    logit = self.logit(i, j)
+                    omega = polya_gamma(logit, SHARES, rng)
+                    precision += omega
+                    target += 0.5 * self.signs[i, j] - omega * (logit - self.b)
+        self.b = target / precision + random_standard_normal(rng) / sqrt(precision)
+        return 0
+
+    cdef int slice_bias(self, bitgen_t* rng) except -1 nogil:
+        cdef Py_ssize_t i, j
+        self.slice.n = 0
+        for i in range(self.n_samples):
+            if self.slice.n + self.n_samples > self.slice.capacity:
+                with gil:
+                    self.slice.reserve(self.slice.n + self.n_samples)
+            for j in range(0 if self.directed else i + 1, self.n_samples):
+                if self.signs[i, j] != 0:
+                    self.slice.add(self.signs[i, j], self.logit(i, j), 1.0)
+        self.b = self.take_slice(self.b, self.tau_b, 1.0, rng)
+        if not isfinite(self.b):
+            with gil:
+                raise FloatingPointError("LFRM: the bias has no law given Z")
+        return 0
+
+    cdef double take_slice(
+        self, double value, double precision, double width, bitgen_t* rng
+    ) noexcept nogil:
+        self.slice.origin = value
+        self.slice.precision = precision
+        self.slice.width = width
+        return width * self.slice.slice_step(value / width, rng)
+
+    cdef int slice_weight(self, Py_ssize_t k, Py_ssize_t l, bitgen_t* rng) except -1 nogil:
+        """Of pairs that have the weight only: rows with k and rows with l."""
+        cdef Py_ssize_t i, j, a, c
+        cdef Py_ssize_t n_own = 0
+        cdef Py_ssize_t n_other = 0
+        cdef Py_ssize_t* own = self.members
+        cdef Py_ssize_t* other = self.members + self.n_samples
+        cdef double value = self.W[k * self.capacity + l]
+        cdef double by, times
+        for i in range(self.n_samples):
+            if self.Z.row(i)[k]:
+                own[n_own] = i
+                n_own += 1
+            if self.Z.row(i)[l]:
+                other[n_other] = i
+                n_other += 1
+        if n_own * n_other > self.slice.capacity:
+            with gil:
+                self.slice.reserve(n_own * n_other)
+        self.slice.n = 0
+        for a in range(n_own):
+            i = own[a]
+            for c in range(n_other):
+                j = other[c]
+                if self.signs[i, j] == 0:
+                    continue
+                times = 1.0
+                if not self.directed and self.Z.row(i)[l] and self.Z.row(j)[k]:
+                    if j < i:
+                        continue        # the pair is met twice
+                    times = 1.0 if k == l else 2.0
+                self.slice.add(self.signs[i, j], self.logit(i, j), times)
+        if self.slice.n == 0:
+            return 0        # its block has drawn it from the prior
+        by = self.take_slice(value, self.tau, 2.0, rng) - value
+        if not isfinite(by):
+            with gil:
+                raise FloatingPointError(f"LFRM: the weight of features {k}, {l} has no law")
+        self.W[k * self.capacity + l] = value + by
+        for a in range(n_own):
+            self.sums[own[a] * self.capacity + l] += by
+        if not self.directed and k != l:
+            self.W[l * self.capacity + k] = value + by
+            for c in range(n_other):
+                self.sums[other[c] * self.capacity + k] += by
+        return 0
+
+    cdef double log_likelihood(self) noexcept nogil:
+        """Every pair once."""
+        cdef Py_ssize_t i, j
+        cdef double total = 0.0
+        cdef double* y = self.slice.y
+        self.tabulate()
+        for i in range(self.n_samples):
+            self.slice.n = 0
+            for j in range(0 if self.directed else i + 1, self.n_samples):
+                if self.signs[i, j] != 0:
+                    self.slice.add(self.signs[i, j], self.logit(i, j), 0.0)
+            total += tile_log_sigmoids(y, self.slice.effects, 0.0, self.slice.n)
+        return total
+
+    cdef double log_prior(self) noexcept nogil:
+        cdef Py_ssize_t k, l
+        cdef double total = 0.0
+        cdef double w
+        for k in range(self.n_latent):
+            for l in range(0 if self.directed else k, self.n_latent):
+                w = self.W[k * self.capacity + l]
+                total += 0.5 * (log(self.tau / (2.0 * PI)) - self.tau * w * w)
+        return total
+
+    def start_hyperparameters(self):
+        """The bias from the frequency of links."""
+        if self.draws_b:
+            self.b = self.first_b
+        if self.draws_tau:
+            self.tau = 1.0
+
+    def save(self):
+        cdef Py_ssize_t k, l
+        W = np.empty((self.n_latent, self.n_latent))
+        cdef double[:, ::1] view = W
+        for k in range(self.n_latent):
+            for l in range(self.n_latent):
+                view[k, l] = self.W[k * self.capacity + l]
+        return {"weights": W, "weight_precision": self.tau, "bias": self.b}
+
+    def load(self, saved):
+        cdef const double[:, ::1] view = np.ascontiguousarray(saved["weights"], dtype=np.float64)
+        cdef Py_ssize_t k, l
+        self.n_latent = 0
+        self.reserve(max(view.shape[0], 1))
+        self.n_latent = view.shape[0]
+        for k in range(self.n_latent):
+            for l in range(self.n_latent):
+                self.W[k * self.capacity + l] = view[k, l]
+        self.tau = saved["weight_precision"]
+        self.b = saved["bias"]
+
+
+def draw_polya_gamma(const double[::1] z, bit_generator):
+    """Draw PG(1, z) for every z: an ndarray. For tests."""
+    cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+    cdef Py_ssize_t j
+    drawn = np.empty(z.shape[0])
+    cdef double[::1] view = drawn
+    with bit_generator.lock, nogil:
+        for j in range(z.shape[0]):
+            view[j] = polya_gamma(z[j], SHARES, rng)
+    return drawn

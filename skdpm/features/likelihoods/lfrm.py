@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The latent feature relational model."""
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import expit
+
+from skdpm._validation import check_bool, check_gamma_prior, check_real
+from skdpm.features.likelihoods._lfrm import LFRMModel
+from skdpm.features.likelihoods.base import FeatureLikelihood
+from skdpm.mixture._start import kmeans
+
+# Of a start. Small blocks are soon merged, large ones hardly split.
+NODES_PER_BLOCK = 6
+MOST_BLOCKS = 50
+# Nodes with few links lack both features of those with many.
+SHARES_WITH_FEWER = (0.3, 0.7)
+# Of the matrix of links, from random vectors.
+N_POWERS = 10
+SMALLEST = 1e-12
+
+
+class LFRM(FeatureLikelihood):
+    """Latent feature relational model: overlapping features of the nodes of a network.
+
+    Nodes i and j are linked with probability 1 / (1 + exp(-(bias + z_i' W z_j))): each weight says
+    how a feature of one node and a feature of the other change the log odds of a link.
+
+    Parameters
+    ----------
+    directed : bool, default=False
+        Whether X[i, j] and X[j, i] are two links. Where they are one, X must be symmetric, and so
+        is W.
+    bias : float or None, default=None
+        Log odds of a link of nodes without features. None: learned, under N(0, 1 /
+        `bias_precision`). 0.0 is the model of the paper: there features are also spent on saying
+        that links are rare.
+    bias_precision : float, default=0.1
+    weight_precision : float or None, default=None
+        Weights are N(0, 1 / weight_precision). None: learned under its prior.
+    weight_precision_prior : tuple (shape, rate), default=(1.0, 1.0)
+        Gamma prior.
+
+    Notes
+    -----
+    X is the square adjacency matrix of 0 and 1, dense or CSR; the diagonal is ignored and NaN
+    marks a pair that was not observed, of which `fitted_values` gives the probability of a link.
+    An attribute `weights_` (n_components_, n_components_) holds W for `allocations_`.
+
+    To transform, predict or score new nodes, X is (m, n): their links to the n nodes of `fit`,
+    outgoing ones where `directed`. Rows given there are always new nodes, each on its own, so that
+    `transform` of the X of `fit` differs from `allocations_`; and they have no features that no
+    node of `fit` has, so that scores are lower bounds. `impute` puts the features' probabilities
+    in each draw in place of the features.
+
+    A network costs a byte per pair of nodes. Large ones are best sampled by `ElementGibbs`.
+
+    References
+    ----------
+    Miller, Griffiths & Jordan (2009), Nonparametric latent feature models for link prediction;
+    Polson, Scott & Windle (2013), Bayesian inference for logistic models using Polya-Gamma latent
+    variables.
+    """
+
+    accept_sparse = True
+    pairwise = True
+    needs_allocations = True
+    feature_params = ("weights",)
+    hyperparameters = ("weight_precision", "bias")
+
+    def __init__(
+        self,
+        directed=False,
+        bias=None,
+        bias_precision=0.1,
+        weight_precision=None,
+        weight_precision_prior=(1.0, 1.0),
+    ):
+        self.directed = directed
+        self.bias = bias
+        self.bias_precision = bias_precision
+        self.weight_precision = weight_precision
+        self.weight_precision_prior = weight_precision_prior
+
+    def resolve(self, X):
+        params = self.get_params(deep=False)
+        check_bool(self.directed, "LFRM.directed")
+        if self.bias is not None:
+            params["bias"] = check_real(self.bias, "LFRM.bias", low=-1e6, high=1e6)
+        for name in ("bias_precision", "weight_precision"):
+            if params[name] is not None or name == "bias_precision":
+                params[name] = check_real(params[name], f"LFRM.{name}", low=1e-12, high=1e12)
+        params["weight_precision_prior"] = check_gamma_prior(
+            self.weight_precision_prior, "LFRM.weight_precision_prior"
+        )
+        if X.shape[0] != X.shape[1]:
+            raise ValueError(f"LFRM needs a square adjacency matrix; X has shape {tuple(X.shape)}")
+        if not self.directed:
+            signs = _signs(X, diagonal=False)
+            differs = signs != signs.T
+            if differs.any():
+                i, j = np.unravel_index(np.argmax(differs), differs.shape)
+                raise ValueError(
+                    f"LFRM(directed=False) needs a symmetric X, but the entries ({i}, {j}) and "
+                    f"({j}, {i}) differ"
+                )
+        return type(self)(**params)
+
+    def encode(self, X):
+        return self._encoded(X, is_new=False)
+
+    def initial_allocations(self, data, most, rng):
+        """Cut the nodes into small blocks of nodes that link alike, a feature each, more than will
+        be left: chains merge features more readily than they find new ones. Two further features
+        are of nodes with many links, as blocks of like nodes alone say little of that."""
+        signs = data["signs"]
+        n_blocks = min(MOST_BLOCKS, len(signs) // NODES_PER_BLOCK, most - len(SHARES_WITH_FEWER))
+        if n_blocks < 2:
+            return None
+        points, degrees = _spectral_points(signs, n_blocks, self.directed, rng)
+        blocks = np.eye(n_blocks, dtype=bool)[kmeans(points, n_blocks, rng.bit_generator)]
+        active = degrees[:, None] > np.quantile(degrees, SHARES_WITH_FEWER)
+        Z = np.hstack([blocks, active])
+        return Z[:, Z.any(axis=0)]
+
+    def encode_new(self, X):
+        """New nodes: their links to all nodes of `fit`; row i is not node i."""
+        return self._encoded(X, is_new=True)
+
+    def _encoded(self, X, is_new):
+        signs = _signs(X, diagonal=is_new)
+        signs.flags.writeable = False  # all kernels share it
+        return {"signs": signs, "is_new": is_new}
+
+    def bind(self, data):
+        return LFRMModel(
+            data["signs"],
+            data["is_new"],
+            self.directed,
+            self.bias,
+            self.bias_precision,
+            self.weight_precision,
+            self.weight_precision_prior,
+        )
+
+    def select(self, params, features):
+        return {"weights": params["weights"][np.ix_(features, features)]}
+
+    def reconstruct(self, Z, params):
+        """Probabilities of links from rows with features Z to the nodes of `fit`."""
+        return expit(params["bias"] + Z @ params["weights"] @ params["allocations"].T)
+
+    @classmethod
+    def _examples(cls):
+        rng = np.random.default_rng(0)
+        X = (rng.random((6, 6)) < 0.4).astype(np.float64)
+        holes = np.where(rng.random((6, 6)) < 0.3, np.nan, X)
+        yield cls(directed=True), X
+        yield cls(directed=True, bias=0.3, weight_precision=0.5), holes
+        upper = np.triu(holes, 1)
+        yield cls(weight_precision=0.7), upper + upper.T
+        upper = np.triu(X, 1)
+        yield cls(bias=0.0), upper + upper.T
+
+
+def _spectral_points(signs, n_points, directed, rng):
+    """Nodes as points, by the leading singular vectors of their links, normalised by degrees to
+    which their mean is added (Qin & Rohe 2013, Regularized spectral clustering under the
+    degree-corrected stochastic blockmodel), and their degrees. A pair that is not counted is as
+    much of a link as pairs are on average.
+
+    Returns
+    -------
+    points : ndarray of shape (n_samples, n_points), or twice as many columns where `directed`
+    degrees : ndarray of shape (n_samples,)
+    """
+    holes = signs == 0
+    np.fill_diagonal(holes, False)
+    frequency = np.count_nonzero(signs == 1) / max(np.count_nonzero(signs), 1)
+    links = sp.csr_array(signs == 1, dtype=np.float64) + frequency * sp.csr_array(holes)
+    out, into = links.sum(axis=1), links.sum(axis=0)
+    left, right = (
+        sp.diags_array(1.0 / np.sqrt(np.maximum(d + d.mean(), SMALLEST))) for d in (out, into)
+    )
+    links = (left @ links @ right).tocsr()
+    transposed = links.T.tocsr()
+    V = rng.standard_normal((len(signs), n_points))
+    for _step in range(N_POWERS):
+        U = np.linalg.qr(links @ V)[0]
+        V = np.linalg.qr(transposed @ U)[0]
+    points = np.hstack([U, V]) if directed else U
+    lengths = np.linalg.norm(points, axis=1, keepdims=True)
+    return points / np.maximum(lengths, SMALLEST), out + into
+
+
+def _signs(X, *, diagonal):
+    """+1 where X has a link, -1 where it has none and 0 where the pair is not counted: ndarray of
+    int8. An entry must be 0, 1 or NaN."""
+    signs = np.full(X.shape, -1, dtype=np.int8)
+    if sp.issparse(X):
+        X = sp.csr_array(X, copy=True)
+        X.sum_duplicates()
+        X = sp.coo_array(X)
+        rows, columns, values = X.row, X.col, X.data
+    else:
+        rows, columns = np.nonzero(X)  # NaN is not zero
+        values = X[rows, columns]
+    bad = ~((values == 0) | (values == 1) | np.isnan(values))
+    if not diagonal:
+        bad &= rows != columns
+    if bad.any():
+        at = np.flatnonzero(bad)[0]
+        raise ValueError(
+            f"LFRM needs 0, 1 or NaN (unobserved); column {columns[at]} of X holds {values[at]:g}"
+        )
+    signs[rows, columns] = np.where(np.isnan(values), 0, np.where(values == 1, 1, -1))
+    if not diagonal:
+        np.fill_diagonal(signs, 0)
+    return signs

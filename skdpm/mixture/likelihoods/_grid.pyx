@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Clusters whose parameter is one of the points of a grid, under any likelihood.
+
+    theta_d ~ sum_m w_dm delta(theta_m),  log p(x_i | theta) = sum_d l_idm where theta_d = theta_m,
+
+in D independent blocks of M points. With S_dm the sum of l_idm over the items of a cluster and
+Z_d = sum_m w_dm exp(S_dm),
+
+    p(cluster)       = prod_d Z_d,
+    p(x_i | cluster) = prod_d sum_m p_dm exp(l_idm),   p_dm = w_dm exp(S_dm) / Z_d.
+
+The sums over m are dot products of p_dm and exp(l_idm - max_m l_idm), both of which are 0 below
+TINY. A dot product so small that the terms lost might matter is computed from logarithms instead.
+Most items rejoin the cluster that they have left, so its row is set aside and then brought back.
+
+An entry may be impossible, l_idm = -inf. It counts as 1e10 below the best of its item and block,
+which no finite data outweigh, so that every cluster has a density. Entries of that size would
+leave no digits to the others in a sum: they are counted.
+
+Row: n, sum of max_m l_idm over items and blocks, how many entries are impossible, S_dm of the
+others, relative to these maxima (D, M), how many entries are impossible (D, M)
+| log Z_d of the same (D), and what `grid.h` needs of each block: which chunks of points have a
+weight, the largest log w + S of each chunk, p_dm, with zeros behind the last point.
+"""
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
+
+from skdpm.mixture.likelihoods._base cimport ClusterModel, row
+
+
+cdef extern from "grid.h" nogil:
+    ctypedef struct Layout "skdpm_grid":
+        Py_ssize_t n_blocks
+        Py_ssize_t n_points
+        Py_ssize_t n_chunks
+        const double* log_weights
+        double* log_totals
+    const double _IMPOSSIBLE "SKDPM_IMPOSSIBLE"
+    const Py_ssize_t CHUNK_POINTS "SKDPM_CHUNK"
+    const Py_ssize_t N_HEAD "SKDPM_GRID_HEAD"
+    Py_ssize_t grid_n_stats "skdpm_grid_n_stats"(const Layout* grid) noexcept
+    Py_ssize_t grid_block_width "skdpm_grid_block_width"(const Layout* grid) noexcept
+    void grid_compute "skdpm_grid_compute"(const Layout* grid, double* stats) noexcept
+    void grid_shift "skdpm_grid_shift"(
+        double* sums, const double* x, Py_ssize_t n, double by
+    ) noexcept
+    double grid_predict_one "skdpm_grid_predict_one"(
+        const Layout* grid, const double* stats, const double* item, const double* highest,
+        const double* relative, double top
+    ) noexcept
+    void grid_predict "skdpm_grid_predict"(
+        const Layout* grid, const double* arena, Py_ssize_t stride, const Py_ssize_t* slots,
+        Py_ssize_t n_slots, const double* item, const double* highest, const double* relative,
+        double top, double* out
+    ) noexcept
+
+
+# exp(-690); smaller terms are 0, so that no entry is a denormal number, with which arithmetic is
+# slow.
+TINY = 1e-300
+
+CHUNK = CHUNK_POINTS        # points in a chunk
+IMPOSSIBLE = _IMPOSSIBLE    # in place of -inf, relative to the best
+
+cdef Py_ssize_t NONE = -1
+
+
+cdef class GridModel(ClusterModel):
+    """Kernel of likelihoods on a grid.
+
+    Parameters
+    ----------
+    data : dict
+        log_likelihoods : ndarray of shape (n_samples, n_blocks, n_points)
+            Relative to the largest of each item and block; IMPOSSIBLE where a point cannot have
+            made the item.
+        highest : ndarray of shape (n_samples, n_blocks, n_chunks)
+            Their largest of each chunk of CHUNK points.
+        likelihoods : ndarray of shape (n_samples, n_blocks, n_chunks * CHUNK)
+            exp of them; 0 in place of what is below TINY, and behind the last point.
+        tops : ndarray of shape (n_samples,)
+            Sums over blocks of what was subtracted.
+        impossible : ndarray of shape (n_samples,), uint8
+            Whether an item has an entry that is IMPOSSIBLE.
+    tables : dict
+        n_max : int
+            Most items that one cluster may hold.
+        log_weights : ndarray of shape (n_blocks, n_points)
+            log w, up to a constant of each block.
+    """
+    cdef Layout layout
+    cdef Py_ssize_t n_entries       # D M
+    cdef const double* log_likelihoods
+    cdef const double* highest
+    cdef const double* likelihoods
+    cdef const double* tops
+    cdef const unsigned char* impossible
+    # The row of a slot before an item left, but for counts, which that did not change.
+    cdef double* kept
+    cdef double kept_size           # items that were left
+    cdef Py_ssize_t kept_slot       # or NONE
+    cdef Py_ssize_t kept_item
+    cdef object _owners
+
+    def __init__(self, data, tables):
+        cdef const double[:, ::1] log_weights = tables["log_weights"]
+        cdef const double[:, :, ::1] log_likelihoods = data["log_likelihoods"]
+        cdef const double[:, :, ::1] highest = data["highest"]
+        cdef const double[:, :, ::1] likelihoods = data["likelihoods"]
+        cdef const double[::1] tops = data["tops"]
+        cdef const unsigned char[::1] impossible = data["impossible"]
+        self._owners = log_likelihoods, highest, likelihoods, tops, impossible, log_weights
+        self.n_samples = log_likelihoods.shape[0]
+        self.layout.n_blocks = log_likelihoods.shape[1]
+        self.layout.n_points = log_likelihoods.shape[2]
+        self.layout.n_chunks = highest.shape[2]
+        self.n_entries = self.layout.n_blocks * self.layout.n_points
+        self.n_max = tables["n_max"]
+        self.log_likelihoods = &log_likelihoods[0, 0, 0]
+        self.highest = &highest[0, 0, 0]
+        self.likelihoods = &likelihoods[0, 0, 0]
+        self.tops = &tops[0]
+        self.impossible = &impossible[0]
+        self.layout.log_weights = &log_weights[0, 0]
+        self.drifts = True
+        self.kept_slot = NONE
+        self.allocate(
+            grid_n_stats(&self.layout),
+            grid_n_stats(&self.layout)
+            + self.layout.n_blocks * (1 + grid_block_width(&self.layout)),
+        )
+        self.layout.log_totals = <double*>calloc(self.layout.n_blocks, sizeof(double))
+        self.kept = <double*>malloc(self.width * sizeof(double))
+        if self.layout.log_totals == NULL or self.kept == NULL:
+            raise MemoryError
+        grid_compute(&self.layout, self.empty)
+        memcpy(
+            self.layout.log_totals, self.empty + self.n_stats,
+            self.layout.n_blocks * sizeof(double),
+        )
+        grid_compute(&self.layout, self.empty)
+
+    def __dealloc__(self):
+        free(self.layout.log_totals)
+        free(self.kept)
+
+    cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
+        """Let item i enter (by = 1) or leave (by = -1) the statistics, and the cached terms."""
+        cdef Py_ssize_t m
+        cdef const double* x = self.log_likelihoods + i * self.n_entries
+        cdef double* sums = stats + N_HEAD
+        cdef double* counts = sums + self.n_entries
+        stats[0] += by
+        stats[1] += by * self.tops[i]
+        if not self.impossible[i]:
+            grid_shift(sums, x, self.n_entries, by)
+        else:
+            for m in range(self.n_entries):
+                if x[m] > _IMPOSSIBLE:
+                    sums[m] += by * x[m]
+                else:
+                    counts[m] += by
+                    stats[2] += by
+        grid_compute(&self.layout, stats)
+
+    cdef void exchange(self, double* a, const double* b) noexcept nogil:
+        """Copy of a row what an item without impossible entries changes."""
+        memcpy(a, b, (N_HEAD + self.n_entries) * sizeof(double))
+        memcpy(a + self.n_stats, b + self.n_stats, (self.width - self.n_stats) * sizeof(double))
+
+    cdef void settle(self) noexcept nogil:
+        """Forget the row that was set aside."""
+        self.kept_slot = NONE
+
+    cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
+        # Asked for after every iteration: what a chain does next depends on its rows alone, so
+        # that one which is saved and goes on has the same draws.
+        self.settle()
+        return ClusterModel.log_likelihood(self, slots, n_slots)
+
+    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        cdef double* stats = row(self, slot)
+        # A slot that has been emptied since, without the methods here, has another size.
+        if slot == self.kept_slot and i == self.kept_item and stats[0] == self.kept_size:
+            self.exchange(stats, self.kept)
+        else:
+            self.change(stats, i, 1.0)
+        self.kept_slot = NONE
+
+    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        cdef double* stats = row(self, slot)
+        self.kept_slot = NONE
+        if not self.impossible[i]:
+            self.exchange(self.kept, stats)
+            self.kept_slot = slot
+            self.kept_item = i
+            self.kept_size = stats[0] - 1.0
+        if stats[0] == 1.0:
+            memcpy(stats, self.empty, self.width * sizeof(double))
+        else:
+            self.change(stats, i, -1.0)
+
+    cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
+        self.kept_slot = NONE
+        grid_compute(&self.layout, row(self, slot))
+
+    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
+        cdef Py_ssize_t d
+        cdef const double* log_norms = row(self, slot) + self.n_stats
+        cdef double total = row(self, slot)[1]
+        for d in range(self.layout.n_blocks):
+            total += log_norms[d]
+        return total
+
+    cdef void log_predictive_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """log p(x_i | items of each slot), O(n_slots * D * M)."""
+        cdef Py_ssize_t n_chunks = self.layout.n_blocks * self.layout.n_chunks
+        cdef const double* item = self.log_likelihoods + i * self.n_entries
+        cdef const double* highest = self.highest + i * n_chunks
+        cdef const double* likelihoods = self.likelihoods + i * n_chunks * CHUNK_POINTS
+        if n_slots == 1:
+            out[0] = grid_predict_one(
+                &self.layout, row(self, slots[0]), item, highest, likelihoods, self.tops[i]
+            )
+        else:
+            grid_predict(
+                &self.layout, self.stats, self.stride, slots, n_slots, item, highest,
+                likelihoods, self.tops[i], out,
+            )

@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Any likelihood whose parameter is one of the points of a grid."""
+
+import warnings
+
+import numpy as np
+
+from skdpm.mixture.likelihoods._grid import CHUNK, IMPOSSIBLE, TINY, GridModel
+from skdpm.mixture.likelihoods.base import Likelihood, bounds, read_only
+
+# Log likelihoods of a row, at its best point, beyond which what clusters say of it is no longer
+# accurate to 1e-9.
+LARGEST = 1e6
+
+# A grid of fewer points is taken to be meant as it is, not for a continuum.
+CONTINUUM = 20
+FEWEST_EFFECTIVE = 3.0
+
+
+class Grid(Likelihood):
+    """Any likelihood with a parameter on a grid.
+
+    A cluster has one of the points of the grid as its parameter, with the probabilities of
+    `log_weights` a priori; for this discrete prior everything is exact. The likelihood is a
+    function of rows and grid, or a table that some other program has made.
+
+    Parameters
+    ----------
+    log_likelihood : callable or None, default=None
+        Called as ``log_likelihood(X, grid)``: natural logarithms of the density of each row at
+        each point, of shape (n_rows, n_points); or (n_rows, n_blocks, n_points) where the row
+        falls into independent blocks, each with a point of its own. It must treat rows one by
+        one: what it says of a row must not depend on the others. None: X is that table,
+        (n_samples, n_blocks * n_points), block after block.
+    grid : array-like of shape (n_points,) or (n_points, n_params), default=None
+        Values of the parameter, or parameters. None: 0, 1, ..., as many as `log_weights` has or,
+        failing that, X has columns.
+    log_weights : array-like of shape (n_points,) or (n_blocks, n_points), default=None
+        Logarithms of the prior probabilities of the points, of each block, up to a constant; -inf
+        is allowed. None: all are alike.
+    sample : callable or None, default=None
+        Called as ``sample(theta, rng)`` with the point of each block, of shape (n_blocks,) or
+        (n_blocks, n_params), and a numpy Generator: a row of X. With it estimators have `sample`.
+
+    Notes
+    -----
+    The function is called once with all rows of `fit`, and with the first one alone; NaN in X is
+    passed on to it. It may say -inf (the point cannot have made the row), but neither inf nor
+    NaN. -inf, and whatever lies more than 1e10 below the best point of the row and block, counts
+    as 1e10 below it: a cluster of rows that exclude each other then has a density, so that
+    samplers can leave it, but one that nothing makes up for. A table, which must be finite, says
+    -1e300. A row that only zero weights or zero likelihoods could explain is refused.
+
+    Models are pickled with their functions, so these must be importable: a function of a module or
+    a `functools.partial` of one, not a lambda.
+
+    The grid is the prior: where rows say more than it resolves, clusters are split between
+    neighbouring points. A warning is given where, for half of the rows and blocks, fewer than 3 of
+    20 or more points matter.
+
+    Memory is 17 bytes for each row, block and point.
+    """
+
+    def __init__(self, log_likelihood=None, grid=None, log_weights=None, sample=None):
+        self.log_likelihood = log_likelihood
+        self.grid = grid
+        self.log_weights = log_weights
+        self.sample = sample
+
+    @property
+    def allow_nan(self):
+        """Whether X may have NaN: a function decides itself; a table must be complete."""
+        return self.log_likelihood is not None
+
+    def resolve(self, X):
+        for name in ("log_likelihood", "sample"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise ValueError(f"Grid.{name} must be a function or None, got {value!r}")
+        grid = self.grid
+        if grid is not None:
+            grid = _numbers(grid, "Grid.grid", "points, or (n_points, n_params) of them")
+            if not np.isfinite(grid).all():
+                raise ValueError(f"Grid.grid must be finite, got {self.grid!r}")
+        weights = self.log_weights
+        if weights is not None:
+            weights = _numbers(weights, "Grid.log_weights", "points, or (n_blocks, n_points)")
+            if (np.isnan(weights) | (weights == np.inf)).any():
+                raise ValueError(f"Grid.log_weights must not be NaN or inf, got {weights!r}")
+            if not (weights > -np.inf).any(axis=-1).all():
+                raise ValueError("Grid.log_weights must be above -inf somewhere in every block")
+        if grid is None:
+            if weights is not None:
+                n_points = weights.shape[-1]
+            elif self.log_likelihood is None:
+                n_points = X.shape[1]
+            else:
+                raise ValueError("Grid.grid must be given with Grid.log_likelihood")
+            grid = np.arange(float(n_points))
+        n_points = len(grid)
+        if weights is not None and weights.shape[-1] != n_points:
+            raise ValueError(
+                f"Grid.log_weights has {weights.shape[-1]} points, Grid.grid {n_points}"
+            )
+        resolved = self._copy(grid=read_only(grid))
+        n_blocks = resolved._log_likelihoods(X[:1]).shape[1]
+        if weights is None:
+            weights = np.zeros(n_points)
+        if weights.ndim == 2 and len(weights) != n_blocks:
+            raise ValueError(
+                f"Grid.log_weights has {len(weights)} blocks, but the log likelihoods {n_blocks}"
+            )
+        weights = np.ascontiguousarray(np.broadcast_to(weights, (n_blocks, n_points)))
+        resolved.log_weights = read_only(weights)
+        resolved._n_columns = X.shape[1]
+        return resolved
+
+    def encode(self, X):
+        log_likelihoods = self._log_likelihoods(X)
+        self._check_rows_alone(X, log_likelihoods)
+        data = self._encoded(log_likelihoods)
+        if log_likelihoods.shape[2] >= CONTINUUM:
+            effective = _effective_points(data["likelihoods"])
+            if effective < FEWEST_EFFECTIVE:
+                warnings.warn(
+                    f"the grid of {type(self).__name__} is coarse for these data: for half of the "
+                    f"rows at most {effective:.1f} of its {log_likelihoods.shape[2]} points "
+                    "matter, and clusters will be split between neighbouring points; "
+                    f"{self._finer()}",
+                    stacklevel=2,
+                )
+        return data
+
+    def encode_new(self, X):
+        return self._encoded(self._log_likelihoods(X))
+
+    def tables(self, data, n_max):
+        return read_only({"n_max": bounds(n_max)[0], "log_weights": self.log_weights})
+
+    def bind(self, data, tables):
+        return GridModel(data, tables)
+
+    def cluster_params(self, stats):
+        """Of the posterior on the grid: `means` and `stds` of the parameter, (n_clusters,
+        n_blocks) or (n_clusters, n_blocks, n_params), and `grid_weights`, (n_clusters, n_blocks,
+        n_points)."""
+        weights = self._posterior(stats)
+        grid = self.grid if self.grid.ndim == 2 else self.grid[:, None]
+        means = weights @ grid
+        gaps = grid - means[..., None, :]
+        stds = np.sqrt((weights[..., None] * gaps**2).sum(axis=-2))
+        if self.grid.ndim == 1:
+            means, stds = means[..., 0], stds[..., 0]
+        return {"means": means, "stds": stds, "grid_weights": weights}
+
+    @property
+    def draw(self):
+        """`draw(stats, rng)`, or None where there is no `sample`."""
+        return None if self.sample is None else self._draw
+
+    def _draw(self, stats, rng):
+        weights = self._posterior(stats)
+        below = np.cumsum(weights, axis=-1)
+        u = rng.random(below.shape[:-1])[..., None] * below[..., -1:]
+        points = (u >= below).sum(axis=-1)
+        X = np.empty((len(stats), self._n_columns))
+        for k, theta in enumerate(self.grid[points]):
+            x = np.asarray(self.sample(theta, rng), dtype=np.float64)
+            if x.shape != X[k].shape:
+                raise ValueError(
+                    f"Grid.sample must return a row of {self._n_columns} numbers; it returned an "
+                    f"array of shape {x.shape}"
+                )
+            X[k] = x
+        return X
+
+    def _posterior(self, stats):
+        """Probabilities of the points of each cluster, (n_clusters, n_blocks, n_points)."""
+        sums, impossible = np.split(stats[:, 3:], 2, axis=1)
+        log_p = sums + IMPOSSIBLE * impossible
+        log_p = log_p.reshape(len(stats), *self.log_weights.shape) + self.log_weights
+        p = np.exp(log_p - log_p.max(axis=-1, keepdims=True))
+        return p / p.sum(axis=-1, keepdims=True)
+
+    def _finer(self):
+        """What to do about a coarse grid."""
+        return "give Grid.grid more points"
+
+    def _evaluate(self, X):
+        """The table of rows, as it comes."""
+        if self.log_likelihood is not None:
+            return self.log_likelihood(X, self.grid)
+        n_points = len(self.grid)
+        if X.shape[1] % n_points:
+            raise ValueError(
+                f"Grid needs a table of log likelihoods with a multiple of {n_points} columns, "
+                f"which is the number of points; X has {X.shape[1]} columns"
+            )
+        return X.reshape(len(X), -1, n_points)
+
+    def _log_likelihoods(self, X):
+        """The table of rows, (n_rows, n_blocks, n_points), checked."""
+        n_points = len(self.grid)
+        found = np.asarray(self._evaluate(X))
+        if found.dtype.kind not in "biuf":
+            raise ValueError(
+                f"Grid.log_likelihood must return numbers, not an array of type {found.dtype}"
+            )
+        table = found[:, None, :] if found.ndim == 2 else found
+        if table.ndim != 3 or table.shape[0] != len(X) or table.shape[2] != n_points:
+            raise ValueError(
+                f"Grid.log_likelihood must return an array of shape ({len(X)}, {n_points}) or "
+                f"({len(X)}, n_blocks, {n_points}) for {len(X)} rows and {n_points} points; it "
+                f"returned one of shape {found.shape}"
+            )
+        table = np.ascontiguousarray(table, dtype=np.float64)
+        bad = ~(table < np.inf)
+        if bad.any():
+            i, d, m = np.argwhere(bad)[0]
+            raise ValueError(
+                f"Grid needs log likelihoods that are numbers or -inf; that of row {i} in block "
+                f"{d} at point {m} is {table[i, d, m]:g}"
+            )
+        return table
+
+    def _check_rows_alone(self, X, table):
+        if self.log_likelihood is None or len(X) == 1:
+            return
+        alone = self._log_likelihoods(X[:1])
+        # As a product of matrices may round otherwise for one row than for many.
+        if alone.shape != table[:1].shape or not np.allclose(
+            alone, table[:1], rtol=1e-6, atol=1e-6
+        ):
+            raise ValueError(
+                "Grid.log_likelihood must treat rows one by one, but what it returns for the "
+                "first row depends on the other rows"
+            )
+
+    def _encoded(self, table):
+        if table.shape[1] != len(self.log_weights):
+            raise ValueError(
+                f"Grid.log_likelihood returned {table.shape[1]} blocks for these rows and "
+                f"{len(self.log_weights)} for those of fit"
+            )
+        tops = table.max(axis=2, keepdims=True, initial=-np.inf, where=self.log_weights > -np.inf)
+        if (tops == -np.inf).any():
+            i, d, _ = np.argwhere(tops == -np.inf)[0]
+            raise ValueError(
+                f"Grid: no point of positive weight can have made row {i} of X (block {d}): its "
+                "log likelihoods are all -inf"
+            )
+        tops = table.max(axis=2, keepdims=True)
+        if (abs(tops) > LARGEST).any():
+            i, d, _ = np.argwhere(abs(tops) > LARGEST)[0]
+            raise ValueError(
+                f"Grid: the largest log likelihood of row {i} of X (block {d}) is "
+                f"{tops[i, d, 0]:g}, so far from 0 that differences have few digits; subtract a "
+                "constant of the row, which does not change its cluster"
+            )
+        table = table - tops
+        impossible = table <= IMPOSSIBLE
+        table[impossible] = IMPOSSIBLE
+        first = np.arange(0, table.shape[2], CHUNK)
+        likelihoods = _aligned_zeros((*table.shape[:2], CHUNK * len(first)))
+        np.exp(table, out=likelihoods[:, :, : table.shape[2]])
+        likelihoods[likelihoods < TINY] = 0.0
+        return read_only(
+            {
+                "log_likelihoods": table,
+                "highest": np.maximum.reduceat(table, first, axis=2),
+                "likelihoods": likelihoods,
+                "tops": tops.sum(axis=(1, 2)),
+                "impossible": impossible.any(axis=(1, 2)).astype(np.uint8),
+            }
+        )
+
+    @classmethod
+    def _examples(cls):
+        rng = np.random.default_rng(0)
+        yield cls(), rng.normal(size=(12, 7))
+        grid = np.linspace(0.02, 0.98, 25)
+        counts = rng.binomial(30, [0.2, 0.7], size=(12, 2)).astype(np.float64)
+        yield cls(_binomial_of_30, grid, np.array([np.sin(grid), grid**2])), counts
+        # So deep that clusters of single rows exclude one another's points in doubles.
+        counts = rng.binomial(3000, rng.choice([0.1, 0.5, 0.9], size=(12, 1)))
+        yield cls(_binomial_of_3000, np.linspace(0.0, 1.0, 301)), counts.astype(np.float64)
+
+
+def _binomial(X, grid, n):
+    """Columns of counts of successes out of n, up to the coefficients; NaN is missing."""
+    X = X[:, :, None]
+    inside = (X >= 0) & (X <= n)
+    counts = np.where(inside, X, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_successes = np.where(counts > 0, counts * np.log(grid), 0.0)
+        log_failures = np.where(counts < n, (n - counts) * np.log1p(-grid), 0.0)
+    return np.where(inside, log_successes + log_failures, np.where(np.isnan(X), 0.0, -np.inf))
+
+
+def _binomial_of_30(X, grid):
+    return _binomial(X, grid, 30)
+
+
+def _binomial_of_3000(X, grid):
+    return _binomial(X, grid, 3000)
+
+
+def _numbers(value, name, what):
+    """A non-empty array of floats of one or two axes."""
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        array = np.empty(0, dtype=object)
+    if array.dtype.kind not in "iuf" or array.ndim not in (1, 2) or array.size == 0:
+        raise ValueError(f"{name} must be an array of numbers, one per {what}; got {value!r}")
+    return np.ascontiguousarray(array, dtype=np.float64)
+
+
+def _aligned_zeros(shape):
+    """Zeros that begin with a cache line, so that no chunk of points lies in two."""
+    size = int(np.prod(shape))
+    memory = np.zeros(size + 8)
+    first = -memory.ctypes.data % 64 // 8
+    return memory[first : first + size].reshape(shape)
+
+
+def _effective_points(likelihoods):
+    """How many points matter, 1 / sum of squares of normalised likelihoods: the median over rows
+    and blocks."""
+    squares = np.einsum("idm,idm->id", likelihoods, likelihoods)
+    return float(np.median(likelihoods.sum(axis=2) ** 2 / squares))

@@ -1,0 +1,458 @@
+"""The latent feature relational model: its laws, the draws of its weights, and its estimator."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from reference.features import classes_of_buffet, left_ordered, log_lfrm
+from scipy.special import expit
+from scipy.stats import chi2, gamma, kstest, norm
+from support.exactness import record_worst
+from support.features import (
+    CONCENTRATION,
+    given_params_run,
+    lfrm_case,
+    make_prior,
+)
+from support.pvalues import assert_p, assert_p_matrix, chi_squared_p
+
+from skdpm import FeatureAllocation
+from skdpm.features._state import FeatureState
+from skdpm.features.likelihoods import LFRM
+from skdpm.features.likelihoods._base import FeatureProbe
+from skdpm.features.likelihoods._lfrm import draw_polya_gamma
+from skdpm.features.samplers import SAMPLERS, ElementGibbs, RowGibbs
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+# Polya-Gamma variates.
+
+
+def polya_gamma_cdf(z):
+    """The distribution function of PG(1, z), by its series and the trapezoid rule."""
+    x = np.linspace(1e-3, 3.0, 60_001)
+    n = np.arange(60)[:, None]
+    terms = (-1.0) ** n * (2 * n + 1) * np.exp(-((2 * n + 1) ** 2) / (8 * x))
+    density = terms.sum(axis=0) / np.sqrt(2 * np.pi * x**3)
+    density *= np.cosh(z / 2) * np.exp(-0.5 * z**2 * x)
+    total = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2 * np.diff(x))])
+    assert total[-1] == pytest.approx(1.0, abs=1e-6)
+    return lambda at: np.interp(at, x, total)
+
+
+def polya_gamma_run(z, wrong=None, n=20_000):
+    """Planted: draws for another z."""
+
+    def run(seed, factor):
+        at = np.full(n * factor, float(z if wrong is None else wrong))
+        return kstest(draw_polya_gamma(at, np.random.PCG64(seed)), polya_gamma_cdf(z)).pvalue
+
+    return run
+
+
+def test_polya_gamma(seed_sequence):
+    # The inverse Gaussian variate is drawn in another way from z = 3.125 on.
+    runs = {f"z = {z}": polya_gamma_run(z) for z in (0.0, 1.0, 3.0, -3.3, 8.0, 16.0)}
+    assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+def test_power_polya_gamma(seed_sequence):
+    assert polya_gamma_run(1.0, wrong=1.6)(seed_sequence, 1) < 1e-6
+
+
+def test_moments_of_polya_gamma(seed_sequence):
+    """Also where the density is a spike, and the hyperbolic functions overflow."""
+
+    def moments_run(z):
+        mean = np.tanh(z / 2) / (2 * z)
+        # (sinh z - z) / (4 z^3 cosh^2(z / 2)), with sinh z = 2 sinh(z / 2) cosh(z / 2)
+        small = 0.0 if z > 100 else z / np.cosh(z / 2) ** 2
+        variance = (2 * np.tanh(z / 2) - small) / (4 * z**3)
+
+        def run(seed, factor):
+            n = 20_000 * factor
+            x = draw_polya_gamma(np.full(n, z), np.random.PCG64(seed))
+            squares = (x - mean) ** 2
+            p_values = (
+                2 * norm.sf(abs(x.mean() - mean) / np.sqrt(variance / n)),
+                2 * norm.sf(abs(squares.mean() - variance) / (squares.std() / np.sqrt(n))),
+            )
+            return min(1.0, 2 * min(p_values))
+
+        return run
+
+    runs = {f"z = {z}": moments_run(z) for z in (0.5, 2.0, 20.0, 39.0, 41.0, 900.0, 1e6)}
+    assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+def test_polya_gamma_without_a_law():
+    z = np.array([np.nan, np.inf, -np.inf, 1e101])
+    assert np.isnan(draw_polya_gamma(z, np.random.PCG64(0))).all()
+
+
+# Densities.
+
+
+def symmetric(A):
+    return np.triu(A) + np.triu(A, 1).T
+
+
+def random_problem(n, n_latent, directed, seed=0):
+    """X with unobserved pairs and a diagonal that is none of them, Z and W."""
+    rng = np.random.default_rng(seed)
+    X = (rng.random((n, n)) < 0.5).astype(float)
+    X[rng.random((n, n)) < 0.2] = np.nan
+    np.fill_diagonal(X, rng.integers(2, size=n))
+    Z = (rng.random((n, n_latent)) < 0.5).astype(np.uint8)
+    W = rng.normal(size=(n_latent, n_latent))
+    return (X, Z, W) if directed else (symmetric(X), Z, symmetric(W))
+
+
+def make_model(X, W, *, directed, bias=0.4, weight_precision=0.7, free=False, **params):
+    """`free`: bias and precision are drawn by `update_params`, from these values on."""
+    values = {"bias": bias, "weight_precision": weight_precision}
+    likelihood = LFRM(directed, **params, **({} if free else values)).resolve(X)
+    model = likelihood.bind(likelihood.encode(X))
+    model.load({"weights": W, **values})
+    return model
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_densities(directed):
+    X, Z, W = random_problem(7, 3, directed)
+    probe = FeatureProbe(make_model(X, W, directed=directed))
+    expected = log_lfrm(X, Z, W, 0.4, directed)
+    assert probe.log_likelihood(Z) == pytest.approx(expected, rel=1e-13)
+    free = W.ravel() if directed else W[np.triu_indices(3)]
+    assert probe.log_prior() == pytest.approx(norm.logpdf(free, 0, 0.7**-0.5).sum())
+    # A row's own law: all pairs of the row, those of links that come in too.
+    for i in range(7):
+        probe.begin_row(i, Z[i])
+        without = X.copy()
+        without[i] = without[:, i] = np.nan
+        rest = log_lfrm(without, Z, W, 0.4, directed)
+        assert probe.log_row() == pytest.approx(expected - rest, rel=1e-12)
+
+
+def test_log_odds_that_are_enormous():
+    """No exponential overflows: a link has log probability 0, its absence that of the odds."""
+    X = np.array([[0.0, 1.0], [1.0, 0.0]])
+    for weight, expected in ((800.0, 0.0), (-800.0, -800.0), (-1e6, -1e6)):
+        probe = FeatureProbe(make_model(X, [[weight]], directed=False, bias=0.0))
+        assert probe.log_likelihood(np.ones((2, 1))) == pytest.approx(expected, abs=1e-12)
+        probe.begin_row(0, np.zeros(1))
+        change = probe.log_flip_many([0], 0, True)[0]
+        assert change == pytest.approx(expected - np.log(0.5), rel=1e-12)
+
+
+def test_features_come_and_go_with_rows_and_columns():
+    rng = np.random.default_rng(0)
+    for directed in (False, True):
+        X, _, W = random_problem(3, 4, directed)
+        model = make_model(X, W, directed=directed)
+        probe = FeatureProbe(model)
+        probe.remove_feature(0)
+        left = [3, 1, 2]
+        np.testing.assert_array_equal(model.save()["weights"], W[np.ix_(left, left)])
+        probe.reserve(9)
+        for _ in range(6):
+            probe.add_feature(np.random.PCG64(rng.integers(99)))
+        after = model.save()["weights"]
+        np.testing.assert_array_equal(after[:3, :3], W[np.ix_(left, left)])
+        assert len(np.unique(after)) == (81 if directed else 45)
+        assert directed or (after == after.T).all()
+
+
+# Rows.
+
+
+def test_given_weights(seed_sequence, record_property):
+    """Links without a direction; the others are among the likelihoods of `test_enumeration`."""
+    runs = {
+        f"{name} missing={missing}": given_params_run(
+            cls().kernel(), 2, case=lfrm_case(False), missing=missing, n_starts=6_000
+        )
+        for name, cls in SAMPLERS.items()
+        for missing in (False, True)
+    }
+    record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"spoil": lambda model, Z: model.see(Z)},  # rows see the others as before the sweep
+        {"wrong": {"weights": lfrm_case(True).params(2)["weights"].T}},  # directions exchanged
+    ],
+    ids=["stale", "transposed"],
+)
+def test_power_given_weights(error, seed_sequence):
+    run = given_params_run(RowGibbs().kernel(), 2, case=lfrm_case(True), n_starts=6_000, **error)
+    cells = run(seed_sequence, 1)
+    assert chi_squared_p(cells.counts, cells.probabilities) < 1e-6
+
+
+# Weights, bias and precision, and features that come and go: the joint distribution.
+
+PRIOR = {"bias_precision": 1.5, "weight_precision_prior": (4.0, 3.0)}
+
+
+def joint_run(directed, *, n_latent=2, updates=True, sweeps=True, n_starts=1_500, wrong=None):
+    """A run for `assert_p`: (Z, W, bias, precision, X) from the prior, then three times an update
+    of the parameters, a sweep over the rows, and X given all. Whatever of it is then compared has
+    the prior's law: the precision, the bias, and the weights' distance from zero; and, with the
+    buffet (`n_latent` None), the class of Z. Planted (`wrong`): other priors in the chain."""
+    n, n_bins, concentration = 4 if n_latent else 3, 3, CONCENTRATION if n_latent else 0.8
+    hole = (0, 2)
+    chain = {**PRIOR, **(wrong or {})}
+
+    def draw_X(Z, W, bias, rng):
+        X = (rng.random((n, n)) < expit(bias + Z @ W @ Z.T)).astype(float)
+        X[hole] = np.nan
+        return X if directed else symmetric(X)
+
+    def run(seed, factor):
+        bit_generator = np.random.PCG64(seed)
+        rng = np.random.Generator(bit_generator)
+        kernel = ElementGibbs().kernel()
+        prior = make_prior(n, n_latent, concentration)
+        u = np.empty((n_starts * factor, 4))
+        found = []
+        for s in range(len(u)):
+            Z = prior.draw(rng)
+            shape, rate = PRIOR["weight_precision_prior"]
+            precision = rng.gamma(shape) / rate
+            bias = rng.normal() / np.sqrt(PRIOR["bias_precision"])
+            W = rng.normal(size=(Z.shape[1],) * 2) / np.sqrt(precision)
+            W = W if directed else symmetric(W)
+            for _ in range(3):
+                X = draw_X(Z, W, bias, rng)
+                model = make_model(
+                    X,
+                    W,
+                    directed=directed,
+                    bias=bias,
+                    weight_precision=precision,
+                    free=True,
+                    **chain,
+                )
+                state = FeatureState(model, prior, Z)
+                if updates:
+                    state.update_params(bit_generator)
+                if sweeps:
+                    kernel.run(state, bit_generator)
+                Z, saved = state.allocations(), model.save()
+                W, bias, precision = (saved[k] for k in ("weights", "bias", "weight_precision"))
+            free = W.ravel() if directed else W[np.triu_indices(len(W))]
+            links = draw_X(Z, W, bias, rng)
+            u[s] = (
+                gamma.cdf(precision * rate, shape),
+                norm.cdf(bias * np.sqrt(PRIOR["bias_precision"])),
+                chi2.cdf(precision * (free**2).sum(), free.size) if free.size else rng.random(),
+                norm.cdf(np.sqrt(precision) * free.sum() / np.sqrt(free.size))
+                if free.size
+                else rng.random(),
+            )
+            found.append((left_ordered(Z), links))
+        p_values = [
+            chi_squared_p(np.bincount(np.minimum(8 * v, 7).astype(int), minlength=8), [1 / 8] * 8)
+            for v in u.T
+        ]
+        if n_latent is None:
+            classes, law = classes_of_buffet(n, 4, concentration)
+            index = {c: j for j, c in enumerate(classes)}
+            # With the weights' distance: weights among new features belong to it.
+            cells = np.zeros((len(classes) + 1, n_bins), dtype=int)
+            for (c, _), v in zip(found, u[:, 2], strict=True):
+                cells[index.get(c, len(classes)), min(int(n_bins * v), n_bins - 1)] += 1
+            law = np.append(law, 1 - law.sum())
+            p_values.append(chi_squared_p(cells, np.outer(law, [1 / n_bins] * n_bins)))
+        return min(1.0, len(p_values) * min(p_values))
+
+    return run
+
+
+JOINT = {
+    f"directed={directed} n_latent={n_latent} updates={updates}": {
+        "directed": directed,
+        "n_latent": n_latent,
+        "updates": updates,
+    }
+    for directed in (False, True)
+    for n_latent, updates in ((2, True), (None, True), (None, False))
+}
+
+
+def test_joint_distribution(seed_sequence, record_property):
+    runs = {name: joint_run(**how) for name, how in JOINT.items()}
+    record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"bias_precision": 0.7}, {"weight_precision_prior": (4.0, 5.0)}]
+)
+def test_power_joint_distribution(wrong, seed_sequence):
+    assert joint_run(False, wrong=wrong)(seed_sequence, 1) < 1e-6
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_weights_have_their_posterior(directed, seed_sequence):
+    """Given Z, of two features that all rows have, and the bias: only the sum of the weights is
+    part of the likelihood. Its posterior is had by quadrature, and the rest is as a priori."""
+    X = np.array([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    tau, often = 0.7, np.array([1.0, 1.0, 1.0, 1.0] if directed else [1.0, 2.0, 1.0])
+    square = often @ often
+    grid = np.linspace(-20, 20, 20_001)
+    terms = (2 if directed else 1) * (2 * np.log(expit(grid + 0.4)) + np.log(expit(-grid - 0.4)))
+    density = np.exp(terms - 0.5 * tau * grid**2 / square)
+    cdf = np.cumsum(density) / density.sum()
+    prior = make_prior(3, 2)
+
+    def run(seed, factor):
+        bit_generator = np.random.PCG64(seed)
+        rng = np.random.Generator(bit_generator)
+        total, rest = np.empty((2, 3_000 * factor))
+        for s in range(len(total)):
+            w = rng.normal(size=len(often)) / np.sqrt(tau)
+            w += often * (np.interp(rng.random(), cdf, grid) - often @ w) / square
+            W = w.reshape(2, 2) if directed else w[[[0, 1], [1, 2]]]
+            model = make_model(X, W, directed=directed, weight_precision=tau)
+            FeatureState(model, prior, np.ones((3, 2))).update_params(bit_generator)
+            w = model.save()["weights"].ravel()[[0, 1, 2, 3] if directed else [0, 1, 3]]
+            total[s] = often @ w
+            rest[s] = tau * (w @ w - total[s] ** 2 / square)
+        p_values = (
+            kstest(total, lambda at: np.interp(at, grid, cdf)).pvalue,
+            kstest(rest, chi2(len(often) - 1).cdf).pvalue,
+        )
+        return min(1.0, 2 * min(p_values))
+
+    assert_p(run, seed_sequence=seed_sequence)
+
+
+# In an estimator.
+
+
+def network(n=40, directed=False, seed=0):
+    """Links of two features that overlap."""
+    rng = np.random.default_rng(seed)
+    Z = rng.random((n, 2)) < 0.5
+    W = np.array([[6.0, -3.0], [1.0 if directed else -3.0, 5.0]])
+    X = (rng.random((n, n)) < expit(-2.0 + Z @ W @ Z.T)).astype(float)
+    return (X if directed else symmetric(X)), Z, W
+
+
+def fit(X, likelihood=None, **params):
+    params = {
+        "n_components": 3,
+        "n_warmup": 60,
+        "n_draws": 20,
+        "n_chains": 2,
+        "sampler": "element_gibbs",
+        **params,
+    }
+    return FeatureAllocation(likelihood or LFRM(), random_state=0, **params).fit(X)
+
+
+def test_held_out_links_are_found():
+    X, Z, W = network()
+    held = np.triu(np.random.default_rng(1).random(X.shape) < 0.2, 1)
+    shown = np.where(held | held.T, np.nan, X)
+    model = fit(shown)
+    fitted = model.fitted_values()
+    expected = np.zeros(X.shape)
+    for c in range(2):
+        for s in range(20):
+            Zs, Ws = model.allocation_samples_[c][s], model.weight_samples_[c][s]
+            assert Ws.shape == (Zs.shape[1],) * 2
+            expected += expit(model.bias_samples_[c, s] + Zs @ Ws @ Zs.T) / 40
+    np.testing.assert_allclose(fitted, expected, rtol=1e-10)
+    truth = expit(-2.0 + Z @ W @ Z.T)
+    assert np.abs(fitted - truth)[held].mean() < 0.12
+    assert model.weights_.shape == (model.n_components_,) * 2
+    # Reordered features keep their weights.
+    estimate = model.inverse_transform(model.allocations_)
+    assert np.abs(estimate - truth)[held].mean() < 0.15
+
+
+def test_sparse_and_dense_are_one():
+    X, _, _ = network(12, directed=True)
+    X[3, 4] = np.nan
+    dense, sparse = (fit(A, LFRM(directed=True)) for A in (X, sp.csr_matrix(X)))
+    np.testing.assert_array_equal(dense.log_joint_samples_, sparse.log_joint_samples_)
+    np.testing.assert_array_equal(
+        dense.score_samples(X[:3]), sparse.score_samples(sp.csr_matrix(X[:3]))
+    )
+    np.testing.assert_array_equal(dense.fitted_values(), sparse.fitted_values())
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_new_nodes_are_scored_by_enumeration(directed):
+    X, _, _ = network(10, directed=directed)
+    model = fit(
+        X, LFRM(directed=directed), n_draws=3, n_chains=1, n_components=2, concentration=1.0
+    )
+    new = X[:3].copy()
+    new[1, 4:] = np.nan
+    densities = []
+    for Z, W, bias in zip(
+        model.allocation_samples_[0],
+        model.weight_samples_[0],
+        model.bias_samples_[0],
+        strict=True,
+    ):
+        K = Z.shape[1]
+        z = (np.arange(2**K)[:, None] >> np.arange(K)) & 1
+        rho = (Z.sum(axis=0) + 0.5) / 11.5
+        prior = np.where(z, rho, 1 - rho).prod(axis=1) * (11 / 11.5) ** (2 - K)
+        p = expit(bias + z @ W @ Z.T)
+        terms = np.where(new[:, None] == 1, p, 1 - p)
+        terms = np.where(np.isnan(new[:, None]), 1.0, terms)  # (3, 2**K, 10)
+        densities.append(terms.prod(axis=2) @ prior)
+    np.testing.assert_allclose(
+        model.score_samples(new), np.log(np.mean(densities, axis=0)), rtol=1e-9
+    )
+    assert not model.exact_
+    assert model.transform(new).shape == (3, model.n_components_)
+
+
+@pytest.mark.parametrize(
+    "likelihood, X, message",
+    [
+        (LFRM(), np.zeros((4, 3)), r"LFRM needs a square adjacency matrix; X has shape \(4, 3\)"),
+        (LFRM(), np.diag(np.ones(3), 1), r"symmetric X, but the entries \(0, 1\) and \(1, 0\)"),
+        (LFRM(), np.full((3, 3), 2.0), "0, 1 or NaN .unobserved.; column 1 of X holds 2"),
+        (LFRM(directed="no"), np.zeros((3, 3)), "LFRM.directed"),
+        (LFRM(bias="much"), np.zeros((3, 3)), "LFRM.bias must be a number"),
+        (LFRM(bias_precision=0.0), np.zeros((3, 3)), "LFRM.bias_precision must be"),
+        (LFRM(weight_precision=-1.0), np.zeros((3, 3)), "LFRM.weight_precision must be"),
+        (LFRM(weight_precision_prior=(1.0, 0.0)), np.zeros((3, 3)), "weight_precision_prior"),
+    ],
+)
+def test_bad_input(likelihood, X, message):
+    with pytest.raises(ValueError, match=message):
+        fit(X, likelihood)
+
+
+def test_one_sided_holes_are_no_symmetry():
+    X = np.zeros((3, 3))
+    X[0, 1] = np.nan
+    with pytest.raises(ValueError, match=r"entries \(0, 1\) and \(1, 0\) differ"):
+        fit(X)
+
+
+def test_new_nodes_are_checked():
+    model = fit(network(8)[0], n_warmup=1, n_draws=2)
+    with pytest.raises(ValueError, match="column 0 of X holds 3"):
+        model.transform(np.full((2, 8), 3.0))
+    with pytest.raises(ValueError, match="8 features"):
+        model.transform(np.zeros((2, 5)))
+
+
+def test_the_likelihood_by_name_and_no_features():
+    """K = 0 is a state like any other."""
+    X = np.zeros((6, 6))
+    model = fit(X, "lfrm", n_components=None, concentration=0.1, n_warmup=20, n_draws=10)
+    assert (model.n_components_samples_ == 0).any()
+    assert np.isfinite(model.log_joint_samples_).all()
+    assert np.isfinite(model.score_samples(X)).all()
