@@ -1,7 +1,6 @@
 """Moves that replace features of Z by others, launched from anchor rows."""
 
 import numpy as np
-import pytest
 from reference.features import (
     classes_of_buffet,
     left_ordered,
@@ -13,11 +12,9 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 from support.exactness import record_worst
 from support.features import COMPONENT, CONCENTRATION, NOISE, load, make_model, make_prior
-from support.pvalues import Cells, assert_p_matrix, chi_squared_p
+from support.pvalues import Cells, assert_p_matrix
 
 from skdpm.features._state import FeatureState
-from skdpm.features.samplers import ElementGibbs
-from skdpm.features.samplers._columns import ColumnKernel
 from skdpm.features.samplers._relaunch import RelaunchKernel
 
 INTERCEPT = np.array([0.3, -0.2]), 0.9
