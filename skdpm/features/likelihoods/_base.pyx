@@ -264,6 +264,11 @@ cdef class FeatureModel:
     def start_hyperparameters(self):
         """Give those that are not fixed the values at which a chain starts."""
 
+    def anneal(self, Py_ssize_t n_warmup):
+        """Hear that a chain begins anywhere, with so many iterations of warm-up. A model may then
+        go over to its law in these (`update_params` while `adapting`): where it stands is part of
+        the adaptation."""
+
 
 cdef class FeatureProbe:
     """A `FeatureModel` for tests: its functions, callable from Python."""

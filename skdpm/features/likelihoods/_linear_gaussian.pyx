@@ -38,7 +38,7 @@ cdef double LOWEST = LOWEST_PRECISION
 cdef double LARGEST = LARGEST_PRECISION
 
 cdef enum:
-    MOST_TERMS = 1 << 16    # of the law of a row's number of singletons
+    MOST_TERMS = 256    # of the law of a row's number of singletons
 
 
 cdef enum Purpose:
