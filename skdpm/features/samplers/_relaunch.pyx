@@ -38,7 +38,7 @@ cdef enum:
     MOST_IN_WARM_UP = 4     # features of a move; of them, poor ones explain what fewer could
     MOST_AFTER = 2
     N_SWEEPS = 2            # of a launch
-    MOST_ROWS = 200         # that a sweep of a launch visits
+    MOST_ROWS = 100         # that a sweep of a launch visits
 
 # In warm-up features come by themselves: too many at once keep others from being found.
 cdef double[2] SHARE_OF_GROWTH = [0.4, 0.15]
