@@ -1,0 +1,174 @@
+"""Moves that replace features of Z by others, launched from anchor rows."""
+
+import numpy as np
+import pytest
+from reference.features import (
+    classes_of_buffet,
+    left_ordered,
+    log_beta_bernoulli,
+    log_linear_gaussian_marginal,
+    matrix_posterior,
+)
+from scipy.special import logsumexp
+from scipy.stats import norm
+from support.exactness import record_worst
+from support.features import COMPONENT, CONCENTRATION, NOISE, load, make_model, make_prior
+from support.pvalues import Cells, assert_p_matrix, chi_squared_p
+
+from skdpm.features._state import FeatureState
+from skdpm.features.samplers import ElementGibbs
+from skdpm.features.samplers._columns import ColumnKernel
+from skdpm.features.samplers._relaunch import RelaunchKernel
+
+INTERCEPT = np.array([0.3, -0.2]), 0.9
+X3 = np.array([[1.0, -0.6], [1.2, 0.5], [0.3, 1.0]])
+N_BINS = 3
+# A move and the way back, with equal chances, leave the law of Z as it is; one alone does not.
+MOVES = {
+    "birth and death": [(0, 1), (1, 0)],
+    "anew": [(1, 1)],
+    "split and merge": [(1, 2), (2, 1)],
+    "two anew": [(2, 2)],
+    "two and three": [(2, 3), (3, 2)],
+}
+
+
+def rows(missing):
+    X = X3.copy()
+    if missing:
+        X[1, 0] = np.nan
+    return X
+
+
+def bin_of_components(X, Z, V, intercept):
+    """Where the sum of V's last column lies in its law given Z, in N_BINS parts. Without features,
+    anywhere: 0, and `bins` knows."""
+    n = Z.shape[1]
+    x = X[:, -1]
+    design, precisions = Z.astype(float), np.full(n, COMPONENT)
+    if intercept is not None:
+        design = np.column_stack([design, np.ones(len(Z))])
+        precisions = np.append(precisions, intercept[1])
+        x = x - intercept[0][-1]
+    covariance = np.linalg.inv(np.diag(precisions) + NOISE * design.T @ design)
+    mean = NOISE * covariance @ design.T @ x
+    u = norm.cdf(V[:, -1].sum(), mean[:n].sum(), np.sqrt(covariance[:n, :n].sum()))
+    return min(int(N_BINS * u), N_BINS - 1)
+
+
+def finite_run(moves, n_latent, *, missing=False, intercept=None, n_starts=5_000, wrong=None):
+    """A run for `assert_p`: Z starts from its law given X under the finite prior, the components
+    from theirs given Z, and both keep them through two moves and nothing else. `wrong` plants
+    another concentration in the chain."""
+    X = rows(missing)
+
+    def log_weight(Z):
+        return log_beta_bernoulli(Z, CONCENTRATION) + log_linear_gaussian_marginal(
+            X, Z, NOISE, COMPONENT, intercept
+        )
+
+    law = matrix_posterior(3, n_latent, log_weight)
+    model = make_model(X, intercept=intercept)
+    prior = make_prior(3, n_latent, wrong or CONCENTRATION)
+    joint = np.outer(law.probabilities, np.full(N_BINS, 1 / N_BINS))
+    kernel = RelaunchKernel(1)
+
+    def run(seed, factor):
+        bit_generator = np.random.PCG64(seed)
+        rng = np.random.Generator(bit_generator)
+        starts = law.draw(n_starts * factor, rng)
+        ends, bins = np.empty_like(starts), np.empty(len(starts), dtype=int)
+        for s, Z in enumerate(starts):
+            load(model, np.zeros((n_latent, 2)))
+            state = FeatureState(model, prior, Z)
+            state.update_params(bit_generator)
+            for _ in range(2):
+                kernel.propose(state, *moves[rng.integers(len(moves))], bit_generator)
+            ends[s] = state.allocations()
+            bins[s] = bin_of_components(X, ends[s], model.save()["components"], intercept)
+        counts = np.stack([law.count(ends[bins == b]) for b in range(N_BINS)], axis=1)
+        return Cells(counts, joint)
+
+    return run
+
+
+def buffet_law(X, most, concentration, intercept):
+    """Classes of matrices with at most `most` features, and their probabilities given X."""
+    classes, probabilities = classes_of_buffet(3, most, concentration)
+    log_w = np.log(probabilities)
+    for j, columns in enumerate(classes):
+        log_w[j] += log_linear_gaussian_marginal(
+            X, matrix_of(columns), NOISE, COMPONENT, intercept
+        )
+    return classes, np.exp(log_w - logsumexp(log_w))
+
+
+def matrix_of(columns):
+    """The matrix whose columns these are as binary numbers."""
+    Z = (np.array(columns, dtype=np.int64)[None, :] >> np.arange(2, -1, -1)[:, None]) & 1
+    return Z.reshape(3, len(columns)).astype(np.uint8)
+
+
+def buffet_run(moves, *, missing=False, intercept=None, n_starts=5_000, wrong=None):
+    """The same under the Indian buffet process, of classes of Z. There are more than six features
+    with a probability below 1e-5."""
+    X, most, concentration = rows(missing), 6, 0.5
+    classes, probabilities = buffet_law(X, most, concentration, intercept)
+    index = {c: j for j, c in enumerate(classes)}
+    joint = np.outer(probabilities, np.full(N_BINS, 1 / N_BINS))
+    joint[0] = probabilities[0], *np.zeros(N_BINS - 1)  # no features
+    model = make_model(X, intercept=intercept)
+    prior = make_prior(3, None, wrong or concentration)
+    kernel = RelaunchKernel(1)
+
+    def run(seed, factor):
+        bit_generator = np.random.PCG64(seed)
+        rng = np.random.Generator(bit_generator)
+        counts = np.zeros(joint.shape, dtype=np.int64)
+        for j in rng.choice(len(classes), size=n_starts * factor, p=probabilities):
+            Z = matrix_of(classes[j])
+            load(model, np.zeros((Z.shape[1], 2)))
+            state = FeatureState(model, prior, Z)
+            state.update_params(bit_generator)
+            for _ in range(2):
+                kernel.propose(state, *moves[rng.integers(len(moves))], bit_generator)
+            Z = state.allocations()
+            assert Z.any(axis=0).all()
+            if Z.shape[1] > most:
+                continue
+            b = 0
+            if Z.shape[1] > 0:
+                b = bin_of_components(X, Z, model.save()["components"], intercept)
+            counts[index[left_ordered(Z)], b] += 1
+        return Cells(counts, joint)
+
+    return run
+
+
+def check(runs, seed_sequence, record_property):
+    worst = assert_p_matrix(runs, seed_sequence=seed_sequence)
+    record_worst(record_property, worst, len(runs))
+
+
+def test_finite_prior(seed_sequence, record_property):
+    runs = {
+        f"{name} {n_latent} missing={missing} intercept={intercept is not None}": finite_run(
+            moves, n_latent, missing=missing, intercept=intercept
+        )
+        for j, (name, moves) in enumerate(MOVES.items())
+        for n_latent in (2, 3)
+        if max(map(max, moves)) <= n_latent
+        for missing, intercept in (((False, True)[j % 2], (None, INTERCEPT)[n_latent % 2]),)
+    }
+    check(runs, seed_sequence, record_property)
+
+
+def test_indian_buffet(seed_sequence, record_property):
+    runs = {
+        f"{name} missing={missing} intercept={intercept is not None}": buffet_run(
+            moves, missing=missing, intercept=intercept
+        )
+        for j, (name, moves) in enumerate(MOVES.items())
+        for missing, intercept in ((j % 2 == 0, (None, INTERCEPT)[j % 2]),)
+    }
+    check(runs, seed_sequence, record_property)
