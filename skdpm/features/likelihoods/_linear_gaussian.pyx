@@ -38,8 +38,8 @@ cdef double LOWEST = LOWEST_PRECISION
 cdef double LARGEST = LARGEST_PRECISION
 
 cdef enum:
-    # Of the law of a row's number of singletons, where the prior does not expect many. Hundreds are
-    # no answer any more: scales of data and priors are far apart, and K^3 steps take for ever.
+    # Of the law of a row's number of singletons, where the prior does not expect many. Hundreds
+    # are no answer any more: scales of data and priors are far apart, and K^3 steps last for ever.
     MOST_TERMS = 256
 
 
