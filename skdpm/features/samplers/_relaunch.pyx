@@ -131,9 +131,10 @@ cdef class RelaunchKernel:
         return 0
 
     cdef int resize(self, Py_ssize_t n, bitgen_t* rng) except -1 nogil:
-        """Give `part` n columns, of zeros."""
+        """Give `part` n columns, of zeros. From none: what is drawn must not hang on the last
+        move, of which a chain that is continued knows nothing."""
         cdef Py_ssize_t j
-        while self.Z.n_latent > n:      # ends: one fewer each time
+        while self.Z.n_latent > 0:      # ends: one fewer each time
             self.part.remove_feature(self.Z.n_latent - 1)
             self.Z.remove(self.Z.n_latent - 1)
         while self.Z.n_latent < n:      # ends: one more each time
