@@ -131,17 +131,15 @@ cdef class RelaunchKernel:
         return 0
 
     cdef int resize(self, Py_ssize_t n, bitgen_t* rng) except -1 nogil:
-        """Give `part` n columns, of zeros."""
-        cdef Py_ssize_t j
-        while self.Z.n_latent > n:      # ends: one fewer each time
+        """Give `part` n columns, of zeros. What is drawn on the way does not depend on how many
+        there were, so that a chain goes on to the bit with another kernel."""
+        cdef Py_ssize_t _feature
+        while self.Z.n_latent > 0:      # ends: one fewer each time
             self.part.remove_feature(self.Z.n_latent - 1)
             self.Z.remove(self.Z.n_latent - 1)
-        while self.Z.n_latent < n:      # ends: one more each time
+        for _feature in range(n):
             self.part.add_feature(rng)
             self.Z.append()
-        memset(self.Z.entries, 0, self.Z.n_samples * self.Z.stride)
-        for j in range(n):
-            self.Z.col_sums[j] = 0
         return 0
 
     cdef double launch(
