@@ -1,7 +1,6 @@
 """Moves that replace features of Z by others, launched from anchor rows."""
 
 import numpy as np
-import pytest
 from reference.features import (
     classes_of_buffet,
     left_ordered,
@@ -13,7 +12,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 from support.exactness import record_worst
 from support.features import COMPONENT, CONCENTRATION, NOISE, load, make_model, make_prior
-from support.pvalues import Cells, assert_p_matrix, chi_squared_p
+from support.pvalues import Cells, assert_p_matrix
 
 from skdpm.features._state import FeatureState
 from skdpm.features.samplers._relaunch import RelaunchKernel
@@ -201,12 +200,12 @@ def poor_columns(Z):
     """Allocations that explain rows of Z, but not with as few features."""
     a, b, c = Z.astype(bool).T
     half = np.arange(len(Z)) % 2 == 0
-    copies = (a | b) & half, (a | b) & ~half, a & b & half
+    either, both = a | b, a & b
     return {
         "two halves": (a & half, a & ~half, b, c),
         "alone and together": (a & ~b, b & ~a, a & b, c),
-        # b is a further one on top of a copy of a; half of the rows have one copy, half the other.
-        "copies": (copies[0] | (a & b), copies[1] | (a & b), b, c),
+        # With components a, a again, and b - a.
+        "copies": ((either & half) | both, (either & ~half) | both, b, c),
         # With components (a + b - c) / 2, ..., (a + b + c) / 2.
         "majorities": (
             (a & ~c) | (b & ~c) | (a & b),

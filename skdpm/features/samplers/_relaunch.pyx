@@ -131,8 +131,8 @@ cdef class RelaunchKernel:
         return 0
 
     cdef int resize(self, Py_ssize_t n, bitgen_t* rng) except -1 nogil:
-        """Give `part` n columns, of zeros. What is drawn on the way does not depend on how many
-        there were, so that a chain goes on to the bit with another kernel."""
+        """Give `part` n columns, of zeros. From none: what is drawn must not hang on the last
+        move, of which a chain that is continued knows nothing."""
         cdef Py_ssize_t _feature
         while self.Z.n_latent > 0:      # ends: one fewer each time
             self.part.remove_feature(self.Z.n_latent - 1)
