@@ -8,12 +8,13 @@ features (15, or fewer where the model says so) the sum is over the values that 
 meets: a lower bound, in time and memory linear in the number of features. The beam begins with a
 local mode. One feature after the other, the least certain first, every value of the beam is joined
 by the same with the feature flipped, and the best are kept; those that are not kept are summed all
-the same. No value is met twice, as features that are not decided yet are as in the mode. For
-m > 0, the values kept in the end are summed.
+the same. No value is met twice, as features that are not decided yet are as in the mode. If a value
+is better than the mode, the search begins anew there, some times. For m > 0, the values kept in the
+end are summed.
 """
 from libc.math cimport INFINITY, NAN, exp, fabs, isfinite, log, log1p
 from libc.stdlib cimport free
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy, memset
 
 import numpy as np
 
@@ -22,6 +23,9 @@ from skdpm.features.likelihoods._base cimport FeatureModel
 
 # Values that are kept in a beam.
 BEAM = 512
+
+cdef enum:
+    N_SEARCHES = 4      # at most, each from the best value of the last one
 
 
 cdef double kth_largest(double* x, Py_ssize_t n, Py_ssize_t k) noexcept nogil:
@@ -270,27 +274,15 @@ cdef class RowLaw:
         self, Py_ssize_t i, double* probabilities, unsigned char* best   # OUT (n_latent,)
     ) except? -1 nogil:
         """Sum up the law of row i over the values that the beam meets; NaN where it has none."""
-        cdef Py_ssize_t j, m
+        cdef Py_ssize_t j, m, _search
         cdef Py_ssize_t likeliest = 0
-        cdef double log_prior = self.begin(i, probabilities)
-        self.find_mode(i)
-        for j in range(self.n_latent):
-            if self.mode[j]:
-                log_prior += self.log_odds[j]
-        self.n_kept = 1
-        self.kept[0] = 1
-        for j in range(self.most - 1):
-            self.unused[j] = self.most - j
-        self.log_w[0] = self.log_pmf[0] + log_prior + self.model.log_row()
-        self.model.copy(1, 0)
-        memcpy(self.values + self.n_latent, self.mode, self.n_latent)
-        for j in range(self.n_latent):
-            if not isfinite(self.log_w[0]) or self.widen(self.features[j], probabilities, best) < 0:
+        memset(best, 0, self.n_latent)
+        for _search in range(N_SEARCHES):
+            if self.search(i, probabilities, best) < 0:
                 return NAN
+            if memcmp(best, self.mode, self.n_latent) == 0:
+                break
         for j in range(self.n_kept):
-            self.add_value(
-                self.log_w[j], self.values + self.kept[j] * self.n_latent, probabilities, best
-            )
             # From now on its log prior alone.
             self.model.copy(0, self.kept[j])
             self.scratch[j] = self.model.log_row()
@@ -309,12 +301,43 @@ cdef class RowLaw:
                 )
         return self.end(probabilities)
 
+    cdef int search(
+        self, Py_ssize_t i, double* probabilities, unsigned char* best   # INOUT (n_latent,)
+    ) noexcept nogil:
+        """Sum over the values that the beam meets if it begins near the best one so far. -1 where
+        one has no density."""
+        cdef Py_ssize_t j
+        cdef double log_prior = self.begin(i, probabilities)
+        memcpy(self.mode, best, self.n_latent)
+        self.find_mode(i)
+        for j in range(self.n_latent):
+            if self.mode[j]:
+                log_prior += self.log_odds[j]
+        self.n_kept = 1
+        self.kept[0] = 1
+        for j in range(self.most - 1):
+            self.unused[j] = self.most - j
+        self.log_w[0] = self.log_pmf[0] + log_prior + self.model.log_row()
+        if not isfinite(self.log_w[0]):
+            return -1
+        self.model.copy(1, 0)
+        memcpy(self.values + self.n_latent, self.mode, self.n_latent)
+        for j in range(self.n_latent):
+            if self.widen(self.features[j], probabilities, best) < 0:
+                return -1
+        for j in range(self.n_kept):
+            self.add_value(
+                self.log_w[j], self.values + self.kept[j] * self.n_latent, probabilities, best
+            )
+        return 0
+
     cdef void find_mode(self, Py_ssize_t i) noexcept nogil:
         """Flip the feature that gains most, as long as any gains; then put the features into
         order, the least certain first."""
         cdef Py_ssize_t j, k, best, _flip
         cdef Py_ssize_t candidate = 0
         cdef double change
+        self.model.begin_row(i, self.mode)
         # Any value will do for a lower bound: rounding must not flip back and forth for ever.
         for _flip in range(64 * self.n_latent):
             best = -1

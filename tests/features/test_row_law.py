@@ -45,16 +45,21 @@ def reference_bound(x, V, log_odds, b, beam):
     def flipped(z, k):
         return (*z[:k], 1 - z[k], *z[k + 1 :])
 
-    mode = (0,) * n_latent
-    while True:
-        gains = np.array([log_w(flipped(mode, k)) - log_w(mode) for k in range(n_latent)])
-        if gains.max() < 1e-9:
+    best = (0,) * n_latent
+    for _ in range(4):
+        mode = best
+        while True:
+            gains = np.array([log_w(flipped(mode, k)) - log_w(mode) for k in range(n_latent)])
+            if gains.max() < 1e-9:
+                break
+            mode = flipped(mode, gains.argmax())
+        kept, gone = [mode], []
+        for k in np.argsort(np.abs(gains), kind="stable"):
+            found = sorted(kept + [flipped(z, k) for z in kept], key=log_w, reverse=True)
+            kept, gone = found[:beam], gone + found[beam:]
+        best = max(gone + kept, key=log_w)
+        if best == mode:
             break
-        mode = flipped(mode, gains.argmax())
-    kept, gone = [mode], []
-    for k in np.argsort(np.abs(gains), kind="stable"):
-        found = sorted(kept + [flipped(z, k) for z in kept], key=log_w, reverse=True)
-        kept, gone = found[:beam], gone + found[beam:]
     log_weights = [log_w(z) for z in gone + kept]
     log_weights += [log_w(z, m) for z in kept for m in range(1, 20)]
     return logsumexp(log_weights)
