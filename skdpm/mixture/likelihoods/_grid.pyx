@@ -12,8 +12,8 @@ Z_d = sum_m w_dm exp(S_dm),
 The sums over m are dot products of p_dm and exp(l_idm - max_m l_idm), both of which are 0 below
 TINY. A dot product so small that the terms lost might matter is computed from logarithms instead.
 Most items rejoin the cluster that they have left, so a removal is put off: while the item is in the
-row, p(x_i | the others) = prod_d 1 / sum_m p_dm exp(-l_idm). Where that would lose terms, the item is
-removed, and the row that held it set aside to be brought back.
+row, p(x_i | the others) = prod_d 1 / sum_m p_dm exp(-l_idm). Where that would lose terms, the item
+is removed, and the row that held it set aside to be brought back.
 
 An entry may be impossible, l_idm = -inf. It counts as 1e10 below the best of its item and block,
 which no finite data outweigh, so that every cluster has a density. Entries of that size would
@@ -24,7 +24,6 @@ others, relative to these maxima (D, M), how many entries are impossible (D, M)
 | log Z_d of the same (D), and what `grid.h` needs of each block: which chunks of points have a
 weight, the largest log w + S of each chunk, p_dm, with zeros behind the last point.
 """
-from libc.math cimport NAN
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
@@ -54,9 +53,11 @@ cdef extern from "grid.h" nogil:
         const Layout* grid, const double* stats, const double* item, const double* highest,
         const double* relative, double top
     ) noexcept
+    bint grid_may_stay "skdpm_grid_may_stay"(
+        const Layout* grid, const double* stats, const double* lowest
+    ) noexcept
     double grid_predict_without "skdpm_grid_predict_without"(
-        const Layout* grid, const double* stats, const double* lowest, const double* relative,
-        double top
+        const Layout* grid, const double* stats, const double* relative, double top
     ) noexcept
     void grid_predict "skdpm_grid_predict"(
         const Layout* grid, const double* arena, Py_ssize_t stride, const Py_ssize_t* slots,
@@ -178,17 +179,6 @@ cdef class GridModel(ClusterModel):
         memcpy(a, b, n_stats * sizeof(double))
         memcpy(a + self.n_stats, b + self.n_stats, (self.width - self.n_stats) * sizeof(double))
 
-    cdef void take_out(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        """Remove an item, and set the row that held it aside."""
-        cdef double* stats = row(self, slot)
-        self.exchange(self.kept, stats, i)
-        if stats[0] == 1.0:
-            memcpy(stats, self.empty, self.width * sizeof(double))
-        else:
-            self.change(stats, i, -1.0)
-        self.removed = True
-        self.n_left = stats[0]
-
     cdef void settle(self) noexcept nogil:
         """Do the removal that was put off, or forget the row that was set aside."""
         cdef Py_ssize_t slot = self.left_slot
@@ -211,12 +201,21 @@ cdef class GridModel(ClusterModel):
         self.change(stats, i, 1.0)
 
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        cdef double* stats = row(self, slot)
         self.settle()
         self.left_slot = slot
         self.left_item = i
-        self.removed = False
-        if row(self, slot)[0] == 1.0:
-            self.take_out(slot, i)
+        self.removed = stats[0] == 1.0 or not grid_may_stay(
+            &self.layout, stats, self.lowest + i * self.layout.n_blocks * self.layout.n_chunks
+        )
+        if not self.removed:
+            return
+        self.exchange(self.kept, stats, i)
+        if stats[0] == 1.0:
+            memcpy(stats, self.empty, self.width * sizeof(double))
+        else:
+            self.change(stats, i, -1.0)
+        self.n_left = stats[0]
 
     cdef void release(self, Py_ssize_t slot) noexcept nogil:
         if slot == self.left_slot:
@@ -265,19 +264,9 @@ cdef class GridModel(ClusterModel):
                 &self.layout, self.stats, self.stride, slots, n_slots, item, highest,
                 likelihoods, self.tops[i], out,
             )
-        if self.left_slot == NONE or self.removed:
-            return
-        for k in range(n_slots):
-            if slots[k] == self.left_slot:
-                # Some tests ask for a slot twice, the second time after `take_out`.
-                out[k] = NAN if self.removed else grid_predict_without(
-                    &self.layout, row(self, slots[k]), self.lowest + i * n_chunks, likelihoods,
-                    self.tops[i],
-                )
-                if out[k] != out[k]:
-                    if not self.removed:
-                        self.take_out(self.left_slot, i)
-                    out[k] = grid_predict_one(
-                        &self.layout, row(self, slots[k]), item, highest, likelihoods,
-                        self.tops[i],
+        if self.left_slot != NONE and not self.removed:
+            for k in range(n_slots):
+                if slots[k] == self.left_slot:
+                    out[k] = grid_predict_without(
+                        &self.layout, row(self, slots[k]), likelihoods, self.tops[i]
                     )
