@@ -11,9 +11,9 @@ Z_d = sum_m w_dm exp(S_dm),
 
 The sums over m are dot products of p_dm and exp(l_idm - max_m l_idm), both of which are 0 below
 TINY. A dot product so small that the terms lost might matter is computed from logarithms instead.
-Most items rejoin the cluster that they have left, so a removal is put off: while the item is in the
-row, p(x_i | the others) = prod_d 1 / sum_m p_dm exp(-l_idm). Where that would lose terms, the item
-is removed, and the row that held it set aside to be brought back.
+Most items rejoin the cluster that they have left, so a removal is put off: while the item is in
+the row, p(x_i | the others) = prod_d 1 / sum_m p_dm exp(-l_idm). Where that would lose terms, the
+item is removed, and the row that held it set aside to be brought back.
 
 An entry may be impossible, l_idm = -inf. It counts as 1e10 below the best of its item and block,
 which no finite data outweigh, so that every cluster has a density. Entries of that size would
