@@ -66,6 +66,20 @@ def test_power_polya_gamma(seed_sequence):
     assert polya_gamma_run(1.0, wrong=1.6)(seed_sequence, 1) < 1e-6
 
 
+def test_means_of_polya_gamma(seed_sequence):
+    """In every interval of the table that most draws are decided by, and at its ends."""
+    z = np.concatenate([[1e-3], np.arange(161) / 4 + 0.2])
+    mean = np.tanh(z / 2) / (2 * z)
+
+    def run(seed, factor):
+        n = 4_000 * factor
+        x = draw_polya_gamma(np.repeat(z, n), np.random.PCG64(seed)).reshape(len(z), n)
+        gaps = (x.mean(axis=1) - mean) / (x.std(axis=1) / np.sqrt(n))
+        return min(1.0, 2 * len(z) * norm.sf(np.abs(gaps).max()))
+
+    assert_p(run, seed_sequence=seed_sequence)
+
+
 def test_moments_of_polya_gamma(seed_sequence):
     """Also where the density is a spike, and the hyperbolic functions overflow."""
 
