@@ -169,3 +169,111 @@ def test_indian_buffet(seed_sequence, record_property):
         for missing, intercept in ((j % 2 == 0, (None, INTERCEPT)[j % 2]),)
     }
     check(runs, seed_sequence, record_property)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        finite_run(MOVES["birth and death"], 2, wrong=2.6),
+        finite_run(MOVES["split and merge"], 3, wrong=2.6),
+        buffet_run(MOVES["birth and death"], wrong=1.5),
+        buffet_run(MOVES["split and merge"], wrong=1.5),
+    ],
+)
+def test_power(run, seed_sequence):
+    cells = run(seed_sequence.spawn(1)[0], 1)
+    assert chi_squared_p(cells.counts, cells.probabilities) < 1e-6
+
+
+# Columns that explain the rows with too many features.
+
+
+def part_rows(n_samples=60, n_parts=3):
+    """Rows of parts, and Z."""
+    rng = np.random.default_rng(0)
+    Z = (rng.random((n_samples, n_parts)) < 0.4).astype(np.uint8)
+    V = 2 * rng.normal(size=(n_parts, 8))
+    return Z @ V + rng.normal(size=(n_samples, 8)) / np.sqrt(NOISE), Z
+
+
+def poor_columns(Z):
+    """Allocations that explain rows of Z, but not with as few features."""
+    a, b, c = Z.astype(bool).T
+    half = np.arange(len(Z)) % 2 == 0
+    either, both = a | b, a & b
+    return {
+        "two halves": (a & half, a & ~half, b, c),
+        "alone and together": (a & ~b, b & ~a, a & b, c),
+        # With components a, a again, and b - a.
+        "copies": ((either & half) | both, (either & ~half) | both, b, c),
+        # With components (a + b - c) / 2, ..., (a + b + c) / 2.
+        "majorities": (
+            (a & ~c) | (b & ~c) | (a & b),
+            (b & ~a) | (c & ~a) | (b & c),
+            (a & ~b) | (c & ~b) | (a & c),
+            (a & b) | (b & c) | (a & c),
+        ),
+        "a further one": (a, b, c, half),
+    }
+
+
+@pytest.mark.parametrize("name", poor_columns(np.zeros((1, 3))))
+def test_warm_up_mends_poor_columns(name):
+    """Without any sweep over the rows."""
+    X, Z = part_rows()
+    poor = np.column_stack(poor_columns(Z)[name]).astype(np.uint8)
+    model, prior = make_model(X), make_prior(len(X), None)
+    load(model, np.zeros((poor.shape[1], 8)))
+    state, bit_generator = FeatureState(model, prior, poor), np.random.PCG64(0)
+    state.update_params(bit_generator)
+    kernel = RelaunchKernel(1)
+    for _ in range(150):
+        kernel.run(state, bit_generator, True)
+    found = state.allocations()
+    assert found.shape[1] <= 4
+    for column in Z.T:
+        assert (found == column[:, None]).mean(axis=0).max() > 0.95
+
+
+def test_exact_moves_merge_two_halves():
+    X, Z = part_rows(n_parts=1)
+    half = np.arange(len(Z)) % 2 == 0
+    model, prior = make_model(X), make_prior(len(X), None)
+    load(model, np.zeros((2, 8)))
+    state = FeatureState(model, prior, np.column_stack([Z[:, 0] & half, Z[:, 0] & ~half]))
+    bit_generator, kernel = np.random.PCG64(0), RelaunchKernel(1)
+    for _ in range(500):
+        kernel.run(state, bit_generator)
+    found = state.allocations()
+    assert (found == Z).mean(axis=0).max() > 0.95
+    counts = kernel.acceptance()
+    assert set(counts) == {(0, 1), (1, 0), (1, 1), (1, 2), (2, 1), (2, 2)}
+    assert 400 < sum(proposed for proposed, _ in counts.values()) <= 500  # some lack features
+    assert all(0 <= accepted <= proposed for proposed, accepted in counts.values())
+    assert counts[2, 1][1] > 0
+
+
+@pytest.mark.parametrize("sizes", [(-1, 0), (4, 5), (5, 5)])
+def test_no_such_move(sizes):
+    X, Z = part_rows(5)
+    model = make_model(X)
+    load(model, np.zeros((3, 8)))
+    state = FeatureState(model, make_prior(5, 3), Z)
+    with pytest.raises(ValueError, match=f"no move from {sizes[0]} features to {sizes[1]}"):
+        RelaunchKernel(1).propose(state, *sizes, np.random.PCG64(0))
+
+
+def test_all_columns_of_the_finite_prior_stay():
+    """However many moves: features without rows have parameters, too."""
+    X, Z = part_rows(20)
+    model, prior = make_model(X), make_prior(20, 5)
+    load(model, np.zeros((5, 8)))
+    state = FeatureState(model, prior, np.pad(Z, ((0, 0), (0, 2))))
+    bit_generator, kernel = np.random.PCG64(0), RelaunchKernel(20)
+    for adapting in (True, False):
+        for _ in range(20):
+            kernel.run(state, bit_generator, adapting)
+            V = model.save()["components"]
+            assert V.shape == (5, 8)
+            assert np.unique(V[:, 0]).size == 5
+    assert state.allocations().shape == (20, 5)

@@ -119,6 +119,8 @@ cdef class RelaunchKernel:
         """Make the proposals of one iteration. A move and the way back have the same chance."""
         cdef Py_ssize_t _move, fewer
         cdef double u
+        if state.n_samples < 2:
+            return 0    # a prior in which other rows' features count says nothing of one row's
         for _move in range(self.n_moves):
             fewer = integer(rng, MOST_IN_WARM_UP if adapting else MOST_AFTER)
             u = uniform(rng) - SHARE_OF_GROWTH[adapting]
@@ -133,16 +135,13 @@ cdef class RelaunchKernel:
     cdef int resize(self, Py_ssize_t n, bitgen_t* rng) except -1 nogil:
         """Give `part` n columns, of zeros. From none: what is drawn must not hang on the last
         move, of which a chain that is continued knows nothing."""
-        cdef Py_ssize_t j
+        cdef Py_ssize_t _feature
         while self.Z.n_latent > 0:      # ends: one fewer each time
             self.part.remove_feature(self.Z.n_latent - 1)
             self.Z.remove(self.Z.n_latent - 1)
-        while self.Z.n_latent < n:      # ends: one more each time
+        for _feature in range(n):
             self.part.add_feature(rng)
             self.Z.append()
-        memset(self.Z.entries, 0, self.Z.n_samples * self.Z.stride)
-        for j in range(n):
-            self.Z.col_sums[j] = 0
         return 0
 
     cdef double launch(
