@@ -11,8 +11,8 @@ Data are drawn from the finite Beta-Bernoulli prior, a tenth of the entries is m
 twentieth), and chains start from draws of the prior, the same ones for all samplers:
 `--data-sets` times `--starts` chains of each. Precisions, components or weights, and the
 concentration are resampled, under Gamma(1, 1) priors. Each chain has `--seconds` of processor
-time (what is measured on it does not count), and all chains of a panel take turns in one thread, so
-that a busy machine disturbs all alike.
+time (what is measured on it does not count), and all chains of a panel take turns in one thread,
+so that a busy machine disturbs all alike.
 """
 
 import argparse
