@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Bouchard-Cote & Roth on particle Gibbs for feature allocation: sections 3.1 to 3.3.1, repeated.
+"""Bouchard-Cote & Roth on particle Gibbs for feature allocation: section 3, repeated.
 
     python benchmarks/papers/pgfa/run.py trap --out FOLDER
     python benchmarks/papers/pgfa/run.py all --out FOLDER --seconds 2
@@ -23,9 +23,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from skdpm.chains import stream
-from skdpm.datasets import make_linear_gaussian_features
+from skdpm.datasets import make_linear_gaussian_features, make_pyclone_features
 from skdpm.features._state import FeatureState
-from skdpm.features.likelihoods import LinearGaussian
+from skdpm.features.likelihoods import LinearGaussian, PyClone
 from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
 from skdpm.features.samplers import (
     DiscreteParticleFilter,
@@ -33,7 +33,7 @@ from skdpm.features.samplers import (
     ParticleGibbs,
     RowGibbs,
 )
-from skdpm.metrics import relative_log_density
+from skdpm.metrics import b_cubed_score, relative_log_density
 
 sys.path.append(str(Path(__file__).parents[1] / "pgsm"))
 import traces
@@ -159,6 +159,9 @@ class Chain:
         self.kernel = sampler.kernel()
         self.adapting = adapting
         self.bit_generator = stream(seed)
+        self.n_warmup = getattr(sampler, "n_iterations", 0)
+        if self.n_warmup:
+            self.state.model.anneal(self.n_warmup)
         self.seconds = 0.0
         self.iteration = 0
 
@@ -166,7 +169,7 @@ class Chain:
         """One iteration, as those of the estimator."""
         began = time.thread_time()
         self.kernel.run(self.state, self.bit_generator, self.adapting)
-        self.state.update_params(self.bit_generator)
+        self.state.update_params(self.bit_generator, self.iteration < self.n_warmup)
         self.state.prior.resample(self.state.column_sums(), 1.0, 1.0, self.bit_generator)
         self.iteration += 1
         self.seconds += time.thread_time() - began
@@ -176,7 +179,7 @@ class Chain:
             self.step()
 
 
-def run(make_problem, samplers, args, *, adapting=False):
+def run(make_problem, samplers, args, *, adapting=False, quantities=QUANTITIES):
     """Traces {sampler: {quantity: array of shape (n_chains, n_marks)}}.
 
     `adapting` keeps the test paths that are for warm-up in use throughout.
@@ -192,7 +195,7 @@ def run(make_problem, samplers, args, *, adapting=False):
     }
     at = traces.marks(args.seconds, n_marks=40, first=args.seconds / 300)
     found = {
-        name: {quantity: np.full((len(chains[name]), len(at)), np.nan) for quantity in QUANTITIES}
+        name: {quantity: np.full((len(chains[name]), len(at)), np.nan) for quantity in quantities}
         for name in samplers
     }
     for m, mark in enumerate(at):
@@ -204,7 +207,8 @@ def run(make_problem, samplers, args, *, adapting=False):
                     found[name][quantity][j, m] = value
     for name, of_sampler in chains.items():
         found[name]["iterations"] = np.array([chain.iteration for chain in of_sampler])
-        found[name]["rmse_true"] = np.array([chain.problem.rmse_true for chain in of_sampler])
+        if "rmse" in quantities:
+            found[name]["rmse_true"] = np.array([c.problem.rmse_true for c in of_sampler])
     return found
 
 
@@ -260,8 +264,102 @@ def comparison(args):
     }
 
 
+# Mutations.
+
+MUTATION_QUANTITIES = ("cpu_seconds", "relative_log_density", "b_cubed", "n_used", "log_joint")
+traces.LABELS["b_cubed"] = "B-cubed"
+STYLES["discrete filter, annealed"] = {"color": "C2"}
+
+
+class MutationProblem:
+    """Mutations of clones, all measured, and the model of them."""
+
+    def __init__(self, n_components, n_tumour_samples, random_state):
+        X, self.Z, F = make_pyclone_features(
+            200, n_components, n_tumour_samples, random_state=random_state
+        )
+        self.n_components = n_components
+        self.likelihood = PyClone().resolve(X)
+        self.data = self.likelihood.encode(X)
+        truth = self.likelihood.bind(self.data)
+        truth.load({"prevalences": F})
+        prior = BetaBernoulliPrior(200, 1.0, n_components)
+        truth = FeatureState(truth, prior, self.Z.astype(np.uint8))
+        self.log_density_true = truth.compute_log_marginal() - truth.log_prior()
+
+    def start(self, seed):
+        """A state drawn from the prior, at concentration 1."""
+        prior = BetaBernoulliPrior(len(self.Z), 1.0, self.n_components)
+        bit_generator = stream(seed)
+        Z = prior.draw(np.random.Generator(bit_generator))
+        model = self.likelihood.bind(self.data)
+        model.start(Z.shape[1], bit_generator)
+        return FeatureState(model, prior, Z)
+
+    def observe(self, state):
+        """The figures of a state that are plotted, by name."""
+        log_density = state.compute_log_marginal() - state.log_prior()
+        return {
+            "relative_log_density": relative_log_density(log_density, self.log_density_true),
+            "b_cubed": b_cubed_score(self.Z, state.allocations()),
+            "n_used": np.count_nonzero(state.column_sums()),
+            "log_joint": state.compute_log_joint(),
+        }
+
+
+class Annealed:
+    """The discrete particle filter, from a start that is annealed for half of 250 iterations, as
+    chains of the estimator are by default."""
+
+    n_iterations = 250
+
+    def kernel(self):
+        return DiscreteParticleFilter().kernel()
+
+
+def mutations(args):
+    """S23 to S25 and S27 to S32: PyClone, 200 mutations; K clones in D samples."""
+    samplers = {**WITH_ROWS, "discrete filter, annealed": Annealed()}
+    return {
+        f"K = {K}, D = {D}": run(
+            lambda d, K=K, D=D: MutationProblem(K, D, d),
+            samplers,
+            args,
+            quantities=MUTATION_QUANTITIES,
+        )
+        for K, D in ((4, 4), (8, 10), (12, 10))
+    }
+
+
+def mutations_summary(panels):
+    """Medians over chains at a twentieth of the time and at the end, best and worst chain."""
+    lines = [
+        f"{'':46}{'log density':>12}{'B-cubed':>9}{'log density':>13}{'B-cubed':>9}{'best':>8}"
+        f"{'worst':>8}{'ms/iter.':>10}"
+    ]
+    for panel, found in panels.items():
+        for sampler, arrays in found.items():
+            median = {q: np.median(arrays[q], axis=0) for q in MUTATION_QUANTITIES}
+            early = np.searchsorted(median["cpu_seconds"], median["cpu_seconds"][-1] / 20)
+            cost = 1e3 * (arrays["cpu_seconds"][:, -1] / arrays["iterations"]).mean()
+            b_cubed = arrays["b_cubed"][:, -1]
+            lines.append(
+                f"{panel + ': ' + sampler:46}{median['relative_log_density'][early]:12.4f}"
+                f"{median['b_cubed'][early]:9.3f}{median['relative_log_density'][-1]:13.4f}"
+                f"{median['b_cubed'][-1]:9.3f}{b_cubed.max():8.3f}{b_cubed.min():8.3f}"
+                f"{cost:10.3f}"
+            )
+    return "\n".join(lines)
+
+
 def picture(name, panels):
     plt = traces.plt
+    if name == "mutations":
+        fig = traces.figure(panels, ("relative_log_density", "b_cubed"), STYLES)
+        for ax in np.reshape(fig.axes, (-1, 2))[:, 0]:
+            # From single entries that fit nowhere to the truth: orders of magnitude.
+            ax.set_yscale("symlog", linthresh=1e-3)
+        return fig
     if name == "trap":
         (found,) = panels.values()
         fig, axes = plt.subplots(1, 2, figsize=(8.5, 3.0))
@@ -327,6 +425,8 @@ def summary(name, panels):
             f"{1e3 * arrays['seconds'][0] / arrays['counts'].shape[1]:.4f} ms/iter."
             for sampler, arrays in found.items()
         )
+    if name == "mutations":
+        return mutations_summary(panels)
     lines = [
         f"{'':58}{'log density':>12}{'RMSE':>8}{'log density':>13}{'RMSE':>8}{'worst':>8}"
         f"{'features':>10}{'ms/iter.':>10}"
@@ -348,7 +448,7 @@ def summary(name, panels):
     return "\n".join(lines)
 
 
-FIGURES = {"trap": trap, "tuning": tuning, "comparison": comparison}
+FIGURES = {"trap": trap, "tuning": tuning, "comparison": comparison, "mutations": mutations}
 
 
 def main():
