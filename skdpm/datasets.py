@@ -3,14 +3,15 @@
 
 Those of mixtures return (X, labels), `labels` being the clusters that the rows were drawn from,
 numbered from 0, of sizes that differ by one at most and in random order. Those of feature
-allocations return (X, Z, components), Z being the features that each row has. Those of mutations
-also return, or return for components, the prevalences.
+allocations return (X, Z, parameters), Z being the features that each row has. Those of mutations
+also return, or return for parameters, the prevalences.
 """
 
 import numpy as np
+from scipy.special import expit
 
 from skdpm import pyclone
-from skdpm._validation import check_integer, check_real
+from skdpm._validation import check_bool, check_integer, check_real
 from skdpm.chains import seed_entropy, stream
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "make_gaussian_mixture",
     "make_high_dimensional_gaussians",
     "make_jain_neal",
+    "make_lfrm",
     "make_linear_gaussian_features",
     "make_pyclone_features",
     "make_pyclone_mixture",
@@ -360,11 +362,79 @@ def make_linear_gaussian_features(
     component_precision = check_real(component_precision, "component_precision", low=0.0)
     noise_precision = check_real(noise_precision, "noise_precision", low=0.0)
     rng = _generator(random_state)
-    probabilities = rng.beta(concentration / n_components, 1.0, size=n_components)
-    Z = rng.random((n_samples, n_components)) < probabilities
+    Z = _beta_bernoulli(rng, n_samples, n_components, concentration)
     components = rng.standard_normal((n_components, n_features)) / np.sqrt(component_precision)
     noise = rng.standard_normal((n_samples, n_features)) / np.sqrt(noise_precision)
     return Z @ components + noise, Z, components
+
+
+def make_lfrm(
+    n_samples=100,
+    n_components=20,
+    *,
+    concentration=2.0,
+    weight_precision=0.25,
+    bias=0.0,
+    directed=False,
+    random_state=None,
+):
+    """A network whose nodes have features, with a weight for every two of these.
+
+    Feature k is in a node with probability pi_k ~ Beta(concentration / n_components, 1). Nodes i
+    and j are linked with probability 1 / (1 + exp(-(bias + z_i' W z_j))), with weights N(0, 1 /
+    weight_precision). Some features may be in no node.
+
+    Parameters
+    ----------
+    n_samples : int, default=100
+        Nodes.
+    n_components : int, default=20
+    concentration : float, default=2.0
+        About the expected number of features of a node, for many features.
+    weight_precision : float, default=0.25
+    bias : float, default=0.0
+        Log odds of a link of nodes without features.
+    directed : bool, default=False
+        Whether X[i, j] and X[j, i] are two links. If not, X and W are symmetric.
+    random_state : int, RandomState, Generator or None, default=None
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, n_samples)
+        Zeros and ones; zeros on the diagonal, which means nothing.
+    Z : ndarray of shape (n_samples, n_components), bool
+        Which features each node has.
+    weights : ndarray of shape (n_components, n_components)
+
+    References
+    ----------
+    Miller, Griffiths & Jordan (2009), Nonparametric latent feature models for link prediction.
+    Bouchard-Cote & Roth, Particle-Gibbs sampling for Bayesian feature allocation models, section
+    3.3.2.
+
+    Examples
+    --------
+    >>> from skdpm.datasets import make_lfrm
+    >>> X, Z, weights = make_lfrm(50, 5, random_state=0)
+    >>> X.shape, Z.shape, weights.shape
+    ((50, 50), (50, 5), (5, 5))
+    """
+    n_samples = check_integer(n_samples, "n_samples", low=1)
+    n_components = check_integer(n_components, "n_components", low=1)
+    concentration = check_real(concentration, "concentration", low=0.0)
+    weight_precision = check_real(weight_precision, "weight_precision", low=0.0)
+    bias = check_real(bias, "bias")
+    check_bool(directed, "directed")
+    rng = _generator(random_state)
+    Z = _beta_bernoulli(rng, n_samples, n_components, concentration)
+    weights = rng.standard_normal((n_components, n_components)) / np.sqrt(weight_precision)
+    if not directed:
+        weights = np.triu(weights) + np.triu(weights, 1).T
+    X = _bernoulli(rng, expit(bias + Z @ weights @ Z.T))
+    if not directed:
+        X = np.triu(X, 1) + np.triu(X, 1).T
+    np.fill_diagonal(X, 0.0)
+    return X, Z, weights
 
 
 def make_cambridge_bars(n_samples=100, *, noise=0.5, random_state=None):
@@ -613,6 +683,12 @@ def _start(n_samples, n_clusters, random_state):
 
 def _bernoulli(rng, probabilities):
     return (rng.random(probabilities.shape) < probabilities).astype(np.float64)
+
+
+def _beta_bernoulli(rng, n_samples, n_components, concentration):
+    """Z under the finite prior."""
+    probabilities = rng.beta(concentration / n_components, 1.0, size=n_components)
+    return rng.random((n_samples, n_components)) < probabilities
 
 
 def _far(centre, others, distance):

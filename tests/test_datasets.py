@@ -4,7 +4,8 @@
 import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
-from scipy.stats import betabinom, binom, chi2, kstest
+from scipy.special import expit
+from scipy.stats import betabinom, binom, chi2, kstest, norm
 from support.pvalues import Cells, assert_p, correct_for_number
 
 from skdpm import datasets
@@ -16,6 +17,7 @@ from skdpm.datasets import (
     make_gaussian_mixture,
     make_high_dimensional_gaussians,
     make_jain_neal,
+    make_lfrm,
     make_linear_gaussian_features,
     make_pyclone_features,
     make_pyclone_mixture,
@@ -37,13 +39,16 @@ FEATURE_DEFAULTS = {
     "make_cambridge_bars": ((100, 36), 4),
     "make_linear_gaussian_features": ((1000, 10), 20),
 }
+# Name -> number of nodes and of components, by default.
+NETWORK_DEFAULTS = {"make_lfrm": (100, 20)}
 each_allocation = pytest.mark.parametrize("name", FEATURE_DEFAULTS)
 MUTATIONS = ("make_pyclone_features", "make_pyclone_mixture")
-each_generator = pytest.mark.parametrize("name", [*DEFAULTS, *FEATURE_DEFAULTS, *MUTATIONS])
+GENERATORS = [*DEFAULTS, *FEATURE_DEFAULTS, *NETWORK_DEFAULTS, *MUTATIONS]
+each_generator = pytest.mark.parametrize("name", GENERATORS)
 
 
 def test_every_generator_is_tested():
-    assert sorted([*DEFAULTS, *FEATURE_DEFAULTS, *MUTATIONS]) == sorted(datasets.__all__)
+    assert sorted(GENERATORS) == sorted(datasets.__all__)
 
 
 @each_mixture
@@ -217,6 +222,49 @@ def test_linear_gaussian_features_laws(seed_sequence):
         assert_p(run, seed_sequence=seed_sequence)
 
 
+@pytest.mark.parametrize("directed", [False, True])
+def test_lfrm_laws(directed, seed_sequence):
+    """Weights are Gaussian, counts of nodes Beta-binomial, and links as their log odds say."""
+    n, n_components = 60, 3
+    given = {"concentration": 3.0, "weight_precision": 0.5, "bias": -1.0, "directed": directed}
+
+    def draw(seed, factor):
+        rng = np.random.default_rng(seed)
+        return [make_lfrm(n, n_components, random_state=rng, **given) for _ in range(60 * factor)]
+
+    def weights(seed, factor):
+        drawn = np.concatenate(
+            [W.ravel() if directed else W[np.triu_indices(3)] for _, _, W in draw(seed, factor)]
+        )
+        return kstest(np.sqrt(0.5) * drawn, "norm").pvalue
+
+    def counts(seed, factor):
+        m = np.concatenate([Z.sum(axis=0) for _, Z, _ in draw(seed, factor)])
+        law = betabinom(n, 1.0, 1.0)
+        edges = law.ppf([0.2, 0.4, 0.6, 0.8]).astype(int)
+        cells = np.bincount(np.searchsorted(edges, m), minlength=5)
+        return Cells(cells, np.diff(np.r_[0.0, law.cdf(edges), 1.0]))
+
+    def links(seed, factor):
+        """Of pairs with like log odds: their sum against its mean and deviation."""
+        gaps = []
+        pairs = np.nonzero(~np.eye(n, dtype=bool) if directed else np.triu(np.ones((n, n)), 1))
+        drawn = draw(seed, factor)
+        x = np.concatenate([X[pairs] for X, _, _ in drawn])
+        p = np.concatenate([expit(Z @ W @ Z.T - 1.0)[pairs] for _, Z, W in drawn])
+        for low, high in ((0.0, 0.3), (0.3, 0.7), (0.7, 1.0)):
+            of = (p >= low) & (p < high)
+            gaps.append((x - p)[of].sum() / np.sqrt((p * (1 - p))[of].sum()))
+        return min(1.0, 6 * norm.sf(np.abs(gaps).max()))
+
+    for run in (weights, counts, links):
+        assert_p(run, seed_sequence=seed_sequence)
+    X, Z, W = make_lfrm(random_state=0, directed=directed)
+    assert X.shape == (100, 100) and Z.shape == (100, 20) and W.shape == (20, 20)
+    assert set(np.unique(X)) == {0.0, 1.0} and not X.diagonal().any() and Z.dtype == bool
+    assert (X == X.T).all() == (W == W.T).all() == (not directed)
+
+
 def test_cambridge_bars():
     X, Z, components = make_cambridge_bars(20_000, noise=0.3, random_state=0)
     assert np.array_equal(components.reshape(4, 6, 6), CAMBRIDGE_BARS)
@@ -260,6 +308,11 @@ def test_bad_input_of_all(name, bad, message):
         (make_high_dimensional_gaussians, {"n_features": 0}, "n_features must be at least 1"),
         (make_high_dimensional_gaussians, {"n_clusters": 0}, "n_clusters must be at least 1"),
         (make_cambridge_bars, {"noise": -1.0}, "noise must be finite and >= 0"),
+        (make_lfrm, {"n_components": 0}, "n_components must be at least 1"),
+        (make_lfrm, {"concentration": 0.0}, "concentration must be finite and > 0"),
+        (make_lfrm, {"weight_precision": 0.0}, "weight_precision must be finite and > 0"),
+        (make_lfrm, {"bias": np.inf}, "bias must be"),
+        (make_lfrm, {"directed": "no"}, "directed must be"),
         (make_linear_gaussian_features, {"n_components": 0}, "n_components must be at least 1"),
         (make_linear_gaussian_features, {"n_features": 0}, "n_features must be at least 1"),
         (make_linear_gaussian_features, {"concentration": 0.0}, "concentration must be finite"),

@@ -71,33 +71,40 @@ SKDPM_INLINE double skdpm_chunk_max(const double *x)
     return skdpm_larger(skdpm_larger(lane[0], lane[2]), skdpm_larger(lane[1], lane[3]));
 }
 
-/* log w + S of a chunk of points of a block, with the log likelihoods of an item unless it is
- * NULL; -inf where there is no point. */
+/* log w + S of n points, from point m of block d on, with the log likelihoods of an item unless it
+ * is NULL. */
 SKDPM_INLINE void skdpm_grid_logs(
+    const skdpm_grid *grid, const double *stats, ptrdiff_t d, ptrdiff_t m, ptrdiff_t n,
+    const double *item, double *restrict out)
+{
+    const ptrdiff_t first = d * grid->n_points + m;
+    const double *w = grid->log_weights + first;
+    const double *sums = stats + SKDPM_GRID_HEAD + first;
+    for (ptrdiff_t j = 0; j < n; j++)
+        out[j] = w[j] + sums[j];
+    if (item)
+        for (ptrdiff_t j = 0; j < n; j++)
+            out[j] += item[first + j];
+    if (stats[2] > 0.0) {
+        const double *counts = sums + grid->n_blocks * grid->n_points;
+        for (ptrdiff_t j = 0; j < n; j++)
+            out[j] += SKDPM_IMPOSSIBLE * counts[j];
+    }
+}
+
+/* The same of a chunk; -inf where it has no points. */
+SKDPM_INLINE void skdpm_grid_chunk(
     const skdpm_grid *grid, const double *stats, ptrdiff_t d, ptrdiff_t c, const double *item,
     double *out)
 {
-    const ptrdiff_t first = d * grid->n_points + c * SKDPM_CHUNK;
     const ptrdiff_t left = grid->n_points - c * SKDPM_CHUNK;
-    const double *w = grid->log_weights + first;
-    const double *sums = stats + SKDPM_GRID_HEAD + first;
     if (left >= SKDPM_CHUNK) {
-        for (int j = 0; j < SKDPM_CHUNK; j++)
-            out[j] = w[j] + sums[j];
-        if (item)
-            for (int j = 0; j < SKDPM_CHUNK; j++)
-                out[j] += item[first + j];
-    } else {
-        for (int j = 0; j < SKDPM_CHUNK; j++)
-            out[j] = -INFINITY;
-        for (int j = 0; j < left; j++)
-            out[j] = w[j] + sums[j] + (item ? item[first + j] : 0.0);
+        skdpm_grid_logs(grid, stats, d, c * SKDPM_CHUNK, SKDPM_CHUNK, item, out);
+        return;
     }
-    if (stats[2] > 0.0) {
-        const double *counts = sums + grid->n_blocks * grid->n_points;
-        for (int j = 0; j < SKDPM_CHUNK && j < left; j++)
-            out[j] += SKDPM_IMPOSSIBLE * counts[j];
-    }
+    skdpm_grid_logs(grid, stats, d, c * SKDPM_CHUNK, left, item, out);
+    for (ptrdiff_t j = left; j < SKDPM_CHUNK; j++)
+        out[j] = -INFINITY;
 }
 
 /* The cached terms of a row from its statistics. */
@@ -112,8 +119,10 @@ SKDPM_UNUSED static void skdpm_grid_compute(const skdpm_grid *grid, double *stat
         double lane[SKDPM_CHUNK] = {0.0};
         double top = -INFINITY, total;
         ptrdiff_t first = 0, stop = grid->n_chunks;
+        skdpm_grid_logs(grid, stats, d, 0, grid->n_points, NULL, p);
+        for (ptrdiff_t m = grid->n_points; m < grid->n_chunks * SKDPM_CHUNK; m++)
+            p[m] = -INFINITY;
         for (ptrdiff_t c = 0; c < grid->n_chunks; c++) {
-            skdpm_grid_logs(grid, stats, d, c, NULL, p + c * SKDPM_CHUNK);
             ceilings[c] = skdpm_chunk_max(p + c * SKDPM_CHUNK);
             top = skdpm_larger(ceilings[c], top);
         }
@@ -149,6 +158,18 @@ SKDPM_UNUSED static void skdpm_grid_shift(
         sums[m] += by * x[m];
 }
 
+/* The same where entries of x may be impossible, which are counted. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void skdpm_grid_shift_possible(
+    double *restrict sums, double *restrict counts, const double *restrict x, ptrdiff_t n,
+    double by)
+{
+    for (ptrdiff_t m = 0; m < n; m++) {
+        sums[m] += x[m] > SKDPM_IMPOSSIBLE ? by * x[m] : 0.0;
+        counts[m] += x[m] > SKDPM_IMPOSSIBLE ? 0.0 : by;
+    }
+}
+
 /* log p(block d of an item | a cluster), relative to the best point, from logarithms of those
  * chunks alone that matter. item: (D, M), relative log likelihoods; highest: (C,), their largest
  * in each chunk of the block. */
@@ -166,17 +187,17 @@ SKDPM_INLINE double skdpm_grid_log_sum(
             likely = c;
         }
     /* The largest term, */
-    skdpm_grid_logs(grid, stats, d, likely, item, x);
+    skdpm_grid_chunk(grid, stats, d, likely, item, x);
     best = skdpm_chunk_max(x);
     for (ptrdiff_t c = 0; c < grid->n_chunks; c++)
         if (c != likely && ceilings[c] + highest[c] > best) {
-            skdpm_grid_logs(grid, stats, d, c, item, x);
+            skdpm_grid_chunk(grid, stats, d, c, item, x);
             best = skdpm_larger(skdpm_chunk_max(x), best);
         }
     /* ... and the sum of all that do not vanish beside it. */
     for (ptrdiff_t c = 0; c < grid->n_chunks; c++)
         if (ceilings[c] + highest[c] - best > SKDPM_NO_TERM) {
-            skdpm_grid_logs(grid, stats, d, c, item, x);
+            skdpm_grid_chunk(grid, stats, d, c, item, x);
             for (int j = 0; j < SKDPM_CHUNK; j++)
                 lane[j] += exp_negative(x[j] - best);
         }

@@ -305,7 +305,10 @@ default="auto"
             Z = draws["allocations"][c][s]
             params = {
                 "allocations": Z,
-                **{name: draws[name][c, s] for name in likelihood.hyperparameters},
+                **{
+                    name: draws[name][c, s]
+                    for name in likelihood.hyperparameters + likelihood.common_params
+                },
                 **{name: draws[name][c][s] for name in likelihood.feature_params},
             }
             means += (likelihood.reconstruct(Z.astype(np.float64), params) - means) / (j + 1)

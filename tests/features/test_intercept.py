@@ -335,7 +335,7 @@ def test_no_moves(n_latent):
             kernel.run(state, bit_generator)
         same = np.array_equal(state.allocations(), Z)
         assert same != moves
-        assert (model.save()["components"] == V).all() != moves
+        assert np.array_equal(model.save()["components"], V) != moves
 
 
 def test_a_move_without_a_probability_raises():

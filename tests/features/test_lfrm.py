@@ -6,6 +6,7 @@ import scipy.sparse as sp
 from reference.features import classes_of_buffet, left_ordered, log_lfrm
 from scipy.special import expit
 from scipy.stats import chi2, gamma, kstest, norm
+from sklearn.metrics import homogeneity_score
 from support.exactness import record_worst
 from support.features import (
     CONCENTRATION,
@@ -328,6 +329,76 @@ def test_weights_have_their_posterior(directed, seed_sequence):
         return min(1.0, 2 * min(p_values))
 
     assert_p(run, seed_sequence=seed_sequence)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_mode_of_weights(directed):
+    """Where the density, written by the reference, has no slope, from far away too; of an unused
+    feature, 0."""
+    X, Z, W = random_problem(9, 3, directed)
+    Z[:, 1] = 0
+    for far in (1.0, 30.0):
+        model = make_model(X, far * W, directed=directed)
+        FeatureState(model, make_prior(9, 3), Z).mean_params()
+        mode = model.save()["weights"]
+
+        def log_density(W):
+            free = W.ravel() if directed else W[np.triu_indices(3)]
+            return log_lfrm(X, Z, W, 0.4, directed) - 0.35 * (free**2).sum()
+
+        top = log_density(mode)
+        for k, l in np.ndindex(3, 3):
+            for by in (-1e-4, 1e-4):
+                other = mode.copy()
+                other[k, l] += by
+                if not directed:
+                    other[l, k] = other[k, l]
+                assert log_density(other) < top
+        np.testing.assert_allclose(mode[1], 0.0, atol=1e-12)
+        assert directed or (mode == mode.T).all()
+
+
+# Where chains start.
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_start_finds_blocks_and_active_nodes(directed):
+    """Four blocks of twelve nodes with links among them, or from each to the next, and a fifth of
+    nodes that have none."""
+    rng = np.random.default_rng(0)
+    of = np.repeat(np.arange(5), 12)
+    near = of == (of[:, None] + directed) % 4
+    X = np.where(near & (of < 4)[:, None], rng.random((60, 60)) < 0.8, rng.random((60, 60)) < 0.01)
+    X = X.astype(float) if directed else symmetric(X.astype(float))
+    X[rng.random((60, 60)) < 0.1] = np.nan
+    X = X if directed else symmetric(X)
+    likelihood = LFRM(directed=directed).resolve(X)
+    data = likelihood.encode(X)
+    Z = likelihood.initial_allocations(data, 60, np.random.default_rng(1))
+    *blocks, less, more = Z.T
+    np.testing.assert_array_equal(np.sum(blocks, axis=0), 1)
+    linked = of < 4
+    assert homogeneity_score(of[linked], np.argmax(blocks, axis=0)[linked]) > 0.75  # at random 0.3
+    assert less.mean() == pytest.approx(0.7, abs=0.05)
+    assert more.mean() == pytest.approx(0.3, abs=0.05)
+    assert not (more & ~less).any()
+    assert (less[of == 4]).sum() == 0
+    other = likelihood.initial_allocations(data, 60, np.random.default_rng(2))
+    assert other.shape != Z.shape or (other != Z).any()
+    assert likelihood.initial_allocations(data, 5, np.random.default_rng(1)).shape[1] <= 5
+    assert likelihood.initial_allocations(data, 3, np.random.default_rng(1)) is None
+
+
+def test_start_where_there_is_nothing_to_find():
+    for X in (np.zeros((20, 20)), np.ones((20, 20)), np.full((20, 20), np.nan), np.eye(20)[::-1]):
+        for directed in (False, True):
+            likelihood = LFRM(directed=directed).resolve(X)
+            Z = likelihood.initial_allocations(likelihood.encode(X), 20, np.random.default_rng(0))
+            assert Z.any(axis=0).all()
+            assert 0 < Z.shape[1] <= 5
+    likelihood = LFRM().resolve(np.zeros((4, 4)))
+    data = likelihood.encode(np.zeros((4, 4)))
+    assert likelihood.initial_allocations(data, 4, np.random.default_rng(0)) is None
 
 
 # In an estimator.

@@ -188,7 +188,7 @@ def mopsi(args):
 
 
 def mutations(args):
-    """Figure 10: 10,000 simulated mutations in one sample of a tumour, single and mixed kernels."""
+    """Figure 10: 10,000 simulated mutations in one sample of a tumour."""
     return sampled(("mutations",), PURE | MIXED, args.data, args)
 
 

@@ -196,6 +196,23 @@ cdef class FeatureModel:
         with gil:
             raise NotImplementedError(f"{type(self).__name__} does not override `split_off`")
 
+    cdef FeatureModel restricted(self):
+        """Make a second model of the same rows, without features, for `restrict_from`. Its
+        `log_marginal` integrates all its parameters out, and its `update_params` draws them from
+        their law given Z: hyperparameters are those of this model. Only where `restricts`."""
+        raise NotImplementedError(f"{type(self).__name__} does not override `restricted`")
+
+    cdef void restrict_from(
+        self, FeatureModel whole, const Py_ssize_t* features, Py_ssize_t n
+    ) noexcept nogil:
+        """Become a model of what is left for n features of `whole`: of its rows, given its
+        hyperparameters and the parameters of its other features."""
+        pass
+
+    cdef void give_back(self, FeatureModel whole, const Py_ssize_t* features) noexcept nogil:
+        """Give `whole` the parameters: feature j here is features[j] there."""
+        pass
+
     cdef double log_row(self) noexcept nogil:
         """log p(x_i | candidate 0), with all constants."""
         return NAN

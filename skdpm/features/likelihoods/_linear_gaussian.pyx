@@ -38,7 +38,7 @@ cdef double LOWEST = LOWEST_PRECISION
 cdef double LARGEST = LARGEST_PRECISION
 
 cdef enum:
-    MOST_TERMS = 1 << 16    # of the law of a row's number of singletons
+    MOST_TERMS = 256    # of the law of a row's number of singletons
 
 
 cdef enum Purpose:
@@ -129,6 +129,7 @@ cdef class LinearGaussianModel(FeatureModel):
     cdef object data                    # keeps the arrays below alive
     cdef Py_ssize_t d
     cdef const double* X                # (n_samples, d)
+    cdef double* residuals              # X, where the model is a restricted one
     cdef const unsigned char* observed  # (n_samples, d) or NULL
     cdef const Py_ssize_t* missing_rows
     cdef const Py_ssize_t* missing_starts   # (d + 1,)
@@ -179,6 +180,7 @@ cdef class LinearGaussianModel(FeatureModel):
         self.missing_starts = &starts[0]
         self.n_observed = self.n_samples * self.d - starts[self.d]
         self.collapses = collapses
+        self.restricts = True
         self.draws_tau_x = noise_precision is None
         self.draws_tau_v = component_precision is None
         self.x_shape, self.x_rate = noise_precision_prior
@@ -436,6 +438,58 @@ cdef class LinearGaussianModel(FeatureModel):
         add_scaled(self.offset, -1.0, v, self.d)
         self.round_intercept()
         return 0
+
+    # Some features, with the others fixed: the same model, of residuals.
+
+    cdef FeatureModel restricted(self):
+        cdef LinearGaussianModel part
+        cdef double[:, ::1] residuals = np.zeros((self.n_samples, self.d))
+        part = LinearGaussianModel(
+            {**self.data, "X": residuals}, self.tau_x, (1.0, 1.0), self.tau_v, (1.0, 1.0), None
+        )
+        part.residuals = &residuals[0, 0]
+        return part
+
+    cdef void restrict_from(
+        self, FeatureModel whole, const Py_ssize_t* features, Py_ssize_t n
+    ) noexcept nogil:
+        cdef Py_ssize_t i, j, k
+        cdef Py_ssize_t d = self.d
+        cdef Py_ssize_t n_others = 0
+        cdef const unsigned char* z
+        cdef const double* V = (<LinearGaussianModel>whole).V
+        cdef const double* offset = (<LinearGaussianModel>whole).offset
+        cdef double* residual = self.residuals
+        self.tau_x = (<LinearGaussianModel>whole).tau_x
+        self.tau_v = (<LinearGaussianModel>whole).tau_v
+        for k in range(whole.n_latent):
+            (<LinearGaussianModel>whole).active[n_others] = k
+            n_others += 1
+            for j in range(n):
+                if features[j] == k:
+                    n_others -= 1
+        for i in range(self.n_samples):
+            z = whole.Z.row(i)
+            for j in range(d):
+                residual[j] = (<LinearGaussianModel>whole).X[i * d + j] - offset[j]
+            for j in range(n_others):
+                k = (<LinearGaussianModel>whole).active[j]
+                if z[k]:
+                    add_scaled(residual, -1.0, V + k * d, d)
+            if self.observed != NULL:
+                for j in range(d):
+                    residual[j] = residual[j] if self.observed[i * d + j] else 0.0
+            residual += d
+
+    cdef void give_back(self, FeatureModel whole, const Py_ssize_t* features) noexcept nogil:
+        cdef Py_ssize_t j
+        cdef Py_ssize_t d = self.d
+        for j in range(self.n_latent):
+            memcpy(
+                (<LinearGaussianModel>whole).V + features[j] * d, self.V + j * d,
+                d * sizeof(double)
+            )
+            (<LinearGaussianModel>whole).norms[features[j]] = self.norms[j]
 
     # Rows that are no part of the data of `fit`.
 

@@ -18,7 +18,7 @@ class DiscreteParticleFilter(FeatureSampler):
         Expected number of particles that are kept, at least 2.
     annealing_power, test_path
         As in `ParticleGibbs`.
-    column_moves : int, default=10
+    column_moves : int, default=1
         Proposals of moves of whole columns that follow each sweep over the rows; 0: none, the
         sampler of the paper.
 
@@ -31,7 +31,7 @@ class DiscreteParticleFilter(FeatureSampler):
     models using discrete particle Markov chain Monte Carlo methods.
     """
 
-    def __init__(self, n_particles=20, annealing_power=1.0, test_path="zeros", column_moves=10):
+    def __init__(self, n_particles=20, annealing_power=1.0, test_path="zeros", column_moves=1):
         self.n_particles = n_particles
         self.annealing_power = annealing_power
         self.test_path = test_path

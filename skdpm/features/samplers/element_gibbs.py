@@ -12,7 +12,7 @@ class ElementGibbs(FeatureSampler):
 
     Parameters
     ----------
-    column_moves : int, default=10
+    column_moves : int, default=1
         Proposals of moves of whole columns that follow each sweep over the rows; 0: none, the
         sampler of the paper.
 
@@ -21,7 +21,7 @@ class ElementGibbs(FeatureSampler):
     Griffiths & Ghahramani (2011), The Indian buffet process: an introduction and review.
     """
 
-    def __init__(self, column_moves=10):
+    def __init__(self, column_moves=1):
         self.column_moves = column_moves
 
     def kernel(self):

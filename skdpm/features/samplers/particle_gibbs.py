@@ -25,7 +25,7 @@ default="zeros"
         a first run without the present value. "conditional" takes the present values,
         "two_stage" draws them by a first run along those: no valid updates, so they hold in
         warm-up only and become "zeros" after it.
-    column_moves : int, default=10
+    column_moves : int, default=1
         Proposals of moves of whole columns that follow each sweep over the rows; 0: none, the
         sampler of the paper.
 
@@ -41,7 +41,7 @@ default="zeros"
         annealing_power=1.0,
         resample_threshold=0.5,
         test_path="zeros",
-        column_moves=10,
+        column_moves=1,
     ):
         self.n_particles = n_particles
         self.annealing_power = annealing_power

@@ -14,7 +14,7 @@ class RowGibbs(FeatureSampler):
     max_components : int, default=20
         More features (of those that other rows have too) in a row are an error: time and memory
         double with each.
-    column_moves : int, default=10
+    column_moves : int, default=1
         Proposals of moves of whole columns that follow each sweep over the rows; 0: none, the
         sampler of the paper.
 
@@ -24,7 +24,7 @@ class RowGibbs(FeatureSampler):
     algorithm 2.
     """
 
-    def __init__(self, max_components=20, column_moves=10):
+    def __init__(self, max_components=20, column_moves=1):
         self.max_components = max_components
         self.column_moves = column_moves
 

@@ -44,6 +44,9 @@ cdef extern from "grid.h" nogil:
     void grid_shift "skdpm_grid_shift"(
         double* sums, const double* x, Py_ssize_t n, double by
     ) noexcept
+    void grid_shift_possible "skdpm_grid_shift_possible"(
+        double* sums, double* counts, const double* x, Py_ssize_t n, double by
+    ) noexcept
     double grid_predict_one "skdpm_grid_predict_one"(
         const Layout* grid, const double* stats, const double* item, const double* highest,
         const double* relative, double top
@@ -80,8 +83,8 @@ cdef class GridModel(ClusterModel):
             exp of them; 0 in place of what is below TINY, and behind the last point.
         tops : ndarray of shape (n_samples,)
             Sums over blocks of what was subtracted.
-        impossible : ndarray of shape (n_samples,), uint8
-            Whether an item has an entry that is IMPOSSIBLE.
+        impossible : ndarray of shape (n_samples,)
+            How many entries of an item are IMPOSSIBLE.
     tables : dict
         n_max : int
             Most items that one cluster may hold.
@@ -94,9 +97,8 @@ cdef class GridModel(ClusterModel):
     cdef const double* highest
     cdef const double* likelihoods
     cdef const double* tops
-    cdef const unsigned char* impossible
-    # The row of a slot before an item left, but for counts, which that did not change.
-    cdef double* kept
+    cdef const double* impossible
+    cdef double* kept               # the row of a slot before an item left
     cdef double kept_size           # items that were left
     cdef Py_ssize_t kept_slot       # or NONE
     cdef Py_ssize_t kept_item
@@ -108,7 +110,7 @@ cdef class GridModel(ClusterModel):
         cdef const double[:, :, ::1] highest = data["highest"]
         cdef const double[:, :, ::1] likelihoods = data["likelihoods"]
         cdef const double[::1] tops = data["tops"]
-        cdef const unsigned char[::1] impossible = data["impossible"]
+        cdef const double[::1] impossible = data["impossible"]
         self._owners = log_likelihoods, highest, likelihoods, tops, impossible, log_weights
         self.n_samples = log_likelihoods.shape[0]
         self.layout.n_blocks = log_likelihoods.shape[1]
@@ -146,26 +148,23 @@ cdef class GridModel(ClusterModel):
 
     cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
         """Let item i enter (by = 1) or leave (by = -1) the statistics, and the cached terms."""
-        cdef Py_ssize_t m
         cdef const double* x = self.log_likelihoods + i * self.n_entries
         cdef double* sums = stats + N_HEAD
-        cdef double* counts = sums + self.n_entries
         stats[0] += by
         stats[1] += by * self.tops[i]
-        if not self.impossible[i]:
+        stats[2] += by * self.impossible[i]
+        if self.impossible[i] == 0.0:
             grid_shift(sums, x, self.n_entries, by)
         else:
-            for m in range(self.n_entries):
-                if x[m] > _IMPOSSIBLE:
-                    sums[m] += by * x[m]
-                else:
-                    counts[m] += by
-                    stats[2] += by
+            grid_shift_possible(sums, sums + self.n_entries, x, self.n_entries, by)
         grid_compute(&self.layout, stats)
 
-    cdef void exchange(self, double* a, const double* b) noexcept nogil:
-        """Copy of a row what an item without impossible entries changes."""
-        memcpy(a, b, (N_HEAD + self.n_entries) * sizeof(double))
+    cdef void exchange(self, double* a, const double* b, Py_ssize_t i) noexcept nogil:
+        """Copy of a row what item i changes."""
+        cdef Py_ssize_t n_stats = self.n_stats
+        if self.impossible[i] == 0.0:
+            n_stats -= self.n_entries
+        memcpy(a, b, n_stats * sizeof(double))
         memcpy(a + self.n_stats, b + self.n_stats, (self.width - self.n_stats) * sizeof(double))
 
     cdef void settle(self) noexcept nogil:
@@ -182,19 +181,17 @@ cdef class GridModel(ClusterModel):
         cdef double* stats = row(self, slot)
         # A slot that has been emptied since, without the methods here, has another size.
         if slot == self.kept_slot and i == self.kept_item and stats[0] == self.kept_size:
-            self.exchange(stats, self.kept)
+            self.exchange(stats, self.kept, i)
         else:
             self.change(stats, i, 1.0)
         self.kept_slot = NONE
 
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         cdef double* stats = row(self, slot)
-        self.kept_slot = NONE
-        if not self.impossible[i]:
-            self.exchange(self.kept, stats)
-            self.kept_slot = slot
-            self.kept_item = i
-            self.kept_size = stats[0] - 1.0
+        self.exchange(self.kept, stats, i)
+        self.kept_slot = slot
+        self.kept_item = i
+        self.kept_size = stats[0] - 1.0
         if stats[0] == 1.0:
             memcpy(stats, self.empty, self.width * sizeof(double))
         else:

@@ -270,7 +270,7 @@ class Grid(Likelihood):
                 "highest": np.maximum.reduceat(table, first, axis=2),
                 "likelihoods": likelihoods,
                 "tops": tops.sum(axis=(1, 2)),
-                "impossible": impossible.any(axis=(1, 2)).astype(np.uint8),
+                "impossible": impossible.sum(axis=(1, 2), dtype=np.float64),
             }
         )
 
