@@ -349,11 +349,9 @@ def test_power_precision(seed_sequence):
     assert precision_run(wrong=(4.5, 0.3))(seed_sequence.spawn(1)[0], 1) < 1e-6
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"precision": 60.0}, {"prevalences": np.array([[0.45, 0.5], [0.55, 0.5]])}]
-)
-def test_power_given_prevalences(wrong, seed_sequence):
+def test_power_given_prevalences(seed_sequence):
     """What `test_given_params` does with an error planted in the chain."""
+    wrong = {"prevalences": np.array([[0.45, 0.5], [0.55, 0.5]])}
     run = given_params_run(
         ElementGibbs().kernel(), 2, case=FEATURE_CASES["pyclone"], n_starts=6_000, wrong=wrong
     )
