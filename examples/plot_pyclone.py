@@ -5,8 +5,8 @@ Clusters of mutations, and the clones of a tumour
 
 Sequencing counts how many reads of a sample show a mutation. Given copy numbers and the share of
 cancer cells in the sample, `PyClone` tells in what share of the cancer cells the mutation is, its
-cellular prevalence, and which mutations go together. Here the truth is known: 300 mutations of six
-clusters in three samples of a tumour, with changes of copy number; one line in twenty is missing
+cellular prevalence, and which mutations go together. Here the truth is known: 300 mutations of
+five clusters in three samples of a tumour, with changes of copy number; one line in twenty is missing
 from the table, as where a mutation was not covered.
 
 Then the other view of the same kind of data: clones, each with a set of mutations, that make up
@@ -33,11 +33,11 @@ SAMPLES = ("primary", "lymph node", "relapse")
 X, labels, prevalences = make_pyclone_mixture(
     300,
     3,
-    n_clusters=6,
-    depth=120,
-    copy_numbers=((1, 1), (1, 1), (1, 2), (0, 2)),
+    n_clusters=5,
+    depth=200,
+    copy_numbers=((1, 1), (1, 1), (1, 2)),
     tumour_content=(0.8, 0.5, 0.7),
-    random_state=4,
+    random_state=1,
 )
 # The long table that PyClone and PyClone-VI read: a line for each mutation in each sample.
 lines = pd.DataFrame(X.reshape(-1, len(FIELDS)), columns=FIELDS)
@@ -60,7 +60,7 @@ print(f"mean error of a prevalence: {error.mean():.3f}")
 inside = np.mean(error <= 2 * table["mutation_prevalence_std"] + 0.005)
 print(f"within two standard deviations, or the grid's resolution, of the truth: {inside:.0%}")
 
-# Clones. Their number must be given; see the guide on those of no weight.
+# Clones. Their number must be given; the guide says what becomes of too many.
 reads, Z, shares = make_pyclone_features(200, 4, 4, depth=400, random_state=1)
 clones = FeatureAllocation(likelihood="pyclone", n_components=4, random_state=0).fit(reads)
 of_clones = pyclone_table(clones, reads)
@@ -75,7 +75,8 @@ for ax, sample in zip(axes, SAMPLES, strict=False):
         found["mutation_prevalence"],
         2 * found["mutation_prevalence_std"],
         fmt="none",
-        ecolor="0.75",
+        ecolor="0.7",
+        elinewidth=0.5,
         zorder=0,
     )
     ax.scatter(
