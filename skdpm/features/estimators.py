@@ -45,7 +45,8 @@ class FeatureAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Chain
     ----------
     likelihood : str or FeatureLikelihood, default="linear_gaussian"
         What rows look like given their features: an object of `skdpm.features.likelihoods`, or
-        the name of one with its defaults ("linear_gaussian"; "lfrm", for networks).
+        the name of one with its defaults ("linear_gaussian"; "lfrm", for networks;
+        "pyclone", for mutations).
     n_components : int or None, default=None
         None: the Indian buffet process, with no bound on the number of features. An int: that
         many features, each with a probability under a Beta(concentration / n_components, 1)
