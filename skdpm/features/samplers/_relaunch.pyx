@@ -119,6 +119,8 @@ cdef class RelaunchKernel:
         """Make the proposals of one iteration. A move and the way back have the same chance."""
         cdef Py_ssize_t _move, fewer
         cdef double u
+        if state.n_samples < 2:
+            return 0    # a prior in which other rows' features count says nothing of one row's
         for _move in range(self.n_moves):
             fewer = integer(rng, MOST_IN_WARM_UP if adapting else MOST_AFTER)
             u = uniform(rng) - SHARE_OF_GROWTH[adapting]
