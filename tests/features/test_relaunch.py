@@ -151,7 +151,11 @@ def check(runs, seed_sequence, record_property):
 def test_finite_prior(seed_sequence, record_property):
     runs = {
         f"{name} {n_latent} missing={missing} intercept={intercept is not None}": finite_run(
-            moves, n_latent, missing=missing, intercept=intercept
+            moves,
+            n_latent,
+            missing=missing,
+            intercept=intercept,
+            n_starts=6_000 if name == "split and merge" else 3_000,
         )
         for j, (name, moves) in enumerate(MOVES.items())
         for n_latent in (2, 3)
