@@ -45,15 +45,17 @@ class FeatureAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Chain
     ----------
     likelihood : str or FeatureLikelihood, default="linear_gaussian"
         What rows look like given their features: an object of `skdpm.features.likelihoods`, or
-        the name of one with its defaults ("linear_gaussian"; "lfrm", for networks).
+        the name of one with its defaults ("linear_gaussian"; "lfrm", for networks;
+        "pyclone", for mutations).
     n_components : int or None, default=None
         None: the Indian buffet process, with no bound on the number of features. An int: that
         many features, each with a probability under a Beta(concentration / n_components, 1)
         prior.
-    sampler : str or FeatureSampler, default="discrete_particle_filter"
+    sampler : str or FeatureSampler, default="auto"
         How the posterior is explored: an object of `skdpm.features.samplers`, or the name of one
         with its defaults ("element_gibbs", "row_gibbs", "particle_gibbs",
-        "discrete_particle_filter").
+        "discrete_particle_filter"). "auto": the one that the likelihood prefers,
+        `DiscreteParticleFilter`, but `ElementGibbs` for `LFRM`.
     concentration : float or None, default=None
         Expected number of features of a row a priori (about that in the finite model). None:
         resampled in every iteration under its prior, from 1.
@@ -149,7 +151,7 @@ default="auto"
         likelihood="linear_gaussian",
         *,
         n_components=None,
-        sampler="discrete_particle_filter",
+        sampler="auto",
         concentration=None,
         concentration_prior=(1.0, 1.0),
         init="auto",
@@ -356,6 +358,11 @@ default="auto"
         if name == "likelihood":
             return LIKELIHOODS, FeatureLikelihood
         return SAMPLERS, FeatureSampler
+
+    def _resolved_sampler(self, likelihood, X):
+        if isinstance(self.sampler, str) and self.sampler == "auto":
+            return SAMPLERS[likelihood.preferred_sampler]()
+        return self._resolved("sampler")
 
     def _validate_fit(self, X, likelihood, sampler, reset):
         return self._validate(X, likelihood, reset)
