@@ -292,7 +292,7 @@ def joint_run(
             total = V[:, 0].sum() if len(V) else rng.normal()
             n_full = Z.all(axis=0).sum()
             n_other = Z.shape[1] - n_full
-            counts[min(n_full, 5), min(n_other, 5), int(4 * u), int(total > 0)] += 1
+            counts[min(n_full, 5), min(n_other, 5), min(int(4 * u), 3), int(total > 0)] += 1
         if hyper:
             return Cells(hyper_counts, np.full(32, 1 / 32))
         return Cells(counts, joint)
@@ -305,7 +305,7 @@ def test_joint(seed_sequence, record_property):
         f"{kernel} {how}": joint_run(kernel, **how)
         for kernel, how in (
             (None, {"updates": False}),
-            (None, {"updates": False, "tau_b": 2.0}),
+            (None, {"updates": False, "tau_b": 4.0}),
             (RowGibbs().kernel(), {"updates": False, "missing": True}),
             (ElementGibbs().kernel(), {"missing": True}),
             (ElementGibbs().kernel(), {"hyper": True}),
