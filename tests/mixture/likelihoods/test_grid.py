@@ -92,7 +92,7 @@ def test_sums_of_small_terms_far_apart():
 @pytest.mark.parametrize("best", [0, 9, 23])
 def test_a_row_that_hides_where_the_others_are(best, depth):
     """While it is in the cluster, the weight of their best point is 0, or nearly so."""
-    table = np.full((2, 24), -3000.0)
+    table = np.full((2, 24), -500.0)
     table[:, 10] = 0.0, -120.0
     table[:, best] = depth, 0.0
     probe, _ = probe_of(Grid(), table)
