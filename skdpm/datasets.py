@@ -3,12 +3,15 @@
 
 Those of mixtures return (X, labels), `labels` being the clusters that the rows were drawn from,
 numbered from 0, of sizes that differ by one at most and in random order. Those of feature
-allocations return (X, Z, components), Z being the features that each row has.
+allocations return (X, Z, parameters), Z being the features that each row has. Those of mutations
+also return, or return for parameters, the prevalences.
 """
 
 import numpy as np
+from scipy.special import expit
 
-from skdpm._validation import check_integer, check_real
+from skdpm import pyclone
+from skdpm._validation import check_bool, check_integer, check_real
 from skdpm.chains import seed_entropy, stream
 
 __all__ = [
@@ -17,7 +20,10 @@ __all__ = [
     "make_gaussian_mixture",
     "make_high_dimensional_gaussians",
     "make_jain_neal",
+    "make_lfrm",
     "make_linear_gaussian_features",
+    "make_pyclone_features",
+    "make_pyclone_mixture",
     "make_ring",
 ]
 
@@ -356,11 +362,79 @@ def make_linear_gaussian_features(
     component_precision = check_real(component_precision, "component_precision", low=0.0)
     noise_precision = check_real(noise_precision, "noise_precision", low=0.0)
     rng = _generator(random_state)
-    probabilities = rng.beta(concentration / n_components, 1.0, size=n_components)
-    Z = rng.random((n_samples, n_components)) < probabilities
+    Z = _beta_bernoulli(rng, n_samples, n_components, concentration)
     components = rng.standard_normal((n_components, n_features)) / np.sqrt(component_precision)
     noise = rng.standard_normal((n_samples, n_features)) / np.sqrt(noise_precision)
     return Z @ components + noise, Z, components
+
+
+def make_lfrm(
+    n_samples=100,
+    n_components=20,
+    *,
+    concentration=2.0,
+    weight_precision=0.25,
+    bias=0.0,
+    directed=False,
+    random_state=None,
+):
+    """A network whose nodes have features, with a weight for every two of these.
+
+    Feature k is in a node with probability pi_k ~ Beta(concentration / n_components, 1). Nodes i
+    and j are linked with probability 1 / (1 + exp(-(bias + z_i' W z_j))), with weights N(0, 1 /
+    weight_precision). Some features may be in no node.
+
+    Parameters
+    ----------
+    n_samples : int, default=100
+        Nodes.
+    n_components : int, default=20
+    concentration : float, default=2.0
+        About the expected number of features of a node, for many features.
+    weight_precision : float, default=0.25
+    bias : float, default=0.0
+        Log odds of a link of nodes without features.
+    directed : bool, default=False
+        Whether X[i, j] and X[j, i] are two links. If not, X and W are symmetric.
+    random_state : int, RandomState, Generator or None, default=None
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, n_samples)
+        Zeros and ones; zeros on the diagonal, which means nothing.
+    Z : ndarray of shape (n_samples, n_components), bool
+        Which features each node has.
+    weights : ndarray of shape (n_components, n_components)
+
+    References
+    ----------
+    Miller, Griffiths & Jordan (2009), Nonparametric latent feature models for link prediction.
+    Bouchard-Cote & Roth, Particle-Gibbs sampling for Bayesian feature allocation models, section
+    3.3.2.
+
+    Examples
+    --------
+    >>> from skdpm.datasets import make_lfrm
+    >>> X, Z, weights = make_lfrm(50, 5, random_state=0)
+    >>> X.shape, Z.shape, weights.shape
+    ((50, 50), (50, 5), (5, 5))
+    """
+    n_samples = check_integer(n_samples, "n_samples", low=1)
+    n_components = check_integer(n_components, "n_components", low=1)
+    concentration = check_real(concentration, "concentration", low=0.0)
+    weight_precision = check_real(weight_precision, "weight_precision", low=0.0)
+    bias = check_real(bias, "bias")
+    check_bool(directed, "directed")
+    rng = _generator(random_state)
+    Z = _beta_bernoulli(rng, n_samples, n_components, concentration)
+    weights = rng.standard_normal((n_components, n_components)) / np.sqrt(weight_precision)
+    if not directed:
+        weights = np.triu(weights) + np.triu(weights, 1).T
+    X = _bernoulli(rng, expit(bias + Z @ weights @ Z.T))
+    if not directed:
+        X = np.triu(X, 1) + np.triu(X, 1).T
+    np.fill_diagonal(X, 0.0)
+    return X, Z, weights
 
 
 def make_cambridge_bars(n_samples=100, *, noise=0.5, random_state=None):
@@ -406,6 +480,195 @@ def make_cambridge_bars(n_samples=100, *, noise=0.5, random_state=None):
     return X, Z, components
 
 
+def make_pyclone_mixture(
+    n_samples=500,
+    n_tumour_samples=4,
+    *,
+    n_clusters=10,
+    depth=100,
+    copy_numbers=((1, 1),),
+    tumour_content=1.0,
+    precision=None,
+    error_rate=1e-3,
+    random_state=None,
+):
+    """Mutations in clusters that have the same prevalences in the samples of a tumour.
+
+    Prevalences are uniform on [0, 1]. Copy numbers of a mutation are drawn from a list and hold
+    for all samples of the tumour, and so does its genotype, one of those that
+    `genotype_prior="major_copy_number"` knows.
+
+    Parameters
+    ----------
+    n_samples : int, default=500
+        Mutations.
+    n_tumour_samples : int, default=4
+    n_clusters : int, default=10
+    depth : float, default=100
+        Expected reads of a mutation in a sample, which are Poisson.
+    copy_numbers : sequence of pairs of int, default=((1, 1),)
+        Minor and major copy numbers that a mutation may have, all of them equally likely. There
+        are two copies in normal cells.
+    tumour_content : float or sequence of n_tumour_samples floats, default=1.0
+    precision : float or None, default=None
+        Of beta-binomial reads; None: they are binomial.
+    error_rate : float, default=1e-3
+    random_state : int, RandomState, Generator or None, default=None
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 6 * n_tumour_samples)
+        As `skdpm.pyclone.pyclone_design` makes it.
+    labels : ndarray of shape (n_samples,), int64
+    prevalences : ndarray of shape (n_clusters, n_tumour_samples)
+
+    References
+    ----------
+    Bouchard-Cote, Doucet & Roth (2017), Particle Gibbs split-merge sampling for Bayesian inference
+    in mixture models, appendix E. Their mutations are not published; these are of that kind.
+
+    Examples
+    --------
+    >>> from skdpm.datasets import make_pyclone_mixture
+    >>> X, labels, prevalences = make_pyclone_mixture(100, 3, random_state=0)
+    >>> X.shape, prevalences.shape
+    ((100, 18), (10, 3))
+    """
+    rng, labels = _start(n_samples, n_clusters, random_state)
+    n_tumour_samples = check_integer(n_tumour_samples, "n_tumour_samples", low=1)
+    prevalences = rng.random((n_clusters, n_tumour_samples))
+    X = _reads(
+        rng, prevalences[labels], depth, copy_numbers, tumour_content, precision, error_rate
+    )
+    return X, labels, prevalences
+
+
+def make_pyclone_features(
+    n_samples=200,
+    n_components=4,
+    n_tumour_samples=4,
+    *,
+    concentration=2.0,
+    prevalence_concentration=1.0,
+    depth=1000,
+    copy_numbers=((1, 1),),
+    tumour_content=1.0,
+    precision=None,
+    error_rate=1e-3,
+    random_state=None,
+):
+    """Mutations that are in some of the clones of a tumour.
+
+    Clone k has a mutation with probability pi_k ~ Beta(concentration / n_components, 1). The
+    prevalences of the clones in a sample are Dirichlet, and that of a mutation is the sum over the
+    clones that have it; some mutations may be in none. Copy numbers and genotypes are as for
+    `make_pyclone_mixture`.
+
+    Parameters
+    ----------
+    n_samples : int, default=200
+        Mutations.
+    n_components : int, default=4
+        Clones.
+    n_tumour_samples : int, default=4
+    concentration : float, default=2.0
+        About the expected number of clones of a mutation, for many clones.
+    prevalence_concentration : float, default=1.0
+        Of the Dirichlet distribution, in each entry.
+    depth, copy_numbers, tumour_content, precision, error_rate
+        As for `make_pyclone_mixture`.
+    random_state : int, RandomState, Generator or None, default=None
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 6 * n_tumour_samples)
+        As `skdpm.pyclone.pyclone_design` makes it.
+    Z : ndarray of shape (n_samples, n_components), bool
+        Which clones have each mutation.
+    prevalences : ndarray of shape (n_components, n_tumour_samples)
+        Of the clones; those of a sample add up to 1.
+
+    References
+    ----------
+    Bouchard-Cote & Roth, Particle-Gibbs sampling for Bayesian feature allocation models, section
+    3.3.3: K = 4, 8 and 12 clones in D = 4, 10 and 10 samples.
+
+    Examples
+    --------
+    >>> from skdpm.datasets import make_pyclone_features
+    >>> X, Z, prevalences = make_pyclone_features(random_state=0)
+    >>> X.shape, Z.shape, prevalences.shape
+    ((200, 24), (200, 4), (4, 4))
+    """
+    n_samples = check_integer(n_samples, "n_samples", low=1)
+    n_components = check_integer(n_components, "n_components", low=1)
+    n_tumour_samples = check_integer(n_tumour_samples, "n_tumour_samples", low=1)
+    concentration = check_real(concentration, "concentration", low=0.0)
+    prevalence_concentration = check_real(
+        prevalence_concentration, "prevalence_concentration", low=0.0
+    )
+    rng = _generator(random_state)
+    probabilities = rng.beta(concentration / n_components, 1.0, size=n_components)
+    Z = rng.random((n_samples, n_components)) < probabilities
+    prevalences = rng.dirichlet(np.full(n_components, prevalence_concentration), n_tumour_samples)
+    prevalences = np.ascontiguousarray(prevalences.T)
+    # Sums round.
+    phi = np.minimum(Z @ prevalences, 1.0)
+    X = _reads(rng, phi, depth, copy_numbers, tumour_content, precision, error_rate)
+    return X, Z, prevalences
+
+
+def _reads(rng, phi, depth, copy_numbers, tumour_content, precision, error_rate):
+    """X of mutations with given prevalences, (n_samples, n_tumour_samples)."""
+    depth = check_real(depth, "depth", low=0.0)
+    error_rate = check_real(error_rate, "error_rate", low=0.0, high=0.5)
+    if precision is not None:
+        precision = check_real(precision, "precision", low=0.0)
+    n_samples, n_tumours = phi.shape
+    contents = np.asarray(tumour_content, dtype=np.float64)
+    if contents.shape not in ((), (n_tumours,)):
+        raise ValueError(
+            f"tumour_content must be a number or {n_tumours} numbers, one per sample; got "
+            f"{tumour_content!r}"
+        )
+    copies = np.asarray(copy_numbers)
+    if copies.ndim != 2 or copies.shape[1] != 2 or len(copies) == 0:
+        raise ValueError(
+            f"copy_numbers must be pairs (minor, major) of integers, got {copy_numbers!r}"
+        )
+    cells = np.empty((n_samples, n_tumours, len(pyclone.FIELDS)))
+    cells[..., 0] = rng.poisson(depth, size=phi.shape)
+    cells[..., 1] = 0.0
+    cells[..., 2] = 2.0
+    which = rng.integers(len(copies), size=n_samples)
+    cells[..., 3:5] = copies[which][:, None]
+    cells[..., 5] = contents
+    pyclone.check_design(cells.reshape(n_samples, -1))
+    xi = np.empty(phi.shape)
+    choice = rng.random(n_samples)
+    for kind in np.unique(which):
+        rows = np.flatnonzero(which == kind)
+        for m in range(n_tumours):
+            normal, minor, major, content = cells[rows[0], m, 2:]
+            found = pyclone.states(
+                int(normal),
+                int(minor),
+                int(major),
+                content,
+                error_rate=error_rate,
+                genotype_prior="major_copy_number",
+            )
+            p0, p1, r0, r1 = found[(choice[rows] * len(found)).astype(np.intp)].T
+            f = phi[rows, m]
+            p, r = (1.0 - f) * p0 + f * p1, (1.0 - f) * r0 + f * r1
+            xi[rows, m] = p / (p + r)
+    if precision is not None:
+        xi = rng.beta(precision * xi, precision * (1.0 - xi))
+    cells[..., 1] = rng.binomial(cells[..., 0].astype(np.int64), xi)
+    cells[..., 0] -= cells[..., 1]
+    return cells.reshape(n_samples, -1)
+
+
 def _generator(random_state):
     return np.random.Generator(stream(seed_entropy(random_state)))
 
@@ -420,6 +683,12 @@ def _start(n_samples, n_clusters, random_state):
 
 def _bernoulli(rng, probabilities):
     return (rng.random(probabilities.shape) < probabilities).astype(np.float64)
+
+
+def _beta_bernoulli(rng, n_samples, n_components, concentration):
+    """Z under the finite prior."""
+    probabilities = rng.beta(concentration / n_components, 1.0, size=n_components)
+    return rng.random((n_samples, n_components)) < probabilities
 
 
 def _far(centre, others, distance):

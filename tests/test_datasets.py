@@ -4,8 +4,9 @@
 import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
-from scipy.stats import betabinom, binom, chi2, kstest
-from support.pvalues import Cells, assert_p
+from scipy.special import expit
+from scipy.stats import betabinom, binom, chi2, kstest, norm
+from support.pvalues import Cells, assert_p, correct_for_number
 
 from skdpm import datasets
 from skdpm.datasets import (
@@ -16,7 +17,10 @@ from skdpm.datasets import (
     make_gaussian_mixture,
     make_high_dimensional_gaussians,
     make_jain_neal,
+    make_lfrm,
     make_linear_gaussian_features,
+    make_pyclone_features,
+    make_pyclone_mixture,
     make_ring,
 )
 
@@ -35,12 +39,16 @@ FEATURE_DEFAULTS = {
     "make_cambridge_bars": ((100, 36), 4),
     "make_linear_gaussian_features": ((1000, 10), 20),
 }
+# Name -> number of nodes and of components, by default.
+NETWORK_DEFAULTS = {"make_lfrm": (100, 20)}
 each_allocation = pytest.mark.parametrize("name", FEATURE_DEFAULTS)
-each_generator = pytest.mark.parametrize("name", [*DEFAULTS, *FEATURE_DEFAULTS])
+MUTATIONS = ("make_pyclone_features", "make_pyclone_mixture")
+GENERATORS = [*DEFAULTS, *FEATURE_DEFAULTS, *NETWORK_DEFAULTS, *MUTATIONS]
+each_generator = pytest.mark.parametrize("name", GENERATORS)
 
 
 def test_every_generator_is_tested():
-    assert sorted(DEFAULTS | FEATURE_DEFAULTS) == sorted(datasets.__all__)
+    assert sorted(GENERATORS) == sorted(datasets.__all__)
 
 
 @each_mixture
@@ -214,6 +222,49 @@ def test_linear_gaussian_features_laws(seed_sequence):
         assert_p(run, seed_sequence=seed_sequence)
 
 
+@pytest.mark.parametrize("directed", [False, True])
+def test_lfrm_laws(directed, seed_sequence):
+    """Weights are Gaussian, counts of nodes Beta-binomial, and links as their log odds say."""
+    n, n_components = 60, 3
+    given = {"concentration": 3.0, "weight_precision": 0.5, "bias": -1.0, "directed": directed}
+
+    def draw(seed, factor):
+        rng = np.random.default_rng(seed)
+        return [make_lfrm(n, n_components, random_state=rng, **given) for _ in range(60 * factor)]
+
+    def weights(seed, factor):
+        drawn = np.concatenate(
+            [W.ravel() if directed else W[np.triu_indices(3)] for _, _, W in draw(seed, factor)]
+        )
+        return kstest(np.sqrt(0.5) * drawn, "norm").pvalue
+
+    def counts(seed, factor):
+        m = np.concatenate([Z.sum(axis=0) for _, Z, _ in draw(seed, factor)])
+        law = betabinom(n, 1.0, 1.0)
+        edges = law.ppf([0.2, 0.4, 0.6, 0.8]).astype(int)
+        cells = np.bincount(np.searchsorted(edges, m), minlength=5)
+        return Cells(cells, np.diff(np.r_[0.0, law.cdf(edges), 1.0]))
+
+    def links(seed, factor):
+        """Of pairs with like log odds: their sum against its mean and deviation."""
+        gaps = []
+        pairs = np.nonzero(~np.eye(n, dtype=bool) if directed else np.triu(np.ones((n, n)), 1))
+        drawn = draw(seed, factor)
+        x = np.concatenate([X[pairs] for X, _, _ in drawn])
+        p = np.concatenate([expit(Z @ W @ Z.T - 1.0)[pairs] for _, Z, W in drawn])
+        for low, high in ((0.0, 0.3), (0.3, 0.7), (0.7, 1.0)):
+            of = (p >= low) & (p < high)
+            gaps.append((x - p)[of].sum() / np.sqrt((p * (1 - p))[of].sum()))
+        return min(1.0, 6 * norm.sf(np.abs(gaps).max()))
+
+    for run in (weights, counts, links):
+        assert_p(run, seed_sequence=seed_sequence)
+    X, Z, W = make_lfrm(random_state=0, directed=directed)
+    assert X.shape == (100, 100) and Z.shape == (100, 20) and W.shape == (20, 20)
+    assert set(np.unique(X)) == {0.0, 1.0} and not X.diagonal().any() and Z.dtype == bool
+    assert (X == X.T).all() == (W == W.T).all() == (not directed)
+
+
 def test_cambridge_bars():
     X, Z, components = make_cambridge_bars(20_000, noise=0.3, random_state=0)
     assert np.array_equal(components.reshape(4, 6, 6), CAMBRIDGE_BARS)
@@ -257,6 +308,11 @@ def test_bad_input_of_all(name, bad, message):
         (make_high_dimensional_gaussians, {"n_features": 0}, "n_features must be at least 1"),
         (make_high_dimensional_gaussians, {"n_clusters": 0}, "n_clusters must be at least 1"),
         (make_cambridge_bars, {"noise": -1.0}, "noise must be finite and >= 0"),
+        (make_lfrm, {"n_components": 0}, "n_components must be at least 1"),
+        (make_lfrm, {"concentration": 0.0}, "concentration must be finite and > 0"),
+        (make_lfrm, {"weight_precision": 0.0}, "weight_precision must be finite and > 0"),
+        (make_lfrm, {"bias": np.inf}, "bias must be"),
+        (make_lfrm, {"directed": "no"}, "directed must be"),
         (make_linear_gaussian_features, {"n_components": 0}, "n_components must be at least 1"),
         (make_linear_gaussian_features, {"n_features": 0}, "n_features must be at least 1"),
         (make_linear_gaussian_features, {"concentration": 0.0}, "concentration must be finite"),
@@ -269,3 +325,83 @@ def test_bad_input_of_all(name, bad, message):
 def test_bad_input(make, bad, message):
     with pytest.raises(ValueError, match=message):
         make(**bad)
+
+
+def test_shapes_of_mutations():
+    for n in (1, 30):
+        X, labels, prevalences = make_pyclone_mixture(n, 3, n_clusters=4, random_state=0)
+        assert X.shape == (n, 18) and X.dtype == np.float64
+        assert labels.shape == (n,) and labels.dtype == np.int64
+        assert prevalences.shape == (4, 3)
+        X, Z, prevalences = make_pyclone_features(n, 5, 3, random_state=0)
+        assert X.shape == (n, 18)
+        assert Z.shape == (n, 5) and Z.dtype == bool
+        assert prevalences.shape == (5, 3) and prevalences.flags.c_contiguous
+        np.testing.assert_allclose(prevalences.sum(axis=0), 1.0)
+
+
+CONTENTS = np.array([1.0, 0.6, 0.3])
+
+
+@pytest.mark.parametrize("precision", [None, 30.0])
+@pytest.mark.parametrize("make", [make_pyclone_mixture, make_pyclone_features])
+def test_reads_of_mutations(make, precision, seed_sequence):
+    """One of two copies has the mutation, or the only one that is left."""
+
+    def run(seed, factor):
+        rng = np.random.default_rng(seed)
+        p = []
+        for copy_numbers, share in (((1, 1), 1 / 2), ((0, 1), 1.0)):
+            X, Z, F = make(
+                1000 * factor,
+                n_tumour_samples=3,
+                depth=80.0,
+                copy_numbers=[copy_numbers],
+                tumour_content=CONTENTS,
+                precision=precision,
+                error_rate=0.01,
+                random_state=rng,
+            )
+            phi = F[Z] if make is make_pyclone_mixture else np.minimum(Z @ F, 1.0)
+            ref, alt, *kind = X.reshape(len(X), 3, 6).transpose(2, 0, 1)
+            total = sum(copy_numbers)
+            assert (np.array(kind[:3]).T == [2, *copy_numbers]).all()
+            assert (kind[3] == CONTENTS).all()
+            # One copy is left in all cancer cells, or in those that have the mutation.
+            laws = []
+            for others in {2, total}:
+                cells = np.array([2 * (1 - kind[3]), kind[3] * (1 - phi) * others])
+                with_it = kind[3] * phi * total
+                variant = 0.01 * cells.sum(axis=0) + with_it * min(share, 0.99)
+                xi = variant / (cells.sum(axis=0) + with_it)
+                if precision is None:
+                    law = binom(ref + alt, xi)
+                else:
+                    law = betabinom(ref + alt, precision * xi, precision * (1 - xi))
+                laws.append([law.cdf(alt - 1), law.pmf(alt)])
+            below, at = np.mean(laws, axis=0)
+            u = below + rng.random(below.shape) * at
+            # The genotype is the mutation's, in all samples: a sample at a time.
+            p += [kstest(u[:, m], "uniform").pvalue for m in range(3)]
+        return correct_for_number(min(p), len(p))
+
+    assert_p(run, seed_sequence=seed_sequence)
+
+
+@pytest.mark.parametrize("make", [make_pyclone_mixture, make_pyclone_features])
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"tumour_content": [0.5, 0.6]}, "tumour_content must be a number or 4 numbers"),
+        ({"tumour_content": 1.5}, "tumour_content above 0 and at most 1"),
+        ({"copy_numbers": (1, 1)}, r"copy_numbers must be pairs .* got \(1, 1\)"),
+        ({"copy_numbers": [(2, 1)]}, "minor_cn of at most major_cn"),
+        ({"depth": 0.0}, "depth must be finite and > 0"),
+        ({"precision": -1.0}, "precision must be finite and > 0"),
+        ({"error_rate": 0.5}, "error_rate must be finite"),
+        ({"n_tumour_samples": 0}, "n_tumour_samples must be at least 1"),
+    ],
+)
+def test_mutations_that_cannot_be(make, params, message):
+    with pytest.raises(ValueError, match=message):
+        make(20, **params)

@@ -69,7 +69,11 @@ def likelihood_errors(name, factor):
             yield {key: [value[0], value[1] + 1 - factor]}
         elif isinstance(value, list):
             yield {key: (np.array(value) * factor).tolist()}
-        elif key not in ("covariance_type", "directed") and not callable(value):
+        elif key == "genotype_prior":
+            yield {key: "total"}
+        elif key not in ("covariance_type", "directed", "density", "n_grid") and not callable(
+            value
+        ):
             yield {key: value * factor}
     if {"a", "b"} <= set(params):
         yield {"a": params["b"], "b": params["a"]}

@@ -38,7 +38,9 @@ def first_state(program, bit_generator):
         if Z is not None:
             return _settled(model, prior, Z, bit_generator, N_SETTLING)
     Z = np.zeros((model.n_samples, 0)) if init == "empty" else prior.draw(rng)
-    return _state_at(model, prior, Z, bit_generator)
+    state = _state_at(model, prior, Z, bit_generator)
+    model.anneal(program.n_warmup)
+    return state
 
 
 def _state_at(model, prior, Z, bit_generator):

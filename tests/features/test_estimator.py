@@ -218,7 +218,7 @@ def test_finite_density_integrates_to_one():
 
 
 def test_many_features_give_a_bound_near_the_truth():
-    """Beyond 20 features the sum is cut: where a row's features are plain, little is lost."""
+    """Beyond 15 features the sum is cut: where a row's features are plain, little is lost."""
     rng = np.random.default_rng(0)
     K = 24
     Z = rng.random((120, K)) < 0.15
@@ -307,13 +307,13 @@ def test_odd_data(X, n_components):
 
 @pytest.mark.parametrize("n_components", [None, 3])
 def test_chains_start_where_init_says(n_components):
-    """Two equal components, each used by half of the rows: `ElementGibbs` cannot leave that."""
+    """Two equal components, each used by half of the rows: no row can leave that by itself."""
     Z = np.zeros((40, 2))
     Z[:20, 1] = Z[20:, 0] = 1
     model = FeatureAllocation(
         LinearGaussian(25.0, component_precision=1e-4, intercept=False),
         n_components=n_components,
-        sampler=ElementGibbs(),
+        sampler=ElementGibbs(column_moves=0),
         init=Z,
         **FAST,
     ).fit(np.full((40, 1), 100.0))

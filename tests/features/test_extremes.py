@@ -148,7 +148,7 @@ def problems(draw):
         n_components=draw(st.sampled_from([None, 1, 4])),
         concentration=draw(st.sampled_from([None, 1e-3, 3.0])),
         concentration_prior=draw(st.sampled_from([(1.0, 1.0), VAGUE, (1e-300, 1e3)])),
-        init=draw(st.sampled_from(["prior", "empty"])),
+        init=draw(st.sampled_from(["auto", "prior", "empty"])),
         n_warmup=draw(st.integers(0, 3)),
         n_draws=3,
         n_chains=1,
@@ -171,7 +171,7 @@ def test_any_data_and_priors(problem):
         return
     except FloatingPointError as error:
         # The scales of X, components and noise are far apart: components that the same rows have
-        # are not told apart, or a row might have more than 2^16 of them.
+        # are not told apart, or a row might have more than 256 of them.
         assert "have no law given Z" in str(error) or "cannot be drawn" in str(error)
         ordinary = (None, None)
         likelihood = model.likelihood
@@ -194,7 +194,7 @@ def test_forgotten_overrides_are_heard_of():
     assert np.isnan([probe.log_prior(), probe.log_complement(), probe.log_common()]).all()
     for name in (
         "add_feature", "remove_feature", "draw_singletons", "set_n_new", "reserve", "complement",
-        "absorb", "split_off",
+        "absorb", "split_off", "takes_away",
     ):  # fmt: skip
         with pytest.raises(NotImplementedError, match=f"FeatureModel does not override `{name}`"):
             getattr(probe, name)()
@@ -224,6 +224,7 @@ def test_a_prior_without_a_law_is_refused(name):
 
 def test_a_row_without_a_law_is_named():
     X = np.random.default_rng(0).normal(size=(6, 3))
+    X[:3] += 50.0
     model = FeatureAllocation(n_components=2, n_warmup=2, n_draws=2, n_chains=1, random_state=0)
     model.fit(X)
     model._estimate["params"]["components"][:] = np.nan

@@ -6,6 +6,7 @@ import scipy.sparse as sp
 from reference.features import classes_of_buffet, left_ordered, log_lfrm
 from scipy.special import expit
 from scipy.stats import chi2, gamma, kstest, norm
+from sklearn.metrics import homogeneity_score
 from support.exactness import record_worst
 from support.features import (
     CONCENTRATION,
@@ -20,7 +21,12 @@ from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LFRM
 from skdpm.features.likelihoods._base import FeatureProbe
 from skdpm.features.likelihoods._lfrm import draw_polya_gamma
-from skdpm.features.samplers import SAMPLERS, ElementGibbs, RowGibbs
+from skdpm.features.samplers import (
+    SAMPLERS,
+    DiscreteParticleFilter,
+    ElementGibbs,
+    RowGibbs,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -58,6 +64,20 @@ def test_polya_gamma(seed_sequence):
 
 def test_power_polya_gamma(seed_sequence):
     assert polya_gamma_run(1.0, wrong=1.6)(seed_sequence, 1) < 1e-6
+
+
+def test_means_of_polya_gamma(seed_sequence):
+    """In every interval of the table that most draws are decided by, and at its ends."""
+    z = np.concatenate([[1e-3], np.arange(161) / 4 + 0.2])
+    mean = np.tanh(z / 2) / (2 * z)
+
+    def run(seed, factor):
+        n = 4_000 * factor
+        x = draw_polya_gamma(np.repeat(z, n), np.random.PCG64(seed)).reshape(len(z), n)
+        gaps = (x.mean(axis=1) - mean) / (x.std(axis=1) / np.sqrt(n))
+        return min(1.0, 2 * len(z) * norm.sf(np.abs(gaps).max()))
+
+    assert_p(run, seed_sequence=seed_sequence)
 
 
 def test_moments_of_polya_gamma(seed_sequence):
@@ -135,14 +155,17 @@ def test_densities(directed):
 
 
 def test_log_odds_that_are_enormous():
-    """No exponential overflows: a link has log probability 0, its absence that of the odds."""
-    X = np.array([[0.0, 1.0], [1.0, 0.0]])
-    for weight, expected in ((800.0, 0.0), (-800.0, -800.0), (-1e6, -1e6)):
-        probe = FeatureProbe(make_model(X, [[weight]], directed=False, bias=0.0))
-        assert probe.log_likelihood(np.ones((2, 1))) == pytest.approx(expected, abs=1e-12)
-        probe.begin_row(0, np.zeros(1))
-        change = probe.log_flip_many([0], 0, True)[0]
-        assert change == pytest.approx(expected - np.log(0.5), rel=1e-12)
+    """No exponential overflows: a link has log probability 0, its absence that of the odds. Pairs
+    are taken one by one, and eight at a time."""
+    for n, n_pairs in ((2, 1), (20, 190)):
+        X = np.ones((n, n))
+        for weight, expected in ((800.0, 0.0), (-800.0, -800.0), (-1e6, -1e6)):
+            probe = FeatureProbe(make_model(X, [[weight]], directed=False, bias=0.0))
+            total = probe.log_likelihood(np.ones((n, 1)))
+            assert total == pytest.approx(n_pairs * expected, abs=1e-12)
+            probe.begin_row(0, np.zeros(1))
+            change = probe.log_flip_many([0], 0, True)[0]
+            assert change == pytest.approx((n - 1) * (expected - np.log(0.5)), rel=1e-12)
 
 
 def test_features_come_and_go_with_rows_and_columns():
@@ -330,6 +353,76 @@ def test_weights_have_their_posterior(directed, seed_sequence):
     assert_p(run, seed_sequence=seed_sequence)
 
 
+@pytest.mark.parametrize("directed", [False, True])
+def test_mode_of_weights(directed):
+    """Where the density, written by the reference, has no slope, from far away too; of an unused
+    feature, 0."""
+    X, Z, W = random_problem(9, 3, directed)
+    Z[:, 1] = 0
+    for far in (1.0, 30.0):
+        model = make_model(X, far * W, directed=directed)
+        FeatureState(model, make_prior(9, 3), Z).mean_params()
+        mode = model.save()["weights"]
+
+        def log_density(W):
+            free = W.ravel() if directed else W[np.triu_indices(3)]
+            return log_lfrm(X, Z, W, 0.4, directed) - 0.35 * (free**2).sum()
+
+        top = log_density(mode)
+        for k, l in np.ndindex(3, 3):
+            for by in (-1e-4, 1e-4):
+                other = mode.copy()
+                other[k, l] += by
+                if not directed:
+                    other[l, k] = other[k, l]
+                assert log_density(other) < top
+        np.testing.assert_allclose(mode[1], 0.0, atol=1e-12)
+        assert directed or (mode == mode.T).all()
+
+
+# Where chains start.
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_start_finds_blocks_and_active_nodes(directed):
+    """Four blocks of twelve nodes with links among them, or from each to the next, and a fifth of
+    nodes that have none."""
+    rng = np.random.default_rng(0)
+    of = np.repeat(np.arange(5), 12)
+    near = of == (of[:, None] + directed) % 4
+    X = np.where(near & (of < 4)[:, None], rng.random((60, 60)) < 0.8, rng.random((60, 60)) < 0.01)
+    X = X.astype(float) if directed else symmetric(X.astype(float))
+    X[rng.random((60, 60)) < 0.1] = np.nan
+    X = X if directed else symmetric(X)
+    likelihood = LFRM(directed=directed).resolve(X)
+    data = likelihood.encode(X)
+    Z = likelihood.initial_allocations(data, 60, np.random.default_rng(1))
+    *blocks, less, more = Z.T
+    np.testing.assert_array_equal(np.sum(blocks, axis=0), 1)
+    linked = of < 4
+    assert homogeneity_score(of[linked], np.argmax(blocks, axis=0)[linked]) > 0.75  # at random 0.3
+    assert less.mean() == pytest.approx(0.7, abs=0.05)
+    assert more.mean() == pytest.approx(0.3, abs=0.05)
+    assert not (more & ~less).any()
+    assert (less[of == 4]).sum() == 0
+    other = likelihood.initial_allocations(data, 60, np.random.default_rng(2))
+    assert other.shape != Z.shape or (other != Z).any()
+    assert likelihood.initial_allocations(data, 5, np.random.default_rng(1)).shape[1] <= 5
+    assert likelihood.initial_allocations(data, 3, np.random.default_rng(1)) is None
+
+
+def test_start_where_there_is_nothing_to_find():
+    for X in (np.zeros((20, 20)), np.ones((20, 20)), np.full((20, 20), np.nan), np.eye(20)[::-1]):
+        for directed in (False, True):
+            likelihood = LFRM(directed=directed).resolve(X)
+            Z = likelihood.initial_allocations(likelihood.encode(X), 20, np.random.default_rng(0))
+            assert Z.any(axis=0).all()
+            assert 0 < Z.shape[1] <= 5
+    likelihood = LFRM().resolve(np.zeros((4, 4)))
+    data = likelihood.encode(np.zeros((4, 4)))
+    assert likelihood.initial_allocations(data, 4, np.random.default_rng(0)) is None
+
+
 # In an estimator.
 
 
@@ -447,6 +540,21 @@ def test_new_nodes_are_checked():
         model.transform(np.full((2, 8), 3.0))
     with pytest.raises(ValueError, match="8 features"):
         model.transform(np.zeros((2, 5)))
+
+
+def test_defaults():
+    """A network is started from its blocks and sampled entry by entry."""
+    X, _, _ = network(12)
+    model = FeatureAllocation("lfrm", n_warmup=0, n_draws=1, n_chains=2, random_state=0).fit(X)
+    assert type(model.sampler_) is ElementGibbs
+    other = FeatureAllocation("linear_gaussian", n_warmup=0, n_draws=1, n_chains=1).fit(X)
+    assert type(other.sampler_) is DiscreteParticleFilter
+    program = model._program(X, LFRM(), ElementGibbs())
+    start = program.resume(program.chain(0, 0)).state.allocations()
+    blocks = start[:, start.sum(axis=0).argsort()]
+    assert any(
+        (left + right == 1).all() for left in blocks.T for right in blocks.T
+    )  # two blocks; by the prior, hardly
 
 
 def test_the_likelihood_by_name_and_no_features():

@@ -272,6 +272,13 @@ HYPERPARAMETERS = {
         ],
         "sample": [1.0, "normal"],
     },
+    "pyclone": {
+        "density": [None, 1, "normal"],
+        "precision": [*NOT_POSITIVE, None, 1e8],
+        "error_rate": [*NOT_POSITIVE, None, 0.5],
+        "genotype_prior": [None, 1, "major"],
+        "n_grid": [None, 1, 10.0, "many"],
+    },
     "relational": {"a": NOT_POSITIVE, "b": NOT_POSITIVE, "directed": [None, 1, "yes"]},
     "relational_directed": {
         "a": NOT_POSITIVE,
@@ -328,6 +335,7 @@ GOOD = {
     "multinomial": np.arange(12).reshape(4, 3),
     "poisson": np.arange(12).reshape(4, 3),
     "grid": np.arange(8).reshape(4, 2) % 3,
+    "pyclone": np.array([[7 + i, 3 + i % 3, 2, 1, 1, 1.0] for i in range(4)]),
     "relational": np.ones((4, 4)),
     "relational_directed": np.triu(np.ones((4, 4))),
 }
@@ -339,6 +347,7 @@ BAD_VALUES = {
     "multinomial": [-1.0, 0.5, 1e300, -1e-300],
     "poisson": [-1.0, 0.5, 1e300, -1e-300],
     "grid": [],
+    "pyclone": [-1.0, 0.5, 1e300, 1e9, NAN],
     "relational": [2.0, -1.0, 0.5, 1e300],
     "relational_directed": [2.0, -1.0, 0.5, 1e300],
 }

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from reference.enumerate import canonical_labels
-from reference.likelihoods import as_matrix, log_likelihood
+from reference.likelihoods import as_matrix, log_likelihood, log_pyclone
 from reference.predictive import log_weights
 from reference.priors import log_eppf, log_gamma_density
 from scipy.special import gammaln
@@ -154,6 +154,23 @@ def _posterior_means(name, X, labels, p):
             "means": means,
             "stds": np.sqrt(weights @ grid**2 - means**2),
             "grid_weights": weights,
+        }
+    if name == "pyclone":
+        phi = np.linspace(0, 1, p["n_grid"])
+        p = {key: value for key, value in p.items() if key != "n_grid"}
+        sums = [
+            [
+                sum(log_pyclone(cell, phi, **p) for cell in sample)
+                for sample in np.split(B, 2, axis=1)
+            ]
+            for B in blocks
+        ]
+        weights = np.exp(sums)
+        weights /= weights.sum(axis=2, keepdims=True)
+        means = weights @ phi
+        return {
+            "cellular_prevalence": means,
+            "cellular_prevalence_std": np.sqrt(weights @ phi**2 - means**2),
         }
     if name == "gaussian":
         means, covariances = [], []

@@ -253,6 +253,7 @@ def test_rows_of_its_own_domain(name, data):
         "multinomial": st.integers(0, 40).map(float),
         "poisson": st.integers(0, 40).map(float),
         "grid": numbers,
+        "pyclone": st.integers(0, 40).map(float),
         "relational": st.sampled_from([0.0, 1.0]),
         "relational_directed": st.sampled_from([0.0, 1.0]),
     }[name]
@@ -260,9 +261,13 @@ def test_rows_of_its_own_domain(name, data):
         d = n
     if name == "grid":
         d = 2  # its blocks
-    if name not in ("gaussian", "multinomial", "grid"):
+    if name == "pyclone":
+        d = 6
+    if name not in ("gaussian", "multinomial", "grid", "pyclone"):
         inside = st.one_of(inside, st.just(np.nan))
     X = np.array(data.draw(st.lists(inside, min_size=n * d, max_size=n * d))).reshape(n, d)
+    if name == "pyclone":
+        X[:, 2:] = [2.0, 1.0, 1.0, 1.0]
     if name == "relational":
         X = np.triu(X) + np.triu(X, 1).T
     estimator = data.draw(estimators(name))

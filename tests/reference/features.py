@@ -7,6 +7,8 @@ import numpy as np
 from scipy.special import betaln, gammaln, log_expit, logsumexp
 from scipy.stats import multivariate_normal, norm
 
+from reference.likelihoods import log_pyclone
+
 
 def enumerate_matrices(n_samples, n_latent):
     """Every binary matrix once.
@@ -115,6 +117,19 @@ class MatrixPosterior(NamedTuple):
     def count(self, drawn):
         """How often each matrix is among those drawn."""
         return np.bincount(matrix_index(drawn), minlength=len(self.matrices))
+
+
+def log_pyclone_features(X, Z, F, **params):
+    """Reads of mutations of which the prevalence is the sum of those of the clones that have them.
+
+    F is (n_latent, n_tumour_samples), `params` are those of `reference.likelihoods.log_pyclone`.
+    """
+    phi = np.asarray(Z, dtype=float) @ F
+    return sum(
+        log_pyclone(cell, [f], **params)[0]
+        for row, means in zip(X, phi, strict=True)
+        for cell, f in zip(row.reshape(-1, 6), means, strict=True)
+    )
 
 
 def matrix_posterior(n_samples, n_latent, log_weight):

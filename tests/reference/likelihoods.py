@@ -5,13 +5,13 @@ all constants included; no rows give 0. Hyperparameters are called as in the est
 missing wherever it is allowed. Everything else (predictives, posteriors) is a difference of these.
 """
 
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import betaln, gammaln, logsumexp, multigammaln, xlogy
-from scipy.stats import gamma
+from scipy.stats import betabinom, binom, gamma
 
 from reference.enumerate import enumerate_partitions, partition_index, partition_sizes
 from reference.priors import log_eppf, log_gamma_density
@@ -145,6 +145,58 @@ def log_marginal_grid(X, *, log_likelihood, grid, log_weights, sample=None):
     return logsumexp(log_prior + sum(table), axis=-1).sum() if len(X) else 0.0
 
 
+def pyclone_states(normal, minor, major, genotype_prior):
+    """Genotypes that a mutation may have: pairs (copies with it, copies in cells without it)."""
+    total = minor + major
+    if genotype_prior == "major_copy_number":
+        return {(b, normal) for b in range(1, major + 1)} | {(1, total)}
+    if genotype_prior == "parental":
+        return {(b, normal) for b in (major, minor, 1) if b > 0} | {(1, total)}
+    return {(b, c) for b in range(1, total + 1) for c in (normal, total)}
+
+
+def pyclone_shares(kind, copies, phi, error_rate):
+    """Expected share of variant reads of a genotype; `kind` has normal, minor and major copies and
+    the tumour content."""
+    (normal, minor, major, t), (variant, others) = kind, copies
+    total = minor + major
+    mu = variant / total if variant < total else 1 - error_rate
+    weights = np.array([(1 - t) * normal + 0 * phi, t * (1 - phi) * others, t * phi * total])
+    return np.array([error_rate, error_rate, mu]) @ weights / weights.sum(axis=0)
+
+
+def log_pyclone(cell, phi, **params):
+    """log p(reads of one mutation in one sample | prevalences), an entry for each prevalence."""
+    return _log_pyclone(tuple(map(float, cell)), tuple(map(float, phi)), **params)
+
+
+@cache
+def _log_pyclone(cell, phi, *, density, precision, error_rate, genotype_prior):
+    phi = np.array(phi)
+    n_ref, n_alt, *kind = cell
+    if np.isnan(n_ref):
+        return np.zeros(len(phi))
+    depth, terms = n_ref + n_alt, []
+    for copies in pyclone_states(*map(int, kind[:3]), genotype_prior):
+        xi = pyclone_shares(kind, copies, phi, error_rate)
+        if density == "binomial":
+            terms.append(binom.logpmf(n_alt, depth, xi))
+        else:
+            terms.append(betabinom.logpmf(n_alt, depth, precision * xi, precision * (1 - xi)))
+    return logsumexp(terms, axis=0) - np.log(len(terms))
+
+
+def log_marginal_pyclone(X, *, n_grid, **params):
+    """Mutations, six columns for each sample, of the same prevalences, uniform on a grid."""
+    X = np.asarray(X, dtype=float)
+    phi = np.linspace(0, 1, n_grid)
+    total = 0.0
+    for sample in np.split(X, X.shape[1] // 6, axis=1):
+        terms = sum(log_pyclone(cell, phi, **params) for cell in sample)
+        total += logsumexp(terms + np.zeros(n_grid)) - np.log(n_grid)
+    return total
+
+
 def log_likelihood_relational(A, labels, *, a, b, directed=False):
     """log p(A | partition), every pair of blocks with its own link probability ~ Beta(a, b).
 
@@ -189,6 +241,7 @@ LOG_MARGINALS = {
     "multinomial": log_marginal_multinomial,
     "poisson": log_marginal_poisson,
     "grid": log_marginal_grid,
+    "pyclone": log_marginal_pyclone,
 }
 
 # Likelihoods of a whole partition by name.

@@ -7,7 +7,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import invwishart
 
-from reference.likelihoods import LOG_LIKELIHOODS, LOG_MARGINALS, as_matrix
+from reference.likelihoods import (
+    LOG_LIKELIHOODS,
+    LOG_MARGINALS,
+    as_matrix,
+    pyclone_shares,
+    pyclone_states,
+)
 
 NAN = np.nan
 
@@ -142,6 +148,34 @@ def _grid(rng, labels, n_features, *, log_likelihood, grid, log_weights, sample)
     return sample(_rows(theta, labels), rng)
 
 
+PYCLONE_KINDS = np.array([[2, 1, 1, 1.0], [2, 0, 1, 0.6], [1, 1, 2, 0.8], [2, 1, 1, 0.7]])
+
+
+def _pyclone(rng, labels, n_features, *, depth=80, **params):
+    """Copy numbers and tumour contents are given, and alike in every fourth row."""
+    size, n = labels.shape
+    n_tumours, grid = n_features // 6, np.linspace(0, 1, params["n_grid"])
+    phi = _rows(rng.choice(grid, (size, n, n_tumours)), labels)
+    X = np.empty((size, n, n_tumours, 6))
+    for i in range(n):
+        for d in range(n_tumours):
+            kind = PYCLONE_KINDS[(i + d) % len(PYCLONE_KINDS)]
+            pairs = sorted(pyclone_states(*kind[:3].astype(int), params["genotype_prior"]))
+            shares = [pyclone_shares(kind, c, phi[:, i, d], params["error_rate"]) for c in pairs]
+            xi = np.array(shares)[rng.integers(len(pairs), size=size), np.arange(size)]
+            if params["density"] == "beta_binomial":
+                xi = rng.beta(params["precision"] * xi, params["precision"] * (1 - xi))
+            X[:, i, d, 1] = rng.binomial(depth, xi)
+            X[:, i, d, 2:] = kind
+    X[..., 0] = depth - X[..., 1]
+    return X.reshape(size, n, n_features)
+
+
+def missing_counts(missing):
+    """Where a row has NaN if these mutations are missing in these samples, (n, n_samples)."""
+    return np.kron(missing, [[1, 1, 0, 0, 0, 0]]).astype(bool)
+
+
 def _relational(rng, labels, n_features, *, a, b, directed=False):
     size, n = labels.shape
     probability = rng.beta(a, b, (size, n, n))
@@ -164,6 +198,7 @@ _SIMULATORS = {
     "multinomial": _multinomial,
     "poisson": _poisson,
     "grid": _grid,
+    "pyclone": _pyclone,
     "relational": _relational,
     "relational_directed": partial(_relational, directed=True),
 }
@@ -266,6 +301,23 @@ _CASES = {
                 [0.0, -3.0, -1.0, -2.5, -0.5, -4.0],
             ],
             "sample": draw_normal_on_grid,
+        },
+    ),
+    # Genotypes of one, two and three states.
+    "pyclone": (
+        [
+            [32, 48, 2, 1, 1, 1.0, 36, 44, 2, 0, 1, 0.6],
+            [35, 45, 2, 0, 1, 0.6, NAN, NAN, 1, 1, 2, 0.8],
+            [72, 8, 1, 1, 2, 0.8, 63, 17, 2, 1, 1, 0.7],
+            [73, 7, 2, 1, 1, 0.7, 31, 49, 2, 1, 1, 1.0],
+            [32, 48, 2, 1, 1, 1.0, 45, 35, 2, 0, 1, 0.6],
+        ],
+        {
+            "density": "beta_binomial",
+            "precision": 20.0,
+            "error_rate": 0.2,
+            "genotype_prior": "major_copy_number",
+            "n_grid": 11,
         },
     ),
     "relational": (

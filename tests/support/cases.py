@@ -7,7 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 from reference.predictive import log_densities, log_weights
-from reference.simulate import LIKELIHOOD_NAMES, PRIOR_CASES, enumeration_case, simulate_data
+from reference.simulate import (
+    LIKELIHOOD_NAMES,
+    PRIOR_CASES,
+    enumeration_case,
+    missing_counts,
+    simulate_data,
+)
 from scipy.special import logsumexp
 
 from skdpm import DPMixture, FiniteMixture
@@ -18,6 +24,7 @@ from skdpm.mixture.likelihoods import (
     Grid,
     Multinomial,
     Poisson,
+    PyClone,
     Relational,
 )
 
@@ -29,6 +36,7 @@ CLASSES = {
     "multinomial": Multinomial,
     "poisson": Poisson,
     "grid": Grid,
+    "pyclone": PyClone,
     "relational": Relational,
     "relational_directed": Relational,
 }
@@ -39,6 +47,7 @@ WITH_NAN = (
     "categorical",
     "poisson",
     "grid",
+    "pyclone",
     "relational",
     "relational_directed",
 )
@@ -75,9 +84,13 @@ def fit_case(name, n_samples=18, n_new=5):
         {**params, "totals": np.arange(1, len(labels) + 1)} if name == "multinomial" else params
     )
     n_features = 2 if name in ("gaussian", "gaussian_diag", "categorical", "grid") else 4
+    if name == "pyclone":
+        n_features = 12
     X = simulate_data(name, labels, rng, n_features=n_features, **hyper)
     if name in WITH_NAN:
         missing = rng.random(X.shape) < 0.1
+        if name == "pyclone":
+            missing = missing_counts(missing[:, :2])
         X[missing | missing.T if name == "relational" else missing] = np.nan
     likelihood = CLASSES[name](**params)
     if likelihood.pairwise:

@@ -8,11 +8,12 @@ from reference.features import (
     log_lfrm,
     log_linear_gaussian,
     log_linear_gaussian_marginal,
+    log_pyclone_features,
     matrix_posterior,
 )
 
 from skdpm.features._state import FeatureState
-from skdpm.features.likelihoods import LFRM, LIKELIHOODS, LinearGaussian
+from skdpm.features.likelihoods import LFRM, LIKELIHOODS, LinearGaussian, PyClone
 from skdpm.features.likelihoods._base import FeatureProbe
 from skdpm.features.likelihoods._linear_gaussian import LinearGaussianModel
 from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
@@ -93,6 +94,38 @@ def lfrm_case(directed):
     )
 
 
+PREVALENCES = np.array(
+    [[0.35, 0.1, 0.2], [0.05, 0.3, 0.15], [0.25, 0.2, 0.3], [0.1, 0.3, 0.1], [0.25, 0.1, 0.25]]
+)
+READS = {
+    "density": "binomial",
+    "precision": None,
+    "error_rate": 0.01,
+    "genotype_prior": "major_copy_number",
+}
+
+
+def pyclone_rows(n_latent, missing):
+    """Three mutations in two samples, in impure cells and with states that have different laws; in
+    three samples a single one, for more features. With `missing`, one is not measured in one."""
+    cells = [
+        [[15, 5, 2, 1, 1, 1.0], [19, 3, 2, 0, 1, 0.6]],
+        [[9, 10, 2, 0, 1, 0.8], [14, 6, 1, 1, 2, 0.7]],
+        [[17, 1, 1, 1, 1, 0.7], [8, 8, 2, 1, 1, 0.9]],
+    ]
+    if n_latent > 3:
+        cells = [[[9, 8, 2, 1, 1, 1.0], [11, 6, 1, 0, 2, 0.7], [12, 5, 2, 1, 1, 0.8]]]
+    X = np.array(cells, dtype=np.float64)
+    if missing:
+        X[-1, 0, :2] = np.nan
+    return X.reshape(len(X), -1)
+
+
+def pyclone_params(n_latent):
+    F = PREVALENCES[:n_latent, : 2 if n_latent <= 3 else 3]
+    return {"prevalences": F / F.sum(axis=0)}
+
+
 CASES = {
     "lfrm": lfrm_case(directed=True),
     "linear_gaussian": Case(
@@ -102,6 +135,12 @@ CASES = {
         lambda X, Z, params: log_linear_gaussian(
             X, Z, params["components"], params["noise_precision"]
         ),
+    ),
+    "pyclone": Case(
+        PyClone(**READS),
+        pyclone_rows,
+        pyclone_params,
+        lambda X, Z, params: log_pyclone_features(X, Z, params["prevalences"], **READS),
     ),
 }
 

@@ -20,6 +20,7 @@ cdef class FeatureModel:
     cdef readonly Py_ssize_t width
     cdef readonly bint collapses            # `draw_n_singletons` integrates the parameters out
     cdef readonly bint complements          # features can be exchanged for others: see below
+    cdef readonly bint restricts            # features can be looked at with the others fixed
     cdef readonly int max_bits              # all 2**max_bits values of a new row may be summed
     cdef readonly Allocations Z
     cdef double* candidates                 # (n_candidates, width)
@@ -62,9 +63,18 @@ cdef class FeatureModel:
     # Only where `complements`: a parameter that all rows share makes up for a feature.
     cdef double log_complement(self, Py_ssize_t k) noexcept nogil
     cdef int complement(self, Py_ssize_t k) except -1 nogil
+    cdef bint takes_away(self, Py_ssize_t k) except -1 nogil
     cdef double log_common(self, Py_ssize_t k) noexcept nogil
     cdef int absorb(self, Py_ssize_t k) except -1 nogil
     cdef int split_off(self, Py_ssize_t k, bitgen_t* rng) except -1 nogil
+
+    # Only where `restricts`: a second model, whose rows are these less what the features that it
+    # has not contribute.
+    cdef FeatureModel restricted(self)
+    cdef void restrict_from(
+        self, FeatureModel whole, const Py_ssize_t* features, Py_ssize_t n
+    ) noexcept nogil
+    cdef void give_back(self, FeatureModel whole, const Py_ssize_t* features) noexcept nogil
 
     # Rows that are no part of the data of `fit`.
     cdef double log_row(self) noexcept nogil

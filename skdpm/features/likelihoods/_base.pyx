@@ -16,7 +16,7 @@ from skdpm._core._rng cimport bit_generator_pointer
 from skdpm.features._allocations cimport Allocations
 
 cdef enum:
-    LARGEST_BITS = 20
+    LARGEST_BITS = 15
 
 
 cdef class FeatureModel:
@@ -178,6 +178,12 @@ cdef class FeatureModel:
         with gil:
             raise NotImplementedError(f"{type(self).__name__} does not override `complement`")
 
+    cdef bint takes_away(self, Py_ssize_t k) except -1 nogil:
+        """Tell whether rows with feature k have less of everything, all in all, than others: of
+        it and its complement, users rather see the other. Only where `complements`."""
+        with gil:
+            raise NotImplementedError(f"{type(self).__name__} does not override `takes_away`")
+
     cdef double log_common(self, Py_ssize_t k) noexcept nogil:
         """log density of what is common to all rows where feature k, which all have, is part of
         it, less that where there is no such feature; k = -1: of a feature that there might be,
@@ -195,6 +201,23 @@ cdef class FeatureModel:
         all will have it: the reverse of `absorb`. Only where `complements`."""
         with gil:
             raise NotImplementedError(f"{type(self).__name__} does not override `split_off`")
+
+    cdef FeatureModel restricted(self):
+        """Make a second model of the same rows, without features, for `restrict_from`. Its
+        `log_marginal` integrates all its parameters out, and its `update_params` draws them from
+        their law given Z: hyperparameters are those of this model. Only where `restricts`."""
+        raise NotImplementedError(f"{type(self).__name__} does not override `restricted`")
+
+    cdef void restrict_from(
+        self, FeatureModel whole, const Py_ssize_t* features, Py_ssize_t n
+    ) noexcept nogil:
+        """Become a model of what is left for n features of `whole`: of its rows, given its
+        hyperparameters and the parameters of its other features."""
+        pass
+
+    cdef void give_back(self, FeatureModel whole, const Py_ssize_t* features) noexcept nogil:
+        """Give `whole` the parameters: feature j here is features[j] there."""
+        pass
 
     cdef double log_row(self) noexcept nogil:
         """log p(x_i | candidate 0), with all constants."""
@@ -246,6 +269,11 @@ cdef class FeatureModel:
 
     def start_hyperparameters(self):
         """Give those that are not fixed the values at which a chain starts."""
+
+    def anneal(self, Py_ssize_t n_warmup):
+        """Hear that a chain begins anywhere, with so many iterations of warm-up. A model may then
+        go over to its law in these (`update_params` while `adapting`): where it stands is part of
+        the adaptation."""
 
 
 cdef class FeatureProbe:
@@ -307,6 +335,9 @@ cdef class FeatureProbe:
 
     def remove_feature(self, Py_ssize_t k=0):
         self.model.remove_feature(k)
+
+    def takes_away(self, Py_ssize_t k=0):
+        return self.model.takes_away(k)
 
     def log_complement(self, Py_ssize_t k=0):
         return self.model.log_complement(k)

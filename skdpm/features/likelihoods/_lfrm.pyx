@@ -39,7 +39,8 @@ cdef extern from "tiles.h" nogil:
     double tile_log_sigmoids(const double* y, const double* effects, double by, Py_ssize_t n)
 
 cdef enum:
-    TERMS = 3   # of a candidate, before its pairs
+    TERMS = 3           # of a candidate, before its pairs
+    MOST_WEIGHTS = 512  # of which the joint mode is looked for
 
 
 cdef double LOWEST = 1e-12
@@ -542,6 +543,20 @@ cdef class LFRMModel(FeatureModel):
                 total += 0.5 * (log(self.tau / (2.0 * PI)) - self.tau * w * w)
         return total
 
+    cdef int mean_params(self) except -1 nogil:
+        """Give the weights their joint posterior mode given Z, b and tau, where they are at most
+        MOST_WEIGHTS."""
+        cdef Py_ssize_t n = self.n_latent
+        if 0 < (n * n if self.directed else n * (n + 1) // 2) <= MOST_WEIGHTS:
+            with gil:
+                saved = self.save()
+                saved["weights"] = mode_of_weights(
+                    saved["weights"], self.Z.to_array(), np.asarray(self.signs), self.b, self.tau,
+                    self.directed
+                )
+                self.load(saved)
+        return 0
+
     def start_hyperparameters(self):
         """The bias from the frequency of links."""
         if self.draws_b:
@@ -569,6 +584,51 @@ cdef class LFRMModel(FeatureModel):
                 self.W[k * self.capacity + l] = view[k, l]
         self.tau = saved["weight_precision"]
         self.b = saved["bias"]
+
+
+def mode_of_weights(W, Z, signs, bias, precision, bint directed):
+    """Find the mode of p(W | Z, X), which is log concave, by Newton's method from W, with steps
+    that are halved until the density rises.
+
+    Of the features k, m of i and l, o of j the Hessian has the sums over pairs of
+    omega_ij z_ik z_im z_jl z_jo, and each of i and j's pairs of features is one product.
+    """
+    n = W.shape[0]
+    Z = Z.astype(np.float64)
+    both = (Z[:, :, None] * Z[:, None, :]).reshape(len(Z), -1)
+    links = (signs + 1) // 2
+    # Where links have no direction every pair is met twice, and two entries of W are one weight.
+    share = (signs != 0) * (1.0 if directed else 0.5)
+    k, l = np.indices((n, n)) if directed else np.triu_indices(n)
+    k, l = k.ravel(), l.ravel()
+    spread = np.zeros((n * n, len(k)))
+    spread[k * n + l, np.arange(len(k))] = 1.0
+    spread[k * n + l if directed else l * n + k, np.arange(len(k))] = 1.0
+    v = W[k, l]
+
+    def log_density(v):
+        logits = bias + Z @ (spread @ v).reshape(n, n) @ Z.T
+        value = -(share * np.logaddexp(0.0, -signs * logits)).sum() - 0.5 * precision * (v @ v)
+        return value, 1.0 / (1.0 + np.exp(-np.clip(logits, -700.0, 700.0)))
+
+    value, p = log_density(v)
+    for _step in range(100):    # a dozen is usual
+        gradient = spread.T @ (Z.T @ (share * (links - p)) @ Z).ravel() - precision * v
+        hessian = (both.T @ (share * p * (1.0 - p)) @ both).reshape(n, n, n, n)
+        hessian = spread.T @ hessian.transpose(0, 2, 1, 3).reshape(n * n, n * n) @ spread
+        hessian[np.diag_indices(len(v))] += precision
+        towards = np.linalg.solve(hessian, gradient)
+        gain = gradient @ towards
+        length = 1.0
+        while length * gain > 1e-9:     # ends: it is halved
+            attempt, p_there = log_density(v + length * towards)
+            if attempt > value:
+                break
+            length *= 0.5
+        else:
+            break
+        v, value, p = v + length * towards, attempt, p_there
+    return (spread @ v).reshape(n, n)
 
 
 def draw_polya_gamma(const double[::1] z, bit_generator):

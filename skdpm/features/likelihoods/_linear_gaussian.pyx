@@ -38,7 +38,9 @@ cdef double LOWEST = LOWEST_PRECISION
 cdef double LARGEST = LARGEST_PRECISION
 
 cdef enum:
-    MOST_TERMS = 1 << 16    # of the law of a row's number of singletons
+    # Of the law of a row's number of singletons, where the prior does not expect many. Hundreds
+    # are no answer any more: scales of data and priors are far apart, and K^3 steps last for ever.
+    MOST_TERMS = 256
 
 
 cdef enum Purpose:
@@ -129,6 +131,7 @@ cdef class LinearGaussianModel(FeatureModel):
     cdef object data                    # keeps the arrays below alive
     cdef Py_ssize_t d
     cdef const double* X                # (n_samples, d)
+    cdef double* residuals              # X, where the model is a restricted one
     cdef const unsigned char* observed  # (n_samples, d) or NULL
     cdef const Py_ssize_t* missing_rows
     cdef const Py_ssize_t* missing_starts   # (d + 1,)
@@ -179,6 +182,7 @@ cdef class LinearGaussianModel(FeatureModel):
         self.missing_starts = &starts[0]
         self.n_observed = self.n_samples * self.d - starts[self.d]
         self.collapses = collapses
+        self.restricts = True
         self.draws_tau_x = noise_precision is None
         self.draws_tau_v = component_precision is None
         self.x_shape, self.x_rate = noise_precision_prior
@@ -331,7 +335,7 @@ cdef class LinearGaussianModel(FeatureModel):
             return chosen if uniform(rng) < exp(log_ratio) else n
         log_rate = log(rate)
         # Terms are added until those that may come are below exp(-40) of the sum.
-        for k in range(MOST_TERMS):
+        for k in range(<Py_ssize_t>max(<double>MOST_TERMS, 4.0 * rate)):
             log_poisson = k * log_rate - lgamma(k + 1.0)
             s = 1.0 / self.tau_x + k / self.tau_v
             # The density of r is largest at s = |r|^2 / D.
@@ -410,6 +414,13 @@ cdef class LinearGaussianModel(FeatureModel):
         self.round_intercept()
         return 0
 
+    cdef bint takes_away(self, Py_ssize_t k) except -1 nogil:
+        cdef Py_ssize_t j
+        cdef double total = 0.0
+        for j in range(self.d):
+            total += self.V[k * self.d + j]
+        return total < 0.0
+
     cdef double log_common(self, Py_ssize_t k) noexcept nogil:
         """What rows share, less m, is N(0, s I), where s is 1/tau_b without the feature and
         1/tau_b + 1/tau_v with it."""
@@ -436,6 +447,58 @@ cdef class LinearGaussianModel(FeatureModel):
         add_scaled(self.offset, -1.0, v, self.d)
         self.round_intercept()
         return 0
+
+    # Some features, with the others fixed: the same model, of residuals.
+
+    cdef FeatureModel restricted(self):
+        cdef LinearGaussianModel part
+        cdef double[:, ::1] residuals = np.zeros((self.n_samples, self.d))
+        part = LinearGaussianModel(
+            {**self.data, "X": residuals}, self.tau_x, (1.0, 1.0), self.tau_v, (1.0, 1.0), None
+        )
+        part.residuals = &residuals[0, 0]
+        return part
+
+    cdef void restrict_from(
+        self, FeatureModel whole, const Py_ssize_t* features, Py_ssize_t n
+    ) noexcept nogil:
+        cdef Py_ssize_t i, j, k
+        cdef Py_ssize_t d = self.d
+        cdef Py_ssize_t n_others = 0
+        cdef const unsigned char* z
+        cdef const double* V = (<LinearGaussianModel>whole).V
+        cdef const double* offset = (<LinearGaussianModel>whole).offset
+        cdef double* residual = self.residuals
+        self.tau_x = (<LinearGaussianModel>whole).tau_x
+        self.tau_v = (<LinearGaussianModel>whole).tau_v
+        for k in range(whole.n_latent):
+            (<LinearGaussianModel>whole).active[n_others] = k
+            n_others += 1
+            for j in range(n):
+                if features[j] == k:
+                    n_others -= 1
+        for i in range(self.n_samples):
+            z = whole.Z.row(i)
+            for j in range(d):
+                residual[j] = (<LinearGaussianModel>whole).X[i * d + j] - offset[j]
+            for j in range(n_others):
+                k = (<LinearGaussianModel>whole).active[j]
+                if z[k]:
+                    add_scaled(residual, -1.0, V + k * d, d)
+            if self.observed != NULL:
+                for j in range(d):
+                    residual[j] = residual[j] if self.observed[i * d + j] else 0.0
+            residual += d
+
+    cdef void give_back(self, FeatureModel whole, const Py_ssize_t* features) noexcept nogil:
+        cdef Py_ssize_t j
+        cdef Py_ssize_t d = self.d
+        for j in range(self.n_latent):
+            memcpy(
+                (<LinearGaussianModel>whole).V + features[j] * d, self.V + j * d,
+                d * sizeof(double)
+            )
+            (<LinearGaussianModel>whole).norms[features[j]] = self.norms[j]
 
     # Rows that are no part of the data of `fit`.
 

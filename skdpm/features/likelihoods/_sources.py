@@ -12,6 +12,8 @@ import numpy as np
 MOST_SOURCES = 64
 # Components that are kept at least: noise cannot be told where all of few columns hold signal.
 FEWEST_COMPONENTS = 3
+# Of the entries, the largest being 1.
+N_DECIMALS = 6
 # Steps of the fixed-point iteration, and the change of a direction at which it ends.
 N_STEPS = 200
 TOLERANCE = 1e-4
@@ -41,7 +43,8 @@ def binary_sources(X, observed, most, rng):
     ----------
     Hyvarinen (1999), Fast and robust fixed-point algorithms for independent component analysis.
     """
-    X = X / max(np.abs(X).max(), np.finfo(float).tiny)
+    # Rounded: where two groups are cut must not hang on what X in other units rounds to.
+    X = np.round(X / max(np.abs(X).max(), np.finfo(float).tiny), N_DECIMALS)
     most = min(most, MOST_SOURCES, X.shape[0] - 1, X.shape[1])
     if most < 1:
         return np.zeros((len(X), 0), dtype=bool)

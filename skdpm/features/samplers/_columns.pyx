@@ -18,6 +18,7 @@ from numpy.random cimport bitgen_t
 
 from skdpm._core._rng cimport bit_generator_pointer, integer, uniform
 from skdpm.features._state cimport FeatureState
+from skdpm.features.samplers._relaunch cimport RelaunchKernel
 
 
 cdef inline bint taken(double log_ratio, bitgen_t* rng) except -1 nogil:
@@ -50,13 +51,14 @@ cdef class ColumnKernel:
     Parameters
     ----------
     n_moves : int
-        0: no moves at all.
+        Proposals of other features per iteration, where the model `restricts`; 0: no moves at all.
     """
 
     def __init__(self, Py_ssize_t n_moves):
         self.n_moves = n_moves
+        self.relaunch = RelaunchKernel(n_moves)
 
-    cdef int step(self, FeatureState state, bitgen_t* rng) except -1 nogil:
+    cdef int step(self, FeatureState state, bint adapting, bitgen_t* rng) except -1 nogil:
         """Do the moves of one iteration."""
         cdef Py_ssize_t k
         if self.n_moves == 0:
@@ -69,6 +71,8 @@ cdef class ColumnKernel:
                     self.split_off(state, rng)
                 else:
                     self.absorb(state, rng)
+        if state.model.restricts:
+            self.relaunch.step(state, adapting, rng)
         return 0
 
     cdef int exchange(self, FeatureState state, Py_ssize_t k, bitgen_t* rng) except -1 nogil:
@@ -137,5 +141,7 @@ cdef class ColumnKernel:
     def run(self, FeatureState state, bit_generator, bint adapting=False):
         """Do the moves of one iteration, drawing from a numpy bit generator."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        if self.n_moves > 0 and state.model.restricts:
+            self.relaunch.prepare(state)
         with bit_generator.lock, nogil:
-            self.step(state, rng)
+            self.step(state, adapting, rng)

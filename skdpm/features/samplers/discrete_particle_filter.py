@@ -18,9 +18,10 @@ class DiscreteParticleFilter(FeatureSampler):
         Expected number of particles that are kept, at least 2.
     annealing_power, test_path
         As in `ParticleGibbs`.
-    column_moves : int, default=10
-        Proposals of moves of whole columns that follow each sweep over the rows; 0: none, the
-        sampler of the paper.
+    column_moves : int, default=1
+        Proposals that follow each sweep over the rows, to replace some features by others (such
+        as split and merge), where the likelihood can; 0: no moves of whole columns, the sampler
+        of the paper.
 
     References
     ----------
@@ -31,7 +32,7 @@ class DiscreteParticleFilter(FeatureSampler):
     models using discrete particle Markov chain Monte Carlo methods.
     """
 
-    def __init__(self, n_particles=20, annealing_power=1.0, test_path="zeros", column_moves=10):
+    def __init__(self, n_particles=20, annealing_power=1.0, test_path="zeros", column_moves=1):
         self.n_particles = n_particles
         self.annealing_power = annealing_power
         self.test_path = test_path

@@ -12,16 +12,17 @@ class ElementGibbs(FeatureSampler):
 
     Parameters
     ----------
-    column_moves : int, default=10
-        Proposals of moves of whole columns that follow each sweep over the rows; 0: none, the
-        sampler of the paper.
+    column_moves : int, default=1
+        Proposals that follow each sweep over the rows, to replace some features by others (such
+        as split and merge), where the likelihood can; 0: no moves of whole columns, the sampler
+        of the paper.
 
     References
     ----------
     Griffiths & Ghahramani (2011), The Indian buffet process: an introduction and review.
     """
 
-    def __init__(self, column_moves=10):
+    def __init__(self, column_moves=1):
         self.column_moves = column_moves
 
     def kernel(self):

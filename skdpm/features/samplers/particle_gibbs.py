@@ -25,9 +25,10 @@ default="zeros"
         a first run without the present value. "conditional" takes the present values,
         "two_stage" draws them by a first run along those: no valid updates, so they hold in
         warm-up only and become "zeros" after it.
-    column_moves : int, default=10
-        Proposals of moves of whole columns that follow each sweep over the rows; 0: none, the
-        sampler of the paper.
+    column_moves : int, default=1
+        Proposals that follow each sweep over the rows, to replace some features by others (such
+        as split and merge), where the likelihood can; 0: no moves of whole columns, the sampler
+        of the paper.
 
     References
     ----------
@@ -41,7 +42,7 @@ default="zeros"
         annealing_power=1.0,
         resample_threshold=0.5,
         test_path="zeros",
-        column_moves=10,
+        column_moves=1,
     ):
         self.n_particles = n_particles
         self.annealing_power = annealing_power

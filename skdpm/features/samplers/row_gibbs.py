@@ -14,9 +14,10 @@ class RowGibbs(FeatureSampler):
     max_components : int, default=20
         More features (of those that other rows have too) in a row are an error: time and memory
         double with each.
-    column_moves : int, default=10
-        Proposals of moves of whole columns that follow each sweep over the rows; 0: none, the
-        sampler of the paper.
+    column_moves : int, default=1
+        Proposals that follow each sweep over the rows, to replace some features by others (such
+        as split and merge), where the likelihood can; 0: no moves of whole columns, the sampler
+        of the paper.
 
     References
     ----------
@@ -24,7 +25,7 @@ class RowGibbs(FeatureSampler):
     algorithm 2.
     """
 
-    def __init__(self, max_components=20, column_moves=10):
+    def __init__(self, max_components=20, column_moves=1):
         self.max_components = max_components
         self.column_moves = column_moves
 

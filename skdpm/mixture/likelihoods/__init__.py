@@ -7,6 +7,7 @@ from skdpm.mixture.likelihoods.gaussian import Gaussian
 from skdpm.mixture.likelihoods.grid import Grid
 from skdpm.mixture.likelihoods.multinomial import Multinomial
 from skdpm.mixture.likelihoods.poisson import Poisson
+from skdpm.mixture.likelihoods.pyclone import PyClone
 from skdpm.mixture.likelihoods.relational import Relational
 
 # The registry: one line per likelihood. A name is the snake case of its class.
@@ -17,6 +18,7 @@ LIKELIHOODS = {
     "grid": Grid,
     "multinomial": Multinomial,
     "poisson": Poisson,
+    "pyclone": PyClone,
     "relational": Relational,
 }
 

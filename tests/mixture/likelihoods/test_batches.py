@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from reference.simulate import log_normal_on_grid, missing_counts, simulate_data
 from support.kernels import bind
 
 from skdpm.mixture._program import set_hyperparameters
@@ -15,8 +16,10 @@ from skdpm.mixture.likelihoods import (
     Bernoulli,
     Categorical,
     Gaussian,
+    Grid,
     Multinomial,
     Poisson,
+    PyClone,
     base,
 )
 from skdpm.mixture.likelihoods._base import Probe
@@ -41,6 +44,17 @@ large[4, 2] = 3e6
 large[5:, 4] = 2e5
 codes = rng.integers(0, np.arange(2, 2 + D), size=(N, D)).astype(np.float64)
 bits = (rng.random((N, D)) < 0.4).astype(np.float64)
+mutations = simulate_data(
+    "pyclone",
+    np.arange(N) % 2,
+    rng,
+    n_features=18,
+    missing=missing_counts(np.arange(3 * N).reshape(N, 3) % 11 == 7),
+    density="binomial",
+    error_rate=1e-3,
+    genotype_prior="total",
+    n_grid=9,
+)
 full = {"mean": 0.3, "mean_precision": 0.2, "df": D + 1.5, "scale": 1.3}
 diag = full | {"covariance_type": "diag", "scale": np.linspace(0.5, 2.0, D)}
 
@@ -60,6 +74,8 @@ GIVEN = {
     "poisson large holes": (Poisson(shape=2.0, rate=1e-3), holes(large)),
     "multinomial": (Multinomial(concentration=0.8), counts),
     "multinomial large": (Multinomial(concentration=0.8), sp.csr_array(large)),
+    "grid": (Grid(log_normal_on_grid, np.linspace(-2.0, 6.0, 13)), holes(numbers)),
+    "pyclone": (PyClone("beta_binomial", n_grid=21), mutations),
     "multinomial base": (Multinomial(3.0, base=np.linspace(0.5, 2.0, D)), counts),
 }
 given = pytest.mark.parametrize("name", GIVEN)

@@ -110,7 +110,7 @@ def test_rows_may_stand_within_those_of_another_model(likelihood, X):
         Probe(bind(likelihood, likelihood.encode(X), X.shape[0]), 4) for _ in range(3)
     )
     if host.model.width < 2 * child.model.width:
-        n_copies = 2 * child.model.width if isinstance(likelihood, Grid) else 9
+        n_copies = 2 * child.model.width if type(likelihood) is Grid else 9
         wide = np.tile(X if isinstance(X, np.ndarray) else X.toarray(), n_copies)
         wide = type(likelihood)().resolve(wide), wide
         host = Probe(bind(wide[0], wide[0].encode(wide[1]), X.shape[0]), 4)

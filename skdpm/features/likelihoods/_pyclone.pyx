@@ -1,0 +1,527 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Reads of mutations whose prevalence is the sum of those of the clones that have them:
+
+    phi_im = sum_k z_ik f_km,    (f_1m, ..., f_Km) ~ Dirichlet(a, ..., a),
+    p(b_im | d_im, phi_im) as in `skdpm.pyclone`,
+
+for mutation i in sample m; all K features share the cells of a sample, whether or not a mutation
+has them. A cell is a mutation in a sample, number i * M + m. A candidate is
+
+    log p(x_i | z), that after the flip that was evaluated last, this flip, phi_i1, ..., phi_iM,
+
+so that a flip which is evaluated and then made costs one evaluation. The prevalences of a sample
+are updated by slices: of a pair of features, the share u of one in f_k + f_l, which is
+Beta(a, a) a priori and concerns the mutations that have one of the two; and of one feature against
+all others, whose proportions stay, with u = f_k ~ Beta(a, (K - 1) a).
+
+Reads are many, so that a chain which starts anywhere would be held by the first clones that
+explain some of them. In the first half of warm-up the likelihood has a power, which grows from
+that where a cell has the weight of one read to 1.
+
+Sums of prevalences round: densities take them to lie in [0, 1].
+"""
+cimport cython
+from libc.math cimport INFINITY, NAN, exp, isnan, lgamma, log
+from libc.stdlib cimport free
+from libc.string cimport memcpy
+from numpy.random cimport bitgen_t
+from numpy.random.c_distributions cimport random_beta, random_standard_exponential
+
+import numpy as np
+
+from skdpm._core._math cimport log_rising_count
+from skdpm._core._memory cimport resized
+from skdpm._core._rng cimport integer, uniform
+from skdpm._core._slice cimport SliceSampled
+from skdpm.features.likelihoods._base cimport FeatureModel
+
+cdef enum:
+    N_HEAD = 3          # terms of a candidate before the prevalences
+    N_SHRINKS = 200     # an interval of (0, 1) is shorter than any distance of doubles by then
+
+# The precision of the beta-binomial at which a chain starts.
+FIRST_PRECISION = 200.0
+
+# Shares are uncertain by this, as 1 - u is rounded.
+cdef double LEAST_SHARE = 1e-17
+cdef double LARGEST_LOG_PRECISION = 60.0
+
+
+@cython.final
+cdef class Reads(SliceSampled):
+    """log p(reads of a cell | prevalence); updates the logarithm of the beta-binomial's precision.
+
+    Parameters
+    ----------
+    data : dict
+        From `skdpm.pyclone.encode`.
+    is_binomial : bool
+    precision_prior : tuple (shape, rate)
+    """
+    cdef object _owners
+    cdef Py_ssize_t n_cells
+    cdef const double* n_ref            # (n_cells,)
+    cdef const double* n_alt
+    cdef const double* constants
+    cdef const Py_ssize_t* genotypes
+    cdef const Py_ssize_t* starts       # (n_genotypes + 1,)
+    cdef const double* states           # (n_states, 4)
+    cdef bint is_binomial
+    cdef double precision, shape, rate
+    cdef double power                   # of all that follows
+    cdef double* norms                  # (n_cells,): all that neither state nor prevalence changes
+    cdef double* phi                    # (n_cells,): as last filled
+
+    def __init__(self, data, bint is_binomial, precision_prior):
+        cdef const double[:, ::1] n_ref = data["ref_counts"]
+        cdef const double[:, ::1] n_alt = data["alt_counts"]
+        cdef const double[:, ::1] constants = data["constants"]
+        cdef const Py_ssize_t[:, ::1] genotypes = data["genotypes"]
+        cdef const Py_ssize_t[::1] starts = data["starts"]
+        cdef const double[:, ::1] states = data["states"]
+        self._owners = (n_ref, n_alt, constants, genotypes, starts, states)
+        self.n_cells = n_ref.shape[0] * n_ref.shape[1]
+        self.n_ref = &n_ref[0, 0]
+        self.n_alt = &n_alt[0, 0]
+        self.constants = &constants[0, 0]
+        self.genotypes = &genotypes[0, 0]
+        self.starts = &starts[0]
+        self.states = &states[0, 0] if states.shape[0] else NULL
+        self.is_binomial = is_binomial
+        self.shape, self.rate = precision_prior
+        self.power = 1.0
+        self.norms = <double*>resized(NULL, self.n_cells, sizeof(double))
+        self.phi = <double*>resized(NULL, self.n_cells, sizeof(double))
+
+    def __dealloc__(self):
+        free(self.norms)
+        free(self.phi)
+
+    cdef void set_precision(self, double precision) noexcept nogil:
+        cdef Py_ssize_t c
+        self.precision = precision
+        for c in range(self.n_cells):
+            self.norms[c] = self.constants[c]
+            if not self.is_binomial:
+                self.norms[c] -= log_rising_count(precision, self.n_ref[c] + self.n_alt[c])
+
+    cdef inline double log_state(
+        self, Py_ssize_t c, const double* state, double phi
+    ) noexcept nogil:
+        cdef double p = (1.0 - phi) * state[0] + phi * state[1]
+        cdef double r = (1.0 - phi) * state[2] + phi * state[3]
+        cdef double scale = 1.0 / (p + r)
+        if self.is_binomial:
+            return self.n_alt[c] * log(p * scale) + self.n_ref[c] * log(r * scale)
+        scale *= self.precision
+        return log_rising_count(p * scale, self.n_alt[c]) + log_rising_count(
+            r * scale, self.n_ref[c]
+        )
+
+    cdef double log_cell(self, Py_ssize_t c, double phi) noexcept nogil:
+        """log p(reads of cell c | phi); 0 where nothing was measured."""
+        cdef Py_ssize_t g = self.genotypes[c]
+        cdef Py_ssize_t s = self.starts[g]
+        cdef Py_ssize_t stop = self.starts[g + 1]
+        cdef double top, total, value
+        if s == stop:
+            return 0.0
+        phi = 0.0 if phi < 0.0 else (1.0 if phi > 1.0 else phi)
+        top = self.log_state(c, self.states + 4 * s, phi)
+        total = 1.0
+        for s in range(s + 1, stop):
+            value = self.log_state(c, self.states + 4 * s, phi)
+            if value <= top:
+                total += exp(value - top)
+            else:
+                total = total * exp(top - value) + 1.0
+                top = value
+        return self.power * (self.norms[c] + top + (log(total) if total > 1.0 else 0.0))
+
+    cdef double log_total(self) noexcept nogil:
+        """log p(all reads), at the prevalences last filled in."""
+        cdef Py_ssize_t c
+        cdef double total = 0.0
+        for c in range(self.n_cells):
+            total += self.log_cell(c, self.phi[c])
+        return total
+
+    cdef double log_density(self, double x) noexcept nogil:
+        """log density of the logarithm of the precision."""
+        cdef double log_prior
+        if not -LARGEST_LOG_PRECISION < x < LARGEST_LOG_PRECISION:
+            return -INFINITY
+        self.set_precision(exp(x))
+        log_prior = self.shape * x - self.rate * self.precision
+        return log_prior + self.log_total()
+
+
+cdef class PyCloneModel(FeatureModel):
+    """Kernel of `PyClone`.
+
+    Parameters
+    ----------
+    data : dict
+        From `skdpm.pyclone.encode`.
+    density : {"binomial", "beta_binomial"}
+    precision : float or None
+        Of the beta-binomial; None: under its prior.
+    precision_prior : tuple (shape, rate)
+    prevalence_concentration : float
+        a.
+    """
+    cdef Reads reads
+    cdef Py_ssize_t n_tumours           # M
+    cdef double a
+    cdef bint draws_precision
+    cdef double first_precision         # where a chain starts
+    cdef Py_ssize_t n_annealing, n_annealed     # iterations in which the power grows; done
+    cdef Py_ssize_t capacity
+    cdef Py_ssize_t row                 # under update
+    cdef double* F                      # (capacity, n_tumours)
+    # Of a slice: the cells that change, and their prevalences as intercept + slope * u.
+    cdef Py_ssize_t* cells              # (n_samples,)
+    cdef double* intercepts
+    cdef double* slopes
+
+    def __init__(
+        self, data, density, precision, precision_prior, double prevalence_concentration
+    ):
+        self.reads = Reads(data, density == "binomial", precision_prior)
+        self.n_samples, self.n_tumours = data["ref_counts"].shape
+        self.a = prevalence_concentration
+        self.draws_precision = precision is None and density != "binomial"
+        self.first_precision = FIRST_PRECISION if precision is None else precision
+        self.start_hyperparameters()
+        self.width = N_HEAD + self.n_tumours
+        self.max_bits = 14
+        self.cells = <Py_ssize_t*>resized(NULL, self.n_samples, sizeof(Py_ssize_t))
+        self.intercepts = <double*>resized(NULL, self.n_samples, sizeof(double))
+        self.slopes = <double*>resized(NULL, self.n_samples, sizeof(double))
+        self.reserve_candidates(1)
+
+    def __dealloc__(self):
+        free(self.F)
+        free(self.cells)
+        free(self.intercepts)
+        free(self.slopes)
+
+    cdef int reserve(self, Py_ssize_t n_latent) except -1:
+        if n_latent > self.capacity:
+            self.F = <double*>resized(self.F, n_latent * self.n_tumours, sizeof(double))
+            self.capacity = n_latent
+        return 0
+
+    # Rows.
+
+    cdef double log_row_at(self, const double* phi, const double* by, double sign) noexcept nogil:
+        """log p(x_i | phi + sign * by) of the row under update."""
+        cdef Py_ssize_t m
+        cdef double total = 0.0
+        cdef Py_ssize_t c = self.row * self.n_tumours
+        for m in range(self.n_tumours):
+            total += self.reads.log_cell(c + m, phi[m] + sign * by[m])
+        return total
+
+    cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:
+        cdef Py_ssize_t k, m
+        cdef double* phi = self.candidates + N_HEAD
+        self.row = i
+        for m in range(self.n_tumours):
+            phi[m] = 0.0
+        for k in range(self.n_latent):
+            if z[k]:
+                for m in range(self.n_tumours):
+                    phi[m] += self.F[k * self.n_tumours + m]
+        self.candidates[0] = self.log_row_at(phi, phi, 0.0)
+        self.candidates[2] = -1.0
+
+    cdef void log_flip_many(
+        self, const Py_ssize_t* candidates, Py_ssize_t n, Py_ssize_t k, bint on, double* out
+    ) noexcept nogil:
+        cdef Py_ssize_t j
+        cdef double* terms
+        cdef const double* f = self.F + k * self.n_tumours
+        for j in range(n):
+            terms = self.candidates + candidates[j] * self.width
+            terms[1] = self.log_row_at(terms + N_HEAD, f, 1.0 if on else -1.0)
+            terms[2] = 2 * k + on
+            out[j] = terms[1] - terms[0]
+
+    cdef void flip(self, Py_ssize_t candidate, Py_ssize_t k, bint on) noexcept nogil:
+        cdef Py_ssize_t m
+        cdef double* terms = self.candidates + candidate * self.width
+        cdef double* phi = terms + N_HEAD
+        cdef const double* f = self.F + k * self.n_tumours
+        cdef double sign = 1.0 if on else -1.0
+        for m in range(self.n_tumours):
+            phi[m] += sign * f[m]
+        terms[0] = terms[1] if terms[2] == 2 * k + on else self.log_row_at(phi, phi, 0.0)
+        terms[2] = -1.0
+
+    cdef double log_row(self) noexcept nogil:
+        return self.candidates[0]
+
+    # Features. All share the cells of a sample.
+
+    cdef int add_feature(self, bitgen_t* rng) except -1 nogil:
+        cdef Py_ssize_t k, m
+        cdef Py_ssize_t last = self.n_latent
+        cdef double share
+        for m in range(self.n_tumours):
+            share = random_beta(rng, self.a, last * self.a) if last > 0 else 1.0
+            for k in range(last):
+                self.F[k * self.n_tumours + m] *= 1.0 - share
+            self.F[last * self.n_tumours + m] = share
+        self.n_latent += 1
+        return 0
+
+    cdef int remove_feature(self, Py_ssize_t k) except -1 nogil:
+        cdef Py_ssize_t m
+        self.n_latent -= 1
+        if k < self.n_latent:
+            memcpy(
+                self.F + k * self.n_tumours, self.F + self.n_latent * self.n_tumours,
+                self.n_tumours * sizeof(double)
+            )
+        for m in range(self.n_tumours):
+            self.normalise(m)
+        return 0
+
+    cdef void normalise(self, Py_ssize_t m) noexcept nogil:
+        """Let the prevalences of sample m add up to 1."""
+        cdef Py_ssize_t k
+        cdef double total = 0.0
+        for k in range(self.n_latent):
+            total += self.F[k * self.n_tumours + m]
+        for k in range(self.n_latent):
+            if total > 0.0:
+                self.F[k * self.n_tumours + m] /= total
+            else:
+                self.F[k * self.n_tumours + m] = 1.0 / self.n_latent
+
+    # All rows.
+
+    cdef void fill(self) noexcept nogil:
+        """Compute the prevalences of all cells."""
+        cdef Py_ssize_t i, k, m
+        cdef const unsigned char* z
+        cdef double* phi
+        for i in range(self.n_samples):
+            z = self.Z.row(i)
+            phi = self.reads.phi + i * self.n_tumours
+            for m in range(self.n_tumours):
+                phi[m] = 0.0
+            for k in range(self.n_latent):
+                if z[k]:
+                    for m in range(self.n_tumours):
+                        phi[m] += self.F[k * self.n_tumours + m]
+
+    cdef double log_likelihood(self) noexcept nogil:
+        self.fill()
+        return self.reads.log_total()
+
+    cdef double log_prior(self) noexcept nogil:
+        cdef Py_ssize_t j
+        cdef double total = self.n_tumours * (
+            lgamma(self.n_latent * self.a) - self.n_latent * lgamma(self.a)
+        ) if self.n_latent > 0 else 0.0
+        for j in range(self.n_latent * self.n_tumours):
+            total += (self.a - 1.0) * log(max(self.F[j], LEAST_SHARE))
+        return total
+
+    cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil:
+        cdef Py_ssize_t m, _pair
+        cdef double x
+        cdef bint fine = True
+        self.n_annealed = self.n_annealed + 1 if adapting else self.n_annealing
+        self.set_power()
+        self.fill()
+        for m in range(self.n_tumours):
+            if self.n_latent > 1:
+                for _pair in range(self.n_latent):
+                    fine &= self.update_pair(m, rng)
+                fine &= self.update_one(m, rng)
+                self.normalise(m)
+        if not fine:
+            with gil:
+                raise FloatingPointError("prevalences have no law given the reads")
+        if self.draws_precision:
+            self.fill()
+            x = self.reads.slice_step(log(self.reads.precision), rng)
+            if isnan(x):
+                with gil:
+                    raise FloatingPointError("precision has no law given the reads")
+            self.reads.set_precision(exp(x))
+        return 0
+
+    cdef void set_power(self) noexcept nogil:
+        cdef Py_ssize_t c
+        cdef double depth = 0.0
+        self.reads.power = 1.0
+        if self.n_annealed < self.n_annealing:
+            for c in range(self.reads.n_cells):
+                depth += self.reads.n_ref[c] + self.reads.n_alt[c]
+            depth = max(depth / self.reads.n_cells, 1.0)
+            self.reads.power = depth ** (<double>self.n_annealed / self.n_annealing - 1.0)
+
+    cdef bint update_pair(self, Py_ssize_t m, bitgen_t* rng) noexcept nogil:
+        """Divide what two features have in sample m between them: exchange their prevalences, then
+        slice. Whether there is a law."""
+        cdef Py_ssize_t i, c
+        cdef Py_ssize_t n = 0
+        cdef Py_ssize_t k = integer(rng, self.n_latent)
+        cdef Py_ssize_t l = integer(rng, self.n_latent - 1)
+        cdef const unsigned char* z
+        cdef double* f_k
+        cdef double* f_l
+        cdef double both, u, v, current, exchanged
+        l += l >= k
+        f_k = self.F + k * self.n_tumours + m
+        f_l = self.F + l * self.n_tumours + m
+        both = f_k[0] + f_l[0]
+        if not both > 0.0:
+            return both == both
+        for i in range(self.n_samples):
+            z = self.Z.row(i)
+            c = i * self.n_tumours + m
+            if z[k] != z[l] and self.reads.genotypes[c] > 0:
+                self.cells[n] = c
+                if z[k]:
+                    self.intercepts[n] = self.reads.phi[c] - f_k[0]
+                    self.slopes[n] = both
+                else:
+                    self.intercepts[n] = self.reads.phi[c] - f_l[0] + both
+                    self.slopes[n] = -both
+                n += 1
+        u, v = f_k[0] / both, f_l[0] / both
+        current = self.log_share(n, u, v, self.a, self.a)
+        exchanged = self.log_share(n, v, u, self.a, self.a)
+        if exchanged - current > -random_standard_exponential(rng):
+            u, v, current = v, u, exchanged
+        u = self.slice_share(n, u, current, self.a, self.a, rng)
+        f_k[0] = both * u
+        f_l[0] = both * (1.0 - u)
+        self.place(n, u)
+        return u == u
+
+    cdef bint update_one(self, Py_ssize_t m, bitgen_t* rng) noexcept nogil:
+        """Slice the prevalence of one feature against those of all others in sample m."""
+        cdef Py_ssize_t i, c, l
+        cdef Py_ssize_t n = 0
+        cdef Py_ssize_t k = integer(rng, self.n_latent)
+        cdef double* f = self.F + m
+        cdef double share = f[k * self.n_tumours]
+        cdef double rest = 0.0
+        cdef double b = (self.n_latent - 1) * self.a
+        cdef double others, u
+        for l in range(self.n_latent):
+            if l != k:
+                rest += f[l * self.n_tumours]
+        if not rest > 0.0:
+            return rest == rest
+        for i in range(self.n_samples):
+            c = i * self.n_tumours + m
+            if self.reads.genotypes[c] > 0:
+                self.cells[n] = c
+                if self.Z.row(i)[k]:
+                    others = (self.reads.phi[c] - share) / rest
+                    self.slopes[n] = 1.0 - others
+                else:
+                    others = self.reads.phi[c] / rest
+                    self.slopes[n] = -others
+                self.intercepts[n] = others
+                n += 1
+        u = share / (share + rest)
+        u = self.slice_share(n, u, self.log_share(n, u, 1.0 - u, self.a, b), self.a, b, rng)
+        for l in range(self.n_latent):
+            f[l * self.n_tumours] *= (1.0 - u) / rest
+        f[k * self.n_tumours] = u
+        self.place(n, u)
+        return u == u
+
+    cdef double log_share(
+        self, Py_ssize_t n, double u, double v, double a, double b
+    ) noexcept nogil:
+        """log density of a share u = 1 - v ~ Beta(a, b) given the reads of n cells."""
+        cdef Py_ssize_t j
+        cdef double total = (
+            (a - 1.0) * log(max(u, LEAST_SHARE)) + (b - 1.0) * log(max(v, LEAST_SHARE))
+        )
+        for j in range(n):
+            total += self.reads.log_cell(
+                self.cells[j], self.intercepts[j] + self.slopes[j] * u
+            )
+        return total
+
+    cdef double slice_share(
+        self, Py_ssize_t n, double u, double current, double a, double b, bitgen_t* rng
+    ) noexcept nogil:
+        """The next share after u, `current` being its log density, by shrinkage from all of (0, 1)
+        (Neal 2003, figure 5); NaN where there is no density."""
+        cdef double level = current - random_standard_exponential(rng)
+        cdef double left = 0.0
+        cdef double right = 1.0
+        cdef double proposal
+        cdef Py_ssize_t _shrink
+        if not -INFINITY < level < INFINITY:
+            return NAN
+        for _shrink in range(N_SHRINKS):
+            proposal = left + (right - left) * uniform(rng)
+            if self.log_share(n, proposal, 1.0 - proposal, a, b) >= level:
+                return proposal
+            if proposal < u:
+                left = proposal
+            else:
+                right = proposal
+        return u
+
+    cdef void place(self, Py_ssize_t n, double u) noexcept nogil:
+        """Write the prevalences of the n cells at the share u."""
+        cdef Py_ssize_t j
+        for j in range(n):
+            self.reads.phi[self.cells[j]] = self.intercepts[j] + self.slopes[j] * u
+
+    # The Python boundary.
+
+    def start_hyperparameters(self):
+        self.reads.set_precision(self.first_precision)
+
+    def anneal(self, Py_ssize_t n_warmup):
+        self.n_annealing = n_warmup // 2
+        self.n_annealed = 0
+        self.set_power()
+
+    def get_adaptation(self):
+        return {"n_annealing": self.n_annealing, "n_annealed": self.n_annealed}
+
+    def set_adaptation(self, adaptation):
+        self.n_annealing = adaptation["n_annealing"]
+        self.n_annealed = adaptation["n_annealed"]
+        self.set_power()
+
+    def save(self):
+        cdef Py_ssize_t k, m
+        F = np.empty((self.n_latent, self.n_tumours))
+        cdef double[:, ::1] view = F
+        for k in range(self.n_latent):
+            for m in range(self.n_tumours):
+                view[k, m] = self.F[k * self.n_tumours + m]
+        return {"prevalences": F, "precision": self.reads.precision}
+
+    def load(self, saved):
+        """Prevalences are taken as they are: those of features that no row has may be left out,
+        and the others then add up to less than 1."""
+        cdef Py_ssize_t k, m
+        cdef const double[:, ::1] view = np.ascontiguousarray(
+            saved["prevalences"], dtype=np.float64
+        )
+        self.n_latent = 0
+        self.reserve(view.shape[0])
+        self.n_latent = view.shape[0]
+        for k in range(self.n_latent):
+            for m in range(self.n_tumours):
+                self.F[k * self.n_tumours + m] = view[k, m]
+        self.start_hyperparameters()
+        if "precision" in saved:
+            self.reads.set_precision(saved["precision"])

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Mutations whose prevalences are sums of those of the clones that have them."""
+
+import numpy as np
+
+from skdpm import pyclone
+from skdpm._validation import check_gamma_prior, check_real
+from skdpm.features.likelihoods._pyclone import PyCloneModel
+from skdpm.features.likelihoods.base import FeatureLikelihood
+
+
+class PyClone(FeatureLikelihood):
+    """Reads of mutations, each of which is in some of the clones of a tumour.
+
+    The features are clones: groups of cancer cells that share their mutations. Those of a sample
+    make up all of its cancer cells, and the share of cancer cells that have a mutation, its
+    cellular prevalence, is the sum of the prevalences of the clones that have it. A row of X is a
+    mutation, with six columns for each sample of the tumour: `ref_counts`, `alt_counts`,
+    `normal_cn`, `minor_cn`, `major_cn` and `tumour_content` (`skdpm.pyclone.pyclone_design` makes
+    them from the table that PyClone-VI reads). NaN in both counts: the mutation was not measured
+    in that sample.
+
+    Parameters
+    ----------
+    density : {"binomial", "beta_binomial"}, default="binomial"
+        Of the variant reads given their expected share.
+    precision : float or None, default=None
+        Of the beta-binomial; None: resampled in every iteration under its prior.
+    precision_prior : tuple (shape, rate), default=(1.0, 1e-4)
+        Gamma prior of the precision.
+    prevalence_concentration : float, default=1.0
+        The prevalences of the clones in a sample are Dirichlet with this in each entry; 0.1 or
+        more.
+    error_rate : float, default=1e-3
+        Share of reads that are variant, or reference, by mistake.
+    genotype_prior : {"major_copy_number", "parental", "total"}, default="major_copy_number"
+        Genotypes that a mutation may have, all of them equally likely: with the mutation on 1 to
+        `major_cn` copies, or on one after the number of copies has changed ("major_copy_number");
+        on `major_cn`, `minor_cn` or one copy ("parental"); on any number of copies ("total").
+
+    Notes
+    -----
+    As the clones of a sample share its cells, none can be added to the others: `n_components` of
+    the estimator must be given. More clones than there are do harm: one of next to no prevalence
+    costs a mutation nothing, so that many have it by chance. `skdpm.pyclone.pyclone_table` leaves
+    these out.
+
+    References
+    ----------
+    Bouchard-Côté & Roth, Particle-Gibbs sampling for Bayesian feature allocation models, section
+    2.5.
+    Roth et al. (2014), PyClone: statistical inference of clonal population structure in cancer.
+    """
+
+    feature_params = ("prevalences",)
+
+    def __init__(
+        self,
+        density="binomial",
+        precision=None,
+        precision_prior=(1.0, 1e-4),
+        prevalence_concentration=1.0,
+        error_rate=1e-3,
+        genotype_prior="major_copy_number",
+    ):
+        self.density = density
+        self.precision = precision
+        self.precision_prior = precision_prior
+        self.prevalence_concentration = prevalence_concentration
+        self.error_rate = error_rate
+        self.genotype_prior = genotype_prior
+
+    @property
+    def hyperparameters(self):
+        """The precision, where reads have one."""
+        return ("precision",) if self.density == "beta_binomial" else ()
+
+    def resolve(self, X):
+        precision = self.precision
+        if precision is not None:
+            precision = check_real(precision, "PyClone.precision", low=0.0, high=1e12)
+        concentration = check_real(
+            self.prevalence_concentration,
+            "PyClone.prevalence_concentration",
+            low=0.1,
+            high=1e6,
+            closed=True,
+        )
+        params = {
+            **pyclone.check_params(self),
+            "precision": precision,
+            "precision_prior": check_gamma_prior(self.precision_prior, "PyClone.precision_prior"),
+            "prevalence_concentration": concentration,
+        }
+        pyclone.check_design(X)
+        return type(self)(**{**self.get_params(deep=False), **params})
+
+    def check_prior(self, prior):
+        if prior.grows:
+            raise ValueError(
+                "the PyClone likelihood needs a number of features, n_components: under the "
+                "Indian buffet process (n_components=None) a new one would take its share of a "
+                "sample's cells from all others"
+            )
+
+    def encode(self, X):
+        data = pyclone.encode(X, error_rate=self.error_rate, genotype_prior=self.genotype_prior)
+        for values in data.values():
+            values.flags.writeable = False  # all kernels share them
+        return data
+
+    def observed(self, X):
+        return ~np.isnan(X[:, :: len(pyclone.FIELDS)]).all(axis=1)
+
+    def bind(self, data):
+        return PyCloneModel(
+            data,
+            self.density,
+            self.precision,
+            self.precision_prior,
+            self.prevalence_concentration,
+        )
+
+    @classmethod
+    def _examples(cls):
+        rng = np.random.default_rng(0)
+        X = np.empty((6, 3, 6))
+        X[..., 2:] = [[2.0, 1.0, 1.0, 1.0], [2.0, 0.0, 2.0, 0.6], [1.0, 1.0, 3.0, 0.9]]
+        X[..., 1] = rng.binomial(30, rng.random((6, 3)) / 2)
+        X[..., 0] = 30.0 - X[..., 1]
+        yield cls(), X.reshape(6, 18)
+        X[[1, 4, 4], [0, 0, 1], :2] = np.nan
+        X[5] = np.nan
+        yield (
+            cls("beta_binomial", 25.0, error_rate=0.01, genotype_prior="total"),
+            X.reshape(6, 18),
+        )
+        yield cls("beta_binomial", prevalence_concentration=0.5), X.reshape(6, 18)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from numpy.random cimport bitgen_t
+
+from skdpm.features._allocations cimport Allocations
+from skdpm.features._state cimport FeatureState
+from skdpm.features.likelihoods._base cimport FeatureModel
+
+
+cdef enum:
+    MOST_LAUNCHED = 4       # features of a launch
+
+
+cdef class RelaunchKernel:
+    """A Markov kernel that replaces some columns of Z, and their parameters, by others."""
+    cdef readonly Py_ssize_t n_moves
+    cdef FeatureModel whole                 # of which `part` was made
+    cdef FeatureModel part                  # over what is left for the features of the move
+    cdef Allocations Z                      # (n_samples, MOST_LAUNCHED): what `part` reads
+    cdef unsigned char* present             # (n_samples, MOST_LAUNCHED): the columns to replace
+    cdef Py_ssize_t n_reserved              # features that fit the arrays below
+    cdef Py_ssize_t* features               # (n_reserved,): those that are used, shuffled
+    cdef Py_ssize_t* col_sums               # (n_reserved,): scratch
+    cdef double* weights                    # (n_reserved,): scratch
+    cdef Py_ssize_t proposed[MOST_LAUNCHED + 1][MOST_LAUNCHED + 1]
+    cdef Py_ssize_t accepted[MOST_LAUNCHED + 1][MOST_LAUNCHED + 1]
+
+    cdef int prepare(self, FeatureState state) except -1
+    cdef int step(self, FeatureState state, bint adapting, bitgen_t* rng) except -1 nogil
+    cdef int choose(
+        self, FeatureState state, Py_ssize_t n, Py_ssize_t n_used, bint adapting, bitgen_t* rng
+    ) except -1 nogil
+    cdef int move(
+        self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, bint adapting, bitgen_t* rng
+    ) except -1 nogil
+    cdef double launch(
+        self, FeatureState state, Py_ssize_t n, const Py_ssize_t* anchors,
+        const unsigned char* target, bitgen_t* rng
+    ) except? -1.0 nogil
+    cdef double log_order(
+        self, FeatureState state, const Py_ssize_t* col_sums, Py_ssize_t n_latent
+    ) noexcept nogil
+    cdef int resize(self, Py_ssize_t n, bitgen_t* rng) except -1 nogil
+    cdef int replace(
+        self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, Py_ssize_t n_used,
+        bitgen_t* rng
+    ) except -1 nogil

@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Moves that replace s features, chosen at random, by s' others, |s - s'| <= 1: birth and death
+(0, 1), merge and split (1, 2), and the same for more features that only together explain what the
+new ones do. The parameters of the other features stay; those of the replaced ones are integrated
+out, and drawn when a proposal is taken.
+
+New columns come from a *launch*, which knows of those to be replaced but one row of each. Such a
+row a_j, drawn from the m_j rows that have feature j, is the anchor of new feature j, which it has
+throughout; the anchor of a further feature, j > s, is drawn from all N rows. Some Gibbs sweeps over
+the new features alone follow, of parameters, then of rows. Given the last parameters and column
+sums, rows are independent, and the new columns are drawn from their law,
+
+    q(Z' | launch) = prod_i q(z'_i | launch).
+
+From Z', anchors are the same with probability prod_j 1/m'_j, and 1/N for one more. With a launch of
+the way back as an auxiliary variable (sweeps have the same law in both directions), the ratio of a
+Metropolis step is
+
+    p(Z', X) q(Z | launch back) prod_j m_j/N / (p(Z, X) q(Z' | launch) prod_j m'_j/N),
+
+where p(Z, X) counts features in no order, and has those of the move integrated out. In warm-up the
+ratio is p(Z', X) / p(Z, X) alone: no valid step, but one that leaves poor columns for good ones
+when no launch finds the way back.
+"""
+from libc.math cimport exp, lgamma, log, log1p
+from libc.stdlib cimport free
+from libc.string cimport memset
+from numpy.random cimport bitgen_t
+
+import numpy as np
+
+from skdpm._core._memory cimport resized
+from skdpm._core._rng cimport bit_generator_pointer, integer, uniform
+from skdpm.features._allocations cimport Allocations
+from skdpm.features._state cimport FeatureState
+
+cdef enum:
+    MOST_IN_WARM_UP = 4     # features of a move; of them, poor ones explain what fewer could
+    MOST_AFTER = 2
+    N_SWEEPS = 2            # of a launch
+    MOST_ROWS = 100         # that a sweep of a launch visits
+
+# In warm-up features come by themselves: too many at once keep others from being found.
+cdef double[2] SHARE_OF_GROWTH = [0.4, 0.15]
+cdef double[2] SHARE_OF_LOSS = [0.4, 0.65]
+
+cdef unsigned char[MOST_LAUNCHED] NONE
+memset(NONE, 0, MOST_LAUNCHED)
+
+
+cdef inline Py_ssize_t draw_or_find(
+    double* log_w, Py_ssize_t n, Py_ssize_t forced, Py_ssize_t wanted, double* log_q, bitgen_t* rng
+) noexcept nogil:
+    """A value r with all bits of `forced`, with probability proportional to exp(log_w[r]), or the
+    one `wanted`, if not -1. Its log probability is added to log_q. -1 where there is no law."""
+    cdef Py_ssize_t r
+    cdef double top = log_w[n - 1]      # has all bits
+    cdef double total = 0.0
+    cdef double u
+    for r in range(n):
+        if r & forced == forced and not (log_w[r] <= top):
+            top = log_w[r]
+    for r in range(n):
+        if r & forced == forced:
+            total += exp(log_w[r] - top)
+    if not (total < 2.0 * n):
+        return -1
+    if wanted < 0:
+        u = uniform(rng) * total
+        for r in range(n):
+            if r & forced == forced:
+                wanted = r
+                u -= exp(log_w[r] - top)
+                if u < 0.0:
+                    break
+    log_q[0] += log_w[wanted] - top - log(total)
+    return wanted
+
+
+cdef class RelaunchKernel:
+    """Kernel of the moves.
+
+    Parameters
+    ----------
+    n_moves : int
+        Proposals per step.
+    """
+
+    def __init__(self, Py_ssize_t n_moves):
+        self.n_moves = n_moves
+
+    def __dealloc__(self):
+        free(self.present)
+        free(self.features)
+        free(self.col_sums)
+        free(self.weights)
+
+    cdef int prepare(self, FeatureState state) except -1:
+        """Take the memory that `state` needs."""
+        cdef Py_ssize_t n = state.Z.stride
+        if self.whole is not state.model:
+            self.whole = state.model
+            self.part = state.model.restricted()
+            self.Z = Allocations(np.zeros((state.n_samples, 0)))
+            self.Z.reserve(MOST_LAUNCHED)
+            self.part.reserve(MOST_LAUNCHED)
+            self.part.bind_allocations(self.Z)
+            self.present = <unsigned char*>resized(
+                self.present, state.n_samples * MOST_LAUNCHED, 1
+            )
+        if n >= self.n_reserved:
+            self.features = <Py_ssize_t*>resized(self.features, n + 1, sizeof(Py_ssize_t))
+            self.col_sums = <Py_ssize_t*>resized(self.col_sums, n + 1, sizeof(Py_ssize_t))
+            self.weights = <double*>resized(self.weights, n + 1, sizeof(double))
+            self.n_reserved = n + 1
+        return 0
+
+    cdef int step(self, FeatureState state, bint adapting, bitgen_t* rng) except -1 nogil:
+        """Make the proposals of one iteration. A move and the way back have the same chance."""
+        cdef Py_ssize_t _move, fewer
+        cdef double u
+        if state.n_samples < 2:
+            return 0    # a prior in which other rows' features count says nothing of one row's
+        for _move in range(self.n_moves):
+            fewer = integer(rng, MOST_IN_WARM_UP if adapting else MOST_AFTER)
+            u = uniform(rng) - SHARE_OF_GROWTH[adapting]
+            if u < 0.0:
+                self.move(state, fewer, fewer + 1, adapting, rng)
+            elif u < SHARE_OF_LOSS[adapting]:
+                self.move(state, fewer + 1, fewer, adapting, rng)
+            else:
+                self.move(state, fewer + 1, fewer + 1, adapting, rng)
+        return 0
+
+    cdef int resize(self, Py_ssize_t n, bitgen_t* rng) except -1 nogil:
+        """Give `part` n columns, of zeros. From none: what is drawn must not hang on the last
+        move, of which a chain that is continued knows nothing."""
+        cdef Py_ssize_t _feature
+        while self.Z.n_latent > 0:      # ends: one fewer each time
+            self.part.remove_feature(self.Z.n_latent - 1)
+            self.Z.remove(self.Z.n_latent - 1)
+        for _feature in range(n):
+            self.part.add_feature(rng)
+            self.Z.append()
+        return 0
+
+    cdef double launch(
+        self, FeatureState state, Py_ssize_t n, const Py_ssize_t* anchors,
+        const unsigned char* target, bitgen_t* rng
+    ) except? -1.0 nogil:
+        """Launch n features; then draw the columns, or take those of `target` if not NULL. Returns
+        their log probability given the launch."""
+        cdef Py_ssize_t i, j, m, r, t, sweep, wanted
+        cdef Py_ssize_t n_rows = min(<Py_ssize_t>MOST_ROWS, state.n_samples)
+        cdef Py_ssize_t step = state.n_samples // n_rows
+        cdef Py_ssize_t first = integer(rng, state.n_samples)
+        cdef bint last
+        cdef double log_q = 0.0
+        cdef double ignored
+        cdef Py_ssize_t[MOST_LAUNCHED] all_features
+        cdef double[MOST_LAUNCHED] log_odds
+        cdef double[1 << MOST_LAUNCHED] log_w
+        cdef Py_ssize_t forced
+        self.resize(n, rng)
+        if n == 0:
+            return 0.0
+        for j in range(n):
+            all_features[j] = j
+            self.Z.set(anchors[j], j, True)
+        for sweep in range(N_SWEEPS + 1):
+            last = sweep == N_SWEEPS
+            self.part.update_params(False, rng)
+            for j in range(n):
+                m = self.Z.col_sums[j] * state.n_samples // n_rows
+                log_odds[j] = state.prior.log_odds[min(m, state.n_samples - 1)]
+            if last:
+                n_rows, step = state.n_samples, 1
+            for t in range(n_rows):
+                i = (first + t * step) % state.n_samples
+                forced = 0
+                for j in range(n):
+                    if anchors[j] == i:
+                        forced |= (<Py_ssize_t>1) << j
+                wanted = -1
+                if last and target != NULL:
+                    wanted = 0
+                    for j in range(n):
+                        wanted |= (<Py_ssize_t>target[i * MOST_LAUNCHED + j]) << j
+                self.part.begin_row(i, NONE)
+                self.part.log_rows(all_features, log_odds, n, log_w)
+                r = draw_or_find(
+                    log_w, (<Py_ssize_t>1) << n, forced, wanted, &log_q if last else &ignored, rng
+                )
+                if r < 0:
+                    with gil:
+                        raise FloatingPointError(f"row {i}: no value has a positive weight")
+                for j in range(n):
+                    self.Z.set(i, j, (r >> j) & 1)
+        return log_q
+
+    cdef double log_order(
+        self, FeatureState state, const Py_ssize_t* col_sums, Py_ssize_t n_latent
+    ) noexcept nogil:
+        """log p(Z) with these column sums, times the chance that given features are chosen, in
+        this order, of those that are used, and that others come to lie where they do."""
+        cdef Py_ssize_t k
+        cdef Py_ssize_t n_used = 0
+        cdef double total = state.prior.log_probability_at(
+            state.prior.concentration, col_sums, n_latent
+        )
+        if state.prior.grows:
+            # p(Z) has each of the K! orders of columns; the chance is (K - s)! / K! and K - s
+            # stays.
+            return total
+        for k in range(n_latent):
+            n_used += col_sums[k] > 0
+        # They lie in any K! / (K - u)! places, and the chance is (u - s)! / u!.
+        return total - lgamma(n_latent - n_used + 1.0) - lgamma(n_used + 1.0)
+
+    cdef int choose(
+        self, FeatureState state, Py_ssize_t n, Py_ssize_t n_used, bint adapting, bitgen_t* rng
+    ) except -1 nogil:
+        """Bring n of the features that are used to the front, in random order. In warm-up those
+        that go together: features are independent a priori, poor ones often are not. Beside the
+        first, one comes with weight 1/N, what phi^2 is by chance, plus its phi^2 with the others
+        (phi being the correlation of two columns)."""
+        cdef Py_ssize_t i, j, k, l
+        cdef double N = state.n_samples
+        cdef double m, total, u
+        cdef const unsigned char* z
+        for j in range(n):
+            l = j + integer(rng, n_used - j)
+            if adapting and j > 0:
+                k = self.features[j - 1]
+                for l in range(j, n_used):
+                    self.col_sums[self.features[l]] = 0
+                for i in range(state.n_samples):
+                    z = state.Z.row(i)
+                    if z[k]:
+                        for l in range(j, n_used):
+                            self.col_sums[self.features[l]] += z[self.features[l]]
+                total = 0.0
+                for l in range(j, n_used):
+                    i = self.features[l]
+                    m = <double>state.Z.col_sums[k] * state.Z.col_sums[i]
+                    u = m * (N - state.Z.col_sums[k]) * (N - state.Z.col_sums[i])
+                    if j == 1:
+                        self.weights[i] = 1.0 / N
+                    if u > 0.0:
+                        self.weights[i] += (N * self.col_sums[i] - m) ** 2 / u
+                    total += self.weights[i]
+                u = uniform(rng) * total
+                for l in range(j, n_used):
+                    u -= self.weights[self.features[l]]
+                    if u < 0.0:
+                        break
+            self.features[j], self.features[l] = self.features[l], self.features[j]
+        return 0
+
+    cdef int move(
+        self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, bint adapting, bitgen_t* rng
+    ) except -1 nogil:
+        """Propose n_new features for n_old."""
+        cdef Py_ssize_t i, j, k, row
+        cdef Py_ssize_t n_used = 0
+        cdef Py_ssize_t n_latent = state.Z.n_latent
+        cdef Py_ssize_t n = state.n_samples
+        cdef Py_ssize_t[MOST_LAUNCHED] anchors
+        cdef double log_ratio
+        cdef const unsigned char* z
+        if state.Z.stride >= self.n_reserved:
+            with gil:
+                self.prepare(state)
+        for k in range(n_latent):
+            self.features[n_used] = k
+            n_used += state.Z.col_sums[k] > 0
+        if n_used < n_old or (
+            not state.prior.grows and n_used - n_old + n_new > n_latent
+        ):
+            return 0
+        self.proposed[n_old][n_new] += 1
+        self.choose(state, n_old, n_used, adapting, rng)
+        self.part.restrict_from(state.model, self.features, n_old)
+        # What there is.
+        self.resize(n_old, rng)
+        for i in range(n):
+            z = state.Z.row(i)
+            for j in range(n_old):
+                self.present[i * MOST_LAUNCHED + j] = z[self.features[j]]
+                self.Z.set(i, j, z[self.features[j]])
+        log_ratio = -self.part.log_marginal() - self.log_order(state, state.Z.col_sums, n_latent)
+        for j in range(n_old):
+            row = integer(rng, state.Z.col_sums[self.features[j]])
+            i = 0
+            while row > 0 or not self.present[i * MOST_LAUNCHED + j]:
+                # Ends: more than `row` rows have the feature.
+                row -= self.present[i * MOST_LAUNCHED + j]
+                i += 1
+            anchors[j] = i
+        for j in range(n_old, n_new):
+            anchors[j] = integer(rng, n)
+        if adapting:
+            self.launch(state, n_new, anchors, NULL, rng)
+        else:
+            log_ratio += self.launch(state, n_old, anchors, self.present, rng)
+            for j in range(n_old):
+                log_ratio += log(state.Z.col_sums[self.features[j]] / <double>n)
+            log_ratio -= self.launch(state, n_new, anchors, NULL, rng)
+            for j in range(n_new):
+                log_ratio -= log(self.Z.col_sums[j] / <double>n)
+        for k in range(n_latent):
+            self.col_sums[k] = state.Z.col_sums[k]
+        for j in range(n_old):
+            self.col_sums[self.features[j]] = self.Z.col_sums[j] if j < n_new else 0
+        if state.prior.grows:
+            if n_new < n_old:
+                self.col_sums[self.features[n_new]] = self.col_sums[n_latent - 1]
+            elif n_new > n_old:
+                self.col_sums[n_latent] = self.Z.col_sums[n_old]
+            log_ratio += self.log_order(state, self.col_sums, n_latent - n_old + n_new)
+        else:
+            if n_new > n_old:
+                # One of those that are not used, at random.
+                row = integer(rng, n_latent - n_used)
+                k = 0
+                while row > 0 or state.Z.col_sums[k] > 0:
+                    # Ends: more than `row` are not used.
+                    row -= state.Z.col_sums[k] == 0
+                    k += 1
+                self.features[n_old] = k
+                self.col_sums[k] = self.Z.col_sums[n_old]
+            log_ratio += self.log_order(state, self.col_sums, n_latent)
+        log_ratio += self.part.log_marginal()
+        if log_ratio != log_ratio:
+            with gil:
+                raise FloatingPointError("a move of whole columns of Z has no probability")
+        if log1p(-uniform(rng)) < log_ratio:
+            self.accepted[n_old][n_new] += 1
+            self.replace(state, n_old, n_new, n_used, rng)
+        return 0
+
+    cdef int replace(
+        self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, Py_ssize_t n_used,
+        bitgen_t* rng
+    ) except -1 nogil:
+        """Take what is proposed: columns, and parameters from their law given them."""
+        cdef Py_ssize_t i, j
+        cdef Py_ssize_t n_written = n_new
+        if state.prior.grows and n_new > n_old:
+            state.add_feature(0, rng)
+            self.features[n_old] = state.Z.n_latent - 1
+        if not state.prior.grows and n_new < n_old:
+            # A feature of no row has parameters, too.
+            self.part.add_feature(rng)
+            self.Z.append()
+            n_written = n_old
+        self.part.update_params(False, rng)
+        self.part.give_back(state.model, self.features)
+        for i in range(state.n_samples):
+            for j in range(n_written):
+                state.Z.set(i, self.features[j], self.Z.row(i)[j])
+        if state.prior.grows and n_new < n_old:
+            state.remove_feature(self.features[n_new])
+        return 0
+
+    # The Python boundary.
+
+    def acceptance(self):
+        """Tell of each move how often it was proposed and taken: {(s, s'): (n, n)}."""
+        return {
+            (i, j): (self.proposed[i][j], self.accepted[i][j])
+            for i in range(MOST_LAUNCHED + 1)
+            for j in range(MOST_LAUNCHED + 1)
+            if self.proposed[i][j] > 0
+        }
+
+    def propose(
+        self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, bit_generator,
+        bint adapting=False
+    ):
+        """Propose n_new features for n_old, |n_new - n_old| <= 1."""
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        if not 0 <= min(n_old, n_new) <= max(n_old, n_new) <= MOST_LAUNCHED:
+            raise ValueError(f"no move from {n_old} features to {n_new}")
+        self.prepare(state)
+        with bit_generator.lock, nogil:
+            self.move(state, n_old, n_new, adapting, rng)
+
+    def run(self, FeatureState state, bit_generator, bint adapting=False):
+        """Do one step, drawing from a numpy bit generator."""
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        self.prepare(state)
+        with bit_generator.lock, nogil:
+            self.step(state, adapting, rng)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Clusters of mutations that have the same prevalences in the samples of a tumour."""
+
+import numpy as np
+
+from skdpm import pyclone
+from skdpm._validation import check_integer, check_real
+from skdpm.mixture.likelihoods.base import read_only
+from skdpm.mixture.likelihoods.grid import Grid
+
+
+class PyClone(Grid):
+    """Reads of mutations, of which those in a cluster have the same cellular prevalences.
+
+    The cellular prevalence of a mutation is the share of cancer cells that have it. A row of X is
+    a mutation, with six columns for each sample of the tumour: `ref_counts`, `alt_counts`,
+    `normal_cn`, `minor_cn`, `major_cn` and `tumour_content` (`skdpm.pyclone.pyclone_design` makes
+    them from the table that PyClone-VI reads). NaN in both counts: the mutation was not measured
+    in that sample. A prevalence is a priori uniform on a grid, for each sample on its own.
+
+    Parameters
+    ----------
+    density : {"binomial", "beta_binomial"}, default="binomial"
+        Of the variant reads given their expected share.
+    precision : float, default=200.0
+        Of the beta-binomial: as many further reads would the share be worth that it is spread
+        around.
+    error_rate : float, default=1e-3
+        Share of reads that are variant, or reference, by mistake.
+    genotype_prior : {"major_copy_number", "parental", "total"}, default="major_copy_number"
+        Genotypes that a mutation may have, all of them equally likely: with the mutation on 1 to
+        `major_cn` copies, or on one after the number of copies has changed ("major_copy_number");
+        on `major_cn`, `minor_cn` or one copy ("parental"); on any number of copies ("total").
+    n_grid : int, default=101
+        Points of the grid from 0 to 1.
+
+    References
+    ----------
+    Roth et al. (2014), PyClone: statistical inference of clonal population structure in cancer.
+    Gillis & Roth (2020), PyClone-VI: scalable inference of clonal population structures using
+    whole genome data.
+    """
+
+    allow_nan = True
+    log_likelihood = sample = None
+
+    def __init__(
+        self,
+        density="binomial",
+        precision=200.0,
+        error_rate=1e-3,
+        genotype_prior="major_copy_number",
+        n_grid=101,
+    ):
+        self.density = density
+        self.precision = precision
+        self.error_rate = error_rate
+        self.genotype_prior = genotype_prior
+        self.n_grid = n_grid
+
+    def resolve(self, X):
+        n_grid = check_integer(self.n_grid, "PyClone.n_grid", low=2)
+        resolved = self._copy(
+            **pyclone.check_params(self),
+            precision=check_real(self.precision, "PyClone.precision", low=0.0, high=1e7),
+            n_grid=n_grid,
+        )
+        pyclone.check_design(X)
+        resolved.grid = read_only(np.linspace(0.0, 1.0, n_grid))
+        n_blocks = X.shape[1] // len(pyclone.FIELDS)
+        resolved.log_weights = read_only(np.zeros((n_blocks, n_grid)))
+        return resolved
+
+    def table(self, X):
+        """log p(reads of each mutation in each sample | prevalence), (n_rows, n_tumour_samples,
+        n_grid): of a resolved likelihood."""
+        data = pyclone.encode(X, error_rate=self.error_rate, genotype_prior=self.genotype_prior)
+        precision = None if self.density == "binomial" else self.precision
+        return pyclone.log_likelihoods(data, self.grid, precision)
+
+    _evaluate = table
+
+    def cluster_params(self, stats):
+        """Of the posterior of a cluster's prevalences: `cellular_prevalence` and
+        `cellular_prevalence_std`, its mean and standard deviation, (n_clusters,
+        n_tumour_samples)."""
+        params = super().cluster_params(stats)
+        return {
+            "cellular_prevalence": params["means"],
+            "cellular_prevalence_std": params["stds"],
+        }
+
+    def _finer(self):
+        return "give PyClone a larger n_grid"
+
+    @classmethod
+    def _examples(cls):
+        rng = np.random.default_rng(0)
+        n = 12
+        X = np.empty((n, 2, 6))
+        X[..., 2:] = [[2.0, 1.0, 1.0, 1.0], [2.0, 1.0, 2.0, 0.7]]
+        X[::3, 0, 3:5] = [0.0, 3.0]
+        X[..., 1] = rng.binomial(40, rng.choice([0.1, 0.3, 0.5], size=(n, 1)), size=(n, 2))
+        X[..., 0] = 40.0 - X[..., 1]
+        yield cls(n_grid=21), X.reshape(n, 12)
+        X[[1, 4, 4], [0, 0, 1], :2] = np.nan
+        X[5, 1] = np.nan
+        yield (
+            cls("beta_binomial", 60.0, 0.01, genotype_prior="total", n_grid=31),
+            X.reshape(n, 12),
+        )

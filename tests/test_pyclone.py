@@ -1,0 +1,321 @@
+"""What reads say of a mutation, and the tables of users: `skdpm.pyclone`."""
+
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from reference.likelihoods import log_pyclone, pyclone_shares, pyclone_states
+from scipy import stats
+from scipy.special import logsumexp
+
+from skdpm import DPMixture, pyclone
+from skdpm.mixture.likelihoods import PyClone
+from skdpm.pyclone import GENOTYPE_PRIORS, pyclone_design, pyclone_table
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+# Normal, minor and major copies, tumour content.
+KINDS = [(2, 1, 1, 1.0), (2, 0, 3, 0.6), (1, 2, 2, 0.3), (2, 2, 5, 0.9), (3, 0, 1, 1e-3)]
+NAN = np.nan
+
+
+@pytest.mark.parametrize("genotype_prior", GENOTYPE_PRIORS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_states(kind, genotype_prior):
+    """Each distinct one once, with its shares of reads; both kinds of reads are never negative."""
+    phi = np.linspace(0.05, 1, 7)
+    found = pyclone.states(*kind, error_rate=0.01, genotype_prior=genotype_prior)
+    p, r = pyclone._shares(found, phi)
+    copies = sorted(pyclone_states(*kind[:3], genotype_prior))
+    expected = [pyclone_shares(kind, pair, phi, 0.01) for pair in copies]
+    np.testing.assert_allclose(sorted(p.tolist()), sorted(map(list, expected)), rtol=1e-12)
+    np.testing.assert_allclose(p + r, 1.0, rtol=1e-15)
+    assert (found >= 0.0).all()
+
+
+def test_states_by_hand():
+    """One copy more in the cells with the mutation: before it on one or two copies, or after."""
+    found = pyclone.states(2, 1, 2, 0.8, error_rate=0.001, genotype_prior="major_copy_number")
+    others, normal, total = 0.8 * 2, 0.2 * 2, 0.8 * 3
+    np.testing.assert_allclose(
+        found,
+        [
+            [2 * 0.001, normal * 0.001 + 0.8 * 1, 2 * 0.999, normal * 0.999 + 0.8 * 2],
+            [2 * 0.001, normal * 0.001 + 0.8 * 2, 2 * 0.999, normal * 0.999 + 0.8 * 1],
+            [
+                (normal + total) * 0.001,
+                normal * 0.001 + 0.8 * 1,
+                (normal + total) * 0.999,
+                normal * 0.999 + 0.8 * 2,
+            ],
+        ],
+    )
+    assert normal + others == 2.0
+
+
+@pytest.mark.parametrize("precision", [None, 50.0])
+@pytest.mark.parametrize("genotype_prior", GENOTYPE_PRIORS)
+def test_densities_by_scipy(genotype_prior, precision):
+    """Also of no reads, and of reads all of one kind, at both ends of the prevalences."""
+    phi = np.linspace(0, 1, 33)
+    X = np.array([[a, b, *kind] for kind in KINDS for a, b in [(40, 9), (300, 0), (0, 7), (0, 0)]])
+    data = pyclone.encode(X, error_rate=0.001, genotype_prior=genotype_prior)
+    density = "binomial" if precision is None else "beta_binomial"
+    for row, found in zip(X, pyclone.log_likelihoods(data, phi, precision)[:, 0], strict=True):
+        expected = log_pyclone(
+            row,
+            phi,
+            density=density,
+            precision=precision,
+            error_rate=0.001,
+            genotype_prior=genotype_prior,
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-11, atol=5e-12)
+
+
+def test_states_are_summed_for_each_mutation():
+    """Two mutations of two states: four pairs, not two; and probabilities, not logarithms."""
+    X = np.array([[10.0, 3, 2, 0, 1, 0.8], [12.0, 9, 2, 0, 1, 0.8]])
+    resolved = PyClone(n_grid=5).resolve(X)
+    phi, xi = resolved.grid, []
+    for copies in pyclone_states(2, 0, 1, "major_copy_number"):
+        xi.append(pyclone_shares((2, 0, 1, 0.8), copies, phi, 0.001))
+    terms = [
+        stats.binom.logpmf(3, 13, one) + stats.binom.logpmf(9, 21, other)
+        for one in xi
+        for other in xi
+    ]
+    np.testing.assert_allclose(
+        resolved.table(X).sum(axis=(0, 1)), logsumexp(terms, axis=0) - np.log(4)
+    )
+
+
+def test_many_cells_in_chunks(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = np.array([[*rng.integers(0, 90, 2), *KINDS[i % 3]] for i in range(40)])
+    data = pyclone.encode(X, error_rate=0.001, genotype_prior="total")
+    phi = np.linspace(0, 1, 11)
+    expected = pyclone.log_likelihoods(data, phi)
+    monkeypatch.setattr(pyclone, "CHUNK", 200)
+    np.testing.assert_array_equal(pyclone.log_likelihoods(data, phi), expected)
+
+
+GOOD = np.array([[7.0, 3, 2, 1, 1, 1, 20, 5, 2, 0, 2, 0.5]] * 3)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        (6, NAN, "ref_counts and alt_counts, or NaN in both; column 6 of X holds nan"),
+        (1, NAN, "or NaN in both; column 1 of X holds nan"),
+        (0, 1.5, "nonnegative integer counts; column 0 of X holds 1.5"),
+        (7, -1, "nonnegative integer counts; column 7 of X holds -1"),
+        (7, 2e8, r"counts of at most 100000000; column 7 of X holds 2e\+08"),
+        (2, 0, "normal_cn to be an integer from 1 to 1000; column 2 of X holds 0"),
+        (8, NAN, "normal_cn to be an integer from 1 to 1000; column 8 of X holds nan"),
+        (3, -1, "minor_cn to be an integer from 0 to 1000; column 3 of X holds -1"),
+        (10, 0, "major_cn to be an integer from 1 to 1000; column 10 of X holds 0"),
+        (4, 1001, "major_cn to be an integer from 1 to 1000; column 4 of X holds 1001"),
+        (4, 1.5, "major_cn to be an integer from 1 to 1000; column 4 of X holds 1.5"),
+        (9, 3, "minor_cn of at most major_cn; column 9 of X holds 3"),
+        (5, 0, "tumour_content above 0 and at most 1; column 5 of X holds 0"),
+        (11, 1.1, "tumour_content above 0 and at most 1; column 11 of X holds 1.1"),
+        (11, NAN, "tumour_content above 0 and at most 1; column 11 of X holds nan"),
+    ],
+)
+def test_rows_that_cannot_be(column, value, message):
+    X = GOOD.copy()
+    X[1, column] = value
+    with pytest.raises(ValueError, match=message):
+        pyclone.check_design(X)
+    if column not in (0, 1, 6, 7):
+        X[1, :2] = X[1, 6:8] = NAN  # where nothing was measured the rest is not read
+        pyclone.check_design(X)
+
+
+def test_rows_of_another_length():
+    with pytest.raises(ValueError, match=r"6 columns for each tumour sample \(ref_.*X has 11"):
+        DPMixture(likelihood="pyclone").fit(GOOD[:, :11])
+
+
+def lines(**columns):
+    return pd.DataFrame(
+        {
+            "mutation_id": ["b", "a", "b", "c"],
+            "sample_id": ["T2", "T1", "T1", "T2"],
+            "ref_counts": [10, 20, 30, 40],
+            "alt_counts": [1, 2, 3, 4],
+            "normal_cn": [2, 2, 1, 2],
+            "minor_cn": [0, 1, 1, 0],
+            "major_cn": [2, 1, 3, 1],
+            "tumour_content": [0.5, 0.7, 0.7, 0.5],
+            "cluster": ["x", "y", "z", "x"],
+            **columns,
+        }
+    )
+
+
+def test_design():
+    design = pyclone_design(lines())
+    assert design.index.name == "mutation_id" and design.index.tolist() == ["b", "a", "c"]
+    assert design.columns.tolist() == [
+        f"{sample}:{field}" for sample in ("T2", "T1") for field in pyclone.FIELDS
+    ]
+    np.testing.assert_array_equal(
+        design,
+        [
+            [10, 1, 2, 0, 2, 0.5, 30, 3, 1, 1, 3, 0.7],
+            [NAN] * 6 + [20, 2, 2, 1, 1, 0.7],
+            [40, 4, 2, 0, 1, 0.5] + [NAN] * 6,
+        ],
+    )
+    pyclone.check_design(design.to_numpy())
+    names = lines().rename(columns={"alt_counts": "var_counts"}).drop(columns="tumour_content")
+    pd.testing.assert_frame_equal(pyclone_design(names), pyclone_design(lines(tumour_content=1.0)))
+    pd.testing.assert_frame_equal(pyclone_design(lines().to_dict("list")), design)
+
+
+def test_deleted_copies():
+    gone = lines(major_cn=[2, 1, 3, 0])
+    with pytest.raises(ValueError, match="major_cn is 0 for mutation c in sample T2: no copy"):
+        pyclone_design(gone)
+    design = pyclone_design(gone, deleted="missing")
+    assert design.loc["c"].isna().all() and not design.loc["b"].isna().any()
+
+
+@pytest.mark.parametrize(
+    ("df", "message"),
+    [
+        (lines().drop(columns=["minor_cn", "sample_id"]), "no column sample_id, minor_cn"),
+        (lines(sample_id=["T1"] * 4), "two lines for mutation b in sample T1"),
+        (lines(sample_id=["T1", None, "T2", "T2"]), "a line without sample_id"),
+        (lines(mutation_id=[NAN, "a", "b", "c"]), "a line without mutation_id"),
+    ],
+)
+def test_tables_that_cannot_be(df, message):
+    with pytest.raises(ValueError, match=message):
+        pyclone_design(df)
+
+
+def test_unknown_choices():
+    with pytest.raises(ValueError, match="deleted must be one of error, missing; got 'drop'"):
+        pyclone_design(lines(), deleted="drop")
+    with pytest.raises(ValueError, match="min_prevalence must be finite and >= 0, got -1"):
+        pyclone_table(None, GOOD, min_prevalence=-1)
+
+
+@pytest.mark.parametrize("function", [pyclone_design, lambda X: pyclone_table(None, X)])
+def test_without_pandas(function, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(
+        ImportError, match=r"skdpm\.pyclone\.pyclone_\w+ needs pandas: pip install"
+    ):
+        function(GOOD)
+
+
+def mutations(rng, phi, n):
+    """Two clusters with prevalences `phi`, (2, n_samples), in turn; of one copy number."""
+    xi = phi[np.arange(n) % 2] / 2
+    X = np.empty((n, phi.shape[1], 6))
+    X[..., 1] = rng.binomial(100, xi)
+    X[..., 0] = 100 - X[..., 1]
+    X[..., 2:] = [2, 1, 1, 1]
+    return X.reshape(n, -1)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """A model of mutations of two clusters and of one by itself, with a name each."""
+    rng = np.random.default_rng(0)
+    X = mutations(rng, np.array([[0.9, 0.2], [0.4, 0.5]]), 20)
+    X = np.vstack([X, mutations(rng, np.array([[0.05, 0.95]] * 2), 1)])
+    X[3, :2] = NAN
+    columns = [f"{sample}:{field}" for sample in ("T:1", "T2") for field in pyclone.FIELDS]
+    X = pd.DataFrame(X, index=[f"m{i}" for i in range(21)], columns=columns)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = DPMixture(likelihood=PyClone(n_grid=51), n_chains=2, n_draws=60, random_state=0)
+        return model.fit(X), X
+
+
+def test_table_of_a_mixture(fitted):
+    model, X = fitted
+    table = pyclone_table(model, X)
+    assert table.columns.tolist() == [
+        "mutation_id",
+        "sample_id",
+        "cluster_id",
+        "cellular_prevalence",
+        "cellular_prevalence_std",
+        "cluster_assignment_prob",
+        "mutation_prevalence",
+        "mutation_prevalence_std",
+    ]
+    assert table["mutation_id"].tolist() == np.repeat(X.index, 2).tolist()
+    assert table["sample_id"].tolist() == ["T:1", "T2"] * 21
+    assert table["cluster_id"].tolist() == np.repeat(model.labels_, 2).tolist()
+    assert model.n_components_ == 3
+    labels, draws = model.labels_, model.label_samples_.reshape(-1, 21)
+    for name in ("cellular_prevalence", "cellular_prevalence_std"):
+        np.testing.assert_array_equal(table[name], model.cluster_params_[name][labels].ravel())
+    truth = np.array([[0.9, 0.2], [0.4, 0.5]])[np.arange(20) % 2].ravel()
+    np.testing.assert_allclose(table["cellular_prevalence"][:40], truth, atol=0.05)
+    # What the draws say, one mutation at a time.
+    phi = np.linspace(0, 1, 51)
+    params = {
+        "density": "binomial",
+        "precision": None,
+        "error_rate": 1e-3,
+        "genotype_prior": "major_copy_number",
+    }
+    cells = X.to_numpy().reshape(21, 2, 6)
+    log_p = np.array([[log_pyclone(cell, phi, **params) for cell in row] for row in cells])
+    for i in (0, 3, 20):
+        others = [j for j in range(21) if labels[j] == labels[i] and j != i]
+        together = [
+            np.mean([z[j] == z[i] for j in others]) if others else (z == z[i]).sum() == 1
+            for z in draws
+        ]
+        found = table["cluster_assignment_prob"][2 * i : 2 * i + 2]
+        np.testing.assert_allclose(found, np.mean(together))
+        moments = []
+        for z in draws:
+            weights = np.exp(log_p[z == z[i]].sum(axis=0))
+            weights /= weights.sum(axis=1, keepdims=True)
+            moments.append([weights @ phi, weights @ phi**2])
+        mean, square = np.mean(moments, axis=0)
+        np.testing.assert_allclose(table["mutation_prevalence"][2 * i : 2 * i + 2], mean)
+        std = table["mutation_prevalence_std"][2 * i : 2 * i + 2]
+        np.testing.assert_allclose(std, np.sqrt(square - mean**2), atol=1e-7)
+    assert (table["cluster_assignment_prob"] < 1.0).any()
+
+
+def test_table_of_unnamed_rows(fitted):
+    model, X = fitted
+    table, plain = pyclone_table(model, X), pyclone_table(model, X.to_numpy())
+    assert plain["mutation_id"].tolist() == np.repeat(np.arange(21), 2).tolist()
+    assert plain["sample_id"].tolist() == [0, 1] * 21
+    pd.testing.assert_frame_equal(plain.iloc[:, 2:], table.iloc[:, 2:])
+
+
+def test_a_table_needs_a_model_of_mutations(fitted):
+    model, X = fitted
+    with pytest.raises(ValueError, match=r"rows that .* fitted to, \(21, 12\); .* \(20, 12\)"):
+        pyclone_table(model, X[1:])
+    with pytest.raises(ValueError, match="fitted DPMixture, FiniteMixture or FeatureAllocation"):
+        pyclone_table(DPMixture(likelihood="pyclone"), X)
+    X = np.eye(4)
+    other = DPMixture(likelihood="bernoulli", n_warmup=0, n_draws=2, random_state=0).fit(X)
+    with pytest.raises(ValueError, match="needs a PyClone likelihood, not Bernoulli"):
+        pyclone_table(other, X)
+
+
+def test_a_coarse_grid_names_its_parameter():
+    X = mutations(np.random.default_rng(0), np.array([[0.505]] * 2), 30)
+    X[:, :2] *= 1000
+    with pytest.warns(
+        UserWarning, match="grid of PyClone is coarse.*give PyClone a larger n_grid"
+    ):
+        PyClone().resolve(X).encode(X)
