@@ -4,19 +4,19 @@
 new ones do. The parameters of the other features stay; those of the replaced ones are integrated
 out, and drawn when a proposal is taken.
 
-New columns come from a *launch*, of which everything but the columns to be replaced may be known.
-Each new feature begins with one row, its anchor, i.i.d. uniform, that has it throughout. Some
-Gibbs sweeps over these features alone follow, of parameters, then of all rows. Given the last
-parameters and column sums, rows are independent, and the new columns are drawn from their law,
+New columns come from a *launch*, which knows of those to be replaced but one row of each. Such a
+row a_j, drawn from the m_j rows that have feature j, is the anchor of new feature j, which it has
+throughout; the anchor of a further feature, j > s, is drawn from all N rows. Some Gibbs sweeps over
+the new features alone follow, of parameters, then of rows. Given the last parameters and column
+sums, rows are independent, and the new columns are drawn from their law,
 
     q(Z' | launch) = prod_i q(z'_i | launch).
 
-The way back is a launch of s features, whose anchors a_j are drawn from the rows that have the
-feature: from Z' it begins with the same anchors with probability 1/N^s where it does so here with
-prod_j 1/m_j, m_j being the column sums of what is replaced. With the launch back as an auxiliary
-variable (its sweeps have the same law in both directions), the ratio of a Metropolis step is
+From Z', anchors are the same with probability prod_j 1/m'_j, and 1/N for one more. With a launch of
+the way back as an auxiliary variable (sweeps have the same law in both directions), the ratio of a
+Metropolis step is
 
-    p(Z', X) q(Z | launch back) prod_j m_j N^s' / (p(Z, X) q(Z' | launch) prod_j m'_j N^s),
+    p(Z', X) q(Z | launch back) prod_j m_j/N / (p(Z, X) q(Z' | launch) prod_j m'_j/N),
 
 where p(Z, X) counts features in no order, and has those of the move integrated out. In warm-up the
 ratio is p(Z', X) / p(Z, X) alone: no valid step, but one that leaves poor columns for good ones
@@ -289,23 +289,22 @@ cdef class RelaunchKernel:
                 self.present[i * MOST_LAUNCHED + j] = z[self.features[j]]
                 self.Z.set(i, j, z[self.features[j]])
         log_ratio = -self.part.log_marginal() - self.log_order(state, state.Z.col_sums, n_latent)
-        if not adapting:
-            for j in range(n_old):
-                row = integer(rng, state.Z.col_sums[self.features[j]])
-                i = 0
-                while row > 0 or not self.present[i * MOST_LAUNCHED + j]:
-                    # Ends: more than `row` rows have the feature.
-                    row -= self.present[i * MOST_LAUNCHED + j]
-                    i += 1
-                anchors[j] = i
-                log_ratio += log(state.Z.col_sums[self.features[j]] / <double>n)
-            log_ratio += self.launch(state, n_old, anchors, self.present, rng)
-        # What is proposed.
-        for j in range(n_new):
+        for j in range(n_old):
+            row = integer(rng, state.Z.col_sums[self.features[j]])
+            i = 0
+            while row > 0 or not self.present[i * MOST_LAUNCHED + j]:
+                # Ends: more than `row` rows have the feature.
+                row -= self.present[i * MOST_LAUNCHED + j]
+                i += 1
+            anchors[j] = i
+        for j in range(n_old, n_new):
             anchors[j] = integer(rng, n)
         if adapting:
             self.launch(state, n_new, anchors, NULL, rng)
         else:
+            log_ratio += self.launch(state, n_old, anchors, self.present, rng)
+            for j in range(n_old):
+                log_ratio += log(state.Z.col_sums[self.features[j]] / <double>n)
             log_ratio -= self.launch(state, n_new, anchors, NULL, rng)
             for j in range(n_new):
                 log_ratio -= log(self.Z.col_sums[j] / <double>n)

@@ -19,8 +19,9 @@ class DiscreteParticleFilter(FeatureSampler):
     annealing_power, test_path
         As in `ParticleGibbs`.
     column_moves : int, default=1
-        Proposals of moves of whole columns that follow each sweep over the rows; 0: none, the
-        sampler of the paper.
+        Proposals that follow each sweep over the rows, to replace some features by others (such
+        as split and merge), where the likelihood can; 0: no moves of whole columns, the sampler
+        of the paper.
 
     References
     ----------

@@ -13,8 +13,9 @@ class ElementGibbs(FeatureSampler):
     Parameters
     ----------
     column_moves : int, default=1
-        Proposals of moves of whole columns that follow each sweep over the rows; 0: none, the
-        sampler of the paper.
+        Proposals that follow each sweep over the rows, to replace some features by others (such
+        as split and merge), where the likelihood can; 0: no moves of whole columns, the sampler
+        of the paper.
 
     References
     ----------

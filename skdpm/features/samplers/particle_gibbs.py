@@ -26,8 +26,9 @@ default="zeros"
         "two_stage" draws them by a first run along those: no valid updates, so they hold in
         warm-up only and become "zeros" after it.
     column_moves : int, default=1
-        Proposals of moves of whole columns that follow each sweep over the rows; 0: none, the
-        sampler of the paper.
+        Proposals that follow each sweep over the rows, to replace some features by others (such
+        as split and merge), where the likelihood can; 0: no moves of whole columns, the sampler
+        of the paper.
 
     References
     ----------

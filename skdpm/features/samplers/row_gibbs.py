@@ -15,8 +15,9 @@ class RowGibbs(FeatureSampler):
         More features (of those that other rows have too) in a row are an error: time and memory
         double with each.
     column_moves : int, default=1
-        Proposals of moves of whole columns that follow each sweep over the rows; 0: none, the
-        sampler of the paper.
+        Proposals that follow each sweep over the rows, to replace some features by others (such
+        as split and merge), where the likelihood can; 0: no moves of whole columns, the sampler
+        of the paper.
 
     References
     ----------
