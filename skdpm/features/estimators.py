@@ -91,7 +91,8 @@ default="auto"
         The point estimate of Z: of all draws that with the largest log p(Z given the
         concentration) + log p(X given Z and the hyperparameters), components and intercept
         integrated out; with an intercept, features then give way to their complements where that
-        raises it. Features are numbered by decreasing use.
+        raises it, and where both are about as probable (odds below 3 to 2), to the one whose
+        component has a positive sum. Features are numbered by decreasing use.
     components_ : ndarray of shape (`n_components_`, n_features)
         Posterior mean of their components given `allocations_` (linear Gaussian likelihood; others
         have parameters by other names, such as the `weights_` of `LFRM`).
