@@ -303,11 +303,9 @@ def pyclone_design(df, *, deleted="error"):
     ...         "major_cn": 1,
     ...     }
     ... )
-    >>> pyclone_design(lines)[["T1:alt_counts", "T2:alt_counts"]]
-                 T1:alt_counts  T2:alt_counts
-    mutation_id
-    m0                    30.0           51.0
-    m1                    22.0            NaN
+    >>> design = pyclone_design(lines)
+    >>> design.shape, design["T2:alt_counts"].tolist()
+    ((2, 12), [51.0, nan])
     """
     pd = _pandas("pyclone_design")
     check_choice(deleted, "deleted", ("error", "missing"))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Clusters whose parameter is on a grid: the arithmetic of likelihoods/_grid.pyx, which states the
- * law. Points come in chunks of SKDPM_CHUNK, one vector register or several; arrays with a point
- * beyond the last are padded with points of likelihood 0. Sums run in so many lanes, whatever the
+ * law. Points come in chunks of SKDPM_CHUNK, one vector register or several; behind the last point
+ * of a block stand some of weight 0 and relative likelihood 1. Sums run in so many lanes, whatever the
  * instruction set: the same bits. */
 #ifndef SKDPM_GRID_H
 #define SKDPM_GRID_H
@@ -244,6 +244,51 @@ SKDPM_UNUSED static double skdpm_grid_predict_one(
             top += log_positive(dot);
         else
             top += skdpm_grid_log_sum(grid, stats, d, item, highest + d * grid->n_chunks);
+    }
+    return top;
+}
+
+/* Whether `skdpm_grid_predict_without` loses no terms, as the weights that are 0 in a cluster, because
+ * they are so small, are small without the item too. lowest: (D, C), the smallest log likelihood of
+ * the item in each chunk. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static int skdpm_grid_may_stay(
+    const skdpm_grid *grid, const double *stats, const double *lowest)
+{
+    for (ptrdiff_t d = 0; d < grid->n_blocks; d++) {
+        const double *block = skdpm_grid_block(grid, stats, d);
+        const double *ceilings = block + 2, *low = lowest + d * grid->n_chunks;
+        const ptrdiff_t first = (ptrdiff_t)block[0], stop = (ptrdiff_t)block[1];
+        const double total = stats[skdpm_grid_n_stats(grid) + d] + grid->log_totals[d];
+        for (ptrdiff_t c = first; c < stop; c++)
+            if (!(SKDPM_NO_WEIGHT - low[c] < SKDPM_NO_TERM))
+                return 0;
+        for (ptrdiff_t c = 0; c < first; c++)
+            if (!(ceilings[c] - total - low[c] < SKDPM_NO_TERM))
+                return 0;
+        for (ptrdiff_t c = stop; c < grid->n_chunks; c++)
+            if (!(ceilings[c] - total - low[c] < SKDPM_NO_TERM))
+                return 0;
+    }
+    return 1;
+}
+
+/* log p(item | the other items of a cluster that holds it): the inverse of the posterior mean of its
+ * inverse likelihood. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static double skdpm_grid_predict_without(
+    const skdpm_grid *grid, const double *stats, const double *relative, double top)
+{
+    const ptrdiff_t n_padded = grid->n_chunks * SKDPM_CHUNK;
+    for (ptrdiff_t d = 0; d < grid->n_blocks; d++) {
+        const double *block = skdpm_grid_block(grid, stats, d);
+        const double *p = block + 2 + grid->n_chunks;
+        double lane[SKDPM_CHUNK] = {0.0};
+        for (ptrdiff_t c = (ptrdiff_t)block[0]; c < (ptrdiff_t)block[1]; c++)
+            for (int j = 0; j < SKDPM_CHUNK; j++)
+                lane[j] += p[c * SKDPM_CHUNK + j]
+                    / relative[d * n_padded + c * SKDPM_CHUNK + j];
+        top -= log_positive(skdpm_chunk_sum(lane));
     }
     return top;
 }

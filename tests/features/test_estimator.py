@@ -218,7 +218,7 @@ def test_finite_density_integrates_to_one():
 
 
 def test_many_features_give_a_bound_near_the_truth():
-    """Beyond 20 features the sum is cut: where a row's features are plain, little is lost."""
+    """Beyond 15 features the sum is cut: where a row's features are plain, little is lost."""
     rng = np.random.default_rng(0)
     K = 24
     Z = rng.random((120, K)) < 0.15

@@ -21,7 +21,12 @@ from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LFRM
 from skdpm.features.likelihoods._base import FeatureProbe
 from skdpm.features.likelihoods._lfrm import draw_polya_gamma
-from skdpm.features.samplers import SAMPLERS, ElementGibbs, RowGibbs
+from skdpm.features.samplers import (
+    SAMPLERS,
+    DiscreteParticleFilter,
+    ElementGibbs,
+    RowGibbs,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -59,6 +64,20 @@ def test_polya_gamma(seed_sequence):
 
 def test_power_polya_gamma(seed_sequence):
     assert polya_gamma_run(1.0, wrong=1.6)(seed_sequence, 1) < 1e-6
+
+
+def test_means_of_polya_gamma(seed_sequence):
+    """In every interval of the table that most draws are decided by, and at its ends."""
+    z = np.concatenate([[1e-3], np.arange(161) / 4 + 0.2])
+    mean = np.tanh(z / 2) / (2 * z)
+
+    def run(seed, factor):
+        n = 4_000 * factor
+        x = draw_polya_gamma(np.repeat(z, n), np.random.PCG64(seed)).reshape(len(z), n)
+        gaps = (x.mean(axis=1) - mean) / (x.std(axis=1) / np.sqrt(n))
+        return min(1.0, 2 * len(z) * norm.sf(np.abs(gaps).max()))
+
+    assert_p(run, seed_sequence=seed_sequence)
 
 
 def test_moments_of_polya_gamma(seed_sequence):
@@ -136,14 +155,17 @@ def test_densities(directed):
 
 
 def test_log_odds_that_are_enormous():
-    """No exponential overflows: a link has log probability 0, its absence that of the odds."""
-    X = np.array([[0.0, 1.0], [1.0, 0.0]])
-    for weight, expected in ((800.0, 0.0), (-800.0, -800.0), (-1e6, -1e6)):
-        probe = FeatureProbe(make_model(X, [[weight]], directed=False, bias=0.0))
-        assert probe.log_likelihood(np.ones((2, 1))) == pytest.approx(expected, abs=1e-12)
-        probe.begin_row(0, np.zeros(1))
-        change = probe.log_flip_many([0], 0, True)[0]
-        assert change == pytest.approx(expected - np.log(0.5), rel=1e-12)
+    """No exponential overflows: a link has log probability 0, its absence that of the odds. Pairs
+    are taken one by one, and eight at a time."""
+    for n, n_pairs in ((2, 1), (20, 190)):
+        X = np.ones((n, n))
+        for weight, expected in ((800.0, 0.0), (-800.0, -800.0), (-1e6, -1e6)):
+            probe = FeatureProbe(make_model(X, [[weight]], directed=False, bias=0.0))
+            total = probe.log_likelihood(np.ones((n, 1)))
+            assert total == pytest.approx(n_pairs * expected, abs=1e-12)
+            probe.begin_row(0, np.zeros(1))
+            change = probe.log_flip_many([0], 0, True)[0]
+            assert change == pytest.approx((n - 1) * (expected - np.log(0.5)), rel=1e-12)
 
 
 def test_features_come_and_go_with_rows_and_columns():
@@ -518,6 +540,21 @@ def test_new_nodes_are_checked():
         model.transform(np.full((2, 8), 3.0))
     with pytest.raises(ValueError, match="8 features"):
         model.transform(np.zeros((2, 5)))
+
+
+def test_defaults():
+    """A network is started from its blocks and sampled entry by entry."""
+    X, _, _ = network(12)
+    model = FeatureAllocation("lfrm", n_warmup=0, n_draws=1, n_chains=2, random_state=0).fit(X)
+    assert type(model.sampler_) is ElementGibbs
+    other = FeatureAllocation("linear_gaussian", n_warmup=0, n_draws=1, n_chains=1).fit(X)
+    assert type(other.sampler_) is DiscreteParticleFilter
+    program = model._program(X, LFRM(), ElementGibbs())
+    start = program.resume(program.chain(0, 0)).state.allocations()
+    blocks = start[:, start.sum(axis=0).argsort()]
+    assert any(
+        (left + right == 1).all() for left in blocks.T for right in blocks.T
+    )  # two blocks; by the prior, hardly
 
 
 def test_the_likelihood_by_name_and_no_features():

@@ -77,24 +77,35 @@ def test_densities(example):
         probe.begin_row(i, Z[i])
         expected = log_pyclone_features(X[i : i + 1], Z[i : i + 1], F, **params)
         assert probe.log_row() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+        # What the last flip evaluated would have given is of no use for another one.
+        z = Z[i].copy()
+        probe.log_flip_many([0], 3, not z[3])
+        for k in (1, 2):
+            z[k] = not z[k]
+            probe.flip(0, k, z[k])
+        expected = log_pyclone_features(X[i : i + 1], z[None], F, **params)
+        assert probe.log_row() == pytest.approx(expected, rel=1e-10, abs=1e-10)
 
 
-def test_sums_of_prevalences_that_round():
-    """Above 1 with all features on, below 0 after many flips: prevalences of 1 and 0."""
+@pytest.mark.parametrize("error_rate", [1e-3, 1e-20])
+def test_sums_of_prevalences_that_round(error_rate):
+    """Above 1 with all features on, below 0 after many flips: prevalences of 1 and 0. Where there
+    are next to no errors, no share of reads could be less."""
     X = np.array([[0.0, 50, 2, 0, 1, 1.0], [50.0, 0, 2, 0, 1, 1.0]])
     F = np.full((7, 1), 1 / 7)
     F[0] += 1e-15
-    probe = FeatureProbe(make_model(X, F))
-    for i, z in itertools.product(range(2), ([0] * 7, [1] * 7)):
-        expected = log_pyclone(X[i], [float(z[0])], precision=None, **READS)[0]
+    probe = FeatureProbe(make_model(X, F, error_rate=error_rate))
+    params = {**READS, "precision": None, "error_rate": error_rate}
+    for i, z in ((0, [1] * 7), (1, [0] * 7)):
+        expected = log_pyclone(X[i], [float(z[0])], **params)[0]
         probe.begin_row(i, z)
-        assert probe.log_row() == pytest.approx(expected, rel=1e-12)
+        assert probe.log_row() == pytest.approx(expected, rel=1e-9, abs=1e-12)
         for _ in range(500):
             for k in range(7):
                 probe.flip(0, k, not z[0])
             for k in (3, 5, 0, 1, 6, 2, 4):
                 probe.flip(0, k, z[0])
-        assert probe.log_row() == pytest.approx(expected, rel=1e-9)
+        assert probe.log_row() == pytest.approx(expected, rel=1e-9, abs=1e-12)
         assert np.isfinite(probe.log_flip_many([0], 2, not z[0])).all()
 
 
@@ -229,6 +240,58 @@ def test_with_prevalences(seed_sequence, record_property):
     record_worst(record_property, worst, len(runs))
 
 
+def prevalences_run(n_latent, a, wrong=None):
+    """A run for `assert_p`: given Z, prevalences start from their law given X and keep it under a
+    single update; of the first two clones, in both samples."""
+    Z = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0]], dtype=np.uint8)[:, :n_latent]
+    X = FEW_READS.reshape(3, -1)
+    params = {**READS, "precision": None}
+    points = simplex(n_latent, 400 if n_latent == 2 else 60)
+    log_law = dirichlet.logpdf((points / points.sum(axis=1, keepdims=True)).T, [a] * n_latent)
+    laws = []
+    for m in range(2):
+        terms = [log_pyclone(FEW_READS[i, m], points @ Z[i], **params) for i in range(3)]
+        law = np.exp(log_law + sum(terms))
+        laws.append(law / law.sum())
+    model = make_model(X, **{"prevalence_concentration": a, **(wrong or {})})
+
+    def run(seed, factor):
+        bit_generator = np.random.PCG64(seed)
+        rng = np.random.Generator(bit_generator)
+        n_starts = 10_000 * factor
+        starts = [points[rng.choice(len(points), size=n_starts, p=law)] for law in laws]
+        ends = np.empty((n_starts, n_latent, 2))
+        model.load({"prevalences": points[:2].T})
+        state = FeatureState(model, make_prior(3, n_latent), Z)
+        for s, F in enumerate(np.stack(starts, axis=2)):
+            model.load({"prevalences": F})
+            state.update_params(bit_generator)
+            ends[s] = model.save()["prevalences"]
+        p = []
+        for m, k in itertools.product(range(2), range(n_latent)):
+            order = np.argsort(points[:, k], kind="stable")
+            edges = np.linspace(0.0, 1.0, 21)
+            below = np.add.reduceat(laws[m][order], np.searchsorted(points[order, k], edges[:-1]))
+            counts = np.histogram(ends[:, k, m], edges)[0]
+            p.append(chi_squared_p(counts, below / below.sum()))
+        return correct_for_number(min(p), len(p))
+
+    return run
+
+
+@pytest.mark.parametrize(("n_latent", "a"), [(2, 1.0), (2, 3.0), (3, 2.0)])
+def test_prevalences(n_latent, a, seed_sequence):
+    assert_p(prevalences_run(n_latent, a), seed_sequence=seed_sequence)
+
+
+@pytest.mark.parametrize(
+    ("n_latent", "a", "wrong"),
+    [(2, 1.0, {"prevalence_concentration": 1.3}), (3, 2.0, {"error_rate": 0.2})],
+)
+def test_power_prevalences(n_latent, a, wrong, seed_sequence):
+    assert prevalences_run(n_latent, a, wrong)(seed_sequence.spawn(1)[0], 1) < 1e-6
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"prevalence_concentration": 2.0}, {"error_rate": 0.1}, {"genotype_prior": "total"}],
@@ -286,11 +349,9 @@ def test_power_precision(seed_sequence):
     assert precision_run(wrong=(4.5, 0.3))(seed_sequence.spawn(1)[0], 1) < 1e-6
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"precision": 60.0}, {"prevalences": np.array([[0.45, 0.5], [0.55, 0.5]])}]
-)
-def test_power_given_prevalences(wrong, seed_sequence):
+def test_power_given_prevalences(seed_sequence):
     """What `test_given_params` does with an error planted in the chain."""
+    wrong = {"prevalences": np.array([[0.45, 0.5], [0.55, 0.5]])}
     run = given_params_run(
         ElementGibbs().kernel(), 2, case=FEATURE_CASES["pyclone"], n_starts=6_000, wrong=wrong
     )

@@ -98,10 +98,10 @@ PREVALENCES = np.array(
     [[0.35, 0.1, 0.2], [0.05, 0.3, 0.15], [0.25, 0.2, 0.3], [0.1, 0.3, 0.1], [0.25, 0.1, 0.25]]
 )
 READS = {
-    "density": "beta_binomial",
-    "precision": 25.0,
+    "density": "binomial",
+    "precision": None,
     "error_rate": 0.01,
-    "genotype_prior": "total",
+    "genotype_prior": "major_copy_number",
 }
 
 
@@ -123,7 +123,7 @@ def pyclone_rows(n_latent, missing):
 
 def pyclone_params(n_latent):
     F = PREVALENCES[:n_latent, : 2 if n_latent <= 3 else 3]
-    return {"prevalences": F / F.sum(axis=0), "precision": READS["precision"]}
+    return {"prevalences": F / F.sum(axis=0)}
 
 
 CASES = {
@@ -140,9 +140,7 @@ CASES = {
         PyClone(**READS),
         pyclone_rows,
         pyclone_params,
-        lambda X, Z, params: log_pyclone_features(
-            X, Z, params["prevalences"], **{**READS, "precision": params["precision"]}
-        ),
+        lambda X, Z, params: log_pyclone_features(X, Z, params["prevalences"], **READS),
     ),
 }
 

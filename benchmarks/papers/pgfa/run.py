@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Bouchard-Cote & Roth on particle Gibbs for feature allocation: sections 3.1 to 3.3.1, repeated.
+"""Bouchard-Cote & Roth on particle Gibbs for feature allocation: sections 3.1 to 3.3.3, repeated.
 
     python benchmarks/papers/pgfa/run.py trap --out FOLDER
     python benchmarks/papers/pgfa/run.py all --out FOLDER --seconds 2
@@ -7,11 +7,12 @@
 Each figure writes its traces (npz), a table (txt) and a picture (png); `--redraw` makes the last
 two anew from the traces.
 
-Data are drawn from the finite Beta-Bernoulli prior, a tenth of the entries is missing, and chains
-start from draws of the prior, the same ones for all samplers: `--data-sets` times `--starts`
-chains of each. Precisions, components and the concentration are resampled, under Gamma(1, 1)
-priors. Each chain has `--seconds` of processor time (what is measured on it does not count), and
-all chains of a panel take turns in one thread, so that a busy machine disturbs all alike.
+Data are drawn from the finite Beta-Bernoulli prior, a tenth of the entries is missing (of links, a
+twentieth), and chains start from draws of the prior, the same ones for all samplers:
+`--data-sets` times `--starts` chains of each. Precisions, components or weights, and the
+concentration are resampled, under Gamma(1, 1) priors. Each chain has `--seconds` of processor
+time (what is measured on it does not count), and all chains of a panel take turns in one thread,
+so that a busy machine disturbs all alike.
 """
 
 import argparse
@@ -23,9 +24,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from skdpm.chains import stream
-from skdpm.datasets import make_linear_gaussian_features
+from skdpm.datasets import make_lfrm, make_linear_gaussian_features, make_pyclone_features
 from skdpm.features._state import FeatureState
-from skdpm.features.likelihoods import LinearGaussian
+from skdpm.features.likelihoods import LFRM, LinearGaussian, PyClone
 from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
 from skdpm.features.samplers import (
     DiscreteParticleFilter,
@@ -33,17 +34,21 @@ from skdpm.features.samplers import (
     ParticleGibbs,
     RowGibbs,
 )
-from skdpm.metrics import relative_log_density
+from skdpm.metrics import b_cubed_score, relative_log_density
 
 sys.path.append(str(Path(__file__).parents[1] / "pgsm"))
 import traces
 
 NOISE_PRECISION = 25.0
 COMPONENT_PRECISION = 0.25
+WEIGHT_PRECISION = 0.25
 
-QUANTITIES = ("cpu_seconds", "relative_log_density", "rmse", "n_used", "log_joint")
 traces.LABELS.update(
-    relative_log_density="relative log density", rmse="RMSE of missing entries", n_used="features"
+    relative_log_density="relative log density",
+    rmse="RMSE of missing entries",
+    errors="entries not reconstructed",
+    b_cubed="B-cubed",
+    n_used="features",
 )
 
 SAMPLERS = {
@@ -57,6 +62,7 @@ STYLES = {
     "particle Gibbs": {"color": "C1"},
     "discrete particle filter": {"color": "C0"},
     "row Gibbs": {"color": "k", "linestyle": "--"},
+    "discrete filter, annealed": {"color": "C2"},
 }
 
 PARTICLES = (2, 5, 20, 50, 100)
@@ -85,17 +91,47 @@ TUNING = {
 class Problem:
     """A data set with missing entries, its truth, and the model of it.
 
-    Parameters
+    A subclass fits `likelihood` to `data`, which has `n_samples` rows, and writes `fit_of`.
+
+    Attributes
     ----------
-    n_samples, n_components : int
-        Of the data, in ten columns.
-    infinite : bool
-        Whether the model has the Indian buffet process as its prior, not the finite one.
-    random_state : int
+    error : str
+        The name of the second figure of `fit_of`.
+    n_components : int or None
+        None: the model has the Indian buffet process as its prior, not the finite one.
     """
 
+    def start(self, seed):
+        """A state drawn from the prior, at concentration 1."""
+        if self.n_components is None:
+            prior = IndianBuffetPrior(self.n_samples, 1.0)
+        else:
+            prior = BetaBernoulliPrior(self.n_samples, 1.0, self.n_components)
+        bit_generator = stream(seed)
+        Z = prior.draw(np.random.Generator(bit_generator))
+        model = self.likelihood.bind(self.data)
+        model.start(Z.shape[1], bit_generator)
+        return FeatureState(model, prior, Z)
+
+    def observe(self, state):
+        """The figures of a state that are plotted, by name."""
+        log_density, error = self.fit_of(state.allocations(), state.model.save())
+        return {
+            "relative_log_density": relative_log_density(log_density, self.log_density_true),
+            self.error: error,
+            "n_used": np.count_nonzero(state.column_sums()),
+            "log_joint": state.compute_log_joint(),
+        }
+
+
+class Rows(Problem):
+    """Of the linear Gaussian model, in ten columns."""
+
+    error = "rmse"
+
     def __init__(self, n_samples, n_components, random_state, *, infinite=False):
-        self.complete, self.Z, self.components = make_linear_gaussian_features(
+        self.n_samples = n_samples
+        self.complete, Z, components = make_linear_gaussian_features(
             n_samples,
             n_components,
             component_precision=COMPONENT_PRECISION,
@@ -110,26 +146,13 @@ class Problem:
             noise_precision_prior=(1.0, 1.0), component_precision_prior=(1.0, 1.0), intercept=False
         ).resolve(X)
         self.data = self.likelihood.encode(X)
-        self.log_density_true, self.rmse_true = self.fit_of(
-            self.Z @ self.components, NOISE_PRECISION
-        )
+        truth = {"components": components, "noise_precision": NOISE_PRECISION}
+        self.log_density_true, self.error_true = self.fit_of(Z, truth)
 
-    def start(self, seed):
-        """A state drawn from the prior, at concentration 1."""
-        n_samples = len(self.complete)
-        if self.n_components is None:
-            prior = IndianBuffetPrior(n_samples, 1.0)
-        else:
-            prior = BetaBernoulliPrior(n_samples, 1.0, self.n_components)
-        bit_generator = stream(seed)
-        Z = prior.draw(np.random.Generator(bit_generator))
-        model = self.likelihood.bind(self.data)
-        model.start(Z.shape[1], bit_generator)
-        return FeatureState(model, prior, Z)
-
-    def fit_of(self, mean, noise_precision):
-        """log p(observed entries | mean, noise precision), and RMSE of the missing ones."""
-        residual = self.complete - mean
+    def fit_of(self, Z, params):
+        """log p(observed entries | all), and RMSE of the missing ones."""
+        noise_precision = params["noise_precision"]
+        residual = self.complete - Z @ params["components"]
         observed = residual[~self.missing]
         log_density = 0.5 * (
             observed.size * np.log(noise_precision / (2.0 * np.pi))
@@ -137,17 +160,71 @@ class Problem:
         )
         return log_density, np.sqrt(np.mean(residual[self.missing] ** 2))
 
-    def observe(self, state):
-        """The figures of a state that are plotted, by name."""
-        params = state.model.save()
-        mean = state.allocations() @ params["components"]
-        log_density, rmse = self.fit_of(mean, params["noise_precision"])
-        return {
-            "relative_log_density": relative_log_density(log_density, self.log_density_true),
-            "rmse": rmse,
-            "n_used": np.count_nonzero(state.column_sums()),
-            "log_joint": state.compute_log_joint(),
-        }
+
+class Links(Problem):
+    """Of the relational model, 100 nodes, with directions and without a bias."""
+
+    error = "errors"
+
+    def __init__(self, n_components, random_state, *, infinite=False):
+        self.n_samples = 100
+        self.links, Z, weights = make_lfrm(
+            self.n_samples,
+            n_components,
+            weight_precision=WEIGHT_PRECISION,
+            directed=True,
+            random_state=random_state,
+        )
+        self.pairs = ~np.eye(self.n_samples, dtype=bool)
+        rng = np.random.default_rng(random_state)
+        self.observed = self.pairs & (rng.random(self.links.shape) >= 0.05)
+        X = np.where(self.observed, self.links, np.nan)
+        self.n_components = None if infinite else n_components
+        self.likelihood = LFRM(directed=True, bias=0.0).resolve(X)
+        self.data = self.likelihood.encode(X)
+        self.log_density_true, self.error_true = self.fit_of(Z, {"weights": weights})
+
+    def fit_of(self, Z, params):
+        """log p(observed links | all), and the number of pairs, observed or not, that are linked
+        where a link is less probable than none, or the other way round."""
+        signed = (2.0 * self.links - 1.0) * (Z.astype(float) @ params["weights"] @ Z.T)
+        log_density = -np.logaddexp(0.0, -signed[self.observed]).sum()
+        return log_density, np.count_nonzero(signed[self.pairs] <= 0.0)
+
+
+class Mutations(Problem):
+    """Of PyClone, 200 mutations, all measured in all samples."""
+
+    error = "b_cubed"
+
+    def __init__(self, n_components, n_tumour_samples, random_state):
+        self.n_samples = 200
+        X, self.Z, prevalences = make_pyclone_features(
+            self.n_samples, n_components, n_tumour_samples, random_state=random_state
+        )
+        self.n_components = n_components
+        self.likelihood = PyClone().resolve(X)
+        self.data = self.likelihood.encode(X)
+        truth = {"prevalences": prevalences}
+        self.log_density_true, self.error_true = self.fit_of(self.Z, truth)
+
+    def fit_of(self, Z, params):
+        """log p(reads | all), and agreement with the true clones."""
+        model = self.likelihood.bind(self.data)
+        model.load(params)
+        prior = BetaBernoulliPrior(self.n_samples, 1.0, self.n_components)
+        state = FeatureState(model, prior, Z.astype(np.uint8))
+        return state.compute_log_marginal() - state.log_prior(), b_cubed_score(self.Z, Z)
+
+
+class Annealed:
+    """The discrete particle filter, from a start that is annealed for half of 250 iterations, as
+    chains of the estimator are by default."""
+
+    n_warmup = 250
+
+    def kernel(self):
+        return DiscreteParticleFilter().kernel()
 
 
 class Chain:
@@ -159,6 +236,9 @@ class Chain:
         self.kernel = sampler.kernel()
         self.adapting = adapting
         self.bit_generator = stream(seed)
+        self.n_warmup = getattr(sampler, "n_warmup", 0)
+        if self.n_warmup:
+            self.state.model.anneal(self.n_warmup)
         self.seconds = 0.0
         self.iteration = 0
 
@@ -166,7 +246,7 @@ class Chain:
         """One iteration, as those of the estimator."""
         began = time.thread_time()
         self.kernel.run(self.state, self.bit_generator, self.adapting)
-        self.state.update_params(self.bit_generator)
+        self.state.update_params(self.bit_generator, self.iteration < self.n_warmup)
         self.state.prior.resample(self.state.column_sums(), 1.0, 1.0, self.bit_generator)
         self.iteration += 1
         self.seconds += time.thread_time() - began
@@ -191,8 +271,9 @@ def run(make_problem, samplers, args, *, adapting=False):
         for name, sampler in samplers.items()
     }
     at = traces.marks(args.seconds, n_marks=40, first=args.seconds / 300)
+    quantities = ("cpu_seconds", *problems[0].observe(problems[0].start(0)))
     found = {
-        name: {quantity: np.full((len(chains[name]), len(at)), np.nan) for quantity in QUANTITIES}
+        name: {quantity: np.full((len(chains[name]), len(at)), np.nan) for quantity in quantities}
         for name in samplers
     }
     for m, mark in enumerate(at):
@@ -204,7 +285,9 @@ def run(make_problem, samplers, args, *, adapting=False):
                     found[name][quantity][j, m] = value
     for name, of_sampler in chains.items():
         found[name]["iterations"] = np.array([chain.iteration for chain in of_sampler])
-        found[name]["rmse_true"] = np.array([chain.problem.rmse_true for chain in of_sampler])
+        found[name][f"{problems[0].error}_true"] = np.array(
+            [chain.problem.error_true for chain in of_sampler]
+        )
     return found
 
 
@@ -244,7 +327,7 @@ def trap(args):
 def tuning(args):
     """Section 3.2, figures S5 to S15: parameters of the filters, N = 100 and K = 20."""
     return {
-        panel: run(lambda d: Problem(100, 20, d), samplers, args, adapting=True)
+        panel: run(lambda d: Rows(100, 20, d), samplers, args, adapting=True)
         for panel, samplers in TUNING.items()
     }
 
@@ -252,12 +335,37 @@ def tuning(args):
 def comparison(args):
     """Figure 3: four samplers, N = 1000, K = 5 and 20, finite and infinite priors."""
     return {
-        "K = 5": run(lambda d: Problem(1000, 5, d), WITH_ROWS, args),
-        "K = 20": run(lambda d: Problem(1000, 20, d), SAMPLERS, args),
+        "K = 5": run(lambda d: Rows(1000, 5, d), WITH_ROWS, args),
+        "K = 20": run(lambda d: Rows(1000, 20, d), SAMPLERS, args),
         "K = 20, Indian buffet process": run(
-            lambda d: Problem(1000, 20, d, infinite=True), SAMPLERS, args
+            lambda d: Rows(1000, 20, d, infinite=True), SAMPLERS, args
         ),
     }
+
+
+def relational(args):
+    """Section 3.3.2, figures S19 to S22: links of 100 nodes, K = 5 and 20, two priors."""
+    return {
+        "K = 5": run(lambda d: Links(5, d), WITH_ROWS, args),
+        "K = 20": run(lambda d: Links(20, d), SAMPLERS, args),
+        "K = 20, Indian buffet process": run(
+            lambda d: Links(20, d, infinite=True), SAMPLERS, args
+        ),
+    }
+
+
+def mutations(args):
+    """Section 3.3.3, figures S23 to S25: mutations, K clones in D samples."""
+    samplers = {**WITH_ROWS, "discrete filter, annealed": Annealed()}
+    return {
+        f"K = {K}, D = {D}": run(lambda d, K=K, D=D: Mutations(K, D, d), samplers, args)
+        for K, D in ((4, 4), (8, 10), (12, 10))
+    }
+
+
+def error_of(arrays):
+    """The name of the second figure of these traces."""
+    return next(name for name in ("errors", "b_cubed", "rmse") if name in arrays)
 
 
 def picture(name, panels):
@@ -283,13 +391,17 @@ def picture(name, panels):
         return fig
     if name == "tuning":
         return tuning_picture(panels)
-    fig = traces.figure(panels, ("relative_log_density", "rmse"), STYLES)
+    error = error_of(next(iter(next(iter(panels.values())).values())))
+    fig = traces.figure(panels, ("relative_log_density", error), STYLES)
     for line, found in zip(np.reshape(fig.axes, (-1, 2)), panels.values(), strict=True):
-        truth = np.median(next(iter(found.values()))["rmse_true"])
+        truth = np.median(next(iter(found.values()))[f"{error}_true"])
         for ax, level in zip(line, (0.0, truth), strict=True):
             low, high = ax.get_ylim()
             ax.axhline(level, color="C2", linewidth=1.0, linestyle=":")
             ax.set_ylim(min(low, level - 0.03 * (high - low)), max(high, level))
+        if error == "b_cubed":
+            # From reads that fit nowhere to the truth: orders of magnitude.
+            line[0].set_yscale("symlog", linthresh=1e-3)
     return fig
 
 
@@ -298,7 +410,10 @@ def tuning_picture(panels):
     fig, grid = traces.plt.subplots(4, 2, figsize=(8.5, 8.5))
     for ax, (panel, found) in zip(grid.T.flat, panels.items(), strict=False):
         medians = {
-            setting: {q: np.median(arrays[q], axis=0)[None] for q in QUANTITIES}
+            setting: {
+                q: np.median(arrays[q], axis=0)[None]
+                for q in ("cpu_seconds", "relative_log_density")
+            }
             for setting, arrays in found.items()
         }
         styles = {setting: {"color": f"C{k}"} for k, setting in enumerate(found)}
@@ -327,28 +442,38 @@ def summary(name, panels):
             f"{1e3 * arrays['seconds'][0] / arrays['counts'].shape[1]:.4f} ms/iter."
             for sampler, arrays in found.items()
         )
+    error = error_of(next(iter(next(iter(panels.values())).values())))
+    heading = {"errors": "errors", "b_cubed": "B-cubed", "rmse": "RMSE"}[error]
+    worst = np.min if error == "b_cubed" else np.max
     lines = [
-        f"{'':58}{'log density':>12}{'RMSE':>8}{'log density':>13}{'RMSE':>8}{'worst':>8}"
+        f"{'':58}{'log density':>12}{heading:>9}{'log density':>13}{heading:>9}{'worst':>9}"
         f"{'features':>10}{'ms/iter.':>10}"
     ]
     for panel, found in panels.items():
-        truth = next(iter(found.values()))["rmse_true"]
-        lines.append(f"{panel + ': truth':58}{0.0:12.3f}{np.median(truth):8.3f}")
+        truth = next(iter(found.values()))[f"{error}_true"]
+        lines.append(f"{panel + ': truth':58}{0.0:12.3f}{np.median(truth):9.3f}")
         for sampler, arrays in found.items():
-            median = {q: np.median(arrays[q], axis=0) for q in QUANTITIES}
+            quantities = ("cpu_seconds", "relative_log_density", error, "n_used")
+            median = {q: np.median(arrays[q], axis=0) for q in quantities}
             seconds = median["cpu_seconds"]
             early = np.searchsorted(seconds, seconds[-1] / 20)
             cost = 1e3 * (arrays["cpu_seconds"][:, -1] / arrays["iterations"]).mean()
             lines.append(
                 f"{panel + ': ' + sampler:58}{median['relative_log_density'][early]:12.3f}"
-                f"{median['rmse'][early]:8.3f}{median['relative_log_density'][-1]:13.3f}"
-                f"{median['rmse'][-1]:8.3f}{arrays['rmse'][:, -1].max():8.3f}"
+                f"{median[error][early]:9.3f}{median['relative_log_density'][-1]:13.3f}"
+                f"{median[error][-1]:9.3f}{worst(arrays[error][:, -1]):9.3f}"
                 f"{median['n_used'][-1]:10.1f}{cost:10.3f}"
             )
     return "\n".join(lines)
 
 
-FIGURES = {"trap": trap, "tuning": tuning, "comparison": comparison}
+FIGURES = {
+    "trap": trap,
+    "tuning": tuning,
+    "comparison": comparison,
+    "relational": relational,
+    "mutations": mutations,
+}
 
 
 def main():

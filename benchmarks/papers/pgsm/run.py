@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Bouchard-Cote, Doucet & Roth (2017), sections 4.3 and 4.4: their comparisons, repeated.
+"""Bouchard-Cote, Doucet & Roth (2017), sections 4.3 to 4.5: their comparisons, repeated.
 
     python benchmarks/papers/pgsm/run.py tuning --data FOLDER --out FOLDER
     python benchmarks/papers/pgsm/run.py all --data FOLDER --out FOLDER --seeds 3 --seconds 5
@@ -25,9 +25,10 @@ from skdpm.datasets import (
     make_bernoulli_mixture,
     make_gaussian_mixture,
     make_high_dimensional_gaussians,
+    make_pyclone_mixture,
     make_ring,
 )
-from skdpm.mixture.likelihoods import Bernoulli, Gaussian
+from skdpm.mixture.likelihoods import Bernoulli, Gaussian, PyClone
 from skdpm.mixture.samplers import PGSM, SAMS, Gibbs, SplitMerge
 
 GENERATORS = {
@@ -36,6 +37,14 @@ GENERATORS = {
     "dim128": lambda: make_high_dimensional_gaussians(1024, 128, random_state=0),
     "ber_0.25": lambda: make_bernoulli_mixture(uninformative=0.25, random_state=0),
     "ber_0.5": lambda: make_bernoulli_mixture(uninformative=0.5, random_state=0),
+    "mutations": lambda: make_pyclone_mixture(
+        10_000,
+        1,
+        depth=200,
+        copy_numbers=((1, 1), (1, 2), (0, 2)),
+        tumour_content=0.8,
+        random_state=0,
+    )[:2],
     "ring": lambda: make_ring(random_state=0),
 }
 
@@ -102,6 +111,9 @@ def problem(name, folder):
     X, y = data_set(name, folder)
     if name.startswith("ber"):
         return traces.Problem(X, y, Bernoulli(a=1.0, b=1.0))
+    if name == "mutations":
+        # As fine a grid as that of the paper's code: a thousand mutations determine a prevalence.
+        return traces.Problem(X, y, PyClone(n_grid=1000))
     if name.startswith("dim"):
         return traces.Problem(X, y, high_dimensional_prior(X))
     # The paper's hyperparameters, for columns of unit variance.
@@ -175,6 +187,11 @@ def mopsi(args):
     return sampled(("mopsi_finland",), PURE | MIXED, args.data, args)
 
 
+def mutations(args):
+    """Figure 10: 10,000 simulated mutations in one sample of a tumour."""
+    return sampled(("mutations",), PURE | MIXED, args.data, args)
+
+
 def picture(name, panels, args):
     if name in ("tuning", "anchors"):
         colours = [f"C{k}" for k in range(10)]
@@ -226,6 +243,7 @@ FIGURES = {
     "mixed": mixed,
     "high_dimensional": high_dimensional,
     "mopsi": mopsi,
+    "mutations": mutations,
 }
 
 

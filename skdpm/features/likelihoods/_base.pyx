@@ -16,7 +16,7 @@ from skdpm._core._rng cimport bit_generator_pointer
 from skdpm.features._allocations cimport Allocations
 
 cdef enum:
-    LARGEST_BITS = 20
+    LARGEST_BITS = 15
 
 
 cdef class FeatureModel:

@@ -587,8 +587,8 @@ cdef class LFRMModel(FeatureModel):
 
 
 def mode_of_weights(W, Z, signs, bias, precision, bint directed):
-    """Find the mode of p(W | Z, X), which is log concave, by Newton's method from W, with steps that
-    are halved until the density rises.
+    """Find the mode of p(W | Z, X), which is log concave, by Newton's method from W, with steps
+    that are halved until the density rises.
 
     Of the features k, m of i and l, o of j the Hessian has the sums over pairs of
     omega_ij z_ik z_im z_jl z_jo, and each of i and j's pairs of features is one product.

@@ -38,7 +38,9 @@ cdef double LOWEST = LOWEST_PRECISION
 cdef double LARGEST = LARGEST_PRECISION
 
 cdef enum:
-    MOST_TERMS = 256    # of the law of a row's number of singletons
+    # Of the law of a row's number of singletons, where the prior does not expect many. Hundreds
+    # are no answer any more: scales of data and priors are far apart, and K^3 steps last for ever.
+    MOST_TERMS = 256
 
 
 cdef enum Purpose:
@@ -333,7 +335,7 @@ cdef class LinearGaussianModel(FeatureModel):
             return chosen if uniform(rng) < exp(log_ratio) else n
         log_rate = log(rate)
         # Terms are added until those that may come are below exp(-40) of the sum.
-        for k in range(MOST_TERMS):
+        for k in range(<Py_ssize_t>max(<double>MOST_TERMS, 4.0 * rate)):
             log_poisson = k * log_rate - lgamma(k + 1.0)
             s = 1.0 / self.tau_x + k / self.tau_v
             # The density of r is largest at s = |r|^2 / D.

@@ -21,6 +21,8 @@ class FeatureLikelihood(BaseEstimator):
     needs_allocations : bool
         Whether a new row depends on the features of the rows of `fit`: these are then shown to the
         model (`FeatureModel.see`) and given to `reconstruct` as `params["allocations"]`.
+    preferred_sampler : str
+        The name of the sampler that `sampler="auto"` stands for.
     feature_params, hyperparameters : tuple of str
         Names of the parameters that `FeatureModel.save` gives: arrays with one row per feature
         (or as `select` knows), and numbers. Those of every draw are kept.
@@ -34,6 +36,7 @@ class FeatureLikelihood(BaseEstimator):
     pairwise = False
     positive_only = False
     needs_allocations = False
+    preferred_sampler = "discrete_particle_filter"
     feature_params = ()
     common_params = ()
     hyperparameters = ()

@@ -11,7 +11,9 @@ Z_d = sum_m w_dm exp(S_dm),
 
 The sums over m are dot products of p_dm and exp(l_idm - max_m l_idm), both of which are 0 below
 TINY. A dot product so small that the terms lost might matter is computed from logarithms instead.
-Most items rejoin the cluster that they have left, so its row is set aside and then brought back.
+Most items rejoin the cluster that they have left, so a removal is put off: while the item is in
+the row, p(x_i | the others) = prod_d 1 / sum_m p_dm exp(-l_idm). Where that would lose terms, the
+item is removed, and the row that held it set aside to be brought back.
 
 An entry may be impossible, l_idm = -inf. It counts as 1e10 below the best of its item and block,
 which no finite data outweigh, so that every cluster has a density. Entries of that size would
@@ -51,6 +53,12 @@ cdef extern from "grid.h" nogil:
         const Layout* grid, const double* stats, const double* item, const double* highest,
         const double* relative, double top
     ) noexcept
+    bint grid_may_stay "skdpm_grid_may_stay"(
+        const Layout* grid, const double* stats, const double* lowest
+    ) noexcept
+    double grid_predict_without "skdpm_grid_predict_without"(
+        const Layout* grid, const double* stats, const double* relative, double top
+    ) noexcept
     void grid_predict "skdpm_grid_predict"(
         const Layout* grid, const double* arena, Py_ssize_t stride, const Py_ssize_t* slots,
         Py_ssize_t n_slots, const double* item, const double* highest, const double* relative,
@@ -77,10 +85,10 @@ cdef class GridModel(ClusterModel):
         log_likelihoods : ndarray of shape (n_samples, n_blocks, n_points)
             Relative to the largest of each item and block; IMPOSSIBLE where a point cannot have
             made the item.
-        highest : ndarray of shape (n_samples, n_blocks, n_chunks)
-            Their largest of each chunk of CHUNK points.
+        highest, lowest : ndarray of shape (n_samples, n_blocks, n_chunks)
+            Their largest and smallest of each chunk of CHUNK points.
         likelihoods : ndarray of shape (n_samples, n_blocks, n_chunks * CHUNK)
-            exp of them; 0 in place of what is below TINY, and behind the last point.
+            exp of them; 0 in place of what is below TINY, 1 behind the last point.
         tops : ndarray of shape (n_samples,)
             Sums over blocks of what was subtracted.
         impossible : ndarray of shape (n_samples,)
@@ -95,23 +103,26 @@ cdef class GridModel(ClusterModel):
     cdef Py_ssize_t n_entries       # D M
     cdef const double* log_likelihoods
     cdef const double* highest
+    cdef const double* lowest
     cdef const double* likelihoods
     cdef const double* tops
     cdef const double* impossible
-    cdef double* kept               # the row of a slot before an item left
-    cdef double kept_size           # items that were left
-    cdef Py_ssize_t kept_slot       # or NONE
-    cdef Py_ssize_t kept_item
+    cdef Py_ssize_t left_slot       # of the item that left last, or NONE
+    cdef Py_ssize_t left_item
+    cdef bint removed               # from the row? Otherwise that is put off
+    cdef double* kept               # the row before it was
+    cdef double n_left              # items afterwards
     cdef object _owners
 
     def __init__(self, data, tables):
         cdef const double[:, ::1] log_weights = tables["log_weights"]
         cdef const double[:, :, ::1] log_likelihoods = data["log_likelihoods"]
         cdef const double[:, :, ::1] highest = data["highest"]
+        cdef const double[:, :, ::1] lowest = data["lowest"]
         cdef const double[:, :, ::1] likelihoods = data["likelihoods"]
         cdef const double[::1] tops = data["tops"]
         cdef const double[::1] impossible = data["impossible"]
-        self._owners = log_likelihoods, highest, likelihoods, tops, impossible, log_weights
+        self._owners = log_likelihoods, highest, lowest, likelihoods, tops, impossible, log_weights
         self.n_samples = log_likelihoods.shape[0]
         self.layout.n_blocks = log_likelihoods.shape[1]
         self.layout.n_points = log_likelihoods.shape[2]
@@ -120,12 +131,13 @@ cdef class GridModel(ClusterModel):
         self.n_max = tables["n_max"]
         self.log_likelihoods = &log_likelihoods[0, 0, 0]
         self.highest = &highest[0, 0, 0]
+        self.lowest = &lowest[0, 0, 0]
         self.likelihoods = &likelihoods[0, 0, 0]
         self.tops = &tops[0]
         self.impossible = &impossible[0]
         self.layout.log_weights = &log_weights[0, 0]
         self.drifts = True
-        self.kept_slot = NONE
+        self.left_slot = NONE
         self.allocate(
             grid_n_stats(&self.layout),
             grid_n_stats(&self.layout)
@@ -168,56 +180,81 @@ cdef class GridModel(ClusterModel):
         memcpy(a + self.n_stats, b + self.n_stats, (self.width - self.n_stats) * sizeof(double))
 
     cdef void settle(self) noexcept nogil:
-        """Forget the row that was set aside."""
-        self.kept_slot = NONE
-
-    cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
-        # Asked for after every iteration: what a chain does next depends on its rows alone, so
-        # that one which is saved and goes on has the same draws.
-        self.settle()
-        return ClusterModel.log_likelihood(self, slots, n_slots)
+        """Do the removal that was put off, or forget the row that was set aside."""
+        cdef Py_ssize_t slot = self.left_slot
+        self.left_slot = NONE
+        if slot != NONE and not self.removed:
+            self.change(row(self, slot), self.left_item, -1.0)
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         cdef double* stats = row(self, slot)
-        # A slot that has been emptied since, without the methods here, has another size.
-        if slot == self.kept_slot and i == self.kept_item and stats[0] == self.kept_size:
-            self.exchange(stats, self.kept, i)
-        else:
-            self.change(stats, i, 1.0)
-        self.kept_slot = NONE
+        if slot == self.left_slot and i == self.left_item:
+            if not self.removed:
+                self.left_slot = NONE
+                return
+            # A slot that has been emptied since has another size.
+            if stats[0] == self.n_left:
+                self.left_slot = NONE
+                self.exchange(stats, self.kept, i)
+                return
+        self.settle()
+        self.change(stats, i, 1.0)
 
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         cdef double* stats = row(self, slot)
+        self.settle()
+        self.left_slot = slot
+        self.left_item = i
+        self.removed = stats[0] == 1.0 or not grid_may_stay(
+            &self.layout, stats, self.lowest + i * self.layout.n_blocks * self.layout.n_chunks
+        )
+        if not self.removed:
+            return
         self.exchange(self.kept, stats, i)
-        self.kept_slot = slot
-        self.kept_item = i
-        self.kept_size = stats[0] - 1.0
         if stats[0] == 1.0:
             memcpy(stats, self.empty, self.width * sizeof(double))
         else:
             self.change(stats, i, -1.0)
+        self.n_left = stats[0]
+
+    cdef void release(self, Py_ssize_t slot) noexcept nogil:
+        if slot == self.left_slot:
+            self.left_slot = NONE
+        ClusterModel.release(self, slot)
+
+    cdef void reset(self, Py_ssize_t slot) noexcept nogil:
+        if slot == self.left_slot:
+            self.left_slot = NONE
+        ClusterModel.reset(self, slot)
+
+    cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
+        self.settle()
+        ClusterModel.merge(self, dst, src)
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
-        self.kept_slot = NONE
         grid_compute(&self.layout, row(self, slot))
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
         cdef Py_ssize_t d
         cdef const double* log_norms = row(self, slot) + self.n_stats
-        cdef double total = row(self, slot)[1]
+        cdef double total = 0.0
+        self.settle()
         for d in range(self.layout.n_blocks):
             total += log_norms[d]
-        return total
+        return row(self, slot)[1] + total
 
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
         """log p(x_i | items of each slot), O(n_slots * D * M)."""
+        cdef Py_ssize_t k
         cdef Py_ssize_t n_chunks = self.layout.n_blocks * self.layout.n_chunks
         cdef const double* item = self.log_likelihoods + i * self.n_entries
         cdef const double* highest = self.highest + i * n_chunks
         cdef const double* likelihoods = self.likelihoods + i * n_chunks * CHUNK_POINTS
+        if self.left_slot != NONE and self.left_item != i:
+            self.settle()
         if n_slots == 1:
             out[0] = grid_predict_one(
                 &self.layout, row(self, slots[0]), item, highest, likelihoods, self.tops[i]
@@ -227,3 +264,9 @@ cdef class GridModel(ClusterModel):
                 &self.layout, self.stats, self.stride, slots, n_slots, item, highest,
                 likelihoods, self.tops[i], out,
             )
+        if self.left_slot != NONE and not self.removed:
+            for k in range(n_slots):
+                if slots[k] == self.left_slot:
+                    out[k] = grid_predict_without(
+                        &self.layout, row(self, slots[k]), likelihoods, self.tops[i]
+                    )

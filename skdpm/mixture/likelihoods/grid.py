@@ -58,7 +58,7 @@ class Grid(Likelihood):
     neighbouring points. A warning is given where, for half of the rows and blocks, fewer than 3 of
     20 or more points matter.
 
-    Memory is 17 bytes for each row, block and point.
+    Memory is 18 bytes for each row, block and point.
     """
 
     def __init__(self, log_likelihood=None, grid=None, log_weights=None, sample=None):
@@ -120,7 +120,7 @@ class Grid(Likelihood):
         self._check_rows_alone(X, log_likelihoods)
         data = self._encoded(log_likelihoods)
         if log_likelihoods.shape[2] >= CONTINUUM:
-            effective = _effective_points(data["likelihoods"])
+            effective = _effective_points(data["likelihoods"][:, :, : log_likelihoods.shape[2]])
             if effective < FEWEST_EFFECTIVE:
                 warnings.warn(
                     f"the grid of {type(self).__name__} is coarse for these data: for half of the "
@@ -264,10 +264,12 @@ class Grid(Likelihood):
         likelihoods = _aligned_zeros((*table.shape[:2], CHUNK * len(first)))
         np.exp(table, out=likelihoods[:, :, : table.shape[2]])
         likelihoods[likelihoods < TINY] = 0.0
+        likelihoods[:, :, table.shape[2] :] = 1.0
         return read_only(
             {
                 "log_likelihoods": table,
                 "highest": np.maximum.reduceat(table, first, axis=2),
+                "lowest": np.minimum.reduceat(table, first, axis=2),
                 "likelihoods": likelihoods,
                 "tops": tops.sum(axis=(1, 2)),
                 "impossible": impossible.sum(axis=(1, 2), dtype=np.float64),
