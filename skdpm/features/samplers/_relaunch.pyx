@@ -6,15 +6,15 @@ out, and drawn when a proposal is taken.
 
 New columns come from a *launch*, which knows of those to be replaced but one row of each. Such a
 row a_j, drawn from the m_j rows that have feature j, is the anchor of new feature j, which it has
-throughout; the anchor of a further feature, j > s, is drawn from all N rows. Some Gibbs sweeps over
-the new features alone follow, of parameters, then of rows. Given the last parameters and column
-sums, rows are independent, and the new columns are drawn from their law,
+throughout; the anchor of a further feature, j > s, is drawn from all N rows. Some Gibbs sweeps
+over the new features alone follow, of parameters, then of rows. Given the last parameters and
+column sums, rows are independent, and the new columns are drawn from their law,
 
     q(Z' | launch) = prod_i q(z'_i | launch).
 
-From Z', anchors are the same with probability prod_j 1/m'_j, and 1/N for one more. With a launch of
-the way back as an auxiliary variable (sweeps have the same law in both directions), the ratio of a
-Metropolis step is
+From Z', anchors are the same with probability prod_j 1/m'_j, and 1/N for one more. With a launch
+of the way back as an auxiliary variable (sweeps have the same law in both directions), the ratio of
+a Metropolis step is
 
     p(Z', X) q(Z | launch back) prod_j m_j/N / (p(Z, X) q(Z' | launch) prod_j m'_j/N),
 
