@@ -45,8 +45,9 @@ def reference_bound(x, V, log_odds, b, beam):
     def flipped(z, k):
         return (*z[:k], 1 - z[k], *z[k + 1 :])
 
-    best = (0,) * n_latent
-    for n_searches in range(1, 5):
+    best, n_searches = (0,) * n_latent, 0
+    while n_searches < 4:
+        n_searches += 1
         mode = best
         while True:
             gains = np.array([log_w(flipped(mode, k)) - log_w(mode) for k in range(n_latent)])
