@@ -494,6 +494,14 @@ def test_held_out_links_are_found():
     assert np.abs(estimate - truth)[held].mean() < 0.15
 
 
+def test_features_are_selected_on_both_sides():
+    """As draws keep those in use, and the estimate puts them in order."""
+    W = np.arange(9.0).reshape(3, 3)
+    chosen = LFRM(directed=True).select({"weights": W, "bias": 0.0}, np.array([2, 0]))
+    assert list(chosen) == ["weights"]
+    np.testing.assert_array_equal(chosen["weights"], [[8.0, 6.0], [2.0, 0.0]])
+
+
 def test_sparse_and_dense_are_one():
     X, _, _ = network(12, directed=True)
     X[3, 4] = np.nan
