@@ -323,8 +323,8 @@ default="auto"
         The density is averaged over the kept draws (evenly spaced ones, 100 at most), each with
         its own components, precisions and concentration; features that no row has yet are
         integrated out. The time doubles with every feature, up to 15: with 100 draws, from about
-        1 ms a row at 10 features to a second at 15. Beyond (`exact_` is False), the sum is over the
-        values that a beam search meets, a lower bound in time linear in the number of features:
+        1 ms a row at 10 features to a second at 15. Beyond (`exact_` is False), the sum is over
+        the values that a beam search meets, a lower bound in time linear in their number:
         40 ms a row at 20 features, where all values would take 2 to 30 s. With 16 to 20 features
         in 20 columns it was less than 1e-5 nats below the exact value where components stand out
         of the noise, 0.02 to 0.1 (at most 0.4) where they hardly do; with 20 features in 10

@@ -17,6 +17,7 @@ cdef class RelaunchKernel:
     cdef FeatureModel part                  # over what is left for the features of the move
     cdef Allocations Z                      # (n_samples, MOST_LAUNCHED): what `part` reads
     cdef unsigned char* present             # (n_samples, MOST_LAUNCHED): the columns to replace
+    cdef unsigned char* columns             # (n_samples, MOST_LAUNCHED): those that are proposed
     cdef Py_ssize_t n_reserved              # features that fit the arrays below
     cdef Py_ssize_t* features               # (n_reserved,): those that are used, shuffled
     cdef Py_ssize_t* col_sums               # (n_reserved,): scratch
@@ -31,6 +32,9 @@ cdef class RelaunchKernel:
     ) except -1 nogil
     cdef int move(
         self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, bint adapting, bitgen_t* rng
+    ) except -1 nogil
+    cdef int fill(
+        self, Py_ssize_t n, const unsigned char* columns, bitgen_t* rng
     ) except -1 nogil
     cdef double launch(
         self, FeatureState state, Py_ssize_t n, const Py_ssize_t* anchors,

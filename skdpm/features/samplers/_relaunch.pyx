@@ -6,15 +6,15 @@ out, and drawn when a proposal is taken.
 
 New columns come from a *launch*, which knows of those to be replaced but one row of each. Such a
 row a_j, drawn from the m_j rows that have feature j, is the anchor of new feature j, which it has
-throughout; the anchor of a further feature, j > s, is drawn from all N rows. Some Gibbs sweeps over
-the new features alone follow, of parameters, then of rows. Given the last parameters and column
-sums, rows are independent, and the new columns are drawn from their law,
+throughout; the anchor of a further feature, j > s, is drawn from all N rows. Some Gibbs sweeps
+over the new features alone follow, of parameters, then of rows. Given the last parameters and
+column sums, rows are independent, and the new columns are drawn from their law,
 
     q(Z' | launch) = prod_i q(z'_i | launch).
 
-From Z', anchors are the same with probability prod_j 1/m'_j, and 1/N for one more. With a launch of
-the way back as an auxiliary variable (sweeps have the same law in both directions), the ratio of a
-Metropolis step is
+From Z', anchors are the same with probability prod_j 1/m'_j, and 1/N for one more. With a launch
+of the way back as an auxiliary variable (sweeps have the same law in both directions), the ratio
+of a Metropolis step is
 
     p(Z', X) q(Z | launch back) prod_j m_j/N / (p(Z, X) q(Z' | launch) prod_j m'_j/N),
 
@@ -91,6 +91,7 @@ cdef class RelaunchKernel:
 
     def __dealloc__(self):
         free(self.present)
+        free(self.columns)
         free(self.features)
         free(self.col_sums)
         free(self.weights)
@@ -98,6 +99,7 @@ cdef class RelaunchKernel:
     cdef int prepare(self, FeatureState state) except -1:
         """Take the memory that `state` needs."""
         cdef Py_ssize_t n = state.Z.stride
+        cdef Py_ssize_t n_entries
         if self.whole is not state.model:
             self.whole = state.model
             self.part = state.model.restricted()
@@ -105,9 +107,9 @@ cdef class RelaunchKernel:
             self.Z.reserve(MOST_LAUNCHED)
             self.part.reserve(MOST_LAUNCHED)
             self.part.bind_allocations(self.Z)
-            self.present = <unsigned char*>resized(
-                self.present, state.n_samples * MOST_LAUNCHED, 1
-            )
+            n_entries = state.n_samples * MOST_LAUNCHED
+            self.present = <unsigned char*>resized(self.present, n_entries, 1)
+            self.columns = <unsigned char*>resized(self.columns, n_entries, 1)
         if n >= self.n_reserved:
             self.features = <Py_ssize_t*>resized(self.features, n + 1, sizeof(Py_ssize_t))
             self.col_sums = <Py_ssize_t*>resized(self.col_sums, n + 1, sizeof(Py_ssize_t))
@@ -142,6 +144,17 @@ cdef class RelaunchKernel:
         for _feature in range(n):
             self.part.add_feature(rng)
             self.Z.append()
+        return 0
+
+    cdef int fill(
+        self, Py_ssize_t n, const unsigned char* columns, bitgen_t* rng
+    ) except -1 nogil:
+        """Give `part` these n columns."""
+        cdef Py_ssize_t i, j
+        self.resize(n, rng)
+        for i in range(self.Z.n_samples):
+            for j in range(n):
+                self.Z.set(i, j, columns[i * MOST_LAUNCHED + j])
         return 0
 
     cdef double launch(
@@ -266,7 +279,7 @@ cdef class RelaunchKernel:
         cdef Py_ssize_t n_latent = state.Z.n_latent
         cdef Py_ssize_t n = state.n_samples
         cdef Py_ssize_t[MOST_LAUNCHED] anchors
-        cdef double log_ratio
+        cdef double log_ratio, log_q, log_u
         cdef const unsigned char* z
         if state.Z.stride >= self.n_reserved:
             with gil:
@@ -281,13 +294,11 @@ cdef class RelaunchKernel:
         self.proposed[n_old][n_new] += 1
         self.choose(state, n_old, n_used, adapting, rng)
         self.part.restrict_from(state.model, self.features, n_old)
-        # What there is.
-        self.resize(n_old, rng)
         for i in range(n):
             z = state.Z.row(i)
             for j in range(n_old):
                 self.present[i * MOST_LAUNCHED + j] = z[self.features[j]]
-                self.Z.set(i, j, z[self.features[j]])
+        self.fill(n_old, self.present, rng)
         log_ratio = -self.part.log_marginal() - self.log_order(state, state.Z.col_sums, n_latent)
         for j in range(n_old):
             row = integer(rng, state.Z.col_sums[self.features[j]])
@@ -299,13 +310,11 @@ cdef class RelaunchKernel:
             anchors[j] = i
         for j in range(n_old, n_new):
             anchors[j] = integer(rng, n)
-        if adapting:
-            self.launch(state, n_new, anchors, NULL, rng)
-        else:
-            log_ratio += self.launch(state, n_old, anchors, self.present, rng)
+        log_q = self.launch(state, n_new, anchors, NULL, rng)
+        if not adapting:
+            log_ratio -= log_q
             for j in range(n_old):
                 log_ratio += log(state.Z.col_sums[self.features[j]] / <double>n)
-            log_ratio -= self.launch(state, n_new, anchors, NULL, rng)
             for j in range(n_new):
                 log_ratio -= log(self.Z.col_sums[j] / <double>n)
         for k in range(n_latent):
@@ -331,10 +340,18 @@ cdef class RelaunchKernel:
                 self.col_sums[k] = self.Z.col_sums[n_old]
             log_ratio += self.log_order(state, self.col_sums, n_latent)
         log_ratio += self.part.log_marginal()
+        log_u = log1p(-uniform(rng))
+        # The way back has a probability of one at most: not needed where that is too little.
+        if not adapting and n_old > 0 and log_u < log_ratio:
+            for i in range(n):
+                for j in range(n_new):
+                    self.columns[i * MOST_LAUNCHED + j] = self.Z.row(i)[j]
+            log_ratio += self.launch(state, n_old, anchors, self.present, rng)
+            self.fill(n_new, self.columns, rng)
         if log_ratio != log_ratio:
             with gil:
                 raise FloatingPointError("a move of whole columns of Z has no probability")
-        if log1p(-uniform(rng)) < log_ratio:
+        if log_u < log_ratio:
             self.accepted[n_old][n_new] += 1
             self.replace(state, n_old, n_new, n_used, rng)
         return 0
