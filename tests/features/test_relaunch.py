@@ -84,6 +84,7 @@ def finite_run(moves, n_latent, *, missing=False, intercept=None, n_starts=3_000
                 kernel.propose(state, *moves[rng.integers(len(moves))], bit_generator)
             ends[s] = state.allocations()
             bins[s] = bin_of_components(X, ends[s], model.save()["components"], intercept)
+        assert (ends != starts).any()
         counts = np.stack([law.count(ends[bins == b]) for b in range(N_BINS)], axis=1)
         return Cells(counts, joint)
 
@@ -123,6 +124,7 @@ def buffet_run(moves, *, missing=False, intercept=None, n_starts=3_000, wrong=No
         bit_generator = np.random.PCG64(seed)
         rng = np.random.Generator(bit_generator)
         counts = np.zeros(joint.shape, dtype=np.int64)
+        n_changed = 0
         for j in rng.choice(len(classes), size=n_starts * factor, p=probabilities):
             Z = matrix_of(classes[j])
             load(model, np.zeros((Z.shape[1], 2)))
@@ -138,6 +140,8 @@ def buffet_run(moves, *, missing=False, intercept=None, n_starts=3_000, wrong=No
             if Z.shape[1] > 0:
                 b = bin_of_components(X, Z, model.save()["components"], intercept)
             counts[index[left_ordered(Z)], b] += 1
+            n_changed += left_ordered(Z) != classes[j]
+        assert n_changed > 0
         return Cells(counts, joint)
 
     return run

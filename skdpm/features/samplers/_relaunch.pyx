@@ -13,8 +13,8 @@ column sums, rows are independent, and the new columns are drawn from their law,
     q(Z' | launch) = prod_i q(z'_i | launch).
 
 From Z', anchors are the same with probability prod_j 1/m'_j, and 1/N for one more. With a launch
-of the way back as an auxiliary variable (sweeps have the same law in both directions), the ratio of
-a Metropolis step is
+of the way back as an auxiliary variable (sweeps have the same law in both directions), the ratio
+of a Metropolis step is
 
     p(Z', X) q(Z | launch back) prod_j m_j/N / (p(Z, X) q(Z' | launch) prod_j m'_j/N),
 
