@@ -6,8 +6,8 @@ Clusters of mutations, and the clones of a tumour
 Sequencing counts how many reads of a sample show a mutation. Given copy numbers and the share of
 cancer cells in the sample, `PyClone` tells in what share of the cancer cells the mutation is, its
 cellular prevalence, and which mutations go together. Here the truth is known: 300 mutations of
-five clusters in three samples of a tumour, with changes of copy number; one line in twenty is missing
-from the table, as where a mutation was not covered.
+five clusters in three samples of a tumour, with changes of copy number; one line in twenty is
+missing from the table, as where a mutation was not covered.
 
 Then the other view of the same kind of data: clones, each with a set of mutations, that make up
 the cells of a sample. The prevalence of a mutation is the sum over the clones that have it.

@@ -8,9 +8,9 @@ features (15, or fewer where the model says so) the sum is over the values that 
 meets: a lower bound, in time and memory linear in the number of features. The beam begins with a
 local mode. One feature after the other, the least certain first, every value of the beam is joined
 by the same with the feature flipped, and the best are kept; those that are not kept are summed all
-the same. No value is met twice, as features that are not decided yet are as in the mode. If a value
-is better than the mode, the search begins anew there, some times. For m > 0, the values kept in the
-end are summed.
+the same. No value is met twice, as features that are not decided yet are as in the mode. If a
+value is better than the mode, the search begins anew there, some times. For m > 0, the values kept
+in the end are summed.
 """
 from libc.math cimport INFINITY, NAN, exp, fabs, isfinite, log, log1p
 from libc.stdlib cimport free
@@ -182,7 +182,7 @@ cdef class RowLaw:
         self, Py_ssize_t i, double* probabilities, unsigned char* best   # OUT (n_latent,)
     ) except? -1 nogil:
         """Sum up the law of row i; NaN where it has none."""
-        cdef Py_ssize_t k, m
+        cdef Py_ssize_t m
         cdef double shared = self.begin(i, probabilities)
         cdef double gain = 0.0
         cdef double base

@@ -6,6 +6,10 @@ from skdpm._core._rng cimport bit_generator_pointer
 from skdpm.features._allocations cimport Allocations
 
 
+# Natural logarithm of the odds, 3 to 2, up to which two answers are about as probable.
+cdef double INDIFFERENCE = 0.405
+
+
 cdef class FeatureState:
     """State of one chain.
 
@@ -99,10 +103,13 @@ cdef class FeatureState:
 
     def choose_complements(self):
         """Exchange features for their complements, one after the other, as long as that raises
-        the log marginal. Only where the model has complements."""
+        the log marginal; then, where both are about as probable, for those that are parts of rows
+        rather than what rows lack. Only where the model has complements."""
         cdef Py_ssize_t k
         cdef double value, best = self.compute_log_marginal()
         cdef bint improves = self.model.complements
+        if not improves:
+            return
         while improves:     # ends: the log marginal rises every time, by more than it is rounded
             improves = False
             for k in range(self.Z.n_latent):
@@ -113,6 +120,17 @@ cdef class FeatureState:
                 if value > best + 1e-6:
                     best = value
                     improves = True
+                else:
+                    self.complement(k)
+        self.mean_params()
+        for k in range(self.Z.n_latent):
+            if self.model.takes_away(k) and (
+                self.Z.col_sums[k] < self.n_samples or not self.prior.grows
+            ):
+                self.complement(k)
+                value = self.compute_log_marginal()
+                if value > best - INDIFFERENCE:
+                    best = value
                 else:
                     self.complement(k)
 

@@ -91,7 +91,8 @@ default="auto"
         The point estimate of Z: of all draws that with the largest log p(Z given the
         concentration) + log p(X given Z and the hyperparameters), components and intercept
         integrated out; with an intercept, features then give way to their complements where that
-        raises it. Features are numbered by decreasing use.
+        raises it, and where both are about as probable (odds below 3 to 2), to the one whose
+        component has a positive sum. Features are numbered by decreasing use.
     components_ : ndarray of shape (`n_components_`, n_features)
         Posterior mean of their components given `allocations_` (linear Gaussian likelihood; others
         have parameters by other names, such as the `weights_` of `LFRM`).
@@ -322,8 +323,8 @@ default="auto"
         The density is averaged over the kept draws (evenly spaced ones, 100 at most), each with
         its own components, precisions and concentration; features that no row has yet are
         integrated out. The time doubles with every feature, up to 15: with 100 draws, from about
-        1 ms a row at 10 features to a second at 15. Beyond (`exact_` is False), the sum is over the
-        values that a beam search meets, a lower bound in time linear in the number of features:
+        1 ms a row at 10 features to a second at 15. Beyond (`exact_` is False), the sum is over
+        the values that a beam search meets, a lower bound in time linear in their number:
         40 ms a row at 20 features, where all values would take 2 to 30 s. With 16 to 20 features
         in 20 columns it was less than 1e-5 nats below the exact value where components stand out
         of the noise, 0.02 to 0.1 (at most 0.4) where they hardly do; with 20 features in 10

@@ -194,7 +194,7 @@ def test_forgotten_overrides_are_heard_of():
     assert np.isnan([probe.log_prior(), probe.log_complement(), probe.log_common()]).all()
     for name in (
         "add_feature", "remove_feature", "draw_singletons", "set_n_new", "reserve", "complement",
-        "absorb", "split_off",
+        "absorb", "split_off", "takes_away",
     ):  # fmt: skip
         with pytest.raises(NotImplementedError, match=f"FeatureModel does not override `{name}`"):
             getattr(probe, name)()

@@ -4,15 +4,13 @@ scale."""
 import numpy as np
 import pytest
 from reference.features import (
-    classes_of_buffet,
-    left_ordered,
     log_beta_bernoulli,
     log_indian_buffet,
     log_linear_gaussian,
     log_linear_gaussian_marginal,
     matrix_posterior,
 )
-from scipy.stats import gamma, norm
+from scipy.stats import gamma, norm, poisson
 from support.exactness import record_worst
 from support.features import COMPONENT, CONCENTRATION, NOISE, load, make_model, make_prior
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p
@@ -167,7 +165,7 @@ def enumeration_run(kernel, *, missing=False, n_starts=5_000, wrong=None):
     law = matrix_posterior(3, 2, log_weight)
     prior = make_prior(3, 2, wrong.pop("concentration", CONCENTRATION))
     model = make_model(X, intercept=wrong.pop("intercept", INTERCEPT))
-    columns = ColumnKernel(1)
+    columns = ColumnKernel(1, relaunches=False)
 
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
@@ -226,41 +224,40 @@ def test_power_enumeration(wrong, seed_sequence):
 
 def joint_run(kernel, *, missing=False, updates=True, hyper=False, n_starts=4_000, wrong=None):
     """A run for `assert_p`: (Z, V, b, X) from the prior, Z from the Indian buffet process, then
-    alternately a step of the chain and X given Z, V and b. The class of Z keeps its law, and so do
-    the first entries of b and of the sum of V, jointly. Without `updates`, V and b change by moves
-    of columns and of a row's singletons only. With `hyper`, both precisions are drawn too, and
-    keep their Gamma laws. `wrong` plants another concentration, precision or prior."""
-    n, d, concentration = 2, 2, 0.9
-    wrong = dict(wrong or {})
-    classes, probabilities = classes_of_buffet(n, 3, concentration)
-    index = {c: j for j, c in enumerate(classes)}
-    joint = np.append(probabilities, 1 - probabilities.sum())
-    joint = np.outer(joint, np.full(8, 1 / 8)).ravel()
-    m, tau_b = INTERCEPT
-    intercept = wrong.pop("intercept", INTERCEPT)
+    alternately a step of the chain and X given Z, V and b. The numbers of features that both rows
+    have, and that one has, keep their Poisson laws, and so do the first entries of b and of the
+    sum of V, jointly. Without `updates`, V and b change by moves of columns and of a row's
+    singletons only. With `hyper`, both precisions are drawn too, and keep their Gamma laws.
+    `wrong` plants another concentration, precision or prior."""
+    n, d, concentration, tau_b = 2, 2, 3.0, 0.25
+    m, wrong = INTERCEPT[0], dict(wrong or {})
+    mean = wrong.pop("mean", m)
     chain_concentration = wrong.pop("concentration", concentration)
     params = {
         "noise_precision": None if hyper else NOISE,
         "noise_precision_prior": (3.0, 1.5),
         "component_precision": None if hyper else COMPONENT,
         "component_precision_prior": (2.0, 2.0),
-        "intercept_precision": intercept[1],
+        "intercept_precision": tau_b,
         **wrong,
     }
+    # Features of both rows, of one row: below 5 each, or more; b; the sum of V.
+    laws = [np.append(poisson.pmf(np.arange(5), rate), poisson.sf(4, rate)) for rate in (1.5, 3.0)]
+    joint = np.multiply.outer(np.outer(*laws), np.full((4, 2), 1 / 8))
     # Not by `make_model`, which takes a millisecond.
     observed = ~np.isnan(with_holes(np.zeros((n, d)))) if missing else np.ones((n, d), dtype=bool)
     data = {
         "observed": observed.astype(np.uint8) if missing else None,
         "missing_rows": np.array([1] if missing else [], dtype=np.intp),
         "missing_starts": np.array([0, 1, 1] if missing else [0, 0, 0], dtype=np.intp),
-        "mean": intercept[0],
+        "mean": mean,
     }
-    columns = ColumnKernel(1)
+    columns = ColumnKernel(1, relaunches=False)
 
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
         rng = np.random.Generator(bit_generator)
-        counts = np.zeros((len(classes) + 1, 4, 2), dtype=np.int64)
+        counts = np.zeros(joint.shape, dtype=np.int64)
         hyper_counts = np.zeros((4, 4, 2), dtype=np.int64)
         for _ in range(n_starts * factor):
             tau_x = rng.gamma(3.0) / 1.5 if hyper else NOISE
@@ -271,7 +268,7 @@ def joint_run(kernel, *, missing=False, updates=True, hyper=False, n_starts=4_00
             b = m + rng.normal(size=d) / np.sqrt(tau_b)
             for _ in range(3):
                 X = b + Z @ V + rng.normal(size=(n, d)) / np.sqrt(tau_x)
-                X = np.where(observed, X - intercept[0], 0.0)
+                X = np.where(observed, X - mean, 0.0)
                 model = LinearGaussianModel({**data, "X": X}, **params)
                 load(model, V, tau_x, tau_v, b)
                 state = FeatureState(model, prior, Z)
@@ -290,7 +287,9 @@ def joint_run(kernel, *, missing=False, updates=True, hyper=False, n_starts=4_00
                 hyper_counts[tuple((np.array([4, 4, 2]) * at).astype(int))] += 1
                 continue
             total = V[:, 0].sum() if len(V) else rng.normal()
-            counts[index.get(left_ordered(Z), len(classes)), int(4 * u), int(total > 0)] += 1
+            n_full = Z.all(axis=0).sum()
+            n_other = Z.shape[1] - n_full
+            counts[min(n_full, 5), min(n_other, 5), int(4 * u), int(total > 0)] += 1
         if hyper:
             return Cells(hyper_counts, np.full(32, 1 / 32))
         return Cells(counts, joint)
@@ -314,9 +313,9 @@ def test_joint(seed_sequence, record_property):
 @pytest.mark.parametrize(
     "how, wrong",
     [
-        ({"updates": False}, {"concentration": 1.8}),
-        ({"updates": False}, {"intercept": (INTERCEPT[0], 0.4)}),
-        ({"missing": True}, {"intercept": (INTERCEPT[0] + 1.0, 0.9)}),
+        ({"updates": False}, {"concentration": 4.5}),
+        ({"updates": False}, {"intercept_precision": 0.8}),
+        ({"missing": True}, {"mean": INTERCEPT[0] + 2.0}),
         ({"hyper": True}, {"component_precision_prior": (3.0, 2.0)}),
     ],
 )
@@ -429,8 +428,31 @@ def test_the_estimate_has_the_complements_of_larger_log_marginal():
         state = FeatureState(model, prior, start)
         before = state.compute_log_marginal()
         state.choose_complements()
-        np.testing.assert_array_equal(state.allocations(), Z)
+        # Of which features that nearly half of the rows have are told is another test.
+        clear = np.abs(Z.sum(axis=0) - 30) > 8
+        assert clear[1]
+        np.testing.assert_array_equal(state.allocations()[:, clear], Z[:, clear])
         assert state.compute_log_marginal() > before
+
+
+@pytest.mark.parametrize("n_with, adds", [(30, True), (33, True), (12, False)])
+def test_of_equals_the_estimate_has_what_adds_to_rows(n_with, adds):
+    """Under the buffet the odds of a feature of 33 of 60 rows and its complement are 27 to 33; 12
+    are better than 48, even if the component is negative. With one feature they are even."""
+    rng = np.random.default_rng(0)
+    Z = (np.arange(60) < n_with)[:, None]
+    sign = 1.0 if adds else -1.0
+    X = 4.0 * sign * Z + 0.1 * rng.normal(size=(60, 5))
+    likelihood = LinearGaussian().resolve(X)
+    for n_latent in (1, None) if adds else (None,):
+        for start in (Z, ~Z):
+            model, prior = likelihood.bind(likelihood.encode(X)), make_prior(60, n_latent, 1.0)
+            model.load({**model.save(), "components": np.ones((1, 5))})
+            state = FeatureState(model, prior, start)
+            state.choose_complements()
+            np.testing.assert_array_equal(state.allocations(), Z)
+            state.mean_params()
+            assert (model.save()["components"].sum() > 0.0) == adds
 
 
 def test_an_intercept_is_continued_to_the_bit():

@@ -186,7 +186,7 @@ class Links(Problem):
 
     def fit_of(self, Z, params):
         """log p(observed links | all), and the number of pairs, observed or not, that are linked
-        where a link is less probable than none, or the other way round."""
+        though a link is no more probable than none, or are not though it is no less."""
         signed = (2.0 * self.links - 1.0) * (Z.astype(float) @ params["weights"] @ Z.T)
         log_density = -np.logaddexp(0.0, -signed[self.observed]).sum()
         return log_density, np.count_nonzero(signed[self.pairs] <= 0.0)

@@ -63,6 +63,7 @@ cdef class FeatureModel:
     # Only where `complements`: a parameter that all rows share makes up for a feature.
     cdef double log_complement(self, Py_ssize_t k) noexcept nogil
     cdef int complement(self, Py_ssize_t k) except -1 nogil
+    cdef bint takes_away(self, Py_ssize_t k) except -1 nogil
     cdef double log_common(self, Py_ssize_t k) noexcept nogil
     cdef int absorb(self, Py_ssize_t k) except -1 nogil
     cdef int split_off(self, Py_ssize_t k, bitgen_t* rng) except -1 nogil

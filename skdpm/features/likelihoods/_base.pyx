@@ -178,6 +178,12 @@ cdef class FeatureModel:
         with gil:
             raise NotImplementedError(f"{type(self).__name__} does not override `complement`")
 
+    cdef bint takes_away(self, Py_ssize_t k) except -1 nogil:
+        """Tell whether rows with feature k have less of everything, all in all, than others: of
+        it and its complement, users rather see the other. Only where `complements`."""
+        with gil:
+            raise NotImplementedError(f"{type(self).__name__} does not override `takes_away`")
+
     cdef double log_common(self, Py_ssize_t k) noexcept nogil:
         """log density of what is common to all rows where feature k, which all have, is part of
         it, less that where there is no such feature; k = -1: of a feature that there might be,
@@ -329,6 +335,9 @@ cdef class FeatureProbe:
 
     def remove_feature(self, Py_ssize_t k=0):
         self.model.remove_feature(k)
+
+    def takes_away(self, Py_ssize_t k=0):
+        return self.model.takes_away(k)
 
     def log_complement(self, Py_ssize_t k=0):
         return self.model.log_complement(k)

@@ -414,6 +414,13 @@ cdef class LinearGaussianModel(FeatureModel):
         self.round_intercept()
         return 0
 
+    cdef bint takes_away(self, Py_ssize_t k) except -1 nogil:
+        cdef Py_ssize_t j
+        cdef double total = 0.0
+        for j in range(self.d):
+            total += self.V[k * self.d + j]
+        return total < 0.0
+
     cdef double log_common(self, Py_ssize_t k) noexcept nogil:
         """What rows share, less m, is N(0, s I), where s is 1/tau_b without the feature and
         1/tau_b + 1/tau_v with it."""

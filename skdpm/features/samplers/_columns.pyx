@@ -52,11 +52,13 @@ cdef class ColumnKernel:
     ----------
     n_moves : int
         Proposals of other features per iteration, where the model `restricts`; 0: no moves at all.
+    relaunches : bool, default=True
+        If not, features are exchanged with what all rows share only.
     """
 
-    def __init__(self, Py_ssize_t n_moves):
+    def __init__(self, Py_ssize_t n_moves, bint relaunches=True):
         self.n_moves = n_moves
-        self.relaunch = RelaunchKernel(n_moves)
+        self.relaunch = RelaunchKernel(n_moves if relaunches else 0)
 
     cdef int step(self, FeatureState state, bint adapting, bitgen_t* rng) except -1 nogil:
         """Do the moves of one iteration."""

@@ -111,7 +111,6 @@ cdef class GridModel(ClusterModel):
     cdef Py_ssize_t left_item
     cdef bint removed               # from the row? Otherwise that is put off
     cdef double* kept               # the row before it was
-    cdef double n_left              # items afterwards
     cdef object _owners
 
     def __init__(self, data, tables):
@@ -189,14 +188,10 @@ cdef class GridModel(ClusterModel):
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         cdef double* stats = row(self, slot)
         if slot == self.left_slot and i == self.left_item:
-            if not self.removed:
-                self.left_slot = NONE
-                return
-            # A slot that has been emptied since has another size.
-            if stats[0] == self.n_left:
-                self.left_slot = NONE
+            self.left_slot = NONE
+            if self.removed:
                 self.exchange(stats, self.kept, i)
-                return
+            return
         self.settle()
         self.change(stats, i, 1.0)
 
@@ -215,7 +210,6 @@ cdef class GridModel(ClusterModel):
             memcpy(stats, self.empty, self.width * sizeof(double))
         else:
             self.change(stats, i, -1.0)
-        self.n_left = stats[0]
 
     cdef void release(self, Py_ssize_t slot) noexcept nogil:
         if slot == self.left_slot:

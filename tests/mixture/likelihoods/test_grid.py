@@ -87,6 +87,25 @@ def test_sums_of_small_terms_far_apart():
             np.testing.assert_allclose(actual[k], expected, rtol=1e-12, atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:the grid of Grid is coarse")
+@pytest.mark.parametrize("depth", [-100.0, -1000.0, -1e10])
+@pytest.mark.parametrize("best", [0, 9, 23])
+def test_a_row_that_hides_where_the_others_are(best, depth):
+    """While it is in the cluster, the weight of their best point is 0, or nearly so."""
+    table = np.full((2, 24), -500.0)
+    table[:, 10] = 0.0, -120.0
+    table[:, best] = depth, 0.0
+    probe, _ = probe_of(Grid(), table)
+    slot = fill(probe, [0, 1])
+    whole = probe.model.dump([slot], True)
+    probe.remove(slot, 0)
+    expected = np.logaddexp(max(depth, -1e9), -120.0)
+    assert probe.log_predictive(slot, 0) == pytest.approx(expected, rel=1e-12)
+    assert probe.log_marginal(slot) == pytest.approx(-np.log(24), rel=1e-12)
+    probe.add(slot, 0)
+    np.testing.assert_allclose(probe.model.dump([slot], True), whole, rtol=1e-12)
+
+
 def test_points_that_cannot_have_made_a_row_come_and_go():
     """And leave the digits of the others as they were."""
     table = np.random.default_rng(3).normal(size=(4, 1, 3))
