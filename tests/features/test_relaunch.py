@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 from support.exactness import record_worst
 from support.features import COMPONENT, CONCENTRATION, NOISE, load, make_model, make_prior
-from support.pvalues import Cells, assert_p_matrix, chi_squared_p
+from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 
 from skdpm.features._state import FeatureState
 from skdpm.features.samplers._relaunch import RelaunchKernel
@@ -180,14 +180,33 @@ def test_finite_prior(seed_sequence, record_property):
     check(runs, seed_sequence, record_property)
 
 
-@pytest.mark.slow
-def test_two_of_three_features(seed_sequence, record_property):
-    """After warm-up features are chosen uniformly: a bias shows in many draws only."""
-    runs = {
-        name: finite_run(MOVES[name], 3, concentration=6.0, n_starts=40_000)
-        for name in ("split and merge", "two anew")
-    }
-    check(runs, seed_sequence, record_property)
+def choice_run(adapting):
+    """A run for `assert_p`: which two of three features, in order, a move replaces. After warm-up
+    they are equally probable. The first two columns go together; the third is a bit of both."""
+    Z = np.array([[1, 1, 0], [1, 1, 1], [0, 0, 1], [0, 0, 0]])
+    model = make_model(np.zeros((4, 2)))
+    load(model, np.zeros((3, 2)))
+    state, kernel = FeatureState(model, make_prior(4, 3), Z), RelaunchKernel(1)
+
+    def run(seed, factor):
+        bit_generator = np.random.PCG64(seed)
+        counts = np.zeros(9, dtype=np.int64)
+        for _ in range(3_000 * factor):
+            counts[[3, 1] @ kernel.draw_choice(state, 2, bit_generator, adapting)] += 1
+        return Cells(counts, (1 - np.eye(3).ravel()) / 6)
+
+    return run
+
+
+def test_choice_of_features(seed_sequence):
+    assert_p(choice_run(False), seed_sequence=seed_sequence)
+
+
+def test_choice_goes_together_in_warm_up(seed_sequence):
+    cells = choice_run(True)(seed_sequence.spawn(1)[0], 1)
+    assert chi_squared_p(cells.counts, cells.probabilities) < 1e-6
+    together = cells.counts[[1, 3]].sum()  # weight 1/4 + 1, against 1/4 of the third
+    assert together > 0.45 * cells.counts.sum()
 
 
 def test_indian_buffet(seed_sequence, record_property):
