@@ -230,7 +230,8 @@ def joint_run(
     have, and that one has, keep their Poisson laws, and so do the first entries of b and of the
     sum of V, jointly. Without `updates`, V and b change by moves of columns and of a row's
     singletons only. With a small `tau_b` features that both rows have come and go easily, with a
-    large one b is smaller where they are. With `hyper`, both precisions are drawn too, and keep their Gamma laws.
+    large one b is smaller where they are. With `hyper`, both precisions are drawn too, and keep
+    their Gamma laws.
     `wrong` plants another concentration, precision or prior."""
     n, d, concentration = 2, 2, 3.0
     m, wrong = INTERCEPT[0], dict(wrong or {})

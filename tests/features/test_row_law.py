@@ -46,7 +46,7 @@ def reference_bound(x, V, log_odds, b, beam):
         return (*z[:k], 1 - z[k], *z[k + 1 :])
 
     best = (0,) * n_latent
-    for search in range(4):
+    for _search in range(4):
         mode = best
         while True:
             gains = np.array([log_w(flipped(mode, k)) - log_w(mode) for k in range(n_latent)])
