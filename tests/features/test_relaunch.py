@@ -13,14 +13,14 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 from support.exactness import record_worst
 from support.features import COMPONENT, CONCENTRATION, NOISE, load, make_model, make_prior
-from support.pvalues import Cells, assert_p_matrix, chi_squared_p
+from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 
 from skdpm.features._state import FeatureState
 from skdpm.features.samplers._relaunch import RelaunchKernel
 
 INTERCEPT = np.array([0.3, -0.2]), 0.9
 X3 = np.array([[1.0, -0.6], [1.2, 0.5], [0.3, 1.0]])
-N_BINS = 3
+N_BINS, N_MOVES = 3, 8
 # A move and the way back, with equal chances, leave the law of Z as it is; one alone does not.
 MOVES = {
     "birth and death": [(0, 1), (1, 0)],
@@ -54,20 +54,29 @@ def bin_of_components(X, Z, V, intercept):
     return min(int(N_BINS * u), N_BINS - 1)
 
 
-def finite_run(moves, n_latent, *, missing=False, intercept=None, n_starts=3_000, wrong=None):
+def finite_run(
+    moves,
+    n_latent,
+    *,
+    concentration=CONCENTRATION,
+    missing=False,
+    intercept=None,
+    n_starts=3_000,
+    wrong=None,
+):
     """A run for `assert_p`: Z starts from its law given X under the finite prior, the components
-    from theirs given Z, and both keep them through two moves and nothing else. `wrong` plants
+    from theirs given Z, and both keep them through some moves and nothing else. `wrong` plants
     another concentration in the chain."""
     X = rows(missing)
 
     def log_weight(Z):
-        return log_beta_bernoulli(Z, CONCENTRATION) + log_linear_gaussian_marginal(
+        return log_beta_bernoulli(Z, concentration) + log_linear_gaussian_marginal(
             X, Z, NOISE, COMPONENT, intercept
         )
 
     law = matrix_posterior(3, n_latent, log_weight)
     model = make_model(X, intercept=intercept)
-    prior = make_prior(3, n_latent, wrong or CONCENTRATION)
+    prior = make_prior(3, n_latent, wrong or concentration)
     joint = np.outer(law.probabilities, np.full(N_BINS, 1 / N_BINS))
     kernel = RelaunchKernel(1)
 
@@ -80,10 +89,11 @@ def finite_run(moves, n_latent, *, missing=False, intercept=None, n_starts=3_000
             load(model, np.zeros((n_latent, 2)))
             state = FeatureState(model, prior, Z)
             state.update_params(bit_generator)
-            for _ in range(2):
+            for _ in range(N_MOVES):
                 kernel.propose(state, *moves[rng.integers(len(moves))], bit_generator)
             ends[s] = state.allocations()
             bins[s] = bin_of_components(X, ends[s], model.save()["components"], intercept)
+        assert (ends != starts).any()
         counts = np.stack([law.count(ends[bins == b]) for b in range(N_BINS)], axis=1)
         return Cells(counts, joint)
 
@@ -123,12 +133,13 @@ def buffet_run(moves, *, missing=False, intercept=None, n_starts=3_000, wrong=No
         bit_generator = np.random.PCG64(seed)
         rng = np.random.Generator(bit_generator)
         counts = np.zeros(joint.shape, dtype=np.int64)
+        n_changed = 0
         for j in rng.choice(len(classes), size=n_starts * factor, p=probabilities):
             Z = matrix_of(classes[j])
             load(model, np.zeros((Z.shape[1], 2)))
             state = FeatureState(model, prior, Z)
             state.update_params(bit_generator)
-            for _ in range(2):
+            for _ in range(N_MOVES):
                 kernel.propose(state, *moves[rng.integers(len(moves))], bit_generator)
             Z = state.allocations()
             assert Z.any(axis=0).all()
@@ -138,6 +149,8 @@ def buffet_run(moves, *, missing=False, intercept=None, n_starts=3_000, wrong=No
             if Z.shape[1] > 0:
                 b = bin_of_components(X, Z, model.save()["components"], intercept)
             counts[index[left_ordered(Z)], b] += 1
+            n_changed += left_ordered(Z) != classes[j]
+        assert n_changed > 0
         return Cells(counts, joint)
 
     return run
@@ -155,6 +168,8 @@ def test_finite_prior(seed_sequence, record_property):
             n_latent,
             missing=missing,
             intercept=intercept,
+            # Of three features that are used, two can be chosen.
+            concentration=6.0 if n_latent == 3 else CONCENTRATION,
             n_starts=6_000 if name == "split and merge" else 3_000,
         )
         for j, (name, moves) in enumerate(MOVES.items())
@@ -163,6 +178,35 @@ def test_finite_prior(seed_sequence, record_property):
         for missing, intercept in (((False, True)[j % 2], (None, INTERCEPT)[n_latent % 2]),)
     }
     check(runs, seed_sequence, record_property)
+
+
+def choice_run(adapting):
+    """A run for `assert_p`: which two of three features, in order, a move replaces. After warm-up
+    they are equally probable. The first two columns go together; the third is a bit of both."""
+    Z = np.array([[1, 1, 0], [1, 1, 1], [0, 0, 1], [0, 0, 0]])
+    model = make_model(np.zeros((4, 2)))
+    load(model, np.zeros((3, 2)))
+    state, kernel = FeatureState(model, make_prior(4, 3), Z), RelaunchKernel(1)
+
+    def run(seed, factor):
+        bit_generator = np.random.PCG64(seed)
+        counts = np.zeros(9, dtype=np.int64)
+        for _ in range(3_000 * factor):
+            counts[[3, 1] @ kernel.draw_choice(state, 2, bit_generator, adapting)] += 1
+        return Cells(counts, (1 - np.eye(3).ravel()) / 6)
+
+    return run
+
+
+def test_choice_of_features(seed_sequence):
+    assert_p(choice_run(False), seed_sequence=seed_sequence)
+
+
+def test_choice_goes_together_in_warm_up(seed_sequence):
+    cells = choice_run(True)(seed_sequence.spawn(1)[0], 1)
+    assert chi_squared_p(cells.counts, cells.probabilities) < 1e-6
+    together = cells.counts[[1, 3]].sum()  # weight 1/4 + 1, against 1/4 of the third
+    assert together > 0.45 * cells.counts.sum()
 
 
 def test_indian_buffet(seed_sequence, record_property):
@@ -180,7 +224,7 @@ def test_indian_buffet(seed_sequence, record_property):
     "run",
     [
         finite_run(MOVES["birth and death"], 2, wrong=2.6),
-        finite_run(MOVES["split and merge"], 3, wrong=2.6),
+        finite_run(MOVES["split and merge"], 3, concentration=6.0, wrong=12.0),
         buffet_run(MOVES["birth and death"], wrong=1.5),
         buffet_run(MOVES["split and merge"], wrong=1.5),
     ],

@@ -403,6 +403,18 @@ cdef class RelaunchKernel:
         with bit_generator.lock, nogil:
             self.move(state, n_old, n_new, adapting, rng)
 
+    def draw_choice(self, FeatureState state, Py_ssize_t n, bit_generator, bint adapting=False):
+        """Draw n of the features that are used, as a move does: an ndarray, intp, in order."""
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        cdef Py_ssize_t k
+        cdef Py_ssize_t n_used = 0
+        self.prepare(state)
+        for k in range(state.Z.n_latent):
+            self.features[n_used] = k
+            n_used += state.Z.col_sums[k] > 0
+        self.choose(state, n, n_used, adapting, rng)
+        return np.array([self.features[k] for k in range(n)], dtype=np.intp)
+
     def run(self, FeatureState state, bit_generator, bint adapting=False):
         """Do one step, drawing from a numpy bit generator."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
