@@ -67,7 +67,9 @@ with warnings.catch_warnings():
         random_state=2,
     ).fit(X)
 r_hat = element.diagnostics_["log_joint"]["r_hat"]
-print(f"element-wise Gibbs alone: R-hat of the log joint {r_hat:.2f}; mean log joint of each chain:")
+print(
+    f"element-wise Gibbs alone: R-hat of the log joint {r_hat:.2f}; mean log joint of each chain:"
+)
 print(f"  {element.log_joint_samples_.mean(axis=1).round(0)}")
 print(f"  {model.log_joint_samples_.mean(axis=1).round(0)} by the discrete particle filter")
 

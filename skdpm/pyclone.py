@@ -4,7 +4,7 @@
 A mutation in a sample has a reference and b variant reads, of d = a + b. In a share phi of the
 cancer cells, the cellular prevalence, it is there; with the share t of cancer cells in the sample
 (its tumour content) and a genotype state of c_N, c_R and c_V copies of the locus in normal cells,
-cancer cells without and cancer cells with the mutation, a share mu of which is variant in each,
+cancer cells without and cancer cells with the mutation, a share mu of which is variant in each::
 
     xi(phi) = [(1 - t) c_N mu_N + t (1 - phi) c_R mu_R + t phi c_V mu_V]
               / [(1 - t) c_N + t (1 - phi) c_R + t phi c_V],

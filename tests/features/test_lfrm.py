@@ -354,6 +354,32 @@ def test_weights_have_their_posterior(directed, seed_sequence):
 
 
 @pytest.mark.parametrize("directed", [False, True])
+def test_bias_has_its_posterior(directed, seed_sequence):
+    """Without features, by quadrature. Two steps draw it, the second of which nearly makes up for
+    an error of the first: many starts."""
+    X = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    grid = np.linspace(-15, 15, 20_001)
+    terms = (2 if directed else 1) * (np.log(expit(grid)) + 2 * np.log(expit(-grid)))
+    density = np.exp(terms - 0.75 * grid**2)
+    cdf = np.cumsum(density) / density.sum()
+    prior = make_prior(3, None)
+    model = make_model(X, np.zeros((0, 0)), directed=directed, free=True, bias_precision=1.5)
+    saved = model.save()
+    state = FeatureState(model, prior, np.zeros((3, 0)))
+
+    def run(seed, factor):
+        bit_generator = np.random.PCG64(seed)
+        drawn = np.interp(np.random.Generator(bit_generator).random(40_000 * factor), cdf, grid)
+        for s, bias in enumerate(drawn):
+            model.load({**saved, "bias": bias})
+            state.update_params(bit_generator)
+            drawn[s] = model.save()["bias"]
+        return kstest(drawn, lambda at: np.interp(at, grid, cdf)).pvalue
+
+    assert_p(run, seed_sequence=seed_sequence)
+
+
+@pytest.mark.parametrize("directed", [False, True])
 def test_mode_of_weights(directed):
     """Where the density, written by the reference, has no slope, from far away too; of an unused
     feature, 0."""
@@ -466,6 +492,14 @@ def test_held_out_links_are_found():
     # Reordered features keep their weights.
     estimate = model.inverse_transform(model.allocations_)
     assert np.abs(estimate - truth)[held].mean() < 0.15
+
+
+def test_features_are_selected_on_both_sides():
+    """As draws keep those in use, and the estimate puts them in order."""
+    W = np.arange(9.0).reshape(3, 3)
+    chosen = LFRM(directed=True).select({"weights": W, "bias": 0.0}, np.array([2, 0]))
+    assert list(chosen) == ["weights"]
+    np.testing.assert_array_equal(chosen["weights"], [[8.0, 6.0], [2.0, 0.0]])
 
 
 def test_sparse_and_dense_are_one():

@@ -128,7 +128,7 @@ class PyClone(FeatureLikelihood):
         X[..., 2:] = [[2.0, 1.0, 1.0, 1.0], [2.0, 0.0, 2.0, 0.6], [1.0, 1.0, 3.0, 0.9]]
         X[..., 1] = rng.binomial(30, rng.random((6, 3)) / 2)
         X[..., 0] = 30.0 - X[..., 1]
-        yield cls(), X.reshape(6, 18)
+        yield cls(), X.reshape(6, 18).copy()
         X[[1, 4, 4], [0, 0, 1], :2] = np.nan
         X[5] = np.nan
         yield (

@@ -102,7 +102,7 @@ class PyClone(Grid):
         X[::3, 0, 3:5] = [0.0, 3.0]
         X[..., 1] = rng.binomial(40, rng.choice([0.1, 0.3, 0.5], size=(n, 1)), size=(n, 2))
         X[..., 0] = 40.0 - X[..., 1]
-        yield cls(n_grid=21), X.reshape(n, 12)
+        yield cls(n_grid=21), X.reshape(n, 12).copy()
         X[[1, 4, 4], [0, 0, 1], :2] = np.nan
         X[5, 1] = np.nan
         yield (

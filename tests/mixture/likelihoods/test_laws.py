@@ -443,21 +443,26 @@ def test_a_row_without_entries_has_density_one(case):
 @pytest.mark.parametrize("case", _nan_cases())
 def test_missing_entries_in_new_rows_alone(case):
     """`fit` without NaN, `predict` with: the density is that of the other entries."""
+    if isinstance(case.likelihood, PyClone):
+        pytest.skip("reads are missing two by two, of columns that depend on others")
     X = np.array(case.X)
     X[np.isnan(X)] = 1.0
     likelihood = clone(case.likelihood).resolve(X)
     probe = Probe(bind(likelihood, likelihood.encode(X), case.n), 3)
     rows = probe.model.dump([fill(probe, [0, 1, 5])])
-    Y = np.repeat(X[3:4], X.shape[1] + 1, axis=0)
-    Y[np.arange(X.shape[1]), np.arange(X.shape[1])] = np.nan
-    only = np.full_like(Y[:-1], np.nan)
-    only[np.arange(X.shape[1]), np.arange(X.shape[1])] = X[3]
+    # Of a mutation, the columns of a sample are missing together.
+    size = 6 if isinstance(case.likelihood, PyClone) else 1
+    n_entries = X.shape[1] // size
+    entries = np.kron(np.eye(n_entries), np.ones(size)) == 1
+    Y = np.repeat(X[3:4], n_entries + 1, axis=0)
+    Y[:-1][entries] = np.nan
+    only = np.where(entries, X[3], np.nan)
     new = Probe(bind(likelihood, likelihood.encode_new(np.vstack([Y, only])), case.n), 2)
     new.model.load(rows)
     log_density = new.model.log_predictive_rows([0], 0, new.model.n_samples)[0]
-    without, complete, alone = np.split(log_density, [X.shape[1], X.shape[1] + 1])
+    without, complete, alone = np.split(log_density, [n_entries, n_entries + 1])
     assert_equal(complete, probe.log_predictive(0, 3))
-    assert_equal(without + alone, np.repeat(complete, X.shape[1]))
+    assert_equal(without + alone, np.repeat(complete, n_entries))
 
 
 # Draws and parameters.
