@@ -326,3 +326,21 @@ def test_all_columns_of_the_finite_prior_stay():
             assert V.shape == (5, 8)
             assert np.unique(V[:, 0]).size == 5
     assert state.allocations().shape == (20, 5)
+
+
+def test_kernels_keep_nothing_of_a_state():
+    """A chain that is continued has a new one."""
+    X, Z = part_rows(30)
+    model, prior = make_model(X), make_prior(30, None)
+    V = np.random.default_rng(1).normal(size=(3, 8))
+    used, ends = RelaunchKernel(1), []
+    load(model, 2 * V, 7 * NOISE, 5 * COMPONENT)
+    used.run(FeatureState(model, prior, Z), np.random.PCG64(1))
+    for kernel in (used, RelaunchKernel(1)):
+        load(model, V)
+        state, bit_generator = FeatureState(model, prior, Z), np.random.PCG64(0)
+        for _ in range(50):
+            kernel.run(state, bit_generator)
+        V_end = model.save()["components"]
+        ends.append((state.allocations().tolist(), V_end.tolist(), bit_generator.state))
+    assert ends[0] == ends[1]
