@@ -311,8 +311,24 @@ def buffet_run(
     return run
 
 
-def test_indian_buffet(seed_sequence, record_property):
-    runs = {
+BUFFET = [
+    # collapses, missing, updates of the parameters
+    (ElementGibbs(), True, True, True),
+    (ElementGibbs(), False, True, True),
+    (RowGibbs(), False, False, False),
+    (ParticleGibbs(3), True, True, True),
+    (DiscreteParticleFilter(2), True, False, True),
+]
+BUFFET_IN_FULL = [
+    *BUFFET,
+    (ElementGibbs(), True, False, True),
+    (ElementGibbs(), True, True, False),
+    (RowGibbs(), True, True, True),
+]
+
+
+def buffet_runs(settings):
+    return {
         f"{sampler!r} collapses={collapses} missing={missing} updates={updates}": buffet_run(
             sampler.kernel(),
             collapses=collapses,
@@ -321,18 +337,17 @@ def test_indian_buffet(seed_sequence, record_property):
             adapting=not updates,  # another step for a row's singletons, as valid
             n_starts=2_500,
         )
-        for sampler, collapses, missing, updates in (
-            (ElementGibbs(), True, False, True),
-            (ElementGibbs(), True, True, False),
-            (ElementGibbs(), True, True, True),
-            (ElementGibbs(), False, True, True),
-            (RowGibbs(), False, False, False),
-            (RowGibbs(), True, True, True),
-            (ParticleGibbs(3), True, True, True),
-            (DiscreteParticleFilter(2), True, False, True),
-        )
+        for sampler, collapses, missing, updates in settings
     }
-    check(runs, seed_sequence, record_property)
+
+
+def test_indian_buffet(seed_sequence, record_property):
+    check(buffet_runs(BUFFET), seed_sequence, record_property)
+
+
+@pytest.mark.slow
+def test_indian_buffet_in_full(seed_sequence, record_property):
+    check(buffet_runs(BUFFET_IN_FULL), seed_sequence, record_property)
 
 
 def test_hyperparameters(seed_sequence, record_property):

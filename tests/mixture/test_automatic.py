@@ -206,13 +206,15 @@ def test_items_join_the_piece_under_which_they_are_most_likely(name):
     state = new_state(name, case, "dp", labels)
     order = [i for i in range(17, -1, -1) if labels[i] < 0]
     assign_in_turn(state, order)
+    chosen = state.cluster_labels()
     for i in order:
         values = []
         for k in range(4):
             labels[i] = k
             values.append(log_likelihood_of(name, case, labels))
-        labels[i] = np.argmax(values)
-    np.testing.assert_array_equal(state.cluster_labels(), labels)
+        labels[i] = chosen[i]
+        # A row without entries fits all pieces alike.
+        assert values[chosen[i]] > max(values) - 1e-9
 
 
 @pytest.mark.parametrize("prior", ["dp", "pitman_yor", "finite"])

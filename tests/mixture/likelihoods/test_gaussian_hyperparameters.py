@@ -278,6 +278,7 @@ def test_chains_keep_the_joint_law_of_all(kind, seed_sequence):
     assert_p_matrix(runs, seed_sequence=seed_sequence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covariance_type", TYPES)
 def test_chains_reach_the_law_from_afar(covariance_type, seed_sequence):
     """What invariance cannot show: that anything moves."""
