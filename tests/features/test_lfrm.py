@@ -306,6 +306,7 @@ JOINT = {
 }
 
 
+@pytest.mark.slow
 def test_joint_distribution(seed_sequence, record_property):
     runs = {name: joint_run(**how) for name, how in JOINT.items()}
     record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))

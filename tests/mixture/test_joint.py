@@ -156,7 +156,12 @@ def joint_run(
 
 
 @pytest.mark.parametrize(
-    "sampler", [pytest.param(s, id=repr(s)) for cases in SAMPLER_CASES.values() for s in cases]
+    "sampler",
+    [
+        pytest.param(s, id=repr(s), marks=[pytest.mark.slow] if name == "arm" else [])
+        for name, cases in SAMPLER_CASES.items()
+        for s in cases
+    ],
 )
 def test_model_and_sampler_agree(sampler, seed_sequence, record_property):
     """Sweeps, updates of the concentration and fresh data, from prior to prior."""

@@ -124,6 +124,7 @@ def pgsm_runs(full):
     return runs
 
 
+@pytest.mark.slow
 def test_pgsm_settings(seed_sequence, record_property):
     check(pgsm_runs(False), seed_sequence, record_property)
 
