@@ -45,7 +45,7 @@ class LFRM(FeatureLikelihood):
     -----
     X is the square adjacency matrix of 0 and 1, dense or CSR; the diagonal is ignored and NaN
     marks a pair that was not observed, of which `fitted_values` gives the probability of a link.
-    An attribute `weights_` (n_components_, n_components_) holds W for `allocations_`.
+    An attribute `weights_` (`n_components_`, `n_components_`) holds W for `allocations_`.
 
     To transform, predict or score new nodes, X is (m, n): their links to the n nodes of `fit`,
     outgoing ones where `directed`. Rows given there are always new nodes, each on its own, so that
