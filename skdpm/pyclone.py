@@ -18,12 +18,15 @@ of the prevalences of the clones that have the mutation. `likelihood="pyclone"` 
 import numpy as np
 from scipy.special import betaln, gammaln, logsumexp
 
-from skdpm._validation import check_choice, check_columns, check_counts, check_real
+from skdpm._validation import check_choice, check_columns, check_counts, check_real, fingerprint
 
 __all__ = ["pyclone_design", "pyclone_table"]
 
 # Columns of X, of each sample.
 FIELDS = ("ref_counts", "alt_counts", "normal_cn", "minor_cn", "major_cn", "tumour_content")
+
+# What columns of the long table are also called.
+SPELLINGS = {"var_counts": "alt_counts", "tumor_content": "tumour_content"}
 
 DENSITIES = ("binomial", "beta_binomial")
 GENOTYPE_PRIORS = ("major_copy_number", "parental", "total")
@@ -268,8 +271,9 @@ def pyclone_design(df, *, deleted="error"):
     df : pandas.DataFrame
         A line for each mutation in each tumour sample, with the columns that PyClone-VI reads:
         `mutation_id`, `sample_id`, `ref_counts`, `alt_counts` (or `var_counts`, as in PyClone),
-        `normal_cn`, `minor_cn`, `major_cn` and, where it is not 1, `tumour_content`. Other columns
-        are ignored.
+        `normal_cn`, `minor_cn`, `major_cn` and, where it is not 1, `tumour_content` (or
+        `tumor_content`). Other columns are ignored, PyClone-VI's `error_rate` among them: that is
+        a parameter of the likelihood.
     deleted : {"error", "missing"}, default="error"
         What to do where `major_cn` is 0, so that no copy is left to have the mutation: to raise,
         or to take the mutation as not measured in that sample.
@@ -310,14 +314,17 @@ def pyclone_design(df, *, deleted="error"):
     pd = _pandas("pyclone_design")
     check_choice(deleted, "deleted", ("error", "missing"))
     df = pd.DataFrame(df)
-    if "alt_counts" not in df and "var_counts" in df:
-        df = df.rename(columns={"var_counts": "alt_counts"})
+    for other, name in SPELLINGS.items():
+        if name not in df and other in df:
+            df = df.rename(columns={other: name})
     if "tumour_content" not in df:
         df = df.assign(tumour_content=1.0)
     names = ("mutation_id", "sample_id", *FIELDS)
     absent = [name for name in names if name not in df]
     if absent:
         raise ValueError(f"the table of mutations has no column {', '.join(absent)}")
+    if df.empty:
+        raise ValueError("the table of mutations has no lines")
     for name in names[:2]:
         if df[name].isna().any():
             raise ValueError(f"the table of mutations has a line without {name}")
@@ -351,8 +358,8 @@ def pyclone_table(model, X, *, min_prevalence=0.02):
     model : DPMixture, FiniteMixture or FeatureAllocation
         Fitted with a PyClone likelihood.
     X : pandas.DataFrame or array-like of shape (n_samples, 6 * n_tumour_samples)
-        The mutations that it was fitted to. Names are those of `pyclone_design`; rows and samples
-        without are numbered from 0.
+        The mutations that it was fitted to, in the same order. Names are those of
+        `pyclone_design`, samples as text; rows and samples without are numbered from 0.
     min_prevalence : float, default=0.02
         Of feature allocations: a clone counts where its prevalence is above that in some sample.
         Others are next to free to have, so that many mutations have them by chance, in one draw
@@ -381,11 +388,21 @@ def pyclone_table(model, X, *, min_prevalence=0.02):
     """
     pd = _pandas("pyclone_table")
     min_prevalence = check_real(min_prevalence, "min_prevalence", low=0.0, closed=True)
-    mutations = getattr(X, "index", None)
     names = getattr(X, "columns", None)
+    mutations = None if names is None else X.index
+    if names is not None and list(names) != list(getattr(model, "feature_names_in_", names)):
+        raise ValueError(
+            "pyclone_table needs the columns that the model was fitted to, in their order: those "
+            "of pyclone_design"
+        )
     X = np.asarray(X, dtype=np.float64)
     is_mixture = hasattr(model, "label_samples_")
     if not is_mixture and not hasattr(model, "prevalence_samples_"):
+        if hasattr(model, "labels_"):
+            raise ValueError(
+                "pyclone_table needs label_samples_, which a fit has with store_labels=True and "
+                "partial_fit has not"
+            )
         raise ValueError(
             "pyclone_table needs a fitted DPMixture, FiniteMixture or FeatureAllocation with a "
             f"PyClone likelihood, got {model!r}"
@@ -395,6 +412,11 @@ def pyclone_table(model, X, *, min_prevalence=0.02):
         raise ValueError(
             f"pyclone_table needs the rows that the model was fitted to, ({n_samples}, "
             f"{model.n_features_in_}); X has shape {X.shape}"
+        )
+    if fingerprint(np.ascontiguousarray(X)) != model._run["data"]:
+        raise ValueError(
+            "pyclone_table needs the mutations that the model was fitted to, in their order; "
+            "others are in X"
         )
     n_tumours = X.shape[1] // len(FIELDS)
     mutations = np.arange(n_samples) if mutations is None else mutations

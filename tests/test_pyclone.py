@@ -174,6 +174,8 @@ def test_design():
     pyclone.check_design(design.to_numpy())
     names = lines().rename(columns={"alt_counts": "var_counts"}).drop(columns="tumour_content")
     pd.testing.assert_frame_equal(pyclone_design(names), pyclone_design(lines(tumour_content=1.0)))
+    spelled = lines().rename(columns={"tumour_content": "tumor_content"})
+    pd.testing.assert_frame_equal(pyclone_design(spelled), design)
     pd.testing.assert_frame_equal(pyclone_design(lines().to_dict("list")), design)
 
 
@@ -192,6 +194,7 @@ def test_deleted_copies():
         (lines(sample_id=["T1"] * 4), "two lines for mutation b in sample T1"),
         (lines(sample_id=["T1", None, "T2", "T2"]), "a line without sample_id"),
         (lines(mutation_id=[NAN, "a", "b", "c"]), "a line without mutation_id"),
+        (lines()[:0], "has no lines"),
     ],
 )
 def test_tables_that_cannot_be(df, message):
@@ -298,6 +301,30 @@ def test_table_of_unnamed_rows(fitted):
     assert plain["mutation_id"].tolist() == np.repeat(np.arange(21), 2).tolist()
     assert plain["sample_id"].tolist() == [0, 1] * 21
     pd.testing.assert_frame_equal(plain.iloc[:, 2:], table.iloc[:, 2:])
+    pd.testing.assert_frame_equal(pyclone_table(model, X.to_numpy().tolist()), plain)
+
+
+def test_a_table_is_of_the_rows_of_the_fit(fitted):
+    """Names must not come to stand beside other mutations' results."""
+    model, X = fitted
+    with pytest.raises(ValueError, match="mutations that the model was fitted to, in their order"):
+        pyclone_table(model, X[::-1])
+    with pytest.raises(ValueError, match="columns that the model was fitted to, in their order"):
+        pyclone_table(model, X.iloc[:, [*range(6, 12), *range(6)]])
+
+
+def test_a_table_needs_draws_of_labels(fitted):
+    _, X = fitted
+    model = DPMixture(
+        likelihood="pyclone",
+        store_labels=False,
+        point_estimate="map",
+        n_chains=1,
+        n_warmup=2,
+        n_draws=2,
+    )
+    with pytest.raises(ValueError, match="label_samples_, which a fit has with store_labels=True"):
+        pyclone_table(model.fit(X), X)
 
 
 def test_a_table_needs_a_model_of_mutations(fitted):

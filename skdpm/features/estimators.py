@@ -213,8 +213,8 @@ default="auto"
         """Posterior probability that each row has each feature of `components_`.
 
         Each row is on its own, a new observation; nothing is drawn at random. All values of the
-        row are summed up to 15 features; beyond, those that a beam search meets, which are the
-        most probable ones as a rule.
+        row are summed up to 15 features (`LFRM` 12, `PyClone` 14); beyond, those that a beam
+        search meets, which are the most probable ones as a rule.
 
         Parameters
         ----------
