@@ -30,14 +30,16 @@ def first_state(program, bit_generator):
     init = program.init
     model = program.likelihood.bind(program.data)
     prior = program.make_prior(program.first_concentration)
-    rng = np.random.Generator(bit_generator)
     if not isinstance(init, str):
         return _settled(model, prior, init, bit_generator, 1)
     if init == "auto":
         Z = _guess(program.likelihood, program.data, model, prior, bit_generator)
         if Z is not None:
             return _settled(model, prior, Z, bit_generator, N_SETTLING)
-    Z = np.zeros((model.n_samples, 0)) if init == "empty" else prior.draw(rng)
+    if init == "empty":
+        Z = np.zeros((model.n_samples, 0))
+    else:
+        Z = prior.draw(np.random.Generator(bit_generator))
     state = _state_at(model, prior, Z, bit_generator)
     model.anneal(program.n_warmup)
     return state
@@ -45,13 +47,12 @@ def first_state(program, bit_generator):
 
 def _state_at(model, prior, Z, bit_generator):
     """The state with these features, all parameters drawn from their prior."""
-    Z = Z[:, Z.any(axis=0)] if prior.grows else _padded(Z, prior.n_components)
+    if prior.grows:
+        Z = Z[:, Z.any(axis=0)]
+    else:
+        Z = np.pad(Z, ((0, 0), (0, prior.n_components - Z.shape[1])))
     model.start(Z.shape[1], bit_generator)
     return FeatureState(model, prior, Z)
-
-
-def _padded(Z, n_components):
-    return np.pad(Z, ((0, 0), (0, n_components - Z.shape[1])))
 
 
 def _settled(model, prior, Z, bit_generator, n_steps):
@@ -68,7 +69,7 @@ def _guess(likelihood, data, model, prior, bit_generator):
     rng = np.random.Generator(bit_generator)
     room = model.n_samples if prior.grows else prior.n_components
     best, largest = None, -np.inf
-    for _guess in range(N_GUESSES):
+    for _try in range(N_GUESSES):
         # Features that are none took from the others: the next guesses are of few more than paid.
         most = room if best is None else min(room, best.shape[1] + 2)
         n_guessed = None

@@ -9,7 +9,7 @@ from skdpm import FeatureAllocation
 from skdpm.features._start import first_state
 from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LinearGaussian
-from skdpm.features.likelihoods._sources import binary_sources
+from skdpm.features.likelihoods._sources import BinarySources
 from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
 from skdpm.metrics import b_cubed_score
 
@@ -41,8 +41,8 @@ def state_of(X, *, init="auto", prior=IndianBuffetPrior, n_components=None, seed
 def sources(X, most=64, seed=0):
     observed = ~np.isnan(X)
     filled = np.where(observed, X - np.nanmean(X, axis=0), 0.0)
-    return binary_sources(
-        filled, None if observed.all() else observed, most, np.random.default_rng(seed)
+    return BinarySources(filled, None if observed.all() else observed).draw(
+        most, np.random.default_rng(seed)
     )
 
 
@@ -76,7 +76,7 @@ def test_at_most_so_many_sources(most):
     ],
 )
 def test_few_sources_of_little_data(X):
-    Z = binary_sources(X, None, 64, np.random.default_rng(0))
+    Z = BinarySources(X, None).draw(64, np.random.default_rng(0))
     assert Z.shape[0] == len(X) and Z.dtype == bool
     assert Z.any(axis=0).all() and (2 * Z.sum(axis=0) <= len(X)).all()
 
@@ -86,7 +86,7 @@ def test_a_column_without_entries():
     X = np.column_stack([X, np.zeros(len(X))])
     observed = ~np.isnan(X)
     observed[:, -1] = False
-    found = binary_sources(np.where(observed, X, 0.0), observed, 5, np.random.default_rng(1))
+    found = BinarySources(np.where(observed, X, 0.0), observed).draw(5, np.random.default_rng(1))
     assert b_cubed_score(Z, found) > 0.9
 
 

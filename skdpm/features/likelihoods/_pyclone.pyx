@@ -223,16 +223,22 @@ cdef class PyCloneModel(FeatureModel):
             total += self.reads.log_cell(c + m, phi[m] + sign * by[m])
         return total
 
-    cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:
+    cdef inline void add_up(
+        self, const unsigned char* z, double* phi   # OUT (n_tumours,)
+    ) noexcept nogil:
+        """Compute the prevalences of a mutation that the clones z have."""
         cdef Py_ssize_t k, m
-        cdef double* phi = self.candidates + N_HEAD
-        self.row = i
         for m in range(self.n_tumours):
             phi[m] = 0.0
         for k in range(self.n_latent):
             if z[k]:
                 for m in range(self.n_tumours):
                     phi[m] += self.F[k * self.n_tumours + m]
+
+    cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:
+        cdef double* phi = self.candidates + N_HEAD
+        self.row = i
+        self.add_up(z, phi)
         self.candidates[0] = self.log_row_at(phi, phi, 0.0)
         self.candidates[2] = -1.0
 
@@ -304,18 +310,9 @@ cdef class PyCloneModel(FeatureModel):
 
     cdef void fill(self) noexcept nogil:
         """Compute the prevalences of all cells."""
-        cdef Py_ssize_t i, k, m
-        cdef const unsigned char* z
-        cdef double* phi
+        cdef Py_ssize_t i
         for i in range(self.n_samples):
-            z = self.Z.row(i)
-            phi = self.reads.phi + i * self.n_tumours
-            for m in range(self.n_tumours):
-                phi[m] = 0.0
-            for k in range(self.n_latent):
-                if z[k]:
-                    for m in range(self.n_tumours):
-                        phi[m] += self.F[k * self.n_tumours + m]
+            self.add_up(self.Z.row(i), self.reads.phi + i * self.n_tumours)
 
     cdef double log_likelihood(self) noexcept nogil:
         self.fill()

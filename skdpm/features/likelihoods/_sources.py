@@ -6,6 +6,8 @@ sources with two values each. Independent component analysis finds such sources,
 that begins anywhere does in so short a time; a threshold makes them binary.
 """
 
+import functools
+
 import numpy as np
 
 # Sources looked for, at most: the time grows with their square.
@@ -19,65 +21,78 @@ N_STEPS = 200
 TOLERANCE = 1e-4
 
 
-def binary_sources(X, observed, most, rng):
-    """Find binary sources of the rows.
-
-    Rows are drawn with replacement first: starts of different chains differ as far as the data
-    leave it open.
+class BinarySources:
+    """Binary sources of rows. What no guess changes is computed once for all.
 
     Parameters
     ----------
     X : ndarray of shape (n_samples, n_features)
-    observed : ndarray of the same shape, bool, or None
+    observed : ndarray of the same shape, 0 or 1, or None
         None: everything is.
-    most : int
-        The largest number of sources.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    Z : ndarray of shape (n_samples, n_sources), bool
-        Each source is on in half of the rows at most, and in one at least.
 
     References
     ----------
     Hyvarinen (1999), Fast and robust fixed-point algorithms for independent component analysis.
     """
-    # Rounded: where two groups are cut must not hang on what X in other units rounds to.
-    X = np.round(X / max(np.abs(X).max(), np.finfo(float).tiny), N_DECIMALS)
-    most = min(most, MOST_SOURCES, X.shape[0] - 1, X.shape[1])
-    if most < 1:
-        return np.zeros((len(X), 0), dtype=bool)
-    scores = _principal_scores(X, observed, most)
-    sample = scores[rng.integers(len(scores), size=len(scores))]
-    sample = sample - sample.mean(axis=0)
-    # Whitened: uncorrelated, of variance 1. A direction that the sample does not have is left out.
-    values, vectors = np.linalg.eigh(sample.T @ sample / len(sample))
-    kept = values > 1e-12 * values.max(initial=0.0)
-    if not kept.any():
-        return np.zeros((len(X), 0), dtype=bool)
-    whitening = vectors[:, kept] / np.sqrt(values[kept])
-    sources = scores @ whitening @ _unmixing(sample @ whitening, rng).T
-    Z = np.column_stack([_two_groups(source) for source in sources.T])
-    return Z[:, Z.any(axis=0)]
 
+    def __init__(self, X, observed):
+        self.X = X
+        self.observed = observed
+        self._principal_scores = functools.cache(self._principal_scores)
 
-def _principal_scores(X, observed, most):
-    """Scores on the principal components that stand out of noise; missing entries are predicted by
-    those components."""
-    filled, mean = X, X.mean(axis=0)
-    if observed is not None:
-        mean = (X * observed).sum(axis=0) / np.maximum(observed.sum(axis=0), 1)
-        filled = np.where(observed, X, mean)
-    for _step in range(1 if observed is None else 6):
-        mean = filled.mean(axis=0)
-        U, lengths, directions = np.linalg.svd(filled - mean, full_matrices=False)
-        n_kept = _n_above_noise(lengths**2 / len(X), len(X))
-        n_kept = min(max(n_kept, FEWEST_COMPONENTS), most, len(lengths))
-        scores = U[:, :n_kept] * lengths[:n_kept]
+    def draw(self, most, rng):
+        """Find sources.
+
+        Rows are drawn with replacement first: starts of different chains differ as far as the
+        data leave it open.
+
+        Parameters
+        ----------
+        most : int
+            The largest number of sources.
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        Z : ndarray of shape (n_samples, n_sources), bool
+            Each source is on in half of the rows at most, and in one at least.
+        """
+        n_samples, n_features = self.X.shape
+        most = min(most, MOST_SOURCES, n_samples - 1, n_features)
+        if most < 1:
+            return np.zeros((n_samples, 0), dtype=bool)
+        scores = self._principal_scores(most)
+        sample = scores[rng.integers(n_samples, size=n_samples)]
+        sample = sample - sample.mean(axis=0)
+        # Whitened: uncorrelated, of variance 1. A direction that the sample does not have is left
+        # out.
+        values, vectors = np.linalg.eigh(sample.T @ sample / n_samples)
+        kept = values > 1e-12 * values.max(initial=0.0)
+        if not kept.any():
+            return np.zeros((n_samples, 0), dtype=bool)
+        whitening = vectors[:, kept] / np.sqrt(values[kept])
+        sources = scores @ whitening @ _unmixing(sample @ whitening, rng).T
+        Z = np.column_stack([_two_groups(source) for source in sources.T])
+        return Z[:, Z.any(axis=0)]
+
+    def _principal_scores(self, most):
+        """Scores on the principal components that stand out of noise; missing entries are
+        predicted by those components."""
+        X, observed = self.X, self.observed
+        # Rounded: where two groups are cut must not hang on what X in other units rounds to.
+        filled = X = np.round(X / max(np.abs(X).max(), np.finfo(float).tiny), N_DECIMALS)
         if observed is not None:
-            filled = np.where(observed, X, mean + scores @ directions[:n_kept])
-    return scores
+            mean = (X * observed).sum(axis=0) / np.maximum(observed.sum(axis=0), 1)
+            filled = np.where(observed, X, mean)
+        for _step in range(1 if observed is None else 6):
+            mean = filled.mean(axis=0)
+            U, lengths, directions = np.linalg.svd(filled - mean, full_matrices=False)
+            n_kept = _n_above_noise(lengths**2 / len(X), len(X))
+            n_kept = min(max(n_kept, FEWEST_COMPONENTS), most, len(lengths))
+            scores = U[:, :n_kept] * lengths[:n_kept]
+            if observed is not None:
+                filled = np.where(observed, X, mean + scores @ directions[:n_kept])
+        return scores
 
 
 def _n_above_noise(variances, n_samples):

@@ -9,7 +9,7 @@ from skdpm.features.likelihoods._linear_gaussian import (
     LOWEST_PRECISION,
     LinearGaussianModel,
 )
-from skdpm.features.likelihoods._sources import binary_sources
+from skdpm.features.likelihoods._sources import BinarySources
 from skdpm.features.likelihoods.base import FeatureLikelihood
 
 # Entries, less what is taken away, within which no square or product of precisions overflows; and
@@ -146,6 +146,7 @@ class LinearGaussian(FeatureLikelihood):
         for values in data.values():
             if values is not None:
                 values.flags.writeable = False  # all kernels share them
+        data["sources"] = BinarySources(data["X"], data["observed"])
         return data
 
     def bind(self, data):
@@ -159,10 +160,7 @@ class LinearGaussian(FeatureLikelihood):
         )
 
     def initial_allocations(self, data, most, rng):
-        observed = data["observed"]
-        return binary_sources(
-            data["X"], None if observed is None else observed.astype(bool), most, rng
-        )
+        return data["sources"].draw(most, rng)
 
     def reconstruct(self, Z, params):
         return Z @ params["components"] + params["intercept"]
