@@ -71,6 +71,11 @@ cdef class ClusterModel:
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil
     cdef void settle(self) noexcept nogil
+    cdef void log_predictive_bound_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
+        const double* box,                                                  # IN: see `_tiles`
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil
     # These two where it has hyperparameters that can be learned.
     cdef double log_marginal_at(
         self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)

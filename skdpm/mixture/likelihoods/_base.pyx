@@ -303,6 +303,19 @@ cdef class ClusterModel:
         """Bring every row up to date, for likelihoods that defer work."""
         pass
 
+    cdef void log_predictive_bound_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
+        const double* box,                                                  # IN: see `_tiles`
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """No less than log p(x | items of each slot), as `log_predictive_many` computes it, for
+        any row x whose point (`Likelihood.box_points`) is in a box and that is not among these
+        items. Rounding included: a bound too low makes samplers inexact, without a word. The
+        kernel is settled."""
+        cdef Py_ssize_t k
+        for k in range(n_slots):
+            out[k] = INFINITY
+
     # What a likelihood with learned hyperparameters overrides besides.
 
     cdef double log_marginal_at(
@@ -543,6 +556,31 @@ cdef class ClusterModel:
     def free_list(self):
         """The slots not in use, from the last to be taken to the first."""
         return np.array([self.free_slots[k] for k in range(self.n_free)], dtype=np.intp)
+
+    def log_predictive_bounds(self, slots, boxes):
+        """Upper bounds of log p(x | items of each slot) over the rows of boxes.
+
+        Parameters
+        ----------
+        slots : ndarray of shape (n_slots,)
+        boxes : ndarray of shape (n_boxes, 2, n_dimensions)
+            Centres and half-widths.
+
+        Returns
+        -------
+        bounds : ndarray of shape (n_boxes, n_slots)
+        """
+        cdef Py_ssize_t t
+        cdef const Py_ssize_t[::1] slots_view = np.ascontiguousarray(slots, dtype=np.intp)
+        cdef const double[:, :, ::1] view = np.ascontiguousarray(boxes, dtype=np.float64)
+        bounds = np.empty((view.shape[0], slots_view.shape[0]))
+        cdef double[:, ::1] out = bounds
+        self.settle()
+        for t in range(view.shape[0] if slots_view.shape[0] else 0):
+            self.log_predictive_bound_many(
+                &slots_view[0], slots_view.shape[0], &view[t, 0, 0], &out[t, 0]
+            )
+        return bounds
 
     def log_predictive_rows(self, slots, Py_ssize_t first, Py_ssize_t stop):
         """log p(x_i | items of each slot) for the items first <= i < stop.

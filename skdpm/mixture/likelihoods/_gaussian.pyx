@@ -32,7 +32,7 @@ Row: n, x_bar (D), C (packed) | log |S_n|, log c_n |S_n|^(-1/2), rho / (rho + 1)
 cimport cython
 from libc.math cimport INFINITY, NAN
 from libc.math cimport M_PI as PI
-from libc.math cimport exp, lgamma, log, log1p, sqrt
+from libc.math cimport exp, fabs, lgamma, log, log1p, sqrt
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 from numpy.random cimport bitgen_t
@@ -43,6 +43,7 @@ import numpy as np
 from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport log_gamma_variate
+from skdpm.mixture._tiles cimport ABOVE, BELOW, SLACK
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._gaussian_hyper cimport (
     GaussianLaws, fill_log_norm, log_norm_at, own_size
@@ -572,6 +573,65 @@ cdef class GaussianModel(ClusterModel):
             if tails[k] > 700.0:
                 tails[k] = self.log_far_tail(x, cached)
             out[k] = cached[LOG_PEAK] - cached[EXPONENT] * tails[k]
+
+
+    cdef void log_predictive_bound_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
+        const double* box,                                                  # IN (2 D,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """With z = L^-1 (x - m), q is the sum of z_d^2 / D_d. From the box's centre c to x, z_d
+        changes by at most r_d = h_d + sum_{e < d} |L_de| r_e, forward substitution being a sum of
+        such terms; so |z_d| is at least max(0, |z_d(c)| - r_d), and q the sum of these squares."""
+        cdef Py_ssize_t d, i, k, m
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* cached
+        cdef const double* factor
+        cdef double* z = self.work
+        cdef double* r = self.work + n_features
+        cdef double q, least
+        cdef double tails[MANY]
+        while n_slots > 0:
+            m = min(n_slots, <Py_ssize_t>MANY)
+            for k in range(m):
+                cached = row(self, slots[k]) + self.n_stats
+                factor = cached + CENTER + n_features
+                q = 0.0
+                if n_features == 2:     # in registers
+                    least = box[0] - cached[CENTER]
+                    z[1] = (box[1] - cached[CENTER + 1]) - least * factor[1]
+                    r[1] = box[3] + box[2] * fabs(factor[1])
+                    least = fabs(least) * BELOW - box[2] * ABOVE
+                    if least > 0.0:
+                        q = least * (least * factor[0])
+                    least = fabs(z[1]) * BELOW - r[1] * ABOVE
+                    if least > 0.0:
+                        q += least * (least * factor[2])
+                else:
+                    for d in range(n_features):
+                        z[d] = box[d] - cached[CENTER + d]
+                        r[d] = box[n_features + d]
+                    for d in range(n_features):
+                        least = fabs(z[d]) * BELOW - r[d] * ABOVE
+                        if least > 0.0:
+                            q += least * (least * factor[0])
+                        for i in range(1, n_features - d):
+                            z[d + i] -= z[d] * factor[i]
+                            r[d + i] += r[d] * fabs(factor[i])
+                        factor += n_features - d
+                # Beyond, any lower bound will do.
+                tails[k] = 1.0 + min(q, 1e300) * cached[SHRINKAGE]
+            for k in range(m, (m + 7) // 8 * 8):
+                tails[k] = 1.0
+            tile_log(tails, (m + 7) // 8 * 8)
+            for k in range(m):
+                cached = row(self, slots[k]) + self.n_stats
+                tails[k] *= cached[EXPONENT]
+                out[k] = cached[LOG_PEAK] - tails[k]
+                out[k] += SLACK * (1.0 + fabs(cached[LOG_PEAK]) + tails[k])
+            slots += m
+            out += m
+            n_slots -= m
 
 
 @cython.final

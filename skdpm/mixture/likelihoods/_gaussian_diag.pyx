@@ -21,6 +21,7 @@ Row: n, n_d (D), x_bar (D), C (D) | sum_d log S / s, whether all n_d are n, log 
 t / (x - m) (D), S / s (D).
 """
 cimport cython
+from libc.math cimport INFINITY
 from libc.math cimport M_PI as PI
 from libc.math cimport exp, fabs, log, log1p, sqrt
 from libc.stdlib cimport free, malloc
@@ -33,6 +34,7 @@ import numpy as np
 from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport log_gamma_variate
+from skdpm.mixture._tiles cimport ABOVE, BELOW, SLACK
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._gaussian_hyper cimport (
     GaussianLaws, fill_log_evidence_norm, fill_log_norm, log_evidence_norm, log_norm_at, own_size
@@ -517,6 +519,43 @@ cdef class GaussianDiagModel(ClusterModel):
                 )
             else:
                 out[k] = self.log_predictive_entries(stats, x) - 0.5 * self.log_scale[i]
+
+
+    cdef void log_predictive_bound_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
+        const double* box,                                                  # IN (2 D,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """Column by column |x - m| is at least max(0, |c - m| - h), of the centre c and the
+        half-width h. Rows without missing entries only."""
+        cdef Py_ssize_t d, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* stats
+        cdef const double* cached
+        cdef const double* center
+        cdef const double* spread
+        cdef double peak, t
+        cdef double product, tail
+        for k in range(n_slots):
+            stats = row(self, slots[k])
+            cached = stats + self.n_stats
+            if cached[1] != 1.0:
+                out[k] = INFINITY
+                continue
+            center = cached + N_TERMS
+            spread = center + n_features
+            product = 1.0
+            tail = 0.0
+            for d in range(n_features):
+                t = (fabs(box[d] - center[d]) * BELOW - box[n_features + d] * ABOVE) * spread[d]
+                if t > 0.0:
+                    product *= 1.0 + min(t * t, LARGE)  # beyond, any lower bound will do
+                    if product > LARGE:
+                        tail += log(product)
+                        product = 1.0
+            tail = 0.5 * (self.df + stats[0] + 1.0) * (tail + log(product))
+            peak = n_features * cached[2] - 0.5 * (self.log_scale[0] + cached[0])
+            out[k] = peak - tail + SLACK * (1.0 + fabs(n_features * cached[2]) + fabs(peak) + tail)
 
 
 @cython.final

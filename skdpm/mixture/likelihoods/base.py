@@ -177,6 +177,23 @@ class Likelihood(BaseEstimator):
         """
         return None
 
+    def box_points(self, data):
+        """Encoded rows as points, such that what a kernel says of a box of points
+        (`ClusterModel.log_predictive_bound_many`) holds for the rows in it: samplers may visit
+        them tile by tile (`_tiles`) and pass over the clusters that are far away.
+
+        Parameters
+        ----------
+        data : dict
+            From `encode` or `encode_new`.
+
+        Returns
+        -------
+        points : ndarray of shape (n_rows, n_dimensions), or None
+            Finite. None: kernels have no bounds, or none of use with these rows.
+        """
+        return None
+
     # Learned hyperparameters, of a resolved likelihood.
 
     @property

@@ -25,6 +25,8 @@ HEAD = 4096
 # The smallest scale / k that may be learned, as a share of v.
 SMALLEST_SHARE = 1e-8
 
+# In more columns a box around rows is hardly ever far from a cluster.
+MOST_BOXED = 12
 
 # Beyond this, draws of a learned scale might be infinite, or their sum.
 LARGEST_VARIANCE = 1e290
@@ -213,6 +215,10 @@ default=None
 
     def coordinates(self, X):
         return None if np.isnan(X).any() else standardised(X)
+
+    def box_points(self, data):
+        X = data["X"]
+        return None if data["missing"] or X.shape[1] > MOST_BOXED else X
 
     def tables(self, data, n_max):
         # A batch of a stream may be complete, and clusters of former ones not.
