@@ -153,7 +153,9 @@ def threads(args):
         block_size = chunk // -(-chunk // 65536)
         with cluster(2) as there, Client(there):
             here = Chain(X, 2, block_size=block_size)
-            remote_chain = Chain(dask.array.from_array(X, chunks=(chunk, 2)), block_size=block_size)
+            remote_chain = Chain(
+                dask.array.from_array(X, chunks=(chunk, 2)), block_size=block_size
+            )
             for chain in (here, remote_chain):
                 chain.run(args.warmup)
             for _ in range(args.turns):

@@ -101,6 +101,9 @@ class DaskRows(Rows):
         ]
         n_blocks = np.array([len(bounds) - 1 for bounds in self.bounds])
         self.n_blocks = int(n_blocks.sum())
+        self.first_rows = np.concatenate(
+            [start + bounds[:-1] for start, bounds in zip(starts[:-1], self.bounds, strict=True)]
+        )
         first_blocks = 1 + np.cumsum(n_blocks) - n_blocks
         self.jobs = list(
             zip(self.bounds, first_blocks.tolist(), starts[:-1].tolist(), strict=True)

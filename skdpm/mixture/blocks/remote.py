@@ -9,12 +9,12 @@ back.
 """
 
 import asyncio
+import dataclasses
 import hashlib
 import pickle
 import threading
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -100,7 +100,24 @@ def sweep_name(task, key):
 
     Rows held back are not told: they depend on the codes before, and are compared one by one.
     """
-    return hashlib.blake2b(pickle.dumps((task, key)), digest_size=16).digest()
+    digest = hashlib.blake2b(digest_size=16)
+    _feed(digest, (task, key))
+    return digest.digest()
+
+
+def _feed(digest, value):
+    """Feed a digest with what a value is, the same in all processes."""
+    if dataclasses.is_dataclass(value):
+        value = tuple(getattr(value, field.name) for field in dataclasses.fields(value))
+    if isinstance(value, tuple):
+        digest.update(b"tuple%d" % len(value))
+        for item in value:
+            _feed(digest, item)
+    elif isinstance(value, np.ndarray):
+        digest.update(f"{value.dtype.str}{value.shape}".encode())
+        digest.update(np.ascontiguousarray(value))
+    else:
+        digest.update(pickle.dumps(value))
 
 
 def add_up_visits(likelihood, no_rows, n_blocks, results):
@@ -159,12 +176,11 @@ class CodeStore:
         """
         with self._lock:
             sweeps = self._sweeps.get(where, [])
-            for entry in sweeps:
-                if entry[0] == name and _same(entry[1], held):
+            for j, (its_name, its_held, codes) in enumerate(sweeps):
+                if its_name == name and _same(its_held, held):
                     self._sweeps.move_to_end(where)
-                    sweeps.remove(entry)
-                    sweeps.append(entry)
-                    return entry[2].astype(np.int32)
+                    sweeps.append(sweeps.pop(j))
+                    return codes.astype(np.int32)
         return None
 
     def put(self, where, name, held, codes):
@@ -222,7 +238,7 @@ class Place:
         self.store = CodeStore(STORE_BYTES)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
     """What a worker has done.
 

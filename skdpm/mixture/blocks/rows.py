@@ -53,6 +53,7 @@ class Rows(abc.ABC):
     """
 
     n_samples: int
+    first_rows: np.ndarray  # of each block
     keeps_labels = True  # can `labels` tell those of every draw?
 
     def __enter__(self):
@@ -142,6 +143,7 @@ class MemoryRows(Rows):
         self.X = X
         self.n_samples = X.shape[0]
         bounds = even_blocks(self.n_samples, block_size)
+        self.first_rows = bounds[:-1]
         self.slices = [slice(*pair) for pair in pairwise(bounds)]
         self.n_threads = min(n_threads, len(self.slices))
         # Chains share the rows, each in a thread that has a pool of its own.
