@@ -37,6 +37,9 @@ cdef double CERTAIN = 53.0 * log(2.0)       # 1 + exp(-CERTAIN) is 1
 # Clusters this much below the best one of a group are far from all of its items, most likely.
 cdef double MARGIN = 25.0
 
+# Weights this much below an item's own are looked at only if it takes them to decide a draw.
+cdef double SMALL = 7.0
+
 cdef enum:
     MOST_PAUSE = 64
 
@@ -170,6 +173,50 @@ cdef void bound_rest(MixtureState state, TileBounds bounds, Py_ssize_t own) noex
     bounds.known[own] = bounds.now
 
 
+cdef Py_ssize_t choose_among_few(
+    MixtureState state, TileBounds bounds, Py_ssize_t i, Py_ssize_t own, double log_own, double u
+) noexcept nogil:
+    """`choose_near` where the clusters with the largest bounds decide; -1 where they do not.
+
+    With R, the sum of the bounds of the others, the sum of all weights is between A, that of the
+    weights known, and A + R, and so is what stands before a cluster in the order of all."""
+    cdef Py_ssize_t j, m, slot
+    cdef Py_ssize_t n = 0
+    cdef double total = 1.0
+    cdef double before = 1.0
+    cdef double rest = exp(bounds.far - log_own)
+    cdef double value
+    cdef double* w = bounds.log_w
+    cdef Py_ssize_t* some = bounds.some
+    for m in range(bounds.n_near):
+        slot = bounds.near[m]
+        if slot == own:
+            continue
+        value = bounds.bound[slot] - log_own
+        if value < -SMALL:
+            rest += exp(value)
+        else:
+            some[n] = slot
+            n += 1
+    if n == 0 or n == bounds.n_near - 1:
+        return -1
+    weigh(state, some, n, i, w)
+    bounds.work += n
+    for j in range(n):
+        SKDPM_CHECK(not w[j] > bounds.bound[some[j]], "a cluster weighs more than its bound")
+        w[j] = exp(w[j] - log_own)
+        total += w[j]
+    rest *= 1.0 + 1e-12
+    value = u * (total + rest)
+    if value < 1.0:
+        return own
+    for j in range(n):
+        if value < before + w[j] and u * total >= before + rest:
+            return some[j]
+        before += w[j]
+    return -1
+
+
 cdef Py_ssize_t choose_near(
     MixtureState state, TileBounds bounds, Py_ssize_t i, Py_ssize_t own, double log_own, double u
 ) noexcept nogil:
@@ -180,6 +227,9 @@ cdef Py_ssize_t choose_near(
     cdef double top = log_own
     cdef double* log_w = bounds.log_w
     cdef Py_ssize_t* some = bounds.some
+    slot = choose_among_few(state, bounds, i, own, log_own, u)
+    if slot >= 0:
+        return slot
     for m in range(bounds.n_near):
         slot = bounds.near[m]
         if slot != own and not (bounds.bound[slot] < log_own - NEGLIGIBLE):
@@ -245,17 +295,19 @@ cdef Py_ssize_t sweep_tiles(
     MixtureState state, TileBounds bounds, bitgen_t* rng, Py_ssize_t first
 ) noexcept nogil:
     """`sweep_from`, of the items in the order of the tiles, by their place in it."""
-    cdef Py_ssize_t group, i, m, stop
-    cdef Py_ssize_t tile_size = bounds.tiles.tile_size
-    cdef Py_ssize_t group_size = tile_size * bounds.tiles.group_size
-    cdef Py_ssize_t start = first
+    cdef Py_ssize_t group, i, m, start, stop
+    cdef Py_ssize_t tile = 0
     cdef bint paused
-    while start < state.n_samples:
-        group = start // group_size
-        stop = min(state.n_samples, (group + 1) * group_size)
+    for group in range(bounds.tiles.n_groups):
+        start = bounds.tiles.starts[bounds.tiles.group_starts[group]]
+        stop = bounds.tiles.starts[bounds.tiles.group_starts[group + 1]]
+        if stop <= first:
+            continue
+        start = max(start, first)
         paused = bounds.pause[group] > 0
         bounds.work = 0
         bounds.group = -1
+        tile = bounds.tiles.group_starts[group]
         for m in range(start, stop):
             if state.model.n_free == 0:
                 return m
@@ -266,8 +318,10 @@ cdef Py_ssize_t sweep_tiles(
                 continue
             if bounds.group < 0:
                 bound_group(state, bounds, group)
-            if bounds.tile != m // tile_size:
-                bound_tile(state, bounds, m // tile_size)
+            while bounds.tiles.starts[tile + 1] <= m:
+                tile += 1
+            if bounds.tile != tile:
+                bound_tile(state, bounds, tile)
             if not place_near(state, bounds, rng, i):
                 return -1 - m
         if paused:
@@ -277,7 +331,6 @@ cdef Py_ssize_t sweep_tiles(
             bounds.pause[group] = bounds.next_pause[group]
         else:
             bounds.next_pause[group] = 0
-        start = stop
     return state.n_samples
 
 
