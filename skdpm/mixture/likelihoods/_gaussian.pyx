@@ -574,7 +574,6 @@ cdef class GaussianModel(ClusterModel):
                 tails[k] = self.log_far_tail(x, cached)
             out[k] = cached[LOG_PEAK] - cached[EXPONENT] * tails[k]
 
-
     cdef void log_predictive_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
         const double* box,                                                  # IN (2 D,)

@@ -520,7 +520,6 @@ cdef class GaussianDiagModel(ClusterModel):
             else:
                 out[k] = self.log_predictive_entries(stats, x) - 0.5 * self.log_scale[i]
 
-
     cdef void log_predictive_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
         const double* box,                                                  # IN (2 D,)

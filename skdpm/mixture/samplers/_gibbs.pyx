@@ -27,7 +27,6 @@ Groups where that costs more than it spares go without for some visits.
 from libc.math cimport INFINITY, exp, fabs, log
 from numpy.random cimport bitgen_t
 
-from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._rng cimport categorical_log_at, uniform
 from skdpm.mixture._state cimport MixtureState, TileBounds
 from skdpm.mixture.samplers._base cimport PartitionKernel
@@ -333,8 +332,9 @@ cdef Py_ssize_t sweep_tiles(
         if stop <= first:
             continue
         start = max(start, first)
-        paused = bounds.off or bounds.pause[group] > 0
+        paused = bounds.off or (bounds.pause[group] > 0 and not bounds.always)
         bounds.work = 0
+        bounds.n_bounded += not paused
         bounds.group = -1
         tile = bounds.tiles.group_starts[group]
         for m in range(start, stop):
@@ -354,7 +354,7 @@ cdef Py_ssize_t sweep_tiles(
             if not place_near(state, bounds, rng, i):
                 return -1 - m
         if paused:
-            bounds.pause[group] -= not bounds.off
+            bounds.pause[group] -= bounds.pause[group] > 0
         elif 10 * bounds.work > 7 * (stop - start) * (state.n_clusters + 1 + CALL):
             bounds.next_pause[group] = min(2 * bounds.next_pause[group] + 1, MOST_PAUSE)
             bounds.pause[group] = bounds.next_pause[group]
