@@ -369,9 +369,9 @@ cdef class BlockTask:
         self, const double* box, const Py_ssize_t* which, Py_ssize_t n_which, double below,
         Py_ssize_t* out, double* rest       # IN, OUT: weights left out so far
     ) noexcept nogil:
-        """List the clusters that may weigh more than exp(below) times what some cluster weighs
-        everywhere in a box, and bound the weight of the others; `lower` keeps the bounds of
-        those listed. A NaN is listed."""
+        """List the clusters that may weigh more than exp(below) times what the heaviest is likely
+        to weigh in a box, and bound the sum of the others; `lower` keeps the bounds of those
+        listed. What is NaN is listed."""
         cdef Py_ssize_t k
         cdef Py_ssize_t n = 0
         cdef double top = -INFINITY
@@ -383,8 +383,7 @@ cdef class BlockTask:
         for k in range(n_which):
             self.lower[k] += self.log_weights[which[k]]
             self.upper[k] += self.log_weights[which[k]]
-            if self.lower[k] > top:
-                top = self.lower[k]
+            top = max(top, 0.5 * self.lower[k] + 0.5 * self.upper[k])
         for k in range(n_which):
             gap = self.upper[k] - top
             if gap < below:

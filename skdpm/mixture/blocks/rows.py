@@ -18,12 +18,9 @@ import numpy as np
 from skdpm._validation import check_finite, is_dask
 from skdpm.chains import stream
 from skdpm.mixture._automatic import most_likely
-from skdpm.mixture._tiles import RowTiles
-from skdpm.mixture.blocks._visit import BATCH_ROWS, TILE_ROWS, draw_and_collect
+from skdpm.mixture.blocks._visit import draw_and_collect
+from skdpm.mixture.blocks.order import KEPT_ORDERS, row_order, uses_order
 from skdpm.mixture.blocks.records import Collected, Held, change_codes
-
-# With fewer clusters, bounds of what they weigh cost more than they save.
-FEWEST_CLUSTERS = 8
 
 
 def open_rows(X, block_size, n_threads=1):
@@ -149,7 +146,7 @@ class MemoryRows(Rows):
         self.first_rows = bounds[:-1]
         self.slices = [slice(*pair) for pair in pairwise(bounds)]
         self.n_threads = min(n_threads, len(self.slices))
-        self.orders = {}  # of rows within blocks
+        self.orders = {}  # of blocks, once they were asked for
         # Chains share the rows, each in a thread that has a pool of its own.
         self._own = threading.local()
 
@@ -233,15 +230,6 @@ def even_blocks(n_rows, block_size):
     return np.arange(n_blocks + 1) * n_rows // n_blocks
 
 
-def row_order(likelihood, X):
-    """Return an order of a block's rows in which close ones follow one another: ndarray of shape
-    (n_rows,), int32; None where bounds are of no use. It depends on nothing but the rows."""
-    points = likelihood.box_points(likelihood.encode(X))
-    if points is None:
-        return None
-    return RowTiles(points, TILE_ROWS, BATCH_ROWS // TILE_ROWS).row_order().astype(np.int32)
-
-
 def visit_block(likelihood, X, codes, task, key, block, held=None, orders=None):
     """Do a task on one block.
 
@@ -258,7 +246,7 @@ def visit_block(likelihood, X, codes, task, key, block, held=None, orders=None):
     block : int
     held : Held or None
     orders : dict, or None
-        Where `row_order` of each block is kept. None: it is made whenever it is wanted.
+        Keeps `row_order` of each block. None: it is looked for among the last ones.
 
     Returns
     -------
@@ -267,8 +255,9 @@ def visit_block(likelihood, X, codes, task, key, block, held=None, orders=None):
         With rows numbered from the first of the block.
     """
     order = None
-    if _uses_order(task):
-        orders = {} if orders is None else orders
+    if uses_order(task) and orders is None:
+        order = KEPT_ORDERS.find(likelihood, X)
+    elif uses_order(task):
         if block not in orders:  # two threads may make the same
             orders[block] = row_order(likelihood, X)
         order = orders[block]
@@ -278,12 +267,6 @@ def visit_block(likelihood, X, codes, task, key, block, held=None, orders=None):
         likelihood.parametric(X), codes, task, streams, held, order
     )
     return codes, Collected(stats, first_rows)
-
-
-def _uses_order(task):
-    """Tell whether close rows are visited together in a task, if they can be."""
-    sweep = task.sweep
-    return sweep is not None and sweep.groups is None and task.n_clusters >= FEWEST_CLUSTERS
 
 
 def add_up(model, parts, starts):
