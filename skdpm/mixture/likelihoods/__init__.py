@@ -9,6 +9,7 @@ from skdpm.mixture.likelihoods.multinomial import Multinomial
 from skdpm.mixture.likelihoods.poisson import Poisson
 from skdpm.mixture.likelihoods.pyclone import PyClone
 from skdpm.mixture.likelihoods.relational import Relational
+from skdpm.mixture.likelihoods.subspace import Subspace
 
 # The registry: one line per likelihood. A name is the snake case of its class.
 LIKELIHOODS = {
@@ -20,6 +21,7 @@ LIKELIHOODS = {
     "poisson": Poisson,
     "pyclone": PyClone,
     "relational": Relational,
+    "subspace": Subspace,
 }
 
 __all__ = [cls.__name__ for cls in LIKELIHOODS.values()]
