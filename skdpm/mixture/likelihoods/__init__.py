@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Likelihoods of mixture models: what one cluster's data look like."""
 
+from skdpm._validation import given_shape
 from skdpm.mixture.likelihoods.bernoulli import Bernoulli
 from skdpm.mixture.likelihoods.categorical import Categorical
 from skdpm.mixture.likelihoods.gaussian import Gaussian
@@ -24,4 +25,13 @@ LIKELIHOODS = {
     "subspace": Subspace,
 }
 
+# Columns from which on "auto" stands for `Subspace`, and `Gaussian` below.
+MANY_COLUMNS = 65
+
 __all__ = [cls.__name__ for cls in LIKELIHOODS.values()]
+
+
+def automatic_likelihood(X):
+    """What "auto" stands for with these rows, as they were given to `fit`."""
+    shape = given_shape(X)
+    return Subspace() if len(shape) == 2 and shape[1] >= MANY_COLUMNS else Gaussian()

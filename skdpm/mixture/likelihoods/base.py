@@ -81,6 +81,8 @@ class Likelihood(BaseEstimator):
     constant_stats : tuple of int
         Statistics that are terms of the items alone: `ParametricModel` leaves them 0, and
         `log_constant` has their sum.
+    many_columns : bool
+        Whether it is for these: with many rows besides, `sampler="auto"` is `SubCluster`.
     allow_nan, accept_sparse, pairwise, positive_only : bool
         What X may be; they become scikit-learn's input tags.
     """
@@ -88,6 +90,7 @@ class Likelihood(BaseEstimator):
     capabilities = frozenset({"joint", "product"})
     hyperparameters = ()
     constant_stats = ()
+    many_columns = False
     allow_nan = False
     accept_sparse = False
     pairwise = False
