@@ -31,8 +31,8 @@ class DPMixture(BaseMixture):
         with its defaults, such as "gibbs" (`SAMPLERS` there has all). "auto": Alternate,
         Gibbs sweeps and splits and merges of neighbouring clusters in turn; for 20,000 rows and
         more with the likelihood `Subspace`: SubCluster, where the prior has weights. Choose that
-        for 100,000 rows and more of few columns as well. "smc": particles in place of Markov chains, for the evidence
-        (`log_evidence_`) and for streams (`partial_fit`).
+        for 100,000 rows and more of few columns as well. "smc": particles in place of Markov
+        chains, for the evidence (`log_evidence_`) and for streams (`partial_fit`).
     concentration : float or None, default=None
         Of the process; larger values favour more clusters. None: resampled in every iteration
         under its prior. With a discount d it may be as low as -d, when it is fixed.
