@@ -113,9 +113,8 @@ def likelihoods(n_samples):
     new, X, classes = X[n_samples:], X[:n_samples], classes[:n_samples]
     axes = np.linalg.eigh(np.cov(X.T))[1]
     for name, likelihood in LIKELIHOODS.items():
-        rows = (
-            (X, new) if "axes" not in name else ((X - X.mean(0)) @ axes, (new - X.mean(0)) @ axes)
-        )
+        along = axes if "axes" in name else np.eye(len(axes))
+        rows = X @ along, new @ along
         one_chain(name, likelihood, rows[0], classes, rows[1], "sub_cluster", 60)
 
 

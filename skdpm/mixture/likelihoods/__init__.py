@@ -26,7 +26,7 @@ LIKELIHOODS = {
 }
 
 # Columns from which on "auto" stands for `Subspace`, and `Gaussian` below.
-MANY_COLUMNS = 65
+MANY_COLUMNS = 33
 
 __all__ = [cls.__name__ for cls in LIKELIHOODS.values()]
 

@@ -42,7 +42,7 @@ class Subspace(Likelihood):
     ----------
     axes_ : ndarray of shape (n_axes, n_features)
         Of a resolved likelihood, as estimators have it in `likelihood_`: orthonormal, those along
-        which the rows vary most first.
+        which the rows vary most first; the largest entry of each is positive.
     center_ : ndarray of shape (n_features,)
         The mean of the rows, from which coordinates are counted.
 
@@ -154,7 +154,8 @@ class Subspace(Likelihood):
         return super().without_learning()._with(self._inner.without_learning())
 
     def log_hyperprior(self, values):
-        return self._inner.log_hyperprior(values)
+        # One that is not resolved learns nothing.
+        return self._inner.log_hyperprior(values) if self.learned else 0.0
 
     def draw_hyperparameters(self, rng):
         return self._inner.draw_hyperparameters(rng)
