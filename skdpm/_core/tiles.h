@@ -343,6 +343,33 @@ SKDPM_UNUSED static void tile_scatter(
     }
 }
 
+/* Coordinates of rows on axes: out[i * n_axes + j] = sum over d of (x_id - center_d) axes[d][j], in
+ * an order that depends on nothing else. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_rotate(
+    const double *restrict x, ptrdiff_t n, ptrdiff_t n_features, const double *restrict center,
+    const double *restrict axes, ptrdiff_t n_axes, double *restrict out)
+{
+    for (ptrdiff_t i = 0; i < n; i++, x += n_features, out += n_axes) {
+        const double *restrict axis = axes;
+        ptrdiff_t d = 0;
+        for (ptrdiff_t j = 0; j < n_axes; j++)
+            out[j] = 0.0;
+        for (; d + 4 <= n_features; d += 4, axis += 4 * n_axes) {
+            const double x0 = x[d] - center[d], x1 = x[d + 1] - center[d + 1];
+            const double x2 = x[d + 2] - center[d + 2], x3 = x[d + 3] - center[d + 3];
+            for (ptrdiff_t j = 0; j < n_axes; j++)
+                out[j] += (x0 * axis[j] + x1 * axis[n_axes + j])
+                    + (x2 * axis[2 * n_axes + j] + x3 * axis[3 * n_axes + j]);
+        }
+        for (; d < n_features; d++, axis += n_axes) {
+            const double x0 = x[d] - center[d];
+            for (ptrdiff_t j = 0; j < n_axes; j++)
+                out[j] += x0 * axis[j];
+        }
+    }
+}
+
 /* Columns of chosen rows: out[d * ld + i] = x[items[i] * n_features + d]. */
 SKDPM_UNUSED static void tile_gather(
     const double *restrict x, ptrdiff_t n_features, const ptrdiff_t *restrict items, ptrdiff_t n,

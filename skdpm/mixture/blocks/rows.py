@@ -71,6 +71,10 @@ class Rows(abc.ABC):
         """Return the likelihood's summary of all rows, whose entries are checked."""
         return functools.reduce(likelihood.merge_summaries, self._map(_summarise, likelihood))
 
+    def condense(self, likelihood):
+        """Keep rows in the form that a resolved likelihood prefers, where that pays."""
+        return None
+
     def log_constant(self, likelihood):
         """Return `Likelihood.log_constant` of all rows."""
         return sum(self._map(_log_constant, likelihood))
@@ -169,6 +173,11 @@ class MemoryRows(Rows):
 
         pool = getattr(self._own, "pool", None)
         return list((map if pool is None else pool.map)(call, range(len(self.slices))))
+
+    def condense(self, likelihood):
+        parts = self._map(_condense, likelihood)
+        if parts[0] is not None:
+            self.X = np.concatenate(parts).view(type(parts[0]))
 
     def first_row(self):
         return self.X[:1]
@@ -334,6 +343,10 @@ def _summarise(X, block, likelihood):
         raise ValueError(f"{type(likelihood).__name__} needs dense rows, got {type(X).__name__}")
     check_finite(X, allow_nan=likelihood.allow_nan)
     return likelihood.summarise(X)
+
+
+def _condense(X, block, likelihood):
+    return likelihood.condense(X)
 
 
 def _log_constant(X, block, likelihood):
