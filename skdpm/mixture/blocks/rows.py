@@ -19,6 +19,7 @@ from skdpm._validation import check_finite, is_dask
 from skdpm.chains import stream
 from skdpm.mixture._automatic import most_likely
 from skdpm.mixture.blocks._visit import draw_and_collect
+from skdpm.mixture.blocks.order import KEPT_ORDERS, row_order, uses_order
 from skdpm.mixture.blocks.records import Collected, Held, change_codes
 
 
@@ -69,6 +70,10 @@ class Rows(abc.ABC):
     def summary(self, likelihood):
         """Return the likelihood's summary of all rows, whose entries are checked."""
         return functools.reduce(likelihood.merge_summaries, self._map(_summarise, likelihood))
+
+    def condense(self, likelihood):
+        """Keep rows in the form that a resolved likelihood prefers, where that pays."""
+        return None
 
     def log_constant(self, likelihood):
         """Return `Likelihood.log_constant` of all rows."""
@@ -146,6 +151,7 @@ class MemoryRows(Rows):
         self.first_rows = bounds[:-1]
         self.slices = [slice(*pair) for pair in pairwise(bounds)]
         self.n_threads = min(n_threads, len(self.slices))
+        self.orders = {}  # of blocks, once they were asked for
         # Chains share the rows, each in a thread that has a pool of its own.
         self._own = threading.local()
 
@@ -168,6 +174,11 @@ class MemoryRows(Rows):
         pool = getattr(self._own, "pool", None)
         return list((map if pool is None else pool.map)(call, range(len(self.slices))))
 
+    def condense(self, likelihood):
+        parts = self._map(_condense, likelihood)
+        if parts[0] is not None:
+            self.X = np.concatenate(parts).view(type(parts[0]))
+
     def first_row(self):
         return self.X[:1]
 
@@ -183,7 +194,7 @@ class MemoryRows(Rows):
             where = self.slices[block - 1]
             held = self.hold_back(codes[where], task.held_clusters)
             new_codes[where], collected = visit_block(
-                likelihood, X, codes[where], task, key, block, held
+                likelihood, X, codes[where], task, key, block, held, self.orders
             )
             return numbered_from(collected, where.start)
 
@@ -230,7 +241,7 @@ def even_blocks(n_rows, block_size):
     return np.arange(n_blocks + 1) * n_rows // n_blocks
 
 
-def visit_block(likelihood, X, codes, task, key, block, held=None):
+def visit_block(likelihood, X, codes, task, key, block, held=None, orders=None):
     """Do a task on one block.
 
     Parameters
@@ -245,6 +256,8 @@ def visit_block(likelihood, X, codes, task, key, block, held=None):
         Entropy, chain and iteration.
     block : int
     held : Held or None
+    orders : dict, or None
+        Keeps `row_order` of each block. None: it is looked for among the last ones.
 
     Returns
     -------
@@ -252,10 +265,17 @@ def visit_block(likelihood, X, codes, task, key, block, held=None):
     collected : Collected
         With rows numbered from the first of the block.
     """
+    order = None
+    if uses_order(task) and orders is None:
+        order = KEPT_ORDERS.find(likelihood, X)
+    elif uses_order(task):
+        if block not in orders:  # two threads may make the same
+            orders[block] = row_order(likelihood, X)
+        order = orders[block]
     streams = [None if task.sweep is None else stream(*key, block, 0)]
     streams += [stream(*key, block, split.stream_number) for split in task.splits]
     codes, stats, first_rows = draw_and_collect(
-        likelihood.parametric(X), codes, task, streams, held
+        likelihood.parametric(X), codes, task, streams, held, order
     )
     return codes, Collected(stats, first_rows)
 
@@ -323,6 +343,10 @@ def _summarise(X, block, likelihood):
         raise ValueError(f"{type(likelihood).__name__} needs dense rows, got {type(X).__name__}")
     check_finite(X, allow_nan=likelihood.allow_nan)
     return likelihood.summarise(X)
+
+
+def _condense(X, block, likelihood):
+    return likelihood.condense(X)
 
 
 def _log_constant(X, block, likelihood):
