@@ -128,7 +128,7 @@ class DaskRows(Rows):
         Parameters
         ----------
         function : callable
-            Of the rows of a block, its number, the number of its first row, a `CodeStore` or
+            Of the rows of a block, its number, the number of its first row, a `BlockStore` or
             None, and `arguments`.
         arguments : tuple
         finish : callable

@@ -95,10 +95,10 @@ def test_chunks_of_unknown_and_of_no_size(X):
 
 def test_recipes_know_held_rows_and_accepted_moves(X):
     """Labels have the sizes of the clusters, whatever has happened since the last pass."""
-    rows = da.from_array(X[:200], chunks=(80, 2))
+    rows = da.from_array(X[:60], chunks=(25, 2))
     moved = held = 0
-    for seed in range(16):
-        settings = {**SETTINGS, "random_state": seed, "concentration": 3.0, "n_chains": 1}
+    for seed in range(32):
+        settings = {**SETTINGS, "random_state": seed, "concentration": 9.0, "n_chains": 1}
         settings |= {"n_warmup": 0, "n_draws": 2 + seed % 8}
         estimator = DPMixture(sampler=SubCluster(wait=False), **settings).fit(rows)
         sizes = np.bincount(estimator.labels_.compute())
