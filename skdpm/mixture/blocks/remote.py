@@ -229,16 +229,19 @@ class Place:
         Address of the worker. A place that is made elsewhere, since this one was lost, is of no
         use: its task fails, which tells the client.
     n_threads : int
+    token_before : str or None
+        Names the place that this one follows, and whose store it takes over.
     """
 
-    def __init__(self, jobs, worker, n_threads):
+    def __init__(self, jobs, worker, n_threads, token_before):
         from distributed import get_worker
 
         if get_worker().address != worker:
             raise Lost(f"{worker} was lost before it was told of its chunks")
+        before = get_worker().data.get(place_key(token_before, worker))
         self.jobs = jobs
         self.n_threads = n_threads
-        self.store = BlockStore(STORE_BYTES)
+        self.store = BlockStore(STORE_BYTES) if before is None else before.store
 
     def __getstate__(self):
         # Where a worker is short of memory it writes values to disk: codes had better be dropped.
