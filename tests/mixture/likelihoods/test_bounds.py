@@ -125,12 +125,14 @@ def test_missing_entries():
     X[:N_OLD:3, 0] = np.nan
     likelihood = Gaussian(covariance_type="diag").resolve(X)
     assert likelihood.box_points(likelihood.encode(X)) is None
-    model = fill(likelihood, X)
     slots = np.arange(len(SIZES))
-    tiles = RowTiles(likelihood.box_points(likelihood.encode_new(X[N_OLD:])))
-    (bound,) = model.log_predictive_bounds(slots, tiles.tile_boxes())
-    log_densities = model.log_predictive_rows(slots, N_OLD, len(X))
-    assert (bound[:, None] >= log_densities).all()
+    data = likelihood.encode_new(X[N_OLD:])
+    model = bind(likelihood, data, None)
+    model.load(fill(likelihood, X).dump(slots))
+    (bound,) = model.log_predictive_bounds(
+        slots, RowTiles(likelihood.box_points(data)).tile_boxes()
+    )
+    assert_bounds(bound, model.log_predictive_rows(slots, 0, len(X) - N_OLD))
 
 
 # Counts.
