@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Chains of a mixture model: how one starts, advances, and what is kept of its draws."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,11 +13,16 @@ from skdpm.mixture._automatic import FirstState, most_likely
 from skdpm.mixture._init import dispersed_labels, first_state
 from skdpm.mixture._scoring import mixture_rows
 from skdpm.mixture._state import MixtureState, labels_by_first_appearance
+from skdpm.mixture._tiles import RowTiles
 from skdpm.partitions import relabel_by_size
 
 # Rows of statistics that round are computed anew from the items after this many iterations of a
 # chain. The count is the chain's own, so that it falls alike in an interrupted and in a whole run.
 REBUILD_EVERY = 100
+
+# Rows in a tile that sweeps visit together, and tiles in a group: with small tiles bounds are
+# tight, with large ones they are few.
+TILE_SIZE, GROUP_SIZE = 16, 32
 
 
 @dataclass(kw_only=True)
@@ -230,6 +236,11 @@ class RowProgram(MixtureProgram):
         rng = np.random.Generator(np.random.PCG64(self.n_samples))
         self.item_keys = rng.integers(2**64, size=(self.n_samples, 2), dtype=np.uint64)
 
+    @functools.cached_property
+    def tiles(self):
+        """Of the rows, for all chains: `row_tiles`."""
+        return row_tiles(self.likelihood, self.data)
+
     def resume(self, chain):
         return RowChain(self, chain)
 
@@ -244,6 +255,12 @@ class RowProgram(MixtureProgram):
     def most_likely(self, values, stats, log_weights):
         rows = mixture_rows(self.likelihood, self.data, self.model(values), len(stats))
         return most_likely(rows, stats, log_weights).astype(np.intp)
+
+
+def row_tiles(likelihood, data):
+    """The tiles in which sweeps visit encoded rows, `RowTiles`; None where there are none."""
+    points = likelihood.box_points(data)
+    return None if points is None else RowTiles(points, TILE_SIZE, GROUP_SIZE, at_gaps=True)
 
 
 def check_capabilities(likelihood, model):
@@ -273,9 +290,9 @@ class Replica:
         prior = program.make_prior(saved["concentration"])
         model = program.model(self.values)
         if "state" in saved:
-            self.state = MixtureState(model, prior, saved=saved["state"])
+            self.state = MixtureState(model, prior, saved=saved["state"], tiles=program.tiles)
         else:
-            self.state = MixtureState(model, prior, saved["labels"])
+            self.state = MixtureState(model, prior, saved["labels"], tiles=program.tiles)
 
     def resample(self, program, iteration):
         """Draw the concentration, then the likelihood's hyperparameters, given the partition."""

@@ -76,6 +76,9 @@ cdef class ClusterModel:
         const double* box,                                                  # IN: see `_tiles`
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil
+    cdef double log_predictive_floor(
+        self, Py_ssize_t slot, const double* box                            # IN: see `_tiles`
+    ) noexcept nogil
     cdef void log_predictive_tile(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
         const Py_ssize_t* items, Py_ssize_t n_items,                        # IN (n_items,)
