@@ -49,7 +49,7 @@ from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._gaussian_hyper cimport (
     GaussianLaws, fill_log_norm, log_norm_at, own_size
 )
-from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel
+from skdpm.mixture.likelihoods._parametric cimport LD, MOST_BOXED, TILE, ParametricModel
 
 cdef double LOG_PI = log(PI)
 cdef double LOG_1E100 = log(1e100)
@@ -91,6 +91,21 @@ cdef extern from "tiles.h" nogil:
     void tile_gaussian(
         const double* x, Py_ssize_t n, Py_ssize_t n_features, const double* w, const double* c,
         double top, double* out
+    )
+    void tile_gaussian_columns(
+        const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features, const double* w,
+        const double* c, double top, double* out
+    )
+    void tile_gather(
+        const double* x, Py_ssize_t n_features, const Py_ssize_t* items, Py_ssize_t n,
+        double* out, Py_ssize_t ld
+    )
+    void tile_enclose(
+        const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features, double* box
+    )
+    void tile_keyed_moments(
+        const double* x, Py_ssize_t ld, Py_ssize_t n, const Py_ssize_t* keys, Py_ssize_t key,
+        Py_ssize_t n_features, double* gaps, double* out
     )
     void tile_scatter(const double* x, Py_ssize_t n, Py_ssize_t n_features, double* out)
 
@@ -896,6 +911,8 @@ cdef class ParametricGaussian(ParametricModel):
     cdef const double* mean
     cdef double* prior      # packed: S, then its factor
     cdef double* work       # n_features * TILE
+    cdef double* gaps       # (n_features + 1, LD)
+    cdef double* columns    # (n_features, LD) and a strip: loaded items. NULL: too many columns
     cdef double* matrix     # (n_stats,)
     cdef object _owners
 
@@ -913,8 +930,8 @@ cdef class ParametricGaussian(ParametricModel):
         self.n_features = n_features
         self.n_packed = n_features * (n_features + 1) // 2
         self.n_stats = self.n_params = 1 + n_features + self.n_packed
-        self.X = self.points = &X[0, 0] if X.shape[0] else NULL
-        self.n_dimensions = n_features
+        self.X = &X[0, 0] if X.shape[0] else NULL
+        self.n_dimensions = n_features if n_features <= MOST_BOXED else 0
         self.mean_precision = mean_precision
         self.df = df
         self.prior = <double*>malloc(2 * self.n_packed * sizeof(double))
@@ -922,6 +939,11 @@ cdef class ParametricGaussian(ParametricModel):
         self.matrix = <double*>malloc(self.n_stats * sizeof(double))
         if self.prior == NULL or self.work == NULL or self.matrix == NULL:
             raise MemoryError
+        if self.n_dimensions > 0:
+            self.columns = <double*>resized(
+                NULL, (2 * n_features + 1) * LD + SKDPM_STRIP, sizeof(double)
+            )
+            self.gaps = self.columns + n_features * LD + SKDPM_STRIP
         for d in range(n_features):
             for e in range(d, n_features):
                 self.prior[t] = self.prior[self.n_packed + t] = scale[e, d]
@@ -931,6 +953,7 @@ cdef class ParametricGaussian(ParametricModel):
     def __dealloc__(self):
         free(self.prior)
         free(self.work)
+        free(self.columns)
         free(self.matrix)
 
     cdef void draw_params(
@@ -989,6 +1012,43 @@ cdef class ParametricGaussian(ParametricModel):
                 self.work, n_items, n_features, theta + 1 + n_features, theta + 1, theta[0],
                 out + k * TILE
             )
+
+    cdef void load(self, const Py_ssize_t* items, Py_ssize_t n_items) noexcept nogil:   # <= TILE
+        self.loaded = items
+        tile_gather(self.X, self.n_features, items, n_items, self.columns, LD)
+
+    cdef void enclose(
+        self, Py_ssize_t first, Py_ssize_t n_items, double* box     # OUT (2 D,)
+    ) noexcept nogil:
+        tile_enclose(self.columns + first, LD, n_items, self.n_features, box)
+
+    cdef void log_density_loaded(
+        self, Py_ssize_t first, Py_ssize_t n_items, const double* params,
+        const Py_ssize_t* which, Py_ssize_t n_which, double* out        # OUT (n_which, TILE)
+    ) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef const double* theta
+        for k in range(n_which):
+            theta = params + which[k] * self.n_params
+            tile_gaussian_columns(
+                self.columns + first, LD, n_items, self.n_features, theta + 1 + self.n_features,
+                theta + 1, theta[0], out + k * TILE
+            )
+
+    cdef void accumulate_loaded(
+        self, double* stats, Py_ssize_t first, Py_ssize_t n_items,
+        const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): those with the key join
+    ) noexcept nogil:
+        cdef double scratch[4]
+        if self.n_features > 4:
+            ParametricModel.accumulate_loaded(self, stats, first, n_items, keys, key)
+            return
+        tile_keyed_moments(
+            self.columns + first, LD, n_items, keys, key, self.n_features, self.gaps,
+            self.matrix
+        )
+        if self.matrix[0] > 0.0:
+            combine_moments(stats, self.matrix, self.n_features, scratch)
 
     cdef void log_density_bound_many(
         self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
