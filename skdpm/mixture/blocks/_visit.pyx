@@ -319,20 +319,13 @@ cdef class BlockTask:
     ) noexcept nogil:
         """Add some items to the statistics of their keys."""
         cdef Py_ssize_t i, m, s
-        cdef Py_ssize_t first
         for s in range(n_keys):
             m = 0
             for i in range(n_items):
                 self.chosen[m] = items[i]
                 m += keys[i] == s
-            if m == 0:
-                continue
-            self.model.accumulate(self.stats + (row + s) * self.model.n_stats, self.chosen, m)
-            first = self.chosen[0]
-            for i in range(1, m):
-                first = min(first, self.chosen[i])
-            if not 0 <= self.first_rows[row + s] <= first:
-                self.first_rows[row + s] = first
+            if m > 0:
+                self.model.accumulate(self.stats + (row + s) * self.model.n_stats, self.chosen, m)
 
     # Drawing clusters.
 
@@ -428,7 +421,7 @@ cdef class BlockTask:
         self, Py_ssize_t first, Py_ssize_t n_items, Py_ssize_t n_near, double rest
     ) noexcept nogil:
         """The same for a tile of the batch, and the clusters that are near the latter."""
-        cdef Py_ssize_t code, i, j, k, least
+        cdef Py_ssize_t code, i, j, k
         cdef Py_ssize_t n, n_kept
         cdef Py_ssize_t which[2]
         cdef const Py_ssize_t* items = self.items + first
@@ -457,9 +450,7 @@ cdef class BlockTask:
             for i in range(n_items):
                 if self.held_codes[items[i]] >= 0:
                     self.draws[i] = -1
-        least = items[0]
         for i in range(n_items):
-            least = min(least, items[i])
             codes[i] = -1
         for j in range(n):
             n_kept = tile_count(self.draws, n_items, j)
@@ -485,10 +476,6 @@ cdef class BlockTask:
                 self.model.accumulate_loaded(
                     self.stats + code * self.model.n_stats, first, n_items, codes, code
                 )
-                if not 0 <= self.first_rows[code] <= least:
-                    for i in range(n_items):
-                        if codes[i] == code and not 0 <= self.first_rows[code] <= items[i]:
-                            self.first_rows[code] = items[i]
         for i in range(n_items):
             if codes[i] >= 0:
                 self.new_codes[items[i]] = <int>codes[i]
@@ -576,11 +563,26 @@ cdef class BlockTask:
             if self.new_codes[i] // 2 == k:
                 self.items[n] = i
                 self.draws[n] = 2 * (uniform(rng) >= share) + self.new_codes[i] % 2
+                if self.first_rows[row + self.draws[n]] < 0:
+                    self.first_rows[row + self.draws[n]] = i
                 n += 1
                 if n == TILE:
                     self.collect(self.items, self.draws, n, 4, row)
                     n = 0
         self.collect(self.items, self.draws, n, 4, row)
+
+    cdef void find_first_rows(self) noexcept nogil:
+        """Find the first row of each code that has rows."""
+        cdef Py_ssize_t code, i
+        cdef Py_ssize_t n_left = 0
+        for code in range(2 * self.n_clusters):
+            n_left += self.stats[code * self.model.n_stats] != 0.0
+        for i in range(self.model.n_samples):
+            if self.first_rows[self.new_codes[i]] < 0:
+                self.first_rows[self.new_codes[i]] = i
+                n_left -= 1
+                if n_left == 0:
+                    return
 
     cdef bint run(self) noexcept nogil:
         """Do the task, a batch at a time. False where the weights of a row are no distribution."""
@@ -610,6 +612,7 @@ cdef class BlockTask:
                 return False
         if self.n_left > 0 and not self.draw_left():
             return False
+        self.find_first_rows()
         for j in range(self.n_splits):
             self.split(j)
         return True
