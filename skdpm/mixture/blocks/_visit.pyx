@@ -24,7 +24,7 @@ are those of a visit that evaluates all, to the last bit.
 """
 from contextlib import ExitStack
 
-from libc.math cimport INFINITY, exp, log
+from libc.math cimport INFINITY, exp, fabs, log
 from libc.stdlib cimport free
 from numpy.random cimport bitgen_t
 
@@ -129,6 +129,7 @@ cdef class BlockTask:
     cdef double* lower          # (n_clusters,) each
     cdef double* upper
     cdef double* shifts
+    cdef double* boxes          # (number of tiles in a batch, 2 n_dimensions)
     cdef double* box            # (2 n_dimensions,)
     cdef double top             # the largest of `upper` of the clusters that `sift` listed
 
@@ -139,6 +140,7 @@ cdef class BlockTask:
         cdef Py_ssize_t j
         cdef Py_ssize_t n_clusters = task.n_clusters
         cdef Py_ssize_t n_features = model.n_dimensions
+        cdef Py_ssize_t n_boxes = TILE // max(tile_rows, 1) + 2
         cdef double* x
         cdef Py_ssize_t* y
         self.model = model
@@ -147,7 +149,7 @@ cdef class BlockTask:
         self.arrays = []
         self.log_w = <double*>resized(NULL, max(n_clusters, 2) * TILE, sizeof(double))
         self.doubles_memory = x = <double*>resized(
-            NULL, 11 * TILE + 3 * n_clusters + 2 * n_features, sizeof(double)
+            NULL, 11 * TILE + 3 * n_clusters + 2 * n_features * n_boxes, sizeof(double)
         )
         self.u, self.v = x, x + TILE
         self.sorted_u, self.scaled_u, self.scratch = x + 2 * TILE, x + 3 * TILE, x + 4 * TILE
@@ -155,6 +157,7 @@ cdef class BlockTask:
         self.upper = self.lower + n_clusters
         self.shifts = self.upper + n_clusters
         self.box = self.shifts + n_clusters
+        self.boxes = self.box + 2 * n_features
         self.indices_memory = y = <Py_ssize_t*>resized(
             NULL, 12 * TILE + 1 + 3 * n_clusters, sizeof(Py_ssize_t)
         )
@@ -363,10 +366,10 @@ cdef class BlockTask:
         return True
 
     cdef Py_ssize_t sift(
-        self, const Py_ssize_t* which, Py_ssize_t n_which, double below,
+        self, const double* box, const Py_ssize_t* which, Py_ssize_t n_which, double below,
         Py_ssize_t* out, double* rest       # IN, OUT: log of the weights left out so far
     ) noexcept nogil:
-        """List the clusters that may weigh more in `box` than exp(below) times what the heaviest
+        """List the clusters that may weigh more in a box than exp(below) times what the heaviest
         is likely to weigh there, and bound the sum of the others. Bounds of those listed are
         kept, and the largest is `top`. What is NaN is listed."""
         cdef Py_ssize_t k
@@ -375,7 +378,7 @@ cdef class BlockTask:
         cdef double added = 0.0
         cdef double gap
         self.model.log_density_bound_many(
-            self.params, which, n_which, self.box, self.lower, self.upper
+            self.params, which, n_which, box, self.lower, self.upper
         )
         self.top = -INFINITY
         for k in range(n_which):
@@ -395,30 +398,55 @@ cdef class BlockTask:
             rest[0] = log(exp(min(rest[0] - likely, 700.0)) + added) + likely
         return n
 
+    cdef void surround(self, Py_ssize_t n_tiles) noexcept nogil:
+        """The box around those of tiles, rounded up."""
+        cdef Py_ssize_t d, t
+        cdef Py_ssize_t n_features = self.model.n_dimensions
+        cdef const double* box
+        cdef double high, low, middle
+        for d in range(n_features):
+            low = INFINITY
+            high = -INFINITY
+            for t in range(n_tiles):
+                box = self.boxes + t * 2 * n_features
+                low = min(low, box[d] - box[n_features + d])
+                high = max(high, box[d] + box[n_features + d])
+            middle = 0.5 * low + 0.5 * high
+            self.box[d] = middle
+            self.box[n_features + d] = (high - middle) + 1e-14 * (fabs(high) + fabs(low))
+
     cdef bint draw_near(self, Py_ssize_t n_items) noexcept nogil:
         """Draw clusters for the batch from those that may weigh something, and place its rows,
         but for those left for later. False where weights are no distribution."""
         cdef Py_ssize_t first, n, n_near, t
         cdef double rest = -INFINITY
+        cdef Py_ssize_t n_tiles = (n_items + self.tile_rows - 1) // self.tile_rows
         self.model.load(self.items, n_items)
-        self.model.enclose(0, n_items, self.box)
+        for t in range(n_tiles):
+            first = t * self.tile_rows
+            n = min(self.tile_rows, n_items - first)
+            self.model.enclose(first, n, self.boxes + t * 2 * self.model.n_dimensions)
+        self.surround(n_tiles)
         n_near = self.sift(
-            self.members, self.n_clusters, -log(4.0 * self.n_clusters) - 7.0, self.near, &rest
+            self.box, self.members, self.n_clusters, -log(4.0 * self.n_clusters) - 7.0, self.near, &rest
         )
         if 4 * n_near > 3 * self.n_clusters:
             self.n_skipped = self.next_skipped
             self.next_skipped = min(2 * self.next_skipped, <Py_ssize_t>MOST_SKIPPED)
             return self.draw_all(self.items, self.u, self.v, n_items)
         self.next_skipped = 1
-        for t in range((n_items + self.tile_rows - 1) // self.tile_rows):
+        for t in range(n_tiles):
             first = t * self.tile_rows
             n = min(self.tile_rows, n_items - first)
-            if not self.draw_tile(first, n, n_near, rest):
+            if not self.draw_tile(
+                first, n, self.boxes + t * 2 * self.model.n_dimensions, n_near, rest
+            ):
                 return False
         return True
 
     cdef bint draw_tile(
-        self, Py_ssize_t first, Py_ssize_t n_items, Py_ssize_t n_near, double rest
+        self, Py_ssize_t first, Py_ssize_t n_items, const double* box, Py_ssize_t n_near,
+        double rest
     ) noexcept nogil:
         """The same for a tile of the batch, and the clusters that are near the latter."""
         cdef Py_ssize_t code, i, j, k
@@ -427,8 +455,7 @@ cdef class BlockTask:
         cdef const Py_ssize_t* items = self.items + first
         cdef Py_ssize_t* codes = self.tile_codes
         cdef double low, share
-        self.model.enclose(first, n_items, self.box)
-        n = self.sift(self.near, n_near, -log(4.0 * self.n_clusters), self.nearest, &rest)
+        n = self.sift(box, self.near, n_near, -log(4.0 * self.n_clusters), self.nearest, &rest)
         if n == 1:
             share = 1.0
             if self.lower[0] < INFINITY:

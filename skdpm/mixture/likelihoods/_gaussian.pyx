@@ -49,7 +49,7 @@ from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._gaussian_hyper cimport (
     GaussianLaws, fill_log_norm, log_norm_at, own_size
 )
-from skdpm.mixture.likelihoods._parametric cimport LD, MOST_BOXED, TILE, ParametricModel
+from skdpm.mixture.likelihoods._parametric cimport LD, MOST_DIMENSIONS, TILE, ParametricModel
 
 cdef double LOG_PI = log(PI)
 cdef double LOG_1E100 = log(1e100)
@@ -885,6 +885,49 @@ cdef class FullLaws(GaussianLaws):
         return True
 
 
+cdef inline void bound_densities(
+    const double* params, Py_ssize_t n_params, const Py_ssize_t* which, Py_ssize_t n_which,
+    const double* box, Py_ssize_t n_features,
+    double* lower, double* upper                                        # OUT (n_which,) each
+) noexcept nogil:
+    """With z = W x - W mu the log density is a constant less sum_d z_d^2 / 2. From the box's
+    centre c, with half-widths h, to x, z_d changes by at most r_d = sum_e |W_de| h_e, so that
+    |z_d| is between max(0, |z_d(c)| - r_d) and |z_d(c)| + r_d. What rounding makes of z_d is a
+    share of the terms that it is the sum of, and part of r_d."""
+    cdef Py_ssize_t d, e, k
+    cdef const double* half = box + n_features
+    cdef const double* c
+    cdef const double* w
+    cdef double least, most, r, size, top, value, z
+    cdef double share = 4.0 * (n_features + 4) * DBL_EPSILON
+    for k in range(n_which):
+        top = params[which[k] * n_params]
+        c = params + which[k] * n_params + 1
+        w = c + n_features
+        least = most = 0.0
+        for d in range(n_features):
+            z = -c[d]
+            size = fabs(c[d])
+            r = 0.0
+            for e in range(d + 1):
+                value = w[e] * box[e]
+                z += value
+                size += fabs(value)
+                r += fabs(w[e]) * half[e]
+            w += d + 1
+            r = r * ABOVE + share * (size + r)
+            z = fabs(z)
+            most += (z + r) * (z + r)
+            z -= r
+            if not z <= 0.0:
+                least += z * z
+        # The density of a row that is beyond counts as -inf: a lower one is none.
+        least = 0.5 * min(least, 1e300)
+        most *= 0.5
+        lower[k] = top - most - SLACK * (1.0 + fabs(top) + most)
+        upper[k] = top - least + SLACK * (1.0 + fabs(top) + least)
+
+
 @cython.final
 cdef class ParametricGaussian(ParametricModel):
     """Gaussian rows under drawn means and covariances.
@@ -931,7 +974,7 @@ cdef class ParametricGaussian(ParametricModel):
         self.n_packed = n_features * (n_features + 1) // 2
         self.n_stats = self.n_params = 1 + n_features + self.n_packed
         self.X = &X[0, 0] if X.shape[0] else NULL
-        self.n_dimensions = n_features if n_features <= MOST_BOXED else 0
+        self.n_dimensions = n_features if n_features <= MOST_DIMENSIONS else 0
         self.mean_precision = mean_precision
         self.df = df
         self.prior = <double*>malloc(2 * self.n_packed * sizeof(double))
@@ -1055,43 +1098,12 @@ cdef class ParametricGaussian(ParametricModel):
         const double* box,                                              # IN (2 D,)
         double* lower, double* upper                                    # OUT (n_which,) each
     ) noexcept nogil:
-        """With z = W x - W mu the log density is a constant less sum_d z_d^2 / 2. From the box's
-        centre c, with half-widths h, to x, z_d changes by at most r_d = sum_e |W_de| h_e, so that
-        |z_d| is between max(0, |z_d(c)| - r_d) and |z_d(c)| + r_d. What rounding makes of z_d is
-        a share of the terms that it is the sum of, and part of r_d."""
-        cdef Py_ssize_t d, e, k
-        cdef Py_ssize_t n_features = self.n_features
-        cdef const double* half = box + n_features
-        cdef const double* c
-        cdef const double* w
-        cdef double least, most, r, size, top, value, z
-        cdef double share = 4.0 * (n_features + 4) * DBL_EPSILON
-        for k in range(n_which):
-            top = params[which[k] * self.n_params]
-            c = params + which[k] * self.n_params + 1
-            w = c + n_features
-            least = most = 0.0
-            for d in range(n_features):
-                z = -c[d]
-                size = fabs(c[d])
-                r = 0.0
-                for e in range(d + 1):
-                    value = w[e] * box[e]
-                    z += value
-                    size += fabs(value)
-                    r += fabs(w[e]) * half[e]
-                w += d + 1
-                r = r * ABOVE + share * (size + r)
-                z = fabs(z)
-                most += (z + r) * (z + r)
-                z -= r
-                if not z <= 0.0:
-                    least += z * z
-            # The density of a row that is beyond counts as -inf: a lower one is none.
-            least = 0.5 * min(least, 1e300)
-            most *= 0.5
-            lower[k] = top - most - SLACK * (1.0 + fabs(top) + most)
-            upper[k] = top - least + SLACK * (1.0 + fabs(top) + least)
+        if self.n_features == 2:
+            bound_densities(params, self.n_params, which, n_which, box, 2, lower, upper)
+        else:
+            bound_densities(
+                params, self.n_params, which, n_which, box, self.n_features, lower, upper
+            )
 
     cdef void accumulate(
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE

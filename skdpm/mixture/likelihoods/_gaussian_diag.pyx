@@ -40,7 +40,7 @@ from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._gaussian_hyper cimport (
     GaussianLaws, fill_log_evidence_norm, fill_log_norm, log_evidence_norm, log_norm_at, own_size
 )
-from skdpm.mixture.likelihoods._parametric cimport LD, MOST_BOXED, TILE, ParametricModel
+from skdpm.mixture.likelihoods._parametric cimport LD, MOST_DIMENSIONS, TILE, ParametricModel
 
 cdef enum:
     N_TERMS = 3     # cached terms before those of columns
@@ -777,7 +777,7 @@ cdef class ParametricGaussianDiag(ParametricModel):
         self.n_features = n_features
         self.n_stats = self.n_params = 1 + 3 * n_features
         self.X = &X[0, 0] if X.shape[0] else NULL
-        self.n_dimensions = n_features if n_features <= MOST_BOXED else 0
+        self.n_dimensions = n_features if n_features <= MOST_DIMENSIONS else 0
         self.scale = &scale[0]
         self.mean_precision = mean_precision
         self.df = df

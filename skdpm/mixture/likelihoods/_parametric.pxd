@@ -10,7 +10,7 @@ cdef enum:
     # Between columns of a tile: were it a power of two, they would all fall into the same few
     # lines of the cache.
     LD = TILE + 8
-    MOST_BOXED = 16     # columns, beyond which boxes hold too little for bounds to be of use
+    MOST_DIMENSIONS = 16     # columns, beyond which boxes hold too little for bounds to be of use
 
 
 ctypedef fused number:
