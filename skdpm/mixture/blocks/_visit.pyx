@@ -428,7 +428,8 @@ cdef class BlockTask:
             self.model.enclose(first, n, self.boxes + t * 2 * self.model.n_dimensions)
         self.surround(n_tiles)
         n_near = self.sift(
-            self.box, self.members, self.n_clusters, -log(4.0 * self.n_clusters) - 7.0, self.near, &rest
+            self.box, self.members, self.n_clusters, -log(4.0 * self.n_clusters) - 7.0,
+            self.near, &rest
         )
         if 4 * n_near > 3 * self.n_clusters:
             self.n_skipped = self.next_skipped
