@@ -460,6 +460,33 @@ SKDPM_UNUSED static void tile_scatter(
     }
 }
 
+/* Coordinates of rows on axes: out[i * n_axes + j] = sum over d of (x_id - center_d) axes[d][j], in
+ * an order that depends on nothing else. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_rotate(
+    const double *restrict x, ptrdiff_t n, ptrdiff_t n_features, const double *restrict center,
+    const double *restrict axes, ptrdiff_t n_axes, double *restrict out)
+{
+    for (ptrdiff_t i = 0; i < n; i++, x += n_features, out += n_axes) {
+        const double *restrict axis = axes;
+        ptrdiff_t d = 0;
+        for (ptrdiff_t j = 0; j < n_axes; j++)
+            out[j] = 0.0;
+        for (; d + 4 <= n_features; d += 4, axis += 4 * n_axes) {
+            const double x0 = x[d] - center[d], x1 = x[d + 1] - center[d + 1];
+            const double x2 = x[d + 2] - center[d + 2], x3 = x[d + 3] - center[d + 3];
+            for (ptrdiff_t j = 0; j < n_axes; j++)
+                out[j] += (x0 * axis[j] + x1 * axis[n_axes + j])
+                    + (x2 * axis[2 * n_axes + j] + x3 * axis[3 * n_axes + j]);
+        }
+        for (; d < n_features; d++, axis += n_axes) {
+            const double x0 = x[d] - center[d];
+            for (ptrdiff_t j = 0; j < n_axes; j++)
+                out[j] += x0 * axis[j];
+        }
+    }
+}
+
 /* Columns of chosen rows: out[d * ld + i] = x[items[i] * n_features + d]. */
 SKDPM_UNUSED static void tile_gather(
     const double *restrict x, ptrdiff_t n_features, const ptrdiff_t *restrict items, ptrdiff_t n,
@@ -688,6 +715,62 @@ SKDPM_UNUSED static void tile_poisson(
         for (ptrdiff_t i = 0; i < n; i++)
             out[i] += l0 * x[i];
     }
+}
+
+/* Sums, row by row, of exp(w - top) over those of n_terms lines of w, taken in a given order, that
+ * are not below `limit`. w: (n_terms, n); top, limit, total: (n,), the last added to. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_sum_exp(
+    const double *restrict w, const ptrdiff_t *restrict order, ptrdiff_t n_terms, ptrdiff_t n,
+    const double *restrict top, const double *restrict limit, double *restrict total)
+{
+    for (ptrdiff_t k = 0; k < n_terms; k++) {
+        const double *restrict line = w + order[k] * n;
+        for (ptrdiff_t i = 0; i < n; i++) {
+            const double term = exp_negative(line[i] - top[i]);
+            total[i] += line[i] < limit[i] ? 0.0 : term;
+        }
+    }
+}
+
+/* out[i] = 1 + by (x_i - c)' A^-1 (x_i - c), infinity where that is not below 1e300, of the first
+ * `width` items of a strip of columns x (n_features, SKDPM_STRIP) and the factor of A as in
+ * cholesky.h; z is as large as x. */
+SKDPM_INLINE void strip_tails(
+    const double *restrict x, ptrdiff_t n_features, const double *restrict packed,
+    const double *restrict c, double by, ptrdiff_t width, double *restrict z,
+    double *restrict out)
+{
+    double q[SKDPM_STRIP] = {0.0};
+    for (ptrdiff_t d = 0; d < n_features; d++) {
+        const double *restrict factor = packed + d;
+        double gap[SKDPM_STRIP];
+        for (ptrdiff_t i = 0; i < width; i++)
+            gap[i] = x[d * SKDPM_STRIP + i] - c[d];
+        for (ptrdiff_t e = 0; e < d; e++) {
+            for (ptrdiff_t i = 0; i < width; i++)
+                gap[i] -= factor[0] * z[e * SKDPM_STRIP + i];
+            factor += n_features - e - 1;
+        }
+        for (ptrdiff_t i = 0; i < width; i++) {
+            z[d * SKDPM_STRIP + i] = gap[i];
+            q[i] += gap[i] * (gap[i] * factor[0]);
+        }
+    }
+    for (ptrdiff_t i = 0; i < width; i++)
+        out[i] = q[i] < 1e300 ? 1.0 + q[i] * by : INFINITY;
+}
+
+/* The same of n items, and perhaps of some behind them: the compiler knows both widths. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_tails(
+    const double *restrict x, ptrdiff_t n, ptrdiff_t n_features, const double *restrict packed,
+    const double *restrict c, double by, double *restrict z, double *restrict out)
+{
+    if (n <= 8)
+        strip_tails(x, n_features, packed, c, by, 8, z, out);
+    else
+        strip_tails(x, n_features, packed, c, by, SKDPM_STRIP, z, out);
 }
 
 #endif

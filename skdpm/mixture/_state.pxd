@@ -32,6 +32,7 @@ cdef class TileBounds:
     # What it takes, in evaluations of an item for a cluster: in this visit of the group; visits
     # of each group to do without bounds, and how many after the next one that does not pay.
     cdef long long work
+    cdef long long sweep_work       # the same of the last sweep
     cdef unsigned char* pause       # (n_groups,)
     cdef unsigned char* next_pause  # (n_groups,)
 

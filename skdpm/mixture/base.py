@@ -18,6 +18,7 @@ from skdpm._validation import (
     check_gamma_prior,
     check_integer,
     check_real,
+    is_dask,
 )
 from skdpm.chains import run_chains, seed_entropy, stream
 from skdpm.draws import Candidates, common_snapshots
@@ -25,7 +26,7 @@ from skdpm.mixture._lazy import over_rows, row_chunks
 from skdpm.mixture._peaks import fuse_to_peaks
 from skdpm.mixture._predictive import Predictor, ScoredDraws, StoredMixture
 from skdpm.mixture._program import column_of
-from skdpm.mixture.likelihoods import LIKELIHOODS
+from skdpm.mixture.likelihoods import LIKELIHOODS, Gaussian, automatic_likelihood
 from skdpm.mixture.likelihoods.base import Likelihood
 from skdpm.mixture.samplers import SAMPLERS, automatic_sampler
 from skdpm.mixture.samplers.base import Sampler
@@ -314,7 +315,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         program : StreamProgram
         chains : list of dict
         """
-        likelihood = self._resolved("likelihood")
+        likelihood = self._resolved_likelihood(X)
         sampler = self._resolved_sampler(likelihood, X)
         _check_objection(sampler, likelihood, X)
         signature = self._signature(likelihood, sampler)
@@ -376,12 +377,19 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
 
     def _registry(self, name):
         if name == "likelihood":
-            return LIKELIHOODS, Likelihood
+            # What is asked before X is known holds for both that "auto" may stand for.
+            return {**LIKELIHOODS, "auto": Gaussian}, Likelihood
         return {**SAMPLERS, "auto": None}, Sampler
+
+    def _resolved_likelihood(self, X):
+        if isinstance(self.likelihood, str) and self.likelihood == "auto":
+            return automatic_likelihood(X)
+        return self._resolved("likelihood")
 
     def _resolved_sampler(self, likelihood, X):
         if isinstance(self.sampler, str) and self.sampler == "auto":
-            return automatic_sampler(likelihood, X)
+            make_prior = functools.partial(self.make_prior, concentration=1.0)
+            return automatic_sampler(likelihood, X, make_prior)
         return self._resolved("sampler")
 
     def _validate_fit(self, X, likelihood, sampler, reset):
@@ -567,8 +575,10 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     def _over_rows(self, function, X, dtype, n_columns=None):
         """Call a method of `Predictor` on X, or on its chunks, wherever these are."""
         check_is_fitted(self)
+        # Whoever computes a dask array has threads of its own.
+        n_jobs = 1 if is_dask(X) else self.n_jobs
         return over_rows(
-            functools.partial(function, self._predictor),
+            functools.partial(function, self._predictor, n_jobs=n_jobs),
             X,
             check=functools.partial(validate_rows, self, likelihood=self.likelihood_, reset=False),
             check_chunk=self._predictor.check,

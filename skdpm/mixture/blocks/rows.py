@@ -3,9 +3,9 @@
 
 A visit is a map over blocks and a reduction. The map is `visit_block`: a pure function of the rows
 of a block, of the few arrays that a sweep needs and of the key of random streams. So it does not
-matter where, in which order and how often a block is computed. The reduction adds up statistics in
-the order of the blocks, which depend on the number of rows and `block_size` alone. `records` has
-the words used here.
+matter where, in which order and how often a block is computed. The reduction adds up statistics
+over a binary tree above the blocks, which depend on the number of rows and `block_size` alone: any
+part of the tree may be added up wherever its blocks are. `records` has the words used here.
 """
 
 import abc
@@ -18,6 +18,7 @@ import numpy as np
 from skdpm._validation import check_finite, is_dask
 from skdpm.chains import stream
 from skdpm.mixture._automatic import most_likely
+from skdpm.mixture._scoring import mixture_rows
 from skdpm.mixture.blocks._visit import draw_and_collect
 from skdpm.mixture.blocks.order import KEPT_ORDERS, row_order, uses_order
 from skdpm.mixture.blocks.records import Collected, Held, change_codes
@@ -54,6 +55,7 @@ class Rows(abc.ABC):
     """
 
     n_samples: int
+    first_rows: np.ndarray  # of each block
     keeps_labels = True  # can `labels` tell those of every draw?
 
     def __enter__(self):
@@ -69,6 +71,10 @@ class Rows(abc.ABC):
     def summary(self, likelihood):
         """Return the likelihood's summary of all rows, whose entries are checked."""
         return functools.reduce(likelihood.merge_summaries, self._map(_summarise, likelihood))
+
+    def condense(self, likelihood):
+        """Keep rows in the form that a resolved likelihood prefers, where that pays."""
+        return None
 
     def log_constant(self, likelihood):
         """Return `Likelihood.log_constant` of all rows."""
@@ -169,6 +175,11 @@ class MemoryRows(Rows):
         pool = getattr(self._own, "pool", None)
         return list((map if pool is None else pool.map)(call, range(len(self.slices))))
 
+    def condense(self, likelihood):
+        parts = self._map(_condense, likelihood)
+        if parts[0] is not None:
+            self.X = np.concatenate(parts).view(type(parts[0]))
+
     def first_row(self):
         return self.X[:1]
 
@@ -186,10 +197,11 @@ class MemoryRows(Rows):
             new_codes[where], collected = visit_block(
                 likelihood, X, codes[where], task, key, block, held, self.orders
             )
-            return collected
+            return numbered_from(collected, where.start)
 
-        parts = self._map(visit_slice)
-        return new_codes, add_up(likelihood.parametric(self.X[:0]), parts, self.first_rows)
+        nodes = {(0, j): collected for j, collected in enumerate(self._map(visit_slice))}
+        (collected,) = add_up(likelihood.parametric(self.X[:0]), nodes, len(nodes)).values()
+        return new_codes, collected
 
     def most_likely(self, likelihood, stats, log_weights):
         """Return the most likely cluster of each row: see `_automatic.most_likely`."""
@@ -269,23 +281,60 @@ def visit_block(likelihood, X, codes, task, key, block, held=None, orders=None):
     return codes, Collected(stats, first_rows)
 
 
-def add_up(model, parts, starts):
-    """Return what all blocks have collected, from what each has, in their order.
+def add_up(model, nodes, n_blocks):
+    """Add up what blocks have collected, as far as that goes.
+
+    Node (0, j) of the tree is the j-th block, from 0; node (l + 1, j) has the nodes (l, 2 j) and
+    (l, 2 j + 1) below it, in this order, or the former alone where it is the last. So sums of all
+    blocks have the same bits whichever nodes are added up beforehand, and where.
 
     Parameters
     ----------
     model : ParametricModel
-    parts : list of Collected
-    starts : ndarray of shape (n_blocks,)
-        The first row of each block.
+    nodes : dict of (int, int) to Collected
+        Some nodes, none of them above another. Rows are numbered from the first of all.
+    n_blocks : int
+        Of the whole tree.
+
+    Returns
+    -------
+    nodes : dict of (int, int) to Collected
+        The fewest that hold the same; a single one where all blocks are there.
     """
-    stats = parts[0].stats
-    first_rows = np.where(parts[0].first_rows >= 0, parts[0].first_rows + starts[0], -1)
-    for start, more in zip(starts[1:], parts[1:], strict=True):
-        stats = model.combined(stats, more.stats)
-        new = (first_rows < 0) & (more.first_rows >= 0)
-        first_rows = np.where(new, more.first_rows + start, first_rows)
-    return Collected(stats, first_rows)
+    levels = [{} for _ in range(max(n_blocks - 1, 0).bit_length() + 1)]
+    for (level, j), collected in nodes.items():
+        levels[level][j] = collected
+    width = n_blocks
+    for here, above in pairwise(levels):
+        lefts = [j for j in here if j % 2 == 0 and j + 1 in here]
+        if lefts:
+            pairs = [(here.pop(j), here.pop(j + 1)) for j in lefts]
+            for j, collected in zip(lefts, _unions(model, pairs), strict=True):
+                above[j // 2] = collected
+        if width % 2 == 1 and width - 1 in here:
+            above[width // 2] = here.pop(width - 1)
+        width = (width + 1) // 2
+    return {(level, j): here[j] for level, here in enumerate(levels) for j in sorted(here)}
+
+
+def _unions(model, pairs):
+    """Return what each pair has collected together, the rows of the first before the second's."""
+    lefts, rights = zip(*pairs, strict=True)
+    n_groups = len(lefts[0])
+    stats = model.combined(*(np.concatenate([c.stats for c in side]) for side in (lefts, rights)))
+    return [
+        Collected(
+            stats[k * n_groups : (k + 1) * n_groups],
+            np.where(left.first_rows >= 0, left.first_rows, right.first_rows),
+        )
+        for k, (left, right) in enumerate(pairs)
+    ]
+
+
+def numbered_from(collected, start):
+    """Return what a block has collected, with rows numbered as if it began at row `start`."""
+    first_rows = collected.first_rows
+    return Collected(collected.stats, np.where(first_rows >= 0, first_rows + start, -1))
 
 
 def _summarise(X, block, likelihood):
@@ -297,6 +346,10 @@ def _summarise(X, block, likelihood):
     return likelihood.summarise(X)
 
 
+def _condense(X, block, likelihood):
+    return likelihood.condense(X)
+
+
 def _log_constant(X, block, likelihood):
     return likelihood.log_constant(X)
 
@@ -304,4 +357,5 @@ def _log_constant(X, block, likelihood):
 def _most_likely(X, block, likelihood, stats, log_weights):
     data = likelihood.encode(X)
     tables = likelihood.tables(data, int(stats[:, 0].max()) + 1)
-    return most_likely(likelihood.bind(data, tables), stats, log_weights)
+    rows = mixture_rows(likelihood, data, likelihood.bind(data, tables), len(stats))
+    return most_likely(rows, stats, log_weights)

@@ -325,7 +325,10 @@ cdef Py_ssize_t sweep_tiles(
     """`sweep_from`, of the items in the order of the tiles, by their place in it."""
     cdef Py_ssize_t group, i, m, start, stop
     cdef Py_ssize_t tile = 0
+    cdef long long plain
     cdef bint paused
+    if first == 0:
+        bounds.sweep_work = 0
     for group in range(bounds.tiles.n_groups):
         start = bounds.tiles.starts[bounds.tiles.group_starts[group]]
         stop = bounds.tiles.starts[bounds.tiles.group_starts[group + 1]]
@@ -353,13 +356,16 @@ cdef Py_ssize_t sweep_tiles(
                 bound_tile(state, bounds, tile)
             if not place_near(state, bounds, rng, i):
                 return -1 - m
+        plain = (stop - start) * (state.n_clusters + 1 + CALL)
         if paused:
+            bounds.work = plain
             bounds.pause[group] -= bounds.pause[group] > 0
-        elif 10 * bounds.work > 7 * (stop - start) * (state.n_clusters + 1 + CALL):
+        elif 10 * bounds.work > 7 * plain:
             bounds.next_pause[group] = min(2 * bounds.next_pause[group] + 1, MOST_PAUSE)
             bounds.pause[group] = bounds.next_pause[group]
         else:
             bounds.next_pause[group] = 0
+        bounds.sweep_work += bounds.work
     return state.n_samples
 
 

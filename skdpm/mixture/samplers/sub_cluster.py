@@ -19,6 +19,9 @@ N_FRESH_ROWS = 1
 # Sub-clusters that have not gained for this many passes start anew.
 MOST_IDLE = 20
 
+# Of many columns, where samplers that visit rows one after the other would take many minutes.
+MANY_ROWS = 20_000
+
 
 class SubCluster(BlockSampler):
     """Sub-cluster splits (Chang & Fisher 2013): parallel, for many rows.
@@ -78,6 +81,12 @@ class SubCluster(BlockSampler):
         self.super_clusters = super_clusters
         self.wait = wait
         self.block_size = block_size
+
+    @classmethod
+    def automatic(cls, likelihood, n_samples, make_prior):
+        if not likelihood.many_columns or n_samples < MANY_ROWS:
+            return None
+        return cls() if "weights" in make_prior(n_samples).capabilities else None
 
     @property
     def needs_labels(self):

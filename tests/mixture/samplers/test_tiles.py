@@ -15,7 +15,7 @@ from skdpm import DPMixture
 from skdpm.mixture._state import MixtureState, StateProbe
 from skdpm.mixture._tiles import RowTiles
 from skdpm.mixture.likelihoods import Gaussian
-from skdpm.mixture.priors import DirichletProcessPrior
+from skdpm.mixture.priors import DirichletProcessPrior, FiniteDirichletPrior
 from skdpm.mixture.samplers import PGSM, SAMS, Gibbs, SplitMerge
 
 SIZES = [(1, 1), (2, 1), (3, 2), (16, 16)]
@@ -167,6 +167,21 @@ def test_draws_are_those_of_all_weights(covariance_type, n_features):
                 n_clusters_seen.add(states[0].n_clusters)
             if n == 300:
                 assert len(n_clusters_seen) > 1
+
+
+def test_clusters_far_from_a_group_count():
+    """A row that is alone between its cluster and another, which is far from all others of its
+    group: it leaves in the first sweep."""
+    X = np.concatenate([np.linspace(-2, 2, 47), [35.0], np.linspace(58, 62, 200)])[:, None]
+    labels = np.repeat([0, 1], [48, 200])
+    likelihood = Gaussian(mean=30.0, mean_precision=1e-3, df=200.0, scale=200.0)
+    # No new cluster can begin: the row has these two to choose from.
+    for off in (False, True):
+        state = tiled_state(likelihood, X, labels, FiniteDirichletPrior(len(X), 1.0, 2), 16, 3)
+        state.bounds.off = off
+        Gibbs().kernel().run(state, np.random.PCG64(0))
+        new = state.cluster_labels()
+        assert new[47] == new[-1] != new[0]
 
 
 FIVE_ROWS = {
