@@ -25,6 +25,7 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 
+import dask
 import dask.array
 import numpy as np
 import psutil
@@ -37,6 +38,11 @@ from skdpm.mixture.blocks.records import Sweep, Task
 from skdpm.mixture.blocks.rows import MemoryRows, add_up
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import SubCluster
+
+
+# Without these, workers of dask give memory back to the system after each block and ask for it
+# again: `--dask-malloc` leaves dask's own settings.
+KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": 2**28, "MALLOC_MMAP_THRESHOLD_": 2**25}
 
 
 def cluster(n_workers):
@@ -360,8 +366,12 @@ def main():
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--events", nargs="+", default=["lost", "added", "slow"])
     parser.add_argument("--iterations", type=int, default=6)
+    parser.add_argument("--dask-malloc", action="store_true")
     parser.add_argument("--folder", default=tempfile.gettempdir())
     args = parser.parse_args()
+    if not args.dask_malloc:
+        environment = dask.config.get("distributed.nanny.pre-spawn-environ")
+        dask.config.set({"distributed.nanny.pre-spawn-environ": {**environment, **KEEP_MEMORY}})
     warnings.simplefilter("ignore")
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     MEASUREMENTS[args.which](args)
