@@ -39,7 +39,6 @@ from skdpm.mixture.blocks.rows import MemoryRows, add_up
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import SubCluster
 
-
 # Without these, workers of dask give memory back to the system after each block and ask for it
 # again: `--dask-malloc` leaves dask's own settings.
 KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": 2**28, "MALLOC_MMAP_THRESHOLD_": 2**25}
