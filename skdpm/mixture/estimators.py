@@ -50,7 +50,7 @@ class DPMixture(BaseMixture):
         Independent chains.
     n_jobs : int or None, default=None
         Threads, as in joblib: over chains first, then, with samplers that visit rows in blocks,
-        over blocks. The result does not depend on it.
+        over blocks; of predictions, over rows. The result does not depend on it.
     init : {"auto", "single", "singletons", "kmeans"} or array-like of shape (n_samples,), \
 default="auto"
         Where chains start. "auto": rows are cut into many pieces, by k-means or where that makes

@@ -18,6 +18,7 @@ import numpy as np
 from skdpm._validation import check_finite, is_dask
 from skdpm.chains import stream
 from skdpm.mixture._automatic import most_likely
+from skdpm.mixture._scoring import mixture_rows
 from skdpm.mixture.blocks._visit import draw_and_collect
 from skdpm.mixture.blocks.order import KEPT_ORDERS, row_order, uses_order
 from skdpm.mixture.blocks.records import Collected, Held, change_codes
@@ -356,4 +357,5 @@ def _log_constant(X, block, likelihood):
 def _most_likely(X, block, likelihood, stats, log_weights):
     data = likelihood.encode(X)
     tables = likelihood.tables(data, int(stats[:, 0].max()) + 1)
-    return most_likely(likelihood.bind(data, tables), stats, log_weights)
+    rows = mixture_rows(likelihood, data, likelihood.bind(data, tables), len(stats))
+    return most_likely(rows, stats, log_weights)
