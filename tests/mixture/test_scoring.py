@@ -11,7 +11,7 @@ from skdpm import DPMixture
 from skdpm.mixture import _predictive, _scoring
 from skdpm.mixture._scoring import MixtureRows, mixture_rows
 from skdpm.mixture._tiles import RowTiles
-from skdpm.mixture.likelihoods import Bernoulli, Gaussian
+from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Poisson
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -22,6 +22,7 @@ LIKELIHOODS = {
     "full 3": (Gaussian(), 3),
     "full 9": (Gaussian(), 9),
     "diag 2": (Gaussian(covariance_type="diag"), 2),
+    "poisson 2": (Poisson(), 2),
 }
 
 
@@ -36,6 +37,8 @@ class Mixture:
         labels = np.repeat(np.arange(N_CLUSTERS), sizes)
         centres = rng.uniform(-200.0, 200.0, size=(N_CLUSTERS, n_features))
         X = centres[labels] + rng.normal(size=(len(labels), n_features))
+        counts = name.startswith("poisson")
+        X = np.floor(np.abs(X)) if counts else X
         state = make_state(likelihood, X, make_prior("dp", len(X), concentration=1.0), labels)
         self.likelihood, self.stats = likelihood.resolve(X), state.dump()
         self.log_weights = np.append(np.log(sizes / len(X)), -15.0)
@@ -44,6 +47,7 @@ class Mixture:
         ends = rng.integers(N_CLUSTERS, size=(2, 100))
         between = centres[ends[0]] + steps * (centres[ends[1]] - centres[ends[0]])
         self.X_new = np.concatenate([X[::17], between, rng.normal(size=(20, n_features)) * 3000])
+        self.X_new = np.floor(np.abs(self.X_new)) if counts else self.X_new
 
     def model(self, X_new=None):
         data = self.likelihood.encode_new(self.X_new if X_new is None else X_new)
