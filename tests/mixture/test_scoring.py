@@ -93,6 +93,20 @@ def test_log_densities(mixture):
     assert (scores(mixture.rows(), nothing) == -np.inf).all()
 
 
+def test_small_terms_are_left_out_by_the_rule():
+    """A term below 2^-60 / 3 of the largest would break a tie of rounding, were it added."""
+    likelihood = Gaussian(covariance_type="diag").resolve(np.arange(6.0).reshape(3, 2))
+    data = likelihood.encode_new(np.full((1, 2), np.nan))  # which has the density 1
+    model = likelihood.bind(data, likelihood.tables(data, None))
+    model.load(np.zeros((2, model.n_stats)))
+    # Together with the last, the second is just below half a unit of its last place.
+    for smallest, expected in ((-42.6, 1.0 + 2.0**-52), (-42.8, 1.0)):
+        top, total = np.full(1, -np.inf), np.zeros(1)
+        log_weights = np.array([smallest, -53.0 * np.log(2.0) - 1e-4, 0.0])
+        MixtureRows(model).add_log_densities(log_weights, top, total)
+        assert (top[0], total[0]) == (0.0, expected)
+
+
 def test_most_probable_cluster_and_log_probabilities(mixture):
     terms = mixture.log_densities()[:-1] + mixture.log_weights[:-1, None]
     rows = mixture.rows()
