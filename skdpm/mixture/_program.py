@@ -89,11 +89,6 @@ class MixtureProgram(ChainProgram):
         statistics."""
         raise NotImplementedError(f"{type(self).__name__} must write `kept_partition`")
 
-    def most_likely(self, values, stats, log_weights):
-        """The most likely cluster of each row, among some of which the statistics are given, at
-        values of the learned hyperparameters: (n_samples,)."""
-        raise NotImplementedError(f"{type(self).__name__} must write `most_likely`")
-
 
 def column_of(name):
     """Name a learned hyperparameter of the likelihood among the draws."""
@@ -241,6 +236,8 @@ class RowProgram(MixtureProgram):
         return labels, self.statistics(labels)
 
     def most_likely(self, values, stats, log_weights):
+        """The most likely cluster of each row, among some of which the statistics are given, at
+        values of the learned hyperparameters: (n_samples,)."""
         return most_likely(self.model(values), stats, log_weights).astype(np.intp)
 
 

@@ -14,10 +14,10 @@ import threading
 from itertools import pairwise
 
 import numpy as np
+import scipy.sparse as sp
 
 from skdpm._validation import check_finite, is_dask
 from skdpm.chains import stream
-from skdpm.mixture._automatic import most_likely
 from skdpm.mixture.blocks._visit import draw_and_collect
 from skdpm.mixture.blocks.records import Collected, Held, change_codes
 
@@ -72,6 +72,22 @@ class Rows(abc.ABC):
     def log_constant(self, likelihood):
         """Return `Likelihood.log_constant` of all rows."""
         return sum(self._map(_log_constant, likelihood))
+
+    def sample(self, n_rows, key):
+        """Return at most so many rows, in their order, drawn from every block according to its
+        size: X of shape (n_rows, n_features).
+
+        Parameters
+        ----------
+        n_rows : int
+        key : tuple of int
+            Names random streams, with a block one of them.
+        """
+        n_rows = min(n_rows, self.n_samples)
+        bounds = np.append(self.first_rows, self.n_samples)
+        counts = np.diff(bounds * n_rows // self.n_samples)
+        parts = self._map(_some_rows, counts, key)
+        return (np if isinstance(parts[0], np.ndarray) else sp).vstack(parts)
 
     @abc.abstractmethod
     def first_row(self):
@@ -189,10 +205,6 @@ class MemoryRows(Rows):
         parts = self._map(visit_slice)
         return new_codes, add_up(likelihood.parametric(self.X[:0]), parts, self.first_rows)
 
-    def most_likely(self, likelihood, stats, log_weights):
-        """Return the most likely cluster of each row: see `_automatic.most_likely`."""
-        return np.concatenate(self._map(_most_likely, likelihood, stats, log_weights))
-
     def hold_back(self, codes, clusters):
         """Return the rows of a block that some clusters hold back: Held, or None."""
         return Held.of_clusters(codes, clusters)
@@ -286,11 +298,10 @@ def _summarise(X, block, likelihood):
     return likelihood.summarise(X)
 
 
+def _some_rows(X, block, counts, key):
+    rng = np.random.Generator(stream(*key, block))
+    return X[np.sort(rng.choice(X.shape[0], counts[block - 1], replace=False))]
+
+
 def _log_constant(X, block, likelihood):
     return likelihood.log_constant(X)
-
-
-def _most_likely(X, block, likelihood, stats, log_weights):
-    data = likelihood.encode(X)
-    tables = likelihood.tables(data, int(stats[:, 0].max()) + 1)
-    return most_likely(likelihood.bind(data, tables), stats, log_weights)

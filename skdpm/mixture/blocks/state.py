@@ -3,7 +3,8 @@
 
 import numpy as np
 
-from skdpm.mixture.blocks.records import Collected, KeptPartition, Relabelling, Task
+from skdpm.chains import stream
+from skdpm.mixture.blocks.records import Collected, KeptPartition, Relabelling, Sweep, Task
 
 
 class BlockState:
@@ -58,6 +59,40 @@ class BlockState:
             "log_constant": rows.log_constant(likelihood),
         }
 
+    @staticmethod
+    def draw(rows, likelihood, stats, n_slots, key):
+        """Return what a state begins with, as if saved: all rows are drawn among clusters of which
+        the statistics of some rows are known, and weigh as many as these.
+
+        Parameters
+        ----------
+        rows : Rows
+        likelihood : Likelihood
+        stats : ndarray of shape (n_clusters, n_stats)
+        n_slots : callable
+            Of a number of clusters: so many with empty ones.
+        key : tuple of int
+            Of random streams.
+        """
+        model = likelihood.parametric(rows.first_row()[:0])
+        params = model.draw(stats, np.ones(len(stats)), stream(*key, 0))
+        task = Task(len(stats), Sweep(params, np.log(stats[:, 0])))
+        codes, collected = rows.visit(likelihood, rows.codes(None), task, key)
+        used = np.flatnonzero(collected.stats[0::2, 0])
+        n_slots = n_slots(len(used))
+        if len(used) < len(stats):
+            table = np.zeros(2 * len(stats), dtype=np.int32)
+            table[2 * used] = 2 * np.arange(len(used))
+            codes = rows.changed(codes, [Relabelling(table)])
+        first = Collected(np.zeros((2 * n_slots, stats.shape[1])), np.full(2 * n_slots, -1))
+        first.stats[: 2 * len(used) : 2] = collected.stats[2 * used]
+        first.first_rows[: 2 * len(used) : 2] = collected.first_rows[2 * used]
+        return {
+            "codes": codes,
+            "collected": first,
+            "log_constant": rows.log_constant(likelihood),
+        }
+
     def save(self):
         """Return all that the state needs to go on to the bit."""
         return {
@@ -95,6 +130,30 @@ class BlockState:
         return self.rows.visit(self.likelihood, self.codes, task, key)
 
     # Clusters that come and go.
+
+    def relabel(self, table, n_clusters):
+        """Change codes by a table, after which there are so many clusters.
+
+        Parameters
+        ----------
+        table : ndarray of shape (2 n_slots,), int32
+            New code of each; the rows of codes that get the same are together.
+        n_clusters : int
+        """
+        old = self.collected
+        stats = np.zeros((2 * n_clusters, old.stats.shape[1]))
+        first_rows = np.full(2 * n_clusters, -1)
+        codes = np.flatnonzero(old.stats[:, 0])
+        while len(codes):
+            new, which = np.unique(table[codes], return_index=True)
+            now = codes[which]
+            stats[new] = self.parametric.combined(stats[new], old.stats[now])
+            # -1, which says that there is none, becomes the largest of all.
+            first = np.minimum(first_rows[new].view(np.uintp), old.first_rows[now].view(np.uintp))
+            first_rows[new] = first.view(np.intp)
+            codes = np.delete(codes, which)
+        self.codes = self.rows.changed(self.codes, [Relabelling(table)])
+        self.collected = Collected(stats, first_rows)
 
     def split_cluster(self, cluster, change, parts):
         """Split a cluster in two, the second of which becomes a new cluster, the last.

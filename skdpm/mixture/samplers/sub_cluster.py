@@ -8,7 +8,7 @@ import numpy as np
 from skdpm._validation import check_bool, check_integer, refuse_nan
 from skdpm.mixture.blocks.kernel import BlockKernel, log_gamma_variates
 from skdpm.mixture.blocks.random_moves import RandomMoves, proposal_alpha
-from skdpm.mixture.blocks.records import Collected, Relabelling, Sweep
+from skdpm.mixture.blocks.records import Sweep
 from skdpm.mixture.blocks.super_clusters import draw_super_clusters
 from skdpm.mixture.samplers.base import BlockSampler
 
@@ -18,6 +18,16 @@ N_FRESH_ROWS = 1
 
 # Sub-clusters that have not gained for this many passes start anew.
 MOST_IDLE = 20
+
+
+# In warm-up, so many clusters that are near to each are looked at for merges.
+N_NEAR = 4
+
+
+# In warm-up, what a merge must gain at first for each row of the smaller cluster: halves of one
+# cluster gain twice as much, neighbours less, though while they have rows of each other more than
+# nothing.
+CLEAR_GAIN = 0.5
 
 
 class SubCluster(BlockSampler):
@@ -120,6 +130,8 @@ class SubClusterKernel(BlockKernel):
         small ones.
     """
 
+    looks_around = True
+
     def __init__(
         self,
         super_clusters=False,
@@ -151,7 +163,7 @@ class SubClusterKernel(BlockKernel):
         memory = adaptation.get("memory")
         self.memory = None if memory is None else memory.copy()
 
-    def step(self, state, rng, key):
+    def step(self, state, rng, key, adapting=0.0):
         if self.sub_splits and self.memory is None:
             self.memory = SubClusterMemory.start(state.n_slots)
         moves = self.random_moves.draw(state, rng)
@@ -160,7 +172,9 @@ class SubClusterKernel(BlockKernel):
         if self.sub_splits:
             if changed:
                 self.memory.follow(_gains(state))
-            self._split(state, rng)
+            self._split(state, rng, 1 if adapting else self.smallest_side)
+            if adapting:
+                self._merge(state, rng, CLEAR_GAIN * adapting)
 
     # The pass over the rows.
 
@@ -219,30 +233,76 @@ class SubClusterKernel(BlockKernel):
 
     # Splits into sub-clusters.
 
-    def _split(self, state, rng):
+    def _split(self, state, rng, smallest_side):
         """Propose to split each cluster into its sub-clusters: eq. 21, with the prior's own ratio
         in place of alpha and the Gamma functions."""
         memory = self.memory
-        both = (state.stats[:, 0] >= self.smallest_side).reshape(-1, 2).all(axis=1)
+        both = (state.stats[:, 0] >= smallest_side).reshape(-1, 2).all(axis=1)
         candidates = both & ~memory.fresh & (memory.ready | (not self.wait))
+        table = np.arange(2 * state.n_slots, dtype=np.int32)
+        n_clusters = state.n_slots
         for k in np.flatnonzero(candidates):
             left, right = state.stats[2 * k : 2 * k + 2, 0]
-            log_ratio = memory.gain[k] + state.prior.log_split(state.n_slots, left, right)
+            log_ratio = memory.gain[k] + state.prior.log_split(n_clusters, left, right)
             refuse_nan(log_ratio, f"the log ratio of the sub-cluster split of cluster {k}")
             self.counts["sub_cluster_split"][0] += 1
             if not np.log1p(-rng.random()) < log_ratio:
                 continue
             self.counts["sub_cluster_split"][1] += 1
-            table = np.arange(2 * state.n_slots, dtype=np.int32)
-            table[2 * k + 1] = 2 * state.n_slots
             # Each becomes the left sub-cluster of its cluster.
-            parts = Collected(np.zeros((4, state.stats.shape[1])), np.full(4, -1))
-            parts.stats[0::2] = state.stats[2 * k : 2 * k + 2]
-            parts.first_rows[0::2] = state.collected.first_rows[2 * k : 2 * k + 2]
-            state.split_cluster(k, Relabelling(table), parts)
+            table[2 * k + 1] = 2 * n_clusters
+            n_clusters += 1
             memory.append(k)
             memory.renew(k)
             memory.renew(-1)
+        if n_clusters > state.n_slots:
+            state.relabel(table, n_clusters)
+
+    # Merges of close clusters.
+
+    def _merge(self, state, rng, margin):
+        """Merge pairs of close clusters where that makes the partition more likely, by more than
+        `margin` for each row of the smaller one: for the warm-up, as nothing undoes it by the same
+        ratio."""
+        K = state.n_slots
+        if K == 1:
+            return
+        totals = state.totals()
+        pairs = close_pairs(state, totals, rng)
+        unions = state.parametric.combined(totals[pairs[:, 0]], totals[pairs[:, 1]])
+        log_m = state.model.log_marginals(np.concatenate([totals, unions]))
+        gains = log_m[K:] - log_m[pairs].sum(axis=1)
+        for p, sizes in enumerate(totals[pairs, 0]):
+            gains[p] -= state.prior.log_split(K - 1, *sizes) + margin * min(sizes)
+        kept, merged = np.ones(K, dtype=bool), np.zeros(K, dtype=bool)
+        table = np.arange(2 * K, dtype=np.int32)
+        for p in np.argsort(-gains):
+            one, other = pairs[p]
+            if not gains[p] > 0:
+                break
+            if merged[one] or merged[other]:
+                continue
+            merged[[one, other]] = True
+            kept[other] = False
+            table[[2 * one, 2 * one + 1, 2 * other, 2 * other + 1]] = 2 * one
+        if kept.all():
+            return
+        numbers = np.cumsum(kept) - 1
+        state.relabel((2 * numbers[table >> 1] + table % 2).astype(np.int32), kept.sum())
+        self.memory.take(np.flatnonzero(kept))
+        for k in numbers[merged & kept]:
+            self.memory.renew(k)
+
+
+def close_pairs(state, totals, rng):
+    """Return each cluster with those that drawn parameters say are nearest: (n_pairs, 2)."""
+    params = state.parametric.draw(totals, np.ones(len(totals)), rng.bit_generator)
+    divergences = np.nan_to_num(state.likelihood.divergences(params), nan=np.inf)
+    np.fill_diagonal(divergences, np.inf)
+    n_near = min(N_NEAR, len(totals) - 1)
+    near = np.argpartition(divergences, n_near - 1, axis=1)[:, :n_near]
+    pairs = np.stack([np.repeat(np.arange(len(totals)), n_near), near.ravel()], axis=1)
+    return np.unique(np.sort(pairs, axis=1), axis=0)
 
 
 def _gains(state):

@@ -41,6 +41,7 @@ from skdpm.mixture.blocks.kernel import log_gamma_variates
 from skdpm.mixture.blocks.random_moves import RandomMove, RandomMoves
 from skdpm.mixture.blocks.records import Collected, Held, RandomSplit, Sweep, Task, TrialSplit
 from skdpm.mixture.blocks.rows import MemoryRows, visit_block
+from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import SAMPLERS
 from skdpm.mixture.samplers.base import BlockSampler
@@ -394,7 +395,7 @@ def sub_splits_run(probability, error=0.0):
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
-        kernel = SubClusterKernel(wait=False, smallest_side=1)
+        kernel = SubClusterKernel(wait=False)
         for _ in range(800 * factor):
             chain.assign(np.zeros(5, dtype=np.int64))
             chain.state.codes, chain.state.collected = codes, collected
@@ -402,7 +403,7 @@ def sub_splits_run(probability, error=0.0):
             kernel.memory.fresh[:] = False
             log_prior = chain.prior.log_split(1, 2, 3)
             kernel.memory.gain[:] = np.log(probability) - log_prior + error
-            kernel._split(chain.state, rng)
+            kernel._split(chain.state, rng, 1)
             labels = chain.cluster_labels()
             assert labels.tolist() in ([0] * 5, [0, 1, 1, 0, 1])
         proposed, accepted = kernel.counts["sub_cluster_split"]
@@ -567,6 +568,68 @@ def test_statistics_are_those_of_the_labels(kernel, seed_sequence):
         assert_consistent(state, memory)
         numbers.add(state.n_slots)
     assert len(numbers) > 1
+
+
+class Adapting(SubClusterKernel):
+    """In the middle of warm-up."""
+
+    def step(self, state, rng, key):
+        super().step(state, rng, key, 0.5)
+
+
+def test_statistics_are_those_of_the_labels_in_warm_up(seed_sequence):
+    """Many splits and merges at once."""
+    numbers = set()
+    for state, memory in long_run("sub_clusters", seed_sequence, 60, error=Adapting):
+        assert_consistent(state, memory)
+        numbers.add(state.n_slots)
+    assert len(numbers) > 2
+
+
+class LastRows(BlockState):
+    """An error: of codes that meet, the last first row is taken for the first."""
+
+    def relabel(self, table, n_clusters):
+        old = self.collected.first_rows
+        super().relabel(table, n_clusters)
+        for code in np.flatnonzero(old >= 0):
+            self.collected.first_rows[table[code]] = old[code]
+
+
+@pytest.mark.parametrize("cls", [BlockState, LastRows])
+def test_codes_that_meet(cls):
+    """Codes 0, 2 and 5 of three clusters become the left sub-cluster of the second of two."""
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    prior = make_prior("dp", 40, concentration=1.0)
+    chain = BlockRuns(Gaussian(), X, prior, SubClusterKernel(), MemoryRows(X, 15))
+    chain.assign(np.arange(40) % 3)
+    state = chain.state
+    state.codes = np.array([2, 0, 5, 4])[np.arange(40) % 4].astype(np.int32)
+    _, state.collected = state.run_task(None)
+    state.__class__ = cls
+    state.relabel(np.array([2, 0, 2, 0, 1, 2], dtype=np.int32), 2)
+    np.testing.assert_array_equal(state.codes, np.where(np.arange(40) % 4 == 3, 1, 2))
+    if cls is LastRows:
+        with pytest.raises(AssertionError):
+            assert_consistent(state, None)
+    else:
+        assert_consistent(state, None)
+
+
+@pytest.mark.parametrize("margin, n_left", [(0.5, 3), (5.0, 12)])
+def test_parts_of_clusters_are_merged_in_warm_up(margin, n_left):
+    """Each of three clusters in four parts; none gains as much as five for each row."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 2)) + 9 * np.array([[0, 0], [0, 1], [1, 0]])[np.arange(600) % 3]
+    prior = make_prior("dp", 600, concentration=1.0)
+    kernel = SubClusterKernel()
+    chain = BlockRuns(Gaussian(scale=np.eye(2)), X, prior, kernel, MemoryRows(X, 250))
+    chain.assign(np.arange(600) % 12)
+    kernel.memory = SubClusterMemory.start(12)
+    for _ in range(4):
+        kernel._merge(chain.state, rng, margin)
+    assert_consistent(chain.state, kernel.memory)
+    assert chain.state.n_slots == n_left
 
 
 @pytest.mark.parametrize("length", [1, 4])

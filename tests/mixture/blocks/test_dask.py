@@ -19,7 +19,7 @@ da = pytest.importorskip("dask.array", reason="dask is not installed")
 distributed = pytest.importorskip("distributed", reason="dask.distributed is not installed")
 
 # Needs dask.
-from skdpm.mixture.blocks import dask_rows  # noqa: E402
+from skdpm.mixture.blocks import dask_rows, program  # noqa: E402
 from skdpm.mixture.blocks.dask_rows import DaskRows, Recipe  # noqa: E402
 
 # Importing and closing a cluster warns of its own affairs.
@@ -65,9 +65,14 @@ def test_the_bits_of_a_fit_in_memory(X, cls, sampler, point_estimate):
     assert_same_fit(here, there)
 
 
-def test_chunks_are_cut_into_blocks(X):
-    here = DPMixture(sampler=SubCluster(block_size=200), store_labels=False, **SETTINGS).fit(X)
-    there = DPMixture(sampler=SubCluster(block_size=250), **SETTINGS)
+@pytest.mark.parametrize("most_sampled", [100, 20_000])
+def test_chunks_are_cut_into_blocks(X, most_sampled, monkeypatch):
+    """And chains start from the same sample of rows."""
+    monkeypatch.setattr(program, "MOST_SAMPLED", most_sampled)
+    settings = {**SETTINGS, "init": "auto"}
+    here = DPMixture(sampler=SubCluster(block_size=200), store_labels=False, **settings).fit(X)
+    assert (here.n_components_samples_[:, 0] >= 4).all()
+    there = DPMixture(sampler=SubCluster(block_size=250), **settings)
     assert_same_fit(here, there.fit(da.from_array(X, chunks=(400, 1))))
 
 
