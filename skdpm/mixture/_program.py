@@ -11,6 +11,7 @@ from skdpm.draws import Candidates, Column, Snapshots
 from skdpm.mixture._automatic import FirstState, most_likely
 from skdpm.mixture._init import dispersed_labels, first_state
 from skdpm.mixture._state import MixtureState, labels_by_first_appearance
+from skdpm.mixture._tiles import RowTiles
 from skdpm.partitions import relabel_by_size
 
 # Rows of statistics that round are computed anew from the items after this many iterations of a
@@ -223,6 +224,8 @@ class RowProgram(MixtureProgram):
         # Of the clusters' keys: random words of each item.
         rng = np.random.Generator(np.random.PCG64(self.n_samples))
         self.item_keys = rng.integers(2**64, size=(self.n_samples, 2), dtype=np.uint64)
+        points = self.likelihood.box_points(self.data)
+        self.tiles = None if points is None else RowTiles(points)
 
     def resume(self, chain):
         return RowChain(self, chain)
@@ -268,9 +271,9 @@ class Replica:
         prior = program.make_prior(saved["concentration"])
         model = program.model(self.values)
         if "state" in saved:
-            self.state = MixtureState(model, prior, saved=saved["state"])
+            self.state = MixtureState(model, prior, saved=saved["state"], tiles=program.tiles)
         else:
-            self.state = MixtureState(model, prior, saved["labels"])
+            self.state = MixtureState(model, prior, saved["labels"], tiles=program.tiles)
 
     def resample(self, program, iteration):
         """Draw the concentration, then the likelihood's hyperparameters, given the partition."""

@@ -1,6 +1,34 @@
 # SPDX-License-Identifier: BSD-3-Clause
+from skdpm.mixture._tiles cimport RowTiles
 from skdpm.mixture.likelihoods._base cimport ClusterModel
 from skdpm.mixture.priors._base cimport PartitionPrior
+
+
+cdef class TileBounds:
+    """What the clusters of a state can weigh, at most, for the items of a tile; see
+    `samplers/_gibbs`, which works with it."""
+    cdef readonly RowTiles tiles
+    cdef Py_ssize_t capacity        # slots that there is room for
+    cdef Py_ssize_t group, tile     # whose bounds these are, -1: none
+    # Clusters near the group: slots in the order of their positions, the spare one last.
+    cdef Py_ssize_t* near           # (n_near,)
+    cdef Py_ssize_t n_near
+    cdef double far                 # log of the sum of the bounds of all others, over the group
+    cdef double farthest            # the largest of these
+    cdef double* bound              # by slot, of those near: over the tile
+    cdef double* rest               # by slot: log of the sum of the bounds of all others, ...
+    cdef double* stays              # ... and the u below which its items stay, whichever it is,
+    cdef long long* known           # where this is `now`, which goes on with every change
+    cdef long long now
+    cdef Py_ssize_t* some           # (capacity,): scratch, slots
+    cdef double* log_w              # (capacity,): scratch
+    # What it takes, in evaluations of an item for a cluster: in this visit of the group; visits
+    # of each group to do without bounds, and how many after the next one that does not pay.
+    cdef long long work
+    cdef unsigned char* pause       # (n_groups,)
+    cdef unsigned char* next_pause  # (n_groups,)
+
+    cdef int reserve(self, Py_ssize_t n_slots) except -1
 
 
 cdef class MixtureState:
@@ -17,6 +45,8 @@ cdef class MixtureState:
     cdef Py_ssize_t* position               # index of a slot in `slots`
     cdef Py_ssize_t* sizes                  # items per slot
     cdef double* log_w                      # scratch: n_clusters + 1 log weights
+    cdef readonly bint tiled                # do sweeps go by tiles? Else as the items come
+    cdef readonly TileBounds bounds         # None if not
     cdef object _labels_owner
     cdef object __weakref__
 

@@ -2,7 +2,7 @@
 """The state of a chain: labels, occupied clusters and their statistics, always in agreement."""
 from libc.math cimport NAN
 from libc.stdlib cimport free
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from weakref import WeakValueDictionary
 
@@ -15,6 +15,38 @@ from skdpm.mixture.likelihoods._base cimport row
 
 # The state that each model belongs to, by the model's id: while a state lives, so does its model.
 _OWNERS = WeakValueDictionary()
+
+
+cdef class TileBounds:
+
+    def __cinit__(self, RowTiles tiles):
+        self.tiles = tiles
+        self.group = self.tile = -1
+        self.pause = <unsigned char*>resized(NULL, 2 * tiles.n_groups, 1)
+        self.next_pause = self.pause + tiles.n_groups
+        memset(self.pause, 0, 2 * tiles.n_groups)
+
+    def __dealloc__(self):
+        free(self.near)
+        free(self.bound)
+        free(self.known)
+        free(self.pause)
+
+    cdef int reserve(self, Py_ssize_t n_slots) except -1:
+        """Make room for `n_slots` clusters; no bound is known afterwards."""
+        cdef Py_ssize_t slot
+        self.near = <Py_ssize_t*>resized(self.near, 2 * n_slots, sizeof(Py_ssize_t))
+        self.some = self.near + n_slots
+        self.bound = <double*>resized(self.bound, 4 * n_slots, sizeof(double))
+        self.rest = self.bound + n_slots
+        self.stays = self.rest + n_slots
+        self.log_w = self.stays + n_slots
+        self.known = <long long*>resized(self.known, n_slots, sizeof(long long))
+        for slot in range(n_slots):
+            self.known[slot] = -1
+        self.capacity = n_slots
+        self.group = self.tile = -1
+        return 0
 
 
 cdef class MixtureState:
@@ -35,19 +67,29 @@ cdef class MixtureState:
         items would differ in their last digits, other slots in the order of sums.)
     n_samples : int, optional
         Of the model's items, the first so many alone are the state's. Default: all.
+    tiles : RowTiles, optional
+        Of the items' points (`Likelihood.box_points`): sweeps visit the items in this order, and
+        pass over clusters that are far from a tile. Default: they visit them as they come.
     """
 
     def __cinit__(
-        self, ClusterModel model, PartitionPrior prior, labels=None, saved=None, n_samples=None
+        self, ClusterModel model, PartitionPrior prior, labels=None, saved=None, n_samples=None,
+        RowTiles tiles=None
     ):
         self.model = model
         self.prior = prior
         self.n_samples = model.n_samples if n_samples is None else n_samples
         if not 0 <= self.n_samples <= model.n_samples:
             raise ValueError(f"{n_samples} items of {model.n_samples}")
+        if tiles is not None:
+            if tiles.n_rows != self.n_samples:
+                raise ValueError(f"tiles of {tiles.n_rows} rows for {self.n_samples} items")
+            self.tiled = True
+            self.bounds = TileBounds(tiles)
 
     def __init__(
-        self, ClusterModel model, PartitionPrior prior, labels=None, saved=None, n_samples=None
+        self, ClusterModel model, PartitionPrior prior, labels=None, saved=None, n_samples=None,
+        RowTiles tiles=None
     ):
         cdef Py_ssize_t i, k, slot
         cdef const Py_ssize_t[::1] slots
@@ -103,6 +145,8 @@ cdef class MixtureState:
             return 0
         self.model.reserve(n_slots)
         self.prior.reserve(n_slots)
+        if self.bounds is not None:
+            self.bounds.reserve(n_slots)
         self.slots = <Py_ssize_t*>resized(self.slots, n_slots, sizeof(Py_ssize_t))
         self.position = <Py_ssize_t*>resized(self.position, n_slots, sizeof(Py_ssize_t))
         self.sizes = <Py_ssize_t*>resized(self.sizes, n_slots, sizeof(Py_ssize_t))

@@ -76,6 +76,9 @@ cdef class ClusterModel:
         const double* box,                                                  # IN: see `_tiles`
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil
+    cdef double log_predictive_floor(
+        self, Py_ssize_t slot, const double* box                            # IN: see `_tiles`
+    ) noexcept nogil
     # These two where it has hyperparameters that can be learned.
     cdef double log_marginal_at(
         self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)

@@ -316,6 +316,13 @@ cdef class ClusterModel:
         for k in range(n_slots):
             out[k] = INFINITY
 
+    cdef double log_predictive_floor(
+        self, Py_ssize_t slot, const double* box                            # IN: see `_tiles`
+    ) noexcept nogil:
+        """No more than log p(x | the other items of the slot) for any of its items, two at least,
+        whose point is in a box; as above."""
+        return -INFINITY
+
     # What a likelihood with learned hyperparameters overrides besides.
 
     cdef double log_marginal_at(
@@ -581,6 +588,20 @@ cdef class ClusterModel:
                 &slots_view[0], slots_view.shape[0], &view[t, 0, 0], &out[t, 0]
             )
         return bounds
+
+    def log_predictive_floors(self, slots, boxes):
+        """Lower bounds of log p(x | items of each slot but x) over the rows of boxes that are
+        among these items: ndarray of shape (n_boxes, n_slots); see `log_predictive_bounds`."""
+        cdef Py_ssize_t k, t
+        cdef const Py_ssize_t[::1] slots_view = np.ascontiguousarray(slots, dtype=np.intp)
+        cdef const double[:, :, ::1] view = np.ascontiguousarray(boxes, dtype=np.float64)
+        floors = np.empty((view.shape[0], slots_view.shape[0]))
+        cdef double[:, ::1] out = floors
+        self.settle()
+        for t in range(view.shape[0]):
+            for k in range(slots_view.shape[0]):
+                out[t, k] = self.log_predictive_floor(slots_view[k], &view[t, 0, 0])
+        return floors
 
     def log_predictive_rows(self, slots, Py_ssize_t first, Py_ssize_t stop):
         """log p(x_i | items of each slot) for the items first <= i < stop.

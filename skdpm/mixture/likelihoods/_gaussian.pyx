@@ -633,6 +633,38 @@ cdef class GaussianModel(ClusterModel):
             out += m
             n_slots -= m
 
+    cdef double log_predictive_floor(
+        self, Py_ssize_t slot, const double* box                            # IN (2 D,)
+    ) noexcept nogil:
+        """As above |z_d| is at most |z_d(c)| + r_d; and the density of an item given the others
+        falls with q, see the head of this file."""
+        cdef Py_ssize_t d, i
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* stats = row(self, slot)
+        cdef const double* cached = stats + self.n_stats
+        cdef const double* factor = cached + CENTER + n_features
+        cdef double* z = self.work
+        cdef double* r = self.work + n_features
+        cdef double peak, tail
+        cdef double q = 0.0
+        cdef double rho = self.mean_precision + stats[0]
+        for d in range(n_features):
+            z[d] = box[d] - cached[CENTER + d]
+            r[d] = box[n_features + d]
+        for d in range(n_features):
+            tail = fabs(z[d]) * ABOVE + r[d] * ABOVE
+            q += tail * (tail * factor[0])
+            for i in range(1, n_features - d):
+                z[d + i] -= z[d] * factor[i]
+                r[d + i] += r[d] * fabs(factor[i])
+            factor += n_features - d
+        tail = 1.0 - q * ABOVE * rho / (rho - 1.0)
+        if not tail > 1e-3:     # digits are few there, and so is what it would spare
+            return -INFINITY
+        peak = self.log_norm_of(stats[0] - 1.0) - 0.5 * cached[LOG_DET]
+        tail = (cached[EXPONENT] - 1.0) * log_positive(tail)
+        return peak + tail - SLACK * (1.0 + fabs(peak) - tail)
+
 
 @cython.final
 cdef class FullLaws(GaussianLaws):

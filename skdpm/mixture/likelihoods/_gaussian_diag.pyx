@@ -557,6 +557,43 @@ cdef class GaussianDiagModel(ClusterModel):
             peak = n_features * cached[2] - 0.5 * (self.log_scale[0] + cached[0])
             out[k] = peak - tail + SLACK * (1.0 + fabs(n_features * cached[2]) + fabs(peak) + tail)
 
+    cdef double log_predictive_floor(
+        self, Py_ssize_t slot, const double* box                            # IN (2 D,)
+    ) noexcept nogil:
+        """In a column, without an item at distance t = x - m, with rho as it is with it,
+
+            S becomes S (1 - h),  h = t^2 rho / ((rho - 1) S),
+
+        and its density is g_{n-1} S^(-1/2) (1 - h)^((nu + n - 1) / 2), which falls with |t|; and
+        |t| is at most |c - m| + h, of the centre c and the half-width h."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* stats = row(self, slot)
+        cdef const double* cached = stats + self.n_stats
+        cdef const double* center = cached + N_TERMS
+        cdef const double* spread = center + n_features
+        cdef double rho = self.mean_precision + stats[0]
+        # From the spread, which is for a new row, rho / ((rho + 1) S).
+        cdef double ratio = (rho + 1.0) / (rho - 1.0) * ABOVE
+        cdef double product = 1.0
+        cdef double tail = 0.0
+        cdef double peak, t
+        if cached[1] != 1.0:
+            return -INFINITY
+        for d in range(n_features):
+            t = (fabs(box[d] - center[d]) + box[n_features + d]) * ABOVE * spread[d]
+            t = 1.0 - t * t * ratio
+            if not t > 1e-3:    # digits are few there, and so is what it would spare
+                return -INFINITY
+            product *= t
+            if product < 1e-150:
+                tail += log(product)
+                product = 1.0
+        tail = 0.5 * (self.df + stats[0] - 1.0) * (tail + log(product))
+        peak = n_features * self.log_gain_of(stats[0] - 1.0)
+        t = 0.5 * (self.log_scale[0] + cached[0])
+        return peak - t + tail - SLACK * (1.0 + fabs(peak) + fabs(t) - tail)
+
 
 @cython.final
 cdef class DiagLaws(GaussianLaws):

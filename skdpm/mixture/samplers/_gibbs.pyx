@@ -5,35 +5,293 @@
     p(item i joins a new one) ~ V_{n,k+1} / V_{n,k}   p(x_i),
 
 which is Neal (2000), algorithm 3, for any prior of Gibbs type.
+
+A draw takes a uniform u, and the cluster that the item comes from has the lowest u: it is chosen
+if u (w + r) < w, where w is its weight and r the sum of all others.
+
+Where the state has tiles of items, most of these weights are not computed. For the items of a
+tile each cluster's weight has an upper bound: the prior's weight is the same for all of them, and
+the kernel bounds the densities (`log_predictive_bound_many`). With R, the sum of the other bounds,
+in place of r, u (w + R) < w implies that the cluster is chosen, and it alone was evaluated: this
+is how most items stay where they are. Else clusters whose bound is below 2^-60 w are passed
+over, for what they add to a sum is lost to rounding, and the rest is evaluated. So each draw is
+the one that all weights would have led to, but for the last digit of their sum.
+
+What holds of a tile holds as long as its clusters are what they were: a cluster that an item has
+left or joined gets a new bound at once, and where a cluster has ended or begun, all do. (The item
+under update is in no cluster, and those of the others are as bounded.) A group of tiles is bounded
+in the same way first, with a margin, and its tiles look at the clusters near it only; all others
+enter R by their bounds, and should one of them matter after all, every cluster is evaluated.
+Groups where that costs more than it spares go without for some visits.
 """
+from libc.math cimport INFINITY, exp, isnan, log
 from numpy.random cimport bitgen_t
 
-from skdpm._core._rng cimport categorical_log
-from skdpm.mixture._state cimport MixtureState
+from skdpm._core._check cimport SKDPM_CHECK
+from skdpm._core._rng cimport categorical_log_at, uniform
+from skdpm.mixture._state cimport MixtureState, TileBounds
 from skdpm.mixture.samplers._base cimport PartitionKernel
 
+cdef double NEGLIGIBLE = 60.0 * log(2.0)    # below the best log weight: lost to rounding
+cdef double CERTAIN = 53.0 * log(2.0)       # 1 + exp(-CERTAIN) is 1
+# Clusters this much below the best one of a group are far from all of its items, most likely.
+cdef double MARGIN = 25.0
+
+cdef enum:
+    MOST_PAUSE = 64
+
+
+cdef inline double log_prior_weight(MixtureState state, Py_ssize_t slot) noexcept nogil:
+    """Log weight of a cluster, or a new one, for an item in none, without its density."""
+    cdef Py_ssize_t k = state.n_clusters
+    if state.position[slot] == k:
+        return state.prior.log_v[k + 1] - state.prior.log_v[k]
+    return state.prior.log_join[state.sizes[slot]]
+
+
+cdef inline void weigh(
+    MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* log_w
+) noexcept nogil:
+    """Log weights of some clusters for an item in none."""
+    cdef Py_ssize_t j
+    state.model.log_predictive_many(slots, n_slots, i, log_w)
+    for j in range(n_slots):
+        log_w[j] += log_prior_weight(state, slots[j])
+
+
+cdef bint place_among_all(MixtureState state, bitgen_t* rng, Py_ssize_t i) noexcept nogil:
+    """Update item i by the weights of all clusters. False if they are no distribution."""
+    cdef Py_ssize_t slot, j
+    slot = state.detach(i)
+    weigh(state, state.slots, state.n_clusters + 1, i, state.log_w)
+    # A cluster that was the item's alone is gone, and a new one is the same.
+    j = state.position[slot] if state.sizes[slot] > 0 else state.n_clusters
+    j = categorical_log_at(uniform(rng), state.log_w, state.n_clusters + 1, j)
+    if j < 0:
+        return False
+    state.attach(i, state.slots[j])
+    return True
+
+
+# Tiles.
+
+cdef void bound_group(MixtureState state, TileBounds bounds, Py_ssize_t group) noexcept nogil:
+    """Find the clusters near a group."""
+    cdef Py_ssize_t k
+    cdef Py_ssize_t n_slots = state.n_clusters + 1
+    cdef double* log_w = bounds.log_w
+    cdef double top = -INFINITY
+    cdef double total = 0.0
+    state.model.settle()
+    state.model.log_predictive_bound_many(
+        state.slots, n_slots,
+        bounds.tiles.group_boxes + 2 * bounds.tiles.n_features * group, log_w
+    )
+    for k in range(n_slots):
+        log_w[k] += log_prior_weight(state, state.slots[k])
+        top = max(top, log_w[k])
+    bounds.n_near = 0
+    bounds.farthest = -INFINITY
+    for k in range(n_slots):
+        # The spare one is near whatever its bound is; and one that is NaN, to be heard of.
+        if k == n_slots - 1 or not (log_w[k] < top - NEGLIGIBLE - MARGIN):
+            bounds.near[bounds.n_near] = state.slots[k]
+            bounds.n_near += 1
+        else:
+            bounds.farthest = max(bounds.farthest, log_w[k])
+            total += exp(log_w[k] - top)
+    # Terms that are no doubles count as well.
+    bounds.far = bounds.farthest
+    if total > 0.0:
+        bounds.far = max(bounds.far, top + log(total)) + log(2.0)
+    bounds.work += n_slots
+    bounds.group = group
+    bounds.tile = -1
+
+
+cdef void bound_tile(MixtureState state, TileBounds bounds, Py_ssize_t tile) noexcept nogil:
+    """Bound the clusters near the group over one of its tiles."""
+    cdef Py_ssize_t m
+    state.model.log_predictive_bound_many(
+        bounds.near, bounds.n_near, bounds.tiles.boxes + 2 * bounds.tiles.n_features * tile,
+        bounds.log_w
+    )
+    for m in range(bounds.n_near):
+        bounds.bound[bounds.near[m]] = bounds.log_w[m] + log_prior_weight(state, bounds.near[m])
+    bounds.work += bounds.n_near
+    bounds.tile = tile
+    bounds.now += 1
+
+
+cdef void bound_again(MixtureState state, TileBounds bounds, Py_ssize_t slot) noexcept nogil:
+    """Bound a cluster that has changed."""
+    cdef Py_ssize_t m = 0
+    cdef Py_ssize_t n
+    cdef double value
+    state.model.log_predictive_bound_many(
+        &slot, 1, bounds.tiles.boxes + 2 * bounds.tiles.n_features * bounds.tile, &value
+    )
+    bounds.bound[slot] = value + log_prior_weight(state, slot)
+    bounds.work += 1
+    bounds.now += 1
+    while state.position[bounds.near[m]] < state.position[slot]:    # the spare one ends it
+        m += 1
+    if bounds.near[m] != slot:
+        for n in range(bounds.n_near, m, -1):
+            bounds.near[n] = bounds.near[n - 1]
+        bounds.near[m] = slot
+        bounds.n_near += 1
+
+
+cdef void bound_rest(MixtureState state, TileBounds bounds, Py_ssize_t own) noexcept nogil:
+    """What the items of a cluster that are in the tile stay for: once per tile and cluster."""
+    cdef Py_ssize_t m
+    cdef double gap
+    cdef double total = 0.0
+    cdef double top = bounds.far
+    for m in range(bounds.n_near):
+        if bounds.near[m] != own:
+            top = max(top, bounds.bound[bounds.near[m]])
+    if -INFINITY < top < INFINITY:
+        total = exp(bounds.far - top)
+        for m in range(bounds.n_near):
+            if bounds.near[m] != own:
+                total += exp(bounds.bound[bounds.near[m]] - top)
+        top += log(total) + 1e-12
+    bounds.rest[own] = top
+    bounds.stays[own] = 0.0
+    if state.sizes[own] > 1:
+        gap = top - state.prior.log_join[state.sizes[own] - 1] - state.model.log_predictive_floor(
+            own, bounds.tiles.boxes + 2 * bounds.tiles.n_features * bounds.tile
+        )
+        if gap < CERTAIN:
+            bounds.stays[own] = (1.0 - 1e-12) / (1.0 + exp(gap))
+    bounds.work += 1
+    bounds.known[own] = bounds.now
+
+
+cdef Py_ssize_t choose_near(
+    MixtureState state, TileBounds bounds, Py_ssize_t i, Py_ssize_t own, double log_own, double u
+) noexcept nogil:
+    """The slot that item i, which comes from the cluster `own`, of log weight `log_own`, is drawn
+    into by u; -1 if the weights are no distribution."""
+    cdef Py_ssize_t j, m, slot
+    cdef Py_ssize_t n = 0
+    cdef double top = log_own
+    cdef double* log_w = bounds.log_w
+    cdef Py_ssize_t* some = bounds.some
+    for m in range(bounds.n_near):
+        slot = bounds.near[m]
+        if slot != own and not (bounds.bound[slot] < log_own - NEGLIGIBLE):
+            some[n] = slot
+            n += 1
+    weigh(state, some, n, i, log_w)
+    bounds.work += n
+    for j in range(n):
+        SKDPM_CHECK(not log_w[j] > bounds.bound[some[j]], "a cluster weighs more than its bound")
+        top = max(top, log_w[j])
+    if not (bounds.farthest < top - NEGLIGIBLE):
+        n = 0
+        for m in range(state.n_clusters + 1):
+            if state.slots[m] != own:
+                some[n] = state.slots[m]
+                n += 1
+        weigh(state, some, n, i, log_w)
+        bounds.work += n
+    log_w[n] = log_own
+    j = categorical_log_at(u, log_w, n + 1, n)
+    if j < 0:
+        return -1
+    return own if j == n else some[j]
+
+
+cdef inline bint place_near(
+    MixtureState state, TileBounds bounds, bitgen_t* rng, Py_ssize_t i
+) noexcept nogil:
+    """Update item i of the tile by the weights that its draw depends on."""
+    cdef Py_ssize_t own = state.labels[i]
+    cdef Py_ssize_t slot
+    cdef double log_own, gap, u
+    if state.sizes[own] == 1:
+        bounds.group = -1
+        bounds.work += state.n_clusters + 1
+        return place_among_all(state, rng, i)
+    if bounds.known[own] != bounds.now:
+        bound_rest(state, bounds, own)
+    u = uniform(rng)
+    if u < bounds.stays[own]:
+        return True
+    state.detach(i)
+    weigh(state, &own, 1, i, &log_own)
+    bounds.work += 1
+    gap = bounds.rest[own] - log_own
+    if gap < -CERTAIN or (gap < CERTAIN and u * (1.0 + exp(gap)) < 1.0):
+        state.attach(i, own)
+        return True
+    slot = choose_near(state, bounds, i, own, log_own, u)
+    if slot < 0:
+        return False
+    state.attach(i, slot)
+    if slot != own:
+        if state.position[slot] == state.n_clusters - 1 and state.sizes[slot] == 1:
+            bounds.group = -1
+        else:
+            bound_again(state, bounds, own)
+            bound_again(state, bounds, slot)
+    return True
+
+
+cdef Py_ssize_t sweep_tiles(
+    MixtureState state, TileBounds bounds, bitgen_t* rng, Py_ssize_t first
+) noexcept nogil:
+    """`sweep_from`, of the items in the order of the tiles, by their place in it."""
+    cdef Py_ssize_t group, i, m, stop
+    cdef Py_ssize_t tile_size = bounds.tiles.tile_size
+    cdef Py_ssize_t group_size = tile_size * bounds.tiles.group_size
+    cdef Py_ssize_t start = first
+    cdef bint paused
+    while start < state.n_samples:
+        group = start // group_size
+        stop = min(state.n_samples, (group + 1) * group_size)
+        paused = bounds.pause[group] > 0
+        bounds.work = 0
+        bounds.group = -1
+        for m in range(start, stop):
+            if state.model.n_free == 0:
+                return m
+            i = bounds.tiles.order[m]
+            if paused:
+                if not place_among_all(state, rng, i):
+                    return -1 - m
+                continue
+            if bounds.group < 0:
+                bound_group(state, bounds, group)
+            if bounds.tile != m // tile_size:
+                bound_tile(state, bounds, m // tile_size)
+            if not place_near(state, bounds, rng, i):
+                return -1 - m
+        if paused:
+            bounds.pause[group] -= 1
+        elif 10 * bounds.work > 7 * (stop - start) * (state.n_clusters + 1):
+            bounds.next_pause[group] = min(2 * bounds.next_pause[group] + 1, MOST_PAUSE)
+            bounds.pause[group] = bounds.next_pause[group]
+        else:
+            bounds.next_pause[group] = 0
+        start = stop
+    return state.n_samples
+
+
+# The sweep.
 
 cdef Py_ssize_t sweep_from(MixtureState state, bitgen_t* rng, Py_ssize_t first) noexcept nogil:
     """Update the items from `first` on. Returns the item at which it stopped: n_samples when
     done, an earlier one for want of a free slot, -1 - i when item i has no full conditional."""
-    cdef Py_ssize_t i, j, k
-    cdef Py_ssize_t* slots = state.slots
-    cdef double* log_w = state.log_w
-    cdef const double* log_v = state.prior.log_v
-    cdef const double* log_join = state.prior.log_join
+    cdef Py_ssize_t i
     for i in range(first, state.n_samples):
         if state.model.n_free == 0:
             return i
-        state.detach(i)
-        k = state.n_clusters
-        state.model.log_predictive_many(slots, k + 1, i, log_w)
-        for j in range(k):
-            log_w[j] += log_join[state.sizes[slots[j]]]
-        log_w[k] += log_v[k + 1] - log_v[k]
-        j = categorical_log(rng, log_w, k + 1)
-        if j < 0:
+        if not place_among_all(state, rng, i):
             return -1 - i
-        state.attach(i, slots[j])
     return state.n_samples
 
 
@@ -43,12 +301,18 @@ cdef int gibbs_sweep(MixtureState state, bitgen_t* rng) except -1 nogil:
     cdef Py_ssize_t i = 0
     # It ends: the arena doubles at each pause, and n_samples + 2 slots are always enough.
     while True:
-        i = sweep_from(state, rng, i)
+        if state.tiled:
+            i = sweep_tiles(state, state.bounds, rng, i)
+        else:
+            i = sweep_from(state, rng, i)
         if i == state.n_samples:
             return 0
         with gil:
             if i < 0:
-                raise FloatingPointError(f"row {-1 - i}: no cluster has a positive weight")
+                i = -1 - i
+                if state.tiled:
+                    i = state.bounds.tiles.order[i]
+                raise FloatingPointError(f"row {i}: no cluster has a positive weight")
             state.reserve(2 * state.capacity)
 
 
