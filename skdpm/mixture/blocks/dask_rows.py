@@ -16,7 +16,14 @@ import dask.array
 import numpy as np
 
 from skdpm.mixture.blocks.records import Held, Task, change_codes
-from skdpm.mixture.blocks.rows import Rows, add_up, even_blocks, visit_block
+from skdpm.mixture.blocks.rows import (
+    Rows,
+    add_up,
+    add_up_sides,
+    even_blocks,
+    launch_block,
+    visit_block,
+)
 
 # Chunks are looked for anew after so many maps: workers come and go.
 MAPS_PER_PLACING = 20
@@ -147,7 +154,12 @@ class DaskRows(Rows):
         model = likelihood.parametric(self.first_row()[:0])
         return codes, add_up(model, [collected for collected, _ in parts], self.first_rows)
 
-    def changed(self, codes, changes):
+    def launch(self, likelihood, codes, launch, key):
+        parts = self._map(_launch_by_recipe, likelihood, codes, launch, key)
+        model = likelihood.parametric(self.first_row()[:0])
+        return add_up_sides(model, parts, self.first_rows)
+
+    def changed(self, codes, changes, likelihood=None):
         return replace(codes, changes=(*codes.changes, *changes))
 
     def keep(self, codes):
@@ -265,7 +277,7 @@ def _recipe_codes(X, block, likelihood, recipe):
     else:
         held = recipe.held.get(block)
         codes, _ = visit_block(likelihood, X, None, recipe.task, recipe.key, block, held)
-    return change_codes(codes, recipe.changes, block)
+    return change_codes(codes, recipe.changes, block, likelihood.parametric(X))
 
 
 def _visit_by_recipe(X, block, likelihood, recipe, task, key):
@@ -275,6 +287,11 @@ def _visit_by_recipe(X, block, likelihood, recipe, task, key):
         codes = _recipe_codes(X, block, likelihood, recipe)
         held = Held.of_clusters(codes, task.held_clusters)
     return visit_block(likelihood, X, codes, task, key, block, held)[1], held
+
+
+def _launch_by_recipe(X, block, likelihood, recipe, launch, key):
+    codes = _recipe_codes(X, block, likelihood, recipe)
+    return launch_block(likelihood, X, codes, launch, key, block)
 
 
 def _chunk_labels(X, bounds, first_block, source):

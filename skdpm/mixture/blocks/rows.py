@@ -18,8 +18,9 @@ import scipy.sparse as sp
 
 from skdpm._validation import check_finite, is_dask
 from skdpm.chains import stream
+from skdpm.mixture.blocks._launch import launch_sides
 from skdpm.mixture.blocks._visit import draw_and_collect
-from skdpm.mixture.blocks.records import Collected, Held, change_codes
+from skdpm.mixture.blocks.records import Collected, Held, Sides, change_codes
 
 
 def open_rows(X, block_size, n_threads=1):
@@ -125,8 +126,28 @@ class Rows(abc.ABC):
         """
 
     @abc.abstractmethod
-    def changed(self, codes, changes):
-        """Return the codes after some changes (`Relabelling`, `RandomSplit`), in turn."""
+    def launch(self, likelihood, codes, launch, key):
+        """Have the rows of some unions of clusters draw sides.
+
+        Parameters
+        ----------
+        likelihood : Likelihood
+            Resolved.
+        codes : object
+            They stay as they are.
+        launch : Launch
+        key : tuple of int
+            With a block and the number of a union, from 0, it names a random stream.
+
+        Returns
+        -------
+        sides : Sides
+        """
+
+    @abc.abstractmethod
+    def changed(self, codes, changes, likelihood=None):
+        """Return the codes after some changes (`Relabelling`, `RandomSplit` or `LaunchedSplit`,
+        which needs the likelihood), in turn."""
 
     def labels(self, codes, cluster_numbers):
         """Return the number of each row's cluster: ndarray of shape (n_samples,)."""
@@ -209,12 +230,20 @@ class MemoryRows(Rows):
         """Return the rows of a block that some clusters hold back: Held, or None."""
         return Held.of_clusters(codes, clusters)
 
-    def changed(self, codes, changes):
+    def launch(self, likelihood, codes, launch, key):
+        def launch_slice(X, block):
+            return launch_block(likelihood, X, codes[self.slices[block - 1]], launch, key, block)
+
+        parts = self._map(launch_slice)
+        return add_up_sides(likelihood.parametric(self.X[:0]), parts, self.first_rows)
+
+    def changed(self, codes, changes, likelihood=None):
         new_codes = np.empty_like(codes)
 
         def change_slice(X, block):
             where = self.slices[block - 1]
-            new_codes[where] = change_codes(codes[where], changes, block)
+            model = None if likelihood is None else likelihood.parametric(X)
+            new_codes[where] = change_codes(codes[where], changes, block, model)
 
         self._map(change_slice)
         return new_codes
@@ -287,6 +316,19 @@ def add_up(model, parts, starts):
         new = (first_rows < 0) & (more.first_rows >= 0)
         first_rows = np.where(new, more.first_rows + start, first_rows)
     return Collected(stats, first_rows)
+
+
+def launch_block(likelihood, X, codes, launch, key, block):
+    """Have the rows of one block draw sides: Sides, with rows numbered from its first."""
+    streams = [stream(*key, block, j) for j in range(len(launch.unions))]
+    stats, first_rows, log_q = launch_sides(likelihood.parametric(X), codes, launch, streams)
+    return Sides(Collected(stats, first_rows), log_q)
+
+
+def add_up_sides(model, parts, starts):
+    """Return the sides of all blocks, from those of each: as `add_up`."""
+    collected = add_up(model, [part.collected for part in parts], starts)
+    return Sides(collected, sum(part.log_q for part in parts))
 
 
 def _summarise(X, block, likelihood):

@@ -129,6 +129,10 @@ class BlockState:
         task = Task(self.n_slots, sweep, tuple(splits), tuple(held_clusters))
         return self.rows.visit(self.likelihood, self.codes, task, key)
 
+    def launch(self, key, launch):
+        """Do a `Launch` on the rows and return what `Rows.launch` does."""
+        return self.rows.launch(self.likelihood, self.codes, launch, key)
+
     # Clusters that come and go.
 
     def relabel(self, table, n_clusters):
@@ -155,13 +159,52 @@ class BlockState:
         self.codes = self.rows.changed(self.codes, [Relabelling(table)])
         self.collected = Collected(stats, first_rows)
 
+    def split_clusters(self, changes, sides):
+        """Split clusters in two, the second sides of which become new clusters, the last ones.
+
+        Parameters
+        ----------
+        changes : list of LaunchedSplit
+        sides : list of Collected
+            Of the two sides of each.
+        """
+        n = 2 * self.n_slots
+        stats = np.concatenate([self.stats, np.zeros((2 * len(changes), self.stats.shape[1]))])
+        first_rows = np.concatenate([self.collected.first_rows, np.full(2 * len(changes), -1)])
+        for m, (change, two) in enumerate(zip(changes, sides, strict=True)):
+            codes = [2 * change.cluster, n + 2 * m]
+            stats[2 * change.cluster + 1] = 0.0
+            first_rows[2 * change.cluster + 1] = -1
+            stats[codes], first_rows[codes] = two.stats, two.first_rows
+        self.codes = self.rows.changed(self.codes, changes, self.likelihood)
+        self.collected = Collected(stats, first_rows)
+
+    def join_clusters(self, pairs):
+        """Merge pairs of clusters, no cluster in two of them: the rows of the second join the left
+        sub-cluster of the first, where the rows of that are as well.
+
+        Returns
+        -------
+        kept : ndarray of int
+            Those that are left, by their old numbers, in the order of the new ones.
+        """
+        kept = np.ones(self.n_slots, dtype=bool)
+        table = np.arange(2 * self.n_slots, dtype=np.int32)
+        for one, other in pairs:
+            kept[other] = False
+            table[[2 * one, 2 * one + 1, 2 * other, 2 * other + 1]] = 2 * one
+        numbers = np.cumsum(kept) - 1
+        table = 2 * numbers[table >> 1] + table % 2
+        self.relabel(table.astype(np.int32), int(kept.sum()))
+        return np.flatnonzero(kept)
+
     def split_cluster(self, cluster, change, parts):
         """Split a cluster in two, the second of which becomes a new cluster, the last.
 
         Parameters
         ----------
         cluster : int
-        change : Relabelling or RandomSplit
+        change : RandomSplit
             Of the codes.
         parts : Collected
             Of the sub-clusters of both.

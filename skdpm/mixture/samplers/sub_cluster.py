@@ -7,18 +7,18 @@ import numpy as np
 
 from skdpm._validation import check_bool, check_integer, refuse_nan
 from skdpm.mixture.blocks.kernel import BlockKernel, log_gamma_variates
+from skdpm.mixture.blocks.launched_moves import N_FRESH_ROWS, LaunchedMoves
 from skdpm.mixture.blocks.random_moves import RandomMoves, proposal_alpha
 from skdpm.mixture.blocks.records import Sweep
 from skdpm.mixture.blocks.super_clusters import draw_super_clusters
 from skdpm.mixture.samplers.base import BlockSampler
 
-# Sub-clusters start from parameters drawn as if their cluster had this many rows: as far apart as
-# its rows are. (From random labels both would have nearly the same, and take long to part.)
-N_FRESH_ROWS = 1
-
 # Sub-clusters that have not gained for this many passes start anew.
 MOST_IDLE = 20
 
+
+# Launched moves take several passes over some of the rows.
+LAUNCH_EVERY = 10
 
 # In warm-up, so many clusters that are near to each are looked at for merges.
 N_NEAR = 4
@@ -123,11 +123,11 @@ class SubClusterKernel(BlockKernel):
     random_moves : RandomMoves or None
         None: of the usual number.
     sub_splits : bool, default=True
-        Whether there are sub-clusters, and splits into them.
-    smallest_side : int, default=10
-        No sub-cluster of fewer rows becomes a cluster. Nothing undoes such splits but the random
-        merges, which cannot keep up where many small clusters are to be had; random splits make
-        small ones.
+        Whether there are sub-clusters in warm-up, and splits into them, and merges.
+    launched_moves : LaunchedMoves or None
+        None: of the usual number.
+    launch_every : int
+        Iterations from one time that these are made, after warm-up, to the next.
     """
 
     looks_around = True
@@ -139,21 +139,23 @@ class SubClusterKernel(BlockKernel):
         sweep=True,
         random_moves=None,
         sub_splits=True,
-        smallest_side=10,
+        launched_moves=None,
+        launch_every=LAUNCH_EVERY,
     ):
         self.super_clusters = super_clusters
         self.wait = wait
         self.sweep = sweep
         self.random_moves = RandomMoves() if random_moves is None else random_moves
         self.sub_splits = sub_splits
-        self.smallest_side = smallest_side
-        self.memory = None  # SubClusterMemory, from the first iteration on
+        self.launched_moves = LaunchedMoves() if launched_moves is None else launched_moves
+        self.launch_every = launch_every
+        self.memory = None  # SubClusterMemory, in warm-up
         self.counts = {
             move: np.zeros(2, dtype=np.int64) for move in ("sweep", "sub_cluster_split")
         }
 
     def acceptance(self):
-        counts = {**self.counts, **self.random_moves.counts}
+        counts = {**self.counts, **self.random_moves.counts, **self.launched_moves.counts}
         return {move: values.copy() for move, values in counts.items()}
 
     def get_adaptation(self):
@@ -164,17 +166,20 @@ class SubClusterKernel(BlockKernel):
         self.memory = None if memory is None else memory.copy()
 
     def step(self, state, rng, key, adapting=0.0):
-        if self.sub_splits and self.memory is None:
+        if not (self.sub_splits and adapting):
+            self.memory = None
+        elif self.memory is None:
             self.memory = SubClusterMemory.start(state.n_slots)
         moves = self.random_moves.draw(state, rng)
         looked_at = self._pass(state, rng, key, moves)
         changed = self.random_moves.make(state, key, moves, looked_at, self.memory)
-        if self.sub_splits:
+        if self.memory is not None:
             if changed:
                 self.memory.follow(_gains(state))
-            self._split(state, rng, 1 if adapting else self.smallest_side)
-            if adapting:
-                self._merge(state, rng, CLEAR_GAIN * adapting)
+            self._split(state, rng)
+            self._merge(state, rng, CLEAR_GAIN * adapting)
+        elif not adapting and key[-1] % self.launch_every == 0:
+            self.launched_moves.make(state, rng, key)
 
     # The pass over the rows.
 
@@ -205,7 +210,7 @@ class SubClusterKernel(BlockKernel):
             held = np.append(held, emptied)
         self.counts["sweep"] += 1, len(held) == 0
         state.codes, state.collected = codes, collected[: 2 * n_slots]
-        if self.sub_splits:
+        if self.memory is not None:
             self.memory.observe(_gains(state), state.stats[:, 0] == 0)
         parts = [collected[first : first + 4] for first in range(2 * n_slots, len(collected), 4)]
         return {
@@ -221,7 +226,7 @@ class SubClusterKernel(BlockKernel):
         groups = None
         if self.super_clusters:
             groups = draw_super_clusters(state.likelihood.divergences(params), rng)
-        if not self.sub_splits:
+        if self.memory is None:
             return Sweep(params, log_weights, groups)
         fresh = np.repeat(self.memory.fresh, 2)
         stats = np.where(fresh[:, None], np.repeat(totals, 2, axis=0), state.stats)
@@ -233,11 +238,11 @@ class SubClusterKernel(BlockKernel):
 
     # Splits into sub-clusters.
 
-    def _split(self, state, rng, smallest_side):
+    def _split(self, state, rng):
         """Propose to split each cluster into its sub-clusters: eq. 21, with the prior's own ratio
         in place of alpha and the Gamma functions."""
         memory = self.memory
-        both = (state.stats[:, 0] >= smallest_side).reshape(-1, 2).all(axis=1)
+        both = (state.stats[:, 0] > 0).reshape(-1, 2).all(axis=1)
         candidates = both & ~memory.fresh & (memory.ready | (not self.wait))
         table = np.arange(2 * state.n_slots, dtype=np.int32)
         n_clusters = state.n_slots
@@ -274,24 +279,18 @@ class SubClusterKernel(BlockKernel):
         gains = log_m[K:] - log_m[pairs].sum(axis=1)
         for p, sizes in enumerate(totals[pairs, 0]):
             gains[p] -= state.prior.log_split(K - 1, *sizes) + margin * min(sizes)
-        kept, merged = np.ones(K, dtype=bool), np.zeros(K, dtype=bool)
-        table = np.arange(2 * K, dtype=np.int32)
+        chosen, free = [], np.ones(K, dtype=bool)
         for p in np.argsort(-gains):
-            one, other = pairs[p]
             if not gains[p] > 0:
                 break
-            if merged[one] or merged[other]:
-                continue
-            merged[[one, other]] = True
-            kept[other] = False
-            table[[2 * one, 2 * one + 1, 2 * other, 2 * other + 1]] = 2 * one
-        if kept.all():
-            return
-        numbers = np.cumsum(kept) - 1
-        state.relabel((2 * numbers[table >> 1] + table % 2).astype(np.int32), kept.sum())
-        self.memory.take(np.flatnonzero(kept))
-        for k in numbers[merged & kept]:
-            self.memory.renew(k)
+            if free[pairs[p]].all():
+                free[pairs[p]] = False
+                chosen.append(tuple(pairs[p]))
+        if chosen:
+            kept = state.join_clusters(chosen)
+            self.memory.take(kept)
+            for k in np.flatnonzero(~free[kept]):
+                self.memory.renew(k)
 
 
 def close_pairs(state, totals, rng):
