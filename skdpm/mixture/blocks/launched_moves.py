@@ -30,7 +30,6 @@ Closeness: w(b | a) is a mixture of the uniform law and one proportional to exp(
 """
 
 import numpy as np
-from scipy.special import logsumexp
 
 from skdpm._validation import refuse_nan
 from skdpm.mixture.blocks.kernel import log_gamma_variates
@@ -76,6 +75,7 @@ class LaunchedMoves:
         unions = self.choose(state, rng)
         launch, key, sides = self.launch(state, unions, rng, key)
         nodes = Nodes(state, unions, sides.collected.stats)
+        log_choice = nodes.log_choice()
         splits, merges = [], []
         for j, union in enumerate(unions):
             count = self.counts["launched_split" if nodes.is_whole[j] else "launched_merge"]
@@ -83,12 +83,16 @@ class LaunchedMoves:
             if nodes.totals[nodes.sides[j], 0].min() == 0:
                 continue
             log_ratio = self.log_ratio(state, nodes, j, sides.log_q[j])
-            refuse_nan(log_ratio, f"the log ratio of a launched move of the clusters {union}")
-            if not np.log1p(-rng.random()) < log_ratio:
-                continue
-            count[1] += 1
-            (splits if nodes.is_whole[j] else merges).append(j)
             nodes.flip(j)
+            log_reverse = nodes.log_choice()
+            log_ratio += log_reverse - log_choice
+            refuse_nan(log_ratio, f"the log ratio of a launched move of the clusters {union}")
+            if np.log1p(-rng.random()) < log_ratio:
+                count[1] += 1
+                (merges if nodes.is_whole[j] else splits).append(j)
+                log_choice = log_reverse
+            else:
+                nodes.flip(j)
         two = [slice(2 * j, 2 * j + 2) for j in range(len(unions))]
         changes = [
             LaunchedSplit(
@@ -117,8 +121,9 @@ class LaunchedMoves:
             union = (one,)
             if len(others) and rng.random() < 0.5:
                 closeness = _closeness(state, totals, log_m, np.array([one]), others)[0]
-                weights = np.exp(closeness - logsumexp(closeness))
-                weights = UNIFORM_SHARE / len(others) + (1.0 - UNIFORM_SHARE) * weights
+                weights = np.exp(closeness - closeness.max())
+                weights *= (1.0 - UNIFORM_SHARE) / weights.sum()
+                weights += UNIFORM_SHARE / len(others)
                 u = rng.random() * weights.sum()
                 other = others[min(int((np.cumsum(weights) <= u).sum()), len(others) - 1)]
                 union = (min(one, int(other)), max(one, int(other)))
@@ -160,17 +165,13 @@ class LaunchedMoves:
         return first
 
     def log_ratio(self, state, nodes, j, log_q):
-        """Compute log of the ratio of the move of a union, from what `Nodes` knows."""
+        """Compute log of the ratio of the move of a union, but for the choice of the unions."""
         is_split = nodes.is_whole[j]
         left, right = nodes.totals[nodes.sides[j], 0]
         gain = nodes.log_m[nodes.sides[j]].sum() - nodes.log_m[nodes.wholes[j]]
         gain += state.prior.log_split(nodes.alive.sum() - (not is_split), left, right)
         gain -= np.logaddexp(*(log_q[:2] if is_split else log_q[2:]))
-        before = nodes.log_choice()
-        nodes.flip(j)
-        after = nodes.log_choice()
-        nodes.flip(j)
-        return (gain if is_split else -gain) + after - before
+        return gain if is_split else -gain
 
 
 class Nodes:
@@ -239,7 +240,8 @@ class Nodes:
         others[np.arange(len(rows)), sides.ravel()] = False
         closeness = np.where(others, self.closeness[rows], -np.inf)
         picked = closeness[np.arange(len(rows)), sides[:, ::-1].ravel()]
-        weights = np.exp(picked - logsumexp(closeness, axis=1))
+        top = closeness.max(axis=1)
+        weights = np.exp(picked - top) / np.exp(closeness - top[:, None]).sum(axis=1)
         weights = UNIFORM_SHARE / others.sum(axis=1) + (1.0 - UNIFORM_SHARE) * weights
         return log_p.sum() + np.log(weights.reshape(-1, 2).sum(axis=1)).sum()
 

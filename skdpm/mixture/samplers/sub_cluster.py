@@ -17,8 +17,13 @@ from skdpm.mixture.samplers.base import BlockSampler
 MOST_IDLE = 20
 
 
-# Launched moves take several passes over some of the rows.
+# In the last part of the warm-up all is exact.
+EXACT_SHARE = 0.5
+
+# Launched moves take several passes over some of the rows: they are made after so many iterations
+# of the draws, and of the last part of the warm-up.
 LAUNCH_EVERY = 10
+EXACT_EVERY = 3
 
 # In warm-up, so many clusters that are near to each are looked at for merges.
 N_NEAR = 4
@@ -166,19 +171,20 @@ class SubClusterKernel(BlockKernel):
         self.memory = None if memory is None else memory.copy()
 
     def step(self, state, rng, key, adapting=0.0):
-        if not (self.sub_splits and adapting):
+        finding = self.sub_splits and adapting > EXACT_SHARE
+        if not finding:
             self.memory = None
         elif self.memory is None:
             self.memory = SubClusterMemory.start(state.n_slots)
         moves = self.random_moves.draw(state, rng)
         looked_at = self._pass(state, rng, key, moves)
         changed = self.random_moves.make(state, key, moves, looked_at, self.memory)
-        if self.memory is not None:
+        if finding:
             if changed:
                 self.memory.follow(_gains(state))
             self._split(state, rng)
             self._merge(state, rng, CLEAR_GAIN * adapting)
-        elif not adapting and key[-1] % self.launch_every == 0:
+        elif key[-1] % (EXACT_EVERY if adapting else self.launch_every) == 0:
             self.launched_moves.make(state, rng, key)
 
     # The pass over the rows.
