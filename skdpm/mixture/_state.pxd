@@ -8,20 +8,24 @@ cdef class TileBounds:
     """What the clusters of a state can weigh, at most, for the items of a tile; see
     `samplers/_gibbs`, which works with it."""
     cdef readonly RowTiles tiles
+    cdef public bint off            # visit tiles in their order, without bounds: for comparisons
     cdef Py_ssize_t capacity        # slots that there is room for
     cdef Py_ssize_t group, tile     # whose bounds these are, -1: none
-    # Clusters near the group: slots in the order of their positions, the spare one last.
-    cdef Py_ssize_t* near           # (n_near,)
+    # Clusters near the group, in the order of their positions, the spare one last.
     cdef Py_ssize_t n_near
+    cdef Py_ssize_t* near           # (n_near,): slots
+    cdef double* bound              # (n_near,): log weights at most, over the tile
+    cdef double* share              # (n_near,): exp(bound - top)
+    cdef double top                 # at least the largest bound
     cdef double far                 # log of the sum of the bounds of all others, over the group
     cdef double farthest            # the largest of these
-    cdef double* bound              # by slot, of those near: over the tile
-    cdef double* rest               # by slot: log of the sum of the bounds of all others, ...
-    cdef double* stays              # ... and the u below which its items stay, whichever it is,
-    cdef long long* known           # where this is `now`, which goes on with every change
+    # By slot, where `known` is `now`, which goes on with every change of bounds:
     cdef long long now
-    cdef Py_ssize_t* some           # (capacity,): scratch, slots
-    cdef double* log_w              # (capacity,): scratch
+    cdef long long* known
+    cdef double* rest               # log of the sum of the bounds of all others
+    cdef double* stays              # u below which all items of the tile stay in the cluster
+    cdef Py_ssize_t* some           # scratch: slots
+    cdef double* log_w              # scratch: their log weights
     # What it takes, in evaluations of an item for a cluster: in this visit of the group; visits
     # of each group to do without bounds, and how many after the next one that does not pay.
     cdef long long work

@@ -35,12 +35,14 @@ cdef class TileBounds:
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         """Make room for `n_slots` clusters; no bound is known afterwards."""
         cdef Py_ssize_t slot
-        self.near = <Py_ssize_t*>resized(self.near, 2 * n_slots, sizeof(Py_ssize_t))
-        self.some = self.near + n_slots
-        self.bound = <double*>resized(self.bound, 4 * n_slots, sizeof(double))
-        self.rest = self.bound + n_slots
-        self.stays = self.rest + n_slots
-        self.log_w = self.stays + n_slots
+        cdef Py_ssize_t n = n_slots + 8     # exponentials are taken eight at a time
+        self.near = <Py_ssize_t*>resized(self.near, 2 * n, sizeof(Py_ssize_t))
+        self.some = self.near + n
+        self.bound = <double*>resized(self.bound, 5 * n, sizeof(double))
+        self.share = self.bound + n
+        self.rest = self.share + n
+        self.stays = self.rest + n
+        self.log_w = self.stays + n
         self.known = <long long*>resized(self.known, n_slots, sizeof(long long))
         for slot in range(n_slots):
             self.known[slot] = -1

@@ -16,11 +16,25 @@ cdef class RowTiles:
     """Rows in an order in which close ones follow one another, in tiles, and these in groups."""
     cdef readonly Py_ssize_t n_rows
     cdef readonly Py_ssize_t n_features
-    cdef readonly Py_ssize_t tile_size      # rows in a tile; the last one may have fewer
-    cdef readonly Py_ssize_t group_size     # tiles in a group; likewise
+    cdef readonly Py_ssize_t tile_size      # most rows in a tile
+    cdef readonly Py_ssize_t group_size     # most rows in a group, in tiles
     cdef readonly Py_ssize_t n_tiles
     cdef readonly Py_ssize_t n_groups
     cdef Py_ssize_t* order                  # (n_rows,)
+    cdef Py_ssize_t* starts                 # (n_tiles + 1,): the place of each tile in the order
+    cdef Py_ssize_t* group_starts           # (n_groups + 1,): the first tile of each group
     # A box is the coordinates of its centre, then half its widths: 2 n_features doubles.
     cdef double* boxes                      # (n_tiles, 2 n_features)
     cdef double* group_boxes                # (n_groups, 2 n_features)
+
+    cdef void cut(
+        self, const double* x, const double* scale, Py_ssize_t first, Py_ssize_t n, bint at_gaps,
+        double* scratch
+    ) noexcept nogil
+    cdef Py_ssize_t widest(
+        self, const double* x, const double* scale, Py_ssize_t first, Py_ssize_t n, double* box
+    ) noexcept nogil
+    cdef void cut_group(
+        self, const double* x, const double* scale, Py_ssize_t first, Py_ssize_t n, bint at_gaps,
+        double* scratch
+    ) noexcept nogil

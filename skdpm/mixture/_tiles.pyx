@@ -4,7 +4,8 @@
 Rows are cut at a median of their widest column (in units of its standard deviation), and so are
 both halves, as in a k-d tree (Bentley 1975), until a tile is left: any rows, in any number of
 columns, in n log n steps, without random numbers. Cuts are made at multiples of a group of tiles,
-then of a tile, so that all but the last ones are full.
+so that all but the last ones are full; then of a tile, or where rows leave a gap, so that few boxes
+have rows of two clusters that are apart.
 
 A kernel that can bound a density over a box (`ClusterModel.log_predictive_bound_many`) spares its
 caller the clusters that are too far from a tile to weigh anything there.
@@ -16,6 +17,12 @@ from libc.stdlib cimport free
 import numpy as np
 
 from skdpm._core._memory cimport resized
+
+cdef enum:
+    FEWEST = 4      # rows on either side of a gap
+
+# A gap this wide, as a share of all rows in question, tells clusters apart.
+cdef double WIDE = 0.25
 
 
 cdef void select(
@@ -76,25 +83,22 @@ cdef void enclose(
         low[d] = value
 
 
-cdef void cut(
-    const double* x, Py_ssize_t n_features, const double* scale, Py_ssize_t* order,
-    Py_ssize_t n, Py_ssize_t group, Py_ssize_t tile,     # rows in them
-    double* box                                          # scratch
-) noexcept nogil:
-    """Order some rows: see the head of this file."""
-    cdef Py_ssize_t d, unit, middle
-    cdef Py_ssize_t widest = 0
-    if n <= tile:
-        return
-    enclose(x, n_features, order, n, box)
-    for d in range(1, n_features):
-        if box[n_features + d] * scale[d] > box[n_features + widest] * scale[widest]:
-            widest = d
-    unit = group if n > group else tile
-    middle = (n // 2 + unit - 1) // unit * unit
-    select(x + widest, n_features, order, n, middle)
-    cut(x, n_features, scale, order, middle, group, tile, box)
-    cut(x, n_features, scale, order + middle, n - middle, group, tile, box)
+cdef void sort(double* values, Py_ssize_t n) noexcept nogil:
+    """Shell's sort, of a few hundred numbers at most."""
+    cdef Py_ssize_t i, j
+    cdef Py_ssize_t step = 1
+    cdef double value
+    while step < n // 3:
+        step = 3 * step + 1
+    while step > 0:
+        for i in range(step, n):
+            value = values[i]
+            j = i
+            while j >= step and values[j - step] > value:
+                values[j] = values[j - step]
+                j -= step
+            values[j] = value
+        step //= 3
 
 
 cdef class RowTiles:
@@ -105,60 +109,133 @@ cdef class RowTiles:
     points : ndarray of shape (n_rows, n_features)
         Finite; n_features > 0.
     tile_size : int, default=32
-        Rows in a tile.
+        Most rows in a tile.
     group_size : int, default=16
-        Tiles in a group.
+        Most rows in a group, in tiles.
+    at_gaps : bool, default=False
+        Whether groups are cut where rows leave a gap, rather than at medians, and tiles that have
+        a wide gap as well. Otherwise all tiles but the last are full.
     """
 
     def __cinit__(
-        self, const double[:, ::1] points, Py_ssize_t tile_size=32, Py_ssize_t group_size=16
+        self, const double[:, ::1] points, Py_ssize_t tile_size=32, Py_ssize_t group_size=16,
+        bint at_gaps=False
     ):
-        cdef Py_ssize_t first, t
+        cdef Py_ssize_t t
         cdef Py_ssize_t n_rows = points.shape[0]
         cdef Py_ssize_t n_features = points.shape[1]
-        cdef Py_ssize_t group = tile_size * group_size
         cdef const double[::1] scale
-        cdef const double* x = &points[0, 0] if n_rows else NULL
+        cdef double[::1] scratch
+        cdef const double* x = &points[0, 0] if n_rows and n_features else NULL
         if n_features < 1 or tile_size < 1 or group_size < 1:
             raise ValueError("tiles need columns, rows and groups tiles")
         self.n_rows = n_rows
         self.n_features = n_features
         self.tile_size = tile_size
         self.group_size = group_size
-        self.n_tiles = (n_rows + tile_size - 1) // tile_size
-        self.n_groups = (n_rows + group - 1) // group
         self.order = <Py_ssize_t*>resized(NULL, n_rows, sizeof(Py_ssize_t))
-        self.boxes = <double*>resized(NULL, 2 * n_features * self.n_tiles, sizeof(double))
-        self.group_boxes = <double*>resized(
-            NULL, 2 * n_features * (self.n_groups + 1), sizeof(double)
-        )
+        self.starts = <Py_ssize_t*>resized(NULL, n_rows + 1, sizeof(Py_ssize_t))
+        self.group_starts = <Py_ssize_t*>resized(NULL, n_rows + 1, sizeof(Py_ssize_t))
         deviations = np.std(points, axis=0) if n_rows else np.ones(n_features)
         with np.errstate(divide="ignore", over="ignore"):
-            inverse = np.where(deviations > 0.0, 1.0 / deviations, 0.0)
-        scale = np.nan_to_num(inverse)
+            scale = np.nan_to_num(np.where(deviations > 0.0, 1.0 / deviations, 0.0))
+        scratch = np.empty(2 * n_features + tile_size * group_size)
         with nogil:
             for t in range(n_rows):
                 self.order[t] = t
-            # The last box, of no group, is scratch memory.
-            cut(
-                x, n_features, &scale[0], self.order, n_rows, group, tile_size,
-                self.group_boxes + 2 * n_features * self.n_groups
-            )
+            if n_rows > 0:
+                self.cut(x, &scale[0], 0, n_rows, at_gaps, &scratch[0])
+        self.starts[self.n_tiles] = n_rows
+        self.group_starts[self.n_groups] = self.n_tiles
+        self.starts = <Py_ssize_t*>resized(self.starts, self.n_tiles + 1, sizeof(Py_ssize_t))
+        self.group_starts = <Py_ssize_t*>resized(
+            self.group_starts, self.n_groups + 1, sizeof(Py_ssize_t)
+        )
+        self.boxes = <double*>resized(NULL, 2 * n_features * self.n_tiles, sizeof(double))
+        self.group_boxes = <double*>resized(NULL, 2 * n_features * self.n_groups, sizeof(double))
+        with nogil:
             for t in range(self.n_tiles):
-                first = t * tile_size
                 enclose(
-                    x, n_features, self.order + first, min(tile_size, n_rows - first),
-                    self.boxes + 2 * n_features * t
+                    x, n_features, self.order + self.starts[t],
+                    self.starts[t + 1] - self.starts[t], self.boxes + 2 * n_features * t
                 )
             for t in range(self.n_groups):
-                first = t * group
                 enclose(
-                    x, n_features, self.order + first, min(group, n_rows - first),
+                    x, n_features, self.order + self.starts[self.group_starts[t]],
+                    self.starts[self.group_starts[t + 1]] - self.starts[self.group_starts[t]],
                     self.group_boxes + 2 * n_features * t
                 )
 
+    cdef void cut(
+        self, const double* x, const double* scale, Py_ssize_t first, Py_ssize_t n, bint at_gaps,
+        double* scratch
+    ) noexcept nogil:
+        """Order some rows, and note their tiles and groups: see the head of this file."""
+        cdef Py_ssize_t middle, widest
+        cdef Py_ssize_t group = self.group_size * self.tile_size
+        if n <= group:
+            self.group_starts[self.n_groups] = self.n_tiles
+            self.n_groups += 1
+            self.cut_group(x, scale, first, n, at_gaps, scratch)
+            return
+        widest = self.widest(x, scale, first, n, scratch)
+        middle = (n // 2 + group - 1) // group * group
+        select(x + widest, self.n_features, self.order + first, n, middle)
+        self.cut(x, scale, first, middle, at_gaps, scratch)
+        self.cut(x, scale, first + middle, n - middle, at_gaps, scratch)
+
+    cdef void cut_group(
+        self, const double* x, const double* scale, Py_ssize_t first, Py_ssize_t n, bint at_gaps,
+        double* scratch
+    ) noexcept nogil:
+        """The same of the rows of a group."""
+        cdef Py_ssize_t d, i, least
+        cdef Py_ssize_t n_features = self.n_features
+        cdef Py_ssize_t column = -1
+        cdef Py_ssize_t middle = 0
+        cdef double best = WIDE
+        cdef double width
+        cdef double* values = scratch + 2 * n_features
+        if at_gaps and n > 2 * FEWEST:
+            least = max(n // 4, <Py_ssize_t>FEWEST) if n > self.tile_size else FEWEST
+            for d in range(n_features):
+                for i in range(n):
+                    values[i] = x[self.order[first + i] * n_features + d]
+                sort(values, n)
+                width = values[n - 1] - values[0]
+                for i in range(least, n - least + 1):
+                    if values[i] - values[i - 1] > best * width:
+                        best = (values[i] - values[i - 1]) / width
+                        column = d
+                        middle = i
+        if column < 0:
+            if n <= self.tile_size:
+                self.starts[self.n_tiles] = first
+                self.n_tiles += 1
+                return
+            column = self.widest(x, scale, first, n, scratch)
+            middle = (n // 2 + self.tile_size - 1) // self.tile_size * self.tile_size
+        select(x + column, n_features, self.order + first, n, middle)
+        self.cut_group(x, scale, first, middle, at_gaps, scratch)
+        self.cut_group(x, scale, first + middle, n - middle, at_gaps, scratch)
+
+    cdef Py_ssize_t widest(
+        self, const double* x, const double* scale, Py_ssize_t first, Py_ssize_t n,
+        double* box     # (2 n_features,): scratch
+    ) noexcept nogil:
+        """The widest column of some rows, in units of the scales."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t best = 0
+        enclose(x, self.n_features, self.order + first, n, box)
+        for d in range(1, self.n_features):
+            if box[self.n_features + d] * scale[d] > box[self.n_features + best] * scale[best]:
+                best = d
+        return best
+
     def __dealloc__(self):
         free(self.order)
+        free(self.starts)
+        free(self.group_starts)
         free(self.boxes)
         free(self.group_boxes)
 

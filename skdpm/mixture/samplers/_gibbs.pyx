@@ -24,7 +24,7 @@ in the same way first, with a margin, and its tiles look at the clusters near it
 enter R by their bounds, and should one of them matter after all, every cluster is evaluated.
 Groups where that costs more than it spares go without for some visits.
 """
-from libc.math cimport INFINITY, exp, isnan, log
+from libc.math cimport INFINITY, exp, fabs, log
 from numpy.random cimport bitgen_t
 
 from skdpm._core._check cimport SKDPM_CHECK
@@ -37,8 +37,26 @@ cdef double CERTAIN = 53.0 * log(2.0)       # 1 + exp(-CERTAIN) is 1
 # Clusters this much below the best one of a group are far from all of its items, most likely.
 cdef double MARGIN = 25.0
 
+# Weights this much below an item's own are looked at only if it takes them to decide a draw.
+cdef double SMALL = 7.0
+cdef double MOST_REST = 0.1     # of these together, as a share of it
+
 cdef enum:
     MOST_PAUSE = 64
+    CALL = 3            # what it takes to weigh an item besides, in evaluations
+
+
+cdef extern from "tiles.h" nogil:
+    void tile_exp(double* x, Py_ssize_t n)
+
+
+cdef inline void exponentiate_many(double* x, Py_ssize_t n) noexcept nogil:
+    """exp(x), of numbers that there is room for eight more behind."""
+    cdef Py_ssize_t j
+    cdef Py_ssize_t n_padded = (n + 7) // 8 * 8
+    for j in range(n, n_padded):
+        x[j] = 0.0
+    tile_exp(x, n_padded)
 
 
 cdef inline double log_prior_weight(MixtureState state, Py_ssize_t slot) noexcept nogil:
@@ -54,9 +72,14 @@ cdef inline void weigh(
 ) noexcept nogil:
     """Log weights of some clusters for an item in none."""
     cdef Py_ssize_t j
+    cdef Py_ssize_t spare = state.slots[state.n_clusters]
+    cdef double of_new = log_prior_weight(state, spare)
     state.model.log_predictive_many(slots, n_slots, i, log_w)
     for j in range(n_slots):
-        log_w[j] += log_prior_weight(state, slots[j])
+        if slots[j] == spare:
+            log_w[j] += of_new
+        else:
+            log_w[j] += state.prior.log_join[state.sizes[slots[j]]]
 
 
 cdef bint place_among_all(MixtureState state, bitgen_t* rng, Py_ssize_t i) noexcept nogil:
@@ -112,13 +135,21 @@ cdef void bound_group(MixtureState state, TileBounds bounds, Py_ssize_t group) n
 cdef void bound_tile(MixtureState state, TileBounds bounds, Py_ssize_t tile) noexcept nogil:
     """Bound the clusters near the group over one of its tiles."""
     cdef Py_ssize_t m
+    cdef Py_ssize_t n = bounds.n_near
+    cdef double* bound = bounds.bound
+    cdef double* share = bounds.share
+    cdef double top = bounds.far
     state.model.log_predictive_bound_many(
-        bounds.near, bounds.n_near, bounds.tiles.boxes + 2 * bounds.tiles.n_features * tile,
-        bounds.log_w
+        bounds.near, n, bounds.tiles.boxes + 2 * bounds.tiles.n_features * tile, bound
     )
-    for m in range(bounds.n_near):
-        bounds.bound[bounds.near[m]] = bounds.log_w[m] + log_prior_weight(state, bounds.near[m])
-    bounds.work += bounds.n_near
+    for m in range(n):
+        bound[m] += log_prior_weight(state, bounds.near[m])
+        top = max(top, bound[m])
+    for m in range(n):
+        share[m] = bound[m] - top
+    exponentiate_many(share, n)
+    bounds.top = top
+    bounds.work += n
     bounds.tile = tile
     bounds.now += 1
 
@@ -127,47 +158,94 @@ cdef void bound_again(MixtureState state, TileBounds bounds, Py_ssize_t slot) no
     """Bound a cluster that has changed."""
     cdef Py_ssize_t m = 0
     cdef Py_ssize_t n
-    cdef double value
-    state.model.log_predictive_bound_many(
-        &slot, 1, bounds.tiles.boxes + 2 * bounds.tiles.n_features * bounds.tile, &value
-    )
-    bounds.bound[slot] = value + log_prior_weight(state, slot)
-    bounds.work += 1
-    bounds.now += 1
     while state.position[bounds.near[m]] < state.position[slot]:    # the spare one ends it
         m += 1
     if bounds.near[m] != slot:
         for n in range(bounds.n_near, m, -1):
             bounds.near[n] = bounds.near[n - 1]
+            bounds.bound[n] = bounds.bound[n - 1]
+            bounds.share[n] = bounds.share[n - 1]
         bounds.near[m] = slot
         bounds.n_near += 1
+    state.model.log_predictive_bound_many(
+        &slot, 1, bounds.tiles.boxes + 2 * bounds.tiles.n_features * bounds.tile, &bounds.bound[m]
+    )
+    bounds.bound[m] += log_prior_weight(state, slot)
+    if bounds.bound[m] - bounds.top < 600.0:
+        bounds.share[m] = exp(bounds.bound[m] - bounds.top)
+    else:
+        bounds.tile = -1    # it would be no double; NaN comes here as well
+    bounds.work += 1 + CALL
+    bounds.now += 1
 
 
 cdef void bound_rest(MixtureState state, TileBounds bounds, Py_ssize_t own) noexcept nogil:
     """What the items of a cluster that are in the tile stay for: once per tile and cluster."""
     cdef Py_ssize_t m
     cdef double gap
-    cdef double total = 0.0
-    cdef double top = bounds.far
+    # Terms that are no doubles are counted as this.
+    cdef double total = exp(bounds.far - bounds.top) + 1e-300
     for m in range(bounds.n_near):
         if bounds.near[m] != own:
-            top = max(top, bounds.bound[bounds.near[m]])
-    if -INFINITY < top < INFINITY:
-        total = exp(bounds.far - top)
-        for m in range(bounds.n_near):
-            if bounds.near[m] != own:
-                total += exp(bounds.bound[bounds.near[m]] - top)
-        top += log(total) + 1e-12
-    bounds.rest[own] = top
+            total += bounds.share[m]
+    bounds.rest[own] = bounds.top + log(total) + 1e-12
     bounds.stays[own] = 0.0
-    if state.sizes[own] > 1:
-        gap = top - state.prior.log_join[state.sizes[own] - 1] - state.model.log_predictive_floor(
-            own, bounds.tiles.boxes + 2 * bounds.tiles.n_features * bounds.tile
-        )
-        if gap < CERTAIN:
-            bounds.stays[own] = (1.0 - 1e-12) / (1.0 + exp(gap))
-    bounds.work += 1
+    gap = bounds.rest[own] - state.prior.log_join[state.sizes[own] - 1]
+    gap -= state.model.log_predictive_floor(
+        own, bounds.tiles.boxes + 2 * bounds.tiles.n_features * bounds.tile
+    )
+    if gap < CERTAIN:
+        bounds.stays[own] = (1.0 - 1e-12) / (1.0 + exp(gap))
+    bounds.work += 2 * CALL
     bounds.known[own] = bounds.now
+
+
+cdef Py_ssize_t choose_among_few(
+    MixtureState state, TileBounds bounds, Py_ssize_t i, Py_ssize_t own, double log_own, double u
+) noexcept nogil:
+    """`choose_near` where the clusters with the largest bounds decide; -1 where they do not.
+
+    With R, the sum of the bounds of the others, the sum of all weights is between A, that of the
+    weights known, and A + R, and so is what stands before a cluster in the order of all."""
+    cdef Py_ssize_t j, m
+    cdef Py_ssize_t n = 0
+    cdef double top = log_own
+    cdef double rest = exp(bounds.far - bounds.top) + 1e-300
+    cdef double before, total
+    cdef double* w = bounds.log_w
+    cdef Py_ssize_t* some = bounds.some
+    if not (fabs(bounds.top - log_own) < 600.0):
+        return -1
+    for m in range(bounds.n_near):
+        if bounds.near[m] == own:
+            continue
+        if bounds.bound[m] < log_own - SMALL:
+            rest += bounds.share[m]
+        else:
+            some[n] = bounds.near[m]
+            n += 1
+    if 2 * n > bounds.n_near or rest * exp(bounds.top - log_own) > MOST_REST:
+        return -1
+    weigh(state, some, n, i, w)
+    bounds.work += n + CALL
+    for j in range(n):
+        top = max(top, w[j])
+    for j in range(n):
+        w[j] -= top
+    w[n] = log_own - top
+    exponentiate_many(w, n + 1)
+    total = w[n]
+    for j in range(n):
+        total += w[j]
+    rest *= exp(bounds.top - top) * (1.0 + 1e-12)
+    before = w[n]
+    if u * (total + rest) < before:
+        return own
+    for j in range(n):
+        if u * (total + rest) < before + w[j] and u * total >= before + rest:
+            return some[j]
+        before += w[j]
+    return -1
 
 
 cdef Py_ssize_t choose_near(
@@ -175,20 +253,21 @@ cdef Py_ssize_t choose_near(
 ) noexcept nogil:
     """The slot that item i, which comes from the cluster `own`, of log weight `log_own`, is drawn
     into by u; -1 if the weights are no distribution."""
-    cdef Py_ssize_t j, m, slot
+    cdef Py_ssize_t j, m
     cdef Py_ssize_t n = 0
     cdef double top = log_own
     cdef double* log_w = bounds.log_w
     cdef Py_ssize_t* some = bounds.some
+    j = choose_among_few(state, bounds, i, own, log_own, u)
+    if j >= 0:
+        return j
     for m in range(bounds.n_near):
-        slot = bounds.near[m]
-        if slot != own and not (bounds.bound[slot] < log_own - NEGLIGIBLE):
-            some[n] = slot
+        if bounds.near[m] != own and not (bounds.bound[m] < log_own - NEGLIGIBLE):
+            some[n] = bounds.near[m]
             n += 1
     weigh(state, some, n, i, log_w)
-    bounds.work += n
+    bounds.work += n + CALL
     for j in range(n):
-        SKDPM_CHECK(not log_w[j] > bounds.bound[some[j]], "a cluster weighs more than its bound")
         top = max(top, log_w[j])
     if not (bounds.farthest < top - NEGLIGIBLE):
         n = 0
@@ -223,7 +302,7 @@ cdef inline bint place_near(
         return True
     state.detach(i)
     weigh(state, &own, 1, i, &log_own)
-    bounds.work += 1
+    bounds.work += 1 + CALL
     gap = bounds.rest[own] - log_own
     if gap < -CERTAIN or (gap < CERTAIN and u * (1.0 + exp(gap)) < 1.0):
         state.attach(i, own)
@@ -245,17 +324,19 @@ cdef Py_ssize_t sweep_tiles(
     MixtureState state, TileBounds bounds, bitgen_t* rng, Py_ssize_t first
 ) noexcept nogil:
     """`sweep_from`, of the items in the order of the tiles, by their place in it."""
-    cdef Py_ssize_t group, i, m, stop
-    cdef Py_ssize_t tile_size = bounds.tiles.tile_size
-    cdef Py_ssize_t group_size = tile_size * bounds.tiles.group_size
-    cdef Py_ssize_t start = first
+    cdef Py_ssize_t group, i, m, start, stop
+    cdef Py_ssize_t tile = 0
     cdef bint paused
-    while start < state.n_samples:
-        group = start // group_size
-        stop = min(state.n_samples, (group + 1) * group_size)
-        paused = bounds.pause[group] > 0
+    for group in range(bounds.tiles.n_groups):
+        start = bounds.tiles.starts[bounds.tiles.group_starts[group]]
+        stop = bounds.tiles.starts[bounds.tiles.group_starts[group + 1]]
+        if stop <= first:
+            continue
+        start = max(start, first)
+        paused = bounds.off or bounds.pause[group] > 0
         bounds.work = 0
         bounds.group = -1
+        tile = bounds.tiles.group_starts[group]
         for m in range(start, stop):
             if state.model.n_free == 0:
                 return m
@@ -266,18 +347,19 @@ cdef Py_ssize_t sweep_tiles(
                 continue
             if bounds.group < 0:
                 bound_group(state, bounds, group)
-            if bounds.tile != m // tile_size:
-                bound_tile(state, bounds, m // tile_size)
+            while bounds.tiles.starts[tile + 1] <= m:
+                tile += 1
+            if bounds.tile != tile:
+                bound_tile(state, bounds, tile)
             if not place_near(state, bounds, rng, i):
                 return -1 - m
         if paused:
-            bounds.pause[group] -= 1
-        elif 10 * bounds.work > 7 * (stop - start) * (state.n_clusters + 1):
+            bounds.pause[group] -= not bounds.off
+        elif 10 * bounds.work > 7 * (stop - start) * (state.n_clusters + 1 + CALL):
             bounds.next_pause[group] = min(2 * bounds.next_pause[group] + 1, MOST_PAUSE)
             bounds.pause[group] = bounds.next_pause[group]
         else:
             bounds.next_pause[group] = 0
-        start = stop
     return state.n_samples
 
 
