@@ -142,10 +142,8 @@ class LaunchedMoves:
             Of its streams.
         sides : Sides
         """
-        stats = np.repeat(self.union_stats(state, unions), 2, axis=0)
-        powers = np.minimum(N_FRESH_ROWS / stats[:, 0], 1.0)
-        params = state.parametric.draw(stats, powers, rng.bit_generator)
-        log_weights = np.zeros(len(stats))
+        params = self.first_params(state, unions, rng)
+        log_weights = np.zeros(len(params))
         for n in range(self.n_passes + 1):
             launch = Launch(tuple(unions), params, log_weights)
             sides = state.launch((*key, 1 + n), launch)
@@ -156,13 +154,16 @@ class LaunchedMoves:
                 log_weights = log_gamma_variates(shapes, rng)
         return launch, (*key, 1 + n), sides
 
-    def union_stats(self, state, unions):
-        """Compute the statistics of unions: (n_unions, n_stats)."""
-        first = state.totals([union[0] for union in unions])
+    def first_params(self, state, unions, rng):
+        """Draw parameters of the sides of unions, given all rows of each."""
+        stats = state.totals([union[0] for union in unions])
         pairs = [j for j, union in enumerate(unions) if len(union) == 2]
         second = state.totals([unions[j][1] for j in pairs])
-        first[pairs] = state.parametric.combined(first[pairs], second)
-        return first
+        stats[pairs] = state.parametric.combined(stats[pairs], second)
+        powers = np.minimum(N_FRESH_ROWS / stats[:, 0], 1.0)
+        return state.parametric.draw(
+            np.repeat(stats, 2, axis=0), np.repeat(powers, 2), rng.bit_generator
+        )
 
     def log_ratio(self, state, nodes, j, log_q):
         """Compute log of the ratio of the move of a union, but for the choice of the unions."""
