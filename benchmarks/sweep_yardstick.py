@@ -28,6 +28,7 @@ from sklearn.metrics import v_measure_score
 from suite.problems import Stepper, make_problem
 
 from skdpm import DPMixture
+from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import SAMPLERS
 
 HERE = Path(__file__).resolve().parent
@@ -287,6 +288,72 @@ def linearity():
     )
 
 
+# Sweeps that pass over clusters.
+
+# Of unit Gaussians on a grid: name, rows, clusters, step of the grid, how many times faster.
+CULLED = [
+    ("apart", 100_000, 100, 6.0, 10),
+    ("as dense as may be told apart", 100_000, 100, 4.0, None),
+    ("apart", 5000, 15, 6.0, 2.5),
+    ("overlapping", 5000, 15, 2.5, 1),
+    ("overlapping more", 5000, 15, 1.8, 1),
+    ("all in one another", 5000, 15, 1.2, 1),
+]
+CULLED_K = (15, 50, 150, 500, 1500)
+
+
+def unit_gaussians(n_samples, n_clusters, step, covariance_type="full"):
+    """Rows on a grid, their clusters, and a likelihood that expects clusters of this size (the
+    default one, before any draw of its hyperparameters, expects them as wide as the data)."""
+    _, X, labels = make_problem("gaussian", n_samples, 2, n_clusters, spread=step)
+    likelihood = Gaussian(
+        mean=X.mean(axis=0),
+        mean_precision=0.01,
+        df=6.0,
+        scale=3.0,
+        covariance_type=covariance_type,
+    )
+    return likelihood, X, labels
+
+
+def culled():
+    """Sweeps with bounds against sweeps that weigh all clusters, which rows take as they come:
+    means over many, as those of a group of tiles differ from one visit to the next."""
+    for name, n_samples, n_clusters, step, target in CULLED:
+        for kind in ("full", "diag"):
+            problem = unit_gaussians(n_samples, n_clusters, step, kind)
+            steppers = [Stepper(*problem, tiled=tiled) for tiled in (False, True)]
+            seconds = np.zeros(2)
+            n_sweeps = 200 if n_samples < 10_000 else 10
+            for _ in range(n_sweeps):
+                for j, stepper in enumerate(steppers):
+                    began = time.thread_time()
+                    stepper.step()
+                    seconds[j] += time.thread_time() - began
+            plain, ours = 1e9 * seconds / n_sweeps / n_samples
+            wanted = "" if target is None else f"target >= {target:g}: "
+            wanted += "" if target is None else "ok" if plain / ours >= target else "MISSED"
+            print(
+                f"{kind} {n_samples} x 2, {n_clusters} clusters {name} (step {step:g}): "
+                f"{plain:.0f} ns a row, culled {ours:.0f}: {plain / ours:.1f} x {wanted}",
+                flush=True,
+            )
+    for tiled in (False, True):
+        times = []
+        for n_clusters in CULLED_K:
+            problem = unit_gaussians(100 * n_clusters, n_clusters, 6.0)
+            stepper = Stepper(*problem, tiled=tiled)
+            times.append(smallest_times(stepper.step, repetitions=5)[0] / len(problem[1]))
+        fitted = np.polyfit(np.log(CULLED_K), np.log(times), 1)[0]
+        figures = ", ".join(f"{1e9 * seconds:.0f}" for seconds in times)
+        print(f"  K = {list(CULLED_K)}, 100 rows each: {figures} ns a row")
+        report(
+            f"slope in K, 100 rows a cluster, {'culled' if tiled else 'all weighed'}",
+            fitted,
+            0.3 if tiled else None,
+        )
+
+
 # The estimator.
 
 
@@ -420,6 +487,7 @@ MEASUREMENTS = {
     "moves": moves,
     "from_one_cluster": from_one_cluster,
     "linearity": linearity,
+    "culled": culled,
     "features": features,
     "import": import_time,
     "scoring": scoring,

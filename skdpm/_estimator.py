@@ -86,7 +86,7 @@ class ChainEstimator(BaseEstimator):
     # Fits.
 
     def _fit(self, X):
-        likelihood = self._resolved("likelihood")
+        likelihood = self._resolved_likelihood(X)
         sampler = self._resolved_sampler(likelihood, X)
         continuing = self.warm_start and hasattr(self, "_run")
         if self.warm_start and not continuing and self.__sklearn_is_fitted__():
@@ -101,7 +101,7 @@ class ChainEstimator(BaseEstimator):
         )
         program = self._program(X, likelihood, sampler)
         if continuing:
-            run, chains = self._run, self._continued(program, sampler, X)
+            run, chains = self._run, self._continued(program, likelihood, sampler, X)
             if chains is None:
                 # No draw is new, but they may be summed up in another way (point_estimate).
                 self._summarise(program, run["chains"])
@@ -219,6 +219,10 @@ class ChainEstimator(BaseEstimator):
             f"got {value!r}"
         )
 
+    def _resolved_likelihood(self, X):
+        """The likelihood object for the X given to `fit`."""
+        return self._resolved("likelihood")
+
     def _resolved_sampler(self, likelihood, X):
         """The sampler object for this likelihood and the X given to `fit`."""
         return self._resolved("sampler")
@@ -276,9 +280,9 @@ class ChainEstimator(BaseEstimator):
         names = signature.keys() - unused
         return ", ".join(sorted(name for name in names if signature[name] != before[name]))
 
-    def _continued(self, program, sampler, X):
+    def _continued(self, program, likelihood, sampler, X):
         """The chains of the last fit, ready to go on; None where they have all their draws."""
-        changed = self._changed(self._signature(self._resolved("likelihood"), sampler))
+        changed = self._changed(self._signature(likelihood, sampler))
         if changed:
             raise ValueError(
                 f"warm_start cannot go on with another {changed}; set warm_start=False to start "

@@ -17,6 +17,20 @@ def is_dask(X):
     return type(X).__module__.startswith("dask.array")
 
 
+def given_shape(X):
+    """The shape of what was given for X, which may be anything and is not checked yet: as much of
+    (n_rows, n_columns) as can be told, without a copy."""
+    shape = []
+    while len(shape) < 2:
+        if hasattr(X, "shape"):
+            return (*shape, *X.shape)[:2]
+        if isinstance(X, str) or not hasattr(X, "__len__"):
+            break
+        shape.append(len(X))
+        X = next(iter(X), None)
+    return tuple(shape)
+
+
 def fingerprint(X):
     """Shape and hash of X, equal for equal entries (of a dask array, for the same graph)."""
     if is_dask(X):

@@ -222,7 +222,7 @@ def _check_mixture(estimator, name):
 
 def _run(estimator, X):
     """A clone that was fitted by SMC and keeps next to no draws: no summary of them is needed."""
-    estimator._resolved_sampler(estimator._resolved("likelihood"), X)  # refuses unknown names
+    estimator._resolved_sampler(estimator._resolved_likelihood(X), X)  # refuses unknown names
     sampler = estimator.sampler if isinstance(estimator.sampler, SMC) else SMC()
     estimator = clone(estimator).set_params(
         sampler=clone(sampler),

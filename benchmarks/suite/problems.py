@@ -3,6 +3,7 @@
 
 import numpy as np
 
+from skdpm.mixture._program import row_tiles
 from skdpm.mixture._state import MixtureState
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.priors import DirichletProcessPrior, FiniteDirichletPrior
@@ -81,10 +82,10 @@ class Stepper:
     """Steps of a sampler from given clusters, without the estimator around them.
 
     The prior is a Dirichlet process, or a finite Dirichlet where `n_components` is given; the
-    sampler is `Gibbs()` by default, a step then one sweep.
+    sampler is `Gibbs()` by default, a step then one sweep, in tiles of close rows if `tiled`.
     """
 
-    def __init__(self, likelihood, X, labels, *, n_components=None, sampler=None):
+    def __init__(self, likelihood, X, labels, *, n_components=None, sampler=None, tiled=False):
         likelihood = likelihood.resolve(X)
         self.likelihood = likelihood
         data = likelihood.encode(X)
@@ -93,7 +94,8 @@ class Stepper:
             prior = DirichletProcessPrior(len(X), 1.0)
         else:
             prior = FiniteDirichletPrior(len(X), 1.0, n_components)
-        self.state = MixtureState(self.model, prior, labels)
+        tiles = row_tiles(likelihood, data) if tiled else None
+        self.state = MixtureState(self.model, prior, labels, tiles=tiles)
         self._kernel = (sampler or SAMPLERS["gibbs"]()).kernel()
         self._bit_generator = np.random.PCG64(0)
 

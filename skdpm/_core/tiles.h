@@ -226,6 +226,53 @@ SKDPM_UNUSED static int tile_categorical(
     return good;
 }
 
+/* The same draws where these terms are not all: the weights left out are nowhere more than
+ * exp(log_rest) in all. out[i] is -1 where they, or rounding, could change the draw, or where there
+ * is no distribution. scratch: (3 n,). */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_select(
+    double *restrict w, ptrdiff_t n_terms, ptrdiff_t ld, ptrdiff_t n, const double *restrict u,
+    double log_rest, double *restrict scratch, ptrdiff_t *restrict out)
+{
+    double *restrict low = scratch, *restrict high = scratch + n, *restrict total = high + n;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        low[i] = w[i];
+        total[i] = 0.0;
+    }
+    for (ptrdiff_t k = 1; k < n_terms; k++) {
+        const double *restrict row = w + k * ld;
+        for (ptrdiff_t i = 0; i < n; i++)
+            low[i] = row[i] > low[i] ? row[i] : low[i];
+    }
+    for (ptrdiff_t k = 0; k < n_terms; k++) {
+        double *restrict row = w + k * ld;
+        for (ptrdiff_t i = 0; i < n; i++) {
+            row[i] = exp_negative(row[i] - low[i]);
+            total[i] += row[i];
+        }
+    }
+    /* Term k is drawn if the terms before it are at most u times the total, and with it are more.
+     * What is left out is in the total, and may stand before any term. */
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const double gap = log_rest - low[i];
+        const double rest = exp_negative(gap < 0.0 ? gap : 0.0);
+        low[i] = u[i] * total[i] - rest - 1e-11 * total[i];
+        high[i] = u[i] * (total[i] + rest) + 1e-11 * total[i];
+        out[i] = low[i] >= 0.0 ? 0 : -n_terms - 1;
+    }
+    for (ptrdiff_t k = 0; k < n_terms; k++) {
+        const double *restrict row = w + k * ld;
+        for (ptrdiff_t i = 0; i < n; i++) {
+            low[i] -= row[i];
+            high[i] -= row[i];
+            /* Below 0 for good where the two disagree. */
+            out[i] += low[i] >= 0.0 ? 1 : high[i] >= 0.0 ? -n_terms - 1 : 0;
+        }
+    }
+    for (ptrdiff_t i = 0; i < n; i++)
+        out[i] = (out[i] >= 0) & (out[i] < n_terms) ? out[i] : -1;
+}
+
 /* Items in strips: the columns of 32 items one after the other, then those of the next 32. So all
  * that a strip needs is in the fastest cache, and the sums of a row of W stay in registers. */
 #define SKDPM_STRIP 32
@@ -293,6 +340,33 @@ SKDPM_UNUSED static void tile_scatter(
             column += n_features - d;
         }
         x += n_features;
+    }
+}
+
+/* Coordinates of rows on axes: out[i * n_axes + j] = sum over d of (x_id - center_d) axes[d][j], in
+ * an order that depends on nothing else. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_rotate(
+    const double *restrict x, ptrdiff_t n, ptrdiff_t n_features, const double *restrict center,
+    const double *restrict axes, ptrdiff_t n_axes, double *restrict out)
+{
+    for (ptrdiff_t i = 0; i < n; i++, x += n_features, out += n_axes) {
+        const double *restrict axis = axes;
+        ptrdiff_t d = 0;
+        for (ptrdiff_t j = 0; j < n_axes; j++)
+            out[j] = 0.0;
+        for (; d + 4 <= n_features; d += 4, axis += 4 * n_axes) {
+            const double x0 = x[d] - center[d], x1 = x[d + 1] - center[d + 1];
+            const double x2 = x[d + 2] - center[d + 2], x3 = x[d + 3] - center[d + 3];
+            for (ptrdiff_t j = 0; j < n_axes; j++)
+                out[j] += (x0 * axis[j] + x1 * axis[n_axes + j])
+                    + (x2 * axis[2 * n_axes + j] + x3 * axis[3 * n_axes + j]);
+        }
+        for (; d < n_features; d++, axis += n_axes) {
+            const double x0 = x[d] - center[d];
+            for (ptrdiff_t j = 0; j < n_axes; j++)
+                out[j] += x0 * axis[j];
+        }
     }
 }
 

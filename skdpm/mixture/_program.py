@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Chains of a mixture model: how one starts, advances, and what is kept of its draws."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,6 +18,10 @@ from skdpm.partitions import relabel_by_size
 # Rows of statistics that round are computed anew from the items after this many iterations of a
 # chain. The count is the chain's own, so that it falls alike in an interrupted and in a whole run.
 REBUILD_EVERY = 100
+
+# Rows in a tile that sweeps visit together, and tiles in a group: with small tiles bounds are
+# tight, with large ones they are few.
+TILE_SIZE, GROUP_SIZE = 16, 32
 
 
 @dataclass(kw_only=True)
@@ -224,8 +229,11 @@ class RowProgram(MixtureProgram):
         # Of the clusters' keys: random words of each item.
         rng = np.random.Generator(np.random.PCG64(self.n_samples))
         self.item_keys = rng.integers(2**64, size=(self.n_samples, 2), dtype=np.uint64)
-        points = self.likelihood.box_points(self.data)
-        self.tiles = None if points is None else RowTiles(points)
+
+    @functools.cached_property
+    def tiles(self):
+        """Of the rows, for all chains: `row_tiles`."""
+        return row_tiles(self.likelihood, self.data)
 
     def resume(self, chain):
         return RowChain(self, chain)
@@ -242,6 +250,12 @@ class RowProgram(MixtureProgram):
         """The most likely cluster of each row, among some of which the statistics are given, at
         values of the learned hyperparameters: (n_samples,)."""
         return most_likely(self.model(values), stats, log_weights).astype(np.intp)
+
+
+def row_tiles(likelihood, data):
+    """The tiles in which sweeps visit encoded rows, `RowTiles`; None where there are none."""
+    points = likelihood.box_points(data)
+    return None if points is None else RowTiles(points, TILE_SIZE, GROUP_SIZE, at_gaps=True)
 
 
 def check_capabilities(likelihood, model):

@@ -8,7 +8,10 @@ cdef class TileBounds:
     """What the clusters of a state can weigh, at most, for the items of a tile; see
     `samplers/_gibbs`, which works with it."""
     cdef readonly RowTiles tiles
-    cdef public bint off            # visit tiles in their order, without bounds: for comparisons
+    # For comparisons: go without bounds, or with them wherever that pays or not.
+    cdef public bint off
+    cdef public bint always
+    cdef readonly long long n_bounded   # visits of groups with bounds, so far
     cdef Py_ssize_t capacity        # slots that there is room for
     cdef Py_ssize_t group, tile     # whose bounds these are, -1: none
     # Clusters near the group, in the order of their positions, the spare one last.
@@ -29,6 +32,7 @@ cdef class TileBounds:
     # What it takes, in evaluations of an item for a cluster: in this visit of the group; visits
     # of each group to do without bounds, and how many after the next one that does not pay.
     cdef long long work
+    cdef long long sweep_work       # the same of the last sweep
     cdef unsigned char* pause       # (n_groups,)
     cdef unsigned char* next_pause  # (n_groups,)
 

@@ -19,12 +19,28 @@ _OWNERS = WeakValueDictionary()
 
 cdef class TileBounds:
 
-    def __cinit__(self, RowTiles tiles):
+    def __cinit__(self, RowTiles tiles, pauses=None):
+        cdef const unsigned char[:, ::1] saved
         self.tiles = tiles
         self.group = self.tile = -1
         self.pause = <unsigned char*>resized(NULL, 2 * tiles.n_groups, 1)
         self.next_pause = self.pause + tiles.n_groups
         memset(self.pause, 0, 2 * tiles.n_groups)
+        if pauses is not None:
+            saved = pauses
+            if saved.shape[0] != 2 or saved.shape[1] != tiles.n_groups:
+                raise ValueError("the saved state is one of other rows")
+            memcpy(self.pause, &saved[0, 0], 2 * tiles.n_groups)
+
+    def pauses(self):
+        """Of each group, the visits to do without bounds, now and after the next that does not
+        pay: ndarray of shape (2, n_groups), uint8."""
+        cdef Py_ssize_t t
+        pauses = np.empty((2, self.tiles.n_groups), dtype=np.uint8)
+        cdef unsigned char[::1] view = pauses.ravel()
+        for t in range(view.shape[0]):
+            view[t] = self.pause[t]
+        return pauses
 
     def __dealloc__(self):
         free(self.near)
@@ -87,7 +103,7 @@ cdef class MixtureState:
             if tiles.n_rows != self.n_samples:
                 raise ValueError(f"tiles of {tiles.n_rows} rows for {self.n_samples} items")
             self.tiled = True
-            self.bounds = TileBounds(tiles)
+            self.bounds = TileBounds(tiles, None if saved is None else saved.get("pauses"))
 
     def __init__(
         self, ClusterModel model, PartitionPrior prior, labels=None, saved=None, n_samples=None,
@@ -364,12 +380,13 @@ cdef class MixtureState:
     def save(self):
         """All that a chain needs to go on to the bit, as a dict of arrays."""
         slots = self._slots()
-        return {
+        saved = {
             "labels": self._labels_owner.copy(),
             "slots": slots,
             "free": self.model.free_list(),
             "stats": self.model.dump(slots[: self.n_clusters], True),
         }
+        return {**saved, "pauses": self.bounds.pauses()} if self.tiled else saved
 
     def _slots(self):
         """The slots of the clusters, then that of the spare one."""

@@ -12,6 +12,11 @@ cdef extern from *:
     const double SLACK "SKDPM_SLACK"
 
 
+cdef void enclose(
+    const double* x, Py_ssize_t n_features, const Py_ssize_t* order, Py_ssize_t n, double* box
+) noexcept nogil
+
+
 cdef class RowTiles:
     """Rows in an order in which close ones follow one another, in tiles, and these in groups."""
     cdef readonly Py_ssize_t n_rows

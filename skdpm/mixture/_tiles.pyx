@@ -4,8 +4,8 @@
 Rows are cut at a median of their widest column (in units of its standard deviation), and so are
 both halves, as in a k-d tree (Bentley 1975), until a tile is left: any rows, in any number of
 columns, in n log n steps, without random numbers. Cuts are made at multiples of a group of tiles,
-so that all but the last ones are full; then of a tile, or where rows leave a gap, so that few boxes
-have rows of two clusters that are apart.
+so that all but the last ones are full; then of a tile, or where rows leave a gap, so that few
+boxes have rows of two clusters that are apart.
 
 A kernel that can bound a density over a box (`ClusterModel.log_predictive_bound_many`) spares its
 caller the clusters that are too far from a tile to weigh anything there.
@@ -247,6 +247,15 @@ cdef class RowTiles:
         for i in range(self.n_rows):
             view[i] = self.order[i]
         return order
+
+    def tile_starts(self):
+        """The place of each tile in the order, then the number of rows: (n_tiles + 1,), intp."""
+        starts = np.empty(self.n_tiles + 1, dtype=np.intp)
+        cdef Py_ssize_t[::1] view = starts
+        cdef Py_ssize_t t
+        for t in range(self.n_tiles + 1):
+            view[t] = self.starts[t]
+        return starts
 
     def tile_boxes(self):
         """Centres, then half-widths, of the tiles' boxes: ndarray of shape (n_tiles, 2,

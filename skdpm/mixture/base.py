@@ -25,7 +25,7 @@ from skdpm.mixture._lazy import over_rows, row_chunks
 from skdpm.mixture._peaks import fuse_to_peaks
 from skdpm.mixture._predictive import Predictor, ScoredDraws, StoredMixture
 from skdpm.mixture._program import column_of
-from skdpm.mixture.likelihoods import LIKELIHOODS
+from skdpm.mixture.likelihoods import LIKELIHOODS, Gaussian, automatic_likelihood
 from skdpm.mixture.likelihoods.base import Likelihood
 from skdpm.mixture.samplers import SAMPLERS, automatic_sampler
 from skdpm.mixture.samplers.base import Sampler
@@ -314,7 +314,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         program : StreamProgram
         chains : list of dict
         """
-        likelihood = self._resolved("likelihood")
+        likelihood = self._resolved_likelihood(X)
         sampler = self._resolved_sampler(likelihood, X)
         _check_objection(sampler, likelihood, X)
         signature = self._signature(likelihood, sampler)
@@ -376,12 +376,19 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
 
     def _registry(self, name):
         if name == "likelihood":
-            return LIKELIHOODS, Likelihood
+            # What is asked before X is known holds for both that "auto" may stand for.
+            return {**LIKELIHOODS, "auto": Gaussian}, Likelihood
         return {**SAMPLERS, "auto": None}, Sampler
+
+    def _resolved_likelihood(self, X):
+        if isinstance(self.likelihood, str) and self.likelihood == "auto":
+            return automatic_likelihood(X)
+        return self._resolved("likelihood")
 
     def _resolved_sampler(self, likelihood, X):
         if isinstance(self.sampler, str) and self.sampler == "auto":
-            return automatic_sampler(likelihood, X)
+            make_prior = functools.partial(self.make_prior, concentration=1.0)
+            return automatic_sampler(likelihood, X, make_prior)
         return self._resolved("sampler")
 
     def _validate_fit(self, X, likelihood, sampler, reset):

@@ -22,15 +22,17 @@ class DPMixture(BaseMixture):
 
     Parameters
     ----------
-    likelihood : str or Likelihood, default="gaussian"
+    likelihood : str or Likelihood, default="auto"
         What one cluster's data look like: an object of `skdpm.mixture.likelihoods`, or the name
         of one with its defaults, such as "gaussian" or "bernoulli" (`LIKELIHOODS` there has all).
+        "auto": `Gaussian`, with more than 32 columns `Subspace`; `likelihood_` tells which.
     sampler : str or Sampler, default="auto"
         How the posterior is explored: an object of `skdpm.mixture.samplers`, or the name of one
         with its defaults, such as "gibbs" (`SAMPLERS` there has all). "auto": Alternate,
-        Gibbs sweeps and splits and merges of neighbouring clusters in turn. For 100,000 rows and
-        more: SubCluster. "smc": particles in place of Markov chains, for the evidence
-        (`log_evidence_`) and for streams (`partial_fit`).
+        Gibbs sweeps and splits and merges of neighbouring clusters in turn; for 20,000 rows and
+        more with the likelihood `Subspace`: SubCluster, where the prior has weights. Choose that
+        for 100,000 rows and more of few columns as well. "smc": particles in place of Markov
+        chains, for the evidence (`log_evidence_`) and for streams (`partial_fit`).
     concentration : float or None, default=None
         Of the process; larger values favour more clusters. None: resampled in every iteration
         under its prior. With a discount d it may be as low as -d, when it is fixed.
@@ -151,7 +153,7 @@ default="auto"
     def __init__(
         self,
         *,
-        likelihood="gaussian",
+        likelihood="auto",
         sampler="auto",
         concentration=None,
         concentration_prior=(1.0, 1.0),
@@ -260,7 +262,7 @@ n_features_in_, feature_names_in_
         n_components=10,
         *,
         n_components_prior="poisson",
-        likelihood="gaussian",
+        likelihood="auto",
         sampler="auto",
         concentration=None,
         concentration_prior=(1.0, 1.0),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import betaln, gammaln, logsumexp, multigammaln, xlogy
-from scipy.stats import betabinom, binom, gamma
+from scipy.stats import betabinom, binom, gamma, norm
 
 from reference.enumerate import enumerate_partitions, partition_index, partition_sizes
 from reference.priors import log_eppf, log_gamma_density
@@ -232,6 +232,22 @@ def log_likelihood_link_counts(X, labels, *, shape, rate):
     return sum((log_marginal_poisson(x, shape=shape, rate=rate) for x in counts.values()), 0.0)
 
 
+def log_marginal_subspace(X, X_fit, *, n_axes, **hyper):
+    """log p(rows of one cluster): Gaussian along the first principal axes of all rows, under
+    hyperparameters of these coordinates; along the others the normal law of all rows. Axes from
+    singular vectors, each with its largest entry positive."""
+    center = X_fit.mean(axis=0)
+    _, singular, axes = np.linalg.svd(X_fit - center)
+    signs = [np.sign(axis[np.argmax(np.abs(axis))]) for axis in axes]
+    coordinates = (X - center) @ (axes * np.array(signs)[:, None]).T
+    variances = np.zeros(X_fit.shape[1])
+    variances[: len(singular)] = singular**2 / len(X_fit)
+    smallest = 1e-8 * variances.mean() or (1e-6 * np.abs(X_fit).max()) ** 2
+    spread = np.sqrt(np.maximum(variances, smallest))
+    rest = norm.logpdf(coordinates[:, n_axes:], scale=spread[n_axes:]).sum()
+    return log_marginal_gaussian(coordinates[:, :n_axes], **hyper) + rest
+
+
 # One cluster's marginal by name; a relational likelihood has none (see log_likelihood).
 LOG_MARGINALS = {
     "gaussian": log_marginal_gaussian,
@@ -262,12 +278,13 @@ def log_likelihood(X, labels, likelihood, **hyper):
 
 
 def log_likelihoods(X, likelihood, **hyper):
-    """log p(X | partition) for every row of `enumerate_partitions(len(X))`."""
+    """log p(X | partition) for every row of `enumerate_partitions(len(X))`; the likelihood may be
+    a log marginal."""
     partitions = enumerate_partitions(len(X))
     if likelihood in LOG_LIKELIHOODS:
         return np.array([log_likelihood(X, z, likelihood, **hyper) for z in partitions])
     X = np.asarray(X)
-    log_marginal = LOG_MARGINALS[likelihood]
+    log_marginal = likelihood if callable(likelihood) else LOG_MARGINALS[likelihood]
     items = np.arange(len(X))
     known = [0.0]  # by the set of rows, written in binary
     for code in range(1, 2 ** len(X)):
@@ -304,8 +321,8 @@ def log_posterior(X, likelihood, prior, *, likelihood_params, prior_params):
     Parameters
     ----------
     X : array-like of shape (n, n_features), n <= 8 or so
-    likelihood : str
-        A key of LOG_MARGINALS or LOG_LIKELIHOODS.
+    likelihood : str or callable
+        A key of LOG_MARGINALS or LOG_LIKELIHOODS, or a log marginal.
     prior : {"dp", "pitman_yor", "finite"}
     likelihood_params, prior_params : dict
         Keywords of the log marginal and of `log_eppf`.

@@ -1,5 +1,7 @@
 """Examples of likelihoods and clusters of their items, for the laws that kernels obey."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -7,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from reference import likelihoods as reference
 
-from skdpm.mixture.likelihoods import LIKELIHOODS
+from skdpm.mixture.likelihoods import LIKELIHOODS, Subspace
 from skdpm.mixture.likelihoods._base import Probe
 from support.kernels import bind
 
@@ -20,6 +22,7 @@ class Case:
 
     def __init__(self, likelihood, X):
         self.likelihood, self.X = likelihood.resolve(X), X
+        self.fitted = X
         self.n = X.shape[0]
         self.data = self.likelihood.encode(X)
 
@@ -82,4 +85,11 @@ def log_reference(case, items):
     likelihood, X = case.likelihood, case.X
     X = X.toarray() if sp.issparse(X) else X
     hyper = likelihood.get_params(deep=False)
-    return reference.LOG_MARGINALS[type(likelihood).__name__.lower()](X[items], **hyper)
+    return reference_of(likelihood, case.fitted)(X[items], **hyper)
+
+
+def reference_of(likelihood, fitted):
+    """The reference's log marginal of a likelihood resolved on some rows."""
+    if isinstance(likelihood, Subspace):
+        return partial(reference.log_marginal_subspace, X_fit=fitted)
+    return reference.LOG_MARGINALS[type(likelihood).__name__.lower()]

@@ -6,13 +6,25 @@ therefore a pure function of its rows, of a few arrays and of random streams, an
 is small: the statistics of the clusters within the block. Adding these up over blocks, wherever
 they were computed, is all that an iteration needs. `records` has the words used here.
 
-Rows are taken a tile at a time. The *draw* phase of a tile fills `clusters` and `subs`, by the
-position of the item in the tile, and sorts the items by clusters; the *collect* phase adds them to
-the statistics. With K clusters, row 2 k + s of the statistics belongs to sub-cluster s of cluster
-k, and row 2 K + 4 j + 2 t + s to sub-cluster s of side t of the j-th random split.
+Rows are taken a batch at a time, each with two uniforms, for its cluster and its sub-cluster. What
+has clusters is *placed*: sorted by them, given sub-clusters, and added to the statistics. With K
+clusters, row 2 k + s of these belongs to sub-cluster s of cluster k, and row 2 K + 4 j + 2 t + s
+to sub-cluster s of side t of the j-th random split.
+
+Given an order in which close rows follow one another, a batch is cut into tiles, and what clusters
+weigh is bounded over the box around each (`ParametricModel.log_density_bound_many`). Only clusters
+that may weigh something there are evaluated. With C the sum of their weights for a row, and R no
+less than the sum of all others, the uniform u draws cluster j, as if all had been evaluated, if
+
+    C_1 + ... + C_{j-1} + R <= u C    and    u (C + R) < C_1 + ... + C_j,
+
+since the others add at most R to the total, and at most R before any cluster. Where neither this j
+nor another satisfies both, all clusters are evaluated for the row, with the same u. So the draws
+are those of a visit that evaluates all, to the last bit.
 """
 from contextlib import ExitStack
 
+from libc.math cimport INFINITY, exp, log
 from libc.stdlib cimport free
 from numpy.random cimport bitgen_t
 
@@ -21,6 +33,7 @@ import numpy as np
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, uniform
+from skdpm.mixture._tiles cimport enclose
 from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel
 
 
@@ -29,6 +42,17 @@ cdef extern from "tiles.h" nogil:
         double* w, Py_ssize_t n_terms, Py_ssize_t ld, Py_ssize_t n, double* u, double* top,
         double* total, Py_ssize_t* out
     )
+    void tile_select(
+        double* w, Py_ssize_t n_terms, Py_ssize_t ld, Py_ssize_t n, const double* u,
+        double log_rest, double* scratch, Py_ssize_t* out
+    )
+
+
+BATCH_ROWS = TILE
+TILE_ROWS = 128     # of a batch, that are close
+
+cdef enum:
+    MOST_SKIPPED = 64       # batches, after some in which bounds were of no use
 
 
 cdef class BlockTask:
@@ -38,12 +62,14 @@ cdef class BlockTask:
     ----------
     model : ParametricModel
         Bound to the rows.
-    codes, task, bit_generators, held
+    codes, task, bit_generators, held, order, tile_rows
         See `draw_and_collect`.
     """
     cdef ParametricModel model
     cdef Py_ssize_t n_clusters
     cdef const int* codes       # (n_rows,), those so far; NULL: not known
+    cdef const int* order       # (n_rows,); NULL: that of the rows
+    cdef Py_ssize_t tile_rows   # 0: no bounds
     # The sweep.
     cdef bint sweeping
     cdef const double* params           # (n_clusters, n_params)
@@ -55,11 +81,7 @@ cdef class BlockTask:
     cdef const Py_ssize_t* members      # (n_clusters,), by groups
     cdef const Py_ssize_t* group_starts     # (n_groups + 1,): where each group's members start
     cdef bitgen_t* rng
-    # Rows held back, ascending, and their codes; those before `h` are behind the tile.
-    cdef Py_ssize_t n_held
-    cdef Py_ssize_t h
-    cdef const Py_ssize_t* held_rows
-    cdef const Py_ssize_t* held_codes
+    cdef const int* held_codes  # (n_rows,), -1 where a row is not held back; NULL: none is
     # Random splits.
     cdef Py_ssize_t n_splits
     cdef const Py_ssize_t* split_clusters
@@ -71,47 +93,97 @@ cdef class BlockTask:
     cdef Py_ssize_t* first_rows     # the same number, -1 where there is none
     cdef readonly tuple result      # the three as arrays
     cdef list arrays                # whatever is pointed to
-    # Scratch memory.
+    # Batches to come without bounds, and how many it would be if the next were of no use.
+    cdef Py_ssize_t n_skipped
+    cdef Py_ssize_t next_skipped
+    # Scratch memory; arrays without a length have TILE entries.
     cdef double* log_w          # (max(n_clusters, 2), TILE)
-    cdef double* u              # (TILE,) each
-    cdef double* top
-    cdef double* total
-    cdef Py_ssize_t* clusters   # of the items of the tile, by position in the tile
-    cdef Py_ssize_t* subs
+    cdef double* doubles_memory
+    cdef Py_ssize_t* indices_memory
+    cdef double* u              # of the rows of the batch, for their clusters
+    cdef double* v              # and sub-clusters
+    cdef double* u_left         # (2 TILE,): of rows that are left for later
+    cdef double* v_left
+    cdef double* v_placed       # of rows that are placed
+    cdef double* sorted_u
+    cdef double* scaled_u
+    cdef double* scratch        # (3 TILE,)
+    cdef Py_ssize_t* items      # of the batch
+    cdef Py_ssize_t* left       # (2 TILE,): rows that are left for later
+    cdef Py_ssize_t n_left
+    cdef Py_ssize_t* placed
+    cdef Py_ssize_t* clusters   # of rows that are placed
     cdef Py_ssize_t* draws
-    cdef Py_ssize_t* items      # the tile's items, sorted by some key
-    cdef Py_ssize_t* starts     # (n_clusters + 1,): where each key's items start in `items`
-    cdef Py_ssize_t* chosen     # (TILE,)
+    cdef Py_ssize_t* keys
+    cdef Py_ssize_t* positions  # sorted by some key: positions before that, and rows
+    cdef Py_ssize_t* sorted_items
+    cdef Py_ssize_t* chosen
+    cdef Py_ssize_t* present    # the keys that occur
+    cdef Py_ssize_t* starts     # (TILE + 1,): where the items of each of these start
+    cdef Py_ssize_t* ends       # (n_clusters,), zero between uses
+    cdef Py_ssize_t* near       # (n_clusters,) each: clusters that may weigh something
+    cdef Py_ssize_t* nearest
+    cdef double* lower          # (n_clusters,) each
+    cdef double* upper
+    cdef double* box            # (2 n_dimensions,) each
+    cdef double* tile_box
 
-    def __cinit__(self, ParametricModel model, codes, task, list bit_generators, held):
+    def __cinit__(
+        self, ParametricModel model, codes, task, list bit_generators, held, order,
+        Py_ssize_t tile_rows
+    ):
         cdef Py_ssize_t j
         cdef Py_ssize_t n_clusters = task.n_clusters
+        cdef Py_ssize_t n_features = model.n_dimensions
+        cdef double* x
+        cdef Py_ssize_t* y
         self.model = model
         self.n_clusters = n_clusters
         self.n_splits = len(task.splits)
         self.arrays = []
         self.log_w = <double*>resized(NULL, max(n_clusters, 2) * TILE, sizeof(double))
-        self.u = <double*>resized(NULL, 3 * TILE, sizeof(double))
-        self.top = self.u + TILE
-        self.total = self.top + TILE
-        self.clusters = <Py_ssize_t*>resized(NULL, 5 * TILE, sizeof(Py_ssize_t))
-        self.subs = self.clusters + TILE
-        self.draws = self.subs + TILE
-        self.items = self.draws + TILE
-        self.chosen = self.items + TILE
-        self.starts = <Py_ssize_t*>resized(NULL, n_clusters + 2, sizeof(Py_ssize_t))
+        self.doubles_memory = x = <double*>resized(
+            NULL, 12 * TILE + 2 * n_clusters + 4 * n_features, sizeof(double)
+        )
+        self.u, self.v, self.v_placed = x, x + TILE, x + 2 * TILE
+        self.sorted_u, self.scaled_u, self.scratch = x + 3 * TILE, x + 4 * TILE, x + 5 * TILE
+        self.u_left, self.v_left, self.lower = x + 8 * TILE, x + 10 * TILE, x + 12 * TILE
+        self.upper = self.lower + n_clusters
+        self.box = self.upper + n_clusters
+        self.tile_box = self.box + 2 * n_features
+        self.indices_memory = y = <Py_ssize_t*>resized(
+            NULL, 12 * TILE + 1 + 3 * n_clusters, sizeof(Py_ssize_t)
+        )
+        self.items, self.placed, self.clusters = y, y + TILE, y + 2 * TILE
+        self.draws, self.keys, self.positions = y + 3 * TILE, y + 4 * TILE, y + 5 * TILE
+        self.sorted_items, self.chosen, self.present = y + 6 * TILE, y + 7 * TILE, y + 8 * TILE
+        self.left, self.starts = y + 9 * TILE, y + 11 * TILE
+        self.ends = self.starts + TILE + 1
+        self.near = self.ends + n_clusters
+        self.nearest = self.near + n_clusters
+        for j in range(n_clusters):
+            self.ends[j] = 0
+        for j in range(TILE):
+            self.v[j] = 0.0     # where nothing is drawn it is sorted all the same
         self.split_rngs = <bitgen_t**>resized(NULL, self.n_splits, sizeof(bitgen_t*))
         for j in range(self.n_splits):
             self.split_rngs[j] = bit_generator_pointer(bit_generators[1 + j])
         self.split_clusters = self.indices([split.cluster for split in task.splits])
         self.split_shares = self.doubles([split.share for split in task.splits])
+        self.next_skipped = 1
         if task.sweep is not None:
             self.rng = bit_generator_pointer(bit_generators[0])
             self.set_sweep(task.sweep)
-        if held is not None:
-            self.n_held = len(held.rows)
-            self.held_rows = self.indices(held.rows)
-            self.held_codes = self.indices(held.codes)
+        if held is not None and len(held.rows) > 0:
+            held_codes = np.full(model.n_samples, -1, dtype=np.int32)
+            held_codes[held.rows] = held.codes
+            self.held_codes = self.integers(held_codes)
+        if order is not None and model.n_samples > 0:
+            if len(order) != model.n_samples:
+                raise ValueError(f"an order of {len(order)} for {model.n_samples} rows")
+            self.order = self.integers(order)
+            if self.n_groups == 1 and model.points != NULL:
+                self.tile_rows = min(tile_rows, <Py_ssize_t>TILE)
         self.set_codes(codes)
         n = 2 * n_clusters + 4 * self.n_splits
         cdef int[::1] new_codes = np.empty(max(model.n_samples, 1), dtype=np.int32)
@@ -126,9 +198,8 @@ cdef class BlockTask:
 
     def __dealloc__(self):
         free(self.log_w)
-        free(self.u)
-        free(self.clusters)
-        free(self.starts)
+        free(self.doubles_memory)
+        free(self.indices_memory)
         free(self.split_rngs)
 
     cdef const double* doubles(self, values) except? NULL:
@@ -140,6 +211,12 @@ cdef class BlockTask:
     cdef const Py_ssize_t* indices(self, values) except? NULL:
         """Point to indices, kept as long as this object; NULL where there are none."""
         cdef const Py_ssize_t[::1] flat = np.ascontiguousarray(values, dtype=np.intp)
+        self.arrays.append(flat)
+        return &flat[0] if flat.shape[0] > 0 else NULL
+
+    cdef const int* integers(self, values) except? NULL:
+        """Point to integers, kept as long as this object; NULL where there are none."""
+        cdef const int[::1] flat = np.ascontiguousarray(values, dtype=np.int32)
         self.arrays.append(flat)
         return &flat[0] if flat.shape[0] > 0 else NULL
 
@@ -160,196 +237,338 @@ cdef class BlockTask:
         return 0
 
     cdef int set_codes(self, codes) except -1:
-        cdef const int[::1] view
         if codes is None:
             if not self.sweeping or self.n_groups > 1:
                 raise ValueError("codes are needed for a task without a sweep, or one in groups")
             return 0
         if len(codes) != self.model.n_samples:
             raise ValueError(f"{len(codes)} codes for {self.model.n_samples} rows")
-        if self.model.n_samples > 0:
-            view = codes
-            self.arrays.append(view)
-            self.codes = &view[0]
+        self.codes = self.integers(codes)
         return 0
 
-    # What both phases are made of.
+    # What all is made of.
 
     cdef bint choose(
         self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
+        const double* log_weights, const Py_ssize_t* which, Py_ssize_t n_which, const double* u
+    ) noexcept nogil:
+        """Draw draws[i] = j with probability proportional to weight times density of `which[j]`,
+        by u[i]. False where that is no distribution."""
+        cdef Py_ssize_t i
+        self.weigh(items, n_items, params, log_weights, which, n_which)
+        for i in range(n_items):
+            self.scaled_u[i] = u[i]
+        return tile_categorical(
+            self.log_w, n_which, TILE, n_items, self.scaled_u, self.scratch, self.scratch + TILE,
+            self.draws
+        )
+
+    cdef void weigh(
+        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
         const double* log_weights, const Py_ssize_t* which, Py_ssize_t n_which
     ) noexcept nogil:
-        """Draw draws[i] = j with probability proportional to weight times density of `which[j]`.
-        False where that is no distribution."""
+        """Weights times densities, logarithms, in `log_w`."""
         cdef Py_ssize_t i, j
         cdef double* row
-        cdef bitgen_t* rng = self.rng
+        cdef double log_weight
         self.model.log_density_many(items, n_items, params, which, n_which, self.log_w)
         for j in range(n_which):
             row = self.log_w + j * TILE
+            log_weight = log_weights[which[j]]
             for i in range(n_items):
-                row[i] += log_weights[which[j]]
-        for i in range(n_items):
-            self.u[i] = uniform(rng)
-        return tile_categorical(
-            self.log_w, n_which, TILE, n_items, self.u, self.top, self.total, self.draws
-        )
+                row[i] += log_weight
 
-    cdef void sort(
-        self, const Py_ssize_t* keys, Py_ssize_t n_keys, Py_ssize_t first, Py_ssize_t n_items
+    cdef Py_ssize_t sort(
+        self, const Py_ssize_t* keys, const Py_ssize_t* items, const double* u, Py_ssize_t n_items
     ) noexcept nogil:
-        """Sort the items first, ..., first + n_items - 1 by their keys, stably."""
-        cdef Py_ssize_t i, j
-        cdef Py_ssize_t* starts = self.starts
-        for j in range(n_keys + 1):
-            starts[j] = 0
+        """Sort some items, and their uniforms, by keys in the order in which these first occur.
+        Returns how many there are in `present`."""
+        cdef Py_ssize_t i, k, m
+        cdef Py_ssize_t n = 0
+        cdef Py_ssize_t total = 0
+        cdef Py_ssize_t* ends = self.ends
         for i in range(n_items):
-            SKDPM_CHECK(0 <= keys[i] < n_keys, "sort: a key out of range")
-            starts[keys[i] + 1] += 1
-        for j in range(n_keys):
-            starts[j + 1] += starts[j]
+            SKDPM_CHECK(0 <= keys[i] < self.n_clusters, "sort: a key out of range")
+            if ends[keys[i]] == 0:
+                self.present[n] = keys[i]
+                n += 1
+            ends[keys[i]] += 1
+        for k in range(n):
+            self.starts[k] = total
+            m = ends[self.present[k]]
+            ends[self.present[k]] = total
+            total += m
+        self.starts[n] = total
         for i in range(n_items):
-            self.items[starts[keys[i]]] = first + i
-            starts[keys[i]] += 1
-        for j in range(n_keys, 0, -1):
-            starts[j] = starts[j - 1]
-        starts[0] = 0
+            m = ends[keys[i]]
+            ends[keys[i]] += 1
+            self.positions[m] = i
+            self.sorted_items[m] = items[i]
+            self.sorted_u[m] = u[i]
+        for k in range(n):
+            ends[self.present[k]] = 0
+        return n
 
-    # The draw phase.
+    cdef void collect(
+        self, const Py_ssize_t* items, const Py_ssize_t* keys, Py_ssize_t n_items,
+        Py_ssize_t n_keys, Py_ssize_t row       # of the statistics of the first key
+    ) noexcept nogil:
+        """Add some items to the statistics of their keys."""
+        cdef Py_ssize_t i, m, s
+        cdef Py_ssize_t first
+        for s in range(n_keys):
+            m = 0
+            for i in range(n_items):
+                self.chosen[m] = items[i]
+                m += keys[i] == s
+            if m == 0:
+                continue
+            self.model.accumulate(self.stats + (row + s) * self.model.n_stats, self.chosen, m)
+            first = self.chosen[0]
+            for i in range(1, m):
+                first = min(first, self.chosen[i])
+            if not 0 <= self.first_rows[row + s] <= first:
+                self.first_rows[row + s] = first
 
-    cdef bint draw(self, Py_ssize_t first, Py_ssize_t n_items) noexcept nogil:
-        """Give codes to the items of a tile, and sort them by clusters. False where the weights
-        of an item are no distribution."""
-        cdef Py_ssize_t i
-        cdef Py_ssize_t h_first = self.h
-        if self.sweeping:
-            if not self.draw_clusters(first, n_items):
-                return False
-        else:
-            for i in range(n_items):
-                self.clusters[i] = self.codes[first + i] // 2
-        while self.h < self.n_held and self.held_rows[self.h] < first + n_items:    # h grows
-            self.clusters[self.held_rows[self.h] - first] = self.held_codes[self.h] // 2
-            self.h += 1
-        self.sort(self.clusters, self.n_clusters, first, n_items)
-        if not self.sweeping:
-            for i in range(n_items):
-                self.subs[i] = self.codes[first + i] % 2
-        elif self.sub_params != NULL:
-            if not self.draw_subs(first):
-                return False
-        else:
-            for i in range(n_items):
-                self.subs[i] = 0
-        for i in range(h_first, self.h):
-            self.subs[self.held_rows[i] - first] = self.held_codes[i] % 2
-        for i in range(n_items):
-            self.new_codes[first + i] = <int>(2 * self.clusters[i] + self.subs[i])
-        return True
+    # Drawing clusters.
 
-    cdef bint draw_clusters(self, Py_ssize_t first, Py_ssize_t n_items) noexcept nogil:
-        """Draw a cluster for each item of the tile, among those of its cluster's group."""
-        cdef Py_ssize_t g, i, n_which, n
+    cdef bint draw_clusters(
+        self, const Py_ssize_t* items, const double* u, Py_ssize_t n_items
+    ) noexcept nogil:
+        """Draw a cluster for each item, among those of its cluster's group, or all. False where
+        the weights of an item are no distribution."""
+        cdef Py_ssize_t g, i, j, n, n_which
+        cdef Py_ssize_t first
         cdef const Py_ssize_t* which
-        cdef const Py_ssize_t* items
         if self.n_groups == 1:
-            for i in range(n_items):
-                self.items[i] = first + i
             if not self.choose(
-                self.items, n_items, self.params, self.log_weights, self.members, self.n_clusters
+                items, n_items, self.params, self.log_weights, self.members, self.n_clusters, u
             ):
                 return False
             for i in range(n_items):
                 self.clusters[i] = self.draws[i]
             return True
         for i in range(n_items):
-            self.subs[i] = self.groups[self.codes[first + i] // 2]
-        self.sort(self.subs, self.n_groups, first, n_items)
-        for g in range(self.n_groups):
+            self.keys[i] = self.groups[self.codes[items[i]] // 2]
+        n = self.sort(self.keys, items, u, n_items)
+        for j in range(n):
+            g = self.present[j]
             which = self.members + self.group_starts[g]
             n_which = self.group_starts[g + 1] - self.group_starts[g]
-            items = self.items + self.starts[g]
-            n = self.starts[g + 1] - self.starts[g]
-            if n == 0:
-                continue
-            if not self.choose(items, n, self.params, self.log_weights, which, n_which):
+            first = self.starts[j]
+            if not self.choose(
+                self.sorted_items + first, self.starts[j + 1] - first, self.params,
+                self.log_weights, which, n_which, self.sorted_u + first
+            ):
                 return False
-            for i in range(n):
-                self.clusters[items[i] - first] = which[self.draws[i]]
+            for i in range(first, self.starts[j + 1]):
+                self.clusters[self.positions[i]] = which[self.draws[i - first]]
         return True
 
-    cdef bint draw_subs(self, Py_ssize_t first) noexcept nogil:
-        """Draw a sub-cluster of its own cluster for each item of the tile, sorted by clusters."""
-        cdef Py_ssize_t i, k, n
-        cdef Py_ssize_t which[2]
-        cdef const Py_ssize_t* items
-        for k in range(self.n_clusters):
-            which[0] = 2 * k
-            which[1] = 2 * k + 1
-            items = self.items + self.starts[k]
-            n = self.starts[k + 1] - self.starts[k]
-            if n == 0:
-                continue
-            if not self.choose(items, n, self.sub_params, self.sub_log_weights, which, 2):
-                return False
-            for i in range(n):
-                self.subs[items[i] - first] = self.draws[i]
-        return True
-
-    # The collect phase.
-
-    cdef void collect(self, Py_ssize_t first) noexcept nogil:
-        """Add the items of the tile, sorted by clusters, to the statistics of their codes and of
-        the parts of random splits."""
-        cdef Py_ssize_t j, k
-        for k in range(self.n_clusters):
-            self.collect_keys(k, first, self.subs, 2, 2 * k)
-        for j in range(self.n_splits):
-            k = self.split_clusters[j]
-            self.draw_parts(k, first, self.split_shares[j], self.split_rngs[j])
-            self.collect_keys(k, first, self.draws, 4, 2 * self.n_clusters + 4 * j)
-
-    cdef void draw_parts(
-        self, Py_ssize_t k, Py_ssize_t first, double share, bitgen_t* rng
+    cdef Py_ssize_t sift(
+        self, const double* box, const Py_ssize_t* which, Py_ssize_t n_which, double below,
+        Py_ssize_t* out, double* rest       # IN, OUT: weights left out so far
     ) noexcept nogil:
-        """Draw a side for each item of cluster k, the first with probability `share`; draws are
-        2 * side + sub-cluster."""
-        cdef Py_ssize_t i, m
-        for i in range(self.starts[k], self.starts[k + 1]):
-            m = self.items[i] - first
-            self.draws[m] = 2 * (uniform(rng) >= share) + self.subs[m]
+        """List the clusters that may weigh more than exp(below) times what the heaviest is likely
+        to weigh in a box, and bound the sum of the others; `lower` keeps the bounds of those
+        listed. What is NaN is listed."""
+        cdef Py_ssize_t k
+        cdef Py_ssize_t n = 0
+        cdef double top = -INFINITY
+        cdef double added = 0.0
+        cdef double gap
+        self.model.log_density_bound_many(
+            self.params, which, n_which, box, self.lower, self.upper
+        )
+        for k in range(n_which):
+            self.lower[k] += self.log_weights[which[k]]
+            self.upper[k] += self.log_weights[which[k]]
+            top = max(top, 0.5 * self.lower[k] + 0.5 * self.upper[k])
+        for k in range(n_which):
+            gap = self.upper[k] - top
+            if gap < below:
+                added += exp(gap) if gap > -60.0 else 1e-26
+            else:
+                self.lower[n] = self.lower[k]
+                out[n] = which[k]
+                n += 1
+        if added > 0.0:
+            rest[0] = log(exp(min(rest[0] - top, 700.0)) + added) + top
+        return n
 
-    cdef void collect_keys(
-        self, Py_ssize_t k, Py_ssize_t first, const Py_ssize_t* keys, Py_ssize_t n_keys,
-        Py_ssize_t row      # of the statistics of the first key
-    ) noexcept nogil:
-        """Add the items of cluster k to the statistics of their keys."""
-        cdef Py_ssize_t i, m, s
-        for s in range(n_keys):
-            m = 0
-            for i in range(self.starts[k], self.starts[k + 1]):
-                if keys[self.items[i] - first] == s:
-                    self.chosen[m] = self.items[i]
-                    m += 1
-            if m > 0:
-                self.model.accumulate(
-                    self.stats + (row + s) * self.model.n_stats, self.chosen, m
+    cdef bint draw_near(self, Py_ssize_t n_items) noexcept nogil:
+        """Draw clusters for the batch from those that may weigh something, and place its rows,
+        but for those left for later. False where weights are no distribution."""
+        cdef Py_ssize_t first, i, n, n_near, n_nearest, t
+        cdef Py_ssize_t n_placed = 0
+        cdef Py_ssize_t n_features = self.model.n_dimensions
+        cdef double log_few = -log(4.0 * self.n_clusters)
+        cdef double low, share
+        cdef double rest = -INFINITY
+        cdef double tile_rest
+        enclose(self.model.points, n_features, self.items, n_items, self.box)
+        n_near = self.sift(
+            self.box, self.members, self.n_clusters, log_few - 7.0, self.near, &rest
+        )
+        if 4 * n_near > 3 * self.n_clusters:
+            self.n_skipped = self.next_skipped
+            self.next_skipped = min(2 * self.next_skipped, <Py_ssize_t>MOST_SKIPPED)
+            return self.draw_all(self.items, self.u, self.v, n_items)
+        self.next_skipped = 1
+        for t in range((n_items + self.tile_rows - 1) // self.tile_rows):
+            first = t * self.tile_rows
+            n = min(self.tile_rows, n_items - first)
+            tile_rest = rest
+            enclose(self.model.points, n_features, self.items + first, n, self.tile_box)
+            n_nearest = self.sift(
+                self.tile_box, self.near, n_near, log_few, self.nearest, &tile_rest
+            )
+            if n_nearest == 1:
+                share = 1.0
+                if self.lower[0] < INFINITY:
+                    share = exp(min(tile_rest - self.lower[0], 0.0)) + 1e-11
+                low = (1.0 - 1e-11) / (1.0 + share)
+                for i in range(n):
+                    self.draws[i] = 0 if share <= self.u[first + i] < low else -1
+            else:
+                self.weigh(
+                    self.items + first, n, self.params, self.log_weights, self.nearest, n_nearest
                 )
-                if self.first_rows[row + s] < 0:
-                    self.first_rows[row + s] = self.chosen[0]
+                tile_select(
+                    self.log_w, n_nearest, TILE, n, self.u + first, tile_rest, self.scratch,
+                    self.draws
+                )
+            for i in range(n):
+                if self.draws[i] < 0:
+                    self.left[self.n_left] = self.items[first + i]
+                    self.u_left[self.n_left] = self.u[first + i]
+                    self.v_left[self.n_left] = self.v[first + i]
+                    self.n_left += 1
+                else:
+                    self.placed[n_placed] = self.items[first + i]
+                    self.v_placed[n_placed] = self.v[first + i]
+                    self.clusters[n_placed] = self.nearest[self.draws[i]]
+                    n_placed += 1
+        return self.place(self.placed, self.v_placed, n_placed)
+
+    cdef bint draw_all(
+        self, const Py_ssize_t* items, const double* u, const double* v, Py_ssize_t n_items
+    ) noexcept nogil:
+        """Draw clusters for some items from all that there are, and place these items."""
+        return self.draw_clusters(items, u, n_items) and self.place(items, v, n_items)
+
+    cdef bint draw_left(self) noexcept nogil:
+        """The same for rows that were left for later, as many as one batch may have."""
+        cdef Py_ssize_t i
+        cdef Py_ssize_t n = min(self.n_left, <Py_ssize_t>TILE)
+        if not self.draw_all(self.left, self.u_left, self.v_left, n):
+            return False
+        self.n_left -= n
+        for i in range(self.n_left):
+            self.left[i] = self.left[n + i]
+            self.u_left[i] = self.u_left[n + i]
+            self.v_left[i] = self.v_left[n + i]
+        return True
+
+    # What has clusters.
+
+    cdef bint place(
+        self, const Py_ssize_t* items, const double* v, Py_ssize_t n_items
+    ) noexcept nogil:
+        """Give sub-clusters to items, whose clusters are known, and add them to the statistics.
+        False where weights are no distribution."""
+        cdef Py_ssize_t first, i, j, k, n, n_present
+        cdef Py_ssize_t which[2]
+        cdef const Py_ssize_t* rows
+        if self.held_codes != NULL:
+            for i in range(n_items):
+                if self.held_codes[items[i]] >= 0:
+                    self.clusters[i] = self.held_codes[items[i]] // 2
+        n_present = self.sort(self.clusters, items, v, n_items)
+        for j in range(n_present):
+            k = self.present[j]
+            first = self.starts[j]
+            n = self.starts[j + 1] - first
+            rows = self.sorted_items + first
+            if not self.sweeping:
+                for i in range(n):
+                    self.draws[i] = self.codes[rows[i]] % 2
+            elif self.sub_params != NULL:
+                which[0] = 2 * k
+                which[1] = 2 * k + 1
+                if not self.choose(
+                    rows, n, self.sub_params, self.sub_log_weights, which, 2,
+                    self.sorted_u + first
+                ):
+                    return False
+            else:
+                for i in range(n):
+                    self.draws[i] = 0
+            if self.held_codes != NULL:
+                for i in range(n):
+                    if self.held_codes[rows[i]] >= 0:
+                        self.draws[i] = self.held_codes[rows[i]] % 2
+            for i in range(n):
+                self.new_codes[rows[i]] = <int>(2 * k + self.draws[i])
+            self.collect(rows, self.draws, n, 2, 2 * k)
+        return True
+
+    cdef void split(self, Py_ssize_t j) noexcept nogil:
+        """Draw a side for each row of a cluster, the first with probability `share`, and add it
+        to the statistics of its part. By the order of the rows, as `split_codes` does."""
+        cdef Py_ssize_t i
+        cdef Py_ssize_t n = 0
+        cdef Py_ssize_t k = self.split_clusters[j]
+        cdef Py_ssize_t row = 2 * self.n_clusters + 4 * j
+        cdef double share = self.split_shares[j]
+        cdef bitgen_t* rng = self.split_rngs[j]
+        for i in range(self.model.n_samples):
+            if self.new_codes[i] // 2 == k:
+                self.items[n] = i
+                self.draws[n] = 2 * (uniform(rng) >= share) + self.new_codes[i] % 2
+                n += 1
+                if n == TILE:
+                    self.collect(self.items, self.draws, n, 4, row)
+                    n = 0
+        self.collect(self.items, self.draws, n, 4, row)
 
     cdef bint run(self) noexcept nogil:
-        """Do the task, a tile at a time. False where the weights of a row are no distribution."""
-        cdef Py_ssize_t first, tile
-        for tile in range((self.model.n_samples + TILE - 1) // TILE):
-            first = tile * TILE
-            if not self.draw(first, min(<Py_ssize_t>TILE, self.model.n_samples - first)):
+        """Do the task, a batch at a time. False where the weights of a row are no distribution."""
+        cdef Py_ssize_t batch, first, i, j, n
+        cdef bint good
+        for batch in range((self.model.n_samples + TILE - 1) // TILE):
+            first = batch * TILE
+            n = min(<Py_ssize_t>TILE, self.model.n_samples - first)
+            for i in range(n):
+                self.items[i] = first + i if self.order == NULL else self.order[first + i]
+            if not self.sweeping:
+                for i in range(n):
+                    self.clusters[i] = self.codes[self.items[i]] // 2
+                good = self.place(self.items, self.v, n)
+            else:
+                for i in range(n):
+                    self.u[i] = uniform(self.rng)
+                if self.sub_params != NULL:
+                    for i in range(n):
+                        self.v[i] = uniform(self.rng)
+                if self.tile_rows == 0 or self.n_skipped > 0:
+                    self.n_skipped -= self.n_skipped > 0
+                    good = self.draw_all(self.items, self.u, self.v, n)
+                else:
+                    good = self.draw_near(n) and (self.n_left < TILE or self.draw_left())
+            if not good:
                 return False
-            self.collect(first)
+        if self.n_left > 0 and not self.draw_left():
+            return False
+        for j in range(self.n_splits):
+            self.split(j)
         return True
 
 
-def draw_and_collect(ParametricModel model, codes, task, list bit_generators, held=None):
+def draw_and_collect(
+    ParametricModel model, codes, task, list bit_generators, held=None, order=None,
+    Py_ssize_t tile_rows=TILE_ROWS
+):
     """Draw new codes of a block's rows and collect statistics.
 
     Parameters
@@ -363,6 +582,11 @@ def draw_and_collect(ParametricModel model, codes, task, list bit_generators, he
         The sweep's (None without a sweep), then one for each random split.
     held : Held or None
         Rows that keep a code. The others draw what they would have drawn without them.
+    order : ndarray of shape (n_rows,), or None
+        In which the rows are visited, each with the next numbers of the stream. None: as they
+        are, and every cluster is evaluated for each.
+    tile_rows : int
+        Rows of which clusters are evaluated together, at most; 0: every cluster is evaluated.
 
     Returns
     -------
@@ -379,7 +603,9 @@ def draw_and_collect(ParametricModel model, codes, task, list bit_generators, he
         Where a row has no cluster of positive weight, or one whose weight is no number.
     """
     cdef bint good
-    cdef BlockTask block = BlockTask(model, codes, task, bit_generators, held)
+    cdef BlockTask block = BlockTask(
+        model, codes, task, bit_generators, held, order, tile_rows
+    )
     with ExitStack() as locks:
         for bit_generator in bit_generators:
             if bit_generator is not None:

@@ -1,32 +1,54 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The rows of a fit in the chunks of a dask array, visited where they are.
 
-Labels are not kept anywhere. What a chain holds of them, its *recipe*, is the sweep that last drew
-them, small arrays and the key of its random streams, the few rows that it held back, and the
+Labels need not be kept anywhere. What a chain holds of them, its *recipe*, is the sweep that last
+drew them, small arrays and the key of its random streams, the few rows that it held back, and the
 changes made since: with the rows it gives the labels again, to the bit. So a worker that is lost
 costs the work it did, and nothing else.
+
+On a cluster of `dask.distributed` a visit is one exchange: the scheduler passes the same message
+on to all workers that have chunks, and each answers with what its blocks have collected together.
+There is no task in it, as the scheduler needs milliseconds for one. `remote` is what the workers
+do; here is decided which chunks each of them has.
 """
 
 import threading
+import time
+import uuid
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 
 import dask
 import dask.array
 import numpy as np
 
-from skdpm.mixture.blocks.records import Held, Task, change_codes
-from skdpm.mixture.blocks.rows import (
-    Rows,
-    add_up,
-    add_up_sides,
-    even_blocks,
-    launch_block,
-    visit_block,
+from skdpm.mixture.blocks.records import Task
+from skdpm.mixture.blocks.remote import (
+    Answer,
+    Lost,
+    Place,
+    add_up_visits,
+    blocks_of,
+    call_place,
+    launch_by_recipe,
+    place_key,
+    recipe_codes,
+    sweep_name,
+    visit_by_recipe,
 )
+from skdpm.mixture.blocks.rows import Rows, add_up, add_up_sides, even_blocks
 
-# Chunks are looked for anew after so many maps: workers come and go.
-MAPS_PER_PLACING = 20
+# Workers come and go: chunks are looked for anew after so many seconds, or so many times the
+# seconds that this takes, if that is longer.
+SECONDS_PER_PLACING = 10.0
+TIMES_PER_PLACING = 20.0
+
+# A visit is repeated so often where workers are lost, as long as nothing is got from any.
+MOST_FAILURES = 10
+
+# A chunk is moved to another worker if that makes the slower of the two so much faster.
+LEAST_GAIN = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,57 +101,158 @@ class DaskRows(Rows):
             for start, stop in pairwise(starts)
         ]
         n_blocks = np.array([len(bounds) - 1 for bounds in self.bounds])
-        self.first_blocks = 1 + np.concatenate([[0], np.cumsum(n_blocks)[:-1]])
+        self.n_blocks = int(n_blocks.sum())
         self.first_rows = np.concatenate(
-            [start + bounds[:-1] for start, bounds in zip(starts, self.bounds, strict=False)]
+            [start + bounds[:-1] for start, bounds in zip(starts[:-1], self.bounds, strict=True)]
+        )
+        first_blocks = 1 + np.cumsum(n_blocks) - n_blocks
+        self.jobs = list(
+            zip(self.bounds, first_blocks.tolist(), starts[:-1].tolist(), strict=True)
         )
         self.client = _find_client()
         self.chunks = list(X.to_delayed().ravel())
         if self.client is not None:
             self.chunks = self.client.compute(self.chunks)
-        self._placing = threading.Lock()  # of the next two, which chains share
-        self._n_maps = 0
-        self._places = None
+        self._lock = threading.Lock()  # of the next two, which chains share
+        self._placing = None
+        self._paces = {}  # of workers, since the last placing: the least seconds per row
 
     def _map(self, function, *arguments):
+        pieces = self._exchange(_call_plainly, (function, *arguments), list)
+        results = dict(pair for piece in pieces for pair in piece)
+        return [results[block] for block in range(1, self.n_blocks + 1)]
+
+    def _exchange(self, function, arguments, finish, paced=False):
+        """Call a function for all blocks and put the results of those that are in one place
+        together there.
+
+        Parameters
+        ----------
+        function : callable
+            Of the rows of a block, its number, the number of its first row, a `CodeStore` or
+            None, and `arguments`.
+        arguments : tuple
+        finish : callable
+            Of a list of (number of the block, result).
+        paced : bool
+            Does the time that it takes tell how fast workers are?
+
+        Returns
+        -------
+        pieces : list
+            What `finish` returned, in any order.
+        """
         if self.client is None:
             tasks = [
-                dask.delayed(_over_blocks, pure=False)(chunk, bounds, first, function, arguments)
-                for chunk, bounds, first in zip(
-                    self.chunks, self.bounds, self.first_blocks, strict=True
-                )
+                dask.delayed(_visit_chunk, pure=False)(chunk, job, function, arguments, finish)
+                for chunk, job in zip(self.chunks, self.jobs, strict=True)
             ]
-            parts = dask.compute(*tasks, optimize_graph=False, traverse=False)
-        else:
-            parts = self._map_on_cluster(function, arguments)
-        return [result for part in parts for result in part]
-
-    def _map_on_cluster(self, function, arguments):
-        """The parts of each chunk, by one task for all chunks that are in one place: the scheduler
-        needs milliseconds for each task, about as long as a chunk is worked on."""
-        places = self._current_places()
-        tasks = []
-        for place in places:
-            chunks, *others = (
-                [values[c] for c in place]
-                for values in (self.chunks, self.bounds, self.first_blocks)
+            return dask.compute(*tasks, optimize_graph=False, traverse=False)
+        pieces, n_failures = [], 0
+        missing = {c for c, bounds in enumerate(self.bounds) if len(bounds) > 1}
+        while missing:
+            placing = self._current_placing()
+            workers = [w for w, chunks in placing.chunks.items() if not missing.isdisjoint(chunks)]
+            answers = self.client.run(
+                call_place,
+                launch_by_recipe,
+                placing.token,
+                missing if pieces else None,
+                function,
+                arguments,
+                finish,
+                workers=workers,
+                on_error="return",
             )
-            tasks.append(
-                self.client.submit(_over_chunks, chunks, *others, function, arguments, pure=False)
-            )
-        parts = [None] * len(self.chunks)
-        for place, results in zip(places, self.client.gather(tasks), strict=True):
-            for c, result in zip(place, results, strict=True):
-                parts[c] = result
-        return parts
+            done = [worker for worker in workers if isinstance(answers[worker], Answer)]
+            for worker in done:
+                pieces.append(answers[worker].result)
+                missing.difference_update(answers[worker].chunks)
+            if paced:
+                self._observe({worker: answers[worker] for worker in done})
+            if missing:
+                n_failures = 0 if done else n_failures + 1
+                self._refuse(answers, n_failures)
+                self._forget(placing)
+        return pieces
 
-    def _current_places(self):
-        """Where the chunks are, for one whole map: meanwhile another chain may look anew."""
-        with self._placing:
-            if self._n_maps % MAPS_PER_PLACING == 0:
-                self._places = _find_places(self.client, self.chunks)
-            self._n_maps += 1
-            return self._places
+    def _refuse(self, answers, n_failures):
+        """Raise what workers have raised, unless it is that some of them were lost."""
+        error = Lost("chunks are on no worker")
+        for answer in answers.values():
+            if isinstance(answer, (Lost, OSError)):
+                error = answer
+            elif isinstance(answer, Exception):
+                raise answer
+        if n_failures > MOST_FAILURES:
+            raise error
+
+    def _observe(self, answers):
+        with self._lock:
+            for worker, answer in answers.items():
+                pace = answer.seconds / sum(int(self.bounds[c][-1]) for c in answer.chunks)
+                self._paces[worker] = min(pace, self._paces.get(worker, np.inf))
+
+    def _current_placing(self):
+        """Where the chunks are, for one exchange: meanwhile another chain may look anew."""
+        with self._lock:
+            if self._placing is None or not self._placing.is_good():
+                self._placing = self._place()
+            return self._placing
+
+    def _forget(self, placing):
+        with self._lock:
+            if self._placing is placing:
+                self._placing = None
+
+    def _place(self):
+        """Look for the chunks, move some where that helps, and tell workers of theirs."""
+        began = time.monotonic()
+        n_threads = self.client.nthreads()
+        chunks_of = self._find_chunks(n_threads)
+        sizes = [int(bounds[-1]) for bounds in self.bounds]
+        paces, self._paces = self._paces, {}
+        moved = moves(chunks_of, sizes, all_paces(paces, n_threads))
+        for c, worker in moved.items():
+            # The task stays known to the scheduler, and so does how the chunk was made.
+            self.chunks[c] = self.client.submit(
+                _itself, self.chunks[c], workers=[worker], allow_other_workers=True, pure=False
+            )
+        if moved:
+            chunks_of = self._find_chunks(n_threads)
+        token = f"skdpm-place-{uuid.uuid4().hex}"
+        chunks_of = {worker: chunks for worker, chunks in chunks_of.items() if chunks}
+        places = [
+            self.client.submit(
+                Place,
+                {c: (self.chunks[c].key, *self.jobs[c]) for c in chunks},
+                worker,
+                n_threads[worker],
+                key=place_key(token, worker),
+                workers=[worker],
+                allow_other_workers=True,
+            )
+            for worker, chunks in chunks_of.items()
+        ]
+        _wait(places)
+        now = time.monotonic()
+        expiry = now + max(SECONDS_PER_PLACING, TIMES_PER_PLACING * (now - began))
+        return Placing(token, chunks_of, places, expiry)
+
+    def _find_chunks(self, workers):
+        """Return the numbers of each worker's chunks, in a dict; those that were lost are
+        computed again."""
+        _wait(self.chunks)
+        for chunk in self.chunks:
+            if chunk.status == "error":
+                chunk.result()
+        holders = self.client.who_has(self.chunks)
+        chunks_of = {worker: [] for worker in workers}
+        for c, chunk in enumerate(self.chunks):
+            known = [worker for worker in holders.get(chunk.key, ()) if worker in chunks_of]
+            if known and len(self.bounds[c]) > 1:
+                chunks_of[min(known)].append(c)
+        return chunks_of
 
     def first_row(self):
         if self._first_row is None:
@@ -143,21 +266,29 @@ class DaskRows(Rows):
         return Recipe()
 
     def visit(self, likelihood, codes, task, key):
-        parts = self._map(_visit_by_recipe, likelihood, codes, task, key)
+        no_rows = self.first_row()[:0]
+        recipe = codes if task.sweep is None or task.held_clusters else None
+        # Held rows by number, not by the clusters they were in: no recipe needs another.
+        drawn = replace(task, splits=(), held_clusters=())
+        pieces = self._exchange(
+            visit_by_recipe,
+            (likelihood, recipe, task, key, sweep_name(drawn, key)),
+            partial(add_up_visits, likelihood, no_rows, self.n_blocks),
+            paced=task.sweep is not None,
+        )
+        nodes, held = {}, {}
+        for some_nodes, some_held in pieces:
+            nodes.update(some_nodes)
+            held.update(some_held)
+        (collected,) = add_up(likelihood.parametric(no_rows), nodes, self.n_blocks).values()
         if task.sweep is not None:
-            # Held rows by number, not by the clusters they were in: no recipe needs another.
-            codes = Recipe(
-                task=replace(task, splits=(), held_clusters=()),
-                key=key,
-                held={block + 1: held for block, (_, held) in enumerate(parts) if held},
-            )
-        model = likelihood.parametric(self.first_row()[:0])
-        return codes, add_up(model, [collected for collected, _ in parts], self.first_rows)
+            codes = Recipe(task=drawn, key=key, held=held)
+        return codes, collected
 
     def launch(self, likelihood, codes, launch, key):
-        parts = self._map(_launch_by_recipe, likelihood, codes, launch, key)
-        model = likelihood.parametric(self.first_row()[:0])
-        return add_up_sides(model, parts, self.first_rows)
+        pieces = self._exchange(launch_by_recipe, (likelihood, codes, launch, key), list)
+        parts = dict(pair for piece in pieces for pair in piece)
+        return add_up_sides(likelihood.parametric(self.first_row()[:0]), parts)
 
     def changed(self, codes, changes, likelihood=None):
         return replace(codes, changes=(*codes.changes, *changes))
@@ -171,13 +302,11 @@ class DaskRows(Rows):
         source = dask.delayed(source, traverse=False)
         chunks = [
             dask.array.from_delayed(
-                dask.delayed(_chunk_labels)(chunk, bounds, first, source),
-                shape=(bounds[-1],),
+                dask.delayed(_chunk_labels)(chunk, job, source),
+                shape=(job[0][-1],),
                 dtype=np.int64,
             )
-            for chunk, bounds, first in zip(
-                self.source.to_delayed().ravel(), self.bounds, self.first_blocks, strict=True
-            )
+            for chunk, job in zip(self.source.to_delayed().ravel(), self.jobs, strict=True)
         ]
         return dask.array.concatenate(chunks)
 
@@ -232,69 +361,119 @@ def _find_client():
         return None
 
 
-def _find_places(client, chunks):
-    """Return the numbers of the chunks that each thread is to visit: those on its worker, dealt
-    in turn."""
+def _wait(futures):
     from distributed import wait
 
-    wait(chunks)
-    holders = client.who_has(chunks)
-    n_threads = client.nthreads()
-    chunks_of = {}
-    for c, chunk in enumerate(chunks):
-        chunks_of.setdefault(min(holders[chunk.key], default=None), []).append(c)
-    return [
-        place
-        for worker, numbers in chunks_of.items()
-        for place in (
-            numbers[t :: n_threads.get(worker, 1)] for t in range(n_threads.get(worker, 1))
-        )
-        if place
-    ]
+    wait(futures)
 
 
-# What is done where the chunks are.
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """Which worker visits which chunks.
+
+    Parameters
+    ----------
+    token : str
+        Names the places.
+    chunks : dict of str to list of int
+        The numbers of each worker's.
+    places : list of Future
+        Of each `Place`. One that is lost with its worker, and made again elsewhere, fails.
+    expiry : float
+        When to look anew, in seconds of `time.monotonic`.
+    """
+
+    token: str
+    chunks: dict
+    places: list
+    expiry: float
+
+    def is_good(self):
+        """Whether all workers are still there, for all that is known without asking."""
+        in_time = time.monotonic() < self.expiry
+        return in_time and all(place.status == "finished" for place in self.places)
 
 
-def _over_chunks(chunks, bounds, first_blocks, function, arguments):
-    return [
-        _over_blocks(*chunk, function, arguments)
-        for chunk in zip(chunks, bounds, first_blocks, strict=True)
-    ]
+def all_paces(paces, n_threads):
+    """Return the seconds that each worker takes for a row; where not known, those of the others
+    for the same number of threads.
+
+    Parameters
+    ----------
+    paces : dict of str to float
+        Known ones.
+    n_threads : dict of str to int
+        Of all workers.
+    """
+    known = [pace * n_threads[worker] for worker, pace in paces.items() if worker in n_threads]
+    usual = float(np.median(known)) if known else 1.0
+    return {worker: paces.get(worker, usual / max(n, 1)) for worker, n in n_threads.items()}
 
 
-def _over_blocks(X, bounds, first_block, function, arguments):
-    return [
-        function(X[start:stop], first_block + j, *arguments)
-        for j, (start, stop) in enumerate(pairwise(bounds))
-    ]
+def moves(chunks_of, sizes, paces):
+    """Return the chunks that had better be elsewhere.
+
+    While it makes the slowest worker and the one that gets it faster by `LEAST_GAIN`, the slowest
+    gives a chunk away. Results do not depend on where chunks are.
+
+    Parameters
+    ----------
+    chunks_of : dict of str to list of int
+        The numbers of the chunks of each worker, which may have none.
+    sizes : list of int
+        Rows of each chunk.
+    paces : dict of str to float
+        Seconds per row, of each worker.
+
+    Returns
+    -------
+    moved : dict of int to str
+        The new worker of each chunk that moves.
+    """
+    chunks_of = {worker: list(chunks) for worker, chunks in chunks_of.items()}
+    seconds = {w: paces[w] * sum(sizes[c] for c in chunks) for w, chunks in chunks_of.items()}
+    moved = {}
+    # Sorted, the latest first, the seconds fall at each turn in the order of a dictionary, and
+    # there are finitely many ways to deal the chunks out: there is a last turn.
+    while seconds:
+        slowest = max(seconds, key=seconds.get)
+        if not chunks_of[slowest]:
+            break
+        c = min(chunks_of[slowest], key=sizes.__getitem__)
+        other = min(seconds, key=lambda worker: seconds[worker] + paces[worker] * sizes[c])
+        if seconds[other] + paces[other] * sizes[c] > (1.0 - LEAST_GAIN) * seconds[slowest]:
+            break
+        chunks_of[slowest].remove(c)
+        chunks_of[other].append(c)
+        seconds[slowest] -= paces[slowest] * sizes[c]
+        seconds[other] += paces[other] * sizes[c]
+        moved[c] = other
+    return moved
 
 
-def _recipe_codes(X, block, likelihood, recipe):
-    """Return the codes of a block of rows from their recipe."""
-    if recipe.task is None:
-        codes = np.zeros(X.shape[0], dtype=np.int32)
-    else:
-        held = recipe.held.get(block)
-        codes, _ = visit_block(likelihood, X, None, recipe.task, recipe.key, block, held)
-    return change_codes(codes, recipe.changes, block, likelihood.parametric(X))
+# What is done where the chunks are; more is in `remote`.
 
 
-def _visit_by_recipe(X, block, likelihood, recipe, task, key):
-    """Return what is collected in a block, and the rows that it holds back."""
-    codes = held = None
-    if task.sweep is None or task.held_clusters:
-        codes = _recipe_codes(X, block, likelihood, recipe)
-        held = Held.of_clusters(codes, task.held_clusters)
-    return visit_block(likelihood, X, codes, task, key, block, held)[1], held
+def _itself(chunk):
+    return chunk
 
 
-def _launch_by_recipe(X, block, likelihood, recipe, launch, key):
-    codes = _recipe_codes(X, block, likelihood, recipe)
-    return launch_block(likelihood, X, codes, launch, key, block)
+def _visit_chunk(X, job, function, arguments, finish):
+    return finish(
+        [
+            (block, function(rows, block, start, None, *arguments))
+            for rows, block, start in blocks_of([(X, *job)])
+        ]
+    )
 
 
-def _chunk_labels(X, bounds, first_block, source):
+def _call_plainly(X, block, start, store, function, *arguments):
+    return function(X, block, *arguments)
+
+
+def _chunk_labels(X, job, source):
     likelihood, recipe, cluster_numbers = source
-    codes = _over_blocks(X, bounds, first_block, _recipe_codes, (likelihood, recipe))
+    codes = [
+        recipe_codes(rows, block, likelihood, recipe) for rows, block, _ in blocks_of([(X, *job)])
+    ]
     return cluster_numbers[np.concatenate([np.empty(0, dtype=np.int32), *codes]) >> 1]

@@ -87,6 +87,7 @@ class BlockProgram(MixtureProgram):
         rows = open_rows(X, block_size, idle_threads(n_jobs, settings["n_chains"]))
         with rows:
             likelihood = likelihood.resolve_summary(rows.summary(likelihood))
+            rows.condense(likelihood)
         data = likelihood.encode(rows.first_row())
         found = SampledClusters(rows, likelihood)
         automatic = isinstance(init, str) and init == "auto"

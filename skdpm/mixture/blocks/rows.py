@@ -3,9 +3,9 @@
 
 A visit is a map over blocks and a reduction. The map is `visit_block`: a pure function of the rows
 of a block, of the few arrays that a sweep needs and of the key of random streams. So it does not
-matter where, in which order and how often a block is computed. The reduction adds up statistics in
-the order of the blocks, which depend on the number of rows and `block_size` alone. `records` has
-the words used here.
+matter where, in which order and how often a block is computed. The reduction adds up statistics
+over a binary tree above the blocks, which depend on the number of rows and `block_size` alone: any
+part of the tree may be added up wherever its blocks are. `records` has the words used here.
 """
 
 import abc
@@ -20,6 +20,7 @@ from skdpm._validation import check_finite, is_dask
 from skdpm.chains import stream
 from skdpm.mixture.blocks._launch import launch_sides
 from skdpm.mixture.blocks._visit import draw_and_collect
+from skdpm.mixture.blocks.order import KEPT_ORDERS, row_order, uses_order
 from skdpm.mixture.blocks.records import Collected, Held, Sides, change_codes
 
 
@@ -54,6 +55,7 @@ class Rows(abc.ABC):
     """
 
     n_samples: int
+    first_rows: np.ndarray  # of each block
     keeps_labels = True  # can `labels` tell those of every draw?
 
     def __enter__(self):
@@ -69,6 +71,10 @@ class Rows(abc.ABC):
     def summary(self, likelihood):
         """Return the likelihood's summary of all rows, whose entries are checked."""
         return functools.reduce(likelihood.merge_summaries, self._map(_summarise, likelihood))
+
+    def condense(self, likelihood):
+        """Keep rows in the form that a resolved likelihood prefers, where that pays."""
+        return None
 
     def log_constant(self, likelihood):
         """Return `Likelihood.log_constant` of all rows."""
@@ -182,6 +188,7 @@ class MemoryRows(Rows):
         self.first_rows = bounds[:-1]
         self.slices = [slice(*pair) for pair in pairwise(bounds)]
         self.n_threads = min(n_threads, len(self.slices))
+        self.orders = {}  # of blocks, once they were asked for
         # Chains share the rows, each in a thread that has a pool of its own.
         self._own = threading.local()
 
@@ -204,6 +211,11 @@ class MemoryRows(Rows):
         pool = getattr(self._own, "pool", None)
         return list((map if pool is None else pool.map)(call, range(len(self.slices))))
 
+    def condense(self, likelihood):
+        parts = self._map(_condense, likelihood)
+        if parts[0] is not None:
+            self.X = np.concatenate(parts).view(type(parts[0]))
+
     def first_row(self):
         return self.X[:1]
 
@@ -219,12 +231,13 @@ class MemoryRows(Rows):
             where = self.slices[block - 1]
             held = self.hold_back(codes[where], task.held_clusters)
             new_codes[where], collected = visit_block(
-                likelihood, X, codes[where], task, key, block, held
+                likelihood, X, codes[where], task, key, block, held, self.orders
             )
-            return collected
+            return numbered_from(collected, where.start)
 
-        parts = self._map(visit_slice)
-        return new_codes, add_up(likelihood.parametric(self.X[:0]), parts, self.first_rows)
+        nodes = {(0, j): collected for j, collected in enumerate(self._map(visit_slice))}
+        (collected,) = add_up(likelihood.parametric(self.X[:0]), nodes, len(nodes)).values()
+        return new_codes, collected
 
     def hold_back(self, codes, clusters):
         """Return the rows of a block that some clusters hold back: Held, or None."""
@@ -232,10 +245,11 @@ class MemoryRows(Rows):
 
     def launch(self, likelihood, codes, launch, key):
         def launch_slice(X, block):
-            return launch_block(likelihood, X, codes[self.slices[block - 1]], launch, key, block)
+            where = self.slices[block - 1]
+            return launch_block(likelihood, X, codes[where], launch, key, block, where.start)
 
-        parts = self._map(launch_slice)
-        return add_up_sides(likelihood.parametric(self.X[:0]), parts, self.first_rows)
+        parts = dict(enumerate(self._map(launch_slice), start=1))
+        return add_up_sides(likelihood.parametric(self.X[:0]), parts)
 
     def changed(self, codes, changes, likelihood=None):
         new_codes = np.empty_like(codes)
@@ -269,7 +283,7 @@ def even_blocks(n_rows, block_size):
     return np.arange(n_blocks + 1) * n_rows // n_blocks
 
 
-def visit_block(likelihood, X, codes, task, key, block, held=None):
+def visit_block(likelihood, X, codes, task, key, block, held=None, orders=None):
     """Do a task on one block.
 
     Parameters
@@ -284,6 +298,8 @@ def visit_block(likelihood, X, codes, task, key, block, held=None):
         Entropy, chain and iteration.
     block : int
     held : Held or None
+    orders : dict, or None
+        Keeps `row_order` of each block. None: it is looked for among the last ones.
 
     Returns
     -------
@@ -291,44 +307,89 @@ def visit_block(likelihood, X, codes, task, key, block, held=None):
     collected : Collected
         With rows numbered from the first of the block.
     """
+    order = None
+    if uses_order(task) and orders is None:
+        order = KEPT_ORDERS.find(likelihood, X)
+    elif uses_order(task):
+        if block not in orders:  # two threads may make the same
+            orders[block] = row_order(likelihood, X)
+        order = orders[block]
     streams = [None if task.sweep is None else stream(*key, block, 0)]
     streams += [stream(*key, block, split.stream_number) for split in task.splits]
     codes, stats, first_rows = draw_and_collect(
-        likelihood.parametric(X), codes, task, streams, held
+        likelihood.parametric(X), codes, task, streams, held, order
     )
     return codes, Collected(stats, first_rows)
 
 
-def add_up(model, parts, starts):
-    """Return what all blocks have collected, from what each has, in their order.
+def add_up(model, nodes, n_blocks):
+    """Add up what blocks have collected, as far as that goes.
+
+    Node (0, j) of the tree is the j-th block, from 0; node (l + 1, j) has the nodes (l, 2 j) and
+    (l, 2 j + 1) below it, in this order, or the former alone where it is the last. So sums of all
+    blocks have the same bits whichever nodes are added up beforehand, and where.
 
     Parameters
     ----------
     model : ParametricModel
-    parts : list of Collected
-    starts : ndarray of shape (n_blocks,)
-        The first row of each block.
+    nodes : dict of (int, int) to Collected
+        Some nodes, none of them above another. Rows are numbered from the first of all.
+    n_blocks : int
+        Of the whole tree.
+
+    Returns
+    -------
+    nodes : dict of (int, int) to Collected
+        The fewest that hold the same; a single one where all blocks are there.
     """
-    stats = parts[0].stats
-    first_rows = np.where(parts[0].first_rows >= 0, parts[0].first_rows + starts[0], -1)
-    for start, more in zip(starts[1:], parts[1:], strict=True):
-        stats = model.combined(stats, more.stats)
-        new = (first_rows < 0) & (more.first_rows >= 0)
-        first_rows = np.where(new, more.first_rows + start, first_rows)
-    return Collected(stats, first_rows)
+    levels = [{} for _ in range(max(n_blocks - 1, 0).bit_length() + 1)]
+    for (level, j), collected in nodes.items():
+        levels[level][j] = collected
+    width = n_blocks
+    for here, above in pairwise(levels):
+        lefts = [j for j in here if j % 2 == 0 and j + 1 in here]
+        if lefts:
+            pairs = [(here.pop(j), here.pop(j + 1)) for j in lefts]
+            for j, collected in zip(lefts, _unions(model, pairs), strict=True):
+                above[j // 2] = collected
+        if width % 2 == 1 and width - 1 in here:
+            above[width // 2] = here.pop(width - 1)
+        width = (width + 1) // 2
+    return {(level, j): here[j] for level, here in enumerate(levels) for j in sorted(here)}
 
 
-def launch_block(likelihood, X, codes, launch, key, block):
-    """Have the rows of one block draw sides: Sides, with rows numbered from its first."""
+def _unions(model, pairs):
+    """Return what each pair has collected together, the rows of the first before the second's."""
+    lefts, rights = zip(*pairs, strict=True)
+    n_groups = len(lefts[0])
+    stats = model.combined(*(np.concatenate([c.stats for c in side]) for side in (lefts, rights)))
+    return [
+        Collected(
+            stats[k * n_groups : (k + 1) * n_groups],
+            np.where(left.first_rows >= 0, left.first_rows, right.first_rows),
+        )
+        for k, (left, right) in enumerate(pairs)
+    ]
+
+
+def numbered_from(collected, start):
+    """Return what a block has collected, with rows numbered as if it began at row `start`."""
+    first_rows = collected.first_rows
+    return Collected(collected.stats, np.where(first_rows >= 0, first_rows + start, -1))
+
+
+def launch_block(likelihood, X, codes, launch, key, block, start):
+    """Have the rows of one block, the first of which is number `start`, draw sides: Sides."""
     streams = [stream(*key, block, j) for j in range(len(launch.unions))]
     stats, first_rows, log_q = launch_sides(likelihood.parametric(X), codes, launch, streams)
-    return Sides(Collected(stats, first_rows), log_q)
+    return Sides(numbered_from(Collected(stats, first_rows), start), log_q)
 
 
-def add_up_sides(model, parts, starts):
-    """Return the sides of all blocks, from those of each: as `add_up`."""
-    collected = add_up(model, [part.collected for part in parts], starts)
-    return Sides(collected, sum(part.log_q for part in parts))
+def add_up_sides(model, parts):
+    """Return the sides of all blocks, from a dict of their numbers to those of each."""
+    nodes = {(0, block - 1): part.collected for block, part in parts.items()}
+    (collected,) = add_up(model, nodes, len(parts)).values()
+    return Sides(collected, sum(parts[block].log_q for block in sorted(parts)))
 
 
 def _summarise(X, block, likelihood):
@@ -343,6 +404,10 @@ def _summarise(X, block, likelihood):
 def _some_rows(X, block, counts, key):
     rng = np.random.Generator(stream(*key, block))
     return X[np.sort(rng.choice(X.shape[0], counts[block - 1], replace=False))]
+
+
+def _condense(X, block, likelihood):
+    return likelihood.condense(X)
 
 
 def _log_constant(X, block, likelihood):

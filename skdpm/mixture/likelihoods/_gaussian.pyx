@@ -30,6 +30,7 @@ Row: n, x_bar (D), C (packed) | log |S_n|, log c_n |S_n|^(-1/2), rho / (rho + 1)
 (nu + n + 1) / 2, m (D), the factor (packed, by columns, 1 / D on the diagonal).
 """
 cimport cython
+from libc.float cimport DBL_EPSILON
 from libc.math cimport INFINITY, NAN
 from libc.math cimport M_PI as PI
 from libc.math cimport exp, fabs, lgamma, log, log1p, sqrt
@@ -574,7 +575,6 @@ cdef class GaussianModel(ClusterModel):
                 tails[k] = self.log_far_tail(x, cached)
             out[k] = cached[LOG_PEAK] - cached[EXPONENT] * tails[k]
 
-
     cdef void log_predictive_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
         const double* box,                                                  # IN (2 D,)
@@ -913,7 +913,8 @@ cdef class ParametricGaussian(ParametricModel):
         self.n_features = n_features
         self.n_packed = n_features * (n_features + 1) // 2
         self.n_stats = self.n_params = 1 + n_features + self.n_packed
-        self.X = &X[0, 0] if X.shape[0] else NULL
+        self.X = self.points = &X[0, 0] if X.shape[0] else NULL
+        self.n_dimensions = n_features
         self.mean_precision = mean_precision
         self.df = df
         self.prior = <double*>malloc(2 * self.n_packed * sizeof(double))
@@ -988,6 +989,49 @@ cdef class ParametricGaussian(ParametricModel):
                 self.work, n_items, n_features, theta + 1 + n_features, theta + 1, theta[0],
                 out + k * TILE
             )
+
+    cdef void log_density_bound_many(
+        self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
+        const double* box,                                              # IN (2 D,)
+        double* lower, double* upper                                    # OUT (n_which,) each
+    ) noexcept nogil:
+        """With z = W x - W mu the log density is a constant less sum_d z_d^2 / 2. From the box's
+        centre c, with half-widths h, to x, z_d changes by at most r_d = sum_e |W_de| h_e, so that
+        |z_d| is between max(0, |z_d(c)| - r_d) and |z_d(c)| + r_d. What rounding makes of z_d is
+        a share of the terms that it is the sum of, and part of r_d."""
+        cdef Py_ssize_t d, e, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* half = box + n_features
+        cdef const double* c
+        cdef const double* w
+        cdef double least, most, r, size, top, value, z
+        cdef double share = 4.0 * (n_features + 4) * DBL_EPSILON
+        for k in range(n_which):
+            top = params[which[k] * self.n_params]
+            c = params + which[k] * self.n_params + 1
+            w = c + n_features
+            least = most = 0.0
+            for d in range(n_features):
+                z = -c[d]
+                size = fabs(c[d])
+                r = 0.0
+                for e in range(d + 1):
+                    value = w[e] * box[e]
+                    z += value
+                    size += fabs(value)
+                    r += fabs(w[e]) * half[e]
+                w += d + 1
+                r = r * ABOVE + share * (size + r)
+                z = fabs(z)
+                most += (z + r) * (z + r)
+                z -= r
+                if not z <= 0.0:
+                    least += z * z
+            # The density of a row that is beyond counts as -inf: a lower one is none.
+            least = 0.5 * min(least, 1e300)
+            most *= 0.5
+            lower[k] = top - most - SLACK * (1.0 + fabs(top) + most)
+            upper[k] = top - least + SLACK * (1.0 + fabs(top) + least)
 
     cdef void accumulate(
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE

@@ -21,6 +21,7 @@ Row: n, n_d (D), x_bar (D), C (D) | sum_d log S / s, whether all n_d are n, log 
 t / (x - m) (D), S / s (D).
 """
 cimport cython
+from libc.float cimport DBL_EPSILON
 from libc.math cimport INFINITY
 from libc.math cimport M_PI as PI
 from libc.math cimport exp, fabs, log, log1p, sqrt
@@ -520,7 +521,6 @@ cdef class GaussianDiagModel(ClusterModel):
             else:
                 out[k] = self.log_predictive_entries(stats, x) - 0.5 * self.log_scale[i]
 
-
     cdef void log_predictive_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
         const double* box,                                                  # IN (2 D,)
@@ -767,7 +767,8 @@ cdef class ParametricGaussianDiag(ParametricModel):
         self.n_samples = X.shape[0]
         self.n_features = n_features
         self.n_stats = self.n_params = 1 + 3 * n_features
-        self.X = &X[0, 0] if X.shape[0] else NULL
+        self.X = self.points = &X[0, 0] if X.shape[0] else NULL
+        self.n_dimensions = n_features
         self.scale = &scale[0]
         self.mean_precision = mean_precision
         self.df = df
@@ -823,6 +824,44 @@ cdef class ParametricGaussianDiag(ParametricModel):
                 self.work, LD, n_items, n_features, theta + 1, theta + 1 + n_features,
                 theta + 1 + 2 * n_features, theta[0], self.missing, out + k * TILE
             )
+
+    cdef void log_density_bound_many(
+        self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
+        const double* box,                                              # IN (2 D,)
+        double* lower, double* upper                                    # OUT (n_which,) each
+    ) noexcept nogil:
+        """Column by column |w x - w mu| is between max(0, |w c - w mu| - w h) and |w c - w mu| +
+        w h, of the box's centre c and half-width h; what rounding makes of it is a share of its
+        terms. Rows without missing entries only."""
+        cdef Py_ssize_t d, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* half = box + n_features
+        cdef const double* w
+        cdef const double* c
+        cdef const double* log_w
+        cdef double least, most, r, size, top, value, z
+        for k in range(n_which):
+            w = params + which[k] * self.n_params + 1
+            c = w + n_features
+            log_w = c + n_features
+            top = w[-1]
+            size = fabs(top)
+            least = most = 0.0
+            for d in range(n_features):
+                value = w[d] * box[d]
+                r = w[d] * half[d]
+                r = r * ABOVE + 16.0 * DBL_EPSILON * (fabs(value) + fabs(c[d]) + r)
+                z = fabs(value - c[d])
+                most += (z + r) * (z + r)
+                z -= r
+                if not z <= 0.0:
+                    least += z * z
+                size += fabs(log_w[d])
+            # The density of a row that is beyond counts as -inf: a lower one is none.
+            least = 0.5 * min(least, 1e300)
+            most *= 0.5
+            lower[k] = top - most - SLACK * (1.0 + size + most)
+            upper[k] = top - least + SLACK * (1.0 + size + least)
 
     cdef void accumulate(
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE

@@ -33,6 +33,9 @@ cdef class ParametricModel:
     cdef readonly Py_ssize_t n_samples      # items of the block
     cdef readonly Py_ssize_t n_stats
     cdef readonly Py_ssize_t n_params
+    # Of a likelihood with bounds: what boxes are made around. NULL: it has none.
+    cdef const double* points               # (n_samples, n_dimensions)
+    cdef readonly Py_ssize_t n_dimensions
 
     # A likelihood overrides these three ...
     cdef void draw_params(
@@ -48,6 +51,12 @@ cdef class ParametricModel:
     ) noexcept nogil
     # ... and this where statistics do not add up.
     cdef void combine(self, double* stats, const double* other) noexcept nogil
+    # ... and this if it sets `points`.
+    cdef void log_density_bound_many(
+        self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
+        const double* box,                                              # IN: see `_tiles`
+        double* lower, double* upper                                    # OUT (n_which,) each
+    ) noexcept nogil
 
 
 cdef inline void draw_log_dirichlet(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the likelihoods with drawn parameters share."""
-from libc.math cimport NAN
+from libc.math cimport INFINITY, NAN
 from numpy.random cimport bitgen_t
 
 import numpy as np
@@ -41,6 +41,19 @@ cdef class ParametricModel:
         cdef Py_ssize_t d
         for d in range(self.n_stats):
             stats[d] += other[d]
+
+    cdef void log_density_bound_many(
+        self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
+        const double* box,                                              # IN: see `_tiles`
+        double* lower, double* upper                                    # OUT (n_which,) each
+    ) noexcept nogil:
+        """No more, and no less, than `log_density_many` computes for any item whose point is in
+        the box, rounding included: bounds that do not hold make samplers inexact, without a
+        word. NaN where the density may be."""
+        cdef Py_ssize_t k
+        for k in range(n_which):
+            lower[k] = -INFINITY
+            upper[k] = INFINITY
 
     # The Python boundary.
 
@@ -99,6 +112,32 @@ cdef class ParametricModel:
                 for i in range(n):
                     view[k, first + i] = tile[k, i]
         return out
+
+    def log_density_bounds(self, const double[:, ::1] params, boxes):
+        """Bounds of log p(x | theta_k), less the term of x alone, over the rows of boxes.
+
+        Parameters
+        ----------
+        params : ndarray of shape (n_clusters, n_params)
+        boxes : ndarray of shape (n_boxes, 2, n_dimensions)
+            Centres and half-widths.
+
+        Returns
+        -------
+        lower, upper : ndarray of shape (n_boxes, n_clusters)
+        """
+        cdef Py_ssize_t t
+        cdef Py_ssize_t n_which = params.shape[0]
+        cdef const Py_ssize_t[::1] which = np.arange(n_which)
+        cdef const double[:, :, ::1] view = np.ascontiguousarray(boxes, dtype=np.float64)
+        lower, upper = np.empty((2, view.shape[0], n_which))
+        cdef double[:, ::1] low = lower
+        cdef double[:, ::1] high = upper
+        for t in range(view.shape[0] if n_which else 0):
+            self.log_density_bound_many(
+                &params[0, 0], &which[0], n_which, &view[t, 0, 0], &low[t, 0], &high[t, 0]
+            )
+        return lower, upper
 
     def accumulated(self, stats, items=None):
         """Statistics of a cluster that some items join, or all: ndarray (n_stats,)."""

@@ -81,6 +81,8 @@ class Likelihood(BaseEstimator):
     constant_stats : tuple of int
         Statistics that are terms of the items alone: `ParametricModel` leaves them 0, and
         `log_constant` has their sum.
+    many_columns : bool
+        Whether it is for these: with many rows besides, `sampler="auto"` is `SubCluster`.
     allow_nan, accept_sparse, pairwise, positive_only : bool
         What X may be; they become scikit-learn's input tags.
     """
@@ -88,6 +90,7 @@ class Likelihood(BaseEstimator):
     capabilities = frozenset({"joint", "product"})
     hyperparameters = ()
     constant_stats = ()
+    many_columns = False
     allow_nan = False
     accept_sparse = False
     pairwise = False
@@ -305,6 +308,22 @@ class Likelihood(BaseEstimator):
         """The `ParametricModel` of a block of rows, which have been summarised: nothing is
         checked. Called on a resolved likelihood, often: it must be fast."""
         raise NotImplementedError(f"{type(self).__name__} must write `parametric`")
+
+    def condense(self, X):
+        """Rows in a form in which `parametric`, `encode` and `log_constant` take them as well, and
+        faster: kept in place of rows in memory.
+
+        Parameters
+        ----------
+        X : array of shape (n_rows, n_features)
+            A block of rows.
+
+        Returns
+        -------
+        rows : ndarray of shape (n_rows, n_numbers), or None
+            None: X is as good.
+        """
+        return None
 
     def log_constant(self, X):
         """Sum over a block of rows of the terms of log p(x) that depend on no parameter."""

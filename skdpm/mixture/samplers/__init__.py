@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Samplers of mixture models: how the posterior over partitions is explored."""
 
+from skdpm._validation import given_shape
 from skdpm.mixture.samplers.alternate import Alternate
 from skdpm.mixture.samplers.arm import ARM
 from skdpm.mixture.samplers.blocked_gibbs import BlockedGibbs
@@ -25,16 +26,26 @@ SAMPLERS = {
 }
 
 # What "auto" stands for, in order of preference.
-AUTOMATIC = (Alternate,)
+AUTOMATIC = (SubCluster, Alternate)
 
 __all__ = [cls.__name__ for cls in SAMPLERS.values()]
 
 
-def automatic_sampler(likelihood, X):
+def automatic_sampler(likelihood, X, make_prior):
     """The first of the preferred samplers that does not object to a likelihood and rows; where
-    all do, the first, whose objection `fit` raises."""
-    # X is not checked yet, and may be anything; a list has no shape.
-    shape = X.shape if hasattr(X, "shape") else (len(X),) if hasattr(X, "__len__") else ()
-    candidates = [cls.automatic(shape[0] if shape else 1) for cls in AUTOMATIC]
-    willing = (sampler for sampler in candidates if sampler.objection(likelihood, X) is None)
-    return next(willing, candidates[0])
+    all do, the last, whose objection `fit` raises.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+    X : array-like
+        As it was given to `fit`.
+    make_prior : callable
+        The prior over partitions of a number of rows.
+    """
+    n_samples = (*given_shape(X), 1)[0]
+    for cls in AUTOMATIC:
+        sampler = cls.automatic(likelihood, n_samples, make_prior)
+        if sampler is not None and sampler.objection(likelihood, X) is None:
+            break
+    return sampler

@@ -8,5 +8,8 @@ cdef int gibbs_sweep(MixtureState state, bitgen_t* rng) except -1 nogil
 
 
 cdef inline long long sweep_work(MixtureState state) noexcept nogil:
-    """Row evaluations of a sweep, about: all clusters and a new one, and an item's two moves."""
+    """Row evaluations of the last sweep, about: all clusters and a new one, unless passed over,
+    and an item's two moves."""
+    if state.tiled:
+        return state.bounds.sweep_work
     return state.n_samples * (state.n_clusters + 3)

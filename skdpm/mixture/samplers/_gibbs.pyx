@@ -27,7 +27,6 @@ Groups where that costs more than it spares go without for some visits.
 from libc.math cimport INFINITY, exp, fabs, log
 from numpy.random cimport bitgen_t
 
-from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._rng cimport categorical_log_at, uniform
 from skdpm.mixture._state cimport MixtureState, TileBounds
 from skdpm.mixture.samplers._base cimport PartitionKernel
@@ -326,15 +325,19 @@ cdef Py_ssize_t sweep_tiles(
     """`sweep_from`, of the items in the order of the tiles, by their place in it."""
     cdef Py_ssize_t group, i, m, start, stop
     cdef Py_ssize_t tile = 0
+    cdef long long plain
     cdef bint paused
+    if first == 0:
+        bounds.sweep_work = 0
     for group in range(bounds.tiles.n_groups):
         start = bounds.tiles.starts[bounds.tiles.group_starts[group]]
         stop = bounds.tiles.starts[bounds.tiles.group_starts[group + 1]]
         if stop <= first:
             continue
         start = max(start, first)
-        paused = bounds.off or bounds.pause[group] > 0
+        paused = bounds.off or (bounds.pause[group] > 0 and not bounds.always)
         bounds.work = 0
+        bounds.n_bounded += not paused
         bounds.group = -1
         tile = bounds.tiles.group_starts[group]
         for m in range(start, stop):
@@ -353,13 +356,16 @@ cdef Py_ssize_t sweep_tiles(
                 bound_tile(state, bounds, tile)
             if not place_near(state, bounds, rng, i):
                 return -1 - m
+        plain = (stop - start) * (state.n_clusters + 1 + CALL)
         if paused:
-            bounds.pause[group] -= not bounds.off
-        elif 10 * bounds.work > 7 * (stop - start) * (state.n_clusters + 1 + CALL):
+            bounds.work = plain
+            bounds.pause[group] -= bounds.pause[group] > 0
+        elif 10 * bounds.work > 7 * plain:
             bounds.next_pause[group] = min(2 * bounds.next_pause[group] + 1, MOST_PAUSE)
             bounds.pause[group] = bounds.next_pause[group]
         else:
             bounds.next_pause[group] = 0
+        bounds.sweep_work += bounds.work
     return state.n_samples
 
 

@@ -47,7 +47,7 @@ class Alternate(Sampler):
         self.n_turns = n_turns
 
     @classmethod
-    def automatic(cls, n_samples):
+    def automatic(cls, likelihood, n_samples, make_prior):
         return cls(n_turns=max(1, min(MOST_TURNS, TURN_ROWS // max(n_samples, 1))))
 
     def _parts(self):

@@ -33,8 +33,22 @@ class Sampler(BaseEstimator):
     n_companions = 0
 
     @classmethod
-    def automatic(cls, n_samples):
-        """Make the object that `sampler="auto"` stands for, where it is this class."""
+    def automatic(cls, likelihood, n_samples, make_prior):
+        """Make the object that `sampler="auto"` stands for, where it is this class.
+
+        Parameters
+        ----------
+        likelihood : Likelihood
+            As the user gave it.
+        n_samples : int
+        make_prior : callable
+            The prior over partitions of a number of rows.
+
+        Returns
+        -------
+        sampler : Sampler or None
+            None: it had best be another.
+        """
         return cls()
 
     def kernel(self):

@@ -16,6 +16,9 @@ from skdpm.mixture.samplers.base import BlockSampler
 # Sub-clusters that have not gained for this many passes start anew.
 MOST_IDLE = 20
 
+# Of many columns, where samplers that visit rows one after the other would take many minutes.
+MANY_ROWS = 20_000
+
 
 # In the last part of the warm-up all is exact.
 EXACT_SHARE = 0.5
@@ -93,6 +96,12 @@ class SubCluster(BlockSampler):
         self.super_clusters = super_clusters
         self.wait = wait
         self.block_size = block_size
+
+    @classmethod
+    def automatic(cls, likelihood, n_samples, make_prior):
+        if not likelihood.many_columns or n_samples < MANY_ROWS:
+            return None
+        return cls() if "weights" in make_prior(n_samples).capabilities else None
 
     @property
     def needs_labels(self):

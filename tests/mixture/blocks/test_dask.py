@@ -4,6 +4,7 @@ import os
 import pickle
 import signal
 import threading
+import time
 import warnings
 from itertools import pairwise
 
@@ -15,12 +16,14 @@ from support.fits import assert_same_fit
 from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture.samplers import PGSM, BlockedGibbs, SubCluster
 
+dask = pytest.importorskip("dask", reason="dask is not installed")
 da = pytest.importorskip("dask.array", reason="dask is not installed")
 distributed = pytest.importorskip("distributed", reason="dask.distributed is not installed")
 
 # Needs dask.
 from skdpm.mixture.blocks import dask_rows, program  # noqa: E402
-from skdpm.mixture.blocks.dask_rows import DaskRows, Recipe  # noqa: E402
+from skdpm.mixture.blocks.dask_rows import DaskRows, Recipe, all_paces, moves  # noqa: E402
+from skdpm.mixture.blocks.remote import Answer, Lost, blocks_of, place_key  # noqa: E402
 
 # Importing and closing a cluster warns of its own affairs.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -161,53 +164,150 @@ def test_refusals_name_the_way_out(X):
             DPMixture(**settings).fit(data)
 
 
-class OtherWorkers:
-    """A client whose chunks move from worker to worker whenever they are looked for, and that lets
-    another chain visit the rows while the first submits its tasks."""
+class FakeChunk:
+    """A future that is done."""
+
+    status = "finished"
+
+    def __init__(self, value):
+        self.key = object()
+        self.value = value
+
+
+class FakeClient:
+    """Two workers, which hold other chunks whenever they are looked for, and do what they are
+    told when they are told. `script` has what becomes of the next calls of a worker: answers in
+    place of its own, or functions to call before."""
 
     def __init__(self):
-        self.interrupt = None
-        self.n_looks = 0
+        self.script = []
+        self.n_looks = self.n_calls = 0
+        self.n_visits = 0
+        self.places = {}
 
     def compute(self, chunks):
-        return [chunk.compute() for chunk in chunks]
+        return [FakeChunk(chunk.compute()) for chunk in chunks]
 
-    def submit(self, function, *arguments, pure):
-        interrupt, self.interrupt = self.interrupt, None
-        if interrupt is not None:
-            thread = threading.Thread(target=interrupt)
+    def nthreads(self):
+        return {"one": 1, "two": 1}
+
+    def who_has(self, chunks):
+        self.n_looks += 1
+        firsts = chunks[:2] if self.n_looks % 2 else [chunks[3], chunks[0]]
+        return {chunk.key: ["one" if chunk in firsts else "two"] for chunk in chunks}
+
+    def submit(self, function, jobs, worker, n_threads, key, workers, allow_other_workers):
+        chunk_of = {chunk.key: chunk for chunk in self.rows.chunks}
+        self.places[key] = {c: (chunk_of[job[0]].value, *job[1:]) for c, job in jobs.items()}
+        return FakeChunk(None)
+
+    def run(self, call, token, which, function, arguments, finish, workers, on_error):
+        assert on_error == "return" and workers
+        self.n_calls += 1
+        return {
+            worker: self.answer(token, which, function, arguments, finish, worker)
+            for worker in workers
+        }
+
+    def answer(self, token, which, function, arguments, finish, worker):
+        event = self.script.pop(0) if self.script else None
+        if isinstance(event, Exception):
+            return event
+        if event is not None:
+            thread = threading.Thread(target=event)
             thread.start()
             thread.join()
-        return function(*arguments)
-
-    def gather(self, results):
-        return results
-
-    def find_places(self, _, chunks):
-        self.n_looks += 1
-        if self.n_looks % 2:
-            return [[0, 1], [2, 3]]
-        return [[3, 2, 1], [0]]
+        jobs = self.places[place_key(token, worker)]
+        jobs = {c: job for c, job in jobs.items() if which is None or c in which}
+        self.n_visits += len(jobs)
+        results = [
+            (block, function(X, block, start, None, *arguments))
+            for X, block, start in blocks_of(jobs.values())
+        ]
+        return Answer(tuple(jobs), finish(results), 1.0)
 
 
-def test_chains_share_a_client_while_chunks_move(X, monkeypatch):
-    """The results of each chunk are its own though another chain looks for the chunks anew
-    before all is submitted."""
-    client = OtherWorkers()
+@pytest.fixture
+def fake(X, monkeypatch):
+    """A fake client, its rows, and the sum of each block."""
+    client = FakeClient()
     monkeypatch.setattr(dask_rows, "_find_client", lambda: client)
-    monkeypatch.setattr(dask_rows, "_find_places", client.find_places)
-    monkeypatch.setattr(dask_rows, "MAPS_PER_PLACING", 1)
-    rows = DaskRows(da.from_array(X, chunks=(300, 2)), 300)
+    monkeypatch.setattr(dask_rows, "_wait", lambda futures: None)
+    client.rows = DaskRows(da.from_array(X, chunks=(300, 2)), 300)
     expected = [float(X[start : start + 300, 0].sum()) for start in range(0, 1200, 300)]
-    others = []
-    for _ in range(3):
-        client.interrupt = lambda: others.append(rows._map(_sum))
-        assert rows._map(_sum) == expected
-    assert others == [expected] * 3 and client.n_looks == 6
+    return client, client.rows, expected
 
 
 def _sum(rows, block):
     return float(rows[:, 0].sum())
+
+
+def test_chains_share_a_client_while_chunks_move(fake, monkeypatch):
+    """The results of each chunk are its own though another chain looks for the chunks anew
+    while the first waits for its answers."""
+    client, rows, expected = fake
+    monkeypatch.setattr(dask_rows, "SECONDS_PER_PLACING", -1.0)
+    monkeypatch.setattr(dask_rows, "TIMES_PER_PLACING", -1.0)
+    others = []
+    for _ in range(3):
+        client.script = [lambda: others.append(rows._map(_sum))]
+        assert rows._map(_sum) == expected
+    assert others == [expected] * 3 and client.n_looks == client.n_calls == 6
+
+
+def test_what_lost_workers_did_is_done_by_others(fake):
+    """Only what is missing is done again, wherever it is by then."""
+    client, rows, expected = fake
+    assert rows._map(_sum) == expected
+    assert client.n_looks == client.n_calls == 1
+    for script in (
+        [None, OSError("lost")],
+        [Lost("no place")],
+        [Lost("no place"), OSError("lost")],
+        [],
+    ):
+        client.n_calls = client.n_visits = 0
+        expected_calls = 2 if script else 1
+        client.script = script
+        assert rows._map(_sum) == expected
+        assert client.n_calls == expected_calls and client.n_visits == 4
+    client.n_calls = 0
+    client.script = [OSError(f"lost {turn}") for turn in range(1000)]
+    with pytest.raises(OSError, match="lost"):
+        rows._map(_sum)
+    assert client.n_calls == dask_rows.MOST_FAILURES + 1
+    client.script = [None, ValueError("not lost")]
+    with pytest.raises(ValueError, match="not lost"):
+        rows._map(_sum)
+
+
+def test_a_place_that_fails_is_looked_for_anew(fake):
+    client, rows, expected = fake
+    assert rows._map(_sum) == rows._map(_sum) == expected
+    assert client.n_looks == 1
+    rows._placing.places[0].status = "error"
+    assert rows._map(_sum) == expected
+    assert client.n_looks == 2
+
+
+def test_chunks_move_to_workers_that_have_time():
+    sizes = [100] * 16
+    even = {"one": list(range(8)), "two": list(range(8, 16))}
+    assert moves(even, sizes, {"one": 1.0, "two": 1.1}) == {}
+    # A third worker gets its share, of both.
+    added = moves(
+        {**even, "three": []},
+        sizes,
+        all_paces({"one": 1.0, "two": 1.0}, {"one": 1, "two": 1, "three": 1}),
+    )
+    assert sorted(added.values()) == ["three"] * 5
+    assert {2, 3} == {sum(c < 8 for c in added), sum(c >= 8 for c in added)}
+    # One that takes three times as long keeps a quarter.
+    slow = moves(even, sizes, {"one": 3.0, "two": 1.0})
+    assert set(slow.values()) == {"two"} and len(slow) == 4
+    assert moves({}, [], {}) == moves({"one": []}, [], {"one": 1.0}) == {}
+    assert all_paces({}, {"one": 2, "two": 1}) == {"one": 0.5, "two": 1.0}
+    assert all_paces({"one": 3.0, "gone": 9.0}, {"one": 1, "two": 3}) == {"one": 3.0, "two": 1.0}
 
 
 def test_rows_without_labels(X):
@@ -219,6 +319,105 @@ def test_rows_without_labels(X):
         rows.labels(codes, np.zeros(1, dtype=int))
     with pytest.raises(ValueError, match="single cluster"):
         rows.codes(np.zeros(len(X), dtype=int))
+
+
+def _known_keys(dask_worker):
+    return list(dask_worker.data)
+
+
+@pytest.fixture
+def threads_cluster():
+    """Workers with two threads each, in this process."""
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=2, processes=False, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def at_visit(monkeypatch, number, function):
+    """Call a function before that visit of all rows of dask arrays. Returns the visits so far."""
+    visit, visits = DaskRows.visit, []
+
+    def visit_and_call(self, *arguments):
+        visits.append(None)
+        if len(visits) == number:
+            function()
+        return visit(self, *arguments)
+
+    monkeypatch.setattr(DaskRows, "visit", visit_and_call)
+    return visits
+
+
+def assert_the_same_on_a_cluster(X, chunk=100):
+    """Two chains at once, in chunks that are cut into blocks of 50 rows."""
+    here = DPMixture(sampler=SubCluster(block_size=50), store_labels=False, **SETTINGS).fit(X)
+    there = DPMixture(sampler=SubCluster(block_size=50), n_jobs=2, **SETTINGS)
+    assert_same_fit(here, there.fit(da.from_array(X, chunks=(chunk, 2))))
+
+
+def test_threads_of_workers_share_blocks(X, threads_cluster):
+    assert_the_same_on_a_cluster(X)
+    # With the rows all that workers have of the fit goes, as soon as they hear of it.
+    end = time.monotonic() + 10.0
+    while any(threads_cluster.run(_known_keys).values()):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_worker_that_leaves_and_one_that_joins_change_no_bit(X, threads_cluster, monkeypatch):
+    """One is retired, and its chunks go to the other; then one comes and gets a share."""
+    monkeypatch.setattr(dask_rows, "SECONDS_PER_PLACING", 0.02)
+    monkeypatch.setattr(dask_rows, "TIMES_PER_PLACING", 0.0)
+    workers = list(threads_cluster.nthreads())
+    shares = []
+
+    def leave():
+        threads_cluster.retire_workers(workers[:1])
+
+    def join():
+        threads_cluster.cluster.scale(2)
+        threads_cluster.wait_for_workers(2)
+
+    place = DaskRows._place
+
+    def place_and_tell(self):
+        placing = place(self)
+        shares.append(sorted(len(chunks) for chunks in placing.chunks.values()))
+        return placing
+
+    monkeypatch.setattr(DaskRows, "_place", place_and_tell)
+    at_visit(monkeypatch, 9, leave)
+    at_visit(monkeypatch, 17, join)
+    assert_the_same_on_a_cluster(X)
+    assert shares[0] == [6, 6] and [12] in shares
+    assert len(shares[-1]) == 2 and min(shares[-1]) >= 4
+
+
+@pytest.mark.slow
+def test_chunks_that_go_to_disk_change_no_bit(X):
+    """Workers that hold less than their chunks in memory."""
+    wide = np.tile(X, (400, 1))
+    with (
+        distributed.LocalCluster(
+            n_workers=1,
+            threads_per_worker=2,
+            processes=False,
+            dashboard_address=":0",
+            memory_limit="20MB",
+        ) as cluster,
+        distributed.Client(cluster) as client,
+        dask.config.set({"distributed.worker.memory.target": 0.2}),
+    ):
+        settings = {**SETTINGS, "n_chains": 1, "n_draws": 3, "n_warmup": 2}
+        here = DPMixture(sampler=SubCluster(block_size=30_000), store_labels=False, **settings)
+        there = DPMixture(sampler=SubCluster(block_size=30_000), **settings)
+        rows = da.from_array(wide, chunks=(60_000, 2))
+        assert_same_fit(here.fit(wide), there.fit(rows))
+        spilled = client.run(lambda dask_worker: dask_worker.data.slow.total_weight.disk)
+        assert next(iter(spilled.values())) >= 0
 
 
 @pytest.fixture(scope="module")
@@ -234,16 +433,11 @@ def cluster():
 
 def test_a_killed_worker_changes_no_bit(X, cluster, monkeypatch):
     """Two worker processes, one of which dies between two passes, while it holds rows."""
-    visit, visits = DaskRows.visit, []
 
-    def visit_and_kill(self, *arguments):
-        visits.append(None)
-        if len(visits) == 7:
-            victim = next(iter(cluster.run(os.getpid).values()))
-            os.kill(victim, signal.SIGKILL)
-        return visit(self, *arguments)
+    def kill():
+        os.kill(next(iter(cluster.run(os.getpid).values())), signal.SIGKILL)
 
-    monkeypatch.setattr(DaskRows, "visit", visit_and_kill)
+    visits = at_visit(monkeypatch, 7, kill)
     settings = {**SETTINGS, "n_chains": 1}
     here = DPMixture(sampler=SubCluster(block_size=300), store_labels=False, **settings).fit(X)
     workers = set(cluster.scheduler_info()["workers"])

@@ -10,11 +10,11 @@ import itertools
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from reference import likelihoods as reference
 from reference.hyperparameters import poisson_posterior
 from scipy import stats
 from sklearn.base import clone
 from support.kernels import bind
+from support.laws import reference_of
 from support.pvalues import assert_p_matrix, worst_p
 
 from skdpm.mixture.likelihoods import LIKELIHOODS, Poisson
@@ -73,14 +73,14 @@ def other_values(likelihood, rng, scale=1.0):
 
 
 def is_full(likelihood):
-    return getattr(likelihood, "covariance_type", None) == "full"
+    return getattr(likelihood, "covariance_type", None) == "full" or hasattr(likelihood, "n_axes")
 
 
 def log_marginal(likelihood, X, items, values):
-    name = type(likelihood).__name__.lower()
     hyper = {**likelihood.get_params(deep=False), **named(likelihood, values)}
     rows = X[items]
-    return reference.LOG_MARGINALS[name](rows.toarray() if sp.issparse(rows) else rows, **hyper)
+    log_marginal = reference_of(likelihood, X)
+    return log_marginal(rows.toarray() if sp.issparse(rows) else rows, **hyper)
 
 
 @every_product

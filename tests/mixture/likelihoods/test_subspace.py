@@ -1,0 +1,272 @@
+"""Clusters along the principal axes of all rows, and what "auto" stands for.
+
+The laws of its kernels are tested with those of the others (test_laws.py, test_hyperparameters.py,
+test_parametric.py); here is what only this likelihood has.
+"""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from reference.likelihoods import log_marginal_subspace, log_posterior
+from scipy import stats
+from sklearn.decomposition import PCA
+from sklearn.metrics import normalized_mutual_info_score
+from support.exactness import (
+    BlockRuns,
+    convergence_run,
+    invariance_run,
+    make_prior,
+    make_state,
+)
+from support.kernels import bind
+from support.pvalues import assert_p_matrix
+
+from skdpm import DPMixture, FiniteMixture
+from skdpm.datasets import make_embeddings
+from skdpm.mixture.blocks.random_moves import RandomMoves
+from skdpm.mixture.blocks.rows import MemoryRows, open_rows
+from skdpm.mixture.likelihoods import MANY_COLUMNS, Gaussian, Subspace
+from skdpm.mixture.samplers import PGSM, SAMS, Alternate, Gibbs, SubCluster
+from skdpm.mixture.samplers.sub_cluster import MANY_ROWS, SubClusterKernel
+
+X_FEW = np.array(
+    [
+        [1.8, 1.0, 0.3, 0.9],
+        [0.1, -1.0, 0.2, -0.4],
+        [-0.3, -1.4, -0.3, -0.9],
+        [2.1, 0.4, -0.1, 0.8],
+        [0.0, -1.2, 0.1, 0.3],
+    ]
+)
+PARAMS = {"n_axes": 2, "mean": [0.2, -0.1], "mean_precision": 0.7, "df": 2.5, "scale": [0.9, 0.4]}
+PRIOR = {"concentration": 1.3}
+RNG = np.random.default_rng(0)
+X_MANY = RNG.standard_normal((40, 6)) * [3.0, 2.0, 1.0, 0.5, 0.3, 0.1] + 5.0
+FAST = {"n_warmup": 3, "n_draws": 3, "n_chains": 2, "random_state": 0}
+
+
+def posterior():
+    return log_posterior(
+        X_FEW,
+        partial(log_marginal_subspace, X_fit=X_FEW),
+        "dp",
+        likelihood_params=PARAMS,
+        prior_params=PRIOR,
+    )
+
+
+def rows_of(X, condensed):
+    """Rows in blocks of two, as samplers keep them or as they come."""
+    rows = open_rows(X, 2)
+    if condensed:
+        rows.condense(Subspace(**PARAMS).resolve(X))
+    return rows
+
+
+def test_samplers_against_the_enumerated_posterior(seed_sequence):
+    law = posterior()
+    assert 0.05 < law.probabilities.max() < 0.6
+    prior = make_prior("dp", len(X_FEW), **PRIOR)
+    likelihood = Subspace(**PARAMS)
+    runs = {}
+    for sampler in (Gibbs(), PGSM(n_particles=3, gibbs_sweeps=0), SAMS(gibbs_sweeps=0)):
+        state = make_state(likelihood, X_FEW, prior)
+        runs[repr(sampler)] = invariance_run(state, sampler.kernel(), law, n_starts=5000)
+    state = make_state(likelihood, X_FEW, prior)
+    runs["from one cluster"] = convergence_run(
+        state, Gibbs().kernel(), law, np.zeros(5, np.int64), n_chains=1500, n_iterations=15
+    )
+    assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+def test_blocks_against_the_enumerated_posterior(seed_sequence):
+    """Rows that are condensed and rows that are not."""
+    law = posterior()
+    prior = make_prior("dp", len(X_FEW), **PRIOR)
+    runs = {}
+    for condensed in (False, True):
+        kernel = SubClusterKernel(random_moves=RandomMoves(), sub_splits=False)
+        likelihood = Subspace(**PARAMS)
+        block_runs = BlockRuns(likelihood, X_FEW, prior, kernel, open_rows(X_FEW, 2))
+        block_runs.rows = rows_of(X_FEW, condensed)
+        runs[f"condensed: {condensed}"] = invariance_run(block_runs, block_runs, law, n_starts=250)
+    assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+def test_axes_are_the_principal_ones():
+    likelihood = Subspace(3).resolve(X_MANY)
+    pca = PCA(3).fit(X_MANY)
+    np.testing.assert_allclose(likelihood.center_, pca.mean_)
+    signs = np.sign(np.sum(pca.components_ * likelihood.axes_, axis=1))
+    np.testing.assert_allclose(likelihood.axes_, signs[:, None] * pca.components_, atol=1e-10)
+    largest = np.abs(likelihood.axes_).argmax(axis=1)
+    assert (likelihood.axes_[np.arange(3), largest] > 0.0).all()
+
+
+def test_all_axes_are_a_full_gaussian():
+    """A rotation, of which neither prior nor density knows."""
+    hyper = {"mean_precision": 0.4, "df": 8.5, "scale": 1.7}
+    X = X_MANY
+    probabilities = []
+    for likelihood in (Subspace(99, mean=0.0, **hyper), Gaussian(mean=X.mean(axis=0), **hyper)):
+        likelihood = likelihood.resolve(X)
+        model = bind(likelihood, likelihood.encode(X), len(X))
+        state = make_state(likelihood, X, make_prior("dp", len(X), **PRIOR))
+        state.assign(np.arange(len(X)) % 3)
+        log_marginals = model.log_marginals(state.dump())
+        model.load(state.dump())
+        probabilities.append((log_marginals, model.log_predictive_rows([0, 1, 2, 3], 0, len(X))))
+    for actual, desired in zip(*probabilities, strict=True):
+        np.testing.assert_allclose(actual, desired, rtol=1e-9, atol=1e-9)
+
+
+def test_condensed_rows_are_the_same_rows():
+    likelihood = Subspace(2).resolve(X_MANY)
+    condensed = likelihood.condense(X_MANY)
+    assert condensed.shape == (40, 3)
+    for actual, desired in zip(
+        likelihood.encode(condensed).values(), likelihood.encode(X_MANY).values(), strict=True
+    ):
+        np.testing.assert_array_equal(actual, desired)
+    assert likelihood.log_constant(condensed) == likelihood.log_constant(X_MANY)
+    np.testing.assert_array_equal(
+        likelihood.coordinates(condensed), likelihood.coordinates(X_MANY)
+    )
+    # Each row by itself.
+    for i in (0, 17):
+        np.testing.assert_array_equal(likelihood.condense(X_MANY[i : i + 1])[0], condensed[i])
+
+
+def test_rows_that_are_not_condensed_give_the_same_fit(monkeypatch):
+    settings = {"likelihood": Subspace(2), "sampler": SubCluster(block_size=16), **FAST}
+    one = DPMixture(**settings).fit(X_MANY)
+    monkeypatch.setattr(MemoryRows, "condense", lambda self, likelihood: None)
+    other = DPMixture(**settings).fit(X_MANY)
+    np.testing.assert_array_equal(one.label_samples_, other.label_samples_)
+    np.testing.assert_array_equal(one.log_joint_samples_, other.log_joint_samples_)
+
+
+def test_dask(monkeypatch):
+    """Chunks are as blocks; nothing is condensed there."""
+    da = pytest.importorskip("dask.array")
+    settings = {
+        "likelihood": Subspace(2),
+        "sampler": SubCluster(block_size=20),
+        "init": "single",
+        "point_estimate": "last",
+        "store_labels": False,
+        **FAST,
+    }
+    one = DPMixture(**settings).fit(X_MANY)
+    other = DPMixture(**settings).fit(da.from_array(X_MANY, chunks=(20, 6)))
+    np.testing.assert_allclose(other.log_joint_samples_, one.log_joint_samples_, rtol=1e-9)
+    np.testing.assert_array_equal(other.labels_.compute(), one.labels_)
+
+
+def test_draws_follow_the_density(seed_sequence):
+    """Of rows drawn from a cluster, along each axis: Student t, beyond them the common law."""
+    likelihood = Subspace(2, mean=[0.5, -0.5], mean_precision=0.4, df=3.5, scale=[2.0, 1.0])
+    likelihood = likelihood.resolve(X_MANY)
+    pca = PCA().fit(X_MANY)
+    spread = np.sqrt(pca.explained_variance_ * (len(X_MANY) - 1) / len(X_MANY))
+    factor = np.sqrt(1.4 / (0.4 * 2.5))
+    laws = [stats.t(2.5, m, factor * np.sqrt(s)) for m, s in ((0.5, 2.0), (-0.5, 1.0))]
+    laws += [stats.norm(0.0, s) for s in spread[2:]]
+    axes = np.concatenate([likelihood.axes_, pca.components_[2:]])
+    n_stats = bind(likelihood, likelihood.encode(X_MANY), 40).n_stats
+
+    def run(seed, factor, d):
+        rng = np.random.default_rng(seed)
+        X = likelihood.draw(np.zeros((2000 * factor, n_stats)), rng)
+        return stats.kstest((X - likelihood.center_) @ axes[d], laws[d].cdf).pvalue
+
+    runs = {f"axis {d}": partial(run, d=d) for d in range(6)}
+    assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+def test_parameters_of_clusters():
+    X = np.concatenate([X_MANY, X_MANY + [20.0, 0.0, 0.0, 0.0, 0.0, 0.0]])
+    model = DPMixture(likelihood=Subspace(2), init=np.arange(80) // 40, **FAST).fit(X)
+    params = model.cluster_params_
+    assert {name: value.shape for name, value in params.items()} == {
+        "means": (2, 6),
+        "axis_means": (2, 2),
+        "axis_covariances": (2, 2, 2),
+    }
+    expected = np.array([X[model.labels_ == k].mean(axis=0) for k in range(2)])
+    # The first two columns are the axes, about.
+    np.testing.assert_allclose(params["means"][:, 0], expected[:, 0], atol=0.5)
+    variances = np.diagonal(params["axis_covariances"], axis1=1, axis2=2)
+    np.testing.assert_allclose(variances, [[9.0, 4.0]] * 2, rtol=0.6)
+    assert model.sample(5)[0].shape == (5, 6)
+
+
+@pytest.mark.parametrize("n_axes", [0, 1.5, "all"])
+def test_bad_number_of_axes(n_axes):
+    with pytest.raises(ValueError, match=r"Subspace\.n_axes"):
+        DPMixture(likelihood=Subspace(n_axes)).fit(X_MANY)
+
+
+def test_collinear_and_constant_columns():
+    X = np.column_stack([X_MANY[:, :3], X_MANY[:, 0], np.full(40, 7.0), np.zeros(40)])
+    for n_axes in (2, 5, 6):
+        model = DPMixture(likelihood=Subspace(n_axes), **FAST).fit(X)
+        assert np.isfinite(model.score_samples(X)).all()
+    model = DPMixture(likelihood=Subspace(2), **FAST).fit(np.full((5, 3), 4.0))
+    assert model.n_components_ == 1
+
+
+# What "auto" stands for.
+
+
+@pytest.mark.parametrize("cls", [DPMixture, FiniteMixture])
+def test_automatic_likelihood(cls):
+    few = np.random.default_rng(0).standard_normal((12, MANY_COLUMNS - 1))
+    many = np.hstack([few, few[:, :1] + 1.0])
+    named = cls(likelihood="gaussian", **FAST).fit(few)
+    for X in (few, few.tolist()):
+        model = cls(**FAST).fit(X)
+        assert type(model.likelihood_) is Gaussian
+        np.testing.assert_array_equal(model.label_samples_, named.label_samples_)
+        np.testing.assert_array_equal(model.log_joint_samples_, named.log_joint_samples_)
+    named = cls(likelihood="subspace", **FAST).fit(many)
+    for X in (many, many.tolist()):
+        model = cls(**FAST).fit(X)
+        assert type(model.likelihood_) is Subspace
+        assert type(model.sampler_) is Alternate
+        np.testing.assert_array_equal(model.log_joint_samples_, named.log_joint_samples_)
+
+
+def test_automatic_goes_on():
+    X = np.random.default_rng(0).standard_normal((12, MANY_COLUMNS))
+    whole = DPMixture(**FAST).fit(X)
+    model = DPMixture(warm_start=True, **{**FAST, "n_draws": 2}).fit(X)
+    model.set_params(n_draws=3).fit(X)
+    np.testing.assert_array_equal(model.log_joint_samples_, whole.log_joint_samples_)
+    batch = DPMixture(sampler="smc", **FAST).partial_fit(X[:8]).partial_fit(X[8:])
+    assert type(batch.likelihood_) is Subspace
+    assert np.isfinite(batch.score_samples(X)).all()
+
+
+def test_automatic_sampler_of_many_rows():
+    """Told before anything is fitted: the fits would take long."""
+    X = np.empty((MANY_ROWS, MANY_COLUMNS))
+
+    def chosen(X, model):
+        return type(model._resolved_sampler(model._resolved_likelihood(X), X))
+
+    assert chosen(X, DPMixture()) is chosen(X, FiniteMixture(5)) is SubCluster
+    assert chosen(X[1:], DPMixture()) is Alternate
+    assert chosen(X[:, 1:], DPMixture()) is Alternate
+    assert chosen(X, DPMixture(likelihood="gaussian")) is Alternate
+    assert chosen(X, DPMixture(sampler="gibbs")) is Gibbs
+    assert chosen(X, FiniteMixture(n_components=None)) is Alternate  # has no weights
+
+
+def test_embeddings_are_found():
+    X, labels = make_embeddings(1500, 40, n_clusters=4, spread=0.2, random_state=0)
+    model = DPMixture(n_chains=1, n_warmup=10, n_draws=10, random_state=0).fit(X)
+    assert type(model.likelihood_) is Subspace
+    assert normalized_mutual_info_score(labels, model.labels_) > 0.8
+    assert normalized_mutual_info_score(labels, model.predict(X)) > 0.8
