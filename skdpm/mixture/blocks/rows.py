@@ -94,7 +94,9 @@ class Rows(abc.ABC):
         bounds = np.append(self.first_rows, self.n_samples)
         counts = np.diff(bounds * n_rows // self.n_samples)
         parts = self._map(_some_rows, counts, key)
-        return (np if isinstance(parts[0], np.ndarray) else sp).vstack(parts)
+        if isinstance(parts[0], np.ndarray):
+            return np.concatenate(parts).view(type(parts[0]))
+        return sp.vstack(parts)
 
     @abc.abstractmethod
     def first_row(self):
