@@ -155,7 +155,6 @@ class DaskRows(Rows):
             workers = [w for w, chunks in placing.chunks.items() if not missing.isdisjoint(chunks)]
             answers = self.client.run(
                 call_place,
-                launch_by_recipe,
                 placing.token,
                 missing if pieces else None,
                 function,

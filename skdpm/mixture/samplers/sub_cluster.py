@@ -140,8 +140,9 @@ class SubClusterKernel(BlockKernel):
         Whether there are sub-clusters in warm-up, and splits into them, and merges.
     launched_moves : LaunchedMoves or None
         None: of the usual number.
-    launch_every : int
-        Iterations from one time that these are made, after warm-up, to the next.
+    launch_every : int or None
+        Iterations from one time that these are made, after warm-up, to the next. None: the usual
+        number.
     """
 
     looks_around = True
@@ -154,7 +155,7 @@ class SubClusterKernel(BlockKernel):
         random_moves=None,
         sub_splits=True,
         launched_moves=None,
-        launch_every=LAUNCH_EVERY,
+        launch_every=None,
     ):
         self.super_clusters = super_clusters
         self.wait = wait
@@ -162,7 +163,7 @@ class SubClusterKernel(BlockKernel):
         self.random_moves = RandomMoves() if random_moves is None else random_moves
         self.sub_splits = sub_splits
         self.launched_moves = LaunchedMoves() if launched_moves is None else launched_moves
-        self.launch_every = launch_every
+        self.launch_every = LAUNCH_EVERY if launch_every is None else launch_every
         self.memory = None  # SubClusterMemory, in warm-up
         self.counts = {
             move: np.zeros(2, dtype=np.int64) for move in ("sweep", "sub_cluster_split")
@@ -170,6 +171,7 @@ class SubClusterKernel(BlockKernel):
 
     def acceptance(self):
         counts = {**self.counts, **self.random_moves.counts, **self.launched_moves.counts}
+        del counts["sub_cluster_split"]  # in warm-up only
         return {move: values.copy() for move, values in counts.items()}
 
     def get_adaptation(self):

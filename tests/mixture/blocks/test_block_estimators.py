@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 from reference.likelihoods import log_likelihood
 from reference.priors import log_eppf
+from sklearn.metrics import v_measure_score
 from support.cases import prior_name, prior_params
 from support.fits import assert_same_fit
 
@@ -123,9 +124,7 @@ def test_warm_up_finds_clusters_from_anywhere(init):
     for n_warmup, found in ((0, False), (10, True)):
         settings = {"n_warmup": n_warmup, "n_draws": 2, "n_chains": 1, "point_estimate": "last"}
         fitted = make(SubCluster(), init=init, **settings).fit(X)
-        labels = fitted.labels_
-        pairs = np.unique(np.stack([labels, y]), axis=1).shape[1]
-        assert (fitted.n_components_ == 16 and pairs == 16) == found
+        assert (v_measure_score(y, fitted.labels_) > 0.98) == found
 
 
 # Fits that go on.
@@ -309,7 +308,7 @@ def test_new_rows(sampler, X):
     rows, labels = estimator.sample(20)
     assert rows.shape == (20, 2) and labels.max() < estimator.n_components_
     if isinstance(sampler, SubCluster):
-        moves = {"sweep", "sub_cluster_split", "random_split", "random_merge"}
+        moves = {"sweep", "random_split", "random_merge", "launched_split", "launched_merge"}
         assert set(estimator.acceptance_rate_) == moves
         assert all(values.shape == (2,) for values in estimator.acceptance_rate_.values())
         assert (estimator.acceptance_rate_["sweep"] > 0).all()

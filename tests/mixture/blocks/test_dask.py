@@ -23,7 +23,10 @@ distributed = pytest.importorskip("distributed", reason="dask.distributed is not
 # Needs dask.
 from skdpm.mixture.blocks import dask_rows, program  # noqa: E402
 from skdpm.mixture.blocks.dask_rows import DaskRows, Recipe, all_paces, moves  # noqa: E402
+from skdpm.mixture.blocks.records import LaunchedSplit  # noqa: E402
 from skdpm.mixture.blocks.remote import Answer, Lost, blocks_of, place_key  # noqa: E402
+
+from skdpm.mixture.samplers import sub_cluster  # noqa: E402
 
 # Importing and closing a cluster warns of its own affairs.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -98,10 +101,11 @@ def test_chunks_of_unknown_and_of_no_size(X):
     assert len(fitted.predict(with_empty).compute()) == len(X)
 
 
-def test_recipes_know_held_rows_and_accepted_moves(X):
+def test_recipes_know_held_rows_and_accepted_moves(X, monkeypatch):
     """Labels have the sizes of the clusters, whatever has happened since the last pass."""
+    monkeypatch.setattr(sub_cluster, "LAUNCH_EVERY", 1)
     rows = da.from_array(X[:200], chunks=(80, 2))
-    moved = held = 0
+    moved = launched = held = 0
     for seed in range(16):
         settings = {**SETTINGS, "random_state": seed, "concentration": 3.0, "n_chains": 1}
         settings |= {"n_warmup": 0, "n_draws": 2 + seed % 8}
@@ -111,8 +115,9 @@ def test_recipes_know_held_rows_and_accepted_moves(X):
         np.testing.assert_allclose(sizes, estimator._predictor.partition.stats[:, 0])
         recipe = estimator._run["chains"][0]["state"]["codes"]
         moved += bool(recipe.changes)
+        launched += any(isinstance(change, LaunchedSplit) for change in recipe.changes)
         held += bool(recipe.held)
-    assert moved > 0 and held > 0
+    assert moved > 0 and launched > 0 and held > 0
 
 
 def test_warm_start_goes_on_through_a_pickle(X):
