@@ -15,14 +15,10 @@ deletes it in the end. `doc/dask_limits.md` reads the results.
 
 import argparse
 import logging
-import os
 import pickle
-import signal
-import sys
 import tempfile
 import time
 import warnings
-from pathlib import Path
 
 import dask.array
 import numpy as np
@@ -31,7 +27,7 @@ from distributed import Client, LocalCluster
 
 from skdpm import DPMixture
 from skdpm.datasets import make_gaussian_mixture
-from skdpm.mixture.blocks import dask_rows, remote
+from skdpm.mixture.blocks import dask_rows
 from skdpm.mixture.samplers import SubCluster
 
 
@@ -148,7 +144,7 @@ def bytes_of_a_visit(chain):
 def threads(args):
     """The same rows in two threads and on two workers, in 16 chunks, block by block the same."""
     for n_rows in args.rows or (10**6, 10**7):
-        X, y = make_gaussian_mixture(n_rows, n_clusters=12, spread=0.02, random_state=0)
+        X, _ = make_gaussian_mixture(n_rows, n_clusters=12, spread=0.02, random_state=0)
         chunk = n_rows // 16
         block_size = chunk // -(-chunk // 65536)
         with cluster(2) as there, Client(there):
@@ -167,7 +163,8 @@ def threads(args):
             sent, back = bytes_of_a_visit(remote_chain)
             print(
                 f"{n_rows} x 2, {remote_chain.n_clusters()} clusters: two threads "
-                f"{1e3 * one:.1f} ms, two workers {1e3 * other:.1f} ms, {100 * (other / one - 1):+.0f} %; "
+                f"{1e3 * one:.1f} ms, two workers {1e3 * other:.1f} ms, "
+                f"{100 * (other / one - 1):+.0f} %; "
                 f"the same log joints: {same}; {sent} bytes to a worker, {back} from a node",
                 flush=True,
             )

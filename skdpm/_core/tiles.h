@@ -593,4 +593,60 @@ SKDPM_UNUSED static void tile_poisson(
     }
 }
 
+/* Sums, row by row, of exp(w - top) over those of n_terms lines of w, taken in a given order, that
+ * are not below `limit`. w: (n_terms, n); top, limit, total: (n,), the last added to. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_sum_exp(
+    const double *restrict w, const ptrdiff_t *restrict order, ptrdiff_t n_terms, ptrdiff_t n,
+    const double *restrict top, const double *restrict limit, double *restrict total)
+{
+    for (ptrdiff_t k = 0; k < n_terms; k++) {
+        const double *restrict line = w + order[k] * n;
+        for (ptrdiff_t i = 0; i < n; i++) {
+            const double term = exp_negative(line[i] - top[i]);
+            total[i] += line[i] < limit[i] ? 0.0 : term;
+        }
+    }
+}
+
+/* out[i] = 1 + by (x_i - c)' A^-1 (x_i - c), infinity where that is not below 1e300, of the first
+ * `width` items of a strip of columns x (n_features, SKDPM_STRIP) and the factor of A as in
+ * cholesky.h; z is as large as x. */
+SKDPM_INLINE void strip_tails(
+    const double *restrict x, ptrdiff_t n_features, const double *restrict packed,
+    const double *restrict c, double by, ptrdiff_t width, double *restrict z,
+    double *restrict out)
+{
+    double q[SKDPM_STRIP] = {0.0};
+    for (ptrdiff_t d = 0; d < n_features; d++) {
+        const double *restrict factor = packed + d;
+        double gap[SKDPM_STRIP];
+        for (ptrdiff_t i = 0; i < width; i++)
+            gap[i] = x[d * SKDPM_STRIP + i] - c[d];
+        for (ptrdiff_t e = 0; e < d; e++) {
+            for (ptrdiff_t i = 0; i < width; i++)
+                gap[i] -= factor[0] * z[e * SKDPM_STRIP + i];
+            factor += n_features - e - 1;
+        }
+        for (ptrdiff_t i = 0; i < width; i++) {
+            z[d * SKDPM_STRIP + i] = gap[i];
+            q[i] += gap[i] * (gap[i] * factor[0]);
+        }
+    }
+    for (ptrdiff_t i = 0; i < width; i++)
+        out[i] = q[i] < 1e300 ? 1.0 + q[i] * by : INFINITY;
+}
+
+/* The same of n items, and perhaps of some behind them: the compiler knows both widths. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_tails(
+    const double *restrict x, ptrdiff_t n, ptrdiff_t n_features, const double *restrict packed,
+    const double *restrict c, double by, double *restrict z, double *restrict out)
+{
+    if (n <= 8)
+        strip_tails(x, n_features, packed, c, by, 8, z, out);
+    else
+        strip_tails(x, n_features, packed, c, by, SKDPM_STRIP, z, out);
+}
+
 #endif

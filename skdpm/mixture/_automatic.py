@@ -337,13 +337,13 @@ def without_gaps(labels):
     return (np.cumsum(used) - 1).astype(labels.dtype)[labels]
 
 
-def most_likely(model, stats, log_weights):
-    """The cluster of the largest weight times density of each of a kernel's rows.
+def most_likely(rows, stats, log_weights):
+    """The cluster of the largest weight times density of each row.
 
     Parameters
     ----------
-    model : ClusterModel
-        Its clusters are replaced.
+    rows : MixtureRows
+        The clusters of their kernel are replaced.
     stats : ndarray of shape (K, n_stats)
     log_weights : ndarray of shape (K,)
 
@@ -352,12 +352,5 @@ def most_likely(model, stats, log_weights):
     labels : ndarray of shape (n_rows,)
         Of the smallest unsigned type.
     """
-    load_clusters(model, stats)
-    slots = np.arange(len(stats))
-    labels = np.empty(model.n_samples, dtype=np.min_scalar_type(len(stats)))
-    step = max(1, 2**18 // len(stats))
-    for first in range(0, len(labels), step):
-        stop = min(first + step, len(labels))
-        log_densities = model.log_predictive_rows(slots, first, stop)
-        labels[first:stop] = np.argmax(log_densities + log_weights[:, None], axis=0)
-    return labels
+    load_clusters(rows.model, stats)
+    return rows.most_probable(log_weights).astype(np.min_scalar_type(len(stats)))

@@ -4,17 +4,23 @@
 Memory grows with the number of stored clusters, and rows of X are taken in blocks.
 """
 
+import itertools
 from dataclasses import dataclass
 
+import joblib
 import numpy as np
 from sklearn.utils.validation import check_array
 
-from skdpm._core._numerics import log_sum_exp
 from skdpm._validation import check_finite
 from skdpm.mixture._program import set_hyperparameters
+from skdpm.mixture._scoring import mixture_rows
 
-# Log densities computed at a time: clusters times rows, 8 MiB of doubles.
+# Rows of X that are encoded at a time, and entries: 8 MiB of doubles, of which encoded rows, their
+# tiles and scratch memory are a small multiple, for each thread.
+BLOCK_ROWS = 2**17
 BLOCK_ENTRIES = 2**20
+# Evaluations of a row under a cluster that are worth a thread of their own.
+THREAD_EVALUATIONS = 2**19
 
 
 @dataclass(eq=False)
@@ -163,34 +169,49 @@ class Predictor:
         check_finite(X, allow_nan=self.likelihood.allow_nan)
         return X
 
-    def predict(self, X):
+    def predict(self, X, n_jobs=None):
         """Most probable cluster of each checked row, int64."""
-        return np.argmax(self.log_probabilities(X), axis=1).astype(np.int64)
+        labels = np.empty(X.shape[0], dtype=np.int64)
 
-    def predict_proba(self, X):
+        def fill(first, stop):
+            rows = self._rows(X[first:stop], len(self.partition.stats))
+            self._load(rows.model, self.partition)
+            labels[first:stop] = rows.most_probable(self.partition.log_weights[:-1])
+
+        self._map(fill, X, len(self.partition.stats), n_jobs)
+        return labels
+
+    def predict_proba(self, X, n_jobs=None):
         """Probability of each cluster given each checked row."""
-        return np.exp(self.log_probabilities(X))
+        n_clusters = len(self.partition.stats)
+        out = np.empty((X.shape[0], n_clusters))
 
-    def score_samples(self, X):
-        """log of the mean over the draws of the density of each checked row: (n_samples,)."""
-        model = self._model(X)
-        total = np.full(model.n_samples, -np.inf)
-        for mixture in self.scored.mixtures():
-            log_share = np.log(mixture.weight)
-            for first, block in self._log_densities(model, mixture):
-                part = total[first : first + block.shape[1]]
-                part[...] = np.logaddexp(part, log_sum_exp(block) + log_share)
-        return total
+        def fill(first, stop):
+            rows = self._rows(X[first:stop], 0)
+            self._load(rows.model, self.partition)
+            rows.fill_log_probabilities(self.partition.log_weights[:-1], out[first:stop])
+            np.exp(out[first:stop], out=out[first:stop])
 
-    def log_probabilities(self, X):
-        """log probability of each cluster of the point estimate given each checked row:
-        (n_samples, n_clusters)."""
-        model = self._model(X)
-        out = np.empty((model.n_samples, len(self.partition.stats)))
-        for first, block in self._log_densities(model, self.partition):
-            block = block[:-1]
-            out[first : first + block.shape[1]] = (block - log_sum_exp(block)).T
+        self._map(fill, X, n_clusters, n_jobs)
         return out
+
+    def score_samples(self, X, n_jobs=None):
+        """log of the mean over the draws of the density of each checked row: (n_samples,)."""
+        mixtures = self.scored.mixtures()
+        n_clusters = sum(len(mixture.log_weights) for mixture in mixtures)
+        scores = np.empty(X.shape[0])
+
+        def fill(first, stop):
+            rows = self._rows(X[first:stop], n_clusters)
+            tops, totals = np.full(stop - first, -np.inf), np.zeros(stop - first)
+            for mixture in mixtures:
+                self._load(rows.model, mixture)
+                log_weights = mixture.log_weights + np.log(mixture.weight)
+                rows.add_log_densities(log_weights, tops, totals)
+            scores[first:stop] = tops + np.log(totals)
+
+        self._map(fill, X, n_clusters, n_jobs)
+        return scores
 
     def draw(self, n_samples, rng):
         """Rows from the mixture that `score_samples` evaluates: (n_samples, n_features)."""
@@ -207,25 +228,35 @@ class Predictor:
             X[rows] = self.likelihood.at(mixture.values).draw(stats, rng)
         return X
 
-    def _model(self, X):
+    def _map(self, fill, X, n_clusters, n_jobs):
+        """Call fill(first, stop) for blocks of the rows, in threads where that pays."""
+        n_rows = X.shape[0]
+        n_blocks = -(-n_rows // max(1, min(BLOCK_ROWS, BLOCK_ENTRIES // X.shape[1])))
+        n_threads = min(joblib.effective_n_jobs(n_jobs), n_rows * n_clusters // THREAD_EVALUATIONS)
+        if n_threads > 1:
+            n_blocks = -(-n_blocks // n_threads) * n_threads
+        bounds = [n_rows * b // n_blocks for b in range(n_blocks + 1)]
+        blocks = itertools.pairwise(bounds)
+        if n_threads > 1:
+            joblib.Parallel(n_jobs=n_threads, require="sharedmem")(
+                joblib.delayed(fill)(first, stop) for first, stop in blocks
+            )
+        else:
+            for first, stop in blocks:
+                fill(first, stop)
+
+    def _rows(self, X, n_clusters):
+        """Checked rows, to be evaluated under so many clusters."""
         likelihood = self.likelihood
         data = likelihood.encode_new(X)
-        return likelihood.bind(data, likelihood.tables(data, None))
+        model = likelihood.bind(data, likelihood.tables(data, None))
+        return mixture_rows(likelihood, data, model, n_clusters)
 
-    def _log_densities(self, model, mixture):
-        """Yield (first row, log weights + log densities) over blocks of the rows that `model`
-        holds: a line per cluster and, last, one for the empty cluster."""
+    def _load(self, model, mixture):
+        """Give a kernel the clusters of a mixture, and an empty one behind them."""
         if mixture.values:
             model.clear(0)  # nothing to bring up to date
             set_hyperparameters(model, self.likelihood.at(mixture.values))
         model.load(mixture.stats)
         if mixture.labels is not None:
             model.bind_labels(mixture.labels.astype(np.intp))
-        n_clusters = len(mixture.stats)
-        slots = np.arange(n_clusters + 1)
-        step = max(1, BLOCK_ENTRIES // (n_clusters + 1))
-        for first in range(0, model.n_samples, step):
-            stop = min(first + step, model.n_samples)
-            block = model.log_predictive_rows(slots, first, stop)
-            block += mixture.log_weights[:, None]
-            yield first, block

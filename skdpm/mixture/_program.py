@@ -11,6 +11,7 @@ from skdpm.chains import ChainProgram, LiveChain, stream
 from skdpm.draws import Candidates, Column, Snapshots
 from skdpm.mixture._automatic import FirstState, most_likely
 from skdpm.mixture._init import dispersed_labels, first_state
+from skdpm.mixture._scoring import mixture_rows
 from skdpm.mixture._state import MixtureState, labels_by_first_appearance
 from skdpm.mixture._tiles import RowTiles
 from skdpm.partitions import relabel_by_size
@@ -249,7 +250,8 @@ class RowProgram(MixtureProgram):
     def most_likely(self, values, stats, log_weights):
         """The most likely cluster of each row, among some of which the statistics are given, at
         values of the learned hyperparameters: (n_samples,)."""
-        return most_likely(self.model(values), stats, log_weights).astype(np.intp)
+        rows = mixture_rows(self.likelihood, self.data, self.model(values), len(stats))
+        return most_likely(rows, stats, log_weights).astype(np.intp)
 
 
 def row_tiles(likelihood, data):

@@ -18,6 +18,7 @@ from skdpm._validation import (
     check_gamma_prior,
     check_integer,
     check_real,
+    is_dask,
 )
 from skdpm.chains import run_chains, seed_entropy, stream
 from skdpm.draws import Candidates, common_snapshots
@@ -574,8 +575,10 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     def _over_rows(self, function, X, dtype, n_columns=None):
         """Call a method of `Predictor` on X, or on its chunks, wherever these are."""
         check_is_fitted(self)
+        # Whoever computes a dask array has threads of its own.
+        n_jobs = 1 if is_dask(X) else self.n_jobs
         return over_rows(
-            functools.partial(function, self._predictor),
+            functools.partial(function, self._predictor, n_jobs=n_jobs),
             X,
             check=functools.partial(validate_rows, self, likelihood=self.likelihood_, reset=False),
             check_chunk=self._predictor.check,

@@ -17,6 +17,7 @@ from support.states import case_of, log_joint_of, log_likelihood_of, new_state
 
 from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture import _automatic
+from skdpm.mixture._scoring import MixtureRows
 from skdpm.mixture._start import Merger, assign_in_turn, kmeans, merge_coupled
 from skdpm.mixture.blocks.rows import open_rows
 from skdpm.mixture.likelihoods import (
@@ -255,7 +256,7 @@ def test_rows_join_by_weight_and_density():
             for i in range(50)
         ]
     )
-    found = _automatic.most_likely(model, stats, log_weights)
+    found = _automatic.most_likely(MixtureRows(model), stats, log_weights)
     np.testing.assert_array_equal(found, joint.argmax(axis=1))
     assert (found != (joint - log_weights).argmax(axis=1)).any()
 

@@ -152,7 +152,6 @@ class DaskRows(Rows):
         missing = {c for c, bounds in enumerate(self.bounds) if len(bounds) > 1}
         while missing:
             placing = self._current_placing()
-            workers = [w for w, chunks in placing.chunks.items() if not missing.isdisjoint(chunks)]
             answers = self.client.run(
                 call_place,
                 placing.token,
@@ -160,10 +159,16 @@ class DaskRows(Rows):
                 function,
                 arguments,
                 finish,
-                workers=workers,
+                workers=placing.called,
                 on_error="return",
             )
-            done = [worker for worker in workers if isinstance(answers[worker], Answer)]
+            # Of a worker that has gone there is no answer; to others nothing was said.
+            answers = {
+                worker: answers.get(worker, Lost(f"{worker} has gone"))
+                for worker, chunks in placing.chunks.items()
+                if not missing.isdisjoint(chunks)
+            }
+            done = [worker for worker, answer in answers.items() if isinstance(answer, Answer)]
             for worker in done:
                 pieces.append(answers[worker].result)
                 missing.difference_update(answers[worker].chunks)
@@ -236,7 +241,10 @@ class DaskRows(Rows):
         _wait(places)
         now = time.monotonic()
         expiry = now + max(SECONDS_PER_PLACING, TIMES_PER_PLACING * (now - began))
-        return Placing(token, chunks_of, places, expiry)
+        # A message to a worker that has gone waits for it: rather call all that the scheduler
+        # knows, unless few of them have chunks.
+        called = None if 2 * len(chunks_of) >= len(n_threads) else list(chunks_of)
+        return Placing(token, chunks_of, called, places, expiry)
 
     def _find_chunks(self, workers):
         """Return the numbers of each worker's chunks, in a dict; those that were lost are
@@ -376,6 +384,8 @@ class Placing:
         Names the places.
     chunks : dict of str to list of int
         The numbers of each worker's.
+    called : list of str, or None
+        The workers that are called in an exchange; None: all.
     places : list of Future
         Of each `Place`. One that is lost with its worker, and made again elsewhere, fails.
     expiry : float
@@ -384,6 +394,7 @@ class Placing:
 
     token: str
     chunks: dict
+    called: list | None
     places: list
     expiry: float
 

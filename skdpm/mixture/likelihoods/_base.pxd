@@ -79,6 +79,11 @@ cdef class ClusterModel:
     cdef double log_predictive_floor(
         self, Py_ssize_t slot, const double* box                            # IN: see `_tiles`
     ) noexcept nogil
+    cdef void log_predictive_tile(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
+        const Py_ssize_t* items, Py_ssize_t n_items,                        # IN (n_items,)
+        double* out                                                # OUT (n_slots, n_items)
+    ) noexcept nogil
     # These two where it has hyperparameters that can be learned.
     cdef double log_marginal_at(
         self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
@@ -89,6 +94,10 @@ cdef class ClusterModel:
         self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
         const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
     ) noexcept nogil
+
+
+cdef enum:
+    STRIP = 32      # most items that `log_predictive_tile` is handed
 
 
 cdef inline double* row(ClusterModel model, Py_ssize_t slot) noexcept nogil:

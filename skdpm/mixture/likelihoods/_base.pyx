@@ -323,6 +323,20 @@ cdef class ClusterModel:
         whose point is in a box; as above."""
         return -INFINITY
 
+    cdef void log_predictive_tile(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
+        const Py_ssize_t* items, Py_ssize_t n_items,                        # IN (n_items,)
+        double* out                                                # OUT (n_slots, n_items)
+    ) noexcept nogil:
+        """log p(x_i | items of each slot) for at most STRIP items that are in none of them. The
+        bits of an item's densities do not depend on the other items. Where clusters are not
+        independent this is the slow way: `log_predictive_many` shares work between slots."""
+        cdef Py_ssize_t i, k
+        # Cluster by cluster: its row stays in the cache while the items go by.
+        for k in range(n_slots):
+            for i in range(n_items):
+                self.log_predictive_many(&slots[k], 1, items[i], &out[k * n_items + i])
+
     # What a likelihood with learned hyperparameters overrides besides.
 
     cdef double log_marginal_at(
@@ -610,29 +624,30 @@ cdef class ClusterModel:
         -------
         log_densities : ndarray of shape (len(slots), stop - first)
         """
-        cdef Py_ssize_t i, k
+        cdef Py_ssize_t i, k, m, n, t
+        cdef Py_ssize_t step = STRIP if self.factorizes else 1
         cdef const Py_ssize_t[::1] slots_view = np.ascontiguousarray(slots, dtype=np.intp)
         cdef Py_ssize_t n_slots = slots_view.shape[0]
         if not 0 <= first <= stop <= self.n_samples:
             raise IndexError(f"items {first}:{stop} of {self.n_samples}")
         out = np.empty((n_slots, stop - first))
         cdef double[:, ::1] out_view = out
-        cdef double[::1] one
+        cdef Py_ssize_t[::1] items = np.arange(first, stop)
+        cdef double[::1] some
         if stop == first or n_slots == 0:
             return out
-        if self.factorizes:
-            # Cluster by cluster: its row stays in the cache while the items go by.
-            with nogil:
+        some = np.empty(STRIP * n_slots)
+        with nogil:
+            for t in range((stop - first + step - 1) // step):
+                i = t * step
+                n = min(step, stop - first - i)
+                if self.factorizes:
+                    self.log_predictive_tile(&slots_view[0], n_slots, &items[i], n, &some[0])
+                else:
+                    self.log_predictive_many(&slots_view[0], n_slots, items[i], &some[0])
                 for k in range(n_slots):
-                    for i in range(first, stop):
-                        self.log_predictive_many(&slots_view[k], 1, i, &out_view[k, i - first])
-        else:
-            one = np.empty(n_slots)
-            with nogil:
-                for i in range(first, stop):
-                    self.log_predictive_many(&slots_view[0], n_slots, i, &one[0])
-                    for k in range(n_slots):
-                        out_view[k, i - first] = one[k]
+                    for m in range(n):
+                        out_view[k, i + m] = some[k * n + m]
         return out
 
 

@@ -45,7 +45,7 @@ from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport log_gamma_variate
 from skdpm.mixture._tiles cimport ABOVE, BELOW, SLACK
-from skdpm.mixture.likelihoods._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods._base cimport STRIP, ClusterModel, row
 from skdpm.mixture.likelihoods._gaussian_hyper cimport (
     GaussianLaws, fill_log_norm, log_norm_at, own_size
 )
@@ -93,6 +93,14 @@ cdef extern from "tiles.h" nogil:
         double top, double* out
     )
     void tile_scatter(const double* x, Py_ssize_t n, Py_ssize_t n_features, double* out)
+    void tile_gather(
+        const double* x, Py_ssize_t n_features, const Py_ssize_t* items, Py_ssize_t n,
+        double* out, Py_ssize_t ld
+    )
+    void tile_tails(
+        const double* x, Py_ssize_t n, Py_ssize_t n_features, const double* packed,
+        const double* c, double by, double* z, double* out
+    )
 
 
 cdef inline void combine_moments(
@@ -181,6 +189,7 @@ cdef class GaussianModel(ClusterModel):
     cdef Py_ssize_t n_shared        # entries of that in `tables`
     cdef double mean_precision, df
     cdef double* work               # (2 * n_features + n_packed,)
+    cdef double* strip              # (2 n_features, STRIP): of items that are evaluated together
     cdef double* own                # a table of other hyperparameters than those of `tables`
     cdef Py_ssize_t pending_slot    # the row that still holds `pending_item`, or NONE
     cdef Py_ssize_t pending_item
@@ -213,7 +222,8 @@ cdef class GaussianModel(ClusterModel):
         self.pending_item = NONE
         self.work = <double*>malloc((2 * n_features + self.n_packed) * sizeof(double))
         self.prior_mean = <double*>malloc((n_features + self.n_packed) * sizeof(double))
-        if self.work == NULL or self.prior_mean == NULL:
+        self.strip = <double*>malloc(2 * n_features * STRIP * sizeof(double))
+        if self.work == NULL or self.prior_mean == NULL or self.strip == NULL:
             raise MemoryError
         self.scale = self.prior_mean + n_features
         self.declare_hyperparameters(
@@ -229,6 +239,7 @@ cdef class GaussianModel(ClusterModel):
     def __dealloc__(self):
         free(self.work)
         free(self.prior_mean)
+        free(self.strip)
         free(self.own)
 
     cdef void unpack_scale(self, const double* hyper, double* packed) noexcept nogil:
@@ -664,6 +675,36 @@ cdef class GaussianModel(ClusterModel):
         peak = self.log_norm_of(stats[0] - 1.0) - 0.5 * cached[LOG_DET]
         tail = (cached[EXPONENT] - 1.0) * log_positive(tail)
         return peak + tail - SLACK * (1.0 + fabs(peak) - tail)
+
+    cdef void log_predictive_tile(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
+        const Py_ssize_t* items, Py_ssize_t n_items,                        # IN (n_items,)
+        double* out                                                # OUT (n_slots, n_items)
+    ) noexcept nogil:
+        cdef Py_ssize_t d, i, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* cached
+        cdef const double* factor
+        cdef double* x = self.strip
+        cdef double tails[STRIP]
+        self.settle()
+        tile_gather(self.X, n_features, items, n_items, x, STRIP)
+        for d in range(n_features):
+            for i in range(n_items, STRIP):
+                x[d * STRIP + i] = x[d * STRIP]
+        for k in range(n_slots):
+            cached = row(self, slots[k]) + self.n_stats
+            factor = cached + CENTER + n_features
+            tile_tails(
+                x, n_items, n_features, factor, cached + CENTER, cached[SHRINKAGE],
+                x + n_features * STRIP, tails
+            )
+            tile_log(tails, (n_items + 7) // 8 * 8)
+            for i in range(n_items):
+                if tails[i] > 700.0:
+                    tails[i] = self.log_far_tail(self.X + items[i] * n_features, cached)
+                out[i] = cached[LOG_PEAK] - cached[EXPONENT] * tails[i]
+            out += n_items
 
 
 @cython.final

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sub-cluster splits and random splits and merges, over rows visited in blocks."""
+"""Sub-cluster splits, launched and random splits and merges, over rows visited in blocks."""
 
 from dataclasses import dataclass, fields
 
@@ -42,9 +42,9 @@ class SubCluster(BlockSampler):
     """Sub-cluster splits (Chang & Fisher 2013): parallel, for many rows.
 
     An iteration draws the weights and parameters of clusters, then all labels in one pass over
-    the rows, each independent of the others. Every cluster has two sub-clusters, fitted in the
-    same pass, which a split of it would make into clusters. Random splits and merges are proposed
-    besides.
+    the rows, each independent of the others. In the first half of the warm-up every cluster has
+    two sub-clusters, fitted in the same pass, which a split of it makes into clusters, and close
+    clusters are merged. From then on splits and merges are exact.
 
     Parameters
     ----------
@@ -56,33 +56,35 @@ class SubCluster(BlockSampler):
     wait : bool, default=True
         Wait with the split of a cluster until its sub-clusters have burned in: until their
         marginal likelihood rises no more. False: propose one in every iteration (the
-        paper's approximate variant), which finds clusters sooner.
+        paper's approximate variant). Of the warm-up alone.
     block_size : int, default=65536
         Most rows in a block, which is visited by one thread, on one random stream. Results
         depend on it, but not on `n_jobs`.
 
     Notes
     -----
-    What is exact. The pass over the rows leaves the posterior invariant: as only clusters in use
-    are drawn from, the rows of a cluster that would lose all of them stay where they are, which
-    takes a second pass (the published sampler has no such rule, and is not invariant). So do the
-    random splits and merges, and super-clusters, which depend on the parameters alone.
+    What is exact: the draws, and the second half of the warm-up. The pass over the rows leaves the
+    posterior invariant: as only clusters in use are drawn from, the rows of a cluster that would
+    lose all of them stay where they are, which takes a second pass (the published sampler has no
+    such rule, and is not invariant). So do random splits and merges, super-clusters, which depend
+    on the parameters alone, and launched splits and merges, in every tenth iteration: a split is
+    drawn row by row under parameters that are fitted to all rows of a cluster, and a merge of two
+    close clusters is accepted by how probable the split that undoes it is (Jain & Neal 2004, for
+    rows in blocks).
+
+    What is not: the first half of the warm-up. Chains look for clusters in a sample of 20,000
+    rows, as those of ``init="auto"`` do before they start, and go to them where they are more
+    likely. Splits into sub-clusters are accepted by the ratio of eq. 21, whose reverse is never
+    proposed, and close clusters are merged where that raises the log joint. Without a warm-up
+    nothing of this is done.
+
+    What to expect. Two clusters that overlap much have very many partitions, each far less
+    probable than that of their union: launched splits may part them, and the log joint falls.
+    Where clusters have many rows few launched moves are accepted, most of all merges.
 
     `acceptance_rate_` has the share of iterations in which no row was held back ("sweep") and of
-    the proposed "sub_cluster_split", "random_split" and "random_merge" that were accepted.
-
-    What is not. A split into sub-clusters is accepted by the ratio of eq. 21, but its reverse is
-    never proposed, as in the paper: chains have somewhat too many clusters. With many rows the
-    difference vanishes beside the likelihood. Sub-clusters of fewer than 10 rows are not split
-    off, so that with few rows nothing inexact is left. (On an enumerated posterior of five rows
-    and with splits of any size, as published, the total variation between it and the chain's law
-    is about 0.16 in the long run, and 0.37 with ``wait=False``, with 2.9 and 3.4 clusters on
-    average where the posterior has 2.6; super-clusters change neither.)
-
-    What to expect. Clusters are found one split after another: the log joint rises in steps, with
-    plateaus of some dozens of iterations between. The ratio of eq. 21 compares two partitions;
-    where clusters overlap much, that of any single partition into both is far below that of their
-    union, and they stay united, though a held-out score may favour two. PGSM parts them.
+    the proposed "random_split", "random_merge", "launched_split" and "launched_merge" that were
+    accepted.
 
     Any likelihood with the capability "instantiated" will do, and any partition prior with the
     capability "weights": all but mixtures of finite mixtures.
@@ -90,6 +92,8 @@ class SubCluster(BlockSampler):
     References
     ----------
     Chang & Fisher (2013), Parallel sampling of DP mixture models using sub-cluster splits.
+    Jain & Neal (2004), A split-merge Markov chain Monte Carlo procedure for the Dirichlet process
+    mixture model.
     """
 
     def __init__(self, super_clusters=False, wait=True, block_size=65536):

@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Densities of rows under mixtures, a tile of rows at a time, without the clusters that are too
+far away to matter.
+
+Of a row, let t_k be the log weight of cluster k plus the log density under it. The row's density
+is the sum of exp(t_k), in the order of the clusters, over those k whose t_k is not below
+
+    max_j t_j - log(2^60 K):
+
+what is left out is less than 2^-60 of the sum. This rule looks at the row alone. Whoever knows an
+upper bound of t_k that is below the limits of all rows of a tile need not compute it, and no bit
+of the result changes, whatever tile a row is in and whatever the other rows are. The largest t_j
+is not known beforehand; but the t_j of any cluster is no larger, and that of the one with the
+largest bound hardly smaller. The same holds of the most likely cluster, with max_j t_j for limit.
+"""
+from libc.math cimport INFINITY, log
+from libc.stdlib cimport free
+
+import numpy as np
+
+from skdpm._core._memory cimport resized
+from skdpm.mixture._tiles cimport RowTiles
+from skdpm.mixture.likelihoods._base cimport STRIP, ClusterModel
+
+cdef enum:
+    # A tile whose bounds spare less than a quarter of the evaluations is followed by one, then 3,
+    # 7, ... tiles without bounds.
+    MOST_WAITED = 63
+    # A cluster whose row fills much of a cache is evaluated for several strips of rows in turn, as
+    # many as have so many weights.
+    WIDE = 2048
+    MOST_STRIPS = 16
+    ENTRIES = 262144
+
+
+cdef extern from "tiles.h" nogil:
+    double exp_negative(double x)
+    void tile_sum_exp(
+        const double* w, const Py_ssize_t* order, Py_ssize_t n_terms, Py_ssize_t n,
+        const double* top, const double* limit, double* total
+    )
+
+
+# Rows are put into tiles where there are more than so many, and more clusters: making the tiles
+# takes as long as some evaluations of each row.
+FEWEST_TILED = 128
+FEWEST_CULLED = 48
+
+
+def mixture_rows(likelihood, data, model, n_clusters):
+    """Rows to be evaluated under so many clusters in all, in tiles where that is likely to pay.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+    data : dict
+        Of its `encode` or `encode_new`.
+    model : ClusterModel
+        Bound to these rows.
+    n_clusters : int
+
+    Returns
+    -------
+    rows : MixtureRows
+    """
+    points = None
+    if model.n_samples > FEWEST_TILED and n_clusters > FEWEST_CULLED:
+        points = likelihood.box_points(data)
+    return MixtureRows(model, None if points is None else RowTiles(points))
+
+
+cdef class MixtureRows:
+    """The rows of a kernel under mixtures of clusters that it is given.
+
+    Parameters
+    ----------
+    model : ClusterModel
+        Its clusters are in the slots 0, 1, ...
+    tiles : RowTiles or None
+        Of its rows, of at most STRIP rows each. None: every cluster is evaluated for every row.
+    """
+    cdef readonly ClusterModel model
+    cdef RowTiles tiles
+    cdef readonly Py_ssize_t n_evaluated    # rows under a cluster, so far
+    cdef readonly Py_ssize_t n_bounded      # tiles with bounds, so far
+    cdef Py_ssize_t n_rows
+    cdef Py_ssize_t tile_size
+    cdef Py_ssize_t n_tiles
+    cdef Py_ssize_t n_clusters
+    cdef const double[::1] log_weights      # (n_clusters,)
+    cdef Py_ssize_t room                    # clusters that there is memory for
+    cdef const Py_ssize_t* order            # (n_rows,): the rows, tile after tile
+    cdef Py_ssize_t* own_order              # likewise, where there are no tiles
+    cdef Py_ssize_t* slots                  # (room,): what is evaluated, line by line of log_w;
+    cdef Py_ssize_t* kept                   # (room,): ... in the order of the clusters;
+    cdef Py_ssize_t* lines                  # (room,): ... where in log_w these are
+    cdef double* bounds                     # (room,)
+    cdef double* log_w                      # (n_clusters, rows of the tile)
+    cdef Py_ssize_t wait, waited            # tiles without bounds that are to come; that were
+    cdef double top[STRIP * MOST_STRIPS]    # of the rows of the tile
+    cdef double limit[STRIP * MOST_STRIPS]
+    cdef double total[STRIP * MOST_STRIPS]
+
+    def __init__(self, ClusterModel model, RowTiles tiles=None):
+        cdef Py_ssize_t i
+        self.model = model
+        self.tiles = tiles
+        self.n_rows = model.n_samples
+        if tiles is not None and (tiles.n_rows != self.n_rows or tiles.tile_size > STRIP):
+            raise ValueError("tiles of other rows, or too large")
+        if tiles is None:
+            self.own_order = <Py_ssize_t*>resized(NULL, self.n_rows, sizeof(Py_ssize_t))
+            for i in range(self.n_rows):
+                self.own_order[i] = i
+        self.order = self.own_order if tiles is None else tiles.order
+
+    def __dealloc__(self):
+        free(self.own_order)
+        free(self.slots)
+        free(self.kept)
+        free(self.lines)
+        free(self.bounds)
+        free(self.log_w)
+
+    cdef int take(self, log_weights) except -1:
+        """Weigh the first clusters."""
+        self.log_weights = np.ascontiguousarray(log_weights, dtype=np.float64)
+        self.n_clusters = self.log_weights.shape[0]
+        if not 0 < self.n_clusters <= self.model.n_slots:
+            raise ValueError(f"{self.n_clusters} weights of {self.model.n_slots} clusters")
+        if self.n_clusters > self.room:
+            self.room = self.n_clusters
+            self.slots = <Py_ssize_t*>resized(self.slots, self.room, sizeof(Py_ssize_t))
+            self.kept = <Py_ssize_t*>resized(self.kept, self.room, sizeof(Py_ssize_t))
+            self.lines = <Py_ssize_t*>resized(self.lines, self.room, sizeof(Py_ssize_t))
+            self.bounds = <double*>resized(self.bounds, self.room, sizeof(double))
+        if self.tiles is not None:
+            self.tile_size = self.tiles.tile_size
+        elif self.model.width < WIDE:
+            self.tile_size = STRIP
+        else:
+            self.tile_size = max(1, min(MOST_STRIPS, ENTRIES // (STRIP * self.n_clusters))) * STRIP
+        self.n_tiles = (self.n_rows + self.tile_size - 1) // self.tile_size
+        self.log_w = <double*>resized(
+            self.log_w, self.n_clusters * self.tile_size, sizeof(double)
+        )
+        self.model.settle()
+        self.wait = self.waited = 0
+        return 0
+
+    cdef void evaluate(
+        self, Py_ssize_t line, Py_ssize_t n_lines, const Py_ssize_t* items, Py_ssize_t n
+    ) noexcept nogil:
+        """Some lines of log_w, of the clusters in the same places of `slots`."""
+        cdef Py_ssize_t i, k, m
+        cdef double* out = self.log_w + line * n
+        cdef const Py_ssize_t* slots = self.slots + line
+        cdef double log_weight
+        self.n_evaluated += n * n_lines
+        if self.model.factorizes and n <= STRIP:
+            self.model.log_predictive_tile(slots, n_lines, items, n, out)
+        elif self.model.factorizes:
+            for k in range(n_lines):
+                for i in range((n + STRIP - 1) // STRIP):
+                    m = i * STRIP
+                    self.model.log_predictive_tile(
+                        &slots[k], 1, items + m, min(<Py_ssize_t>STRIP, n - m), out + k * n + m
+                    )
+        else:
+            for i in range(n):
+                self.model.log_predictive_many(slots, n_lines, items[i], self.bounds)
+                for k in range(n_lines):
+                    out[k * n + i] = self.bounds[k]
+        for k in range(n_lines):
+            log_weight = self.log_weights[slots[k]]
+            for i in range(n):
+                out[k * n + i] += log_weight
+
+    cdef Py_ssize_t weigh(self, Py_ssize_t first, Py_ssize_t n, double cutoff) noexcept nogil:
+        """Evaluate the clusters of which some t_k may be within `cutoff` of its row's largest, and
+        tell how many: `kept` and `lines`. Sets the tops."""
+        cdef Py_ssize_t i, k
+        cdef Py_ssize_t best = 0
+        cdef Py_ssize_t n_kept = 0
+        cdef Py_ssize_t n_slots = 0
+        cdef Py_ssize_t n_clusters = self.n_clusters
+        cdef const Py_ssize_t* items = self.order + first
+        cdef const double* line
+        cdef double least
+        if self.tiles is None or self.wait > 0:
+            self.wait -= self.wait > 0
+            for k in range(n_clusters):
+                self.slots[k] = self.kept[k] = self.lines[k] = k
+            self.evaluate(0, n_clusters, items, n)
+            n_kept = n_clusters
+        else:
+            self.n_bounded += 1
+            for k in range(n_clusters):
+                self.kept[k] = k
+            self.model.log_predictive_bound_many(
+                self.kept, n_clusters,
+                self.tiles.boxes + first // self.tile_size * 2 * self.tiles.n_features, self.bounds
+            )
+            for k in range(n_clusters):
+                self.bounds[k] += self.log_weights[k]
+                if self.bounds[k] > self.bounds[best]:
+                    best = k
+            self.slots[0] = best
+            self.evaluate(0, 1, items, n)
+            least = self.log_w[0]
+            for i in range(1, n):
+                least = min(least, self.log_w[i])
+            least -= cutoff
+            n_slots = 1
+            for k in range(n_clusters):
+                if k == best:
+                    self.kept[n_kept] = k
+                    self.lines[n_kept] = 0
+                    n_kept += 1
+                elif not self.bounds[k] < least:
+                    self.kept[n_kept] = self.slots[n_slots] = k
+                    self.lines[n_kept] = n_slots
+                    n_kept += 1
+                    n_slots += 1
+            self.evaluate(1, n_slots - 1, items, n)
+            if 4 * n_kept > 3 * n_clusters:
+                self.waited = self.wait = min(2 * self.waited + 1, <Py_ssize_t>MOST_WAITED)
+            else:
+                self.waited = 0
+        for i in range(n):
+            self.top[i] = -INFINITY
+        for k in range(n_kept):
+            line = self.log_w + k * n
+            for i in range(n):
+                self.top[i] = line[i] if line[i] > self.top[i] else self.top[i]
+        return n_kept
+
+    cdef Py_ssize_t add_up(self, Py_ssize_t first, Py_ssize_t n, double cutoff) noexcept nogil:
+        """`weigh`, and the sums of exp(t_k - top): `total`."""
+        cdef Py_ssize_t i
+        cdef Py_ssize_t n_kept = self.weigh(first, n, cutoff)
+        for i in range(n):
+            self.limit[i] = self.top[i] - cutoff
+            self.total[i] = 0.0
+        tile_sum_exp(self.log_w, self.lines, n_kept, n, self.top, self.limit, self.total)
+        for i in range(n):
+            if self.top[i] == INFINITY or self.top[i] == -INFINITY:
+                self.total[i] = 1.0
+        return n_kept
+
+    def add_log_densities(self, log_weights, double[::1] tops, double[::1] totals):
+        """Add the density of each row under a mixture to exp(tops) * totals.
+
+        Parameters
+        ----------
+        log_weights : ndarray of shape (n_clusters,)
+            Of the mixture's clusters.
+        tops, totals : ndarray of shape (n_rows,)
+            To begin with, minus infinity and 0.
+        """
+        cdef Py_ssize_t first, i, item, n, t
+        cdef double cutoff = log(2.0) * 60.0 + log(<double>len(log_weights))
+        cdef double gap
+        self.take(log_weights)
+        if tops.shape[0] != self.n_rows or totals.shape[0] != self.n_rows:
+            raise ValueError("a top and a total for each row")
+        with nogil:
+            for t in range(self.n_tiles):
+                first = t * self.tile_size
+                n = min(self.tile_size, self.n_rows - first)
+                self.add_up(first, n, cutoff)
+                for i in range(n):
+                    item = self.order[first + i]
+                    gap = self.top[i] - tops[item]
+                    if gap > 0.0:
+                        totals[item] = totals[item] * exp_negative(-gap) + self.total[i]
+                        tops[item] = self.top[i]
+                    elif self.top[i] == tops[item]:     # also where both are infinite
+                        totals[item] += self.total[i]
+                    else:
+                        totals[item] += self.total[i] * exp_negative(gap)
+
+    def most_probable(self, log_weights):
+        """The cluster of the largest weight times density of each row, the first of several:
+        ndarray of shape (n_rows,), intp."""
+        cdef Py_ssize_t first, i, k, n, n_kept, t
+        cdef const double* line
+        self.take(log_weights)
+        labels = np.zeros(self.n_rows, dtype=np.intp)
+        cdef Py_ssize_t[::1] out = labels
+        with nogil:
+            for t in range(self.n_tiles):
+                first = t * self.tile_size
+                n = min(self.tile_size, self.n_rows - first)
+                n_kept = self.weigh(first, n, 0.0)
+                for k in range(n_kept - 1, -1, -1):
+                    line = self.log_w + self.lines[k] * n
+                    for i in range(n):
+                        if line[i] == self.top[i]:
+                            out[self.order[first + i]] = self.kept[k]
+        return labels
+
+    def fill_log_probabilities(self, log_weights, double[:, ::1] out):
+        """log probability of each cluster given each row, all clusters evaluated.
+
+        Parameters
+        ----------
+        log_weights : ndarray of shape (n_clusters,)
+        out : ndarray of shape (n_rows, n_clusters)
+        """
+        cdef Py_ssize_t first, i, k, n, t
+        cdef double cutoff = log(2.0) * 60.0 + log(<double>len(log_weights))
+        self.take(log_weights)
+        if out.shape[0] != self.n_rows or out.shape[1] != self.n_clusters:
+            raise ValueError("a number for each row and cluster")
+        with nogil:
+            for t in range(self.n_tiles):
+                first = t * self.tile_size
+                n = min(self.tile_size, self.n_rows - first)
+                self.wait = 1
+                self.add_up(first, n, cutoff)
+                for i in range(n):
+                    self.total[i] = self.top[i] + log(self.total[i])
+                    for k in range(self.n_clusters):
+                        out[self.order[first + i], k] = self.log_w[k * n + i] - self.total[i]
