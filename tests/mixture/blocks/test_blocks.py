@@ -765,6 +765,17 @@ def test_sub_cluster_splits_without_an_answer_are_refused():
         chain.run(chain, np.random.PCG64(0))
 
 
+def test_launched_moves_without_an_answer_are_refused():
+    """Of a pair as of a single cluster."""
+    chain, moves = make_runs("launched", "gaussian", "dp", 5), LaunchedMoves(n_unions=1)
+    rng = np.random.default_rng(0)
+    chain.assign(np.array([0, 0, 0, 1, 1]))
+    chain.state.model = NoMarginal(chain.model, 5)  # of the union of both
+    with pytest.raises(FloatingPointError, match="launched move of the clusters .* is NaN"):
+        for iteration in range(100):
+            moves.make(chain.state, rng, (0, 0, iteration))
+
+
 class GuardedStream:
     """A bit generator that tells when its lock is held."""
 
