@@ -226,38 +226,32 @@ SKDPM_UNUSED static int tile_categorical(
     return good;
 }
 
-/* The same draws where these terms are not all: the weights left out are nowhere more than
- * exp(log_rest) in all. out[i] is -1 where they, or rounding, could change the draw, or where there
- * is no distribution. scratch: (3 n,). */
+/* The same draws where these terms are not all. The weight of term k for item i is
+ * exp(w_ki + by[k]), at most 1, and all weights that are left out are nowhere more than `rest` in
+ * sum. out[i] is -1 where they, or rounding, could change the draw, or where there is no
+ * distribution. scratch: (3 n,). */
 SKDPM_VERSIONS
 SKDPM_UNUSED static void tile_select(
-    double *restrict w, ptrdiff_t n_terms, ptrdiff_t ld, ptrdiff_t n, const double *restrict u,
-    double log_rest, double *restrict scratch, ptrdiff_t *restrict out)
+    double *restrict w, const double *restrict by, ptrdiff_t n_terms, ptrdiff_t ld, ptrdiff_t n,
+    const double *restrict u, double rest, double *restrict scratch, ptrdiff_t *restrict out)
 {
     double *restrict low = scratch, *restrict high = scratch + n, *restrict total = high + n;
-    for (ptrdiff_t i = 0; i < n; i++) {
-        low[i] = w[i];
+    for (ptrdiff_t i = 0; i < n; i++)
         total[i] = 0.0;
-    }
-    for (ptrdiff_t k = 1; k < n_terms; k++) {
-        const double *restrict row = w + k * ld;
-        for (ptrdiff_t i = 0; i < n; i++)
-            low[i] = row[i] > low[i] ? row[i] : low[i];
-    }
     for (ptrdiff_t k = 0; k < n_terms; k++) {
         double *restrict row = w + k * ld;
+        const double by_k = by[k];
         for (ptrdiff_t i = 0; i < n; i++) {
-            row[i] = exp_negative(row[i] - low[i]);
+            row[i] = exp_negative(row[i] + by_k);
             total[i] += row[i];
         }
     }
     /* Term k is drawn if the terms before it are at most u times the total, and with it are more.
      * What is left out is in the total, and may stand before any term. */
     for (ptrdiff_t i = 0; i < n; i++) {
-        const double gap = log_rest - low[i];
-        const double rest = exp_negative(gap < 0.0 ? gap : 0.0);
-        low[i] = u[i] * total[i] - rest - 1e-11 * total[i];
-        high[i] = u[i] * (total[i] + rest) + 1e-11 * total[i];
+        const double slack = 1e-11 * total[i];
+        low[i] = u[i] * total[i] - rest - slack;
+        high[i] = u[i] * (total[i] + rest) + slack;
         out[i] = low[i] >= 0.0 ? 0 : -n_terms - 1;
     }
     for (ptrdiff_t k = 0; k < n_terms; k++) {
@@ -273,16 +267,119 @@ SKDPM_UNUSED static void tile_select(
         out[i] = (out[i] >= 0) & (out[i] < n_terms) ? out[i] : -1;
 }
 
+/* Of the items whose key is `key`: out[i] = 2 * code + 1 with the probability that exp(b_i + by_b)
+ * is of its sum with exp(a_i + by_a), 2 * code otherwise, as `tile_categorical` draws it; -2 where
+ * that is no distribution. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_halves(
+    const double *restrict a, const double *restrict b, double by_a, double by_b, ptrdiff_t n,
+    const double *restrict u, const ptrdiff_t *restrict keys, ptrdiff_t key, ptrdiff_t code,
+    ptrdiff_t *restrict out)
+{
+    const ptrdiff_t left = 2 * code, right = 2 * code + 1;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const double log_a = a[i] + by_a, log_b = b[i] + by_b, gap = log_a - log_b;
+        const double most = log_a > log_b ? log_a : log_b;
+        const double less = exp_negative(gap < 0.0 ? gap : -gap);
+        const double first = gap < 0.0 ? less : 1.0; /* of 1 + less */
+        const ptrdiff_t draw = u[i] * (1.0 + less) >= first ? right : left;
+        const ptrdiff_t known = (gap == gap) & (most < INFINITY) ? draw : -2;
+        out[i] = keys[i] == key ? known : out[i];
+    }
+}
+
+SKDPM_VERSIONS
+SKDPM_UNUSED static ptrdiff_t tile_count(
+    const ptrdiff_t *restrict keys, ptrdiff_t n, ptrdiff_t key)
+{
+    ptrdiff_t count = 0;
+    for (ptrdiff_t i = 0; i < n; i++)
+        count += keys[i] == key;
+    return count;
+}
+
+/* The least box around items, x (n_features, ld): its centre and half its widths, rounded up. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_enclose(
+    const double *restrict x, ptrdiff_t ld, ptrdiff_t n, ptrdiff_t n_features,
+    double *restrict box)
+{
+    for (ptrdiff_t d = 0; d < n_features; d++, x += ld) {
+        double lows[8], highs[8], low = x[0], high = x[0];
+        ptrdiff_t i = 0;
+        for (ptrdiff_t j = 0; j < 8; j++)
+            lows[j] = highs[j] = x[0];
+        for (; i + 8 <= n; i += 8)
+            for (ptrdiff_t j = 0; j < 8; j++) {
+                lows[j] = x[i + j] < lows[j] ? x[i + j] : lows[j];
+                highs[j] = x[i + j] > highs[j] ? x[i + j] : highs[j];
+            }
+        for (; i < n; i++) {
+            low = x[i] < low ? x[i] : low;
+            high = x[i] > high ? x[i] : high;
+        }
+        for (ptrdiff_t j = 0; j < 8; j++) {
+            low = lows[j] < low ? lows[j] : low;
+            high = highs[j] > high ? highs[j] : high;
+        }
+        const double centre = 0.5 * low + 0.5 * high;
+        const double half = high - centre > centre - low ? high - centre : centre - low;
+        box[d] = centre;
+        box[n_features + d] = half + 4.0 * 0x1p-52 * (fabs(centre) + half) + 0x1p-1022;
+    }
+}
+
+/* sum of a_i b_i: eight running sums, in a fixed order. */
+SKDPM_INLINE double dot_of_lanes(
+    const double *restrict a, const double *restrict b, ptrdiff_t n)
+{
+    double sums[8] = {0.0};
+    ptrdiff_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (ptrdiff_t j = 0; j < 8; j++)
+            sums[j] += a[i + j] * b[i + j];
+    for (; i < n; i++)
+        sums[0] += a[i] * b[i];
+    return ((sums[0] + sums[1]) + (sums[2] + sums[3]))
+        + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
+/* Moments of the items whose key is `key`, x (n_features, ld) without infinities: their number,
+ * mean (D) and scatter about it (the lower triangle, packed by columns). Work grows with all n.
+ * gaps: (n_features + 1, ld), scratch. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_keyed_moments(
+    const double *restrict x, ptrdiff_t ld, ptrdiff_t n, const ptrdiff_t *restrict keys,
+    ptrdiff_t key, ptrdiff_t n_features, double *restrict gaps, double *restrict out)
+{
+    double *restrict here = gaps + n_features * ld;
+    double count = 0.0;
+    ptrdiff_t number = 0;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        here[i] = keys[i] == key ? 1.0 : 0.0;
+        number += keys[i] == key;
+    }
+    *out++ = count = (double)number;
+    for (ptrdiff_t d = 0; d < n_features; d++) {
+        const double mean = count > 0.0 ? dot_of_lanes(x + d * ld, here, n) / count : 0.0;
+        for (ptrdiff_t i = 0; i < n; i++)
+            gaps[d * ld + i] = (x[d * ld + i] - mean) * here[i];
+        *out++ = mean;
+    }
+    for (ptrdiff_t d = 0; d < n_features; d++)
+        for (ptrdiff_t e = d; e < n_features; e++)
+            *out++ = dot_of_lanes(gaps + d * ld, gaps + e * ld, n);
+}
+
 /* Items in strips: the columns of 32 items one after the other, then those of the next 32. So all
  * that a strip needs is in the fastest cache, and the sums of a row of W stay in registers. */
 #define SKDPM_STRIP 32
 
-/* out[i] = top - |W x_i - c|^2 / 2, with x in strips and W lower triangular, packed by rows; -inf
- * where that is NaN or overflows. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_gaussian(
-    const double *restrict x, ptrdiff_t n, ptrdiff_t n_features, const double *restrict w,
-    const double *restrict c, double top, double *restrict out)
+/* out[i] = top - |W x_i - c|^2 / 2, with W lower triangular, packed by rows; -inf where that is NaN
+ * or overflows. Columns of a strip are `ld` apart, and strips `step`. */
+SKDPM_INLINE void gaussian_of_strips(
+    const double *restrict x, ptrdiff_t ld, ptrdiff_t step, ptrdiff_t n, ptrdiff_t n_features,
+    const double *restrict w, const double *restrict c, double top, double *restrict out)
 {
     for (ptrdiff_t first = 0; first < n; first += SKDPM_STRIP) {
         const ptrdiff_t m = n - first < SKDPM_STRIP ? n - first : SKDPM_STRIP;
@@ -297,14 +394,13 @@ SKDPM_UNUSED static void tile_gaussian(
             for (; d + 4 <= j + 1; d += 4) {
                 const double w0 = row[d], w1 = row[d + 1], w2 = row[d + 2], w3 = row[d + 3];
                 for (ptrdiff_t i = 0; i < SKDPM_STRIP; i++)
-                    sums[i] += (w0 * a[i] + w1 * a[SKDPM_STRIP + i])
-                        + (w2 * a[2 * SKDPM_STRIP + i] + w3 * a[3 * SKDPM_STRIP + i]);
-                a += 4 * SKDPM_STRIP;
+                    sums[i] += (w0 * a[i] + w1 * a[ld + i]) + (w2 * a[2 * ld + i] + w3 * a[3 * ld + i]);
+                a += 4 * ld;
             }
             for (; d <= j; d++) {
                 for (ptrdiff_t i = 0; i < SKDPM_STRIP; i++)
                     sums[i] += row[d] * a[i];
-                a += SKDPM_STRIP;
+                a += ld;
             }
             for (ptrdiff_t i = 0; i < SKDPM_STRIP; i++)
                 squares[i] += sums[i] * sums[i];
@@ -312,8 +408,29 @@ SKDPM_UNUSED static void tile_gaussian(
         }
         for (ptrdiff_t i = 0; i < m; i++)
             out[first + i] = squares[i] < INFINITY ? top - 0.5 * squares[i] : -INFINITY;
-        x += SKDPM_STRIP * n_features;
+        x += step;
     }
+}
+
+/* x in strips. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_gaussian(
+    const double *restrict x, ptrdiff_t n, ptrdiff_t n_features, const double *restrict w,
+    const double *restrict c, double top, double *restrict out)
+{
+    gaussian_of_strips(x, SKDPM_STRIP, SKDPM_STRIP * n_features, n, n_features, w, c, top, out);
+}
+
+/* The same bits with x (n_features, ld), behind each column of which a strip can be read. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_gaussian_columns(
+    const double *restrict x, ptrdiff_t ld, ptrdiff_t n, ptrdiff_t n_features,
+    const double *restrict w, const double *restrict c, double top, double *restrict out)
+{
+    if (n_features == 2)
+        gaussian_of_strips(x, ld, SKDPM_STRIP, n, 2, w, c, top, out);
+    else
+        gaussian_of_strips(x, ld, SKDPM_STRIP, n, n_features, w, c, top, out);
 }
 
 /* out += sum_i x_i x_i', packed by columns of the lower triangle; x: (n, n_features), row by row. */
@@ -375,6 +492,13 @@ SKDPM_UNUSED static void tile_gather(
     const double *restrict x, ptrdiff_t n_features, const ptrdiff_t *restrict items, ptrdiff_t n,
     double *restrict out, ptrdiff_t ld)
 {
+    if (n_features == 2) {
+        for (ptrdiff_t i = 0; i < n; i++) {
+            out[i] = x[2 * items[i]];
+            out[ld + i] = x[2 * items[i] + 1];
+        }
+        return;
+    }
     for (ptrdiff_t i = 0; i < n; i++) {
         const double *restrict row = x + items[i] * n_features;
         for (ptrdiff_t d = 0; d < n_features; d++)

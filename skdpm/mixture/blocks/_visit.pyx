@@ -24,7 +24,7 @@ are those of a visit that evaluates all, to the last bit.
 """
 from contextlib import ExitStack
 
-from libc.math cimport INFINITY, exp, log
+from libc.math cimport INFINITY, exp, fabs, log
 from libc.stdlib cimport free
 from numpy.random cimport bitgen_t
 
@@ -33,7 +33,6 @@ import numpy as np
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, uniform
-from skdpm.mixture._tiles cimport enclose
 from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel
 
 
@@ -43,9 +42,14 @@ cdef extern from "tiles.h" nogil:
         double* total, Py_ssize_t* out
     )
     void tile_select(
-        double* w, Py_ssize_t n_terms, Py_ssize_t ld, Py_ssize_t n, const double* u,
-        double log_rest, double* scratch, Py_ssize_t* out
+        double* w, const double* by, Py_ssize_t n_terms, Py_ssize_t ld, Py_ssize_t n,
+        const double* u, double rest, double* scratch, Py_ssize_t* out
     )
+    void tile_halves(
+        const double* a, const double* b, double by_a, double by_b, Py_ssize_t n, const double* u,
+        const Py_ssize_t* keys, Py_ssize_t key, Py_ssize_t code, Py_ssize_t* out
+    )
+    Py_ssize_t tile_count(const Py_ssize_t* keys, Py_ssize_t n, Py_ssize_t key)
 
 
 BATCH_ROWS = TILE
@@ -104,14 +108,13 @@ cdef class BlockTask:
     cdef double* v              # and sub-clusters
     cdef double* u_left         # (2 TILE,): of rows that are left for later
     cdef double* v_left
-    cdef double* v_placed       # of rows that are placed
     cdef double* sorted_u
     cdef double* scaled_u
     cdef double* scratch        # (3 TILE,)
     cdef Py_ssize_t* items      # of the batch
     cdef Py_ssize_t* left       # (2 TILE,): rows that are left for later
     cdef Py_ssize_t n_left
-    cdef Py_ssize_t* placed
+    cdef Py_ssize_t* tile_codes
     cdef Py_ssize_t* clusters   # of rows that are placed
     cdef Py_ssize_t* draws
     cdef Py_ssize_t* keys
@@ -125,8 +128,10 @@ cdef class BlockTask:
     cdef Py_ssize_t* nearest
     cdef double* lower          # (n_clusters,) each
     cdef double* upper
-    cdef double* box            # (2 n_dimensions,) each
-    cdef double* tile_box
+    cdef double* shifts
+    cdef double* boxes          # (number of tiles in a batch, 2 n_dimensions)
+    cdef double* box            # (2 n_dimensions,)
+    cdef double top             # the largest of `upper` of the clusters that `sift` listed
 
     def __cinit__(
         self, ParametricModel model, codes, task, list bit_generators, held, order,
@@ -135,6 +140,7 @@ cdef class BlockTask:
         cdef Py_ssize_t j
         cdef Py_ssize_t n_clusters = task.n_clusters
         cdef Py_ssize_t n_features = model.n_dimensions
+        cdef Py_ssize_t n_boxes = TILE // max(tile_rows, 1) + 2
         cdef double* x
         cdef Py_ssize_t* y
         self.model = model
@@ -143,18 +149,19 @@ cdef class BlockTask:
         self.arrays = []
         self.log_w = <double*>resized(NULL, max(n_clusters, 2) * TILE, sizeof(double))
         self.doubles_memory = x = <double*>resized(
-            NULL, 12 * TILE + 2 * n_clusters + 4 * n_features, sizeof(double)
+            NULL, 11 * TILE + 3 * n_clusters + 2 * n_features * n_boxes, sizeof(double)
         )
-        self.u, self.v, self.v_placed = x, x + TILE, x + 2 * TILE
-        self.sorted_u, self.scaled_u, self.scratch = x + 3 * TILE, x + 4 * TILE, x + 5 * TILE
-        self.u_left, self.v_left, self.lower = x + 8 * TILE, x + 10 * TILE, x + 12 * TILE
+        self.u, self.v = x, x + TILE
+        self.sorted_u, self.scaled_u, self.scratch = x + 2 * TILE, x + 3 * TILE, x + 4 * TILE
+        self.u_left, self.v_left, self.lower = x + 7 * TILE, x + 9 * TILE, x + 11 * TILE
         self.upper = self.lower + n_clusters
-        self.box = self.upper + n_clusters
-        self.tile_box = self.box + 2 * n_features
+        self.shifts = self.upper + n_clusters
+        self.box = self.shifts + n_clusters
+        self.boxes = self.box + 2 * n_features
         self.indices_memory = y = <Py_ssize_t*>resized(
             NULL, 12 * TILE + 1 + 3 * n_clusters, sizeof(Py_ssize_t)
         )
-        self.items, self.placed, self.clusters = y, y + TILE, y + 2 * TILE
+        self.items, self.tile_codes, self.clusters = y, y + TILE, y + 2 * TILE
         self.draws, self.keys, self.positions = y + 3 * TILE, y + 4 * TILE, y + 5 * TILE
         self.sorted_items, self.chosen, self.present = y + 6 * TILE, y + 7 * TILE, y + 8 * TILE
         self.left, self.starts = y + 9 * TILE, y + 11 * TILE
@@ -182,7 +189,7 @@ cdef class BlockTask:
             if len(order) != model.n_samples:
                 raise ValueError(f"an order of {len(order)} for {model.n_samples} rows")
             self.order = self.integers(order)
-            if self.n_groups == 1 and model.points != NULL:
+            if self.n_groups == 1 and model.n_dimensions > 0:
                 self.tile_rows = min(tile_rows, <Py_ssize_t>TILE)
         self.set_codes(codes)
         n = 2 * n_clusters + 4 * self.n_splits
@@ -315,20 +322,13 @@ cdef class BlockTask:
     ) noexcept nogil:
         """Add some items to the statistics of their keys."""
         cdef Py_ssize_t i, m, s
-        cdef Py_ssize_t first
         for s in range(n_keys):
             m = 0
             for i in range(n_items):
                 self.chosen[m] = items[i]
                 m += keys[i] == s
-            if m == 0:
-                continue
-            self.model.accumulate(self.stats + (row + s) * self.model.n_stats, self.chosen, m)
-            first = self.chosen[0]
-            for i in range(1, m):
-                first = min(first, self.chosen[i])
-            if not 0 <= self.first_rows[row + s] <= first:
-                self.first_rows[row + s] = first
+            if m > 0:
+                self.model.accumulate(self.stats + (row + s) * self.model.n_stats, self.chosen, m)
 
     # Drawing clusters.
 
@@ -367,89 +367,154 @@ cdef class BlockTask:
 
     cdef Py_ssize_t sift(
         self, const double* box, const Py_ssize_t* which, Py_ssize_t n_which, double below,
-        Py_ssize_t* out, double* rest       # IN, OUT: weights left out so far
+        Py_ssize_t* out, double* rest       # IN, OUT: log of the weights left out so far
     ) noexcept nogil:
-        """List the clusters that may weigh more than exp(below) times what the heaviest is likely
-        to weigh in a box, and bound the sum of the others; `lower` keeps the bounds of those
-        listed. What is NaN is listed."""
+        """List the clusters that may weigh more in a box than exp(below) times what the heaviest
+        is likely to weigh there, and bound the sum of the others. Bounds of those listed are
+        kept, and the largest is `top`. What is NaN is listed."""
         cdef Py_ssize_t k
         cdef Py_ssize_t n = 0
-        cdef double top = -INFINITY
+        cdef double likely = -INFINITY
         cdef double added = 0.0
         cdef double gap
         self.model.log_density_bound_many(
             self.params, which, n_which, box, self.lower, self.upper
         )
+        self.top = -INFINITY
         for k in range(n_which):
             self.lower[k] += self.log_weights[which[k]]
             self.upper[k] += self.log_weights[which[k]]
-            top = max(top, 0.5 * self.lower[k] + 0.5 * self.upper[k])
+            likely = max(likely, 0.5 * self.lower[k] + 0.5 * self.upper[k])
         for k in range(n_which):
-            gap = self.upper[k] - top
+            gap = self.upper[k] - likely
             if gap < below:
                 added += exp(gap) if gap > -60.0 else 1e-26
             else:
+                self.top = max(self.top, self.upper[k])
                 self.lower[n] = self.lower[k]
                 out[n] = which[k]
                 n += 1
         if added > 0.0:
-            rest[0] = log(exp(min(rest[0] - top, 700.0)) + added) + top
+            rest[0] = log(exp(min(rest[0] - likely, 700.0)) + added) + likely
         return n
+
+    cdef void surround(self, Py_ssize_t n_tiles) noexcept nogil:
+        """The box around those of tiles, rounded up."""
+        cdef Py_ssize_t d, t
+        cdef Py_ssize_t n_features = self.model.n_dimensions
+        cdef const double* box
+        cdef double high, low, middle
+        for d in range(n_features):
+            low = INFINITY
+            high = -INFINITY
+            for t in range(n_tiles):
+                box = self.boxes + t * 2 * n_features
+                low = min(low, box[d] - box[n_features + d])
+                high = max(high, box[d] + box[n_features + d])
+            middle = 0.5 * low + 0.5 * high
+            self.box[d] = middle
+            self.box[n_features + d] = (high - middle) + 1e-14 * (fabs(high) + fabs(low))
 
     cdef bint draw_near(self, Py_ssize_t n_items) noexcept nogil:
         """Draw clusters for the batch from those that may weigh something, and place its rows,
         but for those left for later. False where weights are no distribution."""
-        cdef Py_ssize_t first, i, n, n_near, n_nearest, t
-        cdef Py_ssize_t n_placed = 0
-        cdef Py_ssize_t n_features = self.model.n_dimensions
-        cdef double log_few = -log(4.0 * self.n_clusters)
-        cdef double low, share
+        cdef Py_ssize_t first, n, n_near, t
         cdef double rest = -INFINITY
-        cdef double tile_rest
-        enclose(self.model.points, n_features, self.items, n_items, self.box)
+        cdef Py_ssize_t n_tiles = (n_items + self.tile_rows - 1) // self.tile_rows
+        self.model.load(self.items, n_items)
+        for t in range(n_tiles):
+            first = t * self.tile_rows
+            n = min(self.tile_rows, n_items - first)
+            self.model.enclose(first, n, self.boxes + t * 2 * self.model.n_dimensions)
+        self.surround(n_tiles)
         n_near = self.sift(
-            self.box, self.members, self.n_clusters, log_few - 7.0, self.near, &rest
+            self.box, self.members, self.n_clusters, -log(4.0 * self.n_clusters) - 7.0,
+            self.near, &rest
         )
         if 4 * n_near > 3 * self.n_clusters:
             self.n_skipped = self.next_skipped
             self.next_skipped = min(2 * self.next_skipped, <Py_ssize_t>MOST_SKIPPED)
             return self.draw_all(self.items, self.u, self.v, n_items)
         self.next_skipped = 1
-        for t in range((n_items + self.tile_rows - 1) // self.tile_rows):
+        for t in range(n_tiles):
             first = t * self.tile_rows
             n = min(self.tile_rows, n_items - first)
-            tile_rest = rest
-            enclose(self.model.points, n_features, self.items + first, n, self.tile_box)
-            n_nearest = self.sift(
-                self.tile_box, self.near, n_near, log_few, self.nearest, &tile_rest
+            if not self.draw_tile(
+                first, n, self.boxes + t * 2 * self.model.n_dimensions, n_near, rest
+            ):
+                return False
+        return True
+
+    cdef bint draw_tile(
+        self, Py_ssize_t first, Py_ssize_t n_items, const double* box, Py_ssize_t n_near,
+        double rest
+    ) noexcept nogil:
+        """The same for a tile of the batch, and the clusters that are near the latter."""
+        cdef Py_ssize_t code, i, j, k
+        cdef Py_ssize_t n, n_kept
+        cdef Py_ssize_t which[2]
+        cdef const Py_ssize_t* items = self.items + first
+        cdef Py_ssize_t* codes = self.tile_codes
+        cdef double low, share
+        n = self.sift(box, self.near, n_near, -log(4.0 * self.n_clusters), self.nearest, &rest)
+        if n == 1:
+            share = 1.0
+            if self.lower[0] < INFINITY:
+                share = exp(min(rest - self.lower[0], 0.0)) + 1e-11
+            low = (1.0 - 1e-11) / (1.0 + share)
+            for i in range(n_items):
+                self.draws[i] = 0 if share <= self.u[first + i] < low else -1
+        else:
+            self.model.log_density_loaded(
+                first, n_items, self.params, self.nearest, n, self.log_w
             )
-            if n_nearest == 1:
-                share = 1.0
-                if self.lower[0] < INFINITY:
-                    share = exp(min(tile_rest - self.lower[0], 0.0)) + 1e-11
-                low = (1.0 - 1e-11) / (1.0 + share)
-                for i in range(n):
-                    self.draws[i] = 0 if share <= self.u[first + i] < low else -1
+            for j in range(n):
+                self.shifts[j] = self.log_weights[self.nearest[j]] - self.top
+            tile_select(
+                self.log_w, self.shifts, n, TILE, n_items, self.u + first,
+                exp(min(rest - self.top, 700.0)), self.scratch, self.draws
+            )
+        if self.held_codes != NULL:
+            for i in range(n_items):
+                if self.held_codes[items[i]] >= 0:
+                    self.draws[i] = -1
+        for i in range(n_items):
+            codes[i] = -1
+        for j in range(n):
+            n_kept = tile_count(self.draws, n_items, j)
+            if n_kept == 0:
+                continue
+            k = self.nearest[j]
+            which[0] = 2 * k
+            which[1] = 2 * k + 1
+            if self.sub_params == NULL:
+                for i in range(n_items):
+                    if self.draws[i] == j:
+                        codes[i] = 2 * k
             else:
-                self.weigh(
-                    self.items + first, n, self.params, self.log_weights, self.nearest, n_nearest
+                self.model.log_density_loaded(
+                    first, n_items, self.sub_params, which, 2, self.log_w
                 )
-                tile_select(
-                    self.log_w, n_nearest, TILE, n, self.u + first, tile_rest, self.scratch,
-                    self.draws
+                tile_halves(
+                    self.log_w, self.log_w + TILE, self.sub_log_weights[2 * k],
+                    self.sub_log_weights[2 * k + 1], n_items, self.v + first, self.draws, j, k,
+                    codes
                 )
-            for i in range(n):
-                if self.draws[i] < 0:
-                    self.left[self.n_left] = self.items[first + i]
-                    self.u_left[self.n_left] = self.u[first + i]
-                    self.v_left[self.n_left] = self.v[first + i]
-                    self.n_left += 1
-                else:
-                    self.placed[n_placed] = self.items[first + i]
-                    self.v_placed[n_placed] = self.v[first + i]
-                    self.clusters[n_placed] = self.nearest[self.draws[i]]
-                    n_placed += 1
-        return self.place(self.placed, self.v_placed, n_placed)
+            for code in range(2 * k, 2 * k + 1 + (self.sub_params != NULL)):
+                self.model.accumulate_loaded(
+                    self.stats + code * self.model.n_stats, first, n_items, codes, code
+                )
+        for i in range(n_items):
+            if codes[i] >= 0:
+                self.new_codes[items[i]] = <int>codes[i]
+            elif codes[i] == -2:
+                return False
+            else:
+                self.left[self.n_left] = items[i]
+                self.u_left[self.n_left] = self.u[first + i]
+                self.v_left[self.n_left] = self.v[first + i]
+                self.n_left += 1
+        return True
 
     cdef bint draw_all(
         self, const Py_ssize_t* items, const double* u, const double* v, Py_ssize_t n_items
@@ -526,11 +591,26 @@ cdef class BlockTask:
             if self.new_codes[i] // 2 == k:
                 self.items[n] = i
                 self.draws[n] = 2 * (uniform(rng) >= share) + self.new_codes[i] % 2
+                if self.first_rows[row + self.draws[n]] < 0:
+                    self.first_rows[row + self.draws[n]] = i
                 n += 1
                 if n == TILE:
                     self.collect(self.items, self.draws, n, 4, row)
                     n = 0
         self.collect(self.items, self.draws, n, 4, row)
+
+    cdef void find_first_rows(self) noexcept nogil:
+        """Find the first row of each code that has rows."""
+        cdef Py_ssize_t code, i
+        cdef Py_ssize_t n_left = 0
+        for code in range(2 * self.n_clusters):
+            n_left += self.stats[code * self.model.n_stats] != 0.0
+        for i in range(self.model.n_samples):
+            if self.first_rows[self.new_codes[i]] < 0:
+                self.first_rows[self.new_codes[i]] = i
+                n_left -= 1
+                if n_left == 0:
+                    return
 
     cdef bint run(self) noexcept nogil:
         """Do the task, a batch at a time. False where the weights of a row are no distribution."""
@@ -560,6 +640,7 @@ cdef class BlockTask:
                 return False
         if self.n_left > 0 and not self.draw_left():
             return False
+        self.find_first_rows()
         for j in range(self.n_splits):
             self.split(j)
         return True

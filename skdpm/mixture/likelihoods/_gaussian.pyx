@@ -49,7 +49,7 @@ from skdpm.mixture.likelihoods._base cimport STRIP, ClusterModel, row
 from skdpm.mixture.likelihoods._gaussian_hyper cimport (
     GaussianLaws, fill_log_norm, log_norm_at, own_size
 )
-from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel
+from skdpm.mixture.likelihoods._parametric cimport LD, MOST_DIMENSIONS, TILE, ParametricModel
 
 cdef double LOG_PI = log(PI)
 cdef double LOG_1E100 = log(1e100)
@@ -91,6 +91,21 @@ cdef extern from "tiles.h" nogil:
     void tile_gaussian(
         const double* x, Py_ssize_t n, Py_ssize_t n_features, const double* w, const double* c,
         double top, double* out
+    )
+    void tile_gaussian_columns(
+        const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features, const double* w,
+        const double* c, double top, double* out
+    )
+    void tile_gather(
+        const double* x, Py_ssize_t n_features, const Py_ssize_t* items, Py_ssize_t n,
+        double* out, Py_ssize_t ld
+    )
+    void tile_enclose(
+        const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features, double* box
+    )
+    void tile_keyed_moments(
+        const double* x, Py_ssize_t ld, Py_ssize_t n, const Py_ssize_t* keys, Py_ssize_t key,
+        Py_ssize_t n_features, double* gaps, double* out
     )
     void tile_scatter(const double* x, Py_ssize_t n, Py_ssize_t n_features, double* out)
     void tile_gather(
@@ -911,6 +926,49 @@ cdef class FullLaws(GaussianLaws):
         return True
 
 
+cdef inline void bound_densities(
+    const double* params, Py_ssize_t n_params, const Py_ssize_t* which, Py_ssize_t n_which,
+    const double* box, Py_ssize_t n_features,
+    double* lower, double* upper                                        # OUT (n_which,) each
+) noexcept nogil:
+    """With z = W x - W mu the log density is a constant less sum_d z_d^2 / 2. From the box's
+    centre c, with half-widths h, to x, z_d changes by at most r_d = sum_e |W_de| h_e, so that
+    |z_d| is between max(0, |z_d(c)| - r_d) and |z_d(c)| + r_d. What rounding makes of z_d is a
+    share of the terms that it is the sum of, and part of r_d."""
+    cdef Py_ssize_t d, e, k
+    cdef const double* half = box + n_features
+    cdef const double* c
+    cdef const double* w
+    cdef double least, most, r, size, top, value, z
+    cdef double share = 4.0 * (n_features + 4) * DBL_EPSILON
+    for k in range(n_which):
+        top = params[which[k] * n_params]
+        c = params + which[k] * n_params + 1
+        w = c + n_features
+        least = most = 0.0
+        for d in range(n_features):
+            z = -c[d]
+            size = fabs(c[d])
+            r = 0.0
+            for e in range(d + 1):
+                value = w[e] * box[e]
+                z += value
+                size += fabs(value)
+                r += fabs(w[e]) * half[e]
+            w += d + 1
+            r = r * ABOVE + share * (size + r)
+            z = fabs(z)
+            most += (z + r) * (z + r)
+            z -= r
+            if not z <= 0.0:
+                least += z * z
+        # The density of a row that is beyond counts as -inf: a lower one is none.
+        least = 0.5 * min(least, 1e300)
+        most *= 0.5
+        lower[k] = top - most - SLACK * (1.0 + fabs(top) + most)
+        upper[k] = top - least + SLACK * (1.0 + fabs(top) + least)
+
+
 @cython.final
 cdef class ParametricGaussian(ParametricModel):
     """Gaussian rows under drawn means and covariances.
@@ -937,6 +995,8 @@ cdef class ParametricGaussian(ParametricModel):
     cdef const double* mean
     cdef double* prior      # packed: S, then its factor
     cdef double* work       # n_features * TILE
+    cdef double* gaps       # (n_features + 1, LD)
+    cdef double* columns    # (n_features, LD) and a strip: loaded items. NULL: too many columns
     cdef double* matrix     # (n_stats,)
     cdef object _owners
 
@@ -954,8 +1014,8 @@ cdef class ParametricGaussian(ParametricModel):
         self.n_features = n_features
         self.n_packed = n_features * (n_features + 1) // 2
         self.n_stats = self.n_params = 1 + n_features + self.n_packed
-        self.X = self.points = &X[0, 0] if X.shape[0] else NULL
-        self.n_dimensions = n_features
+        self.X = &X[0, 0] if X.shape[0] else NULL
+        self.n_dimensions = n_features if n_features <= MOST_DIMENSIONS else 0
         self.mean_precision = mean_precision
         self.df = df
         self.prior = <double*>malloc(2 * self.n_packed * sizeof(double))
@@ -963,6 +1023,11 @@ cdef class ParametricGaussian(ParametricModel):
         self.matrix = <double*>malloc(self.n_stats * sizeof(double))
         if self.prior == NULL or self.work == NULL or self.matrix == NULL:
             raise MemoryError
+        if self.n_dimensions > 0:
+            self.columns = <double*>resized(
+                NULL, (2 * n_features + 1) * LD + SKDPM_STRIP, sizeof(double)
+            )
+            self.gaps = self.columns + n_features * LD + SKDPM_STRIP
         for d in range(n_features):
             for e in range(d, n_features):
                 self.prior[t] = self.prior[self.n_packed + t] = scale[e, d]
@@ -972,6 +1037,7 @@ cdef class ParametricGaussian(ParametricModel):
     def __dealloc__(self):
         free(self.prior)
         free(self.work)
+        free(self.columns)
         free(self.matrix)
 
     cdef void draw_params(
@@ -1031,48 +1097,54 @@ cdef class ParametricGaussian(ParametricModel):
                 out + k * TILE
             )
 
+    cdef void load(self, const Py_ssize_t* items, Py_ssize_t n_items) noexcept nogil:   # <= TILE
+        self.loaded = items
+        tile_gather(self.X, self.n_features, items, n_items, self.columns, LD)
+
+    cdef void enclose(
+        self, Py_ssize_t first, Py_ssize_t n_items, double* box     # OUT (2 D,)
+    ) noexcept nogil:
+        tile_enclose(self.columns + first, LD, n_items, self.n_features, box)
+
+    cdef void log_density_loaded(
+        self, Py_ssize_t first, Py_ssize_t n_items, const double* params,
+        const Py_ssize_t* which, Py_ssize_t n_which, double* out        # OUT (n_which, TILE)
+    ) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef const double* theta
+        for k in range(n_which):
+            theta = params + which[k] * self.n_params
+            tile_gaussian_columns(
+                self.columns + first, LD, n_items, self.n_features, theta + 1 + self.n_features,
+                theta + 1, theta[0], out + k * TILE
+            )
+
+    cdef void accumulate_loaded(
+        self, double* stats, Py_ssize_t first, Py_ssize_t n_items,
+        const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): those with the key join
+    ) noexcept nogil:
+        cdef double scratch[4]
+        if self.n_features > 4:
+            ParametricModel.accumulate_loaded(self, stats, first, n_items, keys, key)
+            return
+        tile_keyed_moments(
+            self.columns + first, LD, n_items, keys, key, self.n_features, self.gaps,
+            self.matrix
+        )
+        if self.matrix[0] > 0.0:
+            combine_moments(stats, self.matrix, self.n_features, scratch)
+
     cdef void log_density_bound_many(
         self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
         const double* box,                                              # IN (2 D,)
         double* lower, double* upper                                    # OUT (n_which,) each
     ) noexcept nogil:
-        """With z = W x - W mu the log density is a constant less sum_d z_d^2 / 2. From the box's
-        centre c, with half-widths h, to x, z_d changes by at most r_d = sum_e |W_de| h_e, so that
-        |z_d| is between max(0, |z_d(c)| - r_d) and |z_d(c)| + r_d. What rounding makes of z_d is
-        a share of the terms that it is the sum of, and part of r_d."""
-        cdef Py_ssize_t d, e, k
-        cdef Py_ssize_t n_features = self.n_features
-        cdef const double* half = box + n_features
-        cdef const double* c
-        cdef const double* w
-        cdef double least, most, r, size, top, value, z
-        cdef double share = 4.0 * (n_features + 4) * DBL_EPSILON
-        for k in range(n_which):
-            top = params[which[k] * self.n_params]
-            c = params + which[k] * self.n_params + 1
-            w = c + n_features
-            least = most = 0.0
-            for d in range(n_features):
-                z = -c[d]
-                size = fabs(c[d])
-                r = 0.0
-                for e in range(d + 1):
-                    value = w[e] * box[e]
-                    z += value
-                    size += fabs(value)
-                    r += fabs(w[e]) * half[e]
-                w += d + 1
-                r = r * ABOVE + share * (size + r)
-                z = fabs(z)
-                most += (z + r) * (z + r)
-                z -= r
-                if not z <= 0.0:
-                    least += z * z
-            # The density of a row that is beyond counts as -inf: a lower one is none.
-            least = 0.5 * min(least, 1e300)
-            most *= 0.5
-            lower[k] = top - most - SLACK * (1.0 + fabs(top) + most)
-            upper[k] = top - least + SLACK * (1.0 + fabs(top) + least)
+        if self.n_features == 2:
+            bound_densities(params, self.n_params, which, n_which, box, 2, lower, upper)
+        else:
+            bound_densities(
+                params, self.n_params, which, n_which, box, self.n_features, lower, upper
+            )
 
     cdef void accumulate(
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE

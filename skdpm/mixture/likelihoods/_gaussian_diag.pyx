@@ -40,7 +40,7 @@ from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._gaussian_hyper cimport (
     GaussianLaws, fill_log_evidence_norm, fill_log_norm, log_evidence_norm, log_norm_at, own_size
 )
-from skdpm.mixture.likelihoods._parametric cimport LD, TILE, ParametricModel
+from skdpm.mixture.likelihoods._parametric cimport LD, MOST_DIMENSIONS, TILE, ParametricModel
 
 cdef enum:
     N_TERMS = 3     # cached terms before those of columns
@@ -58,6 +58,13 @@ cdef extern from "tiles.h" nogil:
     void tile_gaussian_diag(
         const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features, const double* w,
         const double* c, const double* log_w, double top, bint missing, double* out
+    )
+    void tile_enclose(
+        const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features, double* box
+    )
+    void tile_keyed_moments(
+        const double* x, Py_ssize_t ld, Py_ssize_t n, const Py_ssize_t* keys, Py_ssize_t key,
+        Py_ssize_t n_features, double* gaps, double* out
     )
     void tile_moments(
         const double* x, Py_ssize_t n, double* count, double* mean, double* squares
@@ -754,6 +761,8 @@ cdef class ParametricGaussianDiag(ParametricModel):
     cdef double mean_precision, df
     cdef bint missing
     cdef double* work       # (n_features, LD)
+    cdef double* gaps       # (n_features + 1, LD)
+    cdef double* columns    # the same: loaded items. NULL: too many columns
     cdef double* moments    # (n_stats,)
     cdef object _owners
 
@@ -767,8 +776,8 @@ cdef class ParametricGaussianDiag(ParametricModel):
         self.n_samples = X.shape[0]
         self.n_features = n_features
         self.n_stats = self.n_params = 1 + 3 * n_features
-        self.X = self.points = &X[0, 0] if X.shape[0] else NULL
-        self.n_dimensions = n_features
+        self.X = &X[0, 0] if X.shape[0] else NULL
+        self.n_dimensions = n_features if n_features <= MOST_DIMENSIONS else 0
         self.scale = &scale[0]
         self.mean_precision = mean_precision
         self.df = df
@@ -777,9 +786,13 @@ cdef class ParametricGaussianDiag(ParametricModel):
         self.moments = <double*>malloc(self.n_stats * sizeof(double))
         if self.work == NULL or self.moments == NULL:
             raise MemoryError
+        if self.n_dimensions > 0:
+            self.columns = <double*>resized(NULL, (2 * n_features + 1) * LD, sizeof(double))
+            self.gaps = self.columns + n_features * LD
 
     def __dealloc__(self):
         free(self.work)
+        free(self.columns)
         free(self.moments)
 
     cdef void draw_params(
@@ -824,6 +837,54 @@ cdef class ParametricGaussianDiag(ParametricModel):
                 self.work, LD, n_items, n_features, theta + 1, theta + 1 + n_features,
                 theta + 1 + 2 * n_features, theta[0], self.missing, out + k * TILE
             )
+
+    cdef void load(self, const Py_ssize_t* items, Py_ssize_t n_items) noexcept nogil:   # <= TILE
+        self.loaded = items
+        tile_gather(self.X, self.n_features, items, n_items, self.columns, LD)
+
+    cdef void enclose(
+        self, Py_ssize_t first, Py_ssize_t n_items, double* box     # OUT (2 D,)
+    ) noexcept nogil:
+        tile_enclose(self.columns + first, LD, n_items, self.n_features, box)
+
+    cdef void log_density_loaded(
+        self, Py_ssize_t first, Py_ssize_t n_items, const double* params,
+        const Py_ssize_t* which, Py_ssize_t n_which, double* out        # OUT (n_which, TILE)
+    ) noexcept nogil:
+        cdef Py_ssize_t k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* theta
+        for k in range(n_which):
+            theta = params + which[k] * self.n_params
+            tile_gaussian_diag(
+                self.columns + first, LD, n_items, n_features, theta + 1, theta + 1 + n_features,
+                theta + 1 + 2 * n_features, theta[0], self.missing, out + k * TILE
+            )
+
+    cdef void accumulate_loaded(
+        self, double* stats, Py_ssize_t first, Py_ssize_t n_items,
+        const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): those with the key join
+    ) noexcept nogil:
+        """Without missing entries, whose items are not loaded."""
+        cdef double moments[15]
+        cdef double* out = self.moments + 1
+        cdef Py_ssize_t d
+        cdef Py_ssize_t t = 0
+        cdef Py_ssize_t n_features = self.n_features
+        if n_features > 4:
+            ParametricModel.accumulate_loaded(self, stats, first, n_items, keys, key)
+            return
+        tile_keyed_moments(
+            self.columns + first, LD, n_items, keys, key, n_features, self.gaps, moments
+        )
+        self.moments[0] = moments[0]
+        for d in range(n_features):
+            out[d] = moments[0]
+            out[n_features + d] = moments[1 + d]
+            out[2 * n_features + d] = moments[1 + n_features + t]
+            t += n_features - d
+        if moments[0] > 0.0:
+            combine_moments(stats, self.moments, n_features)
 
     cdef void log_density_bound_many(
         self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which,

@@ -10,6 +10,7 @@ cdef enum:
     # Between columns of a tile: were it a power of two, they would all fall into the same few
     # lines of the cache.
     LD = TILE + 8
+    MOST_DIMENSIONS = 16     # columns, beyond which boxes hold too little for bounds to be of use
 
 
 ctypedef fused number:
@@ -33,9 +34,8 @@ cdef class ParametricModel:
     cdef readonly Py_ssize_t n_samples      # items of the block
     cdef readonly Py_ssize_t n_stats
     cdef readonly Py_ssize_t n_params
-    # Of a likelihood with bounds: what boxes are made around. NULL: it has none.
-    cdef const double* points               # (n_samples, n_dimensions)
-    cdef readonly Py_ssize_t n_dimensions
+    cdef readonly Py_ssize_t n_dimensions   # of boxes around items; 0: there are no bounds
+    cdef const Py_ssize_t* loaded           # the items of `load`
 
     # A likelihood overrides these three ...
     cdef void draw_params(
@@ -51,11 +51,23 @@ cdef class ParametricModel:
     ) noexcept nogil
     # ... and this where statistics do not add up.
     cdef void combine(self, double* stats, const double* other) noexcept nogil
-    # ... and this if it sets `points`.
+    # ... and these if it has bounds; of what is loaded, `first` is the first item in question.
+    cdef void load(self, const Py_ssize_t* items, Py_ssize_t n_items) noexcept nogil    # <= TILE
+    cdef void enclose(
+        self, Py_ssize_t first, Py_ssize_t n_items, double* box     # OUT: see `_tiles`
+    ) noexcept nogil
     cdef void log_density_bound_many(
         self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
-        const double* box,                                              # IN: see `_tiles`
+        const double* box,                                              # IN
         double* lower, double* upper                                    # OUT (n_which,) each
+    ) noexcept nogil
+    cdef void log_density_loaded(
+        self, Py_ssize_t first, Py_ssize_t n_items, const double* params,
+        const Py_ssize_t* which, Py_ssize_t n_which, double* out        # OUT (n_which, TILE)
+    ) noexcept nogil
+    cdef void accumulate_loaded(
+        self, double* stats, Py_ssize_t first, Py_ssize_t n_items,
+        const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): those with the key join
     ) noexcept nogil
 
 

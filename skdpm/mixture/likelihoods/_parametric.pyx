@@ -42,9 +42,22 @@ cdef class ParametricModel:
         for d in range(self.n_stats):
             stats[d] += other[d]
 
+    # What a likelihood with bounds overrides besides.
+
+    cdef void load(self, const Py_ssize_t* items, Py_ssize_t n_items) noexcept nogil:   # <= TILE
+        """Get items ready for the methods below. They stay so until densities of others are
+        asked for, or others accumulated."""
+        self.loaded = items
+
+    cdef void enclose(
+        self, Py_ssize_t first, Py_ssize_t n_items, double* box     # OUT: see `_tiles`
+    ) noexcept nogil:
+        """The least box around the points of some loaded items, rounded up."""
+        pass
+
     cdef void log_density_bound_many(
         self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
-        const double* box,                                              # IN: see `_tiles`
+        const double* box,                                              # IN
         double* lower, double* upper                                    # OUT (n_which,) each
     ) noexcept nogil:
         """No more, and no less, than `log_density_many` computes for any item whose point is in
@@ -54,6 +67,27 @@ cdef class ParametricModel:
         for k in range(n_which):
             lower[k] = -INFINITY
             upper[k] = INFINITY
+
+    cdef void log_density_loaded(
+        self, Py_ssize_t first, Py_ssize_t n_items, const double* params,
+        const Py_ssize_t* which, Py_ssize_t n_which, double* out        # OUT (n_which, TILE)
+    ) noexcept nogil:
+        """`log_density_many` of some loaded items, to the bit."""
+        self.log_density_many(self.loaded + first, n_items, params, which, n_which, out)
+
+    cdef void accumulate_loaded(
+        self, double* stats, Py_ssize_t first, Py_ssize_t n_items,
+        const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): those with the key join
+    ) noexcept nogil:
+        """Some loaded items join the statistics of a cluster."""
+        cdef Py_ssize_t chosen[TILE]
+        cdef Py_ssize_t i
+        cdef Py_ssize_t n = 0
+        for i in range(n_items):
+            chosen[n] = self.loaded[first + i]
+            n += keys[i] == key
+        if n > 0:
+            self.accumulate(stats, chosen, n)
 
     # The Python boundary.
 

@@ -771,7 +771,7 @@ def test_launched_moves_without_an_answer_are_refused():
     rng = np.random.default_rng(0)
     chain.assign(np.array([0, 0, 0, 1, 1]))
     chain.state.model = NoMarginal(chain.model, 5)  # of the union of both
-    with pytest.raises(FloatingPointError, match="launched move of the clusters .* is NaN"):
+    with pytest.raises(FloatingPointError, match=r"launched move of the clusters .* is NaN"):
         for iteration in range(100):
             moves.make(chain.state, rng, (0, 0, iteration))
 
