@@ -31,8 +31,8 @@ from skdpm import DPMixture
 from skdpm.mixture.blocks import order
 from skdpm.mixture.blocks.rows import MemoryRows
 from skdpm.mixture.blocks.state import BlockState
-from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.likelihoods import Gaussian
+from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import SAMPLERS
 from skdpm.mixture.samplers.sub_cluster import SubClusterKernel
 
