@@ -28,8 +28,13 @@ from sklearn.metrics import v_measure_score
 from suite.problems import Stepper, make_problem
 
 from skdpm import DPMixture
+from skdpm.mixture.blocks import order
+from skdpm.mixture.blocks.rows import MemoryRows
+from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.likelihoods import Gaussian
+from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import SAMPLERS
+from skdpm.mixture.samplers.sub_cluster import SubClusterKernel
 
 HERE = Path(__file__).resolve().parent
 
@@ -380,6 +385,40 @@ def growth_picture():
     figure.savefig(HERE.parent / "doc" / "images" / "sweep_growth.png", dpi=150)
 
 
+# Rows in blocks.
+
+
+def blocks():
+    """Iterations of SubCluster from the true clusters, as they are and with every cluster
+    evaluated for every row."""
+    for n_samples, n_clusters, target in [(10**6, 100, 0.1), (10**5, 15, None)]:
+        likelihood, X, labels = make_problem("gaussian", n_samples, 2, n_clusters)
+        likelihood = likelihood.resolve(X)
+        data = likelihood.encode(X[:1])
+        model = likelihood.bind(data, likelihood.tables(data, n_samples))
+        prior = DirichletProcessPrior(n_samples, 1.0)
+        rng, key = np.random.default_rng(0), iter(range(10**6))
+
+        def stepper(fewest):
+            rows = MemoryRows(X, 65536)  # noqa: B023
+            saved = BlockState.start(rows, likelihood, labels, n_clusters)  # noqa: B023
+            state = BlockState(rows, likelihood, prior, model, saved)  # noqa: B023
+            kernel = SubClusterKernel()
+
+            def step():
+                order.FEWEST_CLUSTERS = fewest
+                kernel.step(state, rng, (0, 0, next(key)))  # noqa: B023
+
+            return step
+
+        here, plain = smallest_times(
+            stepper(order.FEWEST_CLUSTERS), stepper(np.inf), repetitions=8
+        )
+        what = f"SubCluster {n_samples} x 2, {n_clusters} clusters: iteration"
+        report(what, 1e3 * here, None, "ms")
+        report("  the same / all clusters evaluated", here / plain, target)
+
+
 # The estimator.
 
 
@@ -513,6 +552,7 @@ MEASUREMENTS = {
     "moves": moves,
     "from_one_cluster": from_one_cluster,
     "linearity": linearity,
+    "blocks": blocks,
     "culled": culled,
     "growth_picture": growth_picture,
     "features": features,
