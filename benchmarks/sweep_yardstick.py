@@ -31,8 +31,8 @@ from skdpm import DPMixture
 from skdpm.mixture.blocks import order
 from skdpm.mixture.blocks.rows import MemoryRows
 from skdpm.mixture.blocks.state import BlockState
-from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.likelihoods import Gaussian
+from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import SAMPLERS
 from skdpm.mixture.samplers.sub_cluster import SubClusterKernel
 
@@ -344,17 +344,14 @@ def culled():
                 flush=True,
             )
     for tiled in (False, True):
-        times = []
-        for n_clusters in CULLED_K:
-            problem = unit_gaussians(100 * n_clusters, n_clusters, 6.0)
-            stepper = Stepper(*problem, tiled=tiled)
-            times.append(smallest_times(stepper.step, repetitions=5)[0] / len(problem[1]))
-        fitted = np.polyfit(np.log(CULLED_K), np.log(times), 1)[0]
-        figures = ", ".join(f"{1e9 * seconds:.0f}" for seconds in times)
-        print(f"  K = {list(CULLED_K)}, 100 rows each: {figures} ns a row")
+        times = growth("full", tiled)
+        print(
+            f"  K = {list(CULLED_K)}, 100 rows each: "
+            f"{', '.join(f'{nanoseconds:.0f}' for nanoseconds in times)} ns a row"
+        )
         report(
             f"slope in K, 100 rows a cluster, {'culled' if tiled else 'all weighed'}",
-            fitted,
+            np.polyfit(np.log(CULLED_K), np.log(times), 1)[0],
             0.3 if tiled else None,
         )
 
@@ -391,6 +388,35 @@ def blocks():
         what = f"SubCluster {n_samples} x 2, {n_clusters} clusters: iteration"
         report(what, 1e3 * here, None, "ms")
         report("  the same / all clusters evaluated", here / plain, target)
+
+
+def growth(kind, tiled):
+    """Nanoseconds per row of a sweep, for each of CULLED_K clusters of 100 rows."""
+    times = []
+    for n_clusters in CULLED_K:
+        problem = unit_gaussians(100 * n_clusters, n_clusters, 6.0, kind)
+        stepper = Stepper(*problem, tiled=tiled)
+        (seconds,) = smallest_times(stepper.step, repetitions=5)
+        times.append(1e9 * seconds / len(problem[1]))
+    return times
+
+
+def growth_picture():
+    """doc/images/sweep_growth.png: a sweep's cost with the number of clusters."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.6, 3.4), layout="constrained")
+    axes = figure.subplots()
+    for kind, colour in (("full", "C0"), ("diag", "C1")):
+        for tiled, style in ((False, "--"), (True, "-")):
+            name = f"{kind} covariances, {'passing over clusters' if tiled else 'weighing all'}"
+            times = growth(kind, tiled)
+            axes.loglog(CULLED_K, times, style, color=colour, marker="o", markersize=4, label=name)
+            print(name, [round(nanoseconds) for nanoseconds in times], flush=True)
+    axes.set_xlabel("clusters, of 100 rows each")
+    axes.set_ylabel("Gibbs sweep: ns per row")
+    axes.legend(frameon=False, fontsize=8)
+    figure.savefig(HERE.parent / "doc" / "images" / "sweep_growth.png", dpi=150)
 
 
 # The estimator.
@@ -528,6 +554,7 @@ MEASUREMENTS = {
     "linearity": linearity,
     "blocks": blocks,
     "culled": culled,
+    "growth_picture": growth_picture,
     "features": features,
     "import": import_time,
     "scoring": scoring,

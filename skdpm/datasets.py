@@ -269,7 +269,7 @@ def make_high_dimensional_gaussians(
 
 
 def make_embeddings(
-    n_samples=100_000,
+    n_samples=10_000,
     n_features=128,
     *,
     n_clusters=79,
@@ -291,7 +291,7 @@ def make_embeddings(
 
     Parameters
     ----------
-    n_samples : int, default=100_000
+    n_samples : int, default=10_000
     n_features : int, default=128
     n_clusters : int, default=79
         Classes.

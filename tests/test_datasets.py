@@ -14,6 +14,7 @@ from skdpm.datasets import (
     JAIN_NEAL,
     make_bernoulli_mixture,
     make_cambridge_bars,
+    make_embeddings,
     make_gaussian_mixture,
     make_high_dimensional_gaussians,
     make_jain_neal,
@@ -43,7 +44,7 @@ FEATURE_DEFAULTS = {
 NETWORK_DEFAULTS = {"make_lfrm": (100, 20)}
 each_allocation = pytest.mark.parametrize("name", FEATURE_DEFAULTS)
 MUTATIONS = ("make_pyclone_features", "make_pyclone_mixture")
-GENERATORS = [*DEFAULTS, *FEATURE_DEFAULTS, *NETWORK_DEFAULTS, *MUTATIONS]
+GENERATORS = [*DEFAULTS, "make_embeddings", *FEATURE_DEFAULTS, *NETWORK_DEFAULTS, *MUTATIONS]
 each_generator = pytest.mark.parametrize("name", GENERATORS)
 
 
@@ -61,6 +62,26 @@ def test_shapes_and_sizes_of_clusters(name):
         assert labels.shape == (n_samples,) and labels.dtype == np.int64
         sizes = np.bincount(labels, minlength=n_clusters)
         assert len(sizes) == n_clusters and np.ptp(sizes) <= 1
+
+
+def test_embeddings(seed_sequence):
+    """Classes that are points without spread and noise, and noise of the size asked for."""
+    size = {"n_samples": 12_000, "n_features": 7, "n_clusters": 5}
+
+    def run(seed, factor):
+        seed = int(seed.generate_state(1)[0])
+        with_noise, labels = make_embeddings(**size, spread=0.3, noise=0.5, random_state=seed)
+        X, same_labels = make_embeddings(**size, spread=0.3, noise=0.0, random_state=seed)
+        assert X.shape == (12_000, 7) and labels.dtype == np.int64
+        np.testing.assert_array_equal(labels, same_labels)
+        return kstest(((with_noise - X) / 0.5).ravel(), "norm").pvalue
+
+    assert_p(run, seed_sequence=seed_sequence)
+    X, labels = make_embeddings(**size, spread=0.0, noise=0.0, random_state=0)
+    sizes = np.bincount(labels, minlength=5)
+    assert sizes.sum() == 12_000 and np.ptp(sizes) > 100
+    for k in range(5):
+        np.testing.assert_allclose(X[labels == k], X[labels == k][:1].repeat(sizes[k], axis=0))
 
 
 @each_allocation
@@ -307,6 +328,9 @@ def test_bad_input_of_all(name, bad, message):
         (make_gaussian_mixture, {"separation": 0.3}, "separation=0.3 is too large for 15 centres"),
         (make_high_dimensional_gaussians, {"n_features": 0}, "n_features must be at least 1"),
         (make_high_dimensional_gaussians, {"n_clusters": 0}, "n_clusters must be at least 1"),
+        (make_embeddings, {"n_dimensions": 0}, "n_dimensions must be at least 1"),
+        (make_embeddings, {"spread": -1.0}, "spread must be finite and >= 0"),
+        (make_embeddings, {"noise": -1.0}, "noise must be finite and >= 0"),
         (make_cambridge_bars, {"noise": -1.0}, "noise must be finite and >= 0"),
         (make_lfrm, {"n_components": 0}, "n_components must be at least 1"),
         (make_lfrm, {"concentration": 0.0}, "concentration must be finite and > 0"),

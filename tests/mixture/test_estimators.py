@@ -325,7 +325,7 @@ def test_map_and_last(blobs, concentration, store_labels):
         "n_draws": 40,
         "sampler": "gibbs",
         "concentration": concentration,
-        "concentration_prior": (1.0, 5.0),
+        "concentration_prior": (0.2, 0.05),
         "init": "single",
         "random_state": 1,
     }
@@ -338,7 +338,7 @@ def test_map_and_last(blobs, concentration, store_labels):
     value = estimator.log_joint_samples_
     labels = estimator.label_samples_[np.unravel_index(value.argmax(), value.shape)]
     if concentration is None:
-        value = value + log_gamma_density(estimator.concentration_samples_, 1.0, 5.0)
+        value = value + log_gamma_density(estimator.concentration_samples_, 0.2, 0.05)
         without_prior = labels
         labels = estimator.label_samples_[np.unravel_index(value.argmax(), value.shape)]
         assert (labels != without_prior).any()  # else the test would not see the hyperprior

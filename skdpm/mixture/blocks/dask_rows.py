@@ -128,7 +128,7 @@ class DaskRows(Rows):
         Parameters
         ----------
         function : callable
-            Of the rows of a block, its number, the number of its first row, a `CodeStore` or
+            Of the rows of a block, its number, the number of its first row, a `BlockStore` or
             None, and `arguments`.
         arguments : tuple
         finish : callable
@@ -206,7 +206,7 @@ class DaskRows(Rows):
     def _forget(self, placing):
         with self._lock:
             if self._placing is placing:
-                self._placing = None
+                self._placing = replace(placing, expiry=-np.inf)
 
     def _place(self):
         """Look for the chunks, move some where that helps, and tell workers of theirs."""
@@ -231,6 +231,7 @@ class DaskRows(Rows):
                 {c: (self.chunks[c].key, *self.jobs[c]) for c in chunks},
                 worker,
                 n_threads[worker],
+                None if self._placing is None else self._placing.token,
                 key=place_key(token, worker),
                 workers=[worker],
                 allow_other_workers=True,

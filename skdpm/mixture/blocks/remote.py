@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What is done with the blocks of a dask array where they are.
 
-On a cluster each worker has a `Place`: which chunks it visits, and the codes that it drew last. It
-is the result of a task, so that dask drops it with the chunks. Nothing is lost with it that
-cannot be computed again: codes follow from a recipe (`dask_rows.Recipe`), and are taken from the
-store only where they were drawn by the same sweep, of the same streams and with the same rows held
-back.
+On a cluster each worker has a `Place`: which chunks it visits, in which order it takes their rows,
+and the codes that it drew last. It is the result of a task, so that dask drops it with the chunks.
+Nothing is lost with it that cannot be computed again: codes follow from a recipe
+(`dask_rows.Recipe`), and are taken from the store only where they were drawn by the same sweep, of
+the same streams and with the same rows held back.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ def visit_by_recipe(X, block, start, store, likelihood, recipe, task, key, name)
     X : array of shape (n_rows, n_features)
     block, start : int
         Its number, and that of its first row.
-    store : CodeStore or None
+    store : BlockStore or None
     likelihood : Likelihood
     recipe : Recipe or None
         Of the codes so far. None where they are not needed.
@@ -74,7 +74,8 @@ def visit_by_recipe(X, block, start, store, likelihood, recipe, task, key, name)
     if recipe is not None:
         codes = recipe_codes(X, block, likelihood, recipe, store)
         held = Held.of_clusters(codes, task.held_clusters)
-    codes, collected = visit_block(likelihood, X, codes, task, key, block, held)
+    orders = None if store is None else store.orders
+    codes, collected = visit_block(likelihood, X, codes, task, key, block, held, orders)
     if store is not None and task.sweep is not None:
         store.put((key[:-1], block), name, held, codes)
     return numbered_from(collected, start), held
@@ -89,7 +90,10 @@ def recipe_codes(X, block, likelihood, recipe, store=None):
         name = None if store is None else sweep_name(recipe.task, recipe.key)
         codes = None if store is None else store.find(where, name, held)
         if codes is None:
-            codes, _ = visit_block(likelihood, X, None, recipe.task, recipe.key, block, held)
+            orders = None if store is None else store.orders
+            codes, _ = visit_block(
+                likelihood, X, None, recipe.task, recipe.key, block, held, orders
+            )
             if store is not None:
                 store.put(where, name, held, codes)
     return change_codes(codes, recipe.changes, block)
@@ -143,8 +147,9 @@ def add_up_visits(likelihood, no_rows, n_blocks, results):
     return add_up(likelihood.parametric(no_rows), nodes, n_blocks), held
 
 
-class CodeStore:
-    """The codes that chains have last drawn for blocks; threads share it.
+class BlockStore:
+    """What is kept of blocks while a fit lasts: the codes that chains have last drawn, and the
+    orders in which rows are visited, four bytes a row. Threads share it.
 
     Two sweeps of each block and chain are kept, as a second visit of an iteration, in which rows
     are held back, asks for the codes from before the first. Where memory is short, what was not
@@ -153,11 +158,17 @@ class CodeStore:
     Parameters
     ----------
     n_bytes : int
-        That it may take.
+        That the codes may take.
+
+    Attributes
+    ----------
+    orders : dict
+        See `visit_block`.
     """
 
     def __init__(self, n_bytes):
         self.n_bytes = n_bytes
+        self.orders = {}
         self._size = 0
         self._sweeps = OrderedDict()  # (chain, block) -> list of (name, held, codes)
         self._lock = threading.Lock()
@@ -218,16 +229,19 @@ class Place:
         Address of the worker. A place that is made elsewhere, since this one was lost, is of no
         use: its task fails, which tells the client.
     n_threads : int
+    token_before : str or None
+        Names the place that this one follows, and whose store it takes over.
     """
 
-    def __init__(self, jobs, worker, n_threads):
+    def __init__(self, jobs, worker, n_threads, token_before):
         from distributed import get_worker
 
         if get_worker().address != worker:
             raise Lost(f"{worker} was lost before it was told of its chunks")
+        before = get_worker().data.get(place_key(token_before, worker))
         self.jobs = jobs
         self.n_threads = n_threads
-        self.store = CodeStore(STORE_BYTES)
+        self.store = BlockStore(STORE_BYTES) if before is None else before.store
 
     def __getstate__(self):
         # Where a worker is short of memory it writes values to disk: codes had better be dropped.
@@ -235,7 +249,7 @@ class Place:
 
     def __setstate__(self, state):
         self.jobs, self.n_threads = state
-        self.store = CodeStore(STORE_BYTES)
+        self.store = BlockStore(STORE_BYTES)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

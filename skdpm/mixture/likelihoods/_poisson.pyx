@@ -18,7 +18,7 @@ not hold and an entry may be missing.
 """
 cimport cython
 from libc.math cimport M_PI as PI
-from libc.math cimport exp, fabs, log, log1p
+from libc.math cimport ceil, exp, fabs, floor, log, log1p
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 from numpy.random cimport bitgen_t
@@ -30,6 +30,7 @@ from skdpm._core._math cimport (
     log_gamma_function, log_rising, stirling_error
 )
 from skdpm._core._memory cimport resized
+from skdpm._core._numerics import log_gamma_table
 from skdpm._core._rng cimport log_gamma_variate
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._parametric cimport LD, TILE, ParametricModel
@@ -54,6 +55,11 @@ cdef enum:
 
 
 LARGE_COUNT = LARGE
+
+# Rounding of a density: a share of the largest of its terms.
+cdef double ROUNDING = 1e-13
+
+cdef const double[::1] LOG_FACTORIAL = log_gamma_table(1.0, 4096)
 
 
 cdef inline double log_next_at(double n, double rate) noexcept nogil:
@@ -148,6 +154,7 @@ cdef class PoissonModel(ClusterModel):
     cdef const double* log_step
     cdef double n_tabled            # entries of these
     cdef CountTable gamma
+    cdef CountTable log_factorial
     cdef double* own                # tables of other hyperparameters than those of `tables`
     cdef object _owners
 
@@ -177,6 +184,7 @@ cdef class PoissonModel(ClusterModel):
         self.log_step = &log_step[0]
         self.n_tabled = log_next.shape[0]
         self.gamma = count_table(gamma, shape)
+        self.log_factorial = count_table(LOG_FACTORIAL, 1.0)
         self.shape = shape
         self.rate = rate
         self.missing = tables["missing"]
@@ -427,6 +435,66 @@ cdef class PoissonModel(ClusterModel):
             for d in range(n_paired, n_features):
                 a += log_gamma(&self.gamma, sums[d] + x[d])
             out[k] = a + b
+
+    cdef void log_predictive_bound_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
+        const double* box,                                                  # IN (2 D,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """Column by column the largest p(x) of the counts x in an interval. With z = a + s,
+
+            p(x + 1) / p(x) = (z + x) / ((x + 1) (rho + 1)),
+
+        which for z <= 1 is below 1, and for z > 1 falls with x and is not below 1 as long as
+        x + 1 <= (z - 1) / rho. So p rises up to the mode floor((z - 1) / rho), or 0 where that is
+        negative, and then falls: the largest is that of the count nearest to the mode. (A mode
+        that rounding has moved is one of as many counts whose p are the same but for rounding.)
+        Densities are off by some units in the last place of the largest of their terms, those of
+        the counts at the upper end. Rows without missing entries only."""
+        cdef Py_ssize_t d, k
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* stats
+        cdef const double* sums
+        cdef const double* counts
+        cdef const double* half = box + n_features
+        cdef double highest = 0.0       # sum of the upper ends
+        cdef double tiny = fabs(log_gamma(&self.gamma, 0.0))
+        cdef double largest, total, x, x_total
+        for d in range(n_features):
+            highest += box[d] + half[d]
+        for k in range(n_slots):
+            stats = row(self, slots[k])
+            sums = stats + N_HEAD
+            counts = sums + n_features
+            largest = highest + n_features * self.shape
+            total = x_total = 0.0
+            if stats[self.n_stats + 2] > 0.0 and highest < LARGE:
+                for d in range(n_features):
+                    largest += sums[d]
+                    x = self.nearest_to_mode(sums[d], stats[0], box[d], half[d])
+                    x_total += x
+                    total += (
+                        log_gamma(&self.gamma, sums[d] + x) - log_gamma(&self.log_factorial, x)
+                    )
+                total += stats[self.n_stats] - x_total * stats[self.n_stats + 1]
+            else:
+                for d in range(n_features):
+                    largest += sums[d]
+                    x = self.nearest_to_mode(sums[d], counts[d], box[d], half[d])
+                    total += self.log_predictive_entry(x, sums[d], counts[d])
+                    if x < LARGE:
+                        total -= log_gamma(&self.log_factorial, x)
+            # No log Gamma of a number z > 1 is above z log z.
+            largest *= 2.0 * log(2.0 + largest) + self.log_next_of(stats[0])
+            largest += n_features * (1.0 + tiny) + fabs(stats[self.n_stats])
+            out[k] = total + ROUNDING * largest
+
+    cdef inline double nearest_to_mode(
+        self, double total, double n, double centre, double half
+    ) noexcept nogil:
+        """Of the counts between centre - half and centre + half."""
+        cdef double mode = floor((self.shape + total - 1.0) / (self.rate + n))
+        return max(0.0, max(ceil(centre - half), min(mode, floor(centre + half))))
 
 
 @cython.final

@@ -16,6 +16,9 @@ from skdpm._validation import check_columns
 UNBOUNDED = 2**53
 TABLED = 2**14
 
+# In more columns a box around rows is hardly ever far from a cluster.
+MOST_BOXED = 12
+
 
 @dataclass(frozen=True)
 class Gamma:

@@ -7,7 +7,14 @@ from skdpm._validation import check_choice, check_real
 from skdpm.mixture.likelihoods._gaussian import GaussianModel, ParametricGaussian
 from skdpm.mixture.likelihoods._gaussian_diag import GaussianDiagModel, ParametricGaussianDiag
 from skdpm.mixture.likelihoods._gaussian_hyper import log_evidence_norm_table, log_norm_table
-from skdpm.mixture.likelihoods.base import Gamma, Likelihood, Normal, bounds, read_only
+from skdpm.mixture.likelihoods.base import (
+    MOST_BOXED,
+    Gamma,
+    Likelihood,
+    Normal,
+    bounds,
+    read_only,
+)
 from skdpm.mixture.likelihoods.coordinates import standardised
 
 # Hyperpriors, all of them without units: v stands for the variance of a column.
@@ -24,9 +31,6 @@ WITHIN = 0.5
 HEAD = 4096
 # The smallest scale / k that may be learned, as a share of v.
 SMALLEST_SHARE = 1e-8
-
-# In more columns a box around rows is hardly ever far from a cluster.
-MOST_BOXED = 12
 
 # Beyond this, draws of a learned scale might be infinite, or their sum.
 LARGEST_VARIANCE = 1e290

@@ -13,6 +13,7 @@ from skdpm.mixture.likelihoods._poisson import (
     rate_tables,
 )
 from skdpm.mixture.likelihoods.base import (
+    MOST_BOXED,
     Gamma,
     Likelihood,
     bounds,
@@ -110,6 +111,10 @@ class Poisson(Likelihood):
                 "missing": bool(np.isnan(X).any()),
             }
         )
+
+    def box_points(self, data):
+        X = data["X"]
+        return None if data["missing"] or X.shape[1] > MOST_BOXED else X
 
     def tables(self, data, n_max):
         missing = n_max is None or data["missing"] or self._fitted_missing

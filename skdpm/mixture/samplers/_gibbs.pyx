@@ -6,16 +6,17 @@
 
 which is Neal (2000), algorithm 3, for any prior of Gibbs type.
 
-A draw takes a uniform u, and the cluster that the item comes from has the lowest u: it is chosen
-if u (w + r) < w, where w is its weight and r the sum of all others.
-
-Where the state has tiles of items, most of these weights are not computed. For the items of a
-tile each cluster's weight has an upper bound: the prior's weight is the same for all of them, and
-the kernel bounds the densities (`log_predictive_bound_many`). With R, the sum of the other bounds,
-in place of r, u (w + R) < w implies that the cluster is chosen, and it alone was evaluated: this
-is how most items stay where they are. Else clusters whose bound is below 2^-60 w are passed
-over, for what they add to a sum is lost to rounding, and the rest is evaluated. So each draw is
-the one that all weights would have led to, but for the last digit of their sum.
+Where the state has tiles of items, most of these weights are not computed. A draw takes a uniform
+u, and the cluster that the item comes from has the lowest u: it is chosen if u (w + r) < w, where
+w is its weight and r the sum of all others. For the items of a tile each cluster's weight has an
+upper bound: the prior's weight is the same for all of them, and the kernel bounds the densities
+(`log_predictive_bound_many`). With R, the sum of the other bounds, u (w + R) < w implies that the
+item stays; and with L, a lower bound of w (`log_predictive_floor`), so does u < L / (L + R), which
+knows nothing of the item but the tile and the cluster that it is in. Most items draw u, and that is
+all. Others take their own weight; then those of clusters whose bounds are not small, which mostly
+decide (`choose_among_few`); then those whose bound is above 2^-60 w, for what the rest adds to a sum
+is lost to rounding. So each draw is the one that all weights would have led to, but for the last
+digit of their sum.
 
 What holds of a tile holds as long as its clusters are what they were: a cluster that an item has
 left or joined gets a new bound at once, and where a cluster has ended or begun, all do. (The item
@@ -86,8 +87,12 @@ cdef bint place_among_all(MixtureState state, bitgen_t* rng, Py_ssize_t i) noexc
     cdef Py_ssize_t slot, j
     slot = state.detach(i)
     weigh(state, state.slots, state.n_clusters + 1, i, state.log_w)
-    # A cluster that was the item's alone is gone, and a new one is the same.
-    j = state.position[slot] if state.sizes[slot] > 0 else state.n_clusters
+    if not state.tiled:
+        j = 0
+    elif state.sizes[slot] > 0:
+        j = state.position[slot]
+    else:
+        j = state.n_clusters    # a cluster that was the item's alone is gone: a new one is the same
     j = categorical_log_at(uniform(rng), state.log_w, state.n_clusters + 1, j)
     if j < 0:
         return False

@@ -95,10 +95,10 @@ def test_chunks_of_unknown_and_of_no_size(X):
 
 def test_recipes_know_held_rows_and_accepted_moves(X):
     """Labels have the sizes of the clusters, whatever has happened since the last pass."""
-    rows = da.from_array(X[:200], chunks=(80, 2))
+    rows = da.from_array(X[:60], chunks=(25, 2))
     moved = held = 0
-    for seed in range(48, 64):  # some of them do both
-        settings = {**SETTINGS, "random_state": seed, "concentration": 3.0, "n_chains": 1}
+    for seed in range(32):
+        settings = {**SETTINGS, "random_state": seed, "concentration": 9.0, "n_chains": 1}
         settings |= {"n_warmup": 0, "n_draws": 2 + seed % 8}
         estimator = DPMixture(sampler=SubCluster(wait=False), **settings).fit(rows)
         sizes = np.bincount(estimator.labels_.compute())
@@ -191,7 +191,8 @@ class FakeClient:
         firsts = chunks[:2] if self.n_looks % 2 else [chunks[3], chunks[0]]
         return {chunk.key: ["one" if chunk in firsts else "two"] for chunk in chunks}
 
-    def submit(self, function, jobs, worker, n_threads, key, workers, allow_other_workers):
+    def submit(self, function, jobs, worker, n_threads, token_before, **settings):
+        key = settings["key"]
         chunk_of = {chunk.key: chunk for chunk in self.rows.chunks}
         self.places[key] = {c: (chunk_of[job[0]].value, *job[1:]) for c, job in jobs.items()}
         return FakeChunk(None)
@@ -319,6 +320,11 @@ def test_rows_without_labels(X):
         rows.codes(np.zeros(len(X), dtype=int))
 
 
+def _n_known_blocks(token, dask_worker):
+    place = dask_worker.data.get(place_key(token, dask_worker.address))
+    return 0 if place is None else len(place.store._sweeps)
+
+
 def _known_keys(dask_worker):
     return list(dask_worker.data)
 
@@ -380,9 +386,11 @@ def test_a_worker_that_leaves_and_one_that_joins_change_no_bit(X, threads_cluste
         threads_cluster.wait_for_workers(2, timeout=20)
 
     place = DaskRows._place
+    stores = []
 
     def place_and_tell(self):
         placing = place(self)
+        stores.append(threads_cluster.run(_n_known_blocks, placing.token))
         shares.append(sorted(len(chunks) for chunks in placing.chunks.values()))
         return placing
 
@@ -392,6 +400,8 @@ def test_a_worker_that_leaves_and_one_that_joins_change_no_bit(X, threads_cluste
     assert_the_same_on_a_cluster(X)
     assert len(shares[0]) == 2 and [12] in shares
     assert len(shares[-1]) > 1 and max(shares[-1]) < 12
+    # What a worker knew of blocks it knows when it is told of its chunks anew.
+    assert sum(stores[0].values()) == 0 and sum(stores[-1].values()) > 0
 
 
 def test_chunks_that_go_to_disk_change_no_bit(X):

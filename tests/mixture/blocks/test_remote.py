@@ -10,7 +10,7 @@ import pytest
 from skdpm.mixture.blocks import remote
 from skdpm.mixture.blocks.records import Collected, Held, RandomSplit, Sweep, Task, TrialSplit
 from skdpm.mixture.blocks.remote import (
-    CodeStore,
+    BlockStore,
     Place,
     add_up_visits,
     blocks_of,
@@ -173,7 +173,7 @@ class History:
         return collected, held
 
 
-class Forgetful(CodeStore):
+class Forgetful(BlockStore):
     """Has forgotten a share of what it is asked for, and counts what it does not have."""
 
     def __init__(self, n_bytes, share):
@@ -211,7 +211,7 @@ def test_codes_of_another_recipe_are_seen(error, seed, monkeypatch):
     """Planted: a store that gives out the codes of another sweep, or of another chain, or wrong
     ones."""
     expected = History(seed).visits(None)
-    store = CodeStore(2**20)
+    store = BlockStore(2**20)
     put, find = store.put, store.find
     if error == "any sweep":
         monkeypatch.setattr(store, "put", lambda where, name, *rest: put(where, b"", *rest))
@@ -226,7 +226,7 @@ def test_codes_of_another_recipe_are_seen(error, seed, monkeypatch):
 
 
 def test_a_store_takes_no_more_than_it_may():
-    store = CodeStore(1000)
+    store = BlockStore(1000)
     for block in range(30):
         store.put((0, block), b"one", None, np.full(100, block, dtype=np.int32))
         store.put((0, block), b"two", None, np.full(100, 300, dtype=np.int32))
@@ -262,11 +262,11 @@ def test_recipes_give_the_codes_of_visits(seed):
     """Codes from a recipe are those that the visit drew, with and without a store."""
     history = History(seed)
     task, key = Task(3, history.sweep()), (5, 0, 1)
-    store = CodeStore(2**20)
+    store = BlockStore(2**20)
     history.visit(store, None, task, key)
     for X, block, _ in blocks_of([(history.X, np.array([0, 250, 600]), 1, 0)]):
         drawn = remote.visit_block(history.likelihood, X, None, task, key, block)[0]
-        for where in (None, store, CodeStore(2**20)):
+        for where in (None, store, BlockStore(2**20)):
             codes = recipe_codes(X, block, history.likelihood, Recipe(task, key), where)
             np.testing.assert_array_equal(codes, drawn)
 

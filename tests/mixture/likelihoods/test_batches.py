@@ -20,6 +20,7 @@ from skdpm.mixture.likelihoods import (
     Multinomial,
     Poisson,
     PyClone,
+    Subspace,
     base,
 )
 from skdpm.mixture.likelihoods._base import Probe
@@ -76,6 +77,7 @@ GIVEN = {
     "multinomial large": (Multinomial(concentration=0.8), sp.csr_array(large)),
     "grid": (Grid(log_normal_on_grid, np.linspace(-2.0, 6.0, 13)), holes(numbers)),
     "pyclone": (PyClone("beta_binomial", n_grid=21), mutations),
+    "subspace": (Subspace(4, mean=0.3, mean_precision=0.2, df=6.5, scale=1.3), numbers),
     "multinomial base": (Multinomial(3.0, base=np.linspace(0.5, 2.0, D)), counts),
 }
 given = pytest.mark.parametrize("name", GIVEN)
@@ -144,7 +146,8 @@ def test_batches_change_no_bit(name, learned, cuts, monkeypatch):
     likelihood, X = GIVEN[name]
 
     def run(edges):
-        resolved = likelihood.resolve(X[: edges[1]])
+        # The axes of a subspace are those of the rows that it is resolved on.
+        resolved = likelihood.resolve(X if name == "subspace" else X[: edges[1]])
         values = None
         if learned:
             values = resolved.at(

@@ -27,6 +27,7 @@ from skdpm.datasets import make_embeddings
 from skdpm.mixture.blocks.random_moves import RandomMoves
 from skdpm.mixture.blocks.rows import MemoryRows, open_rows
 from skdpm.mixture.likelihoods import MANY_COLUMNS, Gaussian, Subspace
+from skdpm.mixture.likelihoods._base import Probe
 from skdpm.mixture.samplers import PGSM, SAMS, Alternate, Gibbs, SubCluster
 from skdpm.mixture.samplers.sub_cluster import MANY_ROWS, SubClusterKernel
 
@@ -80,6 +81,7 @@ def test_samplers_against_the_enumerated_posterior(seed_sequence):
     assert_p_matrix(runs, seed_sequence=seed_sequence)
 
 
+@pytest.mark.slow
 def test_blocks_against_the_enumerated_posterior(seed_sequence):
     """Rows that are condensed and rows that are not."""
     law = posterior()
@@ -90,7 +92,9 @@ def test_blocks_against_the_enumerated_posterior(seed_sequence):
         likelihood = Subspace(**PARAMS)
         block_runs = BlockRuns(likelihood, X_FEW, prior, kernel, open_rows(X_FEW, 2))
         block_runs.rows = rows_of(X_FEW, condensed)
-        runs[f"condensed: {condensed}"] = invariance_run(block_runs, block_runs, law, n_starts=250)
+        runs[f"condensed: {condensed}"] = invariance_run(
+            block_runs, block_runs, law, n_starts=5000
+        )
     assert_p_matrix(runs, seed_sequence=seed_sequence)
 
 
@@ -119,6 +123,18 @@ def test_all_axes_are_a_full_gaussian():
         probabilities.append((log_marginals, model.log_predictive_rows([0, 1, 2, 3], 0, len(X))))
     for actual, desired in zip(*probabilities, strict=True):
         np.testing.assert_allclose(actual, desired, rtol=1e-9, atol=1e-9)
+
+
+def test_clusters_opened_after_a_change_of_hyperparameters():
+    likelihood = Subspace(2).resolve(X_MANY)
+    other = likelihood.at({"mean_precision": 3.0, "scale": 2.0 * likelihood.scale})
+    model = bind(likelihood, likelihood.encode(X_MANY), len(X_MANY))
+    probe = Probe(model, 3)
+    model.set_hyperparameters(other.flat_hyperparameters())
+    slot = probe.acquire()
+    hyper = other.get_params(deep=False)
+    expected = [log_marginal_subspace(x[None], X_MANY, **hyper) for x in X_MANY[:5]]
+    np.testing.assert_allclose([probe.log_predictive(slot, i) for i in range(5)], expected)
 
 
 def test_condensed_rows_are_the_same_rows():
