@@ -293,8 +293,8 @@ def workers(args):
     some = X[:20_000], y[:20_000]
     here = Chain(X, 1, block_size=n_rows // 16).start_at(*some)
     here.run(args.warmup)
-    dask_rows.SECONDS_PER_PLACING = 2.0
-    for event in ("lost", "added", "slow"):
+    dask_rows.SECONDS_PER_PLACING, dask_rows.TIMES_PER_PLACING = 2.0, 1.0
+    for event in args.events:
         with cluster(2) as there, Client(there) as client:
             chain = Chain(
                 dask.array.from_array(X, chunks=(n_rows // 16, 2)), block_size=n_rows // 16
@@ -358,6 +358,7 @@ def main():
     parser.add_argument("--rows", type=int, nargs="*")
     parser.add_argument("--warmup", type=int, default=30)
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--events", nargs="+", default=["lost", "added", "slow"])
     parser.add_argument("--iterations", type=int, default=6)
     parser.add_argument("--folder", default=tempfile.gettempdir())
     args = parser.parse_args()

@@ -356,6 +356,35 @@ def culled():
         )
 
 
+def growth(kind, tiled):
+    """Nanoseconds per row of a sweep, for each of CULLED_K clusters of 100 rows."""
+    times = []
+    for n_clusters in CULLED_K:
+        problem = unit_gaussians(100 * n_clusters, n_clusters, 6.0, kind)
+        stepper = Stepper(*problem, tiled=tiled)
+        (seconds,) = smallest_times(stepper.step, repetitions=5)
+        times.append(1e9 * seconds / len(problem[1]))
+    return times
+
+
+def growth_picture():
+    """doc/images/sweep_growth.png: a sweep's cost with the number of clusters."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.6, 3.4), layout="constrained")
+    axes = figure.subplots()
+    for kind, colour in (("full", "C0"), ("diag", "C1")):
+        for tiled, style in ((False, "--"), (True, "-")):
+            name = f"{kind} covariances, {'passing over clusters' if tiled else 'weighing all'}"
+            times = growth(kind, tiled)
+            axes.loglog(CULLED_K, times, style, color=colour, marker="o", markersize=4, label=name)
+            print(name, [round(nanoseconds) for nanoseconds in times], flush=True)
+    axes.set_xlabel("clusters, of 100 rows each")
+    axes.set_ylabel("Gibbs sweep: ns per row")
+    axes.legend(frameon=False, fontsize=8)
+    figure.savefig(HERE.parent / "doc" / "images" / "sweep_growth.png", dpi=150)
+
+
 # Rows in blocks.
 
 
@@ -392,35 +421,6 @@ def blocks():
         what = f"SubCluster {n_samples} x 2, {n_clusters} clusters {spread:g} apart: iteration"
         report(what, 1e3 * here, None, "ms")
         report("  the same / all clusters evaluated", here / plain, target)
-
-
-def growth(kind, tiled):
-    """Nanoseconds per row of a sweep, for each of CULLED_K clusters of 100 rows."""
-    times = []
-    for n_clusters in CULLED_K:
-        problem = unit_gaussians(100 * n_clusters, n_clusters, 6.0, kind)
-        stepper = Stepper(*problem, tiled=tiled)
-        (seconds,) = smallest_times(stepper.step, repetitions=5)
-        times.append(1e9 * seconds / len(problem[1]))
-    return times
-
-
-def growth_picture():
-    """doc/images/sweep_growth.png: a sweep's cost with the number of clusters."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5.6, 3.4), layout="constrained")
-    axes = figure.subplots()
-    for kind, colour in (("full", "C0"), ("diag", "C1")):
-        for tiled, style in ((False, "--"), (True, "-")):
-            name = f"{kind} covariances, {'passing over clusters' if tiled else 'weighing all'}"
-            times = growth(kind, tiled)
-            axes.loglog(CULLED_K, times, style, color=colour, marker="o", markersize=4, label=name)
-            print(name, [round(nanoseconds) for nanoseconds in times], flush=True)
-    axes.set_xlabel("clusters, of 100 rows each")
-    axes.set_ylabel("Gibbs sweep: ns per row")
-    axes.legend(frameon=False, fontsize=8)
-    figure.savefig(HERE.parent / "doc" / "images" / "sweep_growth.png", dpi=150)
 
 
 # The estimator.

@@ -52,15 +52,18 @@ class FirstState:
     Attributes
     ----------
     labels : ndarray of shape (n_samples,), or None
-        0, ..., K - 1, none of them empty. None: a single cluster.
+        0, ..., K - 1, none of them empty. None: a single cluster, or those of `stats`.
     values : dict of str to float or ndarray
         Of the likelihood's hyperparameters that are learned.
     concentration : float
+    stats : ndarray of shape (K, n_stats), or None
+        Clusters of a sample of rows, where rows are in blocks: all rows are drawn among these.
     """
 
     labels: np.ndarray | None
     values: dict
     concentration: float
+    stats: np.ndarray | None = None
 
 
 class AutomaticStart:
@@ -97,25 +100,49 @@ class AutomaticStart:
         if n_sampled != model.n_samples:
             data = likelihood.encode(X)
             model = likelihood.bind(data, likelihood.tables(data, n_sampled + 1))
-        prior = program.make_prior(program.first_concentration)
-        state = cut(model, prior, points, rng)
         if "product" not in likelihood.capabilities:
-            return merge_coupled_pieces(program, state, rng)
-        labels, merged = merge_state(program, state, bit_generator)
-        for _ in range(N_REFINEMENTS):
-            state = None  # a model belongs to one state at a time
-            model.clear(0)
-            if merged.values:
-                model.set_hyperparameters(likelihood.at(merged.values).flat_hyperparameters())
-            prior.set_concentration(merged.concentration)
-            state = MixtureState(model, prior, labels)
-            assign_in_turn(state, rng.permutation(n_sampled), by_size=True)
-            labels, merged = merge_state(program, state, bit_generator)
+            prior = program.make_prior(program.first_concentration)
+            return merge_coupled_pieces(program, cut(model, prior, points, rng), rng)
+        labels, merged = find_clusters(program, model, points, bit_generator)
         if n_sampled < self.X.shape[0]:
             log_sizes = np.log(merged.stats[:, 0])
             labels = program.most_likely(merged.values, merged.stats, log_sizes)
             labels = without_gaps(labels)
         return FirstState(labels, merged.values, merged.concentration)
+
+
+def find_clusters(program, model, points, bit_generator):
+    """Cut rows into pieces and merge these, where clusters are independent.
+
+    Parameters
+    ----------
+    program : MixtureProgram
+    model : ClusterModel
+        Bound to the rows.
+    points : ndarray of shape (n_rows, n_dimensions), or None
+        Coordinates of the rows.
+    bit_generator : numpy BitGenerator
+
+    Returns
+    -------
+    labels : ndarray of shape (n_rows,)
+    merged : Merged
+    """
+    rng = np.random.Generator(bit_generator)
+    likelihood = program.likelihood
+    prior = program.make_prior(program.first_concentration)
+    state = cut(model, prior, points, rng)
+    labels, merged = merge_state(program, state, bit_generator)
+    for _ in range(N_REFINEMENTS):
+        state = None  # a model belongs to one state at a time
+        model.clear(0)
+        if merged.values:
+            model.set_hyperparameters(likelihood.at(merged.values).flat_hyperparameters())
+        prior.set_concentration(merged.concentration)
+        state = MixtureState(model, prior, labels)
+        assign_in_turn(state, rng.permutation(model.n_samples), by_size=True)
+        labels, merged = merge_state(program, state, bit_generator)
+    return labels, merged
 
 
 def number_of_pieces(n, u, share=1.0):

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from skdpm._validation import check_choice, is_dask
+from skdpm._validation import check_choice
 from skdpm.mixture._automatic import AutomaticStart, FirstState, without_gaps
 from skdpm.mixture._start import kmeans
 from skdpm.mixture.likelihoods.coordinates import standardised
@@ -18,8 +18,7 @@ def first_state(init, X, likelihood, most):
     Parameters
     ----------
     init, X, likelihood, most
-        As for `initial_labels`; `init` may also be "auto", which for rows on several machines is
-        "single".
+        As for `initial_labels`; `init` may also be "auto".
 
     Returns
     -------
@@ -32,9 +31,7 @@ def first_state(init, X, likelihood, most):
         As `initial_labels`.
     """
     if isinstance(init, str) and init == "auto":
-        if not is_dask(X):
-            return AutomaticStart(X, likelihood)
-        init = "single"
+        return AutomaticStart(X, likelihood)
     draw_labels = initial_labels(init, X, likelihood, most)
 
     def draw(program, bit_generator):

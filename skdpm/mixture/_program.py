@@ -96,11 +96,6 @@ class MixtureProgram(ChainProgram):
         statistics."""
         raise NotImplementedError(f"{type(self).__name__} must write `kept_partition`")
 
-    def most_likely(self, values, stats, log_weights):
-        """The most likely cluster of each row, among some of which the statistics are given, at
-        values of the learned hyperparameters: (n_samples,)."""
-        raise NotImplementedError(f"{type(self).__name__} must write `most_likely`")
-
 
 def column_of(name):
     """Name a learned hyperparameter of the likelihood among the draws."""
@@ -253,6 +248,8 @@ class RowProgram(MixtureProgram):
         return labels, self.statistics(labels)
 
     def most_likely(self, values, stats, log_weights):
+        """The most likely cluster of each row, among some of which the statistics are given, at
+        values of the learned hyperparameters: (n_samples,)."""
         rows = mixture_rows(self.likelihood, self.data, self.model(values), len(stats))
         return most_likely(rows, stats, log_weights).astype(np.intp)
 

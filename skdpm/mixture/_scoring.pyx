@@ -136,11 +136,13 @@ cdef class MixtureRows:
             self.bounds = <double*>resized(self.bounds, self.room, sizeof(double))
         if self.tiles is not None:
             self.tile_size = self.tiles.tile_size
+            self.n_tiles = self.tiles.n_tiles
         elif self.model.width < WIDE:
             self.tile_size = STRIP
         else:
             self.tile_size = max(1, min(MOST_STRIPS, ENTRIES // (STRIP * self.n_clusters))) * STRIP
-        self.n_tiles = (self.n_rows + self.tile_size - 1) // self.tile_size
+        if self.tiles is None:
+            self.n_tiles = (self.n_rows + self.tile_size - 1) // self.tile_size
         self.log_w = <double*>resized(
             self.log_w, self.n_clusters * self.tile_size, sizeof(double)
         )
@@ -176,7 +178,9 @@ cdef class MixtureRows:
             for i in range(n):
                 out[k * n + i] += log_weight
 
-    cdef Py_ssize_t weigh(self, Py_ssize_t first, Py_ssize_t n, double cutoff) noexcept nogil:
+    cdef Py_ssize_t weigh(
+        self, Py_ssize_t t, Py_ssize_t first, Py_ssize_t n, double cutoff
+    ) noexcept nogil:
         """Evaluate the clusters of which some t_k may be within `cutoff` of its row's largest, and
         tell how many: `kept` and `lines`. Sets the tops."""
         cdef Py_ssize_t i, k
@@ -199,7 +203,7 @@ cdef class MixtureRows:
                 self.kept[k] = k
             self.model.log_predictive_bound_many(
                 self.kept, n_clusters,
-                self.tiles.boxes + first // self.tile_size * 2 * self.tiles.n_features, self.bounds
+                self.tiles.boxes + t * 2 * self.tiles.n_features, self.bounds
             )
             for k in range(n_clusters):
                 self.bounds[k] += self.log_weights[k]
@@ -235,10 +239,12 @@ cdef class MixtureRows:
                 self.top[i] = line[i] if line[i] > self.top[i] else self.top[i]
         return n_kept
 
-    cdef Py_ssize_t add_up(self, Py_ssize_t first, Py_ssize_t n, double cutoff) noexcept nogil:
+    cdef Py_ssize_t add_up(
+        self, Py_ssize_t t, Py_ssize_t first, Py_ssize_t n, double cutoff
+    ) noexcept nogil:
         """`weigh`, and the sums of exp(t_k - top): `total`."""
         cdef Py_ssize_t i
-        cdef Py_ssize_t n_kept = self.weigh(first, n, cutoff)
+        cdef Py_ssize_t n_kept = self.weigh(t, first, n, cutoff)
         for i in range(n):
             self.limit[i] = self.top[i] - cutoff
             self.total[i] = 0.0
@@ -266,9 +272,11 @@ cdef class MixtureRows:
             raise ValueError("a top and a total for each row")
         with nogil:
             for t in range(self.n_tiles):
-                first = t * self.tile_size
+                first = t * self.tile_size if self.tiles is None else self.tiles.starts[t]
                 n = min(self.tile_size, self.n_rows - first)
-                self.add_up(first, n, cutoff)
+                if self.tiles is not None:
+                    n = self.tiles.starts[t + 1] - first
+                self.add_up(t, first, n, cutoff)
                 for i in range(n):
                     item = self.order[first + i]
                     gap = self.top[i] - tops[item]
@@ -290,9 +298,11 @@ cdef class MixtureRows:
         cdef Py_ssize_t[::1] out = labels
         with nogil:
             for t in range(self.n_tiles):
-                first = t * self.tile_size
+                first = t * self.tile_size if self.tiles is None else self.tiles.starts[t]
                 n = min(self.tile_size, self.n_rows - first)
-                n_kept = self.weigh(first, n, 0.0)
+                if self.tiles is not None:
+                    n = self.tiles.starts[t + 1] - first
+                n_kept = self.weigh(t, first, n, 0.0)
                 for k in range(n_kept - 1, -1, -1):
                     line = self.log_w + self.lines[k] * n
                     for i in range(n):
@@ -315,10 +325,12 @@ cdef class MixtureRows:
             raise ValueError("a number for each row and cluster")
         with nogil:
             for t in range(self.n_tiles):
-                first = t * self.tile_size
+                first = t * self.tile_size if self.tiles is None else self.tiles.starts[t]
                 n = min(self.tile_size, self.n_rows - first)
+                if self.tiles is not None:
+                    n = self.tiles.starts[t + 1] - first
                 self.wait = 1
-                self.add_up(first, n, cutoff)
+                self.add_up(t, first, n, cutoff)
                 for i in range(n):
                     self.total[i] = self.top[i] + log(self.total[i])
                     for k in range(self.n_clusters):

@@ -56,8 +56,8 @@ default="auto"
         Where chains start. "auto": rows are cut into many pieces, by k-means or where that makes
         no sense by their density, and pairs of pieces merged while that raises the log joint
         density; where hyperparameters are learned, merging and learning take turns. Every chain
-        has other pieces. (More than 20,000 rows join the clusters of so many; a dask array starts
-        in a single cluster.) Otherwise one cluster, one per row, k-means with as many clusters as
+        has other pieces. (Of more than 20,000 rows so many are cut and merged, and the others join
+        their clusters.) Otherwise one cluster, one per row, k-means with as many clusters as
         the prior expects, or the given labels.
     store_labels : bool, default=True
         False: `label_samples_` is not kept, and `point_estimate` must be "map" or "last".

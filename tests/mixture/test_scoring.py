@@ -11,7 +11,7 @@ from skdpm import DPMixture
 from skdpm.mixture import _predictive, _scoring
 from skdpm.mixture._scoring import MixtureRows, mixture_rows
 from skdpm.mixture._tiles import RowTiles
-from skdpm.mixture.likelihoods import Bernoulli, Gaussian
+from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Poisson
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -22,6 +22,7 @@ LIKELIHOODS = {
     "full 3": (Gaussian(), 3),
     "full 9": (Gaussian(), 9),
     "diag 2": (Gaussian(covariance_type="diag"), 2),
+    "poisson 2": (Poisson(), 2),
 }
 
 
@@ -36,6 +37,8 @@ class Mixture:
         labels = np.repeat(np.arange(N_CLUSTERS), sizes)
         centres = rng.uniform(-200.0, 200.0, size=(N_CLUSTERS, n_features))
         X = centres[labels] + rng.normal(size=(len(labels), n_features))
+        counts = name.startswith("poisson")
+        X = np.floor(np.abs(X)) if counts else X
         state = make_state(likelihood, X, make_prior("dp", len(X), concentration=1.0), labels)
         self.likelihood, self.stats = likelihood.resolve(X), state.dump()
         self.log_weights = np.append(np.log(sizes / len(X)), -15.0)
@@ -44,6 +47,7 @@ class Mixture:
         ends = rng.integers(N_CLUSTERS, size=(2, 100))
         between = centres[ends[0]] + steps * (centres[ends[1]] - centres[ends[0]])
         self.X_new = np.concatenate([X[::17], between, rng.normal(size=(20, n_features)) * 3000])
+        self.X_new = np.floor(np.abs(self.X_new)) if counts else self.X_new
 
     def model(self, X_new=None):
         data = self.likelihood.encode_new(self.X_new if X_new is None else X_new)
@@ -87,6 +91,20 @@ def test_log_densities(mixture):
     found = scores(mixture.rows(), nothing, log_weights, other, nothing)
     np.testing.assert_allclose(found, expected, **tolerance)
     assert (scores(mixture.rows(), nothing) == -np.inf).all()
+
+
+def test_small_terms_are_left_out_by_the_rule():
+    """A term below 2^-60 / 3 of the largest would break a tie of rounding, were it added."""
+    likelihood = Gaussian(covariance_type="diag").resolve(np.arange(6.0).reshape(3, 2))
+    data = likelihood.encode_new(np.full((1, 2), np.nan))  # which has the density 1
+    model = likelihood.bind(data, likelihood.tables(data, None))
+    model.load(np.zeros((2, model.n_stats)))
+    # Together with the last, the second is just below half a unit of its last place.
+    for smallest, expected in ((-42.6, 1.0 + 2.0**-52), (-42.8, 1.0)):
+        top, total = np.full(1, -np.inf), np.zeros(1)
+        log_weights = np.array([smallest, -53.0 * np.log(2.0) - 1e-4, 0.0])
+        MixtureRows(model).add_log_densities(log_weights, top, total)
+        assert (top[0], total[0]) == (0.0, expected)
 
 
 def test_most_probable_cluster_and_log_probabilities(mixture):

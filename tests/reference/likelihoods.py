@@ -242,8 +242,8 @@ def log_marginal_subspace(X, X_fit, *, n_axes, **hyper):
     coordinates = (X - center) @ (axes * np.array(signs)[:, None]).T
     variances = np.zeros(X_fit.shape[1])
     variances[: len(singular)] = singular**2 / len(X_fit)
-    smallest = 1e-8 * variances.mean() or (1e-6 * np.abs(X_fit).max()) ** 2
-    spread = np.sqrt(np.maximum(variances, smallest))
+    one_more = variances.mean() or (1e-6 * np.abs(X_fit).max()) ** 2
+    spread = np.sqrt((len(X_fit) * variances + one_more) / (len(X_fit) + 1))
     rest = norm.logpdf(coordinates[:, n_axes:], scale=spread[n_axes:]).sum()
     return log_marginal_gaussian(coordinates[:, :n_axes], **hyper) + rest
 

@@ -33,14 +33,13 @@ CASES = {
         1.0,
     ),
 }
-EXACT = {"sub_splits": False}
+# Launched moves as often as anything else; a warm-up that never ends, as published.
+PUBLISHED = {"adapting": 1.0}
 SAMPLERS = {
     "SubCluster()": {},
-    "SubCluster(wait=False)": {"wait": False},
     "SubCluster(super_clusters=True)": {"super_clusters": True},
-    "SubCluster(super_clusters=True, wait=False)": {"super_clusters": True, "wait": False},
-    "exact: corrected sweep, random moves": EXACT,
-    "exact: the same with super-clusters": {**EXACT, "super_clusters": True},
+    "SubCluster(), warm-up": PUBLISHED,
+    "SubCluster(wait=False), warm-up": {**PUBLISHED, "wait": False},
 }
 BURN_IN = 100
 
@@ -102,12 +101,13 @@ class Case:
 def chain(case, options, start, n_iterations, rng):
     """The partition after each iteration."""
     state = case.state(start)
-    # Sub-clusters of any size are split off, as published; skdpm splits off no small ones.
-    kernel = SubClusterKernel(**options, smallest_side=1)
+    options = dict(options)
+    adapting = options.pop("adapting", 0.0)
+    kernel = SubClusterKernel(**options, launch_every=1)
     out = np.empty(n_iterations, dtype=np.intp)
     entropy = int(rng.integers(2**62))
     for t in range(n_iterations):
-        kernel.step(state, rng, (entropy, 0, t + 1))
+        kernel.step(state, rng, (entropy, 0, t + 1), adapting)
         out[t] = case.number(state.cluster_labels())
     return out
 

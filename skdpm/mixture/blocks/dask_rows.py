@@ -31,12 +31,13 @@ from skdpm.mixture.blocks.remote import (
     add_up_visits,
     blocks_of,
     call_place,
+    launch_by_recipe,
     place_key,
     recipe_codes,
     sweep_name,
     visit_by_recipe,
 )
-from skdpm.mixture.blocks.rows import Rows, add_up, even_blocks
+from skdpm.mixture.blocks.rows import Rows, add_up, add_up_sides, even_blocks
 
 # Workers come and go: chunks are looked for anew after so many seconds, or so many times the
 # seconds that this takes, if that is longer.
@@ -292,7 +293,12 @@ class DaskRows(Rows):
             codes = Recipe(task=drawn, key=key, held=held)
         return codes, collected
 
-    def changed(self, codes, changes):
+    def launch(self, likelihood, codes, launch, key):
+        pieces = self._exchange(launch_by_recipe, (likelihood, codes, launch, key), list)
+        parts = dict(pair for piece in pieces for pair in piece)
+        return add_up_sides(likelihood.parametric(self.first_row()[:0]), parts)
+
+    def changed(self, codes, changes, likelihood=None):
         return replace(codes, changes=(*codes.changes, *changes))
 
     def keep(self, codes):

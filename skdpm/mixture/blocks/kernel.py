@@ -7,7 +7,16 @@ import numpy as np
 
 
 class BlockKernel(abc.ABC):
-    """Base class of the kernels of block samplers: one per chain, on a `BlockState`."""
+    """Base class of the kernels of block samplers: one per chain, on a `BlockState`.
+
+    Attributes
+    ----------
+    looks_around : bool
+        Whether chains that start elsewhere go, in warm-up, to clusters found in a sample of rows,
+        where these are more likely.
+    """
+
+    looks_around = False
 
     def n_slots(self, prior, n_clusters):
         """Return the clusters that a chain starts with, empty ones included.
@@ -21,7 +30,7 @@ class BlockKernel(abc.ABC):
         return n_clusters
 
     @abc.abstractmethod
-    def step(self, state, rng, key):
+    def step(self, state, rng, key, adapting=0.0):
         """Do one iteration.
 
         Parameters
@@ -31,6 +40,9 @@ class BlockKernel(abc.ABC):
             Decides what concerns clusters.
         key : tuple of int
             Entropy, chain and iteration: names the streams of the rows.
+        adapting : float, default=0
+            Share of the warm-up that is left. While it is positive the posterior need not be left
+            as it is.
         """
 
     def acceptance(self):

@@ -5,18 +5,62 @@ What a chain needs to go on is small: the statistics of its clusters, what its s
 of them, and the rows' codes, which are kept beside the rows or computed again from the last sweep.
 """
 
+import functools
 import hashlib
+import threading
 from dataclasses import dataclass
 
 import joblib
 import numpy as np
 
 from skdpm.chains import stream
+from skdpm.mixture._automatic import MOST_SAMPLED, FirstState, find_clusters
 from skdpm.mixture._init import first_state
 from skdpm.mixture._program import MixtureChain, MixtureProgram, check_capabilities
 from skdpm.mixture.blocks.records import Task
 from skdpm.mixture.blocks.rows import open_rows
 from skdpm.mixture.blocks.state import BlockState
+
+
+class SampledClusters:
+    """Draws where a chain starts, of a program and a bit generator: clusters of a sample of rows,
+    or of all where these are few, found as `_automatic` does.
+
+    Parameters
+    ----------
+    rows : Rows
+    likelihood : Likelihood
+        Resolved.
+    """
+
+    def __init__(self, rows, likelihood):
+        self.rows = rows
+        self.likelihood = likelihood
+        self._lock = threading.Lock()
+        self._whole = None  # all rows and their coordinates, for all chains
+
+    def __call__(self, program, bit_generator):
+        X, points = self._sample(tuple(bit_generator.random_raw(2).tolist()))
+        data = self.likelihood.encode(X)
+        model = self.likelihood.bind(data, self.likelihood.tables(data, X.shape[0] + 1))
+        _, merged = find_clusters(program, model, points, bit_generator)
+        return FirstState(None, merged.values, merged.concentration, merged.stats)
+
+    def _sample(self, key):
+        if self.rows.n_samples > MOST_SAMPLED:
+            X = self.rows.sample(MOST_SAMPLED, key)
+            return X, self.likelihood.coordinates(X)
+        with self._lock:
+            if self._whole is None:
+                X = self.rows.sample(MOST_SAMPLED, key)
+                self._whole = X, self.likelihood.coordinates(X)
+            return self._whole
+
+
+# Shares of the warm-up after which chains look around.
+LOOKS = 0.0, 0.2
+# Iterations from where they look, before they compare.
+N_SETTLING = 6
 
 
 @dataclass(kw_only=True)
@@ -26,9 +70,11 @@ class BlockProgram(MixtureProgram):
     Attributes
     ----------
     rows : Rows
+    found : SampledClusters
     """
 
     rows: object
+    found: object
 
     @classmethod
     def prepare(
@@ -43,13 +89,16 @@ class BlockProgram(MixtureProgram):
             likelihood = likelihood.resolve_summary(rows.summary(likelihood))
             rows.condense(likelihood)
         data = likelihood.encode(rows.first_row())
+        found = SampledClusters(rows, likelihood)
+        automatic = isinstance(init, str) and init == "auto"
         program = cls(
             likelihood=likelihood,
             rows=rows,
             data=data,
             tables=likelihood.tables(data, settings["n_samples"]),
             store_labels=store_labels and rows.keeps_labels,
-            first_state=first_state(init, X, likelihood, most_clusters),
+            found=found,
+            first_state=found if automatic else first_state(init, X, likelihood, most_clusters),
             **settings,
         )
         check_capabilities(likelihood, program.model())
@@ -57,9 +106,6 @@ class BlockProgram(MixtureProgram):
 
     def resume(self, chain):
         return BlockChain(self, chain)
-
-    def most_likely(self, values, stats, log_weights):
-        return self.rows.most_likely(self.likelihood.at(values), stats, log_weights)
 
     def statistics(self, labels):
         codes = self.rows.codes(labels)
@@ -90,7 +136,11 @@ class BlockChain(MixtureChain):
     def __enter__(self):
         self.rows.__enter__()
         try:
-            self._resume()
+            saved = self._saved
+            if "state" not in saved:
+                first = self.program.first_state(self.program, stream(*self.key))
+                saved = self._from(first, (*self.key, 0))
+            self._resume(saved)
         except BaseException:
             self.rows.__exit__()
             raise
@@ -99,10 +149,9 @@ class BlockChain(MixtureChain):
     def __exit__(self, *exception):
         self.rows.__exit__(*exception)
 
-    def _resume(self):
-        """Make the state from what was saved, or the first one."""
+    def _resume(self, saved):
+        """Make the state from what was saved."""
         program = self.program
-        saved = self._saved if "state" in self._saved else self._start()
         self.values = dict(saved["values"])
         self.state = BlockState(
             self.rows,
@@ -114,24 +163,63 @@ class BlockChain(MixtureChain):
         if self.values:
             self.state.likelihood = program.likelihood.at(self.values)
 
-    def _start(self):
-        """Start the chain: return what it would have saved before the first iteration."""
-        program = self.program
-        first = program.first_state(program, stream(*self.key))
-        n_clusters = 1 if first.labels is None else int(first.labels.max()) + 1
-        prior = program.make_prior(first.concentration)
-        n_slots = self.kernel.n_slots(prior, n_clusters)
+    def _from(self, first, key):
+        """Return what a chain that is at a `FirstState` would save. The key names random streams,
+        but for those of the iteration."""
         return {
-            "state": BlockState.start(self.rows, program.likelihood, first.labels, n_slots),
+            "state": self._state_from(first, key),
             "concentration": first.concentration,
             "values": first.values,
         }
 
-    def step(self, iteration):
+    def _state_from(self, first, key):
+        """Return the state that a `FirstState` says, as if saved."""
+        likelihood, prior = self.program.likelihood, self.program.make_prior(first.concentration)
+        if first.stats is None:
+            n_clusters = 1 if first.labels is None else int(first.labels.max()) + 1
+            n_slots = self.kernel.n_slots(prior, n_clusters)
+            return BlockState.start(self.rows, likelihood, first.labels, n_slots)
+        if first.values:
+            likelihood = likelihood.at(first.values)
+        n_slots = functools.partial(self.kernel.n_slots, prior)
+        return BlockState.draw(self.rows, likelihood, first.stats, n_slots, key)
+
+    def _looks(self):
+        """Iterations before which a chain looks around; one that starts from such clusters need
+        not do so at once."""
+        program = self.program
+        looks = {int(share * program.n_warmup) for share in LOOKS}
+        return looks - {0} if program.first_state is program.found else looks
+
+    def _look_around(self, bit_generator, key, adapting):
+        """Go to clusters of a sample of rows where these are more likely than where the chain is:
+        a step of the warm-up."""
+        before, value = self.save(), self._log_posterior()
+        self._resume(self._from(self.program.found(self.program, bit_generator), key))
+        self.kernel.set_adaptation({})
+        rng = np.random.Generator(bit_generator)
+        # Rows are clearer cut in the sample than in any draw, which makes them look more likely.
+        for n in range(N_SETTLING):
+            self.kernel.step(self.state, rng, (*key, n), adapting)
+        if not self._log_posterior() > value:
+            self._resume(before)
+            self.kernel.set_adaptation(before["adaptation"])
+
+    def _log_posterior(self):
+        """Compute log p(X, partition, hyperparameters)."""
         program, state = self.program, self.state
+        value = state.compute_log_joint() + program.log_hyperprior(state.prior.concentration)
+        return value + program.likelihood.log_hyperprior(self.values)
+
+    def step(self, iteration):
+        program = self.program
+        adapting = max(0.0, 1.0 - iteration / program.n_warmup) if program.n_warmup else 0.0
         key = (*self.key, iteration + 1)
         bit_generator = stream(*key, 0)
-        self.kernel.step(state, np.random.Generator(bit_generator), key)
+        if adapting and self.kernel.looks_around and iteration in self._looks():
+            self._look_around(bit_generator, (*key, 0), adapting)
+        state = self.state
+        self.kernel.step(state, np.random.Generator(bit_generator), key, adapting)
         program.resample_concentration(state.prior, state.cluster_sizes(), bit_generator)
         if program.learns_after(iteration, state.model):
             stats = state.dump()

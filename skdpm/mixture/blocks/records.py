@@ -4,8 +4,9 @@
 Words: the rows of X are cut into *blocks* of consecutive rows, numbered from 1. A row's *code* is
 2 k + s: cluster k, and s = 0 or 1 for its left or right sub-cluster (Chang & Fisher 2013); without
 sub-clusters s is 0. A random split has two *sides*, and each of them sub-clusters: its four
-*parts*. A *key* (entropy, chain, iteration) names random streams, with a block and a stream number
-one of them.
+*parts*. A *launch* has the rows of a union of one or two clusters draw sides, whichever they are
+on. A *key* (entropy, chain, iteration) names random streams, with a block and a stream number one
+of them.
 """
 
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skdpm.chains import stream
+from skdpm.mixture.blocks._launch import draw_sides
 from skdpm.mixture.blocks._visit import split_codes
 
 
@@ -115,7 +117,7 @@ class Relabelling:
 
     table: np.ndarray
 
-    def apply(self, codes, block):
+    def apply(self, codes, block, model=None):
         """Return the new codes of a block."""
         return self.table[codes]
 
@@ -128,7 +130,7 @@ class RandomSplit:
     new_cluster: int
     key: tuple
 
-    def apply(self, codes, block):
+    def apply(self, codes, block, model=None):
         """Return the new codes of a block."""
         codes = codes.copy()
         bit_generator = stream(*self.key, block, self.trial.stream_number)
@@ -136,10 +138,72 @@ class RandomSplit:
         return codes
 
 
-def change_codes(codes, changes, block):
-    """Return the codes of a block after some changes, in turn."""
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Unions of clusters whose rows are to draw sides.
+
+    Parameters
+    ----------
+    unions : tuple of tuple of int
+        The cluster or the two clusters of each, no cluster in two of them.
+    params : ndarray of shape (2 n_unions, n_params)
+        Of the two sides of each.
+    log_weights : ndarray of shape (2 n_unions,)
+    """
+
+    unions: tuple
+    params: np.ndarray
+    log_weights: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """What a `Launch` has drawn: in a block, or in all.
+
+    Parameters
+    ----------
+    collected : Collected
+        Of the two sides of each union.
+    log_q : ndarray of shape (n_unions, 4)
+        Log probabilities of the sides drawn, of the opposite ones, of those that the rows are on
+        at present, where the union is two clusters, and of the opposite ones.
+    """
+
+    collected: Collected
+    log_q: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedSplit:
+    """A change of codes by sides drawn in a `Launch`: the second becomes a new cluster."""
+
+    cluster: int
+    new_cluster: int
+    params: np.ndarray
+    log_weights: np.ndarray
+    key: tuple
+    stream_number: int
+
+    def apply(self, codes, block, model):
+        """Return the new codes of a block."""
+        codes = codes.copy()
+        draw_sides(model, codes, self, stream(*self.key, block, self.stream_number))
+        return codes
+
+
+def change_codes(codes, changes, block, model=None):
+    """Return the codes of a block after some changes, in turn.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n_rows,), int32
+    changes : iterable of Relabelling, RandomSplit or LaunchedSplit
+    block : int
+    model : ParametricModel or None
+        Bound to the rows, which a `LaunchedSplit` looks at.
+    """
     for change in changes:
-        codes = change.apply(codes, block)
+        codes = change.apply(codes, block, model)
     return codes
 
 

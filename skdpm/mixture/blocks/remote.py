@@ -20,7 +20,7 @@ from itertools import pairwise
 import numpy as np
 
 from skdpm.mixture.blocks.records import Held, change_codes
-from skdpm.mixture.blocks.rows import add_up, numbered_from, visit_block
+from skdpm.mixture.blocks.rows import add_up, launch_block, numbered_from, visit_block
 
 # Of codes, that a worker keeps for one fit; a row and chain takes two, or four with many clusters.
 STORE_BYTES = 2**28
@@ -96,7 +96,13 @@ def recipe_codes(X, block, likelihood, recipe, store=None):
             )
             if store is not None:
                 store.put(where, name, held, codes)
-    return change_codes(codes, recipe.changes, block)
+    return change_codes(codes, recipe.changes, block, likelihood.parametric(X))
+
+
+def launch_by_recipe(X, block, start, store, likelihood, recipe, launch, key):
+    """Have the rows of a block draw sides: Sides."""
+    codes = recipe_codes(X, block, likelihood, recipe, store)
+    return launch_block(likelihood, X, codes, launch, key, block, start)
 
 
 def sweep_name(task, key):

@@ -14,14 +14,14 @@ import threading
 from itertools import pairwise
 
 import numpy as np
+import scipy.sparse as sp
 
 from skdpm._validation import check_finite, is_dask
 from skdpm.chains import stream
-from skdpm.mixture._automatic import most_likely
-from skdpm.mixture._scoring import mixture_rows
+from skdpm.mixture.blocks._launch import launch_sides
 from skdpm.mixture.blocks._visit import draw_and_collect
 from skdpm.mixture.blocks.order import KEPT_ORDERS, row_order, uses_order
-from skdpm.mixture.blocks.records import Collected, Held, change_codes
+from skdpm.mixture.blocks.records import Collected, Held, Sides, change_codes
 
 
 def open_rows(X, block_size, n_threads=1):
@@ -80,6 +80,24 @@ class Rows(abc.ABC):
         """Return `Likelihood.log_constant` of all rows."""
         return sum(self._map(_log_constant, likelihood))
 
+    def sample(self, n_rows, key):
+        """Return at most so many rows, in their order, drawn from every block according to its
+        size: X of shape (n_rows, n_features).
+
+        Parameters
+        ----------
+        n_rows : int
+        key : tuple of int
+            Names random streams, with a block one of them.
+        """
+        n_rows = min(n_rows, self.n_samples)
+        bounds = np.append(self.first_rows, self.n_samples)
+        counts = np.diff(bounds * n_rows // self.n_samples)
+        parts = self._map(_some_rows, counts, key)
+        if isinstance(parts[0], np.ndarray):
+            return np.concatenate(parts).view(type(parts[0]))
+        return sp.vstack(parts)
+
     @abc.abstractmethod
     def first_row(self):
         """Return the first row: X of shape (1, n_features)."""
@@ -116,8 +134,28 @@ class Rows(abc.ABC):
         """
 
     @abc.abstractmethod
-    def changed(self, codes, changes):
-        """Return the codes after some changes (`Relabelling`, `RandomSplit`), in turn."""
+    def launch(self, likelihood, codes, launch, key):
+        """Have the rows of some unions of clusters draw sides.
+
+        Parameters
+        ----------
+        likelihood : Likelihood
+            Resolved.
+        codes : object
+            They stay as they are.
+        launch : Launch
+        key : tuple of int
+            With a block and the number of a union, from 0, it names a random stream.
+
+        Returns
+        -------
+        sides : Sides
+        """
+
+    @abc.abstractmethod
+    def changed(self, codes, changes, likelihood=None):
+        """Return the codes after some changes (`Relabelling`, `RandomSplit` or `LaunchedSplit`,
+        which needs the likelihood), in turn."""
 
     def labels(self, codes, cluster_numbers):
         """Return the number of each row's cluster: ndarray of shape (n_samples,)."""
@@ -203,20 +241,25 @@ class MemoryRows(Rows):
         (collected,) = add_up(likelihood.parametric(self.X[:0]), nodes, len(nodes)).values()
         return new_codes, collected
 
-    def most_likely(self, likelihood, stats, log_weights):
-        """Return the most likely cluster of each row: see `_automatic.most_likely`."""
-        return np.concatenate(self._map(_most_likely, likelihood, stats, log_weights))
-
     def hold_back(self, codes, clusters):
         """Return the rows of a block that some clusters hold back: Held, or None."""
         return Held.of_clusters(codes, clusters)
 
-    def changed(self, codes, changes):
+    def launch(self, likelihood, codes, launch, key):
+        def launch_slice(X, block):
+            where = self.slices[block - 1]
+            return launch_block(likelihood, X, codes[where], launch, key, block, where.start)
+
+        parts = dict(enumerate(self._map(launch_slice), start=1))
+        return add_up_sides(likelihood.parametric(self.X[:0]), parts)
+
+    def changed(self, codes, changes, likelihood=None):
         new_codes = np.empty_like(codes)
 
         def change_slice(X, block):
             where = self.slices[block - 1]
-            new_codes[where] = change_codes(codes[where], changes, block)
+            model = None if likelihood is None else likelihood.parametric(X)
+            new_codes[where] = change_codes(codes[where], changes, block, model)
 
         self._map(change_slice)
         return new_codes
@@ -337,6 +380,20 @@ def numbered_from(collected, start):
     return Collected(collected.stats, np.where(first_rows >= 0, first_rows + start, -1))
 
 
+def launch_block(likelihood, X, codes, launch, key, block, start):
+    """Have the rows of one block, the first of which is number `start`, draw sides: Sides."""
+    streams = [stream(*key, block, j) for j in range(len(launch.unions))]
+    stats, first_rows, log_q = launch_sides(likelihood.parametric(X), codes, launch, streams)
+    return Sides(numbered_from(Collected(stats, first_rows), start), log_q)
+
+
+def add_up_sides(model, parts):
+    """Return the sides of all blocks, from a dict of their numbers to those of each."""
+    nodes = {(0, block - 1): part.collected for block, part in parts.items()}
+    (collected,) = add_up(model, nodes, len(parts)).values()
+    return Sides(collected, sum(parts[block].log_q for block in sorted(parts)))
+
+
 def _summarise(X, block, likelihood):
     if isinstance(X, np.ndarray):
         X = np.ascontiguousarray(X)  # sums round differently over rows in another order
@@ -346,16 +403,14 @@ def _summarise(X, block, likelihood):
     return likelihood.summarise(X)
 
 
+def _some_rows(X, block, counts, key):
+    rng = np.random.Generator(stream(*key, block))
+    return X[np.sort(rng.choice(X.shape[0], counts[block - 1], replace=False))]
+
+
 def _condense(X, block, likelihood):
     return likelihood.condense(X)
 
 
 def _log_constant(X, block, likelihood):
     return likelihood.log_constant(X)
-
-
-def _most_likely(X, block, likelihood, stats, log_weights):
-    data = likelihood.encode(X)
-    tables = likelihood.tables(data, int(stats[:, 0].max()) + 1)
-    rows = mixture_rows(likelihood, data, likelihood.bind(data, tables), len(stats))
-    return most_likely(rows, stats, log_weights)

@@ -3,7 +3,8 @@
 
 import numpy as np
 
-from skdpm.mixture.blocks.records import Collected, KeptPartition, Relabelling, Task
+from skdpm.chains import stream
+from skdpm.mixture.blocks.records import Collected, KeptPartition, Relabelling, Sweep, Task
 
 
 class BlockState:
@@ -58,6 +59,40 @@ class BlockState:
             "log_constant": rows.log_constant(likelihood),
         }
 
+    @staticmethod
+    def draw(rows, likelihood, stats, n_slots, key):
+        """Return what a state begins with, as if saved: all rows are drawn among clusters of which
+        the statistics of some rows are known, and weigh as many as these.
+
+        Parameters
+        ----------
+        rows : Rows
+        likelihood : Likelihood
+        stats : ndarray of shape (n_clusters, n_stats)
+        n_slots : callable
+            Of a number of clusters: so many with empty ones.
+        key : tuple of int
+            Of random streams.
+        """
+        model = likelihood.parametric(rows.first_row()[:0])
+        params = model.draw(stats, np.ones(len(stats)), stream(*key, 0))
+        task = Task(len(stats), Sweep(params, np.log(stats[:, 0])))
+        codes, collected = rows.visit(likelihood, rows.codes(None), task, key)
+        used = np.flatnonzero(collected.stats[0::2, 0])
+        n_slots = n_slots(len(used))
+        if len(used) < len(stats):
+            table = np.zeros(2 * len(stats), dtype=np.int32)
+            table[2 * used] = 2 * np.arange(len(used))
+            codes = rows.changed(codes, [Relabelling(table)])
+        first = Collected(np.zeros((2 * n_slots, stats.shape[1])), np.full(2 * n_slots, -1))
+        first.stats[: 2 * len(used) : 2] = collected.stats[2 * used]
+        first.first_rows[: 2 * len(used) : 2] = collected.first_rows[2 * used]
+        return {
+            "codes": codes,
+            "collected": first,
+            "log_constant": rows.log_constant(likelihood),
+        }
+
     def save(self):
         """Return all that the state needs to go on to the bit."""
         return {
@@ -94,7 +129,74 @@ class BlockState:
         task = Task(self.n_slots, sweep, tuple(splits), tuple(held_clusters))
         return self.rows.visit(self.likelihood, self.codes, task, key)
 
+    def launch(self, key, launch):
+        """Do a `Launch` on the rows and return what `Rows.launch` does."""
+        return self.rows.launch(self.likelihood, self.codes, launch, key)
+
     # Clusters that come and go.
+
+    def relabel(self, table, n_clusters):
+        """Change codes by a table, after which there are so many clusters.
+
+        Parameters
+        ----------
+        table : ndarray of shape (2 n_slots,), int32
+            New code of each; the rows of codes that get the same are together.
+        n_clusters : int
+        """
+        old = self.collected
+        stats = np.zeros((2 * n_clusters, old.stats.shape[1]))
+        first_rows = np.full(2 * n_clusters, -1)
+        codes = np.flatnonzero(old.stats[:, 0])
+        while len(codes):
+            new, which = np.unique(table[codes], return_index=True)
+            now = codes[which]
+            stats[new] = self.parametric.combined(stats[new], old.stats[now])
+            # -1, which says that there is none, becomes the largest of all.
+            first = np.minimum(first_rows[new].view(np.uintp), old.first_rows[now].view(np.uintp))
+            first_rows[new] = first.view(np.intp)
+            codes = np.delete(codes, which)
+        self.codes = self.rows.changed(self.codes, [Relabelling(table)])
+        self.collected = Collected(stats, first_rows)
+
+    def split_clusters(self, changes, sides):
+        """Split clusters in two, the second sides of which become new clusters, the last ones.
+
+        Parameters
+        ----------
+        changes : list of LaunchedSplit
+        sides : list of Collected
+            Of the two sides of each.
+        """
+        n = 2 * self.n_slots
+        stats = np.concatenate([self.stats, np.zeros((2 * len(changes), self.stats.shape[1]))])
+        first_rows = np.concatenate([self.collected.first_rows, np.full(2 * len(changes), -1)])
+        for m, (change, two) in enumerate(zip(changes, sides, strict=True)):
+            codes = [2 * change.cluster, n + 2 * m]
+            stats[2 * change.cluster + 1] = 0.0
+            first_rows[2 * change.cluster + 1] = -1
+            stats[codes], first_rows[codes] = two.stats, two.first_rows
+        self.codes = self.rows.changed(self.codes, changes, self.likelihood)
+        self.collected = Collected(stats, first_rows)
+
+    def join_clusters(self, pairs):
+        """Merge pairs of clusters, no cluster in two of them: the rows of the second join the left
+        sub-cluster of the first, where the rows of that are as well.
+
+        Returns
+        -------
+        kept : ndarray of int
+            Those that are left, by their old numbers, in the order of the new ones.
+        """
+        kept = np.ones(self.n_slots, dtype=bool)
+        table = np.arange(2 * self.n_slots, dtype=np.int32)
+        for one, other in pairs:
+            kept[other] = False
+            table[[2 * one, 2 * one + 1, 2 * other, 2 * other + 1]] = 2 * one
+        numbers = np.cumsum(kept) - 1
+        table = 2 * numbers[table >> 1] + table % 2
+        self.relabel(table.astype(np.int32), int(kept.sum()))
+        return np.flatnonzero(kept)
 
     def split_cluster(self, cluster, change, parts):
         """Split a cluster in two, the second of which becomes a new cluster, the last.
@@ -102,7 +204,7 @@ class BlockState:
         Parameters
         ----------
         cluster : int
-        change : Relabelling or RandomSplit
+        change : RandomSplit
             Of the codes.
         parts : Collected
             Of the sub-clusters of both.

@@ -7,7 +7,7 @@ from skdpm._validation import check_integer
 from skdpm.mixture.likelihoods._subspace import ParametricSubspace, SubspaceModel, rotate
 from skdpm.mixture.likelihoods.base import Likelihood, read_only, split_exactly
 from skdpm.mixture.likelihoods.coordinates import standardised
-from skdpm.mixture.likelihoods.gaussian import SMALLEST_SHARE, Gaussian
+from skdpm.mixture.likelihoods.gaussian import Gaussian
 
 # Below this share of the largest entry, what varies is mostly rounding; the standard deviation of
 # what is constant counts as the second share.
@@ -51,7 +51,8 @@ class Subspace(Likelihood):
     Columns should have a unit in common, as those of embeddings, pixels or spectra do: an axis
     follows columns of large numbers. Otherwise scale them first. The axes and the law along the
     others are a function of the rows of `fit`, and known from then on: what is learned is given
-    them. Variances along the other axes are at least 1e-8 of the mean variance of a column.
+    them. The variance along each other axis is that of the rows and one more, which counts with
+    the mean variance of a column: new rows may differ where those of `fit` do not.
 
     The density of a row is that of all its columns, so that `score` can be compared with that of
     any other likelihood. With as many axes as columns it is ``Gaussian()`` in other coordinates.
@@ -125,8 +126,8 @@ class Subspace(Likelihood):
                 "head": rotate(summary["head"], summary["mean"], lead),
             }
         )
-        smallest = SMALLEST_SHARE * variances.mean() or (CONSTANT * extent) ** 2 or 1.0
-        rest_spread = np.sqrt(np.maximum(variances[n_axes:], smallest))
+        mean_variance = variances.mean() or (CONSTANT * extent) ** 2 or 1.0
+        rest_spread = np.sqrt((n * variances[n_axes:] + mean_variance) / (n + 1.0))
         resolved = self._copy(n_axes=n_axes)
         resolved.center_ = summary["mean"]
         resolved.axes_ = lead.T

@@ -63,7 +63,7 @@ class BlockedGibbsKernel(BlockKernel):
     def n_slots(self, prior, n_clusters):
         return prior.n_components
 
-    def step(self, state, rng, key):
+    def step(self, state, rng, key, adapting=0.0):
         totals = state.totals()
         shapes = totals[:, 0] + state.prior.concentration / state.prior.n_components
         params = state.parametric.draw(totals, np.ones(len(totals)), rng.bit_generator)

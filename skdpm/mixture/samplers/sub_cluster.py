@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sub-cluster splits and random splits and merges, over rows visited in blocks."""
+"""Sub-cluster splits, launched and random splits and merges, over rows visited in blocks."""
 
 from dataclasses import dataclass, fields
 
@@ -7,14 +7,11 @@ import numpy as np
 
 from skdpm._validation import check_bool, check_integer, refuse_nan
 from skdpm.mixture.blocks.kernel import BlockKernel, log_gamma_variates
+from skdpm.mixture.blocks.launched_moves import N_FRESH_ROWS, LaunchedMoves
 from skdpm.mixture.blocks.random_moves import RandomMoves, proposal_alpha
-from skdpm.mixture.blocks.records import Collected, Relabelling, Sweep
+from skdpm.mixture.blocks.records import Sweep
 from skdpm.mixture.blocks.super_clusters import draw_super_clusters
 from skdpm.mixture.samplers.base import BlockSampler
-
-# Sub-clusters start from parameters drawn as if their cluster had this many rows: as far apart as
-# its rows are. (From random labels both would have nearly the same, and take long to part.)
-N_FRESH_ROWS = 1
 
 # Sub-clusters that have not gained for this many passes start anew.
 MOST_IDLE = 20
@@ -23,13 +20,31 @@ MOST_IDLE = 20
 MANY_ROWS = 20_000
 
 
+# In the last part of the warm-up all is exact.
+EXACT_SHARE = 0.5
+
+# Launched moves take several passes over some of the rows: they are made after so many iterations
+# of the draws, and of the last part of the warm-up.
+LAUNCH_EVERY = 10
+EXACT_EVERY = 3
+
+# In warm-up, so many clusters that are near to each are looked at for merges.
+N_NEAR = 4
+
+
+# In warm-up, what a merge must gain at first for each row of the smaller cluster: halves of one
+# cluster gain twice as much, neighbours less, though while they have rows of each other more than
+# nothing.
+CLEAR_GAIN = 0.5
+
+
 class SubCluster(BlockSampler):
     """Sub-cluster splits (Chang & Fisher 2013): parallel, for many rows.
 
     An iteration draws the weights and parameters of clusters, then all labels in one pass over
-    the rows, each independent of the others. Every cluster has two sub-clusters, fitted in the
-    same pass, which a split of it would make into clusters. Random splits and merges are proposed
-    besides.
+    the rows, each independent of the others. In the first half of the warm-up every cluster has
+    two sub-clusters, fitted in the same pass, which a split of it makes into clusters, and close
+    clusters are merged. From then on splits and merges are exact.
 
     Parameters
     ----------
@@ -41,33 +56,35 @@ class SubCluster(BlockSampler):
     wait : bool, default=True
         Wait with the split of a cluster until its sub-clusters have burned in: until their
         marginal likelihood rises no more. False: propose one in every iteration (the
-        paper's approximate variant), which finds clusters sooner.
+        paper's approximate variant). Of the warm-up alone.
     block_size : int, default=65536
         Most rows in a block, which is visited by one thread, on one random stream. Results
         depend on it, but not on `n_jobs`.
 
     Notes
     -----
-    What is exact. The pass over the rows leaves the posterior invariant: as only clusters in use
-    are drawn from, the rows of a cluster that would lose all of them stay where they are, which
-    takes a second pass (the published sampler has no such rule, and is not invariant). So do the
-    random splits and merges, and super-clusters, which depend on the parameters alone.
+    What is exact: the draws, and the second half of the warm-up. The pass over the rows leaves the
+    posterior invariant: as only clusters in use are drawn from, the rows of a cluster that would
+    lose all of them stay where they are, which takes a second pass (the published sampler has no
+    such rule, and is not invariant). So do random splits and merges, super-clusters, which depend
+    on the parameters alone, and launched splits and merges, in every tenth iteration: a split is
+    drawn row by row under parameters that are fitted to all rows of a cluster, and a merge of two
+    close clusters is accepted by how probable the split that undoes it is (Jain & Neal 2004, for
+    rows in blocks).
+
+    What is not: the first half of the warm-up. Chains look for clusters in a sample of 20,000
+    rows, as those of ``init="auto"`` do before they start, and go to them where they are more
+    likely. Splits into sub-clusters are accepted by the ratio of eq. 21, whose reverse is never
+    proposed, and close clusters are merged where that raises the log joint. Without a warm-up
+    nothing of this is done.
+
+    What to expect. Two clusters that overlap much have very many partitions, each far less
+    probable than that of their union: launched splits may part them, and the log joint falls.
+    Where clusters have many rows few launched moves are accepted, most of all merges.
 
     `acceptance_rate_` has the share of iterations in which no row was held back ("sweep") and of
-    the proposed "sub_cluster_split", "random_split" and "random_merge" that were accepted.
-
-    What is not. A split into sub-clusters is accepted by the ratio of eq. 21, but its reverse is
-    never proposed, as in the paper: chains have somewhat too many clusters. With many rows the
-    difference vanishes beside the likelihood. Sub-clusters of fewer than 10 rows are not split
-    off, so that with few rows nothing inexact is left. (On an enumerated posterior of five rows
-    and with splits of any size, as published, the total variation between it and the chain's law
-    is about 0.16 in the long run, and 0.37 with ``wait=False``, with 2.9 and 3.4 clusters on
-    average where the posterior has 2.6; super-clusters change neither.)
-
-    What to expect. Clusters are found one split after another: the log joint rises in steps, with
-    plateaus of some dozens of iterations between. The ratio of eq. 21 compares two partitions;
-    where clusters overlap much, that of any single partition into both is far below that of their
-    union, and they stay united, though a held-out score may favour two. PGSM parts them.
+    the proposed "random_split", "random_merge", "launched_split" and "launched_merge" that were
+    accepted.
 
     Any likelihood with the capability "instantiated" will do, and any partition prior with the
     capability "weights": all but mixtures of finite mixtures.
@@ -75,6 +92,8 @@ class SubCluster(BlockSampler):
     References
     ----------
     Chang & Fisher (2013), Parallel sampling of DP mixture models using sub-cluster splits.
+    Jain & Neal (2004), A split-merge Markov chain Monte Carlo procedure for the Dirichlet process
+    mixture model.
     """
 
     def __init__(self, super_clusters=False, wait=True, block_size=65536):
@@ -122,12 +141,15 @@ class SubClusterKernel(BlockKernel):
     random_moves : RandomMoves or None
         None: of the usual number.
     sub_splits : bool, default=True
-        Whether there are sub-clusters, and splits into them.
-    smallest_side : int, default=10
-        No sub-cluster of fewer rows becomes a cluster. Nothing undoes such splits but the random
-        merges, which cannot keep up where many small clusters are to be had; random splits make
-        small ones.
+        Whether there are sub-clusters in warm-up, and splits into them, and merges.
+    launched_moves : LaunchedMoves or None
+        None: of the usual number.
+    launch_every : int or None
+        Iterations from one time that these are made, after warm-up, to the next. None: the usual
+        number.
     """
+
+    looks_around = True
 
     def __init__(
         self,
@@ -136,21 +158,24 @@ class SubClusterKernel(BlockKernel):
         sweep=True,
         random_moves=None,
         sub_splits=True,
-        smallest_side=10,
+        launched_moves=None,
+        launch_every=None,
     ):
         self.super_clusters = super_clusters
         self.wait = wait
         self.sweep = sweep
         self.random_moves = RandomMoves() if random_moves is None else random_moves
         self.sub_splits = sub_splits
-        self.smallest_side = smallest_side
-        self.memory = None  # SubClusterMemory, from the first iteration on
+        self.launched_moves = LaunchedMoves() if launched_moves is None else launched_moves
+        self.launch_every = LAUNCH_EVERY if launch_every is None else launch_every
+        self.memory = None  # SubClusterMemory, in warm-up
         self.counts = {
             move: np.zeros(2, dtype=np.int64) for move in ("sweep", "sub_cluster_split")
         }
 
     def acceptance(self):
-        counts = {**self.counts, **self.random_moves.counts}
+        counts = {**self.counts, **self.random_moves.counts, **self.launched_moves.counts}
+        del counts["sub_cluster_split"]  # in warm-up only
         return {move: values.copy() for move, values in counts.items()}
 
     def get_adaptation(self):
@@ -160,16 +185,22 @@ class SubClusterKernel(BlockKernel):
         memory = adaptation.get("memory")
         self.memory = None if memory is None else memory.copy()
 
-    def step(self, state, rng, key):
-        if self.sub_splits and self.memory is None:
+    def step(self, state, rng, key, adapting=0.0):
+        finding = self.sub_splits and adapting > EXACT_SHARE
+        if not finding:
+            self.memory = None
+        elif self.memory is None:
             self.memory = SubClusterMemory.start(state.n_slots)
         moves = self.random_moves.draw(state, rng)
         looked_at = self._pass(state, rng, key, moves)
         changed = self.random_moves.make(state, key, moves, looked_at, self.memory)
-        if self.sub_splits:
+        if finding:
             if changed:
                 self.memory.follow(_gains(state))
             self._split(state, rng)
+            self._merge(state, rng, CLEAR_GAIN * adapting)
+        elif key[-1] % (EXACT_EVERY if adapting else self.launch_every) == 0:
+            self.launched_moves.make(state, rng, key)
 
     # The pass over the rows.
 
@@ -200,7 +231,7 @@ class SubClusterKernel(BlockKernel):
             held = np.append(held, emptied)
         self.counts["sweep"] += 1, len(held) == 0
         state.codes, state.collected = codes, collected[: 2 * n_slots]
-        if self.sub_splits:
+        if self.memory is not None:
             self.memory.observe(_gains(state), state.stats[:, 0] == 0)
         parts = [collected[first : first + 4] for first in range(2 * n_slots, len(collected), 4)]
         return {
@@ -216,7 +247,7 @@ class SubClusterKernel(BlockKernel):
         groups = None
         if self.super_clusters:
             groups = draw_super_clusters(state.likelihood.divergences(params), rng)
-        if not self.sub_splits:
+        if self.memory is None:
             return Sweep(params, log_weights, groups)
         fresh = np.repeat(self.memory.fresh, 2)
         stats = np.where(fresh[:, None], np.repeat(totals, 2, axis=0), state.stats)
@@ -232,26 +263,66 @@ class SubClusterKernel(BlockKernel):
         """Propose to split each cluster into its sub-clusters: eq. 21, with the prior's own ratio
         in place of alpha and the Gamma functions."""
         memory = self.memory
-        both = (state.stats[:, 0] >= self.smallest_side).reshape(-1, 2).all(axis=1)
+        both = (state.stats[:, 0] > 0).reshape(-1, 2).all(axis=1)
         candidates = both & ~memory.fresh & (memory.ready | (not self.wait))
+        table = np.arange(2 * state.n_slots, dtype=np.int32)
+        n_clusters = state.n_slots
         for k in np.flatnonzero(candidates):
             left, right = state.stats[2 * k : 2 * k + 2, 0]
-            log_ratio = memory.gain[k] + state.prior.log_split(state.n_slots, left, right)
+            log_ratio = memory.gain[k] + state.prior.log_split(n_clusters, left, right)
             refuse_nan(log_ratio, f"the log ratio of the sub-cluster split of cluster {k}")
             self.counts["sub_cluster_split"][0] += 1
             if not np.log1p(-rng.random()) < log_ratio:
                 continue
             self.counts["sub_cluster_split"][1] += 1
-            table = np.arange(2 * state.n_slots, dtype=np.int32)
-            table[2 * k + 1] = 2 * state.n_slots
             # Each becomes the left sub-cluster of its cluster.
-            parts = Collected(np.zeros((4, state.stats.shape[1])), np.full(4, -1))
-            parts.stats[0::2] = state.stats[2 * k : 2 * k + 2]
-            parts.first_rows[0::2] = state.collected.first_rows[2 * k : 2 * k + 2]
-            state.split_cluster(k, Relabelling(table), parts)
+            table[2 * k + 1] = 2 * n_clusters
+            n_clusters += 1
             memory.append(k)
             memory.renew(k)
             memory.renew(-1)
+        if n_clusters > state.n_slots:
+            state.relabel(table, n_clusters)
+
+    # Merges of close clusters.
+
+    def _merge(self, state, rng, margin):
+        """Merge pairs of close clusters where that makes the partition more likely, by more than
+        `margin` for each row of the smaller one: for the warm-up, as nothing undoes it by the same
+        ratio."""
+        K = state.n_slots
+        if K == 1:
+            return
+        totals = state.totals()
+        pairs = close_pairs(state, totals, rng)
+        unions = state.parametric.combined(totals[pairs[:, 0]], totals[pairs[:, 1]])
+        log_m = state.model.log_marginals(np.concatenate([totals, unions]))
+        gains = log_m[K:] - log_m[pairs].sum(axis=1)
+        for p, sizes in enumerate(totals[pairs, 0]):
+            gains[p] -= state.prior.log_split(K - 1, *sizes) + margin * min(sizes)
+        chosen, free = [], np.ones(K, dtype=bool)
+        for p in np.argsort(-gains):
+            if not gains[p] > 0:
+                break
+            if free[pairs[p]].all():
+                free[pairs[p]] = False
+                chosen.append(tuple(pairs[p]))
+        if chosen:
+            kept = state.join_clusters(chosen)
+            self.memory.take(kept)
+            for k in np.flatnonzero(~free[kept]):
+                self.memory.renew(k)
+
+
+def close_pairs(state, totals, rng):
+    """Return each cluster with those that drawn parameters say are nearest: (n_pairs, 2)."""
+    params = state.parametric.draw(totals, np.ones(len(totals)), rng.bit_generator)
+    divergences = np.nan_to_num(state.likelihood.divergences(params), nan=np.inf)
+    np.fill_diagonal(divergences, np.inf)
+    n_near = min(N_NEAR, len(totals) - 1)
+    near = np.argpartition(divergences, n_near - 1, axis=1)[:, :n_near]
+    pairs = np.stack([np.repeat(np.arange(len(totals)), n_near), near.ravel()], axis=1)
+    return np.unique(np.sort(pairs, axis=1), axis=0)
 
 
 def _gains(state):

@@ -10,11 +10,13 @@ import pytest
 import scipy.sparse as sp
 from reference.likelihoods import log_likelihood
 from reference.priors import log_eppf
+from sklearn.metrics import v_measure_score
 from support.cases import prior_name, prior_params
 from support.fits import assert_same_fit
 
 from skdpm import DPMixture, FiniteMixture, chains
-from skdpm.mixture.blocks.program import idle_threads
+from skdpm.mixture.blocks import program
+from skdpm.mixture.blocks.program import BlockChain, idle_threads
 from skdpm.mixture.blocks.rows import MemoryRows, even_blocks, open_rows
 from skdpm.mixture.likelihoods import Gaussian, Multinomial
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
@@ -79,6 +81,52 @@ def test_blocks_larger_than_the_rows_are_one(sampler, X):
     assert_same_fit(make(type(sampler)(block_size=10**6)).fit(X), whole, X)
 
 
+# Where chains start.
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+def test_samples_of_rows(kind):
+    """In their order, none of them twice, of each block its share; all where all are asked for."""
+    X = np.arange(1.0, 101.0)[:, None]
+    rows = open_rows(kind(X), 30)  # four blocks of 25
+
+    def sample(n, number):
+        found = rows.sample(n, (0, number))
+        return found.toarray() if sp.issparse(found) else found
+
+    np.testing.assert_array_equal(sample(100, 0), X)
+    np.testing.assert_array_equal(sample(1000, 0), X)
+    seen = np.concatenate([sample(10, number) for number in range(30)])
+    assert (np.diff(seen.reshape(30, 10)) > 0).all()
+    shares = np.bincount((seen[:10, 0].astype(int) - 1) // 25)
+    assert shares.sum() == 10 and shares.min() >= 2 and shares.max() <= 3
+    # 2.5 or so times in 30 draws each.
+    assert len(np.unique(seen)) > 85
+
+
+@with_samplers
+def test_chains_start_from_clusters_of_a_sample(sampler, X, monkeypatch):
+    """Before the first iteration, of 60 rows in 300 or of all."""
+    rows = np.repeat(X[:60] * [1, 0] + 100 * np.arange(3)[np.arange(60) % 3][:, None], 5, axis=0)
+    for most in (60, 20_000):
+        monkeypatch.setattr(program, "MOST_SAMPLED", most)
+        fitted = make(sampler, n_warmup=0, n_draws=1, init="auto").fit(rows)
+        assert (fitted.n_components_samples_ == 3).all()
+
+
+@pytest.mark.parametrize("init", ["single", "random"])
+def test_warm_up_finds_clusters_from_anywhere(init):
+    """Sixteen of 25 rows each."""
+    rng = np.random.default_rng(0)
+    y = np.arange(400) % 16
+    X = rng.normal(size=(400, 2)) + 9.0 * np.stack([y // 4, y % 4], axis=1)
+    init = rng.integers(8, size=400) if init == "random" else init
+    for n_warmup, found in ((0, False), (10, True)):
+        settings = {"n_warmup": n_warmup, "n_draws": 2, "n_chains": 1, "point_estimate": "last"}
+        fitted = make(SubCluster(), init=init, **settings).fit(X)
+        assert (v_measure_score(y, fitted.labels_) > 0.98) == found
+
+
 # Fits that go on.
 
 
@@ -101,8 +149,7 @@ def test_warm_start(sampler, settings, X):
 def test_interruption(sampler, X, monkeypatch):
     """After Ctrl-C the attributes hold the draws so far, and a warm start goes on from there."""
     whole = make(sampler).fit(X)
-    kernel = type(sampler.kernel())
-    original, count = kernel.step, 0
+    original, count = BlockChain.step, 0
 
     def step(self, *args):
         nonlocal count
@@ -112,7 +159,7 @@ def test_interruption(sampler, X, monkeypatch):
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(chains, "TURN", 0.0)
-    monkeypatch.setattr(kernel, "step", step)
+    monkeypatch.setattr(BlockChain, "step", step)
     parts = make(sampler, warm_start=True)
     with pytest.warns(RuntimeWarning, match="interrupted"), pytest.raises(KeyboardInterrupt):
         parts.fit(X)
@@ -261,7 +308,7 @@ def test_new_rows(sampler, X):
     rows, labels = estimator.sample(20)
     assert rows.shape == (20, 2) and labels.max() < estimator.n_components_
     if isinstance(sampler, SubCluster):
-        moves = {"sweep", "sub_cluster_split", "random_split", "random_merge"}
+        moves = {"sweep", "random_split", "random_merge", "launched_split", "launched_merge"}
         assert set(estimator.acceptance_rate_) == moves
         assert all(values.shape == (2,) for values in estimator.acceptance_rate_.values())
         assert (estimator.acceptance_rate_["sweep"] > 0).all()

@@ -38,9 +38,11 @@ from support.pvalues import (
 
 from skdpm.mixture.blocks._visit import draw_and_collect, split_codes
 from skdpm.mixture.blocks.kernel import log_gamma_variates
+from skdpm.mixture.blocks.launched_moves import LaunchedMoves, Nodes
 from skdpm.mixture.blocks.random_moves import RandomMove, RandomMoves
 from skdpm.mixture.blocks.records import Collected, Held, RandomSplit, Sweep, Task, TrialSplit
 from skdpm.mixture.blocks.rows import MemoryRows, visit_block
+from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import SAMPLERS
 from skdpm.mixture.samplers.base import BlockSampler
@@ -54,27 +56,31 @@ class KernelCase(NamedTuple):
     kernel: type
     options: dict
     moves: dict | None = None  # of its random moves; None: it has none
+    launched: dict | None = None  # of its launched moves; None: it has none
     n_iterations: int | None = None  # after which a chain on five rows has forgotten its start
 
 
 # The parts of an iteration alone, and what may be put together. As many random splits as merges
-# show in few iterations what they do; sides of infinitely many rows are never split off.
-MOVES_ONLY = {"sweep": False, "sub_splits": False}
-NO_SUBS = {"sub_splits": False}
+# show in few iterations what they do.
+MOVES_ONLY = {"sweep": False}
 NO_MOVES = {"n_moves": 0}
 KERNELS = {
-    "sweep": KernelCase(SubClusterKernel, NO_SUBS, NO_MOVES),
-    "super_clusters": KernelCase(SubClusterKernel, {**NO_SUBS, "super_clusters": True}, NO_MOVES),
+    "sweep": KernelCase(SubClusterKernel, {}, NO_MOVES),
+    "super_clusters": KernelCase(SubClusterKernel, {"super_clusters": True}, NO_MOVES),
     "moves": KernelCase(SubClusterKernel, MOVES_ONLY, {}),
     "even_moves": KernelCase(SubClusterKernel, MOVES_ONLY, {"n_moves": 4, "split_share": 0.5}),
     "sweep_and_moves": KernelCase(
-        SubClusterKernel, NO_SUBS, {"n_moves": 2, "split_share": 0.5}, n_iterations=40
+        SubClusterKernel, {}, {"n_moves": 2, "split_share": 0.5}, n_iterations=40
     ),
-    "sub_clusters": KernelCase(
+    "launched": KernelCase(
+        SubClusterKernel, MOVES_ONLY, NO_MOVES, {"n_unions": 2, "n_passes": 1}, n_iterations=30
+    ),
+    "everything": KernelCase(
         SubClusterKernel,
-        {"super_clusters": True, "smallest_side": np.inf},
-        {"n_moves": 2, "split_share": 0.5},
-        n_iterations=60,
+        {"super_clusters": True},
+        {"n_moves": 1, "split_share": 0.5},
+        {"n_unions": 1, "n_passes": 1},
+        n_iterations=20,
     ),
     "blocked_gibbs": KernelCase(BlockedGibbsKernel, {}, n_iterations=15),
 }
@@ -86,7 +92,8 @@ EVERY_DAY = [
     ("moves", "pitman_yor", 3),
     ("even_moves", "dp", 1),
     ("sweep_and_moves", "pitman_yor_negative", 3),
-    ("sub_clusters", "finite", 3),
+    ("launched", "dp", 3),
+    ("everything", "finite", 3),
     ("blocked_gibbs", "finite", 2),
 ]
 # Starts and iterations of each cell. `test_planted_errors` shows what so many see.
@@ -95,12 +102,16 @@ POWER = {"n_starts": 600, "n_iterations": 6}
 
 def make_kernel(case, error=None):
     """A kernel; `error` is a class in place of that of the kernel or of its random moves."""
-    cls, options, moves, _ = KERNELS[case]
+    cls, options, moves, launched, _ = KERNELS[case]
     if error is not None and issubclass(error, cls):
         cls = error
     if moves is not None:
         of_moves = error if error is not None and issubclass(error, RandomMoves) else RandomMoves
         options = {**options, "random_moves": of_moves(**moves)}
+    if launched is not None:
+        of_moves = error if error is not None and issubclass(error, LaunchedMoves) else None
+        moves = (of_moves or LaunchedMoves)(**launched)
+        options = {**options, "launched_moves": moves, "launch_every": 1}
     return cls(**options)
 
 
@@ -176,7 +187,7 @@ def test_invariance_in_depth(seed_sequence, record_property):
     ]
     designs += [
         (kernel, likelihood, prior, 3)
-        for kernel in ("sub_clusters", "blocked_gibbs")
+        for kernel in ("everything", "blocked_gibbs")
         for likelihood in likelihoods
         for prior in priors_of(kernel)
     ]
@@ -383,18 +394,25 @@ def test_a_merge_has_the_ratio_of_the_split_that_undoes_it():
     assert ratios == [(2, 2.0, 2.0)] * 2
 
 
-# Splits into sub-clusters.
+# Splits into sub-clusters, in warm-up.
+
+
+class Adapting(SubClusterKernel):
+    """In warm-up."""
+
+    def step(self, state, rng, key):
+        super().step(state, rng, key, 0.75)
 
 
 def sub_splits_run(probability, error=0.0):
     """A run for `assert_p`: how many of certain splits are accepted."""
-    chain = make_runs("sub_clusters", "gaussian", "finite", 5)
+    chain = make_runs("sweep", "gaussian", "finite", 5)
     codes = np.array([0, 1, 1, 0, 1], dtype=np.int32)
     _, collected = chain.rows.visit(chain.likelihood, codes, Task(1), None)
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
-        kernel = SubClusterKernel(wait=False, smallest_side=1)
+        kernel = SubClusterKernel(wait=False)
         for _ in range(800 * factor):
             chain.assign(np.zeros(5, dtype=np.int64))
             chain.state.codes, chain.state.collected = codes, collected
@@ -421,7 +439,7 @@ def test_splits_into_sub_clusters_are_accepted_by_their_ratio(seed_sequence):
 @pytest.mark.parametrize("wait", [True, False])
 def test_splits_wait_for_sub_clusters(wait):
     """After a single pass nothing can have burned in."""
-    kernel = SubClusterKernel(wait=wait, random_moves=RandomMoves(n_moves=0))
+    kernel = Adapting(wait=wait, random_moves=RandomMoves(n_moves=0))
     X = np.random.default_rng(0).normal(size=(40, 2))
     prior = make_prior("dp", 40, concentration=1.0)
     chain = BlockRuns(Gaussian(), X, prior, kernel, MemoryRows(X, 15))
@@ -547,12 +565,14 @@ def test_held_rows_keep_their_codes_and_others_draw_the_same(n_clusters):
         assert collected.stats[code, 0] == (new == code).sum()
 
 
-def long_run(kernel, seed_sequence, n_iterations=300, error=None):
+def long_run(kernel, seed_sequence, n_iterations=300, error=None, adapting=False):
     """State and memory of a chain on a few dozens of rows."""
     rng = np.random.Generator(np.random.PCG64(seed_sequence))
     X = rng.normal(size=(40, 2)) + 2 * np.eye(2)[np.arange(40) % 2]
     prior = make_prior("dp", len(X), concentration=1.5)
     kernel = make_kernel(kernel, error)
+    if adapting:
+        kernel.__class__ = Adapting
     chain = BlockRuns(Gaussian(), X, prior, kernel, MemoryRows(X, 15))
     chain.assign(np.arange(40) % 4)
     for _ in range(n_iterations):
@@ -560,13 +580,68 @@ def long_run(kernel, seed_sequence, n_iterations=300, error=None):
         yield chain.state, kernel.memory
 
 
-@pytest.mark.parametrize("kernel", ["moves", "sweep_and_moves", "sub_clusters"])
+@pytest.mark.parametrize("kernel", ["moves", "sweep_and_moves", "launched", "everything"])
 def test_statistics_are_those_of_the_labels(kernel, seed_sequence):
     numbers = set()
     for state, memory in long_run(kernel, seed_sequence):
         assert_consistent(state, memory)
         numbers.add(state.n_slots)
     assert len(numbers) > 1
+
+
+def test_statistics_are_those_of_the_labels_in_warm_up(seed_sequence):
+    """Many splits and merges at once."""
+    numbers = set()
+    for state, memory in long_run("everything", seed_sequence, 60, adapting=True):
+        assert_consistent(state, memory)
+        numbers.add(state.n_slots)
+    assert len(numbers) > 2
+
+
+class LastRows(BlockState):
+    """An error: of codes that meet, the last first row is taken for the first."""
+
+    def relabel(self, table, n_clusters):
+        old = self.collected.first_rows
+        super().relabel(table, n_clusters)
+        for code in np.flatnonzero(old >= 0):
+            self.collected.first_rows[table[code]] = old[code]
+
+
+@pytest.mark.parametrize("cls", [BlockState, LastRows])
+def test_codes_that_meet(cls):
+    """Codes 0, 2 and 5 of three clusters become the left sub-cluster of the second of two."""
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    prior = make_prior("dp", 40, concentration=1.0)
+    chain = BlockRuns(Gaussian(), X, prior, SubClusterKernel(), MemoryRows(X, 15))
+    chain.assign(np.arange(40) % 3)
+    state = chain.state
+    state.codes = np.array([2, 0, 5, 4])[np.arange(40) % 4].astype(np.int32)
+    _, state.collected = state.run_task(None)
+    state.__class__ = cls
+    state.relabel(np.array([2, 0, 2, 0, 1, 2], dtype=np.int32), 2)
+    np.testing.assert_array_equal(state.codes, np.where(np.arange(40) % 4 == 3, 1, 2))
+    if cls is LastRows:
+        with pytest.raises(AssertionError):
+            assert_consistent(state, None)
+    else:
+        assert_consistent(state, None)
+
+
+@pytest.mark.parametrize("margin, n_left", [(0.5, 3), (5.0, 12)])
+def test_parts_of_clusters_are_merged_in_warm_up(margin, n_left):
+    """Each of three clusters in four parts; none gains as much as five for each row."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 2)) + 9 * np.array([[0, 0], [0, 1], [1, 0]])[np.arange(600) % 3]
+    prior = make_prior("dp", 600, concentration=1.0)
+    kernel = SubClusterKernel()
+    chain = BlockRuns(Gaussian(scale=np.eye(2)), X, prior, kernel, MemoryRows(X, 250))
+    chain.assign(np.arange(600) % 12)
+    kernel.memory = SubClusterMemory.start(12)
+    for _ in range(4):
+        kernel._merge(chain.state, rng, margin)
+    assert_consistent(chain.state, kernel.memory)
+    assert chain.state.n_slots == n_left
 
 
 @pytest.mark.parametrize("length", [1, 4])
@@ -681,13 +756,24 @@ def test_random_moves_without_an_answer_are_refused(size, message):
 
 def test_sub_cluster_splits_without_an_answer_are_refused():
     X = np.random.default_rng(0).normal(size=(40, 2))
-    kernel = SubClusterKernel(random_moves=RandomMoves(n_moves=0))
+    kernel = Adapting(random_moves=RandomMoves(n_moves=0))
     prior = make_prior("dp", 40, concentration=1.0)
     chain = BlockRuns(Gaussian(), X, prior, kernel, MemoryRows(X, 15))
     chain.assign(np.zeros(40, dtype=np.int64))
     chain.state.model = NoMarginal(chain.model, 40)
     with pytest.raises(FloatingPointError, match="sub-cluster split of cluster 0 is NaN"):
         chain.run(chain, np.random.PCG64(0))
+
+
+def test_launched_moves_without_an_answer_are_refused():
+    """Of a pair as of a single cluster."""
+    chain, moves = make_runs("launched", "gaussian", "dp", 5), LaunchedMoves(n_unions=1)
+    rng = np.random.default_rng(0)
+    chain.assign(np.array([0, 0, 0, 1, 1]))
+    chain.state.model = NoMarginal(chain.model, 5)  # of the union of both
+    with pytest.raises(FloatingPointError, match=r"launched move of the clusters .* is NaN"):
+        for iteration in range(100):
+            moves.make(chain.state, rng, (0, 0, iteration))
 
 
 class GuardedStream:
@@ -891,6 +977,60 @@ class MixedParts(RandomMoves):
         return super().split(state, key, move, trial, parts[[0, 2, 1, 3]], memory)
 
 
+class NoSides(LaunchedMoves):
+    """The probability of the sides left out."""
+
+    def log_ratio(self, state, nodes, j, log_q):
+        return super().log_ratio(state, nodes, j, np.zeros(4))
+
+
+class OneLabelling(LaunchedMoves):
+    """The sides in one order only."""
+
+    def log_ratio(self, state, nodes, j, log_q):
+        return super().log_ratio(state, nodes, j, np.array([log_q[0], -np.inf, log_q[2], -np.inf]))
+
+
+class Knowing(LaunchedMoves):
+    """A launch that sees on which sides the rows of a pair are."""
+
+    def first_params(self, state, unions, rng):
+        params = super().first_params(state, unions, rng)
+        for j, union in enumerate(unions):
+            if len(union) == 2:
+                stats = state.totals(list(union))
+                params[2 * j : 2 * j + 2] = state.parametric.draw(
+                    stats, np.ones(2), rng.bit_generator
+                )
+        return params
+
+
+class SameChoice(LaunchedMoves):
+    """Unions as probable after a move as before."""
+
+    def make(self, state, rng, key):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Nodes, "log_choice", lambda nodes: 0.0)
+            super().make(state, rng, key)
+
+
+class UniformPairs(LaunchedMoves):
+    """Pairs are drawn by closeness, and their probability is that of uniform ones."""
+
+    def make(self, state, rng, key):
+        class Uniform(Nodes):
+            def log_choice(self):
+                closeness = self.closeness
+                self.closeness = np.zeros_like(closeness)
+                value = super().log_choice()
+                self.closeness = closeness
+                return value
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(f"{LaunchedMoves.__module__}.Nodes", Uniform)
+            super().make(state, rng, key)
+
+
 # What is planted in which kernel; and what shows where rows say nothing.
 ERRORS = [
     (NoLabellings, "even_moves"),
@@ -901,6 +1041,11 @@ ERRORS = [
     (PriorParameters, "sweep"),
     (WrongPower, "sweep"),
     (Dropping, "sweep"),
+    (NoSides, "launched"),
+    (OneLabelling, "launched"),
+    (Knowing, "launched"),
+    (SameChoice, "launched"),
+    (UniformPairs, "launched"),
 ]
 ERRORS_OF_WEIGHTS = [
     (WrongWeights, "sweep", "dp"),
@@ -959,7 +1104,9 @@ def test_super_clusters_may_depend_on_weights(seed_sequence):
 
 def test_wrong_statistics(seed_sequence):
     with pytest.raises((AssertionError, ValueError)):
-        for state, memory in long_run("sub_clusters", seed_sequence, error=MixedParts):
+        for state, memory in long_run(
+            "everything", seed_sequence, error=MixedParts, adapting=True
+        ):
             assert_consistent(state, memory)
 
 

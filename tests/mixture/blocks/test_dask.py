@@ -21,9 +21,11 @@ da = pytest.importorskip("dask.array", reason="dask is not installed")
 distributed = pytest.importorskip("distributed", reason="dask.distributed is not installed")
 
 # Needs dask.
-from skdpm.mixture.blocks import dask_rows  # noqa: E402
+from skdpm.mixture.blocks import dask_rows, program  # noqa: E402
 from skdpm.mixture.blocks.dask_rows import DaskRows, Recipe, all_paces, moves  # noqa: E402
+from skdpm.mixture.blocks.records import LaunchedSplit  # noqa: E402
 from skdpm.mixture.blocks.remote import Answer, Lost, blocks_of, place_key  # noqa: E402
+from skdpm.mixture.samplers import sub_cluster  # noqa: E402
 
 # Importing and closing a cluster warns of its own affairs.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -68,9 +70,14 @@ def test_the_bits_of_a_fit_in_memory(X, cls, sampler, point_estimate):
     assert_same_fit(here, there)
 
 
-def test_chunks_are_cut_into_blocks(X):
-    here = DPMixture(sampler=SubCluster(block_size=200), store_labels=False, **SETTINGS).fit(X)
-    there = DPMixture(sampler=SubCluster(block_size=250), **SETTINGS)
+@pytest.mark.parametrize("most_sampled", [100, 20_000])
+def test_chunks_are_cut_into_blocks(X, most_sampled, monkeypatch):
+    """And chains start from the same sample of rows."""
+    monkeypatch.setattr(program, "MOST_SAMPLED", most_sampled)
+    settings = {**SETTINGS, "init": "auto"}
+    here = DPMixture(sampler=SubCluster(block_size=200), store_labels=False, **settings).fit(X)
+    assert (here.n_components_samples_[:, 0] >= 4).all()
+    there = DPMixture(sampler=SubCluster(block_size=250), **settings)
     assert_same_fit(here, there.fit(da.from_array(X, chunks=(400, 1))))
 
 
@@ -93,10 +100,11 @@ def test_chunks_of_unknown_and_of_no_size(X):
     assert len(fitted.predict(with_empty).compute()) == len(X)
 
 
-def test_recipes_know_held_rows_and_accepted_moves(X):
+def test_recipes_know_held_rows_and_accepted_moves(X, monkeypatch):
     """Labels have the sizes of the clusters, whatever has happened since the last pass."""
+    monkeypatch.setattr(sub_cluster, "LAUNCH_EVERY", 1)
     rows = da.from_array(X[:60], chunks=(25, 2))
-    moved = held = 0
+    moved = launched = held = 0
     for seed in range(32):
         settings = {**SETTINGS, "random_state": seed, "concentration": 9.0, "n_chains": 1}
         settings |= {"n_warmup": 0, "n_draws": 2 + seed % 8}
@@ -106,8 +114,9 @@ def test_recipes_know_held_rows_and_accepted_moves(X):
         np.testing.assert_allclose(sizes, estimator._predictor.partition.stats[:, 0])
         recipe = estimator._run["chains"][0]["state"]["codes"]
         moved += bool(recipe.changes)
+        launched += any(isinstance(change, LaunchedSplit) for change in recipe.changes)
         held += bool(recipe.held)
-    assert moved > 0 and held > 0
+    assert moved > 0 and launched > 0 and held > 0
 
 
 def test_warm_start_goes_on_through_a_pickle(X):
@@ -378,10 +387,14 @@ def test_a_worker_that_leaves_and_one_that_joins_change_no_bit(X, threads_cluste
     workers = list(threads_cluster.nthreads())
     shares = []
 
+    left = threading.Event()
+
     def leave():
         threads_cluster.retire_workers(workers[:1])
+        left.set()
 
     def join():
+        assert left.wait(30.0)  # another chain's visit
         threads_cluster.cluster.scale(3)  # it still counts the one that left
         threads_cluster.wait_for_workers(2, timeout=20)
 

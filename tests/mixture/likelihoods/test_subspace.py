@@ -185,7 +185,8 @@ def test_draws_follow_the_density(seed_sequence):
     likelihood = Subspace(2, mean=[0.5, -0.5], mean_precision=0.4, df=3.5, scale=[2.0, 1.0])
     likelihood = likelihood.resolve(X_MANY)
     pca = PCA().fit(X_MANY)
-    spread = np.sqrt(pca.explained_variance_ * (len(X_MANY) - 1) / len(X_MANY))
+    squares = pca.explained_variance_ * 39
+    spread = np.sqrt((squares + squares.mean() / 40) / 41)
     factor = np.sqrt(1.4 / (0.4 * 2.5))
     laws = [stats.t(2.5, m, factor * np.sqrt(s)) for m, s in ((0.5, 2.0), (-0.5, 1.0))]
     laws += [stats.norm(0.0, s) for s in spread[2:]]

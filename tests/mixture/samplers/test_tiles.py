@@ -14,7 +14,7 @@ from support.pvalues import assert_p_matrix
 from skdpm import DPMixture
 from skdpm.mixture._state import MixtureState, StateProbe
 from skdpm.mixture._tiles import RowTiles
-from skdpm.mixture.likelihoods import Gaussian
+from skdpm.mixture.likelihoods import Gaussian, Poisson
 from skdpm.mixture.priors import DirichletProcessPrior, FiniteDirichletPrior
 from skdpm.mixture.samplers import PGSM, SAMS, Gibbs, SplitMerge
 
@@ -144,13 +144,16 @@ def test_floors_hold(covariance_type, n_features, scale):
 
 
 @pytest.mark.parametrize("n_features", [1, 2, 4])
-@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "poisson"])
 def test_draws_are_those_of_all_weights(covariance_type, n_features):
     """Chains with bounds and without, 300 and 2000 rows: the same draws from the same seed, while
     clusters overlap, move, begin and end."""
     for n, n_clusters, step in ((300, 6, 2.0), (300, 20, 6.0), (2000, 25, 4.0)):
         X, labels = grid(n, n_clusters, step, n_features, seed=n_clusters)
-        likelihood = gaussian(covariance_type, X)
+        if covariance_type == "poisson":
+            X, likelihood = np.floor(3.0 * np.abs(X)), Poisson(shape=0.5, rate=0.05)
+        else:
+            likelihood = gaussian(covariance_type, X)
         for sizes in SIZES if n == 300 else SIZES[-1:]:
             states = [
                 tiled_state(likelihood, X, labels, DirichletProcessPrior(n, 2.0), *sizes)

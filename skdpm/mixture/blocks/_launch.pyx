@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Sides of unions of clusters, drawn row by row under two sets of parameters each.
+
+Side 0 of row i has probability w_0 p(x_i | theta_0) / sum_s w_s p(x_i | theta_s), rows are
+independent, so that the log probability of sides is a sum over rows, and over blocks. Of each
+union four sums are told: of the sides that were drawn and of the opposite ones, then of the sides
+that the rows are on at present, where the union is two clusters, and of the opposite ones.
+"""
+from libc.math cimport exp, log1p
+from numpy.random cimport bitgen_t
+
+import numpy as np
+
+from skdpm._core._rng cimport bit_generator_pointer, uniform
+from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel
+
+
+cdef void draw_tile(
+    ParametricModel model, const Py_ssize_t* items, Py_ssize_t n_items,     # IN (n_items,)
+    const double* params, const double* log_weights,    # of the two sides
+    bitgen_t* rng,
+    double* log_density,        # (2, TILE): scratch
+    double* log_p,              # OUT (2, TILE): log probabilities of the sides
+    Py_ssize_t* sides           # OUT (n_items,)
+) noexcept nogil:
+    """Draw the side of each item."""
+    cdef Py_ssize_t i
+    cdef Py_ssize_t[2] which = [0, 1]
+    cdef double gap
+    model.log_density_many(items, n_items, params, which, 2, log_density)
+    for i in range(n_items):
+        gap = log_density[TILE + i] + log_weights[1] - log_density[i] - log_weights[0]
+        # log p_0 = -log(1 + e^gap) and log p_1 = -log(1 + e^-gap), neither of which overflows.
+        if gap > 0.0:
+            log_p[TILE + i] = -log1p(exp(-gap))
+            log_p[i] = log_p[TILE + i] - gap
+        else:
+            log_p[i] = -log1p(exp(gap))
+            log_p[TILE + i] = log_p[i] + gap
+        sides[i] = uniform(rng) >= exp(log_p[i])
+
+
+def launch_sides(ParametricModel model, const int[::1] codes, launch, list bit_generators):
+    """Draw sides for the rows of some unions of clusters, in a block; no code changes.
+
+    Parameters
+    ----------
+    model : ParametricModel
+        Bound to the rows.
+    codes : ndarray of shape (n_rows,), int32
+    launch : Launch
+    bit_generators : list of numpy bit generators
+        One for each union.
+
+    Returns
+    -------
+    stats : ndarray of shape (2 n_unions, n_stats)
+        Of the sides drawn.
+    first_rows : ndarray of shape (2 n_unions,), intp
+        The first row of each, -1 where there is none.
+    log_q : ndarray of shape (n_unions, 4)
+        See the module.
+    """
+    cdef Py_ssize_t i, j, k, m, n, s, first
+    cdef Py_ssize_t n_unions = len(launch.unions)
+    cdef Py_ssize_t n_codes = 1 + (max(codes) if len(codes) else 0)
+    cdef double[2 * TILE] log_density, log_p
+    cdef Py_ssize_t[TILE] sides, chosen
+    cdef const double[:, ::1] params = np.ascontiguousarray(launch.params)
+    cdef const double[::1] log_weights = np.ascontiguousarray(launch.log_weights)
+    cdef double[:, ::1] stats = np.zeros((2 * n_unions, model.n_stats))
+    cdef Py_ssize_t[::1] first_rows = np.full(2 * n_unions, -1, dtype=np.intp)
+    cdef double[:, ::1] log_q = np.zeros((n_unions, 4))
+    # Of each cluster: its union, or n_unions, and the side that it is of it.
+    union_of = np.full(max(n_codes // 2 + 1, 1), n_unions, dtype=np.intp)
+    side_of = np.zeros(len(union_of), dtype=np.intp)
+    for j, clusters in enumerate(launch.unions):
+        for s, k in enumerate(clusters):
+            if k < len(union_of):
+                union_of[k] = j
+                side_of[k] = s
+    cdef const Py_ssize_t[::1] unions = union_of
+    cdef const Py_ssize_t[::1] present = side_of
+    cdef Py_ssize_t[::1] starts = np.zeros(n_unions + 2, dtype=np.intp)
+    cdef Py_ssize_t[::1] items = np.empty(max(model.n_samples, 1), dtype=np.intp)
+    cdef bitgen_t* rng
+    cdef double same, other
+    with nogil:
+        # The rows of each union, in their order.
+        for i in range(model.n_samples):
+            starts[unions[codes[i] // 2] + 1] += 1
+        for j in range(n_unions + 1):
+            starts[j + 1] += starts[j]
+        for i in range(model.n_samples):
+            j = unions[codes[i] // 2]
+            items[starts[j]] = i
+            starts[j] += 1
+        for j in range(n_unions + 1, 0, -1):
+            starts[j] = starts[j - 1]
+        starts[0] = 0
+    for j in range(n_unions):
+        rng = bit_generator_pointer(bit_generators[j])
+        with bit_generators[j].lock, nogil:
+            for k in range((starts[j + 1] - starts[j] + TILE - 1) // TILE):
+                first = starts[j] + k * TILE
+                n = min(<Py_ssize_t>TILE, starts[j + 1] - first)
+                draw_tile(
+                    model, &items[first], n, &params[2 * j, 0], &log_weights[2 * j], rng,
+                    log_density, log_p, sides
+                )
+                for i in range(n):
+                    same, other = log_p[sides[i] * TILE + i], log_p[(1 - sides[i]) * TILE + i]
+                    log_q[j, 0] += same
+                    log_q[j, 1] += other
+                    s = present[codes[items[first + i]] // 2]
+                    log_q[j, 2] += log_p[s * TILE + i]
+                    log_q[j, 3] += log_p[(1 - s) * TILE + i]
+                for s in range(2):
+                    m = 0
+                    for i in range(n):
+                        if sides[i] == s:
+                            chosen[m] = items[first + i]
+                            m += 1
+                    if m > 0:
+                        model.accumulate(&stats[2 * j + s, 0], chosen, m)
+                        if first_rows[2 * j + s] < 0:
+                            first_rows[2 * j + s] = chosen[0]
+    return np.asarray(stats), np.asarray(first_rows), np.asarray(log_q)
+
+
+def draw_sides(ParametricModel model, int[::1] codes, split, bit_generator):
+    """Carry out a split that `launch_sides` drew, in place, from the same stream.
+
+    Side 0 stays in the cluster and side 1 goes to the new one, both to left sub-clusters.
+
+    Parameters
+    ----------
+    model : ParametricModel
+        Bound to the rows.
+    codes : ndarray of shape (n_rows,), int32
+    split : LaunchedSplit
+    bit_generator : numpy bit generator
+    """
+    cdef Py_ssize_t i
+    cdef Py_ssize_t n = 0
+    cdef Py_ssize_t[TILE] items, sides
+    cdef double[2 * TILE] log_density, log_p
+    cdef const double[:, ::1] params = np.ascontiguousarray(split.params)
+    cdef const double[::1] log_weights = np.ascontiguousarray(split.log_weights)
+    cdef int[2] new_codes = [2 * split.cluster, 2 * split.new_cluster]
+    cdef int cluster = split.cluster
+    cdef Py_ssize_t m
+    cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+    with bit_generator.lock, nogil:
+        for i in range(codes.shape[0]):
+            if codes[i] // 2 == cluster:
+                items[n] = i
+                n += 1
+            if n == TILE or (i == codes.shape[0] - 1 and n > 0):
+                draw_tile(
+                    model, items, n, &params[0, 0], &log_weights[0], rng, log_density, log_p, sides
+                )
+                for m in range(n):
+                    codes[items[m]] = new_codes[sides[m]]
+                n = 0
