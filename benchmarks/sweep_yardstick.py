@@ -391,30 +391,34 @@ def growth_picture():
 def blocks():
     """Iterations of SubCluster from the true clusters, as they are and with every cluster
     evaluated for every row."""
-    for n_samples, n_clusters, target in [(10**6, 100, 0.1), (10**5, 15, None)]:
-        likelihood, X, labels = make_problem("gaussian", n_samples, 2, n_clusters)
+    fewest = order.FEWEST_CLUSTERS
+    for n_samples, n_clusters, spread, target in [
+        (10**6, 100, 6.0, 0.1),
+        (10**5, 15, 6.0, None),
+        (10**5, 15, 1.0, 1.05),
+    ]:
+        likelihood, X, labels = make_problem("gaussian", n_samples, 2, n_clusters, spread=spread)
         likelihood = likelihood.resolve(X)
         data = likelihood.encode(X[:1])
         model = likelihood.bind(data, likelihood.tables(data, n_samples))
         prior = DirichletProcessPrior(n_samples, 1.0)
         rng, key = np.random.default_rng(0), iter(range(10**6))
 
-        def stepper(fewest):
+        def stepper(at_least):
             rows = MemoryRows(X, 65536)  # noqa: B023
             saved = BlockState.start(rows, likelihood, labels, n_clusters)  # noqa: B023
             state = BlockState(rows, likelihood, prior, model, saved)  # noqa: B023
             kernel = SubClusterKernel()
 
             def step():
-                order.FEWEST_CLUSTERS = fewest
+                order.FEWEST_CLUSTERS = at_least
                 kernel.step(state, rng, (0, 0, next(key)))  # noqa: B023
 
             return step
 
-        here, plain = smallest_times(
-            stepper(order.FEWEST_CLUSTERS), stepper(np.inf), repetitions=8
-        )
-        what = f"SubCluster {n_samples} x 2, {n_clusters} clusters: iteration"
+        here, plain = smallest_times(stepper(fewest), stepper(np.inf), repetitions=8)
+        order.FEWEST_CLUSTERS = fewest
+        what = f"SubCluster {n_samples} x 2, {n_clusters} clusters {spread:g} apart: iteration"
         report(what, 1e3 * here, None, "ms")
         report("  the same / all clusters evaluated", here / plain, target)
 

@@ -456,7 +456,8 @@ cdef class BlockTask:
         cdef const Py_ssize_t* items = self.items + first
         cdef Py_ssize_t* codes = self.tile_codes
         cdef double low, share
-        n = self.sift(box, self.near, n_near, -log(4.0 * self.n_clusters), self.nearest, &rest)
+        # A cluster is evaluated for the tile where that costs less than the rows left without it.
+        n = self.sift(box, self.near, n_near, -log(1.5 * self.n_clusters), self.nearest, &rest)
         if n == 1:
             share = 1.0
             if self.lower[0] < INFINITY:
