@@ -136,8 +136,9 @@ cdef class RowTiles:
         self.order = <Py_ssize_t*>resized(NULL, n_rows, sizeof(Py_ssize_t))
         self.starts = <Py_ssize_t*>resized(NULL, n_rows + 1, sizeof(Py_ssize_t))
         self.group_starts = <Py_ssize_t*>resized(NULL, n_rows + 1, sizeof(Py_ssize_t))
-        deviations = np.std(points, axis=0) if n_rows else np.ones(n_features)
-        with np.errstate(divide="ignore", over="ignore"):
+        # Columns may be in any unit.
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            deviations = np.std(points, axis=0) if n_rows else np.ones(n_features)
             scale = np.nan_to_num(np.where(deviations > 0.0, 1.0 / deviations, 0.0))
         scratch = np.empty(2 * n_features + tile_size * group_size)
         with nogil:

@@ -319,8 +319,10 @@ def test_joint(seed_sequence, record_property):
     [
         ({"updates": False}, {"concentration": 4.5}),
         ({"updates": False}, {"intercept_precision": 0.8}),
-        ({"missing": True}, {"mean": INTERCEPT[0] + 2.0}),
-        ({"hyper": True}, {"component_precision_prior": (3.0, 2.0)}),
+        pytest.param({"missing": True}, {"mean": INTERCEPT[0] + 2.0}, marks=pytest.mark.slow),
+        pytest.param(
+            {"hyper": True}, {"component_precision_prior": (3.0, 2.0)}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_power_joint(how, wrong, seed_sequence):

@@ -42,11 +42,12 @@ def row_order(likelihood, X):
     order : ndarray of shape (n_rows,), int32, or None
         None where the likelihood has no bounds, or none of use with these rows.
     """
+    if likelihood.parametric(X[:0]).n_dimensions == 0:
+        return None
     points = likelihood.box_points(likelihood.encode(X))
     if points is None:
         return None
-    with np.errstate(over="ignore", invalid="ignore"):  # a column may be in any unit
-        tiles = RowTiles(points, TILE_ROWS, BATCH_ROWS // TILE_ROWS)
+    tiles = RowTiles(points, TILE_ROWS, BATCH_ROWS // TILE_ROWS)
     return tiles.row_order().astype(np.int32)
 
 

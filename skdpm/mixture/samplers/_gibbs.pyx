@@ -12,11 +12,11 @@ w is its weight and r the sum of all others. For the items of a tile each cluste
 upper bound: the prior's weight is the same for all of them, and the kernel bounds the densities
 (`log_predictive_bound_many`). With R, the sum of the other bounds, u (w + R) < w implies that the
 item stays; and with L, a lower bound of w (`log_predictive_floor`), so does u < L / (L + R), which
-knows nothing of the item but the tile and the cluster that it is in. Most items draw u, and that is
-all. Others take their own weight; then those of clusters whose bounds are not small, which mostly
-decide (`choose_among_few`); then those whose bound is above 2^-60 w, for what the rest adds to a sum
-is lost to rounding. So each draw is the one that all weights would have led to, but for the last
-digit of their sum.
+knows nothing of the item but the tile and the cluster that it is in. Most items draw u, and that
+is all. Others take their own weight; then those of clusters whose bounds are not small, which
+mostly decide (`choose_among_few`); then those whose bound is above 2^-60 w, for what the rest adds
+to a sum is lost to rounding. So each draw is the one that all weights would have led to, but for
+the last digit of their sum.
 
 What holds of a tile holds as long as its clusters are what they were: a cluster that an item has
 left or joined gets a new bound at once, and where a cluster has ended or begun, all do. (The item
@@ -92,7 +92,7 @@ cdef bint place_among_all(MixtureState state, bitgen_t* rng, Py_ssize_t i) noexc
     elif state.sizes[slot] > 0:
         j = state.position[slot]
     else:
-        j = state.n_clusters    # a cluster that was the item's alone is gone: a new one is the same
+        j = state.n_clusters    # the cluster that was the item's alone is gone: like a new one
     j = categorical_log_at(uniform(rng), state.log_w, state.n_clusters + 1, j)
     if j < 0:
         return False

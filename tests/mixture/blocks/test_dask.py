@@ -371,6 +371,7 @@ def assert_the_same_on_a_cluster(X, chunk=100):
     assert_same_fit(here, there.fit(da.from_array(X, chunks=(chunk, 2))))
 
 
+@pytest.mark.slow
 def test_threads_of_workers_share_blocks(X, threads_cluster):
     assert_the_same_on_a_cluster(X)
     # With the rows all that workers have of the fit goes, as soon as they hear of it.
@@ -417,6 +418,7 @@ def test_a_worker_that_leaves_and_one_that_joins_change_no_bit(X, threads_cluste
     assert sum(stores[0].values()) == 0 and sum(stores[-1].values()) > 0
 
 
+@pytest.mark.slow
 def test_chunks_that_go_to_disk_change_no_bit(X):
     """A worker that holds less than its chunks in memory."""
     # What the process takes besides chunks is not to count.
