@@ -84,19 +84,25 @@ cdef inline void weigh(
 
 cdef bint place_among_all(MixtureState state, bitgen_t* rng, Py_ssize_t i) noexcept nogil:
     """Update item i by the weights of all clusters. False if they are no distribution."""
-    cdef Py_ssize_t slot, j
-    slot = state.detach(i)
-    weigh(state, state.slots, state.n_clusters + 1, i, state.log_w)
-    if not state.tiled:
-        j = 0
-    elif state.sizes[slot] > 0:
-        j = state.position[slot]
-    else:
-        j = state.n_clusters    # the cluster that was the item's alone is gone: like a new one
-    j = categorical_log_at(uniform(rng), state.log_w, state.n_clusters + 1, j)
+    cdef Py_ssize_t own = state.detach(i)
+    cdef Py_ssize_t j
+    cdef Py_ssize_t first = 0
+    cdef Py_ssize_t k = state.n_clusters
+    cdef const Py_ssize_t* slots = state.slots
+    cdef const double* log_v = state.prior.log_v
+    cdef const double* log_join = state.prior.log_join
+    cdef double* log_w = state.log_w
+    state.model.log_predictive_many(slots, k + 1, i, log_w)
+    for j in range(k):
+        log_w[j] += log_join[state.sizes[slots[j]]]
+    log_w[k] += log_v[k + 1] - log_v[k]
+    if state.tiled:
+        # Where the cluster was the item's alone, it is gone, and like a new one.
+        first = state.position[own] if state.sizes[own] > 0 else k
+    j = categorical_log_at(uniform(rng), log_w, k + 1, first)
     if j < 0:
         return False
-    state.attach(i, state.slots[j])
+    state.attach(i, slots[j])
     return True
 
 
