@@ -101,6 +101,8 @@ cdef class GaussianLaws(SliceSampled):
     cdef Py_ssize_t current         # whose law it is: a column's t, or one of the below
 
     cdef double scale_of(self, Py_ssize_t d, double excess, double t) noexcept nogil
+    cdef double least_step(self, Py_ssize_t d, double excess) noexcept nogil
+    cdef bint below_support(self, double excess) noexcept nogil
     cdef bint draw(self, bitgen_t* rng) noexcept nogil
     # What a subclass writes: see _gaussian_hyper.pyx.
     cdef bint prepare_precision(self) noexcept nogil

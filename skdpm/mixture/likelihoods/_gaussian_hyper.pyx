@@ -167,6 +167,18 @@ cdef class GaussianLaws(SliceSampled):
         """Draw u, all else given."""
         return False
 
+    cdef double least_step(self, Py_ssize_t d, double excess) noexcept nogil:
+        """The least that t_d is above its lowest value."""
+        return (self.t_low[d] + self.floor[d] / excess) * exp(LOWEST)
+
+    cdef bint below_support(self, double excess) noexcept nogil:
+        """Whether a t would be below what it may be with another nu: their law is that of both."""
+        cdef Py_ssize_t d
+        for d in range(self.n_features):
+            if self.t[d] - self.t_low[d] < self.least_step(d, excess):
+                return True
+        return False
+
     cdef double log_density(self, double x) noexcept nogil:
         """Of the logarithm of the current one, its Jacobian included."""
         cdef Py_ssize_t d = self.current
@@ -175,13 +187,13 @@ cdef class GaussianLaws(SliceSampled):
         if d == PRECISION:
             return self.r_shape * x - self.r_rate * exp(x) + self.log_evidence_precision(exp(x))
         if d == DF:
-            if x < LOWEST:
+            if x < LOWEST or (self.learns_scale and self.below_support(self.least + exp(x))):
                 return -INFINITY
             return (
                 self.excess_shape * x - self.excess_rate * exp(x)
                 + self.log_evidence_df(self.least + exp(x))
             )
-        if x < log(self.t_low[d] + self.floor[d] / self.excess) + LOWEST:
+        if exp(x) < self.least_step(d, self.excess):
             return -INFINITY
         return (
             self.t_shape * x - self.t_rate[d] * exp(x)

@@ -23,7 +23,9 @@ from support.kernels import bind
 from support.pvalues import Cells, assert_p, assert_p_matrix, correct_for_number
 
 from skdpm import DPMixture, FiniteMixture
+from skdpm.mixture._state import MixtureState
 from skdpm.mixture.likelihoods import Gaussian
+from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
 
 NAMES = ("mean", "mean_precision", "df", "scale")
@@ -495,3 +497,24 @@ def test_hyperpriors_follow_ties():
     np.testing.assert_allclose(low[:2], [min(4 / 12, 0.25 * variances[0]), 1e-8 * variances[1]])
     assert floor.tolist() == [2 * low[0], 0.0, 3 * low[2]]
     assert floor[2] == pytest.approx(0.5 * (5e-6) ** 2)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_a_scale_at_its_lowest_stays_there_when_df_falls(covariance_type):
+    """How small a scale may be depends on df: a draw of df that would leave it below has no
+    density."""
+    X = np.round(np.random.default_rng(0).normal(size=(30, 2)), 1)
+    likelihood = Gaussian(covariance_type=covariance_type).resolve(X)
+    model = bind(likelihood, likelihood.encode(X), 30)
+    state = MixtureState(model, DirichletProcessPrior(30, 1.0), np.arange(30) % 3)
+    floor = likelihood.tables(likelihood.encode(X), 30)["floor"]
+    low, excess = likelihood.hyperpriors["scale"].low, 30.0
+    t = low + 1.5 * (low + floor / excess) * np.exp(-25.0)
+    lowest = 0.0 if covariance_type == "diag" else 1.0
+    values = np.concatenate([X.mean(axis=0), [0.1, lowest + excess], floor + excess * t])
+    for seed in range(20):
+        model.set_hyperparameters(values)
+        drawn = model.resample_hyperparameters(
+            state.cluster_slots(), likelihood.hyperpriors, np.random.PCG64(seed)
+        )
+        assert np.isfinite(drawn).all()
