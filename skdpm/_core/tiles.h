@@ -236,11 +236,13 @@ SKDPM_UNUSED static void tile_select(
     const double *restrict u, double rest, double *restrict scratch, ptrdiff_t *restrict out)
 {
     double *restrict low = scratch, *restrict high = scratch + n, *restrict total = high + n;
+    double largest = 0.0;
     for (ptrdiff_t i = 0; i < n; i++)
         total[i] = 0.0;
     for (ptrdiff_t k = 0; k < n_terms; k++) {
         double *restrict row = w + k * ld;
         const double by_k = by[k];
+        largest = fabs(by_k) > largest ? fabs(by_k) : largest;
         for (ptrdiff_t i = 0; i < n; i++) {
             row[i] = exp_negative(row[i] + by_k);
             total[i] += row[i];
@@ -249,7 +251,8 @@ SKDPM_UNUSED static void tile_select(
     /* Term k is drawn if the terms before it are at most u times the total, and with it are more.
      * What is left out is in the total, and may stand before any term. */
     for (ptrdiff_t i = 0; i < n; i++) {
-        const double slack = 1e-11 * total[i];
+        /* Logarithms of this size have so many digits behind the point. */
+        const double slack = (1e-11 + 1e-15 * largest) * total[i];
         low[i] = u[i] * total[i] - rest - slack;
         high[i] = u[i] * (total[i] + rest) + slack;
         out[i] = low[i] >= 0.0 ? 0 : -n_terms - 1;

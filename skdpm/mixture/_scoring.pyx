@@ -332,6 +332,10 @@ cdef class MixtureRows:
                 self.wait = 1
                 self.add_up(t, first, n, cutoff)
                 for i in range(n):
-                    self.total[i] = self.top[i] + log(self.total[i])
+                    self.total[i] = log(self.total[i])
                     for k in range(self.n_clusters):
-                        out[self.order[first + i], k] = self.log_w[k * n + i] - self.total[i]
+                        # In this order: of a row far off, the top is so large that the total
+                        # would be lost in it.
+                        out[self.order[first + i], k] = (
+                            self.log_w[k * n + i] - self.top[i] - self.total[i]
+                        )

@@ -315,7 +315,11 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         program : StreamProgram
         chains : list of dict
         """
-        likelihood = self._resolved_likelihood(X)
+        # "auto" is Gaussian here: a batch says too little of principal axes. What a fit has chosen
+        # stays.
+        likelihood = self._resolved("likelihood")
+        if self.likelihood == "auto" and self._takes_more_rows():
+            likelihood = type(self.likelihood_)()
         sampler = self._resolved_sampler(likelihood, X)
         _check_objection(sampler, likelihood, X)
         signature = self._signature(likelihood, sampler)

@@ -25,7 +25,8 @@ class DPMixture(BaseMixture):
     likelihood : str or Likelihood, default="auto"
         What one cluster's data look like: an object of `skdpm.mixture.likelihoods`, or the name
         of one with its defaults, such as "gaussian" or "bernoulli" (`LIKELIHOODS` there has all).
-        "auto": `Gaussian`, with more than 32 columns `Subspace`; `likelihood_` tells which.
+        "auto": `Gaussian`, with more than 32 columns `Subspace` (scale columns that have no unit
+        in common), which `likelihood_` tells; `Gaussian` in a `partial_fit` without a `fit`.
     sampler : str or Sampler, default="auto"
         How the posterior is explored: an object of `skdpm.mixture.samplers`, or the name of one
         with its defaults, such as "gibbs" (`SAMPLERS` there has all). "auto": Alternate,

@@ -63,7 +63,7 @@ def launch_sides(ParametricModel model, const int[::1] codes, launch, list bit_g
     """
     cdef Py_ssize_t i, j, k, m, n, s, first
     cdef Py_ssize_t n_unions = len(launch.unions)
-    cdef Py_ssize_t n_codes = 1 + (max(codes) if len(codes) else 0)
+    cdef Py_ssize_t n_codes = 1 + int(np.asarray(codes).max(initial=0))
     cdef double[2 * TILE] log_density, log_p
     cdef Py_ssize_t[TILE] sides, chosen
     cdef const double[:, ::1] params = np.ascontiguousarray(launch.params)

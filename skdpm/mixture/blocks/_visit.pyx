@@ -395,7 +395,11 @@ cdef class BlockTask:
                 out[n] = which[k]
                 n += 1
         if added > 0.0:
-            rest[0] = log(exp(min(rest[0] - likely, 700.0)) + added) + likely
+            gap = rest[0] - likely
+            if gap < 700.0:
+                rest[0] = log(exp(gap) + added) + likely
+            else:
+                rest[0] += 1e-12    # what is added is below its last digit
         return n
 
     cdef void surround(self, Py_ssize_t n_tiles) noexcept nogil:

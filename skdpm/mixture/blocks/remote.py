@@ -96,6 +96,8 @@ def recipe_codes(X, block, likelihood, recipe, store=None):
             )
             if store is not None:
                 store.put(where, name, held, codes)
+    if not recipe.changes:
+        return codes
     return change_codes(codes, recipe.changes, block, likelihood.parametric(X))
 
 

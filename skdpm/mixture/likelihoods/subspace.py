@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Gaussian clusters in a subspace: for many columns."""
 
+import warnings
+
 import numpy as np
 
 from skdpm._validation import check_integer
@@ -12,6 +14,11 @@ from skdpm.mixture.likelihoods.gaussian import Gaussian
 # Below this share of the largest entry, what varies is mostly rounding; the standard deviation of
 # what is constant counts as the second share.
 ROUNDING, CONSTANT = 1e-12, 1e-6
+
+# Eigenvalues are told from 0 by this share of the largest.
+SMALLEST_EIGENVALUE = 1e-13
+# The largest standard deviation of a column, in terms of the median: beyond it, it sets the axes.
+MOST_UNEQUAL = 100.0
 
 # Of a row so far off that its density is 0.
 LEAST = -1e300
@@ -33,7 +40,8 @@ class Subspace(Likelihood):
     Parameters
     ----------
     n_axes : int, default=12
-        Axes along which clusters differ; no more than there are columns.
+        Axes along which clusters differ; no more than there are columns, or directions in which
+        the rows vary at all.
     mean, mean_precision, df, scale : float, array-like or None, default=None
         Those of ``Gaussian(covariance_type="full")``, of the coordinates along the axes; those of
         the data have mean 0. None: learned, as there.
@@ -111,21 +119,31 @@ class Subspace(Likelihood):
         variances, axes = np.linalg.eigh(summary["scatter"] / max(n, 1))
         variances, axes = variances[::-1], _oriented(axes[:, ::-1])
         extent = max(np.abs(summary["smallest"]).max(), np.abs(summary["largest"]).max())
-        variances = np.where(variances > (ROUNDING * extent) ** 2, variances, 0.0)
+        # What eigenvalues are rounded to, and numbers.
+        noise = max((ROUNDING * extent) ** 2, SMALLEST_EIGENVALUE * variances[0])
+        variances = np.where(variances > noise, variances, 0.0)
+        _warn_of_units(np.sqrt(summary["squares"] / np.maximum(summary["n"], 1)))
+        if not hasattr(self, "axes_"):
+            # Axes along which nothing varies would tell of clusters of no width. (Resolved again,
+            # to see whether a batch may be learned, it keeps as many as it has.)
+            n_axes = max(1, min(n_axes, np.count_nonzero(variances)))
         lead, rest = np.ascontiguousarray(axes[:, :n_axes]), axes[:, n_axes:]
         # A coordinate that is constant is refused nowhere, and has the variance of such a column.
         spread = np.where(variances > 0.0, np.sqrt(variances), extent)[:n_axes]
-        inner = self._gaussian().resolve_summary(
-            {
-                "n": summary["n"][:n_axes],
-                "mean": np.zeros(n_axes),
-                "squares": n * variances[:n_axes],
-                "smallest": np.where(variances[:n_axes] > 0.0, -spread, spread),
-                "largest": spread,
-                "missing": False,
-                "head": rotate(summary["head"], summary["mean"], lead),
-            }
-        )
+        coordinates = {
+            "n": summary["n"][:n_axes],
+            "mean": np.zeros(n_axes),
+            "squares": n * variances[:n_axes],
+            "smallest": np.where(variances[:n_axes] > 0.0, -spread, spread),
+            "largest": spread,
+            "missing": False,
+            "head": rotate(summary["head"], summary["mean"], lead),
+        }
+        try:
+            inner = self._gaussian().resolve_summary(coordinates)
+        except ValueError as error:
+            message = str(error).replace("Gaussian.", "Subspace.").replace("column", "axis")
+            raise ValueError(message) from None
         mean_variance = variances.mean() or (CONSTANT * extent) ** 2 or 1.0
         rest_spread = np.sqrt((n * variances[n_axes:] + mean_variance) / (n + 1.0))
         resolved = self._copy(n_axes=n_axes)
@@ -236,6 +254,19 @@ class Subspace(Likelihood):
         yield cls(n_axes=2), X
         yield cls(n_axes=1, mean=0.5, mean_precision=0.3, df=1.5, scale=0.7), X
         yield cls(), X
+
+
+def _warn_of_units(deviations):
+    """Say so where a few columns would set the axes."""
+    deviations = deviations[deviations > 0.0]
+    if deviations.size and deviations.max() > MOST_UNEQUAL * np.median(deviations):
+        warnings.warn(
+            f"the largest standard deviation of a column is {deviations.max():.3g}, the median "
+            f"{np.median(deviations):.3g}: the axes of Subspace follow columns of large numbers. "
+            "Scale the columns, or choose likelihood=Gaussian()",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def _oriented(axes):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Samplers of mixture models: how the posterior over partitions is explored."""
 
-from skdpm._validation import given_shape
+from skdpm._validation import given_shape, is_dask
 from skdpm.mixture.samplers.alternate import Alternate
 from skdpm.mixture.samplers.arm import ARM
 from skdpm.mixture.samplers.blocked_gibbs import BlockedGibbs
@@ -44,6 +44,8 @@ def automatic_sampler(likelihood, X, make_prior):
         The prior over partitions of a number of rows.
     """
     n_samples = (*given_shape(X), 1)[0]
+    if is_dask(X) and SubCluster.suits(make_prior(2)):
+        return SubCluster()
     for cls in AUTOMATIC:
         sampler = cls.automatic(likelihood, n_samples, make_prior)
         if sampler is not None and sampler.objection(likelihood, X) is None:

@@ -168,6 +168,8 @@ cdef void bound_again(MixtureState state, TileBounds bounds, Py_ssize_t slot) no
     """Bound a cluster that has changed."""
     cdef Py_ssize_t m = 0
     cdef Py_ssize_t n
+    if bounds.tile < 0:
+        return      # all will be, once more
     while state.position[bounds.near[m]] < state.position[slot]:    # the spare one ends it
         m += 1
     if bounds.near[m] != slot:

@@ -105,7 +105,12 @@ class SubCluster(BlockSampler):
     def automatic(cls, likelihood, n_samples, make_prior):
         if not likelihood.many_columns or n_samples < MANY_ROWS:
             return None
-        return cls() if "weights" in make_prior(n_samples).capabilities else None
+        return cls() if cls.suits(make_prior(n_samples)) else None
+
+    @staticmethod
+    def suits(prior):
+        """Whether the prior has the weights that are drawn."""
+        return "weights" in prior.capabilities
 
     @property
     def needs_labels(self):
@@ -119,7 +124,7 @@ class SubCluster(BlockSampler):
         )
 
     def check_prior(self, prior):
-        if "weights" not in prior.capabilities:
+        if not self.suits(prior):
             raise ValueError(
                 "SubCluster draws the weights of clusters, whose law under "
                 f"{type(prior).__name__} is not Dirichlet: choose a sampler that needs no "

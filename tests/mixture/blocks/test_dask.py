@@ -472,3 +472,13 @@ def test_a_killed_worker_changes_no_bit(X, cluster, monkeypatch):
     np.testing.assert_array_equal(
         there.predict(da.from_array(X, chunks=(300, 2))).compute(), here.predict(X)
     )
+
+
+@pytest.mark.parametrize("n_features", [2, 40])
+def test_automatic_sampler(n_features):
+    rows = da.from_array(np.random.default_rng(0).normal(size=(60, n_features)), chunks=(30, -1))
+    settings = {"n_chains": 1, "n_warmup": 2, "n_draws": 2, "random_state": 0}
+    fitted = DPMixture(point_estimate="last", **settings).fit(rows)
+    assert type(fitted.sampler_) is SubCluster
+    with pytest.raises(ValueError, match='choose point_estimate="last"'):
+        DPMixture(**settings).fit(rows)

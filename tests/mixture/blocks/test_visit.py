@@ -155,6 +155,33 @@ def test_what_is_no_number_is_refused(name, bad):
             sweep_in_tiles(likelihood, X, codes, Sweep(**parts), tile_rows)
 
 
+def test_clusters_far_from_a_batch_may_decide_a_row():
+    """Tiles whose clusters are hundreds of nats below those of their batch: what the batch passed
+    over is what decides the fifth row."""
+    reach = np.sqrt(3400.0) * 10.0 / (np.sqrt(3420.0) - np.sqrt(3400.0))
+    narrow = (np.sqrt(3420.0) - np.sqrt(3400.0)) / 10.0
+    wide = np.sqrt(6000.0) / 10.0
+    X = np.array([-reach] * 3 + [0.0, np.sqrt(1380.0) / wide, 10.0])[:, None]
+    model = Gaussian(mean=0.0, mean_precision=1.0, df=3.0, scale=1.0).resolve(X).parametric(X)
+    clusters = [
+        (0.0, 0.0, wide),
+        (200.0, -reach, narrow),
+        (200.0, -reach, np.sqrt(5400.0) / reach),
+    ]
+    clusters += [(-670.0 - 30.0 * (k > 0), 0.0, 1e-9) for k in range(5)]
+    params = np.array([[peak, root * mean, root] for peak, mean, root in clusters])
+    task = Task(len(params), Sweep(params, np.zeros(len(params))))
+    codes = [
+        draw_and_collect(
+            model, None, task, [stream(1, 2, 0)], None, np.arange(6, dtype=np.int32), tile_rows
+        )[0]
+        for tile_rows in (0, 1, 2, 3)
+    ]
+    assert codes[0][4] // 2 == 3
+    for others in codes[1:]:
+        np.testing.assert_array_equal(others, codes[0])
+
+
 # Orders.
 
 

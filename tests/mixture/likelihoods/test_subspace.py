@@ -234,6 +234,37 @@ def test_collinear_and_constant_columns():
     assert model.n_components_ == 1
 
 
+def test_no_more_axes_than_directions():
+    """Columns that repeat others, or are constant, leave the clusters as they are."""
+    rng = np.random.default_rng(3)
+    X = 6.0 * rng.normal(size=(4, 5))[np.arange(80) % 4] + rng.normal(size=(80, 5))
+    for more in (np.tile(X, 6), np.zeros((80, 30))):
+        model = DPMixture(
+            likelihood="subspace", n_chains=1, n_warmup=20, n_draws=5, random_state=0
+        )
+        model.fit(np.hstack([X, more]))
+        assert model.likelihood_.n_axes == 5
+        assert model.n_components_ == 4
+
+
+def test_probabilities_of_a_row_far_off():
+    model = DPMixture(likelihood=Subspace(3), **FAST, init=np.arange(40) % 3).fit(X_MANY)
+    for far in (1e3, 1e12, 1e100):
+        proba = model.predict_proba(np.full((1, X_MANY.shape[1]), far))
+        np.testing.assert_allclose(proba.sum(axis=1), 1.0)
+
+
+def test_columns_of_unequal_units():
+    X = X_MANY * np.append(np.ones(X_MANY.shape[1] - 1), 1e4)
+    with pytest.warns(UserWarning, match="Scale the columns"):
+        Subspace(3).resolve(X)
+
+
+def test_messages_are_of_axes():
+    with pytest.raises(ValueError, match=r"Subspace.mean must be .* one per axis"):
+        Subspace(3, mean=np.zeros(X_MANY.shape[1])).resolve(X_MANY)
+
+
 # What "auto" stands for.
 
 
@@ -261,9 +292,17 @@ def test_automatic_goes_on():
     model = DPMixture(warm_start=True, **{**FAST, "n_draws": 2}).fit(X)
     model.set_params(n_draws=3).fit(X)
     np.testing.assert_array_equal(model.log_joint_samples_, whole.log_joint_samples_)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_automatic_likelihood_of_streams():
+    """Of a batch there are no axes to be told; those of a fit stay."""
+    X = np.random.default_rng(0).standard_normal((12, MANY_COLUMNS))
     batch = DPMixture(sampler="smc", **FAST).partial_fit(X[:8]).partial_fit(X[8:])
-    assert type(batch.likelihood_) is Subspace
+    assert type(batch.likelihood_) is Gaussian
     assert np.isfinite(batch.score_samples(X)).all()
+    fitted = DPMixture(sampler="smc", **FAST).fit(X[:8])
+    assert type(fitted.partial_fit(X[8:]).partial_fit(X[:3]).likelihood_) is Subspace
 
 
 def test_automatic_sampler_of_many_rows():
