@@ -300,6 +300,7 @@ def joint_run(
     return run
 
 
+@pytest.mark.slow
 def test_joint(seed_sequence, record_property):
     runs = {
         f"{kernel} {how}": joint_run(kernel, **how)

@@ -155,6 +155,7 @@ def joint_run(
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampler",
     [

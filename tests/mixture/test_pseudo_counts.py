@@ -289,6 +289,7 @@ def joint_runs():
             yield name, "blocks"
 
 
+@pytest.mark.slow
 def test_chains_keep_the_joint_law_of_all(seed_sequence):
     runs = {f"{name}, {kind}": joint_run(name, kind) for name, kind in joint_runs()}
     assert_p_matrix(runs, seed_sequence=seed_sequence)

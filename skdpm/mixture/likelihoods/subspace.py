@@ -122,7 +122,9 @@ class Subspace(Likelihood):
         # What eigenvalues are rounded to, and numbers.
         noise = max((ROUNDING * extent) ** 2, SMALLEST_EIGENVALUE * variances[0])
         variances = np.where(variances > noise, variances, 0.0)
-        _warn_of_units(np.sqrt(summary["squares"] / np.maximum(summary["n"], 1)))
+        extents = np.maximum(np.abs(summary["smallest"]), np.abs(summary["largest"]))
+        deviations = np.sqrt(summary["squares"] / np.maximum(summary["n"], 1))
+        _warn_of_units(deviations[deviations > ROUNDING * extents])
         if not hasattr(self, "axes_"):
             # Axes along which nothing varies would tell of clusters of no width. (Resolved again,
             # to see whether a batch may be learned, it keeps as many as it has.)
@@ -258,7 +260,6 @@ class Subspace(Likelihood):
 
 def _warn_of_units(deviations):
     """Say so where a few columns would set the axes."""
-    deviations = deviations[deviations > 0.0]
     if deviations.size and deviations.max() > MOST_UNEQUAL * np.median(deviations):
         warnings.warn(
             f"the largest standard deviation of a column is {deviations.max():.3g}, the median "

@@ -381,6 +381,7 @@ def test_threads_of_workers_share_blocks(X, threads_cluster):
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_worker_that_leaves_and_one_that_joins_change_no_bit(X, threads_cluster, monkeypatch):
     """One is retired, and its chunks go to the other; then one comes and gets a share."""
     monkeypatch.setattr(dask_rows, "SECONDS_PER_PLACING", 0.02)

@@ -274,6 +274,7 @@ def joint_run(kind, covariance_type, n=8):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_chains_keep_the_joint_law_of_all(kind, seed_sequence):
     runs = {name: joint_run(kind, name) for name in TYPES}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.kernels import bind
 
-from skdpm.mixture.likelihoods import LIKELIHOODS, Grid
+from skdpm.mixture.likelihoods import LIKELIHOODS, Grid, Subspace
 from skdpm.mixture.likelihoods._base import ClusterModel, Probe
 from skdpm.mixture.likelihoods._parametric import ParametricModel
 from skdpm.mixture.likelihoods.base import Likelihood, split_exactly
@@ -112,6 +112,8 @@ def test_rows_may_stand_within_those_of_another_model(likelihood, X):
     if host.model.width < 2 * child.model.width:
         n_copies = 2 * child.model.width if type(likelihood) is Grid else 9
         wide = np.tile(X if isinstance(X, np.ndarray) else X.toarray(), n_copies)
+        if type(likelihood) is Subspace:  # copies are no further directions
+            wide = wide + np.random.default_rng(0).normal(size=wide.shape)
         wide = type(likelihood)().resolve(wide), wide
         host = Probe(bind(wide[0], wide[0].encode(wide[1]), X.shape[0]), 4)
     assert host.model.width >= 2 * child.model.width
