@@ -33,59 +33,29 @@ cdef inline double log_gamma_variate(bitgen_t* rng, double shape) noexcept nogil
     return log(random_standard_gamma(rng, shape + 1.0)) + log(1.0 - uniform(rng)) / shape
 
 
-cdef inline double exponentiate(
-    double* log_w, Py_ssize_t n                   # INOUT (n,): exp(log_w - max) on return
+cdef inline Py_ssize_t categorical_log_at(
+    double u, double* log_w, Py_ssize_t n,        # INOUT (n,): exp(log_w - max) on return
+    Py_ssize_t first
 ) noexcept nogil:
-    """Weights from their logarithms, and their sum; -1 where that is no distribution.
+    """Index j with probability proportional to exp(log_w[j]), by a number u that is uniform on
+    [0, 1); -1 where that is no distribution. `first` takes the lowest numbers: it is drawn if u
+    times the sum of all weights is below its own; the others follow in their order.
 
-    A NaN reaches the sum, whatever `top` is: the caller hears of it.
+    A NaN reaches `total`, whatever `top` is: the caller hears of it.
     """
     cdef Py_ssize_t j
+    cdef Py_ssize_t last = first
     cdef double top = -INFINITY
     cdef double total = 0.0
     for j in range(n):
         top = log_w[j] if log_w[j] > top else top
     if not (-INFINITY < top < INFINITY):
-        return -1.0
+        return -1
     for j in range(n):
         # Below exp(-50) a term adds nothing to a total of at least one: save the exponential.
         log_w[j] = 0.0 if log_w[j] - top < -50.0 else exp(log_w[j] - top)
         total += log_w[j]
-    return total if 0.0 < total < INFINITY else -1.0
-
-
-cdef inline Py_ssize_t categorical_log(
-    bitgen_t* rng, double* log_w, Py_ssize_t n    # INOUT (n,): exp(log_w - max) on return
-) noexcept nogil:
-    """Index j with probability proportional to exp(log_w[j]); -1 where that is no distribution."""
-    cdef Py_ssize_t j
-    cdef double u
-    cdef double total = exponentiate(log_w, n)
-    if total < 0.0:
-        return -1
-    u = uniform(rng) * total
-    for j in range(n - 1):
-        u -= log_w[j]
-        if u < 0.0:
-            return j
-    # Rounding may leave u at 0 past the last positive weight: never return a weight of zero. As
-    # the total is positive, one of them is not zero.
-    j = n - 1
-    while log_w[j] == 0.0:
-        j -= 1
-    return j
-
-
-cdef inline Py_ssize_t categorical_log_at(
-    double u, double* log_w, Py_ssize_t n,        # INOUT (n,): exp(log_w - max) on return
-    Py_ssize_t first
-) noexcept nogil:
-    """The same by a number u that is uniform on [0, 1), `first` taking the lowest of them: it is
-    drawn if u times the sum of all weights is below its own."""
-    cdef Py_ssize_t j
-    cdef Py_ssize_t last = first
-    cdef double total = exponentiate(log_w, n)
-    if total < 0.0:
+    if not (0.0 < total < INFINITY):
         return -1
     u = u * total - log_w[first]
     if u < 0.0:
@@ -96,4 +66,13 @@ cdef inline Py_ssize_t categorical_log_at(
             u -= log_w[j]
             if u < 0.0:
                 return j
+    # Rounding may leave u at 0 past the last positive weight: never return a weight of zero. As
+    # the total is positive, one of them is not zero.
     return last
+
+
+cdef inline Py_ssize_t categorical_log(
+    bitgen_t* rng, double* log_w, Py_ssize_t n    # INOUT (n,): exp(log_w - max) on return
+) noexcept nogil:
+    """Index j with probability proportional to exp(log_w[j]); -1 where that is no distribution."""
+    return categorical_log_at(uniform(rng), log_w, n, 0)

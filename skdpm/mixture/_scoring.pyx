@@ -137,11 +137,10 @@ cdef class MixtureRows:
         if self.tiles is not None:
             self.tile_size = self.tiles.tile_size
             self.n_tiles = self.tiles.n_tiles
-        elif self.model.width < WIDE:
-            self.tile_size = STRIP
         else:
-            self.tile_size = max(1, min(MOST_STRIPS, ENTRIES // (STRIP * self.n_clusters))) * STRIP
-        if self.tiles is None:
+            self.tile_size = STRIP
+            if self.model.width >= WIDE:
+                self.tile_size *= max(1, min(MOST_STRIPS, ENTRIES // (STRIP * self.n_clusters)))
             self.n_tiles = (self.n_rows + self.tile_size - 1) // self.tile_size
         self.log_w = <double*>resized(
             self.log_w, self.n_clusters * self.tile_size, sizeof(double)
@@ -149,6 +148,12 @@ cdef class MixtureRows:
         self.model.settle()
         self.wait = self.waited = 0
         return 0
+
+    cdef inline Py_ssize_t start(self, Py_ssize_t t) noexcept nogil:
+        """The place of a tile in the order; behind the last one, the number of rows."""
+        if self.tiles is not None:
+            return self.tiles.starts[t]
+        return min(t * self.tile_size, self.n_rows)
 
     cdef void evaluate(
         self, Py_ssize_t line, Py_ssize_t n_lines, const Py_ssize_t* items, Py_ssize_t n
@@ -272,10 +277,8 @@ cdef class MixtureRows:
             raise ValueError("a top and a total for each row")
         with nogil:
             for t in range(self.n_tiles):
-                first = t * self.tile_size if self.tiles is None else self.tiles.starts[t]
-                n = min(self.tile_size, self.n_rows - first)
-                if self.tiles is not None:
-                    n = self.tiles.starts[t + 1] - first
+                first = self.start(t)
+                n = self.start(t + 1) - first
                 self.add_up(t, first, n, cutoff)
                 for i in range(n):
                     item = self.order[first + i]
@@ -298,10 +301,8 @@ cdef class MixtureRows:
         cdef Py_ssize_t[::1] out = labels
         with nogil:
             for t in range(self.n_tiles):
-                first = t * self.tile_size if self.tiles is None else self.tiles.starts[t]
-                n = min(self.tile_size, self.n_rows - first)
-                if self.tiles is not None:
-                    n = self.tiles.starts[t + 1] - first
+                first = self.start(t)
+                n = self.start(t + 1) - first
                 n_kept = self.weigh(t, first, n, 0.0)
                 for k in range(n_kept - 1, -1, -1):
                     line = self.log_w + self.lines[k] * n
@@ -325,10 +326,8 @@ cdef class MixtureRows:
             raise ValueError("a number for each row and cluster")
         with nogil:
             for t in range(self.n_tiles):
-                first = t * self.tile_size if self.tiles is None else self.tiles.starts[t]
-                n = min(self.tile_size, self.n_rows - first)
-                if self.tiles is not None:
-                    n = self.tiles.starts[t + 1] - first
+                first = self.start(t)
+                n = self.start(t + 1) - first
                 self.wait = 1
                 self.add_up(t, first, n, cutoff)
                 for i in range(n):

@@ -12,7 +12,6 @@ cdef class TileBounds:
     cdef public bint off
     cdef public bint always
     cdef readonly long long n_bounded   # visits of groups with bounds, so far
-    cdef Py_ssize_t capacity        # slots that there is room for
     cdef Py_ssize_t group, tile     # whose bounds these are, -1: none
     # Clusters near the group, in the order of their positions, the spare one last.
     cdef Py_ssize_t n_near
@@ -53,8 +52,7 @@ cdef class MixtureState:
     cdef Py_ssize_t* position               # index of a slot in `slots`
     cdef Py_ssize_t* sizes                  # items per slot
     cdef double* log_w                      # scratch: n_clusters + 1 log weights
-    cdef readonly bint tiled                # do sweeps go by tiles? Else as the items come
-    cdef readonly TileBounds bounds         # None if not
+    cdef readonly TileBounds bounds         # None: sweeps take the items as they come
     cdef object _labels_owner
     cdef object __weakref__
 

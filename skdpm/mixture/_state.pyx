@@ -62,7 +62,6 @@ cdef class TileBounds:
         self.known = <long long*>resized(self.known, n_slots, sizeof(long long))
         for slot in range(n_slots):
             self.known[slot] = -1
-        self.capacity = n_slots
         self.group = self.tile = -1
         return 0
 
@@ -102,7 +101,6 @@ cdef class MixtureState:
         if tiles is not None:
             if tiles.n_rows != self.n_samples:
                 raise ValueError(f"tiles of {tiles.n_rows} rows for {self.n_samples} items")
-            self.tiled = True
             self.bounds = TileBounds(tiles, None if saved is None else saved.get("pauses"))
 
     def __init__(
@@ -386,7 +384,9 @@ cdef class MixtureState:
             "free": self.model.free_list(),
             "stats": self.model.dump(slots[: self.n_clusters], True),
         }
-        return {**saved, "pauses": self.bounds.pauses()} if self.tiled else saved
+        if self.bounds is not None:
+            saved["pauses"] = self.bounds.pauses()
+        return saved
 
     def _slots(self):
         """The slots of the clusters, then that of the spare one."""

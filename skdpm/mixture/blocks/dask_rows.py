@@ -268,9 +268,9 @@ class DaskRows(Rows):
         return self._first_row
 
     def codes(self, labels):
-        """Return the recipe of labels that are all equal, the only ones to start from."""
+        """Return the recipe of labels that are all equal, the only ones that can be told."""
         if labels is not None:
-            raise ValueError("chains on dask arrays start from a single cluster")
+            raise ValueError("labels of a dask array are drawn where its rows are, never given")
         return Recipe()
 
     def visit(self, likelihood, codes, task, key):

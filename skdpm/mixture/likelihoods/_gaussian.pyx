@@ -96,13 +96,6 @@ cdef extern from "tiles.h" nogil:
         const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features, const double* w,
         const double* c, double top, double* out
     )
-    void tile_gather(
-        const double* x, Py_ssize_t n_features, const Py_ssize_t* items, Py_ssize_t n,
-        double* out, Py_ssize_t ld
-    )
-    void tile_enclose(
-        const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features, double* box
-    )
     void tile_keyed_moments(
         const double* x, Py_ssize_t ld, Py_ssize_t n, const Py_ssize_t* keys, Py_ssize_t key,
         Py_ssize_t n_features, double* gaps, double* out
@@ -138,6 +131,25 @@ cdef inline void combine_moments(
             stats[t] += other[t] + weight * gap[d] * gap[e]
             t += 1
     stats[0] = n
+
+
+cdef inline void substitute_box(
+    const double* factor, Py_ssize_t n_features, const double* center,
+    const double* box,              # (2 D,)
+    double* z, double* r            # OUT (D,) each
+) noexcept nogil:
+    """z = L^-1 (c - m) of the box's centre c, and the most r by which any z_d changes from there
+    to a point of the box: r_d = h_d + sum_{e < d} |L_de| r_e, forward substitution being a sum of
+    such terms."""
+    cdef Py_ssize_t d, i
+    for d in range(n_features):
+        z[d] = box[d] - center[d]
+        r[d] = box[n_features + d]
+    for d in range(n_features):
+        for i in range(1, n_features - d):
+            z[d + i] -= z[d] * factor[i]
+            r[d + i] += r[d] * fabs(factor[i])
+        factor += n_features - d
 
 
 cdef inline double draw_root_row(
@@ -606,10 +618,9 @@ cdef class GaussianModel(ClusterModel):
         const double* box,                                                  # IN (2 D,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
-        """With z = L^-1 (x - m), q is the sum of z_d^2 / D_d. From the box's centre c to x, z_d
-        changes by at most r_d = h_d + sum_{e < d} |L_de| r_e, forward substitution being a sum of
-        such terms; so |z_d| is at least max(0, |z_d(c)| - r_d), and q the sum of these squares."""
-        cdef Py_ssize_t d, i, k, m
+        """With z = L^-1 (x - m), q is the sum of z_d^2 / D_d, and |z_d| at least
+        max(0, |z_d(c)| - r_d): see `substitute_box`."""
+        cdef Py_ssize_t d, k, m
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* cached
         cdef const double* factor
@@ -634,16 +645,11 @@ cdef class GaussianModel(ClusterModel):
                     if least > 0.0:
                         q += least * (least * factor[2])
                 else:
-                    for d in range(n_features):
-                        z[d] = box[d] - cached[CENTER + d]
-                        r[d] = box[n_features + d]
+                    substitute_box(factor, n_features, cached + CENTER, box, z, r)
                     for d in range(n_features):
                         least = fabs(z[d]) * BELOW - r[d] * ABOVE
                         if least > 0.0:
                             q += least * (least * factor[0])
-                        for i in range(1, n_features - d):
-                            z[d + i] -= z[d] * factor[i]
-                            r[d + i] += r[d] * fabs(factor[i])
                         factor += n_features - d
                 # Beyond, any lower bound will do.
                 tails[k] = 1.0 + min(q, 1e300) * cached[SHRINKAGE]
@@ -664,7 +670,7 @@ cdef class GaussianModel(ClusterModel):
     ) noexcept nogil:
         """As above |z_d| is at most |z_d(c)| + r_d; and the density of an item given the others
         falls with q, see the head of this file."""
-        cdef Py_ssize_t d, i
+        cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = row(self, slot)
         cdef const double* cached = stats + self.n_stats
@@ -674,15 +680,10 @@ cdef class GaussianModel(ClusterModel):
         cdef double peak, tail
         cdef double q = 0.0
         cdef double rho = self.mean_precision + stats[0]
-        for d in range(n_features):
-            z[d] = box[d] - cached[CENTER + d]
-            r[d] = box[n_features + d]
+        substitute_box(factor, n_features, cached + CENTER, box, z, r)
         for d in range(n_features):
             tail = fabs(z[d]) * ABOVE + r[d] * ABOVE
             q += tail * (tail * factor[0])
-            for i in range(1, n_features - d):
-                z[d + i] -= z[d] * factor[i]
-                r[d + i] += r[d] * fabs(factor[i])
             factor += n_features - d
         tail = 1.0 - q * ABOVE * rho / (rho - 1.0)
         if not tail > 1e-3:     # digits are few there, and so is what it would spare
@@ -996,7 +997,6 @@ cdef class ParametricGaussian(ParametricModel):
     cdef double* prior      # packed: S, then its factor
     cdef double* work       # n_features * TILE
     cdef double* gaps       # (n_features + 1, LD)
-    cdef double* columns    # (n_features, LD) and a strip: loaded items. NULL: too many columns
     cdef double* matrix     # (n_stats,)
     cdef object _owners
 
@@ -1015,6 +1015,7 @@ cdef class ParametricGaussian(ParametricModel):
         self.n_packed = n_features * (n_features + 1) // 2
         self.n_stats = self.n_params = 1 + n_features + self.n_packed
         self.X = &X[0, 0] if X.shape[0] else NULL
+        self.points = self.X
         self.n_dimensions = n_features if n_features <= MOST_DIMENSIONS else 0
         self.mean_precision = mean_precision
         self.df = df
@@ -1037,7 +1038,6 @@ cdef class ParametricGaussian(ParametricModel):
     def __dealloc__(self):
         free(self.prior)
         free(self.work)
-        free(self.columns)
         free(self.matrix)
 
     cdef void draw_params(
@@ -1096,15 +1096,6 @@ cdef class ParametricGaussian(ParametricModel):
                 self.work, n_items, n_features, theta + 1 + n_features, theta + 1, theta[0],
                 out + k * TILE
             )
-
-    cdef void load(self, const Py_ssize_t* items, Py_ssize_t n_items) noexcept nogil:   # <= TILE
-        self.loaded = items
-        tile_gather(self.X, self.n_features, items, n_items, self.columns, LD)
-
-    cdef void enclose(
-        self, Py_ssize_t first, Py_ssize_t n_items, double* box     # OUT (2 D,)
-    ) noexcept nogil:
-        tile_enclose(self.columns + first, LD, n_items, self.n_features, box)
 
     cdef void log_density_loaded(
         self, Py_ssize_t first, Py_ssize_t n_items, const double* params,

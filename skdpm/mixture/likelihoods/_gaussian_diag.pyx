@@ -59,9 +59,6 @@ cdef extern from "tiles.h" nogil:
         const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features, const double* w,
         const double* c, const double* log_w, double top, bint missing, double* out
     )
-    void tile_enclose(
-        const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features, double* box
-    )
     void tile_keyed_moments(
         const double* x, Py_ssize_t ld, Py_ssize_t n, const Py_ssize_t* keys, Py_ssize_t key,
         Py_ssize_t n_features, double* gaps, double* out
@@ -762,7 +759,6 @@ cdef class ParametricGaussianDiag(ParametricModel):
     cdef bint missing
     cdef double* work       # (n_features, LD)
     cdef double* gaps       # (n_features + 1, LD)
-    cdef double* columns    # the same: loaded items. NULL: too many columns
     cdef double* moments    # (n_stats,)
     cdef object _owners
 
@@ -777,6 +773,7 @@ cdef class ParametricGaussianDiag(ParametricModel):
         self.n_features = n_features
         self.n_stats = self.n_params = 1 + 3 * n_features
         self.X = &X[0, 0] if X.shape[0] else NULL
+        self.points = self.X
         self.n_dimensions = n_features if n_features <= MOST_DIMENSIONS else 0
         self.scale = &scale[0]
         self.mean_precision = mean_precision
@@ -792,7 +789,6 @@ cdef class ParametricGaussianDiag(ParametricModel):
 
     def __dealloc__(self):
         free(self.work)
-        free(self.columns)
         free(self.moments)
 
     cdef void draw_params(
@@ -837,15 +833,6 @@ cdef class ParametricGaussianDiag(ParametricModel):
                 self.work, LD, n_items, n_features, theta + 1, theta + 1 + n_features,
                 theta + 1 + 2 * n_features, theta[0], self.missing, out + k * TILE
             )
-
-    cdef void load(self, const Py_ssize_t* items, Py_ssize_t n_items) noexcept nogil:   # <= TILE
-        self.loaded = items
-        tile_gather(self.X, self.n_features, items, n_items, self.columns, LD)
-
-    cdef void enclose(
-        self, Py_ssize_t first, Py_ssize_t n_items, double* box     # OUT (2 D,)
-    ) noexcept nogil:
-        tile_enclose(self.columns + first, LD, n_items, self.n_features, box)
 
     cdef void log_density_loaded(
         self, Py_ssize_t first, Py_ssize_t n_items, const double* params,

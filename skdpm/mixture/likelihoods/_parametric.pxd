@@ -35,7 +35,9 @@ cdef class ParametricModel:
     cdef readonly Py_ssize_t n_stats
     cdef readonly Py_ssize_t n_params
     cdef readonly Py_ssize_t n_dimensions   # of boxes around items; 0: there are no bounds
+    cdef const double* points               # (n_samples, n_dimensions), where there are bounds
     cdef const Py_ssize_t* loaded           # the items of `load`
+    cdef double* columns                    # (n_dimensions, LD) or more: points of those loaded
 
     # A likelihood overrides these three ...
     cdef void draw_params(

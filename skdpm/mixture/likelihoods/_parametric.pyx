@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the likelihoods with drawn parameters share."""
 from libc.math cimport INFINITY, NAN
+from libc.stdlib cimport free
 from numpy.random cimport bitgen_t
 
 import numpy as np
@@ -8,7 +9,20 @@ import numpy as np
 from skdpm._core._rng cimport bit_generator_pointer
 
 
+cdef extern from "tiles.h" nogil:
+    void tile_gather(
+        const double* x, Py_ssize_t n_features, const Py_ssize_t* items, Py_ssize_t n,
+        double* out, Py_ssize_t ld
+    )
+    void tile_enclose(
+        const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features, double* box
+    )
+
+
 cdef class ParametricModel:
+
+    def __dealloc__(self):
+        free(self.columns)
 
     # What a likelihood must override. A forgotten override gives NaN, which samplers refuse.
 
@@ -48,12 +62,13 @@ cdef class ParametricModel:
         """Get items ready for the methods below. They stay so until densities of others are
         asked for, or others accumulated."""
         self.loaded = items
+        tile_gather(self.points, self.n_dimensions, items, n_items, self.columns, LD)
 
     cdef void enclose(
         self, Py_ssize_t first, Py_ssize_t n_items, double* box     # OUT: see `_tiles`
     ) noexcept nogil:
         """The least box around the points of some loaded items, rounded up."""
-        pass
+        tile_enclose(self.columns + first, LD, n_items, self.n_dimensions, box)
 
     cdef void log_density_bound_many(
         self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which,

@@ -96,7 +96,7 @@ cdef bint place_among_all(MixtureState state, bitgen_t* rng, Py_ssize_t i) noexc
     for j in range(k):
         log_w[j] += log_join[state.sizes[slots[j]]]
     log_w[k] += log_v[k + 1] - log_v[k]
-    if state.tiled:
+    if state.bounds is not None:
         # Where the cluster was the item's alone, it is gone, and like a new one.
         first = state.position[own] if state.sizes[own] > 0 else k
     j = categorical_log_at(uniform(rng), log_w, k + 1, first)
@@ -402,7 +402,7 @@ cdef int gibbs_sweep(MixtureState state, bitgen_t* rng) except -1 nogil:
     cdef Py_ssize_t i = 0
     # It ends: the arena doubles at each pause, and n_samples + 2 slots are always enough.
     while True:
-        if state.tiled:
+        if state.bounds is not None:
             i = sweep_tiles(state, state.bounds, rng, i)
         else:
             i = sweep_from(state, rng, i)
@@ -411,7 +411,7 @@ cdef int gibbs_sweep(MixtureState state, bitgen_t* rng) except -1 nogil:
         with gil:
             if i < 0:
                 i = -1 - i
-                if state.tiled:
+                if state.bounds is not None:
                     i = state.bounds.tiles.order[i]
                 raise FloatingPointError(f"row {i}: no cluster has a positive weight")
             state.reserve(2 * state.capacity)

@@ -1,5 +1,6 @@
 """Fits of dask arrays: the bits of fits in memory, wherever chunks are computed and how often."""
 
+import contextlib
 import os
 import pickle
 import signal
@@ -338,15 +339,25 @@ def _known_keys(dask_worker):
     return list(dask_worker.data)
 
 
-@pytest.fixture
-def threads_cluster():
-    """Workers with two threads each, in this process."""
+@contextlib.contextmanager
+def local_cluster(threads_per_worker, processes):
+    """Two workers, and a client of theirs."""
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=2, processes=False, dashboard_address=":0"
+            n_workers=2,
+            threads_per_worker=threads_per_worker,
+            processes=processes,
+            dashboard_address=":0",
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
+        yield client
+
+
+@pytest.fixture
+def threads_cluster():
+    """Workers with two threads each, in this process."""
+    with local_cluster(2, processes=False) as client:
         yield client
 
 
@@ -446,12 +457,8 @@ def _disk_reads(dask_worker):
 
 @pytest.fixture(scope="module")
 def cluster():
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
+    """Worker processes."""
+    with local_cluster(1, processes=True) as client:
         yield client
 
 
