@@ -320,13 +320,13 @@ def test_chunks_move_to_workers_that_have_time():
 
 
 def test_rows_without_labels(X):
-    """A recipe has no labels to ask for, and starts from a single cluster."""
+    """A recipe has no labels to ask for, and none that could be given."""
     rows = DaskRows(da.from_array(X, chunks=(300, 2)), 300)
     codes = rows.codes(None)
     assert codes == Recipe() and pickle.loads(pickle.dumps(codes)) == codes
     with pytest.raises(TypeError, match="DaskRows keeps no labels"):
         rows.labels(codes, np.zeros(1, dtype=int))
-    with pytest.raises(ValueError, match="single cluster"):
+    with pytest.raises(ValueError, match="never given"):
         rows.codes(np.zeros(len(X), dtype=int))
 
 
