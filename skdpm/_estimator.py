@@ -9,10 +9,11 @@ import joblib
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_array, validate_data
 
 from skdpm import diagnostics
-from skdpm._validation import check_bool, check_finite, check_integer, fingerprint
+from skdpm._tables import as_table
+from skdpm._validation import check_bool, check_integer, fingerprint
 from skdpm.chains import run_chains, seed_entropy
 from skdpm.draws import Draws
 
@@ -88,6 +89,7 @@ class ChainEstimator(BaseEstimator):
     def _fit(self, X):
         likelihood = self._resolved_likelihood(X)
         sampler = self._resolved_sampler(likelihood, X)
+        bound = self._for_columns(likelihood, X)
         continuing = self.warm_start and hasattr(self, "_run")
         if self.warm_start and not continuing and self.__sklearn_is_fitted__():
             warnings.warn(
@@ -97,9 +99,9 @@ class ChainEstimator(BaseEstimator):
                 stacklevel=3,
             )
         X = self._validate_fit(
-            X, likelihood, sampler, reset=not (continuing and self.__sklearn_is_fitted__())
+            X, bound, sampler, reset=not (continuing and self.__sklearn_is_fitted__())
         )
-        program = self._program(X, likelihood, sampler)
+        program = self._program(X, bound, sampler)
         if continuing:
             run, chains = self._run, self._continued(program, likelihood, sampler, X)
             if chains is None:
@@ -223,6 +225,10 @@ class ChainEstimator(BaseEstimator):
         """The likelihood object for the X given to `fit`."""
         return self._resolved("likelihood")
 
+    def _for_columns(self, likelihood, X):
+        """The likelihood, once it knows the columns of the X given to `fit`."""
+        return likelihood
+
     def _resolved_sampler(self, likelihood, X):
         """The sampler object for this likelihood and the X given to `fit`."""
         return self._resolved("sampler")
@@ -331,14 +337,33 @@ def _n_kept(chain):
 
 def validate_rows(estimator, X, likelihood, reset):
     """X as contiguous doubles, its entries checked."""
-    X = validate_data(
-        estimator,
-        X,
-        reset=reset,
+    numbers = numbers_of_table(estimator, X, likelihood, reset)
+    if numbers is None:
+        numbers = validate_data(
+            estimator,
+            X,
+            reset=reset,
+            dtype=np.float64,
+            order="C",
+            accept_sparse="csr" if likelihood.accept_sparse else False,
+            ensure_all_finite=False,
+        )
+    likelihood.check_entries(numbers)
+    return numbers
+
+
+def numbers_of_table(estimator, X, likelihood, reset):
+    """The numbers that a likelihood makes of a table (`Likelihood.read`), the columns of which
+    are checked; None where it reads no tables, or X is none."""
+    table = as_table(X) if likelihood.reads_tables else None
+    if table is None:
+        return None
+    validate_data(estimator, table.X, reset=reset, skip_check_array=True)
+    return check_array(
+        likelihood.read(table),
         dtype=np.float64,
         order="C",
-        accept_sparse="csr" if likelihood.accept_sparse else False,
         ensure_all_finite=False,
+        estimator=estimator,
+        input_name="X",
     )
-    check_finite(X, allow_nan=likelihood.allow_nan)
-    return X

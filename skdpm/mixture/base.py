@@ -28,6 +28,7 @@ from skdpm.mixture._predictive import Predictor, ScoredDraws, StoredMixture
 from skdpm.mixture._program import column_of
 from skdpm.mixture.likelihoods import LIKELIHOODS, Gaussian, automatic_likelihood
 from skdpm.mixture.likelihoods.base import Likelihood
+from skdpm.mixture.likelihoods.product import mixed_likelihood, unknown_mixed
 from skdpm.mixture.samplers import SAMPLERS, automatic_sampler
 from skdpm.mixture.samplers.base import Sampler
 
@@ -318,6 +319,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         # "auto" is Gaussian here: a batch says too little of principal axes. What a fit has chosen
         # stays.
         likelihood = self._resolved("likelihood")
+        if self.likelihood == "mixed":
+            likelihood = mixed_likelihood(X)
         if self.likelihood == "auto" and self._takes_more_rows():
             likelihood = type(self.likelihood_)()
         sampler = self._resolved_sampler(likelihood, X)
@@ -332,7 +335,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
                     f"partial_fit cannot go on with another {changed}; fit, or a clone of the "
                     "estimator, starts anew"
                 )
-            X = validate_rows(self, X, likelihood, reset=False)
+            X = validate_rows(self, X, run["likelihood"], reset=False)
             if X.shape[1] != run["n_features"]:
                 # A later fit, which failed, has seen other columns.
                 raise ValueError(
@@ -350,11 +353,12 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
                     stacklevel=4,
                 )
             self._forget()
-            X = validate_rows(self, X, likelihood, reset=True)
+            bound = self._for_columns(likelihood, X)
+            X = validate_rows(self, X, bound, reset=True)
             run = {
                 "entropy": seed_entropy(self.random_state),
                 "signature": signature,
-                "likelihood": likelihood.resolve(X).without_learning(),
+                "likelihood": bound.resolve(X).without_learning(),
             }
             n_before = 0
         program = sampler.batch_program(
@@ -382,13 +386,18 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     def _registry(self, name):
         if name == "likelihood":
             # What is asked before X is known holds for both that "auto" may stand for.
-            return {**LIKELIHOODS, "auto": Gaussian}, Likelihood
+            return {**LIKELIHOODS, "auto": Gaussian, "mixed": unknown_mixed}, Likelihood
         return {**SAMPLERS, "auto": None}, Sampler
 
     def _resolved_likelihood(self, X):
         if isinstance(self.likelihood, str) and self.likelihood == "auto":
             return automatic_likelihood(X)
+        if isinstance(self.likelihood, str) and self.likelihood == "mixed":
+            return mixed_likelihood(X)
         return self._resolved("likelihood")
+
+    def _for_columns(self, likelihood, X):
+        return likelihood.for_columns(X)
 
     def _resolved_sampler(self, likelihood, X):
         if isinstance(self.sampler, str) and self.sampler == "auto":
@@ -398,7 +407,16 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
 
     def _validate_fit(self, X, likelihood, sampler, reset):
         _check_objection(sampler, likelihood, X)
-        return sampler.validate(self, X, likelihood, reset)
+        X = sampler.validate(self, X, likelihood, reset)
+        if likelihood.says_nothing(X.shape[1]):
+            warnings.warn(
+                "a single column of categories says nothing about clusters: any mixture of "
+                "distributions of one category is such a distribution, so that partitions follow "
+                "the priors alone",
+                UserWarning,
+                stacklevel=4,
+            )
+        return X
 
     def _program(self, X, likelihood, sampler):
         """The program of the sampler, all parameters checked."""

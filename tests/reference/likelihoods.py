@@ -77,7 +77,7 @@ def log_marginal_bernoulli(X, *, a, b):
     return (betaln(a + ones, b + zeros) - betaln(a, b)).sum()
 
 
-def log_marginal_categorical(X, *, concentration, n_categories):
+def log_marginal_categorical(X, *, concentration, n_categories, handle_unknown="error"):
     """Columns of codes, probabilities ~ Dirichlet(concentration, ...) each; NaN is missing.
 
     `concentration`, `n_categories`: one number or one per column.
