@@ -180,7 +180,7 @@ class NumberOfClustersDisplay:
         self.bars_.patches[low].set_label(f"{self.level:.0%} of the posterior: {ends}")
         (self.estimate_,) = ax.plot(
             self.estimate,
-            1.04,
+            1.0,
             marker="v",
             ms=8,
             color=ACCENT,

@@ -188,7 +188,8 @@ def kept_partitions(estimator, display):
 
 def certainty_of(draws, labels):
     """How surely each row belongs to the cluster that it is in: the mean, over the cluster's other
-    rows, of the share of draws in which the two are together. 1 for a row on its own.
+    rows, of the share of draws in which the two are together. Of a row that is a cluster of its
+    own, the share of draws in which it is.
 
     Parameters
     ----------
@@ -201,17 +202,19 @@ def certainty_of(draws, labels):
     """
     sizes = np.bincount(labels)
     n_clusters = len(sizes)
+    alone = sizes[labels] == 1
     together = np.zeros(len(labels))
     for draw in draws:
         cells = draw.astype(np.intp) * n_clusters + labels
-        together += np.bincount(cells)[cells] - 1
-    others = np.maximum(sizes[labels] - 1, 1) * len(draws)
-    return np.where(sizes[labels] > 1, together / others, 1.0)
+        together += np.where(alone, np.bincount(draw)[draw] == 1, np.bincount(cells)[cells] - 1)
+    return together / (np.maximum(sizes[labels] - 1, 1) * len(draws))
 
 
 def certainty(estimator, X=None, labels=None):
     """`certainty_of` the rows of the fit, or of others the probability of the label given."""
     if labels is None:
+        if hasattr(estimator, "probabilities_"):
+            return estimator.probabilities_
         if hasattr(estimator, "label_samples_"):
             draws = kept_partitions(estimator, "certainty")
             return certainty_of(draws[evenly(len(draws), MOST_DRAWS)], estimator.labels_)
