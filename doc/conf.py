@@ -30,6 +30,8 @@ exclude_patterns = ["_build", "skeletons", "figures", "gallery/*.ipynb", "sg_exe
 templates_path = ["_templates"]
 suppress_warnings = ["config.cache"]  # of the gallery's settings, which hold functions
 
+default_role = "py:obj"  # links where there is a page of that name, and code elsewhere
+
 # Pages in Markdown.
 myst_enable_extensions = ["colon_fence", "dollarmath", "deflist"]
 myst_heading_anchors = 3
