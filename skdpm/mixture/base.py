@@ -462,8 +462,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         # Chains that have parted stay apart: that is said once, not after every batch.
         told = set()
         if self._takes_more_rows():
-            told = self._disagreements(program).keys() | self._run.get("told", ())
-        after._run["told"] = sorted(told | after._disagreements(program).keys())
+            told = {*self._disagreements(program), *self._run.get("told", ())}
+        after._run["told"] = sorted(told.union(after._disagreements(program)))
         after._warn_if_not_mixed(program, told)  # which fails where warnings are errors
         self.__dict__ = vars(after)
         return self
@@ -667,10 +667,10 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             }
         else:
             vars(self).pop("acceptance_rate_", None)
-        self.diagnostics_ = program.diagnostics(self._diagnostics(program), chains)
         for name in FURTHER_ATTRIBUTES:
             vars(self).pop(name, None)
         vars(self).update(program.further_attributes(chains))
+        self._conclude(program, program.diagnostics(self._diagnostics(program), chains))
 
     def _take_partition(self, labels, stats, make_prior):
         """Set what follows from labels by decreasing size, and statistics of their clusters."""
@@ -777,7 +777,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             values = self.draws_[column_of(name)]
             if values.ndim == 2:
                 quantities[column_of(name)] = values
-        return self._diagnose(quantities)
+        return self._diagnose(quantities, self.draws_.get("labels"))
 
     # New rows.
 
