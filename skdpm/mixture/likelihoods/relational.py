@@ -209,12 +209,17 @@ class Relational(Likelihood):
         ones are near, whether or not they link to each other."""
         if self.degree_correction:
             links = _counts(X)[0]
-            # As if all nodes had about as many links: by directions, hubs would be far from all.
+            # By directions, and as if all nodes had about as many links (Qin & Rohe 2013): how far
+            # from the origin a node is says how many it has.
             out, into = ((ends + ends.mean() + 1.0) ** -0.5 for ends in self._degrees[[0, -1]])
             links = sp.csr_array(sp.diags_array(out) @ links @ sp.diags_array(into))
         else:
             links = _links_and_holes(X, diagonal=False)[0].astype(np.float64)
-        return principal(sp.csr_array(sp.hstack([links, links.T])) if self.directed else links)
+        points = principal(sp.csr_array(sp.hstack([links, links.T])) if self.directed else links)
+        if self.degree_correction:
+            lengths = np.linalg.norm(points, axis=1, keepdims=True)
+            points = np.divide(points, lengths, out=np.zeros_like(points), where=lengths > 0.0)
+        return points
 
     def bind(self, data, tables):
         if self.degree_correction:
