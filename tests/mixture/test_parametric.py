@@ -1,7 +1,6 @@
 """Items under drawn parameters: every likelihood that states the capability "instantiated"."""
 
 from functools import reduce
-
 from types import SimpleNamespace
 
 import numpy as np

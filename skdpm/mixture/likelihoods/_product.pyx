@@ -15,8 +15,6 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy
 from numpy.random cimport bitgen_t
 
-import numpy as np
-
 from skdpm._core._memory cimport resized
 from skdpm.mixture.likelihoods._base cimport STRIP, ClusterModel, row
 from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel

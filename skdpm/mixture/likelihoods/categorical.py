@@ -143,8 +143,8 @@ class Categorical(Likelihood):
     X holds integer codes, NaN where an entry is missing.
 
     The columns of a data frame, and of an array of objects or strings, may hold categories
-    instead: strings, or a pandas type of categories, with None, NaN or `pandas.NA` where an entry is
-    missing. Their codes are the positions among the sorted values of `fit`, or among the
+    instead: strings, or a pandas type of categories, with None, NaN or `pandas.NA` where an entry
+    is missing. Their codes are the positions among the sorted values of `fit`, or among the
     categories of the type. Columns of numbers hold codes there as well. An array of numbers holds
     codes always, also to predict after a fit to a data frame.
 

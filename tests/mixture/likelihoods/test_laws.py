@@ -31,8 +31,8 @@ from skdpm.mixture.likelihoods import (
     Gaussian,
     Grid,
     Multinomial,
-    PyClone,
     Product,
+    PyClone,
     Subspace,
 )
 from skdpm.mixture.likelihoods._base import Probe
