@@ -300,6 +300,11 @@ def log_marginal_subspace(X, X_fit, *, n_axes, **hyper):
     return log_marginal_gaussian(coordinates[:, :n_axes], **hyper) + rest
 
 
+def log_marginal_product(X, *, parts):
+    """Columns in parts, independent given the cluster: [(name of the law, columns, its hyper)]."""
+    return sum(LOG_MARGINALS[name](X[:, columns], **hyper) for name, columns, hyper in parts)
+
+
 # One cluster's marginal by name; a relational likelihood has none (see log_likelihood).
 LOG_MARGINALS = {
     "gaussian": log_marginal_gaussian,

@@ -98,12 +98,9 @@ def reference_of(likelihood, fitted):
 
 
 def log_marginal_product(likelihood, X, **hyper):
-    """The sum over the parts of a `Product`, told from its parameters."""
-    total = 0.0
-    for _, part, columns in hyper["parts"]:
-        columns = columns.tolist() if hasattr(columns, "tolist") else columns
-        own = reference.LOG_MARGINALS[type(part).__name__.lower()]
-        hyper_of_part = part.get_params(deep=False)
-        hyper_of_part.pop("handle_unknown", None)
-        total += own(X[:, columns], **hyper_of_part)
-    return total
+    """That of a `Product`, of whose parameters the reference knows no objects."""
+    parts = [
+        (type(part).__name__.lower(), columns, part.get_params(deep=False))
+        for _, part, columns in hyper["parts"]
+    ]
+    return reference.log_marginal_product(X, parts=parts)
