@@ -230,6 +230,10 @@ class Product(_BaseComposition, Likelihood):
                     out[d] = decoded[j]
         return out if any(column is not None for column in out) else None
 
+    def _on(self, X):
+        """This likelihood, which knows columns, if only by their number."""
+        return self if hasattr(self, "_positions") else self.for_columns(X)
+
     def _bound(self):
         """Names, likelihoods and positions of the columns of the parts."""
         return [
@@ -259,8 +263,9 @@ class Product(_BaseComposition, Likelihood):
             raise ValueError(f"{message} (part {name!r})") from None
 
     def check_entries(self, X):
-        for name, likelihood, own in self._split(X):
-            with self._of(name):
+        bound = self._on(X)
+        for name, likelihood, own in bound._split(X):
+            with bound._of(name):
                 likelihood.check_entries(own)
 
     def says_nothing(self, n_features):
@@ -271,7 +276,7 @@ class Product(_BaseComposition, Likelihood):
 
     def summarise(self, X):
         """Those of the parts, and the first row."""
-        bound = self if hasattr(self, "_positions") else self.for_columns(X)
+        bound = self._on(X)
         summaries = []
         for name, likelihood, own in bound._split(X):
             with bound._of(name):
@@ -279,16 +284,17 @@ class Product(_BaseComposition, Likelihood):
         return {"parts": summaries, "row": np.array(X[:1], dtype=np.float64)}
 
     def merge_summaries(self, first, second):
-        parts = (part for _, part, _ in self.parts)
         merged = [
             likelihood.merge_summaries(a, b)
-            for likelihood, a, b in zip(parts, first["parts"], second["parts"], strict=True)
+            for (_, likelihood, _), a, b in zip(
+                self._on(first["row"]).parts, first["parts"], second["parts"], strict=True
+            )
         ]
         return {"parts": merged, "row": first["row"] if len(first["row"]) else second["row"]}
 
     def resolve_summary(self, summary):
         row = summary["row"]
-        bound = self if hasattr(self, "_positions") else self.for_columns(row)
+        bound = self._on(row)
         parts = []
         for (name, likelihood, columns), own in zip(bound.parts, summary["parts"], strict=True):
             with bound._of(name):
