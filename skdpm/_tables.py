@@ -197,6 +197,39 @@ def to_codes(column, categories, where, handle_unknown):
     return found[codes]
 
 
+def decoded_table(X, decoded, names):
+    """A table of numbers and categories.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_rows, n_columns)
+        The numbers.
+    decoded : list of (codes, categories) or None
+        For each column, None where it is X that counts; codes are -1 where missing.
+    names : sequence of str, or None
+
+    Returns
+    -------
+    table : DataFrame, or an ndarray of objects where columns have no names
+    """
+    if names is not None:
+        import pandas as pd
+
+        columns = {
+            name: X[:, d]
+            if decoded[d] is None
+            else pd.Categorical.from_codes(decoded[d][0], categories=list(decoded[d][1]))
+            for d, name in enumerate(names)
+        }
+        return pd.DataFrame(columns)
+    out = X.astype(object)
+    for d, column in enumerate(decoded):
+        if column is not None:
+            codes, categories = column
+            out[:, d] = np.append(categories, None)[codes]
+    return out
+
+
 def _factors(column):
     """Codes of the entries of a column, -1 where missing, and the values that they stand for."""
     if hasattr(column, "factorize"):

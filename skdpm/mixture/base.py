@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from skdpm import partitions
 from skdpm._callbacks import with_callbacks
 from skdpm._estimator import UNSUPPORTED_IN_FIT, ChainEstimator, validate_rows
+from skdpm._tables import decoded_table
 from skdpm._validation import (
     check_bool,
     check_choice,
@@ -288,6 +289,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         Returns
         -------
         X : ndarray of shape (n_samples, n_features)
+            Where columns of `fit` held categories (`Categorical`), so do these: a data frame after
+            a data frame, else an array of objects.
         labels : ndarray of shape (n_samples,), int64
             A cluster of `labels_` for each row, drawn from `predict_proba(X)`.
         """
@@ -298,6 +301,9 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         X = self._predictor.draw(n_samples, rng)
         cumulated = np.cumsum(self._predictor.predict_proba(X), axis=1)
         u = rng.random((n_samples, 1)) * cumulated[:, -1:]
+        decoded = self.likelihood_.decode(X)
+        if decoded is not None:
+            X = decoded_table(X, decoded, getattr(self, "feature_names_in_", None))
         return X, (u >= cumulated).sum(axis=1).astype(np.int64)
 
     def __sklearn_is_fitted__(self):

@@ -149,7 +149,7 @@ def test_every_part_is_seen():
 
 def test_densities_are_sums_of_those_of_the_parts():
     """With more clusters than are asked for at a time."""
-    X, z = three_kinds()
+    X, _ = three_kinds()
     X[::7, 0] = X[3::7, 3] = X[5::9, 4] = NAN
     labels = np.arange(len(X)) % 40
     likelihood = KINDS.resolve(X)
@@ -277,7 +277,7 @@ def test_what_is_learned_is_named_by_part():
     assert len(np.unique(np.column_stack([z, mixture.labels_]), axis=0)) == 3
     again = pickle.loads(pickle.dumps(mixture))
     np.testing.assert_array_equal(again.score_samples(X), mixture.score_samples(X))
-    rows, labels = mixture.sample(50)
+    rows, _ = mixture.sample(50)
     assert rows.shape == (50, 5)
     assert set(np.unique(rows[:, 2])) <= {0.0, 1.0, 2.0}
 
