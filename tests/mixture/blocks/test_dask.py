@@ -143,6 +143,10 @@ def test_predictions_stay_lazy_and_blockwise(X, sampler):
         assert isinstance(there, da.Array) and there.chunks[0] == (500, 500, 200)
         assert there.dtype == expected.dtype and there.shape == expected.shape
         np.testing.assert_array_equal(there.compute(), expected)
+    there = fitted.predict_proba(rows, new_cluster=True)
+    expected = fitted.predict_proba(here, new_cluster=True)
+    assert there.shape == expected.shape == (len(X), fitted.n_components_ + 1)
+    np.testing.assert_array_equal(there.compute(), expected)
     assert fitted.score(rows) == pytest.approx(fitted.score(here), rel=1e-12)
     with pytest.raises(ValueError, match="2 features"):
         fitted.predict(rows[:, :1])
@@ -320,13 +324,13 @@ def test_chunks_move_to_workers_that_have_time():
 
 
 def test_rows_without_labels(X):
-    """A recipe has no labels to ask for, and starts from a single cluster."""
+    """A recipe has no labels to ask for, and none that could be given."""
     rows = DaskRows(da.from_array(X, chunks=(300, 2)), 300)
     codes = rows.codes(None)
     assert codes == Recipe() and pickle.loads(pickle.dumps(codes)) == codes
     with pytest.raises(TypeError, match="DaskRows keeps no labels"):
         rows.labels(codes, np.zeros(1, dtype=int))
-    with pytest.raises(ValueError, match="single cluster"):
+    with pytest.raises(ValueError, match="never given"):
         rows.codes(np.zeros(len(X), dtype=int))
 
 
