@@ -68,23 +68,29 @@ class Relational(Likelihood):
 
     Examples
     --------
-    Two stars whose centres are linked: by links alone the centres are alike, and so are all
-    others; with degree correction each star is a cluster.
+    Two groups of 40 nodes, each with hubs. By links alone hubs are unlike other nodes, and groups
+    are cut by the number of links; with degree correction they are found.
 
     >>> import numpy as np
     >>> from skdpm import DPMixture
     >>> from skdpm.mixture.likelihoods import Relational
-    >>> X = np.zeros((40, 40))
-    >>> X[0, 1:20] = X[20, 21:] = X[0, 20] = 1
-    >>> X += X.T
-    >>> stars = np.repeat([0, 1], 20)
-    >>> for degree_correction in (False, True):
-    ...     likelihood = Relational(degree_correction=degree_correction)
-    ...     labels = DPMixture(likelihood=likelihood, random_state=0).fit_predict(X)
-    ...     print(labels[0] == labels[20], labels[1] == labels[21])
+    >>> rng = np.random.default_rng(0)
+    >>> group = np.repeat([0, 1], 40)
+    >>> propensity = np.tile(np.geomspace(0.3, 5.0, 40), 2)
+    >>> rate = np.where(group[:, None] == group, 0.2, 0.02)
+    >>> X = np.triu(rng.random(rate.shape) < rate * np.outer(propensity, propensity), 1)
+    >>> X = (X | X.T).astype(float)
+    >>> model = DPMixture(likelihood=Relational(), random_state=0).fit(X)
+    >>> model.n_components_
+    7
+    >>> model.set_params(likelihood=Relational(degree_correction=True)).fit(X).n_components_
+    2
+    >>> bool(np.array_equal(model.labels_ == model.labels_[0], group == 0))
+    True
     """
 
     capabilities = frozenset({"joint"})
+    nan_hint = "degree_correction=False takes NaN for a pair that was not observed"
     accept_sparse = True
     pairwise = True
 
@@ -108,7 +114,8 @@ class Relational(Likelihood):
 
     @property
     def allow_nan(self):
-        return not self.degree_correction
+        # Also where the parameter is wrong: the message is to be about it, not about NaN.
+        return not (isinstance(self.degree_correction, (bool, np.bool_)) and self.degree_correction)
 
     def resolve(self, X):
         check_bool(self.directed, "Relational.directed")
