@@ -115,7 +115,9 @@ class Relational(Likelihood):
     @property
     def allow_nan(self):
         # Also where the parameter is wrong: the message is to be about it, not about NaN.
-        return not (isinstance(self.degree_correction, (bool, np.bool_)) and self.degree_correction)
+        return not (
+            isinstance(self.degree_correction, (bool, np.bool_)) and self.degree_correction
+        )
 
     def resolve(self, X):
         check_bool(self.directed, "Relational.directed")
@@ -164,7 +166,9 @@ class Relational(Likelihood):
             logs += gammaln(self_links + 1.0)
             if not self.directed:
                 logs += self_links * np.log(2.0)
-            return self._with_counts(links, self_links, logs, new=False)
+            return self._with_counts(
+                links, self_links, logs, _degrees(links, self_links, self.directed), new=False
+            )
         links, holes = _links_and_holes(X, diagonal=False)
         into = (_csr_arrays(links.T), _csr_arrays(holes.T)) if self.directed else None
         out = (_csr_arrays(links), _csr_arrays(holes))
@@ -175,13 +179,13 @@ class Relational(Likelihood):
         if self.degree_correction:
             links = _counts(X, new=True)
             return self._with_counts(
-                links, np.zeros(len(links.indptr) - 1), _log_factorials(links), new=True
+                links, np.zeros(links.shape[0]), _log_factorials(links), self._degrees, new=True
             )
         links, holes = _links_and_holes(X, diagonal=True)
         out = (_csr_arrays(links), _csr_arrays(holes))
         return read_only({"shape": X.shape, "out": out, "in": None})
 
-    def _with_counts(self, links, self_links, log_multiplicities, *, new):
+    def _with_counts(self, links, self_links, log_multiplicities, degrees, *, new):
         parts = [links] if new or not self.directed else [links, links.T]
         holes = _csr_arrays(sp.csr_array(links.shape, dtype=bool))
         sides = [(_csr_arrays(part), holes) for part in parts]
@@ -192,7 +196,7 @@ class Relational(Likelihood):
                 "in": sides[1] if len(sides) > 1 else None,
                 "counts": tuple(_csr(part).data for part in parts),
                 "self_links": self_links,
-                "degrees": self._degrees,
+                "degrees": degrees,
                 "log_multiplicities": log_multiplicities,
                 "new": new,
             }
@@ -202,7 +206,7 @@ class Relational(Likelihood):
         """Tables of counts of pairs; all nodes of `fit` and a new one may be in one cluster."""
         n_max = data["shape"][1] + 1
         if self.degree_correction:
-            gamma_a = log_gamma_table(self.a, self._degrees.sum())
+            gamma_a = log_gamma_table(self.a, data["degrees"].sum())
             return read_only({"n_max": n_max, "gamma_a": gamma_a})
         return read_only(
             {
@@ -217,10 +221,11 @@ class Relational(Likelihood):
         """Nodes by the leading singular directions of their links: nodes that link to the same
         ones are near, whether or not they link to each other."""
         if self.degree_correction:
-            links = _counts(X)[0]
+            links, self_links = _counts(X)
+            degrees = _degrees(links, self_links, self.directed)
             # By directions, and as if all nodes had about as many links (Qin & Rohe 2013): how far
             # from the origin a node is says how many it has.
-            out, into = ((ends + ends.mean() + 1.0) ** -0.5 for ends in self._degrees[[0, -1]])
+            out, into = ((ends + ends.mean() + 1.0) ** -0.5 for ends in degrees[[0, -1]])
             links = sp.csr_array(sp.diags_array(out) @ links @ sp.diags_array(into))
         else:
             links = _links_and_holes(X, diagonal=False)[0].astype(np.float64)

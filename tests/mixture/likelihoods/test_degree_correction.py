@@ -39,7 +39,9 @@ def _by_quadrature(A, labels, *, a, b, degree_concentration, directed, **_):
     rates, rate_weights = rates / b, rate_weights / rate_weights.sum()
     total = 0.0
     kinds = [(u, p) for u, p in zip(shares, weights, strict=True)]
-    for (u, p), (v, q) in itertools.product(kinds, kinds) if directed else zip(kinds, kinds, strict=True):
+    for (u, p), (v, q) in (
+        itertools.product(kinds, kinds) if directed else zip(kinds, kinds, strict=True)
+    ):
         product = p * (q if directed else 1.0)
         cells = {}
         for i, j in pairs:
