@@ -62,9 +62,9 @@ class Relational(Likelihood):
     References
     ----------
     Kemp et al. (2006), Learning systems of concepts with an infinite relational model; Herlau et
-    al., Adaptive reconfiguration moves for MCMC inference in Dirichlet process mixtures, sec. 3.2. Degree
-    correction: Karrer & Newman (2011), Stochastic blockmodels and community structure in networks;
-    Herlau, Schmidt & Mørup (2014), Infinite-degree-corrected stochastic block model.
+    al., Adaptive reconfiguration moves for MCMC inference in Dirichlet process mixtures, sec. 3.2.
+    Degree correction: Karrer & Newman (2011), Stochastic blockmodels and community structure in
+    networks; Herlau, Schmidt & Mørup (2014), Infinite-degree-corrected stochastic block model.
 
     Examples
     --------
@@ -298,8 +298,8 @@ def _links_and_holes(X, *, diagonal):
 
 
 def _counts(X, *, new=False):
-    """Numbers of links, of different nodes as a CSR array without zeros, and, but for new nodes, of
-    nodes with themselves."""
+    """Numbers of links: of different nodes, as a CSR array without zeros, and, but for new nodes,
+    of nodes with themselves."""
     X = sp.coo_array(sp.csr_array(X, dtype=np.float64, copy=True))
     X.sum_duplicates()
     bad = ~((X.data >= 0.0) & (X.data < 2.0**31) & (X.data == np.floor(X.data)))

@@ -1,6 +1,6 @@
-"""Degree correction of the relational likelihood: its reference from the model itself, posteriors of
-five nodes under every sampler, and what it takes and answers. The laws of its kernel are those of
-test_coupled.py, and of its hyperparameters those of test_pseudo_counts.py."""
+"""Degree correction of the relational likelihood: its reference from the model itself, posteriors
+of five nodes under every sampler, and what it takes and answers. The laws of its kernel are in
+test_coupled.py, and those of its hyperparameters in test_pseudo_counts.py."""
 
 import itertools
 import re
