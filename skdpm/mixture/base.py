@@ -349,9 +349,9 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         >>> import numpy as np
         >>> from skdpm import DPMixture
         >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
-        >>> model = DPMixture(n_draws=50, random_state=0).fit(X)
+        >>> model = DPMixture(random_state=0).fit(X)
         >>> model.pointwise_log_likelihood(X).shape
-        (4, 25, 20)
+        (4, 16, 20)
         """
         check_is_fitted(self)
         self._check_label_draws("pointwise_log_likelihood", "score_samples(X)")
