@@ -3,7 +3,6 @@
 
 import functools
 import math
-import warnings
 
 import numpy as np
 from sklearn.base import ClusterMixin, DensityMixin
@@ -11,14 +10,17 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from skdpm import partitions
-from skdpm._estimator import ChainEstimator, validate_rows
+from skdpm._callbacks import with_callbacks
+from skdpm._estimator import UNSUPPORTED_IN_FIT, ChainEstimator, validate_rows
 from skdpm._validation import (
     check_bool,
     check_choice,
     check_gamma_prior,
     check_integer,
     check_real,
+    explains,
     is_dask,
+    warn,
 )
 from skdpm.chains import run_chains, seed_entropy, stream
 from skdpm.draws import Candidates, common_snapshots
@@ -86,6 +88,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         """
         raise NotImplementedError(f"{type(self).__name__} must write `make_prior`")
 
+    @explains(**UNSUPPORTED_IN_FIT)
+    @with_callbacks
     def fit(self, X, y=None):
         """Sample the posterior over partitions of the rows of X.
 
@@ -96,8 +100,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             never copied whole, may be memory-mapped and of any numeric type, or a dask array whose
             rows are in chunks; then `labels_` is a dask array, label draws are not kept and
             `point_estimate` must be "last" or "map".
-        y : None
-            Ignored.
+        y : object
+            Ignored; callbacks are given it.
 
         Returns
         -------
@@ -113,9 +117,10 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         Warns
         -----
         ConvergenceWarning
-            Where the chains disagree: names the quantity with R-hat above 1.05.
+            Where the chains disagree: names the quantity with R-hat above 1.05. Where `max_time`
+            was over before a few draws were made, or `target_ess` was not reached.
         """
-        return self._fit(X)
+        return self._fit(X, y)
 
     def _sees_rows_once(self):
         sampler = self.sampler
@@ -495,8 +500,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         # Chains that have parted stay apart: that is said once, not after every batch.
         told = set()
         if self._takes_more_rows():
-            told = self._disagreements(program).keys() | self._run.get("told", ())
-        after._run["told"] = sorted(told | after._disagreements(program).keys())
+            told = {*self._disagreements(program), *self._run.get("told", ())}
+        after._run["told"] = sorted(told.union(after._disagreements(program)))
         after._warn_if_not_mixed(program, told)  # which fails where warnings are errors
         self.__dict__ = vars(after)
         return self
@@ -545,11 +550,10 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             n_before = run["chains"][0]["iteration"]
         else:
             if self.__sklearn_is_fitted__():
-                warnings.warn(
+                warn(
                     "partial_fit starts anew: the last fit was that of another sampler, which "
                     "leaves no particles to go on with",
                     UserWarning,
-                    stacklevel=4,
                 )
             self._forget()
             X = validate_rows(self, X, likelihood, reset=True)
@@ -562,6 +566,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         program = sampler.batch_program(
             X, run["likelihood"], n_before=n_before, first=first, makes_draws=last, **settings
         )
+        self._limits(program)
         if n_before == 0:
             chains = [program.chain(run["entropy"], c) for c in range(program.n_chains)]
         else:
@@ -700,10 +705,10 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             }
         else:
             vars(self).pop("acceptance_rate_", None)
-        self.diagnostics_ = program.diagnostics(self._diagnostics(program), chains)
         for name in FURTHER_ATTRIBUTES:
             vars(self).pop(name, None)
         vars(self).update(program.further_attributes(chains))
+        self._conclude(program, program.diagnostics(self._diagnostics(program), chains))
 
     def _take_partition(self, labels, stats, make_prior):
         """Set what follows from labels by decreasing size, and statistics of their clusters."""
@@ -810,7 +815,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             values = self.draws_[column_of(name)]
             if values.ndim == 2:
                 quantities[column_of(name)] = values
-        return self._diagnose(quantities)
+        return self._diagnose(quantities, self.draws_.get("labels"))
 
     # New rows.
 

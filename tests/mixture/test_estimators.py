@@ -628,24 +628,47 @@ def test_diagnostics(blobs):
         "likelihood__mean_precision": estimator.hyperparameter_samples_["mean_precision"],
         "likelihood__df": estimator.hyperparameter_samples_["df"],
     }
-    assert set(estimator.diagnostics_) == set(quantities)
+    assert set(estimator.diagnostics_) == {*quantities, "coclustering"}
     for name, draws in quantities.items():
         figures = estimator.diagnostics_[name]
-        assert set(figures) == {"r_hat", "ess_bulk"}
         assert all(type(value) is float for value in figures.values())
-        assert figures["r_hat"] == diagnostics.split_rhat(draws)
-        assert figures["ess_bulk"] == diagnostics.bulk_ess(draws)
+        assert figures == {
+            "r_hat": diagnostics.split_rhat(draws),
+            "ess_bulk": diagnostics.bulk_ess(draws),
+            "ess_tail": diagnostics.tail_ess(draws),
+            "mcse_mean": diagnostics.mcse_mean(draws),
+        }
+    expected = diagnostics.coclustering_diagnostics(estimator.label_samples_)
+    assert estimator.diagnostics_["coclustering"] == expected
     likelihood = fixed_gaussian(blobs)
     fixed = FiniteMixture(concentration=1.0, likelihood=likelihood, **FAST).fit(blobs)
-    assert set(fixed.diagnostics_) == {"log_joint", "n_components"}
+    assert set(fixed.diagnostics_) == {"log_joint", "n_components", "coclustering"}
+    params = {**FAST, "store_labels": False, "point_estimate": "map"}
+    assert "coclustering" not in DPMixture(**params).fit(blobs).diagnostics_
 
 
-def test_one_chain_has_no_diagnostics(blobs):
+def test_one_chain_is_compared_with_itself():
+    """Warned of where there are enough draws to tell."""
+    X = np.random.default_rng(0).normal(size=(40, 2)) + np.repeat([0.0, 2.0], 20)[:, None]
+    model = DPMixture(
+        likelihood=Gaussian(mean=0.0, mean_precision=0.1, df=5.0, scale=0.02),  # far too small
+        sampler="gibbs",
+        init="singletons",
+        concentration=1.0,
+        n_chains=1,
+        n_warmup=0,
+        n_draws=99,
+        random_state=1,
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        estimator = DPMixture(**{**FAST, "n_chains": 1, "n_warmup": 0}).fit(blobs)
-    assert estimator.diagnostics_ == {}
-    assert estimator.label_samples_.shape[0] == 1
+        model.fit(X)
+    assert model.diagnostics_["log_joint"]["r_hat"] > 1.05 and model.mixed_ is True
+    with pytest.warns(ConvergenceWarning, match=r"log_joint: it goes from .* to .* \(R-hat"):
+        model.set_params(n_draws=100).fit(X)
+    assert model.mixed_ is False
+    draws = model.log_joint_samples_
+    assert model.diagnostics_["log_joint"]["r_hat"] == diagnostics.split_rhat(draws)
 
 
 def test_convergence_warning_names_what_has_not_mixed(blobs):
@@ -655,8 +678,9 @@ def test_convergence_warning_names_what_has_not_mixed(blobs):
     bad = [k for k, figures in estimator.diagnostics_.items() if figures["r_hat"] > 1.05]
     assert bad
     message = str(record[0].message)
+    assert estimator.mixed_ is False
     for name in estimator.diagnostics_:
-        assert (f"{name} (R-hat" in message) == (name in bad)
+        assert (name in message) == (name in bad)
     assert record[0].filename == __file__
 
 
@@ -672,6 +696,7 @@ def test_no_warning_once_mixed(blobs):
             likelihood=fixed_gaussian(X),
         ).fit(X)
     assert all(figures["r_hat"] < 1.05 for figures in estimator.diagnostics_.values())
+    assert estimator.mixed_ is True
 
 
 # What is kept, and what is shown.
