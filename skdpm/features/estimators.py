@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse
 from sklearn import get_config
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._set_output import ADAPTERS_MANAGER
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, check_is_fitted
@@ -235,13 +236,21 @@ default="auto"
 
         Warns
         -----
-        UserWarning
-            Where no feature was found.
         ConvergenceWarning
-            Where the chains disagree: names the quantity with R-hat above 1.05. Where `max_time`
-            was over before a few draws were made, or `target_ess` was not reached.
+            Where no feature was found. Where the chains disagree: names the quantity with R-hat
+            above 1.05. Where `max_time` was over before a few draws were made, or `target_ess` was
+            not reached.
         """
-        return self._fit(X, y)
+        self._fit(X, y)
+        if self.n_components_ == 0:
+            warn(
+                "no feature was found: allocations_ has no columns. If there should be any, bring "
+                "the columns of X to one unit (StandardScaler), take all the rows that there are"
+                f"{_IF_NOT_AUTO if self._starts_without_guess() else ''}, or let the likelihood "
+                "expect less noise (of LinearGaussian, a larger noise_precision)",
+                ConvergenceWarning,
+            )
+        return self
 
     def transform(self, X):
         """Posterior probability that each row has each feature of `components_`.
@@ -505,14 +514,6 @@ default="auto"
         order = np.argsort(-Z.sum(axis=0), kind="stable")
         self.allocations_ = Z[:, order]
         self.n_components_ = len(order)
-        if self.n_components_ == 0:
-            warn(
-                "no feature was found: allocations_ has no columns. If there should be any, bring "
-                "the columns of X to one unit (StandardScaler), take all the rows that there are"
-                f"{_IF_NOT_AUTO if self._starts_without_guess() else ''}, or let the likelihood "
-                "expect less noise (of LinearGaussian, a larger noise_precision)",
-                UserWarning,
-            )
         saved = model.save()
         saved.update(likelihood.select(saved, order))
         model.load(saved)
