@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import validate_data
 
-from skdpm import diagnostics
+from skdpm import _convergence, diagnostics
 from skdpm._callbacks import CallbackSupport, FitReports
 from skdpm._display import html_table, summary_of_fit
 from skdpm._validation import (
@@ -27,13 +27,6 @@ from skdpm._validation import (
 )
 from skdpm.chains import Halts, run_chains, seed_entropy
 from skdpm.draws import Draws
-
-# A quantity whose split R-hat is above this has not mixed (Vehtari et al. 2021 recommend 1.01 for
-# publication; a clustering is useful before that).
-LARGEST_R_HAT = 1.05
-
-# Above this, estimates of a log evidence are by chance: the largest of them decides their mean.
-LARGEST_STD = 1.0
 
 # What a user may give to `fit` in vain, and what to do in its place.
 UNSUPPORTED_IN_FIT = {
@@ -314,39 +307,58 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
 
-    def _diagnose(self, quantities):
-        """R-hat and bulk ESS of quantities, name -> (n_chains, n_draws); {} for a single chain."""
-        if len(next(iter(quantities.values()))) < 2:
-            return {}
-        return {
+    def _diagnose(self, quantities, labels=None):
+        """Figures about quantities, name -> (n_chains, n_draws), and about partitions."""
+        figures = {
             name: {
                 "r_hat": diagnostics.split_rhat(draws),
                 "ess_bulk": diagnostics.bulk_ess(draws),
+                "ess_tail": diagnostics.tail_ess(draws),
+                "mcse_mean": diagnostics.mcse_mean(draws),
             }
             for name, draws in quantities.items()
         }
+        if labels is not None:
+            figures["coclustering"] = diagnostics.coclustering_diagnostics(labels)
+        return figures
+
+    def _conclude(self, program, figures):
+        """Set `diagnostics_` and `mixed_`."""
+        self.diagnostics_ = figures
+        self.mixed_ = not self._disagreements(program)
 
     def _disagreements(self, program):
-        """What the chains have not agreed on: dict, name -> words."""
-        bad = {}
-        enough = self.draws_.n_draws >= program.fewest_compared
-        for name, figures in self.diagnostics_.items():
-            # A NaN of enough draws is no sign of agreement.
-            if enough and not figures.get("r_hat", 1.0) <= LARGEST_R_HAT:
-                bad[name] = f"{name} (R-hat {figures['r_hat']:.2f})"
-            if not figures.get("std", 0.0) <= LARGEST_STD:
-                bad[name] = f"{name} (standard deviation {figures['std']:.2g})"
-        return bad
+        """The quantities that chains have not agreed on, by name."""
+        draws = self.draws_
+        return _convergence.disagreements(
+            self.diagnostics_, draws.n_chains, draws.n_draws, program.fewest_compared
+        )
 
     def _warn_if_not_mixed(self, program, known=()):
         """Warn of what the chains have not agreed on, but for what is known."""
-        disagreements = self._disagreements(program)
-        bad = [words for name, words in disagreements.items() if name not in known]
+        bad = [name for name in self._disagreements(program) if name not in known]
         if bad:
-            warn(
-                f"{program.complaint}: {', '.join(bad)}; {program.remedies} may help",
-                ConvergenceWarning,
+            _convergence.warn(
+                lambda: f"{program.complaint}: {self._describe(bad)}; {program.remedies} may help"
             )
+
+    def _describe(self, names):
+        """Words about quantities that chains have not agreed on; details of some."""
+        names = sorted(names, key=lambda name: name not in ("log_joint", "coclustering"))
+        words = []
+        for name in names[: _convergence.MOST_DESCRIBED]:
+            entry = self.diagnostics_[name]
+            if name == "coclustering":
+                found = _convergence.describe_partitions(entry, self.draws_["labels"])
+            elif name in self.draws_:
+                found = _convergence.describe(entry, self.draws_[name])
+            else:
+                found = _convergence.describe(entry, getattr(self, f"{name}_chains_"))
+            words.append(f"{name}: {found}")
+        others = names[_convergence.MOST_DESCRIBED :]
+        if others:
+            words.append(f"and {', '.join(others)}")
+        return "; ".join(words)
 
     # Parameters.
 

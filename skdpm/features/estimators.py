@@ -528,7 +528,7 @@ default="auto"
         if program.concentration is None:
             names.append("concentration")
         names += [name for name in likelihood.hyperparameters if getattr(likelihood, name) is None]
-        self.diagnostics_ = self._diagnose({name: draws[name] for name in names})
+        self._conclude(program, self._diagnose({name: draws[name] for name in names}))
         snapshots = [chain["snapshots"] for chain in chains if chain["snapshots"]["draws"]]
         draws.scored = [
             _law_of_new_row(

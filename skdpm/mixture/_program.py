@@ -48,6 +48,7 @@ class MixtureProgram(ChainProgram):
     first_state: Callable
 
     keeps_rows = True  # or are all but those of the last batch gone?
+    given = None  # the X of `fit`, validated
 
     def model(self, values=None):
         """Make a kernel over the rows, at values of the learned hyperparameters."""

@@ -109,6 +109,15 @@ default="auto"
         rows of the last call, numbered by the sizes of all rows seen.
     n_components_ : int
         Clusters of the point estimate.
+    probabilities_ : ndarray of shape (n_samples,)
+        How surely each row belongs with its cluster of `labels_`: the probability that it shares a
+        cluster with another row of that, on average over these; of a cluster of one row, the
+        probability that it is one. Not after `partial_fit`, nor with ``store_labels=False``.
+    outlier_scores_ : ndarray of shape (n_samples,)
+        -log p(row given all other rows), natural logarithm: the larger, the less the others would
+        have led one to expect it. A row that is a cluster of its own has no part in its score, as
+        it has in `score_samples`. Where `probabilities_` are; computed when it is first asked
+        for, from the rows of `fit`, which are not pickled: see `pointwise_log_likelihood`.
     label_samples_ : ndarray of shape (n_chains, n_draws, n_samples), unsigned int
         Every kept partition, clusters numbered by first appearance.
     n_components_samples_ : ndarray of shape (n_chains, n_draws), int64
