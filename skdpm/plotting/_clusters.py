@@ -194,7 +194,7 @@ class ClustersDisplay:
         self.points_ = ax.scatter(
             *self.points.T,
             c=shades,
-            s=float(np.clip(6000.0 / max(n_rows, 1), 3.0, 22.0)),
+            s=float(np.clip(20_000.0 / max(n_rows, 1), 2.5, 22.0)),
             linewidths=0,
             rasterized=n_rows > MOST_VECTORS,
         )
@@ -203,15 +203,16 @@ class ClustersDisplay:
         if self.means is not None:
             centres = dict(enumerate(self.means))
             # Thinner where there are many.
-            width = 1.4 if n_clusters <= MOST_FILLED else 0.8
-            for n_deviations, strength in ((1.0, 0.95), (2.0, 0.5)):
+            few = n_clusters <= MOST_FILLED
+            width = 1.4 if few else 0.8
+            for n_deviations, strength in ((1.0, 0.95), (2.0, 0.5 if few else 0.25)):
                 for k in range(len(self.means)):
                     size, angle = _extent(self.covariances[k])
                     ellipse = Ellipse(
                         self.means[k],
                         *(2.0 * n_deviations * size),
                         angle=angle,
-                        facecolor=(*colors[k], 0.06 if n_clusters <= MOST_FILLED else 0.0),
+                        facecolor=(*colors[k], 0.06 if few else 0.0),
                         edgecolor=(*(0.8 * colors[k]), strength),
                         linewidth=width,
                         zorder=2,

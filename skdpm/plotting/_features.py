@@ -230,7 +230,7 @@ def _montage(components, shape):
     """Images side by side, NaN between them, and the row and column where each begins."""
     height, width = shape
     K = max(len(components), 1)
-    n_across = min(K, max(1, math.ceil(math.sqrt(1.3 * K * height / width))))
+    n_across = min(K, max(1, math.ceil(math.sqrt(K * height / width))))
     n_down = -(-K // n_across)
     # Room for a number above each.
     down, across = height + max(1, round(2.2 * GAP * height)), width + max(1, round(GAP * width))
