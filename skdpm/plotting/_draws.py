@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from skdpm._estimator import LARGEST_R_HAT
+from skdpm._convergence import LARGEST_R_HAT
 from skdpm._validation import check_real
 from skdpm.features.estimators import FeatureAllocation
 from skdpm.plotting._style import (
