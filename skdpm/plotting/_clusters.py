@@ -10,7 +10,6 @@ import scipy.sparse as sp
 from skdpm._validation import check_integer, is_dask
 from skdpm.plotting._style import (
     DARK,
-    certainty,
     cluster_colors,
     evenly,
     mixture_of,
@@ -130,17 +129,13 @@ class ClustersDisplay:
         estimator, X, names = mixture_of(estimator, cls.__name__, X)
         n_rows = _n_rows(X)
         rows = evenly(n_rows, max_rows)
-        fitted = not is_dask(estimator.labels_) and n_rows == len(estimator.labels_)
+        of_fit = not is_dask(estimator.labels_) and n_rows == len(estimator.labels_)
         taken = X if len(rows) == n_rows else _rows_of(X, rows)
-        if fitted:
-            labels = estimator.labels_[rows]
-            if hasattr(estimator, "label_samples_"):
-                sure = certainty(estimator)[rows]
-            else:
-                sure = certainty(estimator, taken, labels)
+        labels = estimator.labels_[rows] if of_fit else estimator.predict(taken)
+        if of_fit and hasattr(estimator, "label_samples_"):
+            certainty = estimator.probabilities_[rows]
         else:
-            labels = estimator.predict(taken)
-            sure = certainty(estimator, taken, labels)
+            certainty = estimator.predict_proba(taken)[np.arange(len(rows)), labels]
         n_columns = estimator.n_features_in_
         if n_columns < 2:
             raise ValueError("ClustersDisplay shows two columns, X has one: see DensityDisplay")
@@ -161,7 +156,7 @@ class ClustersDisplay:
         display = cls(
             points,
             labels,
-            sure,
+            certainty,
             means=means,
             covariances=covariances,
             column_names=column_names,

@@ -151,11 +151,11 @@ class FeaturesDisplay:
         colors = cluster_colors(K)
         self.numbers_ = []
         if self.image_shape is None:
-            shown = self.components
+            shown = self.components if K else np.full((1, self.components.shape[1]), np.nan)
         else:
             shown, corners = _montage(self.components, self.image_shape)
-        most = np.nanmax(np.abs(shown), initial=0.0) or 1.0
-        signed = np.nanmin(shown, initial=0.0) < -0.02 * most
+        most = np.max(np.abs(self.components), initial=0.0) or 1.0
+        signed = np.min(self.components, initial=0.0) < -0.02 * most
         self.components_im_ = left.imshow(
             shown,
             cmap="RdBu_r" if signed else "Blues",

@@ -8,7 +8,6 @@ from skdpm._validation import check_integer
 from skdpm.partitions import coclustering_matrix
 from skdpm.plotting._style import (
     DARK,
-    certainty,
     cluster_colors,
     evenly,
     kept_partitions,
@@ -102,10 +101,10 @@ class CoclusteringDisplay:
         estimator, _, _ = mixture_of(estimator, name)
         draws = kept_partitions(estimator, name)
         labels = estimator.labels_
-        sure = certainty(estimator)
-        rows = np.lexsort((-sure, labels))
+        certainty = estimator.probabilities_
+        rows = np.lexsort((-certainty, labels))
         rows = rows[evenly(len(rows), max_rows)]
-        display = cls(coclustering_matrix(draws, rows), labels[rows], sure[rows], rows)
+        display = cls(coclustering_matrix(draws, rows), labels[rows], certainty[rows], rows)
         return display.plot(ax, cmap=cmap, colorbar=colorbar)
 
     def plot(self, ax=None, *, cmap="Blues", colorbar=True):
