@@ -18,13 +18,14 @@ from sklearn.preprocessing import StandardScaler
 from skdpm import DPMixture, FeatureAllocation, FiniteMixture
 from skdpm.datasets import make_cambridge_bars
 from skdpm.mixture.likelihoods import Gaussian, Subspace
-from skdpm.partitions import coclustering_matrix
+from skdpm.partitions import MergeTree, coclustering_matrix
 from skdpm.plotting import (
     AdjacencyDisplay,
     ClustersDisplay,
     CoclusteringDisplay,
     DensityDisplay,
     FeaturesDisplay,
+    MergeTreeDisplay,
     NumberOfClustersDisplay,
     TraceDisplay,
     cluster_colors,
@@ -411,6 +412,34 @@ def test_without_features():
         FeaturesDisplay.from_estimator(fitted(DPMixture(n_chains=1, **SHORT), X))
 
 
+def test_merges_are_brackets_at_their_heights():
+    linkage = np.array([[1, 2, 0.5, 2], [0, 4, 0.8, 3], [3, 5, 1.1, 4]])
+    labels = np.repeat([0, 1, 2, 3], [9, 7, 5, 1])
+    losses = np.array([0.3, 0.5, 0.8, 1.1])
+    tree = MergeTree(labels=labels, linkage=linkage, expected_losses=losses, loss="vi")
+    display = draw(MergeTreeDisplay(tree).plot())
+    left = display.axes_[0]
+    place = {k: at for at, k in enumerate(display.leaves_)}
+    first, second, third = display.merges_.get_segments()
+    assert sorted(first[:, 1]) == sorted([place[1], place[1], place[2], place[2]])
+    np.testing.assert_allclose(first[:, 0], [0.3, 0.5, 0.5, 0.3])
+    assert set(second[:, 1]) == {place[0], (place[1] + place[2]) / 2.0}
+    assert second[:, 0].max() == 0.8 and third[:, 0].max() == 1.1
+    words = [label.get_text() for label in left.get_yticklabels()]
+    rows = {0: "9 rows", 1: "7 rows", 2: "5 rows", 3: "1 row"}
+    assert words == [f"{k} ({rows[k]})" for k in display.leaves_]
+    np.testing.assert_array_equal(display.losses_.get_xydata(), np.c_[[4, 3, 2, 1], losses])
+    assert left.get_xlabel() == "expected variation of information"
+
+
+def test_merge_trees_of_fits(model, crowd):
+    tree = model.merge_tree()
+    display = draw(MergeTreeDisplay.from_estimator(model))
+    assert sorted(display.leaves_) == list(range(model.n_components_))
+    np.testing.assert_array_equal(display.losses_.get_ydata(), tree.expected_losses)
+    assert len(draw(MergeTreeDisplay.from_estimator(crowd[0])).leaves_) == 60
+
+
 def test_networks_are_ordered_by_cluster_and_links():
     rng = np.random.default_rng(0)
     group = rng.permutation(np.repeat([0, 1], 10))
@@ -472,6 +501,7 @@ def test_one_row_one_chain_one_draw():
     draw(NumberOfClustersDisplay.from_estimator(model))
     draw(TraceDisplay.from_estimator(model))
     draw(ClustersDisplay.from_estimator(model, X))
+    assert len(draw(MergeTreeDisplay.from_estimator(model)).leaves_) == 1
 
 
 def test_without_label_draws(table):

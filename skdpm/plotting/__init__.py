@@ -12,6 +12,7 @@ from skdpm.plotting._clusters import ClustersDisplay
 from skdpm.plotting._density import DensityDisplay
 from skdpm.plotting._draws import NumberOfClustersDisplay, TraceDisplay
 from skdpm.plotting._features import FeaturesDisplay
+from skdpm.plotting._merges import MergeTreeDisplay
 from skdpm.plotting._partitions import AdjacencyDisplay, CoclusteringDisplay
 from skdpm.plotting._style import cluster_colors
 
@@ -21,6 +22,7 @@ __all__ = [
     "CoclusteringDisplay",
     "DensityDisplay",
     "FeaturesDisplay",
+    "MergeTreeDisplay",
     "NumberOfClustersDisplay",
     "TraceDisplay",
     "cluster_colors",
