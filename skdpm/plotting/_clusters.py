@@ -33,7 +33,8 @@ ROWS_OF_CHOICE, COLUMNS_OF_CHOICE = 2000, 40
 class ClustersDisplay:
     """Rows in two columns of X, coloured by cluster, with an ellipse around each cluster.
 
-    The paler a row, the less surely it belongs to its cluster. Ellipses are at the posterior mean
+    The paler a row, the less surely it belongs to its cluster; a cluster is as pale as its rows
+    are on average. Ellipses are at the posterior mean
     of a cluster's mean and one and two posterior mean standard deviations wide: of a normal law in
     two columns, 39 % and 86 % are within them.
 
@@ -200,15 +201,19 @@ class ClustersDisplay:
             # Thinner where there are many.
             few = n_clusters <= MOST_FILLED
             width = 1.4 if few else 0.8
-            for n_deviations, strength in ((1.0, 0.95), (2.0, 0.5 if few else 0.25)):
+            # Clusters that hardly any draw has are as pale as their rows.
+            sizes = np.bincount(self.labels, minlength=n_clusters)
+            sure = np.bincount(self.labels, self.certainty, minlength=n_clusters)
+            sure = _opacity(sure / np.maximum(sizes, 1))
+            for n_deviations, strength in ((1.0, 1.0), (2.0, 0.5 if few else 0.25)):
                 for k in range(len(self.means)):
                     size, angle = _extent(self.covariances[k])
                     ellipse = Ellipse(
                         self.means[k],
                         *(2.0 * n_deviations * size),
                         angle=angle,
-                        facecolor=(*colors[k], 0.06 if few else 0.0),
-                        edgecolor=(*(0.8 * colors[k]), strength),
+                        facecolor=(*colors[k], 0.08 * sure[k] if few else 0.0),
+                        edgecolor=(*(0.8 * colors[k]), strength * sure[k]),
                         linewidth=width,
                         zorder=2,
                     )
