@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from skdpm._estimator import LARGEST_STD
+from skdpm._convergence import LARGEST_STD
 from skdpm._validation import check_real
 from skdpm.mixture._particles import log_weights_at
 from skdpm.mixture.base import BaseMixture

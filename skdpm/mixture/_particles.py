@@ -59,6 +59,7 @@ class ParticleProgram(RowProgram):
     grouped: bool = False
 
     bounded = False  # a stream may follow
+    halts = False  # draws are made when all rows have come
     n_before = 0  # rows that came before these
     complaint = "the chains, which are independent particle systems, disagree"
     remedies = "more particles (SMC(n_particles=...))"
@@ -146,11 +147,17 @@ class ParticleProgram(RowProgram):
         }
 
     def diagnostics(self, figures, chains):
+        if len(chains) == 1:
+            return {}  # draws of one particle system have the same law, first or last
         # The order of draws means nothing: there is no autocorrelation to tell their worth from.
-        figures = {name: {"r_hat": entry["r_hat"]} for name, entry in figures.items()}
-        if len(chains) > 1:
-            log_evidence = [chain["log_evidence"] for chain in chains]
-            figures["log_evidence"] = {"std": float(np.std(log_evidence, ddof=1))}
+        # Partitions are left out, as streams keep none and are otherwise like fits.
+        figures = {
+            name: {"r_hat": entry["r_hat"]}
+            for name, entry in figures.items()
+            if name != "coclustering"
+        }
+        log_evidence = [chain["log_evidence"] for chain in chains]
+        figures["log_evidence"] = {"std": float(np.std(log_evidence, ddof=1))}
         return figures
 
 

@@ -40,6 +40,7 @@ STREAM_ATTRIBUTES = {
     "log_evidence_",
     "log_evidence_chains_",
     "log_joint_samples_",
+    "mixed_",
     "n_components_",
     "n_components_samples_",
     "n_features_in_",
@@ -417,7 +418,7 @@ def test_warnings_tell_what_is_new():
         assert len(caught) == bool(bad - told)
         for warning in caught:
             assert warning.category is ConvergenceWarning and warning.filename == __file__
-            said = {name for name in figures if f"{name} (" in str(warning.message)}
+            said = {name for name in figures if f"{name}: " in str(warning.message)}
             assert said == bad - told
             assert "SMC(n_particles=...)" in str(warning.message)
         told |= bad

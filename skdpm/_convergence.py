@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a warning says of chains that have not mixed: which of them, where they are, and how often
+it is said."""
+
+import sys
+import warnings
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from skdpm import _validation, diagnostics
+
+# A quantity whose split R-hat is above this has not mixed (Vehtari et al. 2021 recommend 1.01 for
+# publication; a clustering is useful before that).
+LARGEST_R_HAT = 1.05
+
+# Above this, estimates of a log evidence are by chance: the largest of them decides their mean.
+LARGEST_STD = 1.0
+
+# Draws from which a chain is compared with itself. Even if they are free of each other, halves of
+# 50 draws have a larger R-hat in one case of 20, of 25 draws in one of 5.
+FEWEST_OF_ONE_CHAIN = 100
+
+# Chains that a warning names, at most, and quantities that it describes.
+MOST_NAMED = 4
+MOST_DESCRIBED = 3
+
+IN_CROSS_VALIDATION = (
+    "chains of a fit in cross-validation have not mixed. `mixed_` of an estimator tells whether "
+    "its own have, `diagnostics_` and a fit of its own tell more. This is said once for all fits"
+)
+
+# Places in the user's code that have been told of fits in cross-validation.
+_told = set()
+
+
+def disagreements(figures, n_chains, n_draws, fewest_compared):
+    """Name the quantities that chains have not agreed on.
+
+    Parameters
+    ----------
+    figures : dict of dicts
+        `diagnostics_` of an estimator.
+    n_chains, n_draws : int
+    fewest_compared : int
+        Draws of each chain that it takes to tell by R-hat.
+
+    Returns
+    -------
+    names : list of str
+    """
+    if n_chains == 1:
+        fewest_compared = max(fewest_compared, FEWEST_OF_ONE_CHAIN)
+    bad = []
+    for name, entry in figures.items():
+        # A NaN of enough draws is no sign of agreement.
+        mixed = n_draws < fewest_compared or entry.get("r_hat", 1.0) <= LARGEST_R_HAT
+        if not (mixed and entry.get("std", 0.0) <= LARGEST_STD):
+            bad.append(name)
+    return bad
+
+
+def describe(entry, draws):
+    """Words about a number that chains have not agreed on.
+
+    Parameters
+    ----------
+    entry : dict
+        Of `diagnostics_`.
+    draws : ndarray of shape (n_chains, n_draws) or (n_chains,)
+
+    Returns
+    -------
+    words : str
+        As "chain 0 at -2849, others at -2829 (R-hat 1.53)".
+    """
+    if "std" in entry:
+        return f"{_levels(draws)} (standard deviation {entry['std']:.2g})"
+    n_chains, n_draws = draws.shape
+    r_hat = f"(R-hat {entry['r_hat']:.2f})"
+    half = n_draws // 2
+    halves = np.stack([draws[:, :half], draws[:, n_draws - half :]])
+    if not np.isfinite(draws).all() or np.ptp(draws) == 0:
+        return r_hat
+    first, second = halves.mean(axis=2)
+    if entry["r_hat"] == np.inf:
+        if n_chains == 1 or (first != second).any():
+            return f"constant at different values, {_moved(first, second)}"
+        return f"constant at different values, {_levels(first)}"
+    if n_chains == 1 or np.mean((first - second) ** 2) / 4 > np.var(draws.mean(axis=1)):
+        return f"{_moved(first, second)} {r_hat}"
+    if diagnostics.location_rhat(draws) <= LARGEST_R_HAT:
+        return f"standard deviation: {_levels(draws.std(axis=1))} {r_hat}"
+    return f"{_levels(draws.mean(axis=1))} {r_hat}"
+
+
+def describe_partitions(entry, labels):
+    """Words about partitions that chains have not agreed on; as `describe`."""
+    r_hat = f"(R-hat {entry['r_hat']:.2f})"
+    means = diagnostics.together(labels).mean(axis=1)
+    n_chains = len(means)
+    if n_chains == 1:
+        return f"the halves of the chain group rows differently {r_hat}"
+    if n_chains > 2:
+        others = (means.sum(axis=0) - means) / (n_chains - 1)
+        distances = ((means - others) ** 2).sum(axis=1)
+        odd, *rest = np.argsort(-distances)
+        # If the others agree, theirs are 1 / (n_chains - 1) squared of that of the odd one.
+        if distances[odd] > 2 * distances[rest[0]]:
+            return f"chain {odd} groups rows otherwise than the others {r_hat}"
+    return f"chains group rows differently {r_hat}"
+
+
+def warn(details):
+    """Warn where `fit` was called; in scikit-learn's cross-validation without details, and once
+    for each place in the user's code that starts one.
+
+    Python's own way to show a warning once fails there: scikit-learn sets warning filters for
+    every fit, after which Python has forgotten what it has shown.
+
+    Parameters
+    ----------
+    details : callable
+        Gives the text.
+    """
+    place = _cross_validation()
+    if place is None:
+        _validation.warn(details(), ConvergenceWarning)
+        return
+    depth, key = place
+    if key not in _told:
+        warnings.warn(IN_CROSS_VALIDATION, ConvergenceWarning, stacklevel=depth)
+        _told.add(key)  # not where the warning is an error: then each is
+
+
+def _cross_validation():
+    """Depth of the frame that has started a cross-validation from where `warn` is called, and
+    its file and line; None where there is none."""
+    frame, depth, found = sys._getframe(1), 1, False
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module == "sklearn.model_selection._validation":
+            found = True
+        elif found and not module.startswith(("sklearn.", "joblib.")):
+            return depth, (frame.f_code.co_filename, frame.f_lineno)
+        frame, depth = frame.f_back, depth + 1
+    return None
+
+
+def _moved(first, second):
+    """The chain that has moved most, from its first to its second half."""
+    c = int(np.argmax(np.abs(first - second)))
+    a, b = _numbers(first[c], second[c])
+    who = "it" if len(first) == 1 else f"chain {c}"
+    return f"{who} goes from {a} to {b}"
+
+
+def _levels(levels):
+    """The chains by two levels, where one gap stands out; else the range."""
+    order = np.argsort(levels, kind="stable")
+    gaps = np.diff(levels[order])
+    widest = int(np.argmax(gaps))
+    low, high = order[: widest + 1], order[widest + 1 :]
+    if 2 * gaps[widest] < gaps.sum():
+        a, b = _numbers(levels[order[0]], levels[order[-1]])
+        return f"from {a} (chain {order[0]}) to {b} (chain {order[-1]})"
+    if len(low) == len(high):
+        few, many = sorted((low, high), key=min)
+    else:
+        few, many = sorted((low, high), key=len)
+    a, b = _numbers(levels[few].mean(), levels[many].mean())
+    others = f"chain {many[0]}" if len(many) == 1 else "others"
+    return f"{_named(few, len(levels))} at {a}, {others} at {b}"
+
+
+def _named(chains, n_chains):
+    if len(chains) == 1:
+        return f"chain {chains[0]}"
+    if len(chains) > MOST_NAMED:
+        return f"{len(chains)} of {n_chains} chains"
+    return f"chains {', '.join(str(c) for c in np.sort(chains))}"
+
+
+def _numbers(a, b):
+    """Two numbers with as many digits as tell them apart."""
+    difference = abs(a - b)
+    if not 1e-6 < difference < 1e9:
+        return f"{a:.6g}", f"{b:.6g}"
+    decimals = max(0, 1 - int(np.floor(np.log10(difference))))
+    return f"{a:.{decimals}f}", f"{b:.{decimals}f}"
