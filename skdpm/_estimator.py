@@ -9,6 +9,7 @@ from numbers import Integral
 import joblib
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
 from skdpm import _convergence, diagnostics
@@ -20,6 +21,7 @@ from skdpm._validation import (
     check_real,
     fingerprint,
     refuse_graph,
+    warn,
 )
 from skdpm.chains import Halts, run_chains, seed_entropy
 from skdpm.draws import Draws

@@ -99,7 +99,6 @@ def test_coclustering_matrix_is_that_of_the_draws_in_order_of_label_and_certaint
         ],
         dtype=object,
     )
-    alone = np.mean(together == 1.0, axis=1)  # of what is in no cluster with another row
     expected = np.array([line.mean() for line in expected])
     np.testing.assert_allclose(display.certainty, expected[rows])
     assert (np.diff(labels[rows]) >= 0).all()

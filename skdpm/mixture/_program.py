@@ -373,7 +373,7 @@ class RowChain(MixtureChain):
             self.kernel.keep_replicas(len(self.replicas))
 
     def cluster_keys(self):
-        """Sums of random 64-bit words of the items, 128 bits per cluster, as hexadecimal digits."""
+        """Sums of random 64-bit words of the items, 128 bits per cluster, in hexadecimal."""
         labels = self.state.cluster_labels()
         # Sorting small integers takes O(n).
         labels = labels.astype(np.min_scalar_type(self.state.n_clusters - 1))

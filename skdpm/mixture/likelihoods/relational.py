@@ -167,7 +167,9 @@ class Relational(Likelihood):
         """New nodes: their links to all nodes of `fit`; row i is not node i."""
         if self.degree_correction:
             links = _counts(X, new=True)
-            return self._with_counts(links, np.zeros(len(links.indptr) - 1), _log_factorials(links), new=True)
+            return self._with_counts(
+                links, np.zeros(len(links.indptr) - 1), _log_factorials(links), new=True
+            )
         links, holes = _links_and_holes(X, diagonal=True)
         out = (_csr_arrays(links), _csr_arrays(holes))
         return read_only({"shape": X.shape, "out": out, "in": None})
@@ -293,7 +295,9 @@ def _counts(X, *, new=False):
         at = np.flatnonzero(bad)[0]
         hint = ""
         if np.isnan(X.data[at]):
-            hint = " (no pair may be unobserved: what nodes bring to their links is integrated out)"
+            hint = (
+                " (no pair may be unobserved: what nodes bring to their links is integrated out)"
+            )
         elif X.data[at] > 0.0:
             hint = "; of other weights give who is linked, nx.to_numpy_array(G, weight=None)"
         raise ValueError(
