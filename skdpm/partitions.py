@@ -31,6 +31,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from skdpm._display import ShortRepr
 from skdpm._partitions import (
     PartitionSearch,
     add_agreements,
@@ -350,8 +351,8 @@ def point_estimate(labels, loss="vi", *, max_components=None, n_runs=32, random_
     return relabel_by_size(best)
 
 
-@dataclass(frozen=True, eq=False)
-class CredibleBall:
+@dataclass(frozen=True, eq=False, repr=False)
+class CredibleBall(ShortRepr):
     """Smallest ball of partitions around a centre that holds a given part of the draws.
 
     Attributes

@@ -65,6 +65,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     the discount, and its own.
     """
 
+    _ways_with_text = '; likelihood="mixed" takes tables with columns of text'
+
     def make_prior(self, n_samples, concentration):
         """Make the prior over partitions of n_samples rows.
 
