@@ -8,7 +8,7 @@ from numbers import Integral
 import joblib
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skdpm import _convergence, diagnostics
 from skdpm._validation import check_bool, check_finite, check_integer, fingerprint
@@ -64,6 +64,75 @@ class ChainEstimator(BaseEstimator):
             Natural logarithm.
         """
         return float(np.mean(self.score_samples(X)))
+
+    def to_datatree(self, X=None, *, log_likelihood=False):
+        """Hand the draws to ArviZ, as an xarray.DataTree. Needs arviz-base (extra "arviz").
+
+        Its groups have the names and dimensions that ArviZ knows:
+
+        - posterior: whatever was drawn and has the same shape in every draw, by its name in
+          `draws_`, as "labels" with the dimension "row", "n_components" and "concentration".
+          R-hat and effective sample sizes of these are those of `diagnostics_`.
+        - sample_stats: "lp", the log joint density; "acceptance_rate" by chain and move, where
+          there are such.
+        - log_likelihood, where asked for: "x", the log predictive density of each row given all
+          others (`pointwise_log_likelihood`), from which `arviz.loo` estimates leave-one-out
+          cross-validation. Only some draws have it, those that new rows are scored by: its
+          coordinate "draw" tells which.
+        - observed_data, where X is given and no sparse matrix or dask array: "x", or for a table
+          with words a variable for each column.
+
+        Draws that have weights weigh the same in ArviZ; sample_stats then has "log_weight".
+
+        Parameters
+        ----------
+        X : array-like or DataFrame of shape (n_samples, n_features), default=None
+            The rows of `fit`; only needed for the last two groups.
+        log_likelihood : bool, default=False
+            Mixtures only.
+
+        Returns
+        -------
+        tree : xarray.DataTree
+
+        Raises
+        ------
+        ImportError
+            Without arviz-base.
+        ValueError
+            Where X is not that of `fit`, or there is no X or method for `log_likelihood`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skdpm import DPMixture
+        >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+        >>> tree = DPMixture(n_draws=50, random_state=0).fit(X).to_datatree(X)
+        >>> dict(tree.posterior["labels"].sizes)
+        {'chain': 4, 'draw': 50, 'row': 20}
+        """
+        from skdpm._arviz import datatree
+
+        check_is_fitted(self)
+        pointwise = None
+        if check_bool(log_likelihood, "log_likelihood"):
+            if not hasattr(self, "pointwise_log_likelihood"):
+                raise ValueError(f"{type(self).__name__} has no pointwise log likelihood")
+            if X is None:
+                raise ValueError("log_likelihood=True needs X, the rows of fit")
+            numbers = [draw["draw"] for draw in self.draws_.scored.draws if draw["chain"] == 0]
+            pointwise = (numbers, self.pointwise_log_likelihood(X))
+        elif X is not None:
+            self._rows_of_fit(X)
+        return datatree(self, X, pointwise)
+
+    def _rows_of_fit(self, X):
+        """X, checked; ValueError where it is another one than that of `fit`."""
+        X = self._validate_fit(X, self.likelihood_, self.sampler_, reset=False)
+        run = getattr(self, "_run", {})
+        if "data" in run and fingerprint(X) != run["data"]:
+            raise ValueError("X must be the rows of fit")
+        return X
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
