@@ -13,11 +13,7 @@ The data are the petal lengths of 150 irises.
 """
 
 import time
-from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy import stats
@@ -117,6 +113,5 @@ right.set(xlabel="clusters", ylabel="posterior probability", xlim=(0.4, 10.6))
 right.set_xticks(range(1, 11))
 right.set_title("Number of clusters")
 
-path = Path(__file__).with_suffix(".png")
-fig.savefig(path, dpi=120)
-print(f"figure: {path}")
+fig.savefig("plot_density.png", dpi=120)
+print("figure: plot_density.png")

@@ -18,11 +18,7 @@ The data are petal lengths and widths of 150 irises of three species.
 
 import time
 import warnings
-from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.base import clone
@@ -116,6 +112,5 @@ right.set(xscale="log", xlabel="concentration", ylim=(y.max() - 15, y.max() + 3)
 right.set_title("log p(X | concentration), full")
 right.legend(frameon=False, fontsize=8, loc="lower center")
 
-path = Path(__file__).with_suffix(".png")
-fig.savefig(path, dpi=120)
-print(f"figure: {path}")
+fig.savefig("plot_evidence.png", dpi=120)
+print("figure: plot_evidence.png")

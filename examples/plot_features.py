@@ -12,11 +12,7 @@ random start: its chains end in different places, which R-hat shows.
 
 import time
 import warnings
-from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -138,6 +134,5 @@ axes[0].set(xlabel="kept draw", ylabel="log joint (nats)", title="Four chains ea
 axes[1].set(xlabel="features", ylabel="share of the draws", title="How many parts?")
 axes[1].legend(frameon=False)
 
-path = Path(__file__).with_suffix(".png")
-fig.savefig(path, dpi=120)
-print(f"figure: {path}")
+fig.savefig("plot_features.png", dpi=120)
+print("figure: plot_features.png")

@@ -15,11 +15,7 @@ and grid that returns log densities is all. Four mixtures, none of which is conj
 """
 
 import time
-from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy import stats
@@ -151,6 +147,5 @@ histogram(ax, x, model.labels_, np.linspace(0, 600, 61))
 density(ax, model, np.linspace(0.5, 600, 600))
 ax.set(xlabel="time to failure (hours)", ylabel="density", xlim=(0, 600), title="Weibull")
 
-path = Path(__file__).with_suffix(".png")
-fig.savefig(path, dpi=120)
-print(f"figure: {path}")
+fig.savefig("plot_grid.png", dpi=120)
+print("figure: plot_grid.png")

@@ -17,11 +17,7 @@ columns make covariances of 91 numbers, from about 40 wines each.
 
 import time
 import warnings
-from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_wine
@@ -107,6 +103,5 @@ axes[1].set_ylabel("V-measure of held-out wines")
 axes[0].legend(frameon=False, loc="lower center", fontsize="small")
 fig.suptitle("Grid search over the Gaussian's prior, 3 folds of 178 wines")
 
-path = Path(__file__).with_suffix(".png")
-fig.savefig(path, dpi=120)
-print(f"figure: {path}")
+fig.savefig("plot_grid_search.png", dpi=120)
+print("figure: plot_grid_search.png")

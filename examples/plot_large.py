@@ -14,12 +14,9 @@ import time
 from pathlib import Path
 
 import dask.array
-import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 from dask.distributed import Client, LocalCluster
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 from matplotlib.patches import Ellipse
 from sklearn.metrics import v_measure_score
 
@@ -105,9 +102,8 @@ def draw(path, fits):
     axes[1].set(title="Clusters", xlabel="seconds (mean per iteration)")
     axes[2].set(title="Log joint (nats per row)", xlabel=axes[1].get_xlabel())
     axes[2].legend(loc="lower right")
-    figure = Path(__file__).with_suffix(".png")
-    fig.savefig(figure, dpi=120)
-    print(f"figure: {figure}")
+    fig.savefig("plot_large.png", dpi=120)
+    print("figure: plot_large.png")
 
 
 def main():

@@ -13,11 +13,6 @@ Then the other view of the same kind of data: clones, each with a set of mutatio
 the cells of a sample. The prevalence of a mutation is the sum over the clones that have it.
 """
 
-from pathlib import Path
-
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -91,6 +86,5 @@ for ax in axes:
     ax.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel="true prevalence")
 axes[0].set_ylabel("prevalence, posterior mean ± 2 sd")
 
-path = Path(__file__).with_suffix(".png")
-fig.savefig(path, dpi=110)
-print(f"figure: {path}")
+fig.savefig("plot_pyclone.png", dpi=110)
+print("figure: plot_pyclone.png")

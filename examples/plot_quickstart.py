@@ -11,11 +11,7 @@ the fitted density is, beside scikit-learn's `BayesianGaussianMixture`.
 
 import time
 import warnings
-from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import ListedColormap
@@ -147,6 +143,5 @@ ax.set_xticks(n_components)
 ax.set_title("Held-out score, 4 folds")
 ax.legend(frameon=False, loc="lower left", fontsize="small")
 
-path = Path(__file__).with_suffix(".png")
-fig.savefig(path, dpi=120)
-print(f"figure: {path}")
+fig.savefig("plot_quickstart.png", dpi=120)
+print("figure: plot_quickstart.png")

@@ -12,11 +12,7 @@ node has one: every combination of roles is a cluster of its own, with few nodes
 
 import time
 import warnings
-from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -94,6 +90,5 @@ axes[3].plot([0, 1], [0, 1], color="0.8", lw=0.8)
 axes[3].set(title="Held-out pairs", xlabel="false links", ylabel="links found")
 axes[3].legend(loc="lower right")
 
-path = Path(__file__).with_suffix(".png")
-fig.savefig(path, dpi=120)
-print(f"figure: {path}")
+fig.savefig("plot_roles.png", dpi=120)
+print("figure: plot_roles.png")

@@ -15,11 +15,7 @@ so that only the clock is stopped in between. Times vary from run to run, draws 
 """
 
 import time
-from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import make_blobs
@@ -90,6 +86,5 @@ fig.legend(
 )
 fig.suptitle(f"{len(X)} rows in 10 clusters, {len(seeds)} chains each, all from one cluster")
 
-path = Path(__file__).with_suffix(".png")
-fig.savefig(path, dpi=120)
-print(f"figure: {path}")
+fig.savefig("plot_samplers.png", dpi=120)
+print("figure: plot_samplers.png")

@@ -23,9 +23,6 @@ import time
 import warnings
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -104,9 +101,8 @@ def draw(path, model, history):
         axis.set(xlabel="rows seen")
         for start in range(N_EACH, N_ROWS, N_EACH):
             axis.axvline(start, color="0.8", lw=0.8, zorder=0)
-    figure = Path(__file__).with_suffix(".png")
-    fig.savefig(figure, dpi=120)
-    print(f"figure: {figure}")
+    fig.savefig("plot_stream.png", dpi=120)
+    print("figure: plot_stream.png")
 
 
 def main():

@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from skdpm import diagnostics
+from skdpm import _validation, diagnostics
 
 # A quantity whose split R-hat is above this has not mixed (Vehtari et al. 2021 recommend 1.01 for
 # publication; a clustering is useful before that).
@@ -125,8 +125,7 @@ def warn(details):
     """
     place = _cross_validation()
     if place is None:
-        # describe: warn, _warn_if_not_mixed, _fit, fit, its caller
-        warnings.warn(details(), ConvergenceWarning, stacklevel=5)
+        _validation.warn(details(), ConvergenceWarning)
         return
     depth, key = place
     if key not in _told:

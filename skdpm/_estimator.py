@@ -1,33 +1,72 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Fits that run chains, go on and are interrupted, for the estimators of both families."""
 
+import functools
 import pickle
-import warnings
+import time
 from numbers import Integral
 
 import joblib
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skdpm import _convergence, diagnostics
-from skdpm._validation import check_bool, check_finite, check_integer, fingerprint
-from skdpm.chains import run_chains, seed_entropy
+from skdpm._callbacks import CallbackSupport, FitReports
+from skdpm._validation import (
+    check_bool,
+    check_finite,
+    check_integer,
+    check_real,
+    fingerprint,
+    refuse_graph,
+    warn,
+)
+from skdpm.chains import Halts, run_chains, seed_entropy
 from skdpm.draws import Draws
+
+# What a user may give to `fit` in vain, and what to do in its place.
+UNSUPPORTED_IN_FIT = {
+    "sample_weight": (
+        "rows have no weights, each is an observation of its own. Where a weight is a number of "
+        "equal observations, repeat the row: fit(np.repeat(X, sample_weight, axis=0))"
+    ),
+}
+
+# Names of parameters that other libraries have, and what to give in their place.
+OTHER_NAMES = {
+    "alpha": "its name is concentration",
+    "max_iter": "iterations are n_warmup and n_draws",
+    "n_init": "independent chains are n_chains",
+    "n_iter": "iterations are n_warmup and n_draws",
+}
 
 # Parameters that may change between the fits of a warm start.
 FREE_PARAMETERS = frozenset(
-    {"n_draws", "n_jobs", "point_estimate", "random_state", "verbose", "warm_start"}
+    {
+        "max_time",
+        "n_draws",
+        "n_jobs",
+        "point_estimate",
+        "random_state",
+        "target_ess",
+        "verbose",
+        "warm_start",
+    }
 )
 
 
-class ChainEstimator(BaseEstimator):
+class ChainEstimator(CallbackSupport, BaseEstimator):
     """Base class of estimators that sample a posterior by several chains.
 
     A subclass has the parameters `likelihood`, `sampler`, `n_warmup`, `n_draws`, `thin`,
     `n_chains`, `n_jobs`, `warm_start`, `random_state` and `verbose`, and writes `_registry`,
-    `_validate_fit`, `_program`, `_publish`, `_summarise` and `score_samples`.
+    `_validate_fit`, `_program`, `_publish`, `_summarise` and `score_samples`. It may have
+    `max_time` and `target_ess`.
     """
+
+    max_time = target_ess = None  # of a subclass that has no such parameters
 
     def _registry(self, name):
         """For "likelihood" or "sampler": a dict of names and classes, and their base class."""
@@ -146,22 +185,27 @@ class ChainEstimator(BaseEstimator):
 
     # Fits.
 
-    def _fit(self, X):
+    def _fit(self, X, y=None):
+        started = time.monotonic()
+        refuse_graph(X)
+        given = X
         likelihood = self._resolved_likelihood(X)
         sampler = self._resolved_sampler(likelihood, X)
         continuing = self.warm_start and hasattr(self, "_run")
         if self.warm_start and not continuing and self.__sklearn_is_fitted__():
-            warnings.warn(
+            warn(
                 "warm_start starts anew: chains are not pickled with warm_start=False, and those "
                 "of the last fit are not there",
                 UserWarning,
-                stacklevel=3,
             )
         X = self._validate_fit(
             X, likelihood, sampler, reset=not (continuing and self.__sklearn_is_fitted__())
         )
         program = self._program(X, likelihood, sampler)
+        limits = self._limits(program)
+        before = 0.0
         if continuing:
+            before = getattr(self, "fit_time_", 0.0)
             run, chains = self._run, self._continued(program, likelihood, sampler, X)
             if chains is None:
                 # No draw is new, but they may be summed up in another way (point_estimate).
@@ -175,35 +219,114 @@ class ChainEstimator(BaseEstimator):
                 "data": fingerprint(X),
             }
             chains = [program.chain(entropy, c) for c in range(program.n_chains)]
+        # What callbacks see is a copy: nothing that they ask for changes the chains.
+        reports = FitReports.of(
+            self,
+            program,
+            given,
+            y,
+            functools.partial(self._fitted_so_far, program, sampler, run, chains),
+        )
+        halts = None
+        if program.halts and (limits or reports is not None):
+            halts = Halts(
+                program,
+                chains,
+                deadline=started + limits["max_time"] if "max_time" in limits else None,
+                target_ess=limits.get("target_ess"),
+                compute_ess=functools.partial(least_ess, program, chains),
+                reports=reports,
+            )
+        if reports is not None:
+            reports.begin(chains)
         interrupted = run_chains(
             program.advance,
             chains,
             program.n_iterations,
             n_jobs=self.n_jobs,
             verbose=self.verbose,
+            halts=halts,
         )
         self._run = {**run, "chains": chains}
-        n_draws = min(_n_kept(chain) for chain in chains)
+        # After an interruption chains may be ahead of each other.
+        n_draws = min(program.n_draws, *(_n_kept(chain) for chain in chains))
         if n_draws > 0:
             self.likelihood_ = program.likelihood
             self.sampler_ = sampler
             self._collect(program, chains, n_draws)
             self._summarise(program, chains)
             self._run = program.carried(self._run)
+            self.fit_time_ = before + time.monotonic() - started
         else:
             self._forget()
         if interrupted:
-            warnings.warn(
+            warn(
                 f"{type(self).__name__}.fit was interrupted after {n_draws} of {self.n_draws} "
                 "draws of each chain"
                 + ("; the attributes describe those" if n_draws else ": nothing is fitted")
                 + ("; fit again to go on" if self.warm_start else ""),
                 RuntimeWarning,
-                stacklevel=3,
             )
             raise KeyboardInterrupt
+        if reports is not None:
+            reports.end(chains)
+        self._warn_of_limits(program, halts)
         self._warn_if_not_mixed(program)
         return self
+
+    def _limits(self, program):
+        """The limits of a fit that are set, checked: dict, name -> float."""
+        limits = {
+            name: check_real(getattr(self, name), name, low=0.0)
+            for name in ("max_time", "target_ess")
+            if getattr(self, name) is not None
+        }
+        if limits and not program.halts:
+            raise ValueError(
+                f"{' and '.join(limits)} must be None with {program.sampler!r}, whose draws come "
+                "when all rows have; its n_particles says how long it takes"
+            )
+        return limits
+
+    def _fitted_so_far(self, program, sampler, run, chains, n_draws):
+        """The attributes of this estimator if the fit ended with n_draws of each chain: dict."""
+        after = object.__new__(type(self))
+        vars(after).update(self.get_params(deep=False))
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(after, name, getattr(self, name))
+        known = vars(after).keys() - {"n_features_in_", "feature_names_in_"}
+        chains = [{**chain, "draws": dict(chain["draws"])} for chain in chains]
+        after._run = {**run, "chains": chains}
+        after.likelihood_ = program.likelihood
+        after.sampler_ = sampler
+        after._collect(program, chains, n_draws)
+        after._summarise(program, chains)
+        return {name: value for name, value in vars(after).items() if name not in known}
+
+    def _warn_of_limits(self, program, halts):
+        """Warn of a limit that could not be kept."""
+        if halts is None:
+            return
+        said = []
+        n_draws = self.draws_.n_draws
+        if halts.late_at is not None:
+            done = f"{halts.late_at} of {program.n_warmup} iterations of warm-up"
+            if halts.late_at >= program.n_warmup:
+                done = f"{program.n_draws_after(halts.late_at)} draws of each chain"
+            said.append(
+                f"max_time={self.max_time!r} was over after {done}; warm-up was finished and "
+                f"{n_draws} draws made all the same, in {self.fit_time_:.3g} seconds: a smaller "
+                "n_warmup, or a larger max_time, leaves time for more"
+            )
+        if self.target_ess is not None and not halts.ess >= self.target_ess:
+            said.append(
+                f"target_ess={self.target_ess!r} was not reached: the least bulk effective sample "
+                f"size is {least_ess(program, None, n_draws, self.draws_):.3g} after {n_draws} "
+                "draws of each chain; with warm_start=True, a larger n_draws or max_time goes on"
+            )
+        for words in said:
+            warn(words, ConvergenceWarning)
 
     def _collect(self, program, chains, n_draws):
         """Set `draws_` and its attributes; what a chain has beyond the common number stays with
@@ -212,7 +335,8 @@ class ChainEstimator(BaseEstimator):
             program.columns(), [chain["draws"] for chain in chains], n_draws
         )
         self._publish(self.draws_, program)
-        self.n_iter_ = max(chain["iteration"] for chain in chains)
+        # Those of all chains: after an interruption some may be ahead.
+        self.n_iter_ = min(chain["iteration"] for chain in chains)
 
     def __getstate__(self):
         """Without the chains, where nothing but a warm start needs them."""
@@ -372,19 +496,18 @@ class ChainEstimator(BaseEstimator):
                 "warm_start cannot go on with other data than those of the last fit; set "
                 "warm_start=False to start anew"
             )
-        most = max(chain["iteration"] for chain in self._run["chains"])
-        if program.n_iterations < most:
-            done = (most - program.n_warmup) // program.thin
+        # After an interruption chains may have more, which are shown when they are asked for.
+        done = self.draws_.n_draws if hasattr(self, "draws_") else 0
+        if program.n_draws < done:
             raise ValueError(
                 f"warm_start needs n_draws of at least the {done} draws there are, got "
                 f"{program.n_draws}; set warm_start=False to start anew"
             )
-        if all(chain["iteration"] == program.n_iterations for chain in self._run["chains"]):
-            warnings.warn(
+        if program.n_draws == done:
+            warn(
                 f"all {program.n_draws} draws are there already; fit with a larger n_draws to "
                 "go on",
                 UserWarning,
-                stacklevel=4,
             )
             return None
         if not hasattr(self, "draws_"):
@@ -401,6 +524,33 @@ def _hash(value):
         return joblib.hash(value)
     except pickle.PicklingError:
         return value
+
+
+def least_ess(program, chains, n_draws, draws=None):
+    """The least bulk effective sample size of what a fit is about, in its first draws.
+
+    Parameters
+    ----------
+    program : ChainProgram
+    chains : list of dict
+        Looked at where there are no `draws`.
+    n_draws : int
+        Of each chain.
+    draws : Draws, optional
+
+    Returns
+    -------
+    ess : float
+        Of the log joint, the number of components and, where it is learned, the concentration.
+    """
+    names = ["log_joint", "n_components"]
+    if program.concentration is None:
+        names.append("concentration")
+    found = []
+    for name in names:
+        values = [c["draws"][name] for c in chains] if draws is None else draws[name]
+        found.append(diagnostics.bulk_ess(np.array([of_chain[:n_draws] for of_chain in values])))
+    return float(np.min(found))  # NaN where one is
 
 
 def _n_kept(chain):

@@ -14,7 +14,7 @@ both losses share all code. f must be convex with f(0) = 0.
 """
 
 from libc.math cimport INFINITY
-from libc.stdint cimport INT32_MAX, int32_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
 
@@ -88,6 +88,47 @@ def joint_sums(
                         total += f[count[code]]
                         count[code] = 0
             out[s] = total
+    free(count)
+
+
+def add_company(
+    const int32_t[:, ::1] labels,
+    const int32_t[::1] order,
+    const intp_t[::1] bounds,
+    intp_t n_codes,
+    int64_t[::1] out,
+):
+    """Add to out[i], over the draws, how many other rows of row i's cluster are in its block; of a
+    row that is a cluster of its own, the number of draws in which it is a block of its own.
+
+    Cluster j of the partition is the rows order[bounds[j] : bounds[j + 1]].
+    """
+    cdef intp_t n_draws = labels.shape[0], n_clusters = bounds.shape[0] - 1, s, j, p
+    cdef intp_t n_samples = labels.shape[1]
+    cdef const int32_t* draw
+    cdef int32_t* size = <int32_t*> malloc(n_codes * sizeof(int32_t))
+    cdef int32_t* count = <int32_t*> calloc(n_codes, sizeof(int32_t))
+    if size == NULL or count == NULL:
+        free(size)
+        free(count)
+        raise MemoryError
+    with nogil:
+        for s in range(n_draws):
+            draw = &labels[s, 0]
+            memset(size, 0, n_codes * sizeof(int32_t))
+            for p in range(n_samples):
+                size[draw[p]] += 1
+            for j in range(n_clusters):
+                if bounds[j + 1] - bounds[j] == 1:
+                    out[order[bounds[j]]] += size[draw[order[bounds[j]]]] == 1
+                    continue
+                for p in range(bounds[j], bounds[j + 1]):
+                    count[draw[order[p]]] += 1
+                for p in range(bounds[j], bounds[j + 1]):
+                    out[order[p]] += count[draw[order[p]]] - 1
+                for p in range(bounds[j], bounds[j + 1]):
+                    count[draw[order[p]]] = 0
+    free(size)
     free(count)
 
 

@@ -1,15 +1,75 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks of parameters and data, with messages that name the culprit."""
 
+import functools
 import hashlib
 import math
 import numbers
+import sys
+import warnings
 
 import numpy as np
 import scipy.sparse as sp
 
 # Doubles count exactly up to here.
 LARGEST_COUNT = 2.0**53
+
+
+def warn(message, category):
+    """Warn, as from the line that called into this package."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
+
+
+def _is_ours(module):
+    """Whether a module is of this package, or of what wraps methods of its estimators."""
+    return (module + ".").startswith(("skdpm.", "sklearn.callback."))
+
+
+def explains(**hints):
+    """Decorate a method so that keywords which it lacks, but which a user may look for, are
+    refused with words.
+
+    Parameters
+    ----------
+    **hints : str
+        For each keyword, what to do in its place.
+
+    Returns
+    -------
+    decorate : callable
+        Leaves the signature as it is.
+    """
+
+    def decorate(method):
+        @functools.wraps(method)
+        def explained(self, *args, **kwargs):
+            for name in kwargs.keys() & hints.keys():
+                what = type(self).__name__
+                if method.__name__ != "__init__":
+                    what += f".{method.__name__}"
+                raise TypeError(f"{what} has no parameter {name!r}: {hints[name]}")
+            return method(self, *args, **kwargs)
+
+        return explained
+
+    return decorate
+
+
+def refuse_graph(X):
+    """Raise where X is a networkx graph, not its matrix.
+
+    Raises
+    ------
+    TypeError
+    """
+    if type(X).__module__.startswith("networkx."):
+        raise TypeError(
+            f"X is a networkx {type(X).__name__}: give its adjacency matrix, "
+            "nx.to_numpy_array(G, weight=None), and a likelihood of networks"
+        )
 
 
 def is_dask(X):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Run several Markov chains: seeds, threads, progress, interruption.
+"""Run several Markov chains: seeds, threads, progress, limits, interruption.
 
 A chain is a plain dict, and a `ChainProgram` advances it. Pickling, exact continuation and
 interruption are then one mechanism: whatever a chain needs is in its dict. Its keys are "index"
@@ -26,6 +26,14 @@ N_SCORED_DRAWS = 100
 
 # Seconds that a chain runs before the next one has its turn, where threads are fewer than chains.
 TURN = 1.0
+
+# Seconds between two looks at the clock that all chains wait for, where time is limited.
+ROUND = 0.5
+
+# Draws of each chain before the effective sample size is looked at, and by how much they grow
+# until it is looked at again.
+FIRST_LOOK = 50
+LOOK_GROWTH = 1.1
 
 
 def seed_entropy(random_state):
@@ -106,6 +114,7 @@ class ChainProgram:
     thin: int
     n_chains: int
 
+    halts = True  # can chains stop before n_iterations, with the draws they have?
     complaint = "the chains have not mixed"
     remedies = "more iterations (n_warmup, n_draws), another init or another sampler"
     fewest_compared = 4  # there is none of fewer
@@ -118,6 +127,14 @@ class ChainProgram:
     @property
     def n_iterations(self):
         return self.n_warmup + self.n_draws * self.thin
+
+    def n_draws_after(self, iteration):
+        """Draws that a chain has kept after so many iterations."""
+        return max(0, (iteration - self.n_warmup) // self.thin)
+
+    def iteration_of(self, n_draws):
+        """Iterations after which a chain has just kept so many draws, one or more."""
+        return self.n_warmup + n_draws * self.thin
 
     @property
     def n_scored_draws(self):
@@ -158,7 +175,9 @@ class ChainProgram:
 
     def advance(self, chain, n_iterations, go_on):
         """Advance a chain in place: see `run_chains`."""
-        draws = ChainDraws(self.columns(), self.n_draws, chain.get("draws"))
+        # Room for the draws of this call: those that limits prevent are never thought of.
+        expected = self.n_draws_after(n_iterations)
+        draws = ChainDraws(self.columns(), expected, chain.get("draws"))
         iteration = chain["iteration"]
         moves_in_warmup = {}
         with self.resume(chain) as live:
@@ -234,7 +253,119 @@ def _moves(before, now, in_warmup):
     }
 
 
-def run_chains(advance, chains, n_iterations, *, n_jobs=None, verbose=0):
+class Halts:
+    """Where the chains of a fit wait for each other, and when they stop: `run_chains` asks.
+
+    Chains stop together, each with the same number of draws and nothing beyond, so that a fit
+    with that number as `n_draws` has the same bits. Time is looked at in rounds, which become
+    longer while they are short; the last ends when the time does, as far as can be foreseen. The
+    effective sample size is looked at after fixed numbers of draws, so that it is the draws alone
+    that say where chains stop.
+
+    Parameters
+    ----------
+    program : ChainProgram
+    chains : list of dict
+    deadline : float or None
+        On the clock of `time.monotonic`.
+    target_ess : float or None
+    compute_ess : callable
+        Of a number of draws of each chain, gives their effective sample size.
+    reports : FitReports or None
+        Tells callbacks how far chains are. They may ask for an end as well.
+
+    Attributes
+    ----------
+    late_at : int or None
+        Iterations that each chain had done when time was over, if that were too few draws.
+    ess : float
+        The last one computed; NaN before.
+    """
+
+    def __init__(self, program, chains, *, deadline, target_ess, compute_ess, reports):
+        self.program = program
+        self.chains = chains
+        self.deadline = math.inf if deadline is None else deadline
+        self.target_ess = math.inf if target_ess is None else target_ess
+        self.compute_ess = compute_ess
+        self.reports = reports
+        self.fewest = min(program.fewest_compared, program.n_draws)
+        self.late_at = None
+        self.ess = math.nan
+        self._ended = False  # by a callback
+        self._last = None  # iterations and time when it was asked last
+        self._steps = 1  # iterations of the round
+
+    def __call__(self, n_done):
+        """Where chains wait next that have all done n_done iterations; None: they stop here."""
+        program = self.program
+        n_draws = program.n_draws_after(n_done)
+        if self.reports is not None:
+            self._ended |= self.reports.tell(n_done)
+        if n_done >= program.n_iterations:
+            return None
+        if self._enough(n_draws):
+            return None
+        stop = min(program.n_iterations, self._next_look(n_draws))
+        if self.reports is not None:
+            stop = min(stop, self.reports.next_after(n_done))
+        steps = self._affordable(n_done)
+        if self._ended or steps < 1:
+            if n_draws >= self.fewest:
+                return None
+            if not self._ended and self.late_at is None:
+                self.late_at = n_done
+            return min(stop, program.iteration_of(self.fewest))
+        if steps == math.inf:
+            return stop
+        if n_done < program.n_warmup:
+            return min(stop, n_done + steps, program.n_warmup)
+        # Draws are what chains must have the same number of.
+        more = max(1, steps // program.thin)
+        return min(stop, program.iteration_of(n_draws + more))
+
+    def _enough(self, n_draws):
+        """Whether the effective sample size is what is wanted."""
+        if self.target_ess == math.inf or n_draws < min(FIRST_LOOK, self.program.n_draws):
+            return False
+        if self._last is None or n_draws in self._looks(n_draws):
+            self.ess = self.compute_ess(n_draws)
+        return self.ess >= self.target_ess
+
+    def _looks(self, n_draws):
+        """Numbers of draws after which the effective sample size is looked at: those up to
+        n_draws, and the one behind."""
+        looks = [FIRST_LOOK]
+        while looks[-1] <= n_draws:
+            looks.append(math.ceil(LOOK_GROWTH * looks[-1]))
+        return looks
+
+    def _next_look(self, n_draws):
+        """The iteration of the next such number."""
+        if self.target_ess == math.inf:
+            return self.program.n_iterations
+        return self.program.iteration_of(self._looks(n_draws)[-1])
+
+    def _affordable(self, n_done):
+        """Iterations of the next round: none where time is over, or would be before a draw."""
+        now = time.monotonic()
+        last, self._last = self._last, (n_done, now)
+        remaining = self.deadline - now
+        if remaining == math.inf:
+            return math.inf
+        if remaining <= 0.0:
+            return 0
+        if last is None or n_done == last[0]:
+            return 1
+        pace = (now - last[1]) / (n_done - last[0])
+        if n_done >= self.program.n_warmup and remaining < pace * self.program.thin:
+            return 0
+        most = min(ROUND, remaining) / pace if pace > 0.0 else math.inf
+        self._steps = max(1, int(min(2 * self._steps, most)))
+        return self._steps
+
+
+def run_chains(advance, chains, n_iterations, *, n_jobs=None, verbose=0, halts=None):
     """Advance each chain, in threads, until it has done `n_iterations`.
 
     Where there are fewer threads than chains, the chains take turns, so that all have about as
@@ -254,17 +385,21 @@ def run_chains(advance, chains, n_iterations, *, n_jobs=None, verbose=0):
         Threads; the result does not depend on it.
     verbose : int
         Positive: a progress bar.
+    halts : callable or None
+        Of the number of iterations that all chains have done, gives the one at which they wait for
+        each other next, or None, where they stop: see `Halts`. It is called by the thread that
+        calls `run_chains`. None: chains go on to the end.
 
     Returns
     -------
     interrupted : bool
         Whether Ctrl-C stopped the chains early.
     """
-    remaining = sum(n_iterations - chain["iteration"] for chain in chains)
+    remaining = sum(max(0, n_iterations - chain["iteration"]) for chain in chains)
     turn = TURN if joblib.effective_n_jobs(n_jobs) < len(chains) else math.inf
     with _Interruption() as interruption, _progress_bar(remaining, verbose) as report:
 
-        def work(chain):
+        def work(chain, stop):
             end = time.monotonic() + turn
 
             def go_on(n_done=1, **figures):
@@ -274,18 +409,20 @@ def run_chains(advance, chains, n_iterations, *, n_jobs=None, verbose=0):
             if interruption.requested:
                 return
             try:
-                advance(chain, n_iterations, go_on)
+                advance(chain, stop, go_on)
             except BaseException:
                 interruption.requested = True  # no use in finishing the others
                 raise
 
-        while not interruption.requested:
-            waiting = [chain for chain in chains if chain["iteration"] < n_iterations]
-            if not waiting:
-                break
-            joblib.Parallel(n_jobs=n_jobs, require="sharedmem")(
-                delayed(work)(chain) for chain in waiting
-            )
+        stop = n_iterations if halts is None else halts(min(c["iteration"] for c in chains))
+        while stop is not None and not interruption.requested:
+            waiting = [chain for chain in chains if chain["iteration"] < stop]
+            if waiting:
+                joblib.Parallel(n_jobs=n_jobs, require="sharedmem")(
+                    delayed(work)(chain, stop) for chain in waiting
+                )
+            else:
+                stop = None if halts is None else halts(stop)
         return interruption.requested
 
 

@@ -34,6 +34,7 @@ import numpy as np
 from skdpm._partitions import (
     PartitionSearch,
     add_agreements,
+    add_company,
     add_row_keys,
     expand_agreements,
     joint_sums,
@@ -45,6 +46,7 @@ __all__ = [
     "coclustering_matrix",
     "credible_ball",
     "expected_loss",
+    "label_probabilities",
     "partition_distances",
     "point_estimate",
     "relabel_by_size",
@@ -113,6 +115,51 @@ def coclustering_matrix(labels, rows=None):
     out = np.empty((len(group), len(group)))
     expand_agreements(counts, group, len(draws), out)
     return out
+
+
+def label_probabilities(label_samples, labels):
+    """Probability of each row to belong with its cluster of a partition.
+
+    Of a row in a cluster of several, the probability that it shares a cluster with another row of
+    it, on average over these; of a row that is a cluster of its own, the probability that it is
+    one.
+
+    Parameters
+    ----------
+    label_samples : array-like of int of shape (..., n_samples)
+        Partitions drawn from the posterior; leading axes are flattened.
+    labels : array-like of int of shape (n_samples,)
+        The partition, such as a `point_estimate`.
+
+    Returns
+    -------
+    probabilities : ndarray of shape (n_samples,), float64
+
+    Raises
+    ------
+    ValueError
+        If an array is empty, not integer, negative or of the wrong length.
+
+    Notes
+    -----
+    O(n_draws * n_samples): means of parts of the rows of `coclustering_matrix`, without it.
+
+    Examples
+    --------
+    >>> from skdpm.partitions import label_probabilities
+    >>> draws = [[0, 0, 0, 1], [0, 0, 1, 1]]
+    >>> label_probabilities(draws, [0, 0, 0, 1])
+    array([0.75, 0.75, 0.5 , 0.5 ])
+    """
+    draws = _as_draws(label_samples)
+    labels = _as_partition(labels, draws.shape[1], "labels")
+    order, bounds, sizes = _clusters(labels)
+    company = np.zeros(draws.shape[1], dtype=np.int64)
+    for _, codes, n_codes in _code_blocks(draws):
+        add_company(codes, order, bounds, n_codes, company)
+    others = np.empty(len(company))
+    others[order] = np.repeat(np.maximum(sizes - 1, 1), sizes)
+    return company / (others * len(draws))
 
 
 def partition_distances(labels, partition, loss="vi"):
@@ -545,15 +592,21 @@ def _one_cluster(draws):
     return np.arange(n_samples, dtype=np.int32), np.array([0, n_samples], dtype=np.intp)
 
 
-def _distances(draws, partition, loss):
-    table, norm, split_cost = _loss_table(loss, draws.shape[1])
-    # Clusters by first appearance: all three sums below then run over the clusters of an equal
-    # draw in the same order, and cancel exactly.
+def _clusters(partition):
+    """Rows of a partition, cluster by cluster, in the order in which clusters appear: their
+    order, where each begins and, last, the end, and the sizes."""
     _, first, codes = np.unique(partition, return_index=True, return_inverse=True)
     codes = first[codes]
     order = np.argsort(codes, kind="stable").astype(np.int32)
     sizes = np.bincount(codes)[np.sort(first)]
-    bounds = np.append(0, np.cumsum(sizes)).astype(np.intp)
+    return order, np.append(0, np.cumsum(sizes)).astype(np.intp), sizes
+
+
+def _distances(draws, partition, loss):
+    table, norm, split_cost = _loss_table(loss, draws.shape[1])
+    # Clusters by first appearance: all three sums below then run over the clusters of an equal
+    # draw in the same order, and cancel exactly.
+    order, bounds, sizes = _clusters(partition)
     own = np.cumsum(table[sizes])[-1]
     joint = _joint_sums(draws, order, bounds, table)
     others = _joint_sums(draws, *_one_cluster(draws), table)

@@ -21,7 +21,7 @@ def test_import_adds_no_heavy_module(tmp_path):
     done = _python(
         "import sys, sklearn.base, sklearn.utils.metaestimators\n"
         "before = set(sys.modules)\n"
-        "import skdpm\n"
+        "import skdpm, skdpm.plotting\n"
         "print(*sorted(set(sys.modules) - before))\n",
         cwd=tmp_path,
     )

@@ -14,6 +14,7 @@ from skdpm.partitions import (
     coclustering_matrix,
     credible_ball,
     expected_loss,
+    label_probabilities,
     partition_distances,
     point_estimate,
     relabel_by_size,
@@ -174,6 +175,23 @@ def test_coclustering_matrix_is_the_definition():
         np.testing.assert_array_equal(found, together(draws).mean(0))
         rows = rng.integers(n, size=7)
         np.testing.assert_array_equal(coclustering_matrix(draws, rows), found[np.ix_(rows, rows)])
+
+
+def test_label_probabilities_are_means_of_coclustering():
+    rng = np.random.default_rng(0)
+    for n_draws, n, k in [(1, 1, 1), (3, 5, 2), (700, 40, 6), (300, 90, 80), (50, 600, 500)]:
+        draws = rng.integers(k, size=(n_draws, n))
+        draws[:, : n // 2] = draws[0, : n // 2]
+        labels = rng.permutation(n)[rng.integers((n + 1) // 2, size=n)]
+        matrix, alone = coclustering_matrix(draws), together(draws).sum(2) == 1
+        expected = []
+        for i in range(n):
+            others = np.flatnonzero((labels == labels[i]) & (np.arange(n) != i))
+            expected.append(matrix[i, others].mean() if len(others) else alone[:, i].mean())
+        assert n < 9 or 0 < np.sum(np.bincount(labels) == 1) < n
+        np.testing.assert_allclose(label_probabilities(draws, labels), expected, rtol=1e-12)
+        relabelled = shuffle_labels(rng, draws)[:, None]
+        np.testing.assert_allclose(label_probabilities(relabelled, labels), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.int64, np.uint64])
@@ -359,6 +377,8 @@ DRAWS = [[0, 0, 1], [0, 1, 1]]
         (lambda: coclustering_matrix(DRAWS, [-1]), "rows must be in 0..2"),
         (lambda: coclustering_matrix(DRAWS, []), "rows must be a non-empty"),
         (lambda: coclustering_matrix(DRAWS, [0.5]), "rows must be a non-empty"),
+        (lambda: label_probabilities(DRAWS, [0, 1]), "labels must have shape (3,), got (2,)"),
+        (lambda: label_probabilities([], [0]), "labels must not be empty"),
         (lambda: expected_loss(DRAWS, [0, 1]), "partition must have shape (3,), got (2,)"),
         (lambda: expected_loss(DRAWS, [0.0, 1, 2]), "partition must be integers"),
         (lambda: expected_loss(DRAWS, [0, 1, 2], "v"), "loss must be one of"),

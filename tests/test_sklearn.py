@@ -26,11 +26,15 @@ from skdpm.mixture.samplers import PGSM, SMC, Gibbs
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
+# One with its defaults; what the checks ask of the others shows in chains of a few iterations.
+SHORT = {"n_warmup": 15, "n_draws": 5, "n_chains": 2}
+
+
 @parametrize_with_checks(
     [
         DPMixture(),
-        FiniteMixture(),
-        DPMixture(likelihood=Gaussian(covariance_type="diag")),
+        FiniteMixture(**SHORT),
+        DPMixture(likelihood=Gaussian(covariance_type="diag"), **SHORT),
         DPMixture(sampler=SMC(5), n_draws=4, n_chains=2),
         FiniteMixture(sampler=SMC(5, rejuvenation=None), n_draws=4, n_chains=2),
     ]

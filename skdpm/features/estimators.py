@@ -9,12 +9,14 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from skdpm._estimator import ChainEstimator, validate_rows
+from skdpm._callbacks import with_callbacks
+from skdpm._estimator import OTHER_NAMES, UNSUPPORTED_IN_FIT, ChainEstimator, validate_rows
 from skdpm._validation import (
     check_choice,
     check_gamma_prior,
     check_integer,
     check_real,
+    explains,
 )
 from skdpm.draws import common_snapshots
 from skdpm.features._predictive import RowLaw
@@ -77,6 +79,17 @@ default="auto"
         Independent chains.
     n_jobs : int or None, default=None
         Threads over chains, as in joblib. The result does not depend on it.
+    max_time : float or None, default=None
+        Seconds that a `fit` may take for sampling. When they are over, all chains stop with
+        equally many draws, which `n_iter_` tells (`n_warmup` + `thin` times the draws); a fit
+        with that number as `n_draws` and no limit has the same bits. Warm-up and a few draws are
+        made in any case (with a warning if they take longer), and summaries of the draws come on
+        top.
+    target_ess : float or None, default=None
+        Chains stop early, all with equally many draws, when the bulk effective sample size of
+        the log joint, the number of components and the concentration has reached this (and
+        `n_draws` is the most they do). It is looked at after 50 draws of each chain, and again
+        each time there are 10 % more. The same seed stops at the same draw.
     warm_start : bool, default=False
         `fit` again with a larger `n_draws` continues the chains: 500 draws, then 1000, are one
         run of 1000 to the bit, also through a pickle.
@@ -114,8 +127,12 @@ default="auto"
         All of these: a mapping, name -> array of shape (n_chains, n_draws), or list of lists of
         arrays; among them "log_joint", "concentration", "n_components" and "allocations".
     diagnostics_ : dict
-        With two chains or more: for "log_joint", "n_components" and whatever is resampled, a dict
-        of "r_hat" (rank-normalised split R-hat) and "ess_bulk".
+        For "log_joint", "n_components" and whatever is resampled, a dict of "r_hat"
+        (rank-normalised split R-hat), "ess_bulk" and "ess_tail" (effective numbers of draws) and
+        "mcse_mean" (standard error of the mean).
+    mixed_ : bool
+        False where `fit` warns that chains disagree: an R-hat is above 1.05 (with one chain, of
+        100 draws or more). True says that no such sign was seen.
     exact_ : bool
         Whether `score_samples` sums over all values of a row's features: no scored draw has
         more than 15, and the likelihood can integrate out features that no row has yet. If not,
@@ -125,6 +142,8 @@ default="auto"
     sampler_ : FeatureSampler
     n_iter_ : int
         Iterations of each chain, warm-up included.
+    fit_time_ : float
+        Seconds that `fit` took, those of the fits that it has continued included.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Where X has feature names that are all strings.
@@ -147,6 +166,7 @@ default="auto"
     True
     """
 
+    @explains(n_clusters="its name is n_components", **OTHER_NAMES)
     def __init__(
         self,
         likelihood="linear_gaussian",
@@ -161,6 +181,8 @@ default="auto"
         thin=1,
         n_chains=4,
         n_jobs=None,
+        max_time=None,
+        target_ess=None,
         warm_start=False,
         random_state=None,
         verbose=0,
@@ -176,10 +198,14 @@ default="auto"
         self.thin = thin
         self.n_chains = n_chains
         self.n_jobs = n_jobs
+        self.max_time = max_time
+        self.target_ess = target_ess
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
 
+    @explains(**UNSUPPORTED_IN_FIT)
+    @with_callbacks
     def fit(self, X, y=None):
         """Sample the posterior over the features of the rows of X.
 
@@ -187,8 +213,8 @@ default="auto"
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN where an entry is missing.
-        y : None
-            Ignored.
+        y : object
+            Ignored; callbacks are given it.
 
         Returns
         -------
@@ -205,9 +231,11 @@ default="auto"
         Warns
         -----
         ConvergenceWarning
-            Where the chains disagree: names the quantity with R-hat above 1.05.
+            Where the chains disagree: names quantities with R-hat above 1.05, and the chain that
+            is apart; in scikit-learn's cross-validation once, without details. Where `max_time`
+            was over before a few draws were made, or `target_ess` was not reached.
         """
-        return self._fit(X)
+        return self._fit(X, y)
 
     def transform(self, X):
         """Posterior probability that each row has each feature of `components_`.

@@ -59,6 +59,7 @@ class ParticleProgram(RowProgram):
     grouped: bool = False
 
     bounded = False  # a stream may follow
+    halts = False  # draws are made when all rows have come
     n_before = 0  # rows that came before these
     complaint = "the chains, which are independent particle systems, disagree"
     remedies = "more particles (SMC(n_particles=...))"

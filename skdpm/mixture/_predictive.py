@@ -181,15 +181,18 @@ class Predictor:
         self._map(fill, X, len(self.partition.stats), n_jobs)
         return labels
 
-    def predict_proba(self, X, n_jobs=None):
-        """Probability of each cluster given each checked row."""
-        n_clusters = len(self.partition.stats)
+    def predict_proba(self, X, n_jobs=None, new_cluster=False):
+        """Probability of each cluster, and last of a new one if asked for, given each checked
+        row."""
+        # The empty cluster stands behind the others.
+        log_weights = self.partition.log_weights[: None if new_cluster else -1]
+        n_clusters = len(log_weights)
         out = np.empty((X.shape[0], n_clusters))
 
         def fill(first, stop):
             rows = self._rows(X[first:stop], 0)
             self._load(rows.model, self.partition)
-            rows.fill_log_probabilities(self.partition.log_weights[:-1], out[first:stop])
+            rows.fill_log_probabilities(log_weights, out[first:stop])
             np.exp(out[first:stop], out=out[first:stop])
 
         self._map(fill, X, n_clusters, n_jobs)

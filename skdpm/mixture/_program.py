@@ -48,6 +48,7 @@ class MixtureProgram(ChainProgram):
     first_state: Callable
 
     keeps_rows = True  # or are all but those of the last batch gone?
+    given = None  # the X of `fit`, validated
 
     def model(self, values=None):
         """Make a kernel over the rows, at values of the learned hyperparameters."""
@@ -128,7 +129,8 @@ class MixtureChain(LiveChain):
         self.candidates = Candidates(chain.get("candidates"))
 
     def cluster_keys(self):
-        """A key per cluster of the state, equal for equal clusters."""
+        """A string per cluster of the state, equal for equal clusters. (Not bytes: some ways to
+        save an estimator take keys of dicts as JSON does.)"""
         raise NotImplementedError(f"{type(self).__name__} must write `cluster_keys`")
 
     def kept_labels(self):
@@ -371,14 +373,14 @@ class RowChain(MixtureChain):
             self.kernel.keep_replicas(len(self.replicas))
 
     def cluster_keys(self):
-        """Sums of random 64-bit words of the items, 128 bits per cluster."""
+        """Sums of random 64-bit words of the items, 128 bits per cluster, in hexadecimal."""
         labels = self.state.cluster_labels()
         # Sorting small integers takes O(n).
         labels = labels.astype(np.min_scalar_type(self.state.n_clusters - 1))
         order = np.argsort(labels, kind="stable")
         first = np.searchsorted(labels[order], np.arange(self.state.n_clusters))
         sums = np.add.reduceat(self.program.item_keys[order], first, axis=0)
-        return [words.tobytes() for words in sums]
+        return [words.tobytes().hex() for words in sums]
 
     def kept_labels(self):
         return labels_by_first_appearance(self.state)

@@ -126,7 +126,7 @@ class StreamChain(ParticleChain):
     def cluster_keys(self):
         """Chain, family and slot: particles of a family share clusters that are the same."""
         state = self.state
-        return [(self.index, state.family, int(slot)) for slot in state.slots]
+        return [f"{self.index}-{state.family}-{slot}" for slot in state.slots]
 
     def kept_labels(self):
         return {"labels": self.state.labels, "stats": self.state.stats}

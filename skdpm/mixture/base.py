@@ -3,7 +3,6 @@
 
 import functools
 import math
-import warnings
 
 import numpy as np
 from sklearn.base import ClusterMixin, DensityMixin
@@ -11,14 +10,17 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from skdpm import partitions
-from skdpm._estimator import ChainEstimator, validate_rows
+from skdpm._callbacks import with_callbacks
+from skdpm._estimator import UNSUPPORTED_IN_FIT, ChainEstimator, validate_rows
 from skdpm._validation import (
     check_bool,
     check_choice,
     check_gamma_prior,
     check_integer,
     check_real,
+    explains,
     is_dask,
+    warn,
 )
 from skdpm.chains import run_chains, seed_entropy, stream
 from skdpm.draws import Candidates, common_snapshots
@@ -26,6 +28,7 @@ from skdpm.mixture._lazy import over_rows, row_chunks
 from skdpm.mixture._peaks import fuse_to_peaks
 from skdpm.mixture._predictive import Predictor, ScoredDraws, StoredMixture
 from skdpm.mixture._program import column_of
+from skdpm.mixture._training import TrainingRows, outlier_scores
 from skdpm.mixture.likelihoods import LIKELIHOODS, Gaussian, automatic_likelihood
 from skdpm.mixture.likelihoods.base import Likelihood
 from skdpm.mixture.samplers import SAMPLERS, automatic_sampler
@@ -85,6 +88,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         """
         raise NotImplementedError(f"{type(self).__name__} must write `make_prior`")
 
+    @explains(**UNSUPPORTED_IN_FIT)
+    @with_callbacks
     def fit(self, X, y=None):
         """Sample the posterior over partitions of the rows of X.
 
@@ -95,8 +100,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             never copied whole, may be memory-mapped and of any numeric type, or a dask array whose
             rows are in chunks; then `labels_` is a dask array, label draws are not kept and
             `point_estimate` must be "last" or "map".
-        y : None
-            Ignored.
+        y : object
+            Ignored; callbacks are given it.
 
         Returns
         -------
@@ -112,9 +117,11 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         Warns
         -----
         ConvergenceWarning
-            Where the chains disagree: names the quantity with R-hat above 1.05.
+            Where the chains disagree: names quantities with R-hat above 1.05, and the chain that
+            is apart; in scikit-learn's cross-validation once, without details. Where `max_time`
+            was over before a few draws were made, or `target_ess` was not reached.
         """
-        return self._fit(X)
+        return self._fit(X, y)
 
     def _sees_rows_once(self):
         sampler = self.sampler
@@ -211,23 +218,41 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         """
         return self._over_rows(Predictor.predict, X, np.int64)
 
-    def predict_proba(self, X):
+    def predict_proba(self, X, new_cluster=False):
         """Posterior probability of each cluster of `labels_` given each row.
 
         Weights are the cluster's size, minus the discount or plus concentration / n_components,
-        at the posterior mean of the concentration. The mass of a new cluster is dropped.
+        at the posterior mean of the concentration.
 
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features)
+        new_cluster : bool, default=False
+            Whether a last column is the probability of none of these clusters, the prior weight
+            of a new one times the density that it would have. Without, it is left out.
 
         Returns
         -------
-        probabilities : ndarray of shape (n_samples, `n_components_`)
+        probabilities : ndarray of shape (n_samples, `n_components_`), or a column more
             Rows sum to 1.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skdpm import DPMixture
+        >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+        >>> model = DPMixture(random_state=0).fit(X)
+        >>> model.predict_proba([[0.5], [-50.0]], new_cluster=True).argmax(axis=1)
+        array([0, 2])
         """
         check_is_fitted(self)
-        return self._over_rows(Predictor.predict_proba, X, np.float64, self.n_components_)
+        new_cluster = check_bool(new_cluster, "new_cluster")
+        return self._over_rows(
+            functools.partial(Predictor.predict_proba, new_cluster=new_cluster),
+            X,
+            np.float64,
+            self.n_components_ + new_cluster,
+        )
 
     def score_samples(self, X):
         """log posterior predictive density of each row.
@@ -277,6 +302,151 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "labels_")
+
+    # Rows of the fit.
+
+    @functools.cached_property
+    def probabilities_(self):
+        """How surely each row belongs with its cluster: ndarray of shape (n_samples,)."""
+        self._check_label_draws("probabilities_", "predict_proba(X)")
+        return partitions.label_probabilities(self.draws_["labels"], self.labels_)
+
+    @functools.cached_property
+    def outlier_scores_(self):
+        """-log predictive density of each row given all others: ndarray of shape (n_samples,)."""
+        self._check_label_draws("outlier_scores_", "-score_samples(X)")
+        try:
+            self._training.recall()
+        except ValueError as error:
+            raise AttributeError(
+                f"outlier_scores_: {error}, to pointwise_log_likelihood(X), after which "
+                "outlier_scores_ is there"
+            ) from None
+        return self._outlier_scores(self._log_leave_one_out())
+
+    def pointwise_log_likelihood(self, X):
+        """log predictive density of each row of `fit` given all others, draw by draw.
+
+        That is log p(x_i | all other rows, the draw's partition of them, its concentration and
+        hyperparameters), where row i may be in any of their clusters or in a new one: what
+        leave-one-out cross-validation starts from (`arviz.loo`). The draws are those that
+        `score_samples` averages over, 100 at most; ``draws_.scored`` has them. With a likelihood
+        of networks a row is a node, with all its links.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+            The rows of `fit`.
+
+        Returns
+        -------
+        log_densities : ndarray of shape (n_chains, n_scored_draws, n_samples)
+            Natural logarithm; n_scored_draws are those of a chain.
+
+        Raises
+        ------
+        AttributeError
+            Where label draws are not kept: after `partial_fit`, or with ``store_labels=False``.
+        ValueError
+            Where X is not that of `fit`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skdpm import DPMixture
+        >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+        >>> model = DPMixture(n_draws=50, random_state=0).fit(X)
+        >>> model.pointwise_log_likelihood(X).shape
+        (4, 25, 20)
+        """
+        check_is_fitted(self)
+        self._check_label_draws("pointwise_log_likelihood", "score_samples(X)")
+        self._recall(X)
+        log_densities = self._log_leave_one_out()
+        vars(self).setdefault("outlier_scores_", self._outlier_scores(log_densities))
+        chains = {draw["chain"] for draw in self.draws_.scored.draws}
+        return log_densities.reshape(len(chains), -1, log_densities.shape[1])
+
+    def estimate_labels(self, *, max_components=None, loss=None, X=None):
+        """Summarise the draws by another partition, in place of that of `fit`.
+
+        Sets `labels_`, `n_components_`, `weights_`, `cluster_params_` and `probabilities_`, and
+        what `predict`, `predict_proba` and `sample` tell of clusters; the draws, and densities
+        averaged over them, stay. The next `fit` goes back to `point_estimate`.
+
+        Parameters
+        ----------
+        max_components : int, default=None
+            Largest number of clusters. None: no limit.
+        loss : {"peaks", "vi", "binder"} or tuple (name, split_cost), default=None
+            As `point_estimate` has it. None: that, or "vi" where it is a single draw.
+        X : array-like or CSR matrix of shape (n_samples, n_features), default=None
+            The rows of `fit`. Needed only where the estimator has been pickled since.
+
+        Returns
+        -------
+        self : object
+
+        Raises
+        ------
+        AttributeError
+            Where label draws are not kept: after `partial_fit`, or with ``store_labels=False``.
+        ValueError
+            For a parameter that does not fit, or rows that are not those of `fit`.
+
+        See Also
+        --------
+        skdpm.partitions.point_estimate : The search, without peaks.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skdpm import DPMixture
+        >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10, 20.0].reshape(-1, 1)
+        >>> model = DPMixture(random_state=0).fit(X)
+        >>> model.estimate_labels(max_components=2).weights_.shape
+        (2,)
+        """
+        check_is_fitted(self)
+        self._check_label_draws("estimate_labels", 'point_estimate="map"')
+        if loss is None:
+            loss = "vi" if self.point_estimate in SINGLE_DRAWS else self.point_estimate
+        elif isinstance(loss, tuple):
+            partitions.check_loss(loss)
+        else:
+            check_choice(loss, "loss", ("peaks", "vi", "binder"))
+        training = self._training
+        most = training.make_prior(1.0).most_clusters
+        if max_components is not None:
+            most = min(most, check_integer(max_components, "max_components", low=1))
+        self._recall(X)
+        statistics = functools.partial(training.statistics, self.likelihood_)
+        self._take_partition(
+            *self._least_expected_loss(loss, most, training.entropy, statistics),
+            training.make_prior,
+        )
+        return self
+
+    def _check_label_draws(self, name, instead):
+        check_is_fitted(self)
+        if self._training is None:
+            raise AttributeError(
+                f"{name} needs the kept partitions of the rows, which there are with "
+                f"store_labels=True, rows in memory and no partial_fit; without, see {instead}"
+            )
+
+    def _recall(self, X):
+        """Have the rows of `fit` at hand."""
+        if X is not None:
+            X = self.sampler_.validate(self, X, self.likelihood_, False)
+        return self._training.recall(X)
+
+    def _log_leave_one_out(self):
+        return self._training.log_leave_one_out(self.likelihood_, self.draws_, self.n_jobs)
+
+    def _outlier_scores(self, log_densities):
+        weights = np.array([draw["weight"] for draw in self.draws_.scored.draws])
+        return outlier_scores(log_densities, weights)
 
     # Streams.
 
@@ -343,11 +513,10 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             n_before = run["chains"][0]["iteration"]
         else:
             if self.__sklearn_is_fitted__():
-                warnings.warn(
+                warn(
                     "partial_fit starts anew: the last fit was that of another sampler, which "
                     "leaves no particles to go on with",
                     UserWarning,
-                    stacklevel=4,
                 )
             self._forget()
             X = validate_rows(self, X, likelihood, reset=True)
@@ -360,6 +529,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         program = sampler.batch_program(
             X, run["likelihood"], n_before=n_before, first=first, makes_draws=last, **settings
         )
+        self._limits(program)
         if n_before == 0:
             chains = [program.chain(run["entropy"], c) for c in range(program.n_chains)]
         else:
@@ -408,7 +578,9 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
                 f"point_estimate={self.point_estimate!r} needs the kept partitions; with "
                 'store_labels=False choose point_estimate="map" or "last"'
             )
-        return sampler.program(X, likelihood, **settings)
+        program = sampler.program(X, likelihood, **settings)
+        program.given = X
+        return program
 
     def _settings(self, n_samples, sampler):
         """What programs are told besides rows and likelihood, all parameters checked: dict. The
@@ -478,17 +650,17 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             common_snapshots(snapshots, draws.n_draws),
             None if draws.log_weights is None else draws.weights,
         )
+        self._training = None
+        if program.store_labels:
+            self._training = TrainingRows(
+                program.given,
+                self._run["data"],
+                type(self)(**self.get_params(deep=False)),
+                self._run["entropy"],
+            )
         self._predictor = Predictor(likelihood, self.n_features_in_, None, draws.scored)
-        self.labels_, stats = self._point_estimate(program, chains)
-        self.n_components_ = len(stats)
-        prior = program.make_prior(float(draws.mean("concentration")))
-        log_weights = prior.log_weights(stats[:, 0].astype(np.intp))
-        self.weights_ = np.exp(log_weights[:-1])
-        self.cluster_params_ = likelihood.cluster_params(stats)
-        labels = None
-        if "product" not in likelihood.capabilities:
-            labels = self.labels_.astype(np.min_scalar_type(len(stats)))
-        self._predictor.partition = StoredMixture(stats, log_weights, labels, {}, 1.0)
+        vars(self).pop("outlier_scores_", None)
+        self._take_partition(*self._point_estimate(program, chains), program.make_prior)
         if "acceptance" in chains[0]:
             self.acceptance_rate_ = {
                 move: np.array([_rate(chain["acceptance"][move]) for chain in chains])
@@ -501,28 +673,62 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         vars(self).update(program.further_attributes(chains))
         self._conclude(program, program.diagnostics(self._diagnostics(program), chains))
 
+    def _take_partition(self, labels, stats, make_prior):
+        """Set what follows from labels by decreasing size, and statistics of their clusters."""
+        self.labels_ = labels
+        self.n_components_ = len(stats)
+        vars(self).pop("probabilities_", None)
+        prior = make_prior(float(self.draws_.mean("concentration")))
+        log_weights = prior.log_weights(stats[:, 0].astype(np.intp))
+        self.weights_ = np.exp(log_weights[:-1])
+        self.cluster_params_ = self.likelihood_.cluster_params(stats)
+        labels = None
+        if "product" not in self.likelihood_.capabilities:
+            labels = self.labels_.astype(np.min_scalar_type(len(stats)))
+        self._predictor.partition = StoredMixture(stats, log_weights, labels, {}, 1.0)
+
+    def _least_expected_loss(self, loss, max_components, entropy, statistics):
+        """Labels by decreasing size, of least expected loss over the draws, and the statistics of
+        their clusters.
+
+        Parameters
+        ----------
+        loss : str or tuple
+            "peaks" besides those of `partitions.point_estimate`.
+        max_components : int
+        entropy : int
+            Of the run.
+        statistics : callable
+            Of labels.
+        """
+        draws = self.draws_["labels"]
+        key = np.random.SeedSequence(entropy, spawn_key=(POINT_ESTIMATE_STREAM,))
+        peaks = isinstance(loss, str) and loss == "peaks"
+        labels = partitions.point_estimate(
+            draws,
+            loss="vi" if peaks else loss,
+            max_components=max_components,
+            random_state=np.random.RandomState(np.random.MT19937(key)),
+        )
+        stats = statistics(labels)
+        if peaks and self.likelihood_.centres is not None:
+            labels = fuse_to_peaks(
+                labels,
+                draws.reshape(-1, draws.shape[-1]),
+                self.likelihood_.centres(stats),
+                self._predictor.score_samples,
+            )
+            stats = statistics(labels)
+        return labels, stats
+
     def _point_estimate(self, program, chains):
         """Labels by decreasing size, and the statistics of their clusters."""
         draws = self.draws_
         if program.keeps_rows and self.point_estimate not in SINGLE_DRAWS:
-            key = np.random.SeedSequence(self._run["entropy"], spawn_key=(POINT_ESTIMATE_STREAM,))
-            peaks = isinstance(self.point_estimate, str) and self.point_estimate == "peaks"
-            labels = partitions.point_estimate(
-                draws["labels"],
-                loss="vi" if peaks else self.point_estimate,
-                max_components=program.make_prior(program.first_concentration).most_clusters,
-                random_state=np.random.RandomState(np.random.MT19937(key)),
+            prior = program.make_prior(program.first_concentration)
+            return self._least_expected_loss(
+                self.point_estimate, prior.most_clusters, self._run["entropy"], program.statistics
             )
-            stats = program.statistics(labels)
-            if peaks and self.likelihood_.centres is not None:
-                labels = fuse_to_peaks(
-                    labels,
-                    draws["labels"].reshape(-1, program.n_samples),
-                    self.likelihood_.centres(stats),
-                    self._predictor.score_samples,
-                )
-                stats = program.statistics(labels)
-            return labels, stats
         if program.store_labels:
             chain, draw = self._chosen_draw(program, chains)
             labels = partitions.relabel_by_size(draws["labels"][chain, draw])

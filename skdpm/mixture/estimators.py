@@ -3,7 +3,8 @@
 
 import functools
 
-from skdpm._validation import check_integer, check_real
+from skdpm._estimator import OTHER_NAMES
+from skdpm._validation import check_integer, check_real, explains
 from skdpm.mixture.base import BaseMixture
 from skdpm.mixture.priors import (
     DirichletProcessPrior,
@@ -12,6 +13,16 @@ from skdpm.mixture.priors import (
     PitmanYorPrior,
 )
 from skdpm.mixture.priors._mixture_of_finite_mixtures import NAMES, tabulated_law
+
+OTHER_NAMES_IN_MIXTURES = {
+    **OTHER_NAMES,
+    "covariance_type": 'it is one of the likelihood: likelihood=Gaussian(covariance_type="diag")',
+}
+
+NUMBER_IS_INFERRED = (
+    "the number of clusters is inferred. For a given number, FiniteMixture(n_components=...); for "
+    "fewer clusters in the estimate alone, estimate_labels(max_components=...)"
+)
 
 
 class DPMixture(BaseMixture):
@@ -72,6 +83,17 @@ default="auto"
         all likelihoods but Gaussian. "map": the draw of the largest log joint (plus log
         hyperprior of the concentration and of learned hyperparameters). "last": the last draw of
         the first chain (after an interruption, of the first of those with the fewest draws).
+    max_time : float or None, default=None
+        Seconds that a `fit` may take for sampling. When they are over, all chains stop with
+        equally many draws, which `n_iter_` tells (`n_warmup` + `thin` times the draws); a fit
+        with that number as `n_draws` and no limit has the same bits. Warm-up and a few draws are
+        made in any case (with a warning if they take longer), and summaries of the draws come on
+        top. Not with "smc".
+    target_ess : float or None, default=None
+        Chains stop early, all with equally many draws, when the bulk effective sample size of
+        the log joint, the number of components and the concentration has reached this (and
+        `n_draws` is the most they do). It is looked at after 50 draws of each chain, and again
+        each time there are 10 % more. The same seed stops at the same draw. Not with "smc".
     warm_start : bool, default=False
         `fit` again with a larger `n_draws` continues the chains: 500 draws, then 1000, are one
         run of 1000 to the bit, also through a pickle. Not with "smc".
@@ -87,6 +109,15 @@ default="auto"
         rows of the last call, numbered by the sizes of all rows seen.
     n_components_ : int
         Clusters of the point estimate.
+    probabilities_ : ndarray of shape (n_samples,)
+        How surely each row belongs with its cluster of `labels_`: the probability that it shares a
+        cluster with another row of that, on average over these; of a cluster of one row, the
+        probability that it is one. Not after `partial_fit`, nor with ``store_labels=False``.
+    outlier_scores_ : ndarray of shape (n_samples,)
+        -log p(row given all other rows), natural logarithm: the larger, the less the others would
+        have led one to expect it. A row that is a cluster of its own has no part in its score, as
+        it has in `score_samples`. Where `probabilities_` are; computed when it is first asked
+        for, from the rows of `fit`, which are not pickled: see `pointwise_log_likelihood`.
     label_samples_ : ndarray of shape (n_chains, n_draws, n_samples), unsigned int
         Every kept partition, clusters numbered by first appearance.
     n_components_samples_ : ndarray of shape (n_chains, n_draws), int64
@@ -106,10 +137,16 @@ default="auto"
     cluster_params_ : dict of ndarrays, first axis `n_components_`
         Posterior means of their parameters; which ones depends on the likelihood.
     diagnostics_ : dict
-        With two chains or more: for "log_joint", "n_components" and whatever is learned,
-        "concentration" and hyperparameters, a dict of "r_hat" (rank-normalised split R-hat) and
-        "ess_bulk"; with "smc" without the latter, and "log_evidence" has "std", the standard
-        deviation of `log_evidence_chains_`.
+        For "log_joint", "n_components" and whatever is learned, "concentration" and
+        hyperparameters, a dict of "r_hat" (rank-normalised split R-hat), "ess_bulk" and
+        "ess_tail" (effective numbers of draws) and "mcse_mean" (standard error of the mean); for
+        "coclustering", where labels are kept, "r_hat" and "ess_bulk" of the partitions
+        (`skdpm.diagnostics`). With "smc" and several chains only "r_hat" of the former, and
+        "log_evidence" has "std", the standard deviation of `log_evidence_chains_`.
+    mixed_ : bool
+        False where `fit` warns that chains disagree: an R-hat is above 1.05 (with one chain, of
+        100 draws or more), or the standard deviation above 1. True says that no such sign was
+        seen.
     log_evidence_ : float
         Only with "smc", as the next three: log p(X), partitions, parameters and what is learned
         integrated out, all constants included; natural logarithm. The logarithm of the mean of
@@ -130,6 +167,8 @@ default="auto"
         The one that "auto" stands for.
     n_iter_ : int
         Iterations of each chain, warm-up included; with "smc" rows.
+    fit_time_ : float
+        Seconds that `fit` took, those of the fits that it has continued included.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Where X has feature names that are all strings.
@@ -151,6 +190,9 @@ default="auto"
     True
     """
 
+    @explains(
+        n_components=NUMBER_IS_INFERRED, n_clusters=NUMBER_IS_INFERRED, **OTHER_NAMES_IN_MIXTURES
+    )
     def __init__(
         self,
         *,
@@ -167,6 +209,8 @@ default="auto"
         init="auto",
         store_labels=True,
         point_estimate="peaks",
+        max_time=None,
+        target_ess=None,
         warm_start=False,
         random_state=None,
         verbose=0,
@@ -184,6 +228,8 @@ default="auto"
         self.init = init
         self.store_labels = store_labels
         self.point_estimate = point_estimate
+        self.max_time = max_time
+        self.target_ess = target_ess
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
@@ -227,7 +273,7 @@ class FiniteMixture(BaseMixture):
     init : {"auto", "single", "singletons", "kmeans"} or array-like of shape (n_samples,), \
 default="auto"
         As in `DPMixture`; more clusters than there can be components are refused.
-    store_labels, point_estimate, warm_start, random_state, verbose
+    store_labels, point_estimate, max_time, target_ess, warm_start, random_state, verbose
         As in `DPMixture`.
 
     Attributes
@@ -241,8 +287,8 @@ default="auto"
     weights_ : ndarray of shape (`n_components_`,)
         Posterior mean weights of the clusters of `labels_`. They sum to less than 1 where
         components are, or may be, empty: the rest is theirs.
-    cluster_params_, diagnostics_, acceptance_rate_, likelihood_, sampler_, n_iter_, \
-n_features_in_, feature_names_in_
+    cluster_params_, diagnostics_, mixed_, acceptance_rate_, likelihood_, sampler_, n_iter_, \
+fit_time_, n_features_in_, feature_names_in_
         As in `DPMixture`.
 
     References
@@ -258,6 +304,7 @@ n_features_in_, feature_names_in_
     2
     """
 
+    @explains(n_clusters="its name is n_components", **OTHER_NAMES_IN_MIXTURES)
     def __init__(
         self,
         n_components=10,
@@ -275,6 +322,8 @@ n_features_in_, feature_names_in_
         init="auto",
         store_labels=True,
         point_estimate="peaks",
+        max_time=None,
+        target_ess=None,
         warm_start=False,
         random_state=None,
         verbose=0,
@@ -293,6 +342,8 @@ n_features_in_, feature_names_in_
         self.init = init
         self.store_labels = store_labels
         self.point_estimate = point_estimate
+        self.max_time = max_time
+        self.target_ess = target_ess
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose

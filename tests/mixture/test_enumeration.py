@@ -61,7 +61,7 @@ def test_invariance(name, sampler, seed_sequence, record_property):
             case_state(likelihood, prior),
             sampler.kernel(),
             case_posterior(likelihood, prior),
-            n_starts=10_000,
+            n_starts=6_000,
         )
         for likelihood, prior in cells(sampler)
     }

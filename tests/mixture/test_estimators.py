@@ -299,6 +299,69 @@ def test_point_estimate_has_the_least_expected_loss(blobs, loss):
     assert _loss(draws, other.labels_, loss) == pytest.approx(losses[29])
 
 
+@pytest.mark.parametrize("loss", ["peaks", "vi", "binder", ("vi", 1.6)])
+@pytest.mark.parametrize("sampler", ["alternate", "sub_cluster"])
+def test_estimate_labels_is_as_if_fit_had_done_so(blobs, loss, sampler):
+    X = blobs * 0.4
+    params = {**FAST, "n_draws": 30, "n_warmup": 30, "sampler": sampler, "concentration": 3.0}
+    params["likelihood"] = fixed_gaussian(X)
+    expected = DPMixture(**params, point_estimate=loss).fit(X)
+    model = DPMixture(**params, point_estimate="last", warm_start=True).fit(X.tolist())
+    first = model.labels_
+    scores = model.score_samples(X)
+    assert model.estimate_labels(loss=loss) is model
+    for name in ("labels_", "weights_", "n_components_", "probabilities_"):
+        np.testing.assert_array_equal(getattr(model, name), getattr(expected, name))
+    for name, values in expected.cluster_params_.items():
+        np.testing.assert_allclose(model.cluster_params_[name], values, rtol=1e-10)
+    np.testing.assert_allclose(model.predict_proba(X), expected.predict_proba(X), rtol=1e-8)
+    np.testing.assert_array_equal(model.sample(9)[1], expected.sample(9)[1])
+    np.testing.assert_array_equal(model.score_samples(X), scores)
+    with pytest.warns(UserWarning, match="all 30 draws are there"):
+        model.fit(X.tolist())
+    np.testing.assert_array_equal(model.labels_, first)
+
+
+def test_estimate_labels_with_fewer_components(blobs):
+    model = DPMixture(**FAST, likelihood=fixed_gaussian(blobs)).fit(blobs)
+    before = model.n_components_, model.probabilities_
+    draws = model.label_samples_
+    fewer = partitions.point_estimate(draws, max_components=2, random_state=0)
+    assert before[0] > 2
+    model.estimate_labels(max_components=2)
+    assert model.n_components_ == len(model.weights_) == 2
+    found, expected = (partitions.expected_loss(draws, z) for z in (model.labels_, fewer))
+    assert found == pytest.approx(expected)
+    assert model.predict_proba(blobs, new_cluster=True).shape == (len(blobs), 3)
+    np.testing.assert_array_equal(model.predict(blobs), model.labels_)
+    assert not np.array_equal(model.probabilities_, before[1])
+    again = pickle.loads(pickle.dumps(model))
+    with pytest.raises(ValueError, match="rows of fit are not pickled with the estimator: give"):
+        again.estimate_labels()
+    with pytest.raises(ValueError, match="X must be the rows of fit"):
+        again.estimate_labels(X=blobs[::-1])
+    assert again.estimate_labels(X=blobs).n_components_ == before[0]
+    np.testing.assert_array_equal(again.probabilities_, before[1])
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"max_components": 0}, "max_components must be"),
+        ({"max_components": 1.5}, "max_components must be"),
+        ({"loss": "map"}, "loss must be one of"),
+        ({"loss": ("vi", 3.0)}, "split_cost"),
+    ],
+)
+def test_estimate_labels_refuses(blobs, params, message):
+    model = DPMixture(**FAST, likelihood=fixed_gaussian(blobs)).fit(blobs)
+    with pytest.raises(ValueError, match=message):
+        model.estimate_labels(**params)
+    model = DPMixture(**FAST, store_labels=False, point_estimate="map").fit(blobs)
+    with pytest.raises(AttributeError, match="estimate_labels needs the kept partitions"):
+        model.estimate_labels()
+
+
 def test_point_estimate_takes_the_parameter_of_its_loss(blobs):
     X = blobs * 0.25
     params = {**FAST, "n_draws": 30, "sampler": "gibbs", "concentration": 5.0}
@@ -655,6 +718,8 @@ def test_fitted_attributes_are_plain_objects(name, warm_start):
     for path, value in _walk(vars(estimator), {}, "estimator"):
         if path.endswith((".log_likelihood", ".sample")):
             continue  # what the user gave
+        if path == "estimator['_training'].X":
+            continue  # the rows, by reference: not pickled (test_X_is_not_pickled)
         if isinstance(value, np.ndarray):
             assert type(value) is np.ndarray and value.dtype != object, path
             assert not np.shares_memory(value, case.X), path
@@ -667,7 +732,7 @@ def test_fitted_attributes_are_plain_objects(name, warm_start):
 
 
 @pytest.mark.parametrize("warm_start", [False, True])
-def test_X_is_not_kept(warm_start):
+def test_X_is_not_pickled(warm_start):
     rng = np.random.default_rng(0)
     X = (rng.random((500, 40)) < 0.5) * 1.0
     estimator = DPMixture(

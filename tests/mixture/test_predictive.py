@@ -56,6 +56,9 @@ def test_predict_proba(name, prior):
     terms = log_densities(case.X, estimator.labels_, case.X_new, name, case.params) + log_weights(
         estimator.labels_, prior_name(estimator), prior_params(estimator, mean)
     )
+    expected = np.exp(terms - logsumexp(terms, axis=1, keepdims=True))
+    probabilities = estimator.predict_proba(case.X_new, new_cluster=True)
+    np.testing.assert_allclose(probabilities, expected, rtol=1e-9, atol=1e-12)
     terms = terms[:, :-1]  # without the new cluster
     expected = np.exp(terms - logsumexp(terms, axis=1, keepdims=True))
     probabilities = estimator.predict_proba(case.X_new)

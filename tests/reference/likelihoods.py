@@ -197,14 +197,22 @@ def log_marginal_pyclone(X, *, n_grid, **params):
     return total
 
 
-def log_likelihood_relational(A, labels, *, a, b, directed=False):
+def log_likelihood_relational(
+    A, labels, *, a, b, directed=False, degree_correction=False, degree_concentration=None
+):
     """log p(A | partition), every pair of blocks with its own link probability ~ Beta(a, b).
 
     Undirected: over pairs of items i < j and pairs of blocks k <= l (erratum 18). Directed: over
     ordered pairs i != j and all ordered pairs of blocks. NaN is an unobserved pair; the diagonal
     is ignored. Infinite relational model, Kemp et al. (2006).
+
+    With degree correction: see `log_likelihood_degree_corrected`.
     """
     A = np.asarray(A, dtype=float)
+    if degree_correction:
+        return log_likelihood_degree_corrected(
+            A, labels, a=a, b=b, directed=directed, gamma=degree_concentration
+        )
     labels = np.asarray(labels)
     if not directed and not np.array_equal(
         *(M[np.triu_indices(len(A), 1)] for M in (A, A.T)), equal_nan=True
@@ -220,6 +228,50 @@ def log_likelihood_relational(A, labels, *, a, b, directed=False):
     return sum(
         (betaln(a + sum(x), b + len(x) - sum(x)) - betaln(a, b) for x in links.values()), 0.0
     )
+
+
+def log_likelihood_degree_corrected(A, labels, *, a, b, gamma, directed=False):
+    """log p(A | partition) of numbers of links. A[i, j] ~ Poisson(u_i v_j r) with the rate
+    r ~ Gamma(a, rate b) of the blocks of i and j; u / n ~ Dirichlet(gamma, ..., gamma) in each block
+    of n items, and v so as well. Undirected: u = v, over i <= j, with half the mean at i = j.
+    Directed: A may lack columns of the last items, which then send links and receive none.
+
+    From the law of the ends of links: given how many there are in a block, they fall on its items
+    as balls of a Polya urn; given the blocks of both ends, links are Gamma-Poisson. Items labelled
+    -1 are left out, but for their part in the ends of others, in terms without the partition.
+    """
+    A = np.asarray(A, dtype=float)
+    senders = np.asarray(labels)
+    receivers = senders[: A.shape[1]]
+    kinds = {"out": (senders, A.sum(axis=1)), "in": (receivers, A.sum(axis=0))}
+    if not directed:
+        kinds = {"end": (senders, A.sum(axis=1) + np.diag(A))}
+    total, blocks = 0.0, np.unique(senders[senders >= 0])
+    for items, ends in kinds.values():
+        total += (gammaln(gamma + ends[items >= 0]) - gammaln(gamma)).sum()
+    for i, row in enumerate(A):
+        if senders[i] >= 0:
+            total -= gammaln(row + 1).sum() / (1 if directed else 2)
+            if not directed:
+                total -= gammaln(row[i] + 1) / 2 + row[i] * np.log(2)
+    numbers = {}
+    for k in blocks:
+        for m in blocks:
+            if k > m and not directed:
+                continue
+            links = A[np.ix_(senders == k, receivers == m)]
+            count, exposure = links.sum(), links.size
+            if k == m and not directed:
+                count, exposure = np.triu(links).sum(), links.size / 2
+            for end in ((k, "out"), (m, "in")) if directed else ((k, "end"), (m, "end")):
+                numbers[end] = numbers.get(end, 0) + count
+            total += a * np.log(b) - gammaln(a) + gammaln(a + count)
+            total -= (a + count) * np.log(b + exposure)
+    for (k, kind), count in numbers.items():
+        size = (kinds[kind][0] == k).sum()
+        if size > 0:
+            total += xlogy(count, size) + gammaln(size * gamma) - gammaln(size * gamma + count)
+    return total
 
 
 def log_likelihood_link_counts(X, labels, *, shape, rate):

@@ -65,3 +65,24 @@ def log_predictive(X, labels, X_new, likelihood, prior, *, likelihood_params, pr
     """log p(new row | X, partition), (m,): over all clusters and a new one."""
     terms = log_densities(X, labels, X_new, likelihood, likelihood_params)
     return logsumexp(terms + log_weights(labels, prior, prior_params), axis=1)
+
+
+def without_row(X, i, likelihood):
+    """The data without a row; of a network, without a node."""
+    X = np.delete(X, i, axis=0)
+    return np.delete(X, i, axis=1) if likelihood in LOG_LIKELIHOODS else X
+
+
+def log_leave_one_out(X, labels, i, likelihood, prior, *, likelihood_params, prior_params):
+    """log p(row i | the other rows and their partition), as a difference of joint densities with
+    all labels that the row may have, and with none."""
+    others = np.unique(np.delete(labels, i), return_inverse=True)[1]
+
+    def log_joint(X, labels):
+        log_prior = log_eppf(_sizes(labels), prior, **prior_params)
+        return log_prior + log_likelihood(X, labels, likelihood, **likelihood_params)
+
+    with_row = [log_joint(X, np.insert(others, i, k)) for k in range(others.max(initial=-1) + 2)]
+    if len(others) == 0:
+        return with_row[0]
+    return logsumexp(with_row) - log_joint(without_row(X, i, likelihood), others)

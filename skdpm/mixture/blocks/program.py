@@ -234,7 +234,7 @@ class BlockChain(MixtureChain):
     def cluster_keys(self):
         """Hashes of the statistics."""
         return [
-            hashlib.blake2b(stats.tobytes(), digest_size=16).digest()
+            hashlib.blake2b(stats.tobytes(), digest_size=16).hexdigest()
             for stats in self.state.dump()
         ]
 

@@ -13,8 +13,25 @@ with s_l links to and f_l absent links to the items of cluster l joins k with th
 
 so clusters are not independent, and a row of the arena is the size of its cluster alone: the
 counts of pairs stand in two matrices over slots. They are integers, so nothing drifts.
+
+Degree correction (Karrer & Newman 2011, in the collapsed form of Herlau, Schmidt & Morup 2014):
+X_ij ~ Poisson(theta_i theta_j eta_kl) links of items i < j of clusters k and l, and of an item with
+itself Poisson(theta_i^2 eta_kk / 2), where the propensities theta of the n_k items of a cluster are
+n_k times Dirichlet(gamma, ..., gamma), and eta_kl ~ Gamma(a, rate b). With m_kl links between, d_i
+ends of links at an item, d_k at a cluster, and e_kl = n_k n_l, e_kk = n_k^2 / 2,
+
+    p(X | partition) = prod_i (gamma)_{d_i} prod_k n_k^{d_k} / (n_k gamma)_{d_k}
+                       prod_{k <= l} b^a (a)_{m_kl} / (b + e_kl)^(a + m_kl) / multiplicities,
+
+where (z)_m = Gamma(z + m) / Gamma(z) and multiplicities are prod_{i < j} X_ij! prod_i 2^X_ii X_ii!.
+Where links are directed an item has two propensities and an end of each link is of one kind: there
+are two factors of degrees, (k, l) and (l, k) are two pairs, e_kk = n_k^2 and X_ii is one link.
+
+What the sums of propensities fix is a cluster with all its items, so that this law of fewer items
+is not the marginal of that of more: `log_predictive_many` is the ratio of the two, whose factors
+(gamma)_{d_i} have the degrees of all items where those are the items of `fit`.
 """
-from libc.math cimport NAN, ceil
+from libc.math cimport NAN, ceil, log, log1p
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
@@ -79,6 +96,15 @@ cdef class RelationalModel(ClusterModel):
     cdef object _owners
 
     def __init__(self, data, tables, double a, double b, bint directed):
+        self.take_links(data, tables, directed)
+        self.gamma_a = count_table(tables["gamma_a"], a)
+        self.gamma_b = count_table(tables["gamma_b"], b)
+        self.gamma_ab = count_table(tables["gamma_ab"], a + b)
+        self.declare_hyperparameters(("a", "b"), (a, b))
+        self.allocate(1, 1)
+
+    cdef int take_links(self, data, tables, bint directed) except -1:
+        """Keep pointers to the links of all items."""
         cdef const int[::1] view
         cdef Py_ssize_t side
         self.factorizes = False
@@ -100,14 +126,10 @@ cdef class RelationalModel(ClusterModel):
             self.hole_start[side] = &view[0]
             view = holes
             self.hole_item[side] = &view[0] if view.shape[0] else NULL
-        self.gamma_a = count_table(tables["gamma_a"], a)
-        self.gamma_b = count_table(tables["gamma_b"], b)
-        self.gamma_ab = count_table(tables["gamma_ab"], a + b)
         self.hyper_period = min(
             MOST_PERIOD, max(1, <Py_ssize_t>ceil(LEARNING_ITEMS / <double>self.n_columns))
         )
-        self.declare_hyperparameters(("a", "b"), (a, b))
-        self.allocate(1, 1)
+        return 0
 
     def __dealloc__(self):
         cdef Py_ssize_t part, side
@@ -502,3 +524,364 @@ cdef class RelationalModel(ClusterModel):
         ClusterModel.load(self, stats[:, :1], slots, free_slots)
         self.forget()
         self.recall(&at[0], n, &view[0, 0] if n > 0 else NULL, NULL)
+
+
+cdef class DegreeCorrectedModel(RelationalModel):
+    """Kernel of the infinite relational model with degree correction.
+
+    Parameters
+    ----------
+    data : dict
+        As above, no pair being unobserved, and besides
+        counts : tuple of ndarray
+            How many links each of those listed in `out`, and in `in`, stands for.
+        self_links : ndarray of shape (n_samples,)
+            Links of items with themselves.
+        degrees : ndarray of shape (n_sides, n_columns)
+            Ends of links, outgoing and incoming ones where directed, of the items of `fit`.
+        log_multiplicities : ndarray of shape (n_samples,)
+            Add up to that of all multiplicities.
+        new : bool
+            Whether items are new ones, which the columns do not have.
+    tables : dict
+        n_max : int
+        gamma_a : ndarray
+    a, b, gamma : float
+    directed : bool
+    """
+    cdef bint new
+    cdef Py_ssize_t n_sides             # kinds of ends of a link
+    cdef Py_ssize_t n_joining           # ... of which an item has these many
+    cdef const double* counts[2]        # parallel to link_item
+    cdef const double* self_links       # (n_samples,)
+    cdef const double* degrees          # (n_sides, n_columns)
+    cdef const double* multiplicities   # (n_samples,): logarithms
+    cdef double* ends[2]                # (n_slots,): d_k of each kind
+    cdef double* gains[2]               # (n_slots,): ends that the item in `counted` brings to it
+    cdef double* shifts                 # (n_slots,): what these change for a cluster by itself
+    # Ends of items, each number once, and how many items have it; of both kinds together.
+    cdef const double* distinct
+    cdef const double* n_distinct
+    cdef Py_ssize_t n_degrees
+
+    def __init__(self, data, tables, double a, double b, double gamma, bint directed):
+        cdef const double[::1] view
+        cdef const double[:, ::1] degrees = data["degrees"]
+        cdef Py_ssize_t side
+        self.take_links(data, tables, directed)
+        self.new = data["new"]
+        self.n_sides = 2 if directed else 1
+        # New items of a directed network have outgoing links alone.
+        self.n_joining = 2 if self.incoming else 1
+        for side, counts in enumerate(data["counts"]):
+            view = counts
+            self.counts[side] = &view[0] if view.shape[0] else NULL
+        view = data["self_links"]
+        self.self_links = &view[0]
+        view = data["log_multiplicities"]
+        self.multiplicities = &view[0]
+        self.degrees = &degrees[0, 0]
+        distinct, times = np.unique(data["degrees"], return_counts=True)
+        times = times.astype(np.float64)
+        view = distinct
+        self.distinct = &view[0]
+        view = times
+        self.n_distinct = &view[0]
+        self.n_degrees = len(distinct)
+        self._owners = (data, tables, distinct, times)
+        self.gamma_a = count_table(tables["gamma_a"], a)
+        self.declare_hyperparameters(("a", "b", "degree_concentration"), (a, b, gamma))
+        self.allocate(1, 1)
+
+    def __dealloc__(self):
+        cdef Py_ssize_t side
+        for side in range(2):
+            free(self.ends[side])
+            free(self.gains[side])
+        free(self.shifts)
+
+    cdef int reserve(self, Py_ssize_t n_slots) except -1:
+        cdef Py_ssize_t side
+        if n_slots <= self.n_slots:
+            return 0
+        RelationalModel.reserve(self, n_slots)
+        for side in range(2):
+            self.ends[side] = <double*>resized(self.ends[side], n_slots, sizeof(double))
+            self.gains[side] = <double*>resized(self.gains[side], n_slots, sizeof(double))
+        self.shifts = <double*>resized(self.shifts, n_slots, sizeof(double))
+        return 0
+
+    cdef void count(self, Py_ssize_t i) noexcept nogil:
+        cdef Py_ssize_t m, slot, side
+        if self.counted == i:
+            return
+        self.counted = i
+        for side in range(self.n_joining):
+            for m in range(self.n_live):
+                slot = self.live[m]
+                self.linked[side][slot] = 0.0
+                self.observed[side][slot] = row(self, slot)[0]
+            for m in range(self.link_start[side][i], self.link_start[side][i + 1]):
+                slot = self.labels[self.link_item[side][m]]
+                if slot >= 0:
+                    self.linked[side][slot] += self.counts[side][m]
+
+    cdef void change(self, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
+        RelationalModel.change(self, slot, i, by)
+        self.n_links[slot * self.n_slots + slot] += by * self.self_links[i]
+
+    cdef double log_cell(self, double n_links, double exposure) noexcept nogil:
+        """log of the integral over eta, without the constant b^a / Gamma(a)."""
+        return (
+            log_gamma(&self.gamma_a, n_links)
+            - (self.hyper[0] + n_links) * log(self.hyper[1] + exposure)
+        )
+
+    cdef double exposure(self, Py_ssize_t k, Py_ssize_t l) noexcept nogil:
+        """e_kl: what eta of two slots is multiplied by, in the mean number of their links."""
+        cdef double pairs = row(self, k)[0] * row(self, l)[0]
+        return 0.5 * pairs if k == l and not self.directed else pairs
+
+    cdef double log_cell_of(self, Py_ssize_t k, Py_ssize_t l) noexcept nogil:
+        return self.log_cell(self.n_links[k * self.n_slots + l], self.exposure(k, l))
+
+    cdef double log_degrees(self, double size, double ends) noexcept nogil:
+        """log n_k^{d_k} / (n_k gamma)_{d_k}."""
+        if ends == 0.0:
+            return 0.0
+        return ends * log(size) - log_rising_count(size * self.hyper[2], ends)
+
+    cdef double log_item(self, Py_ssize_t i) noexcept nogil:
+        """Terms of an item of `fit` that do not depend on the partition."""
+        cdef Py_ssize_t side
+        cdef double total = -self.multiplicities[i]
+        for side in range(self.n_sides):
+            total += log_rising_count(self.hyper[2], self.degrees[side * self.n_columns + i])
+        return total
+
+    cdef void count_ends(self, Py_ssize_t slot) noexcept nogil:
+        """d_k of a slot, of each kind."""
+        cdef Py_ssize_t l, m
+        cdef double going = 0.0, coming = 0.0
+        for m in range(self.n_live):
+            l = self.live[m]
+            going += self.n_links[slot * self.n_slots + l]
+            if self.directed:
+                coming += self.n_links[l * self.n_slots + slot]
+        if not self.directed:
+            going += self.n_links[slot * self.n_slots + slot]
+        self.ends[0][slot] = going
+        self.ends[1][slot] = coming
+
+    cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
+        cdef Py_ssize_t i, k, l, side
+        cdef double none = self.log_cell(0.0, 0.0)
+        cdef double total = 0.0
+        for k in range(n_slots):
+            self.count_ends(slots[k])
+            for side in range(self.n_sides):
+                total += self.log_degrees(row(self, slots[k])[0], self.ends[side][slots[k]])
+            for l in range(0 if self.directed else k, n_slots):
+                total += self.log_cell_of(slots[k], slots[l]) - none
+        for i in range(self.n_labels):
+            if self.labels[i] >= 0:
+                total += self.log_item(i)
+        return total
+
+    cdef double count_gains(self, Py_ssize_t i) noexcept nogil:
+        """Ends that item i brings to every slot with items, whichever it joins, and what they
+        change. Returns the sum of these changes."""
+        cdef Py_ssize_t m, slot, side
+        cdef double change
+        cdef double total = 0.0
+        self.count(i)
+        for m in range(self.n_live):
+            slot = self.live[m]
+            self.count_ends(slot)
+            if self.directed:
+                self.gains[0][slot] = self.linked[1][slot] if self.incoming else 0.0
+                self.gains[1][slot] = self.linked[0][slot]
+            else:
+                self.gains[0][slot] = self.linked[0][slot]
+            change = 0.0
+            for side in range(self.n_sides):
+                if self.gains[side][slot] > 0.0:
+                    change += self.log_degrees(
+                        row(self, slot)[0], self.ends[side][slot] + self.gains[side][slot]
+                    ) - self.log_degrees(row(self, slot)[0], self.ends[side][slot])
+            self.shifts[slot] = change
+            total += change
+        return total
+
+    cdef double log_new(self, Py_ssize_t i) noexcept nogil:
+        """As `log_item`, of an item that is none of those of `fit`, whose degrees it raises."""
+        cdef Py_ssize_t m
+        cdef double times
+        cdef double degree = 0.0
+        cdef double total = -self.multiplicities[i]
+        # Where links are directed, those of a new item raise the numbers of incoming ones.
+        cdef const double* degrees = self.degrees + (self.n_sides - 1) * self.n_columns
+        for m in range(self.link_start[0][i], self.link_start[0][i + 1]):
+            times = self.counts[0][m]
+            degree += times
+            total += log_rising_count(self.hyper[2] + degrees[self.link_item[0][m]], times)
+        return total + log_rising_count(self.hyper[2], degree)
+
+    cdef void log_predictive_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """log of p(X with item i in each slot) / p(X without), O(n_live (n_slots + n_live))."""
+        cdef Py_ssize_t k, l, m, side, slot
+        cdef Py_ssize_t n = self.n_slots
+        cdef double size, here, ends, gains, pairs, total
+        cdef double mine[2]
+        cdef double others = self.count_gains(i) + (self.log_new(i) if self.new else self.log_item(i))
+        for side in range(self.n_joining):
+            mine[side] = self.self_links[i] if self.directed else 2.0 * self.self_links[i]
+            for m in range(self.n_live):
+                mine[side] += self.linked[side][self.live[m]]
+        for k in range(n_slots):
+            slot = slots[k]
+            size = row(self, slot)[0]
+            total = others
+            here = self.self_links[i]
+            for m in range(self.n_live):
+                l = self.live[m]
+                if l == slot:
+                    here += self.linked[0][l]
+                    if self.incoming:
+                        here += self.linked[1][l]
+                    total -= self.shifts[l]
+                    continue
+                pairs = size * row(self, l)[0]
+                total += self.log_cell(
+                    self.n_links[slot * n + l] + self.linked[0][l], pairs + row(self, l)[0]
+                ) - self.log_cell(self.n_links[slot * n + l], pairs)
+                if self.incoming:
+                    total += self.log_cell(
+                        self.n_links[l * n + slot] + self.linked[1][l], pairs + row(self, l)[0]
+                    ) - self.log_cell(self.n_links[l * n + slot], pairs)
+            if not self.directed:
+                pairs = 0.5 * (size + 1.0) * (size + 1.0)
+            else:
+                pairs = (size + 1.0) * (size + 1.0 if self.incoming else size)
+            total += self.log_cell(self.n_links[slot * n + slot] + here, pairs)
+            total -= self.log_cell_of(slot, slot)
+            for side in range(self.n_sides):
+                ends = self.ends[side][slot] if size > 0.0 else 0.0
+                gains = self.gains[side][slot] if size > 0.0 else 0.0
+                if side < self.n_joining:
+                    total += self.log_degrees(size + 1.0, ends + gains + mine[side])
+                else:
+                    total += self.log_degrees(size, ends + gains)
+                total -= self.log_degrees(size, ends)
+            out[k] = total
+
+    cdef void log_merge_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        cdef Py_ssize_t k, l, m, side, slot
+        cdef Py_ssize_t n = self.n_slots
+        cdef double none = self.log_cell(0.0, 0.0)
+        cdef double size, both, links, gain
+        cdef double alone = 0.0
+        self.count_ends(src)
+        for side in range(self.n_sides):
+            alone += self.log_degrees(row(self, src)[0], self.ends[side][src])
+        for m in range(self.n_live):
+            l = self.live[m]
+            alone += self.log_cell_of(src, l) - none
+            if self.directed and l != src:
+                alone += self.log_cell_of(l, src) - none
+        for k in range(n_slots):
+            slot = slots[k]
+            self.count_ends(slot)
+            size = row(self, slot)[0]
+            both = size + row(self, src)[0]
+            links = self.n_links[src * n + src] + self.n_links[src * n + slot]
+            if self.directed:
+                links += self.n_links[slot * n + src]
+            gain = self.log_cell(
+                self.n_links[slot * n + slot] + links, both * both * (1.0 if self.directed else 0.5)
+            ) - self.log_cell_of(slot, slot)
+            for m in range(self.n_live):
+                l = self.live[m]
+                if l == slot or l == src:
+                    continue
+                gain += self.log_cell(
+                    self.n_links[slot * n + l] + self.n_links[src * n + l], both * row(self, l)[0]
+                ) - self.log_cell_of(slot, l)
+                if self.directed:
+                    gain += self.log_cell(
+                        self.n_links[l * n + slot] + self.n_links[l * n + src],
+                        both * row(self, l)[0]
+                    ) - self.log_cell_of(l, slot)
+            for side in range(self.n_sides):
+                gain += self.log_degrees(
+                    both, self.ends[side][slot] + self.ends[side][src]
+                ) - self.log_degrees(size, self.ends[side][slot])
+            out[k] = gain - alone
+
+    # Hyperparameters, of a partition of all items.
+
+    cdef int retabulate(self) except -1:
+        cdef Py_ssize_t size = min(self.gamma_a.size, OWN_TABLE)
+        self.own = <double*>resized(self.own, size, sizeof(double))
+        with nogil:
+            fill_log_gamma(self.own, size, self.hyper[0])
+        self.gamma_a.values = self.own
+        self.gamma_a.size = size
+        self.gamma_a.shift = self.hyper[0]
+        return 0
+
+    cdef int list_cells(self, slots) except -1:
+        """List the links and exposures of the pairs of clusters, and in the third list the sizes
+        of clusters and their ends, in turn."""
+        cdef Py_ssize_t k, l, part, side
+        cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)
+        cdef Py_ssize_t n = view.shape[0]
+        for part in range(3):
+            self.cells[part] = <double*>resized(
+                self.cells[part], max(n * n, 4 * n), sizeof(double)
+            )
+            self.n_cells[part] = 0
+        for k in range(n):
+            if row(self, view[k])[0] == 0.0:
+                continue
+            self.count_ends(view[k])
+            for side in range(self.n_sides):
+                self.cells[2][self.n_cells[2]] = row(self, view[k])[0]
+                self.cells[2][self.n_cells[2] + 1] = self.ends[side][view[k]]
+                self.n_cells[2] += 2
+            for l in range(0 if self.directed else k, n):
+                if row(self, view[l])[0] == 0.0:
+                    continue
+                self.cells[0][self.n_cells[0]] = self.n_links[view[k] * self.n_slots + view[l]]
+                self.cells[1][self.n_cells[0]] = self.exposure(view[k], view[l])
+                self.n_cells[0] += 1
+        return 0
+
+    cdef double log_likelihood_at(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
+        const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
+    ) noexcept nogil:
+        cdef Py_ssize_t m
+        cdef double links
+        cdef double total = 0.0
+        if h == 2:
+            for m in range(0, self.n_cells[2], 2):
+                total -= log_rising_count(self.cells[2][m] * hyper[2], self.cells[2][m + 1])
+            for m in range(self.n_degrees):
+                total += self.n_distinct[m] * log_rising_count(hyper[2], self.distinct[m])
+            return total
+        for m in range(self.n_cells[0]):
+            links = self.cells[0][m]
+            total -= (
+                hyper[0] * log1p(self.cells[1][m] / hyper[1])
+                + links * log(hyper[1] + self.cells[1][m])
+            )
+            if h == 0:
+                total += log_rising_count(hyper[0], links)
+        return total

@@ -3,10 +3,11 @@
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import gammaln
 
 from skdpm._core._numerics import log_gamma_table
 from skdpm._validation import check_bool, check_real
-from skdpm.mixture.likelihoods._relational import RelationalModel
+from skdpm.mixture.likelihoods._relational import DegreeCorrectedModel, RelationalModel
 from skdpm.mixture.likelihoods.base import Likelihood, read_only
 from skdpm.mixture.likelihoods.categorical import PSEUDO_COUNT_PRIOR
 from skdpm.mixture.likelihoods.coordinates import principal
@@ -15,14 +16,22 @@ from skdpm.mixture.likelihoods.coordinates import principal
 class Relational(Likelihood):
     """Infinite relational model: clusters of the nodes of a network.
 
-    Links between nodes of two clusters have a common probability with a Beta(a, b) prior.
+    Links between nodes of two clusters have a common probability with a Beta(a, b) prior, or a
+    common rate with a Gamma(a, b) prior, to which each node brings a propensity of its own.
 
     Parameters
     ----------
     a, b : float or None, default=None
-        Pseudo-counts of links and of absent links. None: learned, see below.
+        Pseudo-counts of links and of absent links; with degree correction, of links and of pairs.
+        None: learned, see below.
     directed : bool, default=False
         Whether X[i, j] and X[j, i] are two links. Where they are one, X must be symmetric.
+    degree_correction : bool, default=False
+        Whether nodes of a cluster may have few links or many. Without it a node of many links is
+        unlike one of few, and clusters are of nodes of about the same number of links.
+    degree_concentration : float or None, default=None
+        With degree correction: the smaller, the more uneven are the numbers of links of nodes of
+        a cluster. None: learned.
 
     Notes
     -----
@@ -31,44 +40,95 @@ class Relational(Likelihood):
     the n nodes of `fit`, outgoing ones where `directed`. Rows given to `predict` are always new
     nodes, each on its own.
 
+    With degree correction X holds numbers of links, 0, 1, 2, ..., whose means are small for those
+    of 0 and 1 to be well described: Poisson(u v r), with the propensities u and v of the two nodes
+    and the rate r of their clusters. The propensities in a cluster have the mean 1 and are its
+    size times a symmetric Dirichlet with the pseudo-count `degree_concentration`; they are
+    integrated out, as rates are. All pairs must be observed, and the diagonal counts: it is the
+    number of links of a node with itself, of mean u² r / 2 (u v r where directed: a node then has
+    two propensities, to send and to receive). New nodes have no such links, and send alone where
+    `directed`. Their densities are ratios of p(links of all) with a node and without, in which
+    the mean propensity 1 of its cluster counts the node too: they compare nodes, clusters and
+    draws, not likelihoods without degree correction.
+
     A pseudo-count that is learned has the prior Gamma(1, 1). Where both are, the mean a / (a + b)
     of the link probabilities is uniform a priori and independent of the strength a + b, which is
     Gamma(2, 1). The strength says how alike the link probabilities of pairs of clusters are: where
     it comes out small, some pairs have nearly all links and some nearly none, and more clusters
     are found than at a = b = 1. Chains start at the strength 2 and the frequency of links in
-    `fit`.
+    `fit`. With degree correction a / b is the mean rate; `degree_concentration`, where it is
+    learned, has the same prior, and chains start at 1.
 
     References
     ----------
     Kemp et al. (2006), Learning systems of concepts with an infinite relational model; Herlau et
-    al., Adaptive reconfiguration moves for MCMC inference in Dirichlet process mixtures, sec. 3.2.
+    al., Adaptive reconfiguration moves for MCMC inference in Dirichlet process mixtures, sec. 3.2. Degree
+    correction: Karrer & Newman (2011), Stochastic blockmodels and community structure in networks;
+    Herlau, Schmidt & Mørup (2014), Infinite-degree-corrected stochastic block model.
+
+    Examples
+    --------
+    Two stars whose centres are linked: by links alone the centres are alike, and so are all
+    others; with degree correction each star is a cluster.
+
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> from skdpm.mixture.likelihoods import Relational
+    >>> X = np.zeros((40, 40))
+    >>> X[0, 1:20] = X[20, 21:] = X[0, 20] = 1
+    >>> X += X.T
+    >>> stars = np.repeat([0, 1], 20)
+    >>> for degree_correction in (False, True):
+    ...     likelihood = Relational(degree_correction=degree_correction)
+    ...     labels = DPMixture(likelihood=likelihood, random_state=0).fit_predict(X)
+    ...     print(labels[0] == labels[20], labels[1] == labels[21])
     """
 
     capabilities = frozenset({"joint"})
-    hyperparameters = ("a", "b")
-    allow_nan = True
     accept_sparse = True
     pairwise = True
 
-    def __init__(self, a=None, b=None, directed=False):
+    def __init__(
+        self,
+        a=None,
+        b=None,
+        directed=False,
+        degree_correction=False,
+        degree_concentration=None,
+    ):
         self.a = a
         self.b = b
         self.directed = directed
+        self.degree_correction = degree_correction
+        self.degree_concentration = degree_concentration
+
+    @property
+    def hyperparameters(self):
+        return ("a", "b", "degree_concentration") if self.degree_correction else ("a", "b")
+
+    @property
+    def allow_nan(self):
+        return not self.degree_correction
 
     def resolve(self, X):
-        values, hyperpriors = {}, {}
-        for name in self.hyperparameters:
-            value = getattr(self, name)
-            if value is None:
-                hyperpriors[name] = PSEUDO_COUNT_PRIOR
-            else:
-                values[name] = check_real(value, f"Relational.{name}", low=0.0)
         check_bool(self.directed, "Relational.directed")
+        check_bool(self.degree_correction, "Relational.degree_correction")
+        values, hyperpriors = {}, {}
+        for name in ("a", "b", "degree_concentration"):
+            value = getattr(self, name)
+            if value is not None:
+                values[name] = check_real(value, f"Relational.{name}", low=0.0)
+            elif name in self.hyperparameters:
+                hyperpriors[name] = PSEUDO_COUNT_PRIOR
         if X.shape[0] != X.shape[1]:
             raise ValueError(
                 f"Relational needs a square adjacency matrix; X has shape {tuple(X.shape)}"
             )
-        links, holes = _links_and_holes(X, diagonal=False)
+        if self.degree_correction:
+            links, self_links = _counts(X)
+            holes = sp.csr_array(X.shape, dtype=bool)
+        else:
+            links, holes = _links_and_holes(X, diagonal=False)
         if not self.directed:
             for part in (links, holes):
                 differs = (part != part.T).tocoo()
@@ -79,13 +139,25 @@ class Relational(Likelihood):
                         f"({i}, {j}) and ({j}, {i}) differ"
                     )
         n_pairs = X.shape[0] * (X.shape[0] - 1) - holes.nnz
-        frequency = (links.nnz + 0.5) / (n_pairs + 1.0)
-        values = {"a": 2.0 * frequency, "b": 2.0 * (1.0 - frequency), **values}
-        resolved = self._copy(**values, directed=bool(self.directed))
+        frequency = (links.sum() + 0.5) / (n_pairs + 1.0)
+        start = {"a": 2.0 * frequency, "b": 2.0 * (1.0 - frequency)}
+        if self.degree_correction:
+            start |= {"b": 2.0, "degree_concentration": 1.0}
+        resolved = self._copy(**{**start, **values})
         resolved._hyperpriors = hyperpriors
+        if self.degree_correction:
+            resolved._degrees = _degrees(links, self_links, self.directed)
         return resolved
 
     def encode(self, X):
+        if self.degree_correction:
+            links, self_links = _counts(X)
+            # A pair is in two rows where it is one.
+            logs = _log_factorials(links) * (1.0 if self.directed else 0.5)
+            logs += gammaln(self_links + 1.0)
+            if not self.directed:
+                logs += self_links * np.log(2.0)
+            return self._with_counts(links, self_links, logs, new=False)
         links, holes = _links_and_holes(X, diagonal=False)
         into = (_csr_arrays(links.T), _csr_arrays(holes.T)) if self.directed else None
         out = (_csr_arrays(links), _csr_arrays(holes))
@@ -93,13 +165,38 @@ class Relational(Likelihood):
 
     def encode_new(self, X):
         """New nodes: their links to all nodes of `fit`; row i is not node i."""
+        if self.degree_correction:
+            links = _counts(X, new=True)
+            return self._with_counts(
+                links, np.zeros(len(links.indptr) - 1), _log_factorials(links), new=True
+            )
         links, holes = _links_and_holes(X, diagonal=True)
         out = (_csr_arrays(links), _csr_arrays(holes))
         return read_only({"shape": X.shape, "out": out, "in": None})
 
+    def _with_counts(self, links, self_links, log_multiplicities, *, new):
+        parts = [links] if new or not self.directed else [links, links.T]
+        holes = _csr_arrays(sp.csr_array(links.shape, dtype=bool))
+        sides = [(_csr_arrays(part), holes) for part in parts]
+        return read_only(
+            {
+                "shape": links.shape,
+                "out": sides[0],
+                "in": sides[1] if len(sides) > 1 else None,
+                "counts": tuple(_csr(part).data for part in parts),
+                "self_links": self_links,
+                "degrees": self._degrees,
+                "log_multiplicities": log_multiplicities,
+                "new": new,
+            }
+        )
+
     def tables(self, data, n_max):
         """Tables of counts of pairs; all nodes of `fit` and a new one may be in one cluster."""
         n_max = data["shape"][1] + 1
+        if self.degree_correction:
+            gamma_a = log_gamma_table(self.a, self._degrees.sum())
+            return read_only({"n_max": n_max, "gamma_a": gamma_a})
         return read_only(
             {
                 "n_max": n_max,
@@ -112,17 +209,37 @@ class Relational(Likelihood):
     def coordinates(self, X):
         """Nodes by the leading singular directions of their links: nodes that link to the same
         ones are near, whether or not they link to each other."""
-        links = _links_and_holes(X, diagonal=False)[0].astype(np.float64)
-        return principal(sp.csr_array(sp.hstack([links, links.T])) if self.directed else links)
+        if self.degree_correction:
+            links = _counts(X)[0]
+            # By directions, and as if all nodes had about as many links (Qin & Rohe 2013): how far
+            # from the origin a node is says how many it has.
+            out, into = ((ends + ends.mean() + 1.0) ** -0.5 for ends in self._degrees[[0, -1]])
+            links = sp.csr_array(sp.diags_array(out) @ links @ sp.diags_array(into))
+        else:
+            links = _links_and_holes(X, diagonal=False)[0].astype(np.float64)
+        points = principal(sp.csr_array(sp.hstack([links, links.T])) if self.directed else links)
+        if self.degree_correction:
+            lengths = np.linalg.norm(points, axis=1, keepdims=True)
+            points = np.divide(points, lengths, out=np.zeros_like(points), where=lengths > 0.0)
+        return points
 
     def bind(self, data, tables):
+        if self.degree_correction:
+            values = (self.a, self.b, self.degree_concentration)
+            return DegreeCorrectedModel(data, tables, *values, self.directed)
         return RelationalModel(data, tables, self.a, self.b, self.directed)
 
     def cluster_params(self, stats):
-        """`link_probabilities`: (n_clusters, n_clusters), from a row's cluster to a column's."""
+        """`link_probabilities`: (n_clusters, n_clusters), from a row's cluster to a column's; with
+        degree correction `link_rates`, between nodes of the propensity 1."""
         n_clusters = len(stats)
         links = stats[:, 1 : 1 + n_clusters]
         pairs = stats[:, 1 + n_clusters :]
+        if self.degree_correction:
+            exposures = np.outer(stats[:, 0], stats[:, 0])
+            if not self.directed:
+                exposures[np.diag_indices(n_clusters)] /= 2.0
+            return {"link_rates": (self.a + links) / (self.b + exposures)}
         return {"link_probabilities": (self.a + links) / (self.a + self.b + pairs)}
 
     @classmethod
@@ -134,6 +251,10 @@ class Relational(Likelihood):
         yield cls(), Y
         Z = np.where(rng.random(Y.shape) < 0.1, np.nan, Y)
         yield cls(b=0.6), Z + Z.T - Y
+        counts = rng.poisson(0.6, X.shape).astype(np.float64)
+        fixed = {"a": 0.8, "b": 1.3, "degree_concentration": 0.7}
+        yield cls(**fixed, directed=True, degree_correction=True), counts
+        yield cls(degree_correction=True), counts + counts.T
 
 
 def _links_and_holes(X, *, diagonal):
@@ -144,9 +265,16 @@ def _links_and_holes(X, *, diagonal):
         bad &= X.row != X.col
     if bad.any():
         at = np.flatnonzero(bad)[0]
+        hint = ""
+        if X.data[at] > 0.0:
+            hint = (
+                ". Of a weighted network give who is linked: (X != 0), or "
+                "nx.to_numpy_array(G, weight=None); numbers of links go with "
+                "degree_correction=True"
+            )
         raise ValueError(
             "Relational needs 0, 1 or NaN (unobserved); column "
-            f"{X.col[at]} of X holds {X.data[at]:g}"
+            f"{X.col[at]} of X holds {X.data[at]:g}{hint}"
         )
     parts = []
     for keep in (X.data == 1, np.isnan(X.data)):
@@ -157,7 +285,52 @@ def _links_and_holes(X, *, diagonal):
     return parts
 
 
-def _csr_arrays(matrix):
+def _counts(X, *, new=False):
+    """Numbers of links, of different nodes as a CSR array without zeros, and, but for new nodes, of
+    nodes with themselves."""
+    X = sp.coo_array(sp.csr_array(X, dtype=np.float64, copy=True))
+    X.sum_duplicates()
+    bad = ~((X.data >= 0.0) & (X.data < 2.0**31) & (X.data == np.floor(X.data)))
+    if bad.any():
+        at = np.flatnonzero(bad)[0]
+        hint = ""
+        if np.isnan(X.data[at]):
+            hint = (
+                " (no pair may be unobserved: what nodes bring to their links is integrated out)"
+            )
+        elif X.data[at] > 0.0:
+            hint = "; of other weights give who is linked, nx.to_numpy_array(G, weight=None)"
+        raise ValueError(
+            "Relational(degree_correction=True) needs numbers of links, 0, 1, 2, ...; column "
+            f"{X.col[at]} of X holds {X.data[at]:g}{hint}"
+        )
+    apart = (X.data > 0.0) & (new | (X.row != X.col))
+    links = sp.csr_array((X.data[apart], (X.row[apart], X.col[apart])), shape=X.shape)
+    return links if new else (links, X.diagonal())
+
+
+def _degrees(links, self_links, directed):
+    """Ends of links of each node, (1, n); outgoing and incoming ones, (2, n), where directed."""
+    if directed:
+        return np.array([links.sum(axis=1) + self_links, links.sum(axis=0) + self_links])
+    return (links.sum(axis=1) + 2.0 * self_links)[None]
+
+
+def _log_factorials(links):
+    """Sum over each row of log X_ij!."""
+    return _of(links, gammaln(links.data + 1.0)).sum(axis=1)
+
+
+def _of(links, values):
+    return sp.csr_array((values, links.indices, links.indptr), shape=links.shape)
+
+
+def _csr(matrix):
     matrix = matrix.tocsr()
     matrix.sort_indices()
+    return matrix
+
+
+def _csr_arrays(matrix):
+    matrix = _csr(matrix)
     return matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32)

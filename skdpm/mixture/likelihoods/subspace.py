@@ -238,6 +238,22 @@ class Subspace(Likelihood):
             "axis_covariances": params["covariances"],
         }
 
+    def column_covariances(self, axis_covariances, columns):
+        """Covariances of rows of clusters in some columns of X.
+
+        Parameters
+        ----------
+        axis_covariances : ndarray of shape (n_clusters, n_axes, n_axes)
+            Of the coordinates along `axes_`.
+        columns : sequence of int
+
+        Returns
+        -------
+        covariances : ndarray of shape (n_clusters, n_columns, n_columns)
+        """
+        along, rest = self.axes_[:, columns], self._rest[columns]
+        return along.T @ axis_covariances @ along + rest @ rest.T
+
     def centres(self, stats):
         return self.cluster_params(stats)["means"]
 

@@ -143,6 +143,10 @@ def test_predictions_stay_lazy_and_blockwise(X, sampler):
         assert isinstance(there, da.Array) and there.chunks[0] == (500, 500, 200)
         assert there.dtype == expected.dtype and there.shape == expected.shape
         np.testing.assert_array_equal(there.compute(), expected)
+    there = fitted.predict_proba(rows, new_cluster=True)
+    expected = fitted.predict_proba(here, new_cluster=True)
+    assert there.shape == expected.shape == (len(X), fitted.n_components_ + 1)
+    np.testing.assert_array_equal(there.compute(), expected)
     assert fitted.score(rows) == pytest.approx(fitted.score(here), rel=1e-12)
     with pytest.raises(ValueError, match="2 features"):
         fitted.predict(rows[:, :1])

@@ -19,7 +19,7 @@ class GnedinMixture(BaseMixture):
         Larger values favour more clusters: a single component has probability
         1 / (1 + concentration). None: resampled in every iteration under its prior, from 1.
     concentration_prior, n_warmup, n_draws, thin, n_chains, n_jobs, init, store_labels, \
-point_estimate, warm_start, random_state, verbose
+point_estimate, max_time, target_ess, warm_start, random_state, verbose
         As in `skdpm.DPMixture`.
     """
 
@@ -38,6 +38,8 @@ point_estimate, warm_start, random_state, verbose
         init="single",
         store_labels=True,
         point_estimate="vi",
+        max_time=None,
+        target_ess=None,
         warm_start=False,
         random_state=None,
         verbose=0,
@@ -54,6 +56,8 @@ point_estimate, warm_start, random_state, verbose
         self.init = init
         self.store_labels = store_labels
         self.point_estimate = point_estimate
+        self.max_time = max_time
+        self.target_ess = target_ess
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""
+Pictures of a fit
+=================
+
+Every fitted mixture can be looked at in a line or two: `skdpm.plotting` has displays in
+scikit-learn's style. Here are four of them, of 178 wines by 13 chemical measurements: the clusters
+in the two columns that set them apart best; the probability of each pair of wines to be of the
+same kind; how many clusters there are in the draws; and whether the chains have mixed.
+"""
+
+import time
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from sklearn.datasets import load_wine
+
+from skdpm import DPMixture
+from skdpm.plotting import (
+    ClustersDisplay,
+    CoclusteringDisplay,
+    NumberOfClustersDisplay,
+    TraceDisplay,
+)
+
+X = load_wine(as_frame=True).data
+start = time.perf_counter()
+model = DPMixture(thin=4, random_state=0).fit(X)
+print(f"{model.n_components_} clusters in {time.perf_counter() - start:.1f} s")
+
+fig, axes = plt.subplots(2, 2, figsize=(11, 9), layout="constrained")
+clusters = ClustersDisplay.from_estimator(model, X, ax=axes[0, 0])
+coclustering = CoclusteringDisplay.from_estimator(model, ax=axes[0, 1])
+numbers = NumberOfClustersDisplay.from_estimator(model, ax=axes[1, 0])
+traces = TraceDisplay.from_estimator(model, ax=axes[1, 1])
+for display, title in (
+    (clusters, "Which wines are alike"),
+    (coclustering, "How sure that is"),
+    (numbers, "How many kinds there are"),
+):
+    display.ax_.set_title(title, loc="left", weight="bold")
+
+print(f"columns shown: {' and '.join(clusters.column_names)}")
+unsure = (clusters.certainty < 0.5).sum()
+print(f"{unsure} of {len(X)} wines share a cluster with others of theirs in less than half")
+print("of the draws, on average; {} to {} clusters in 90% of them".format(*numbers.interval_))
+
+path = Path(__file__).with_suffix(".png")
+fig.savefig(path, dpi=120)
+print(f"figure: {path}")

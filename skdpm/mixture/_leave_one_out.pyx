@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The density of each item given all others and their partition.
+
+With the item out, k clusters of sizes n_j hold the others. For any prior of Gibbs type
+
+    p(x_i | others) = [sum_j (n_j - sigma) p(x_i | items of j) + r p(x_i)] / (n - 1 - sigma k + r),
+    r = V_{n,k+1} / V_{n,k},
+
+the sum of the weights that a Gibbs step would draw from over that of the prior's, whatever cluster
+the item is in.
+"""
+from libc.math cimport INFINITY, exp, log
+
+import numpy as np
+
+from skdpm.mixture._state cimport MixtureState
+
+
+cdef double log_density(MixtureState state, Py_ssize_t i) noexcept nogil:
+    """log p(x_i | the items in clusters) of an item in none, all others being in clusters."""
+    cdef Py_ssize_t j
+    cdef Py_ssize_t k = state.n_clusters
+    cdef const double* log_v = state.prior.log_v
+    cdef double* log_w = state.log_w
+    cdef double of_new = log_v[k + 1] - log_v[k]
+    cdef double top = -INFINITY
+    cdef double total = 0.0
+    state.model.log_predictive_many(state.slots, k + 1, i, log_w)
+    for j in range(k):
+        log_w[j] += state.prior.log_join[state.sizes[state.slots[j]]]
+    log_w[k] += of_new
+    for j in range(k + 1):
+        if not log_w[j] <= top:     # NaN stays the top
+            top = log_w[j]
+    if top == INFINITY or top == -INFINITY:
+        return top
+    for j in range(k + 1):
+        total += exp(log_w[j] - top)
+    return top + log(total) - log(state.n_attached - state.prior.sigma * k + exp(of_new))
+
+
+def log_leave_one_out(MixtureState state):
+    """log p(x_i | all other items and their partition), natural logarithm, of every item.
+
+    Parameters
+    ----------
+    state : MixtureState
+        All its items are in clusters. Afterwards its partition is as before.
+
+    Returns
+    -------
+    log_densities : ndarray of shape (n_samples,)
+    """
+    cdef Py_ssize_t i, own
+    out = np.empty(state.n_samples)
+    cdef double[::1] view = out
+    if state.n_attached != state.n_samples:
+        raise ValueError(f"{state.n_samples - state.n_attached} items are in no cluster")
+    state.prior.tabulate()
+    with nogil:
+        for i in range(state.n_samples):
+            own = state.detach(i)
+            view[i] = log_density(state, i)
+            if state.sizes[own] == 0:
+                own = state.slots[state.n_clusters]
+            state.attach(i, own)
+        state.model.settle()
+    return out

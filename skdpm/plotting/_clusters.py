@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Pictures of rows in two columns."""
+
+import math
+
+import numpy as np
+import scipy.sparse as sp
+
+from skdpm._validation import check_integer, is_dask
+from skdpm.plotting._style import (
+    DARK,
+    certainty,
+    cluster_colors,
+    evenly,
+    mixture_of,
+    one_axis,
+    tidy,
+)
+
+# Opacity of rows whose label is as good as any other, and of those that are certain.
+PALEST, FULL = 0.12, 0.9
+
+# Points of more rows than this are pixels in a vector graphic.
+MOST_VECTORS = 2000
+
+# Rows, and columns, of which all pairs are looked at, that tell which two columns to show.
+ROWS_OF_CHOICE, COLUMNS_OF_CHOICE = 2000, 40
+
+
+class ClustersDisplay:
+    """Rows in two columns of X, coloured by cluster, with an ellipse around each cluster.
+
+    The paler a row, the less surely it belongs to its cluster. Ellipses are at the posterior mean
+    of a cluster's mean and one and two posterior mean standard deviations wide: of a normal law in
+    two columns, 39 % and 86 % are within them.
+
+    Parameters
+    ----------
+    points : ndarray of shape (n_rows, 2)
+        The rows that are shown.
+    labels : ndarray of shape (n_rows,), int
+    certainty : ndarray of shape (n_rows,)
+        From 0 to 1.
+    means : ndarray of shape (n_clusters, 2), default=None
+        None: no ellipses.
+    covariances : ndarray of shape (n_clusters, 2, 2), default=None
+    column_names : tuple of str, default=("column 0", "column 1")
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
+    points_ : matplotlib PathCollection
+    ellipses_ : list of matplotlib Ellipse
+        Of clusters 0, 1, ..., first all of one standard deviation, then all of two.
+    numbers_ : list of matplotlib Text
+        The clusters' numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> from skdpm.plotting import ClustersDisplay
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.r_[rng.normal(-4, 1, size=(30, 2)), rng.normal(4, 1, size=(20, 2))]
+    >>> model = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X)
+    >>> display = ClustersDisplay.from_estimator(model, X)
+    >>> len(display.ellipses_)
+    4
+    """
+
+    def __init__(
+        self,
+        points,
+        labels,
+        certainty,
+        *,
+        means=None,
+        covariances=None,
+        column_names=("column 0", "column 1"),
+    ):
+        self.points = points
+        self.labels = labels
+        self.certainty = certainty
+        self.means = means
+        self.covariances = covariances
+        self.column_names = column_names
+
+    @classmethod
+    def from_estimator(cls, estimator, X, columns=None, *, max_rows=20_000, ax=None):
+        """Draw the clusters of a fitted mixture.
+
+        Parameters
+        ----------
+        estimator : DPMixture or FiniteMixture
+            Fitted; or a pipeline or search that ends in one. A pipeline's first steps are applied
+            to X, and the picture is of what comes out of them.
+        X : array-like, DataFrame or CSR matrix of shape (n_samples, n_features)
+            The rows of `fit`, which are those of `labels_`. Where the number of rows is another,
+            new ones: they get the labels and the probabilities that the fit predicts.
+        columns : pair of int or str, default=None
+            Numbers or names of two columns. None: the two in which the clusters are most apart,
+            together (Wilks' lambda of the labels).
+        max_rows : int, default=20_000
+            Of more rows, so many are shown, evenly spaced ones.
+        ax : matplotlib Axes, default=None
+            None: a new figure.
+
+        Returns
+        -------
+        display : ClustersDisplay
+
+        Raises
+        ------
+        ValueError
+            Where X has no two columns of numbers, or is a dask array.
+        """
+        max_rows = check_integer(max_rows, "max_rows", low=1)
+        if is_dask(X):
+            raise ValueError(
+                "ClustersDisplay needs rows in memory: compute a sample of those of the dask "
+                "array, as in X[::100].compute()"
+            )
+        estimator, X, names = mixture_of(estimator, cls.__name__, X)
+        n_rows = _n_rows(X)
+        rows = evenly(n_rows, max_rows)
+        fitted = not is_dask(estimator.labels_) and n_rows == len(estimator.labels_)
+        taken = X if len(rows) == n_rows else _rows_of(X, rows)
+        if fitted:
+            labels = estimator.labels_[rows]
+            if hasattr(estimator, "label_samples_"):
+                sure = certainty(estimator)[rows]
+            else:
+                sure = certainty(estimator, taken, labels)
+        else:
+            labels = estimator.predict(taken)
+            sure = certainty(estimator, taken, labels)
+        n_columns = estimator.n_features_in_
+        if n_columns < 2:
+            raise ValueError("ClustersDisplay shows two columns, X has one: see DensityDisplay")
+        if columns is None:
+            columns = (0, 1) if n_columns == 2 else _most_apart(taken, labels)
+        columns = _positions(columns, names, n_columns)
+        points = np.column_stack([_column(taken, d) for d in columns])
+        means, covariances = _moments(estimator, columns)
+        display = cls(
+            points,
+            labels,
+            sure,
+            means=means,
+            covariances=covariances,
+            column_names=tuple(f"column {d}" if names is None else str(names[d]) for d in columns),
+        )
+        return display.plot(ax)
+
+    def plot(self, ax=None):
+        """Draw the clusters.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            None: a new figure.
+
+        Returns
+        -------
+        display : ClustersDisplay
+        """
+        ax = one_axis(self, ax, figsize=(5.6, 4.6))
+        from matplotlib.lines import Line2D
+        from matplotlib.patches import Ellipse
+        from matplotlib.patheffects import withStroke
+
+        n_rows = len(self.points)
+        n_clusters = int(self.labels.max()) + 1 if n_rows else 0
+        if self.means is not None:
+            n_clusters = max(n_clusters, len(self.means))
+        colors = cluster_colors(n_clusters)
+        shades = np.column_stack([colors[self.labels], _opacity(self.certainty)])
+        self.points_ = ax.scatter(
+            *self.points.T,
+            c=shades,
+            s=float(np.clip(6000.0 / max(n_rows, 1), 3.0, 22.0)),
+            linewidths=0,
+            rasterized=n_rows > MOST_VECTORS,
+        )
+        self.ellipses_ = []
+        centres = {}
+        if self.means is not None:
+            centres = dict(enumerate(self.means))
+            # Thinner where there are many.
+            width = 1.4 if n_clusters <= 12 else 0.8
+            for n_deviations, strength in ((1.0, 0.95), (2.0, 0.5)):
+                for k in range(len(self.means)):
+                    size, angle = _extent(self.covariances[k])
+                    ellipse = Ellipse(
+                        self.means[k],
+                        *(2.0 * n_deviations * size),
+                        angle=angle,
+                        facecolor=(*colors[k], 0.06),
+                        edgecolor=(*(0.8 * colors[k]), strength),
+                        linewidth=width,
+                        zorder=2,
+                    )
+                    self.ellipses_.append(ax.add_patch(ellipse))
+        else:
+            for k in np.unique(self.labels):
+                centres[k] = np.nanmedian(self.points[self.labels == k], axis=0)
+        self.numbers_ = [
+            ax.text(
+                *centre,
+                str(k),
+                color=tuple(0.55 * colors[k]),
+                weight="bold",
+                ha="center",
+                va="center",
+                fontsize="medium" if n_clusters <= 12 else "small",
+                path_effects=[withStroke(linewidth=2.5, foreground="white", alpha=0.85)],
+                clip_on=True,
+                zorder=3,
+            )
+            for k, centre in centres.items()
+        ]
+        ax.set(xlabel=self.column_names[0], ylabel=self.column_names[1])
+        keys = [
+            Line2D([], [], ls="none", marker="o", ms=5, mew=0, color=DARK, alpha=_opacity(level))
+            for level in (1.0, 0.75, 0.5)
+        ]
+        ax.legend(
+            keys,
+            ["certain", "75%", "50%"],
+            loc="lower right",
+            bbox_to_anchor=(1.0, 1.0),
+            ncols=3,
+            frameon=False,
+            fontsize="small",
+            handletextpad=0.1,
+            columnspacing=0.9,
+            borderaxespad=0.2,
+        )
+        tidy(ax)
+        return self
+
+
+def _opacity(certainty):
+    return PALEST + (FULL - PALEST) * np.clip(certainty, 0.0, 1.0)
+
+
+def _extent(covariance):
+    """Standard deviations along the longer and the shorter axis, and the angle of the longer, in
+    degrees."""
+    variances, directions = np.linalg.eigh(covariance)
+    x, y = directions[:, 1]
+    return np.sqrt(np.maximum(variances[::-1], 0.0)), math.degrees(math.atan2(y, x))
+
+
+def _n_rows(X):
+    return X.shape[0] if hasattr(X, "shape") else len(X)
+
+
+def _rows_of(X, rows):
+    """Some rows of an array, a table or a list."""
+    if hasattr(X, "iloc"):
+        return X.iloc[rows]
+    return (X if hasattr(X, "shape") else np.asarray(X))[rows]
+
+
+def _column(X, d):
+    """One column as doubles."""
+    if hasattr(X, "iloc"):
+        column = X.iloc[:, d].to_numpy(dtype=np.float64, na_value=np.nan)
+    elif sp.issparse(X):
+        column = X[:, [d]].toarray()[:, 0]
+    else:
+        column = np.asarray(X)[:, d]
+    return np.asarray(column, dtype=np.float64)
+
+
+def _positions(columns, names, n_columns):
+    """Numbers of columns that are given by number or by name."""
+    if isinstance(columns, str) or len(columns) != 2:
+        raise ValueError(f"columns must be two numbers or names of columns, got {columns!r}")
+    positions = []
+    for column in columns:
+        if isinstance(column, str):
+            if names is None or column not in names:
+                known = "X has no names" if names is None else f"there are {', '.join(names)}"
+                raise ValueError(f"no column is called {column!r}: {known}")
+            positions.append(names.index(column))
+            continue
+        column = check_integer(column, "a column", low=-n_columns, high=n_columns - 1)
+        positions.append(column % n_columns)
+    return positions
+
+
+def _most_apart(X, labels):
+    """The two columns in which clusters are most apart: those of the smallest Wilks' lambda,
+    |scatter within clusters| / |scatter|, in their order."""
+    some = evenly(len(labels), ROWS_OF_CHOICE)
+    labels = np.unique(labels[some], return_inverse=True)[1]
+    X = _rows_of(X, some)
+    X = X.toarray() if sp.issparse(X) else np.asarray(X, dtype=np.float64)
+    X = X - np.nanmean(X, axis=0)
+    X = np.where(np.isnan(X), 0.0, X)
+    scale = np.sqrt((X**2).mean(axis=0))
+    usable = np.flatnonzero(scale > 0.0)
+    if len(usable) < 2:
+        return 0, 1
+    X = X[:, usable] / scale[usable]
+    sizes = np.bincount(labels)
+    means = np.zeros((len(sizes), X.shape[1]))
+    np.add.at(means, labels, X)
+    within = X - (means / sizes[:, None])[labels]
+    best = np.sort(np.argsort((within**2).sum(axis=0), kind="stable")[:COLUMNS_OF_CHOICE])
+    X, within = X[:, best], within[:, best]
+    total, inner = X.T @ X, within.T @ within
+    # A little of the unit matrix: for columns that are multiples of each other.
+    ridge = 1e-6 * len(X)
+    lambdas = _minors(inner, ridge) / _minors(total, ridge)
+    lambdas[np.tril_indices(len(best))] = np.inf
+    first, second = np.unravel_index(np.argmin(lambdas), lambdas.shape)
+    return int(usable[best[first]]), int(usable[best[second]])
+
+
+def _minors(matrix, ridge):
+    """Determinants of all 2 x 2 principal submatrices."""
+    diagonal = np.diagonal(matrix) + ridge
+    return np.outer(diagonal, diagonal) - matrix**2
+
+
+def _moments(estimator, columns):
+    """Means and covariances of the clusters in the columns, (n_clusters, 2) and (n_clusters, 2,
+    2), or None twice where the likelihood has none."""
+    params = estimator.cluster_params_
+    likelihood = estimator.likelihood_
+    if "axis_covariances" in params:
+        covariances = likelihood.column_covariances(params["axis_covariances"], columns)
+        return params["means"][:, columns], covariances
+    if "rates" in params:
+        # Of a Poisson law, the variance is the mean.
+        means = params["rates"][:, columns]
+        return means, means[:, :, None] * np.eye(2)
+    if "means" not in params or "covariances" not in params:
+        return None, None
+    covariances = params["covariances"]
+    if covariances.ndim == 2:
+        covariances = covariances[:, columns, None] * np.eye(2)
+    else:
+        covariances = covariances[:, columns][:, :, columns]
+    return params["means"][:, columns], covariances

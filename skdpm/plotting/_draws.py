@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Pictures of draws of numbers: how many clusters, and how chains went."""
+
+import numpy as np
+
+from skdpm._convergence import LARGEST_R_HAT
+from skdpm._validation import check_real
+from skdpm.features.estimators import FeatureAllocation
+from skdpm.plotting._style import (
+    ACCENT,
+    DARK,
+    MAIN,
+    PALE,
+    PALER,
+    cluster_colors,
+    one_axis,
+    several_axes,
+    tidy,
+    unwrapped,
+)
+
+# How quantities are called beside an axis.
+WORDS = {
+    "log_joint": "log joint (nats)",
+    "log_marginal": "log marginal (nats)",
+    "concentration": "concentration",
+}
+
+
+class NumberOfClustersDisplay:
+    """Posterior of the number of clusters, or of features, as bars.
+
+    Bars are the shares of all draws together. Dark ones make up the shortest range of numbers that
+    holds at least `level` of the posterior; a triangle points to the number in the point estimate.
+    Draws may have a few small clusters more than it, which come and go.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (n_counts,), int
+        Consecutive numbers of clusters, from the smallest to the largest of any draw.
+    probabilities : ndarray of shape (n_counts,)
+        Of each; they sum to 1.
+    chain_probabilities : ndarray of shape (n_chains, n_counts)
+        The same of each chain alone.
+    estimate : int
+        Number of clusters in the point estimate.
+    agree : bool, default=True
+        Whether the chains agree. If not, each is shown as a line of points.
+    level : float, default=0.9
+    what : str, default="clusters"
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
+    bars_ : matplotlib BarContainer
+    interval_ : tuple (low, high)
+        Ends of the range, both in it.
+    estimate_ : matplotlib Line2D
+        The triangle.
+    chains_ : list of matplotlib Line2D
+        One for each chain, or none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> from skdpm.plotting import NumberOfClustersDisplay
+    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+    >>> model = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X)
+    >>> display = NumberOfClustersDisplay.from_estimator(model)
+    >>> display.estimate
+    2
+    """
+
+    def __init__(
+        self,
+        counts,
+        probabilities,
+        chain_probabilities,
+        estimate,
+        *,
+        agree=True,
+        level=0.9,
+        what="clusters",
+    ):
+        self.counts = counts
+        self.probabilities = probabilities
+        self.chain_probabilities = chain_probabilities
+        self.estimate = estimate
+        self.agree = agree
+        self.level = level
+        self.what = what
+
+    @classmethod
+    def from_estimator(cls, estimator, *, level=0.9, chains="auto", ax=None):
+        """Draw the posterior of a fitted model.
+
+        Parameters
+        ----------
+        estimator : DPMixture, FiniteMixture or FeatureAllocation
+            Fitted; or a pipeline or search that ends in one.
+        level : float, default=0.9
+            In (0, 1): the share of the posterior that the dark bars hold.
+        chains : {"auto"} or bool, default="auto"
+            Whether chains are shown each on its own. "auto": where they disagree, by R-hat.
+        ax : matplotlib Axes, default=None
+            None: a new figure.
+
+        Returns
+        -------
+        display : NumberOfClustersDisplay
+        """
+        level = check_real(level, "level", low=0.0, high=1.0)
+        estimator, _, _ = unwrapped(estimator)
+        numbers = np.asarray(estimator.n_components_samples_)
+        weights = estimator.draws_.weights
+        lowest, highest = numbers.min(), numbers.max()
+        of_chains = np.array(
+            [
+                np.bincount(drawn - lowest, weight, minlength=highest - lowest + 1)
+                for drawn, weight in zip(numbers, weights, strict=True)
+            ]
+        )
+        pooled = of_chains.sum(axis=0)
+        totals = of_chains.sum(axis=1, keepdims=True)
+        if isinstance(chains, str):
+            if chains != "auto":
+                raise ValueError(f'chains must be "auto", True or False, got {chains!r}')
+            # As the warning of `fit`: a NaN is no sign of agreement.
+            r_hat = estimator.diagnostics_.get("n_components", {}).get("r_hat", 1.0)
+            chains = not r_hat <= LARGEST_R_HAT
+        display = cls(
+            np.arange(lowest, highest + 1),
+            pooled / pooled.sum(),
+            of_chains / np.where(totals > 0.0, totals, 1.0),
+            int(estimator.n_components_),
+            agree=not chains,
+            level=level,
+            what="features" if isinstance(estimator, FeatureAllocation) else "clusters",
+        )
+        return display.plot(ax)
+
+    def plot(self, ax=None):
+        """Draw the bars.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            None: a new figure.
+
+        Returns
+        -------
+        display : NumberOfClustersDisplay
+        """
+        ax = one_axis(self, ax, figsize=(4.8, 3.6))
+        from matplotlib.ticker import MaxNLocator
+
+        low, high = _shortest_range(self.probabilities, self.level)
+        self.interval_ = int(self.counts[low]), int(self.counts[high])
+        inside = np.zeros(len(self.counts), dtype=bool)
+        inside[low : high + 1] = True
+        # Lines are to be seen on the bars.
+        dark, pale = (MAIN, PALE) if self.agree else (PALE, PALER)
+        self.bars_ = ax.bar(
+            self.counts, self.probabilities, width=0.8, color=np.where(inside, dark, pale)
+        )
+        top = self.probabilities.max()
+        self.chains_ = []
+        if not self.agree:
+            top = max(top, self.chain_probabilities.max())
+            for color, shares in zip(
+                chain_colors(len(self.chain_probabilities)), self.chain_probabilities, strict=True
+            ):
+                self.chains_ += ax.plot(
+                    self.counts, shares, color=color, marker="o", ms=4, lw=1, mec="w", mew=0.5
+                )
+            self.chains_[0].set_label("each chain")
+        ends = f"{self.interval_[0]}" if low == high else "{} to {}".format(*self.interval_)
+        self.bars_.patches[low].set_label(f"{self.level:.0%} of the posterior: {ends}")
+        (self.estimate_,) = ax.plot(
+            self.estimate,
+            1.0,
+            marker="v",
+            ms=8,
+            color=ACCENT,
+            ls="none",
+            clip_on=False,
+            transform=ax.get_xaxis_transform(),
+            label=f"point estimate: {self.estimate}",
+        )
+        ax.set_ylim(0.0, 1.05 * top)
+        edges = [*self.counts[[0, -1]], self.estimate]
+        ax.set_xlim(min(edges) - 0.9, max(edges) + 0.9)
+        ax.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, min_n_ticks=1))
+        ax.set_xlabel(f"number of {self.what}")
+        ax.set_ylabel("posterior probability")
+        handles = [self.bars_.patches[low], self.estimate_, *self.chains_[:1]]
+        ax.legend(
+            handles,
+            [handle.get_label() for handle in handles],
+            loc="upper right",
+            fontsize="small",
+            framealpha=0.8,
+            edgecolor="none",
+        )
+        tidy(ax)
+        return self
+
+
+class TraceDisplay:
+    """Traces of the draws of numbers: an axis for each quantity, a line for each chain.
+
+    Chains that have mixed run through each other without a trend, and R-hat, above each axis where
+    there are two chains or more, is close to 1. Draws of the warm-up are not kept, and not shown.
+
+    Parameters
+    ----------
+    traces : dict of str to ndarray of shape (n_chains, n_draws)
+    iterations : ndarray of shape (n_draws,), int
+        The iteration of each draw, from the first of the warm-up.
+    r_hats : dict of str to float, default=None
+        Of any of the quantities.
+    n_warmup : int, default=0
+    ordered : bool, default=True
+        Whether a chain's draws come one after the other. If not, as with "smc", they are points.
+    words : dict of str to str, default=None
+        How quantities are called beside their axes, where not by their names.
+
+    Attributes
+    ----------
+    axes_ : ndarray of matplotlib Axes
+    figure_ : matplotlib Figure
+    lines_ : dict of str to list of matplotlib Line2D
+        One for each chain.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> from skdpm.plotting import TraceDisplay
+    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+    >>> model = DPMixture(n_draws=50, n_chains=2, random_state=0).fit(X)
+    >>> display = TraceDisplay.from_estimator(model, ["log_joint", "likelihood__df"])
+    >>> len(display.axes_), len(display.lines_["log_joint"])
+    (2, 2)
+    """
+
+    def __init__(self, traces, iterations, *, r_hats=None, n_warmup=0, ordered=True, words=None):
+        self.traces = traces
+        self.iterations = iterations
+        self.r_hats = r_hats
+        self.n_warmup = n_warmup
+        self.ordered = ordered
+        self.words = words
+
+    @classmethod
+    def from_estimator(cls, estimator, quantities=None, *, ax=None):
+        """Draw the traces of a fitted model.
+
+        Parameters
+        ----------
+        estimator : DPMixture, FiniteMixture or FeatureAllocation
+            Fitted; or a pipeline or search that ends in one.
+        quantities : list of str, default=None
+            Names in `draws_` whose draws are numbers. None: the log joint, the number of clusters
+            or features, and the concentration where it is learned.
+        ax : matplotlib Axes or array-like of Axes, default=None
+            One for each quantity, or one of a grid whose place they share. None: a new figure.
+
+        Returns
+        -------
+        display : TraceDisplay
+
+        Raises
+        ------
+        ValueError
+            For a name that is not one of a number.
+        """
+        estimator, _, _ = unwrapped(estimator)
+        draws = estimator.draws_
+        numbers = [name for name in draws if np.ndim(_first(draws[name])) == 0]
+        if quantities is None:
+            quantities = ["log_joint", "n_components"]
+            if estimator.concentration is None:
+                quantities.append("concentration")
+        elif isinstance(quantities, str):
+            quantities = [quantities]
+        for name in quantities:
+            if name not in numbers:
+                raise ValueError(
+                    f"quantities must be names of numbers in draws_ ({', '.join(numbers)}), got "
+                    f"{name!r}"
+                )
+        if not quantities:
+            raise ValueError("quantities is empty: name at least one")
+        ordered = not getattr(estimator.sampler_, "online", False)
+        n_warmup = estimator.n_warmup if ordered else 0
+        thin = estimator.thin if ordered else 1
+        features = isinstance(estimator, FeatureAllocation)
+        display = cls(
+            {name: np.asarray(draws[name]) for name in quantities},
+            n_warmup + thin * np.arange(1, draws.n_draws + 1),
+            r_hats={
+                name: estimator.diagnostics_[name]["r_hat"]
+                for name in quantities
+                if "r_hat" in estimator.diagnostics_.get(name, ())
+            },
+            n_warmup=n_warmup,
+            ordered=ordered,
+            words={"n_components": "features" if features else "clusters"},
+        )
+        return display.plot(ax)
+
+    def plot(self, ax=None):
+        """Draw the traces.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or array-like of Axes, default=None
+            One for each quantity, or one of a grid whose place they share. None: a new figure.
+
+        Returns
+        -------
+        display : TraceDisplay
+        """
+        n_axes = len(self.traces)
+        axes = several_axes(self, ax, (n_axes, 1), figsize=(6.4, 0.6 + 1.7 * n_axes))
+        words = {**WORDS, **(self.words or {})}
+        self.lines_ = {}
+        for axis, (name, traces) in zip(axes, self.traces.items(), strict=True):
+            colors = chain_colors(len(traces))
+            style = {"lw": 0.8, "alpha": 0.85 if len(traces) < 6 else 0.6}
+            if name == "n_components":
+                style["drawstyle"] = "steps-mid"
+            if not self.ordered or traces.shape[1] == 1:
+                style.update(ls="none", marker=".", ms=3)
+            self.lines_[name] = [
+                axis.plot(self.iterations, trace, color=color, **style)[0]
+                for trace, color in zip(traces, colors, strict=True)
+            ]
+            axis.set_ylabel(words.get(name, name.removeprefix("likelihood__").replace("_", " ")))
+            r_hat = (self.r_hats or {}).get(name)
+            if r_hat is not None:
+                axis.set_title(
+                    f"R-hat {r_hat:.2f}",
+                    loc="right",
+                    fontsize="small",
+                    color=DARK if r_hat <= LARGEST_R_HAT else ACCENT,
+                )
+            axis.margins(x=0.01)
+            tidy(axis)
+            if axis is not axes[-1]:
+                axis.tick_params(labelbottom=False)
+        if self.ordered:
+            note = f"the {self.n_warmup} of the warm-up are not kept" if self.n_warmup else ""
+            axes[-1].set_xlabel(f"iteration ({note})" if note else "iteration")
+        else:
+            axes[-1].set_xlabel("draw (of particles: in no order)")
+        n_chains = len(traces)
+        axes[0].set_title(
+            "1 chain" if n_chains == 1 else f"{n_chains} chains", loc="left", fontsize="small"
+        )
+        return self
+
+
+def chain_colors(n_chains):
+    """Colours of chains 0, 1, ..."""
+    return cluster_colors(n_chains)
+
+
+def _first(values):
+    return values[0][0]
+
+
+def _shortest_range(probabilities, level):
+    """First and last position of the shortest run that holds the level, of the most probable one
+    where there are several."""
+    cumulated = np.concatenate([[0.0], np.cumsum(probabilities)])
+    for length in range(1, len(probabilities)):
+        held = cumulated[length:] - cumulated[:-length]
+        start = int(np.argmax(held))
+        if held[start] >= level - 1e-12:
+            return start, start + length - 1
+    return 0, len(probabilities) - 1

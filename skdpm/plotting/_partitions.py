@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Pictures of a partition: which rows are together."""
+
+import numpy as np
+
+from skdpm._validation import check_integer
+from skdpm.partitions import coclustering_matrix
+from skdpm.plotting._style import (
+    DARK,
+    certainty,
+    cluster_colors,
+    evenly,
+    kept_partitions,
+    mixture_of,
+    one_axis,
+)
+
+# Numbers of clusters beside the matrix are at least this share of a side apart.
+SMALLEST_GAP = 0.045
+
+
+class CoclusteringDisplay:
+    """Matrix of the probabilities that two rows are in the same cluster, by cluster.
+
+    Rows are ordered by their label and, within a cluster, from those that most surely belong to it
+    to those that do so least. What the draws agree on are dark squares along the diagonal; what
+    they do not, paler margins of squares and shades between them.
+
+    Parameters
+    ----------
+    coclustering : ndarray of shape (n_rows, n_rows)
+        In the order in which it is shown.
+    labels : ndarray of shape (n_rows,), int
+        The cluster of each of these rows; rows of a cluster stand together.
+    certainty : ndarray of shape (n_rows,)
+        How surely each belongs to its cluster.
+    rows : ndarray of shape (n_rows,), int
+        Which rows of X these are.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
+    im_ : matplotlib AxesImage
+        The matrix.
+    borders_ : list of matplotlib Rectangle
+        Around each cluster.
+    strips_ : list of matplotlib Rectangle
+        The colour of each cluster, beside the matrix.
+    colorbar_ : matplotlib Colorbar or None
+
+    See Also
+    --------
+    skdpm.partitions.coclustering_matrix : The matrix as an array.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> from skdpm.plotting import CoclusteringDisplay
+    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+    >>> model = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X)
+    >>> display = CoclusteringDisplay.from_estimator(model)
+    >>> len(display.borders_)
+    2
+    """
+
+    def __init__(self, coclustering, labels, certainty, rows):
+        self.coclustering = coclustering
+        self.labels = labels
+        self.certainty = certainty
+        self.rows = rows
+
+    @classmethod
+    def from_estimator(cls, estimator, *, max_rows=2000, cmap="Blues", colorbar=True, ax=None):
+        """Draw the matrix of a fitted mixture.
+
+        Parameters
+        ----------
+        estimator : DPMixture or FiniteMixture
+            Fitted with `store_labels=True`; or a pipeline or search that ends in one.
+        max_rows : int, default=2000
+            Of more rows, so many are shown: evenly spaced ones in the order of the picture, so
+            that clusters keep their shares.
+        cmap : str or matplotlib Colormap, default="Blues"
+        colorbar : bool, default=True
+        ax : matplotlib Axes, default=None
+            None: a new figure.
+
+        Returns
+        -------
+        display : CoclusteringDisplay
+
+        Raises
+        ------
+        ValueError
+            Where the draws of the partition were not kept.
+        """
+        name = cls.__name__
+        max_rows = check_integer(max_rows, "max_rows", low=1)
+        estimator, _, _ = mixture_of(estimator, name)
+        draws = kept_partitions(estimator, name)
+        labels = estimator.labels_
+        sure = certainty(estimator)
+        rows = np.lexsort((-sure, labels))
+        rows = rows[evenly(len(rows), max_rows)]
+        display = cls(coclustering_matrix(draws, rows), labels[rows], sure[rows], rows)
+        return display.plot(ax, cmap=cmap, colorbar=colorbar)
+
+    def plot(self, ax=None, *, cmap="Blues", colorbar=True):
+        """Draw the matrix.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            None: a new figure.
+        cmap : str or matplotlib Colormap, default="Blues"
+        colorbar : bool, default=True
+
+        Returns
+        -------
+        display : CoclusteringDisplay
+        """
+        ax = one_axis(self, ax, figsize=(5.6, 4.8))
+        from matplotlib.patches import Rectangle
+
+        n = len(self.labels)
+        self.im_ = ax.imshow(
+            self.coclustering,
+            cmap=cmap,
+            vmin=0.0,
+            vmax=1.0,
+            interpolation="nearest" if n < 400 else "antialiased",
+        )
+        names, first, sizes = np.unique(self.labels, return_index=True, return_counts=True)
+        colors = cluster_colors(names.max() + 1)
+        self.borders_, self.strips_ = [], []
+        for name, start, size in zip(names, first, sizes, strict=True):
+            low = start - 0.5
+            border = Rectangle((low, low), size, size, fill=False, edgecolor=DARK, linewidth=0.7)
+            self.borders_.append(ax.add_patch(border))
+            # Beside the matrix and below it, by shares of the axis.
+            for place in (
+                {"xy": (-0.03, low), "width": 0.02, "height": size},
+                {"xy": (low, -0.03), "width": size, "height": 0.02},
+            ):
+                vertical = place["height"] == size
+                strip = Rectangle(
+                    **place,
+                    transform=ax.get_yaxis_transform() if vertical else ax.get_xaxis_transform(),
+                    facecolor=colors[name],
+                    linewidth=0,
+                    clip_on=False,
+                )
+                self.strips_.append(ax.add_patch(strip))
+        centres = first + (sizes - 1) / 2.0
+        named, last = [], -np.inf
+        for k, centre in enumerate(centres):
+            if centre - last >= SMALLEST_GAP * n:
+                named.append(k)
+                last = centre
+        ax.set_xticks(centres[named], [str(name) for name in names[named]])
+        ax.set_yticks(centres[named], [str(name) for name in names[named]])
+        ax.tick_params(length=0, pad=9)
+        ax.spines[:].set_color(DARK)
+        ax.set_xlabel("rows, by cluster and certainty")
+        ax.set_ylabel("rows, by cluster and certainty")
+        self.colorbar_ = None
+        if colorbar:
+            self.colorbar_ = self.figure_.colorbar(
+                self.im_, ax=ax, label="probability of the same cluster", shrink=0.85
+            )
+            self.colorbar_.outline.set_visible(False)
+        return self
