@@ -128,9 +128,7 @@ def test_log_likelihood(mixture, table, monkeypatch):
     scored = [(draw["chain"], draw["draw"]) for draw in mixture.draws_.scored.draws]
     values = np.array([1000 * c + s + np.arange(30) / 100 for c, s in scored]).reshape(3, -1, 30)
     assert values.shape[1] < 40
-    monkeypatch.setattr(
-        DPMixture, "pointwise_log_likelihood", lambda self, X: values, raising=False
-    )
+    monkeypatch.setattr(DPMixture, "pointwise_log_likelihood", lambda self, X: values)
     tree = mixture.to_datatree(table, log_likelihood=True)
     density = tree.log_likelihood["x"]
     assert density.dims == ("chain", "draw", "row")
@@ -141,6 +139,26 @@ def test_log_likelihood(mixture, table, monkeypatch):
         mixture.to_datatree(log_likelihood=True)
     with pytest.raises(ValueError, match="log_likelihood must be"):
         mixture.to_datatree(table, log_likelihood="x")
+
+
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter")
+def test_loo_is_cross_validation():
+    """What ArviZ makes of the densities, and fits without each row."""
+    X = np.random.default_rng(3).normal(size=(12, 1)) + np.tile([0.0, 3.0], 6)[:, None]
+    likelihood = Gaussian(mean=1.5, mean_precision=0.2, df=4.0, scale=1.0)
+    params = {"likelihood": likelihood, "sampler": "gibbs", "n_warmup": 20, "random_state": 0}
+    model = DPMixture(**params, n_draws=400, thin=4).fit(X)
+    left_out = []
+    for i in range(12):
+        others = DPMixture(**params, n_chains=1, n_draws=100, thin=4).fit(np.delete(X, i, axis=0))
+        left_out.append(others.score_samples(X[i : i + 1])[0])
+    tree = model.to_datatree(X, log_likelihood=True)
+    loo = arviz_stats.loo(tree, pointwise=True, reff=1.0)
+    # Densities of both are means over 100 draws.
+    np.testing.assert_allclose(loo.elpd_i, left_out, atol=0.2)
+    assert abs(loo.elpd - np.sum(left_out)) < 0.3
+    # Those of the rows under a fit that has them are higher.
+    assert model.score_samples(X).sum() > loo.elpd + 1.0
 
 
 def test_features(table):

@@ -241,10 +241,10 @@ default="auto"
         Warns
         -----
         ConvergenceWarning
-            Where no feature was found. Where the chains disagree: names quantities with R-hat above
-            1.05, and the chain that is apart; in scikit-learn's cross-validation once, without
-            details. Where `max_time` was over before a few draws were made, or `target_ess` was
-            not reached.
+            Where no feature was found. Where the chains disagree: names quantities with R-hat
+            above 1.05, and the chain that is apart; in scikit-learn's cross-validation once,
+            without details. Where `max_time` was over before a few draws were made, or
+            `target_ess` was not reached.
         """
         self._fit(X, y)
         if self.n_components_ == 0:
