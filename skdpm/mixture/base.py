@@ -121,7 +121,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         Warns
         -----
         ConvergenceWarning
-            Where the chains disagree: names the quantity with R-hat above 1.05. Where `max_time`
+            Where the chains disagree: names quantities with R-hat above 1.05, and the chain that
+            is apart; in scikit-learn's cross-validation once, without details. Where `max_time`
             was over before a few draws were made, or `target_ess` was not reached.
         """
         return self._fit(X, y)
