@@ -10,11 +10,7 @@ same kind; how many clusters there are in the draws; and whether the chains have
 """
 
 import time
-from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from sklearn.datasets import load_wine
 
@@ -48,6 +44,5 @@ unsure = (clusters.certainty < 0.5).sum()
 print(f"{unsure} of {len(X)} wines share a cluster with others of theirs in less than half")
 print("of the draws, on average; {} to {} clusters in 90% of them".format(*numbers.interval_))
 
-path = Path(__file__).with_suffix(".png")
-fig.savefig(path, dpi=120)
-print(f"figure: {path}")
+fig.savefig("plot_displays.png", dpi=120)
+print("figure: plot_displays.png")
