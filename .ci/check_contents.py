@@ -17,6 +17,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import PurePosixPath
 
 INSTALLED_AS_IS = {".py", ".pxd", ".pyi", ".h"}
+WRITTEN_BY_CYTHON = "skdpm/_core/_cyutility.pyx"    # as if from such a file
 
 
 def tracked_files():
@@ -39,7 +40,8 @@ def wheel_problems(path, tracked):
     expected = {str(name) for name in package if name.suffix in INSTALLED_AS_IS}
     problems = [f"not in the wheel: {name}" for name in sorted(expected - members)]
     unknown = members - expected
-    for source in sorted(name for name in package if name.suffix == ".pyx"):
+    sources = [name for name in package if name.suffix == ".pyx"]
+    for source in [*sorted(sources), PurePosixPath(WRITTEN_BY_CYTHON)]:
         compiled = {f"{source.with_suffix('')}{suffix}" for suffix in EXTENSION_SUFFIXES}
         if not members & compiled:
             problems.append(f"no compiled module in the wheel: {source}")

@@ -10,10 +10,12 @@ import joblib
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import validate_data
 
 from skdpm import _convergence, diagnostics
 from skdpm._callbacks import CallbackSupport, FitReports
+from skdpm._display import html_table, summary_of_fit
 from skdpm._validation import (
     check_bool,
     check_finite,
@@ -67,6 +69,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     """
 
     max_time = target_ess = None  # of a subclass that has no such parameters
+    _components = "clusters"  # as users call them
+    _ways_with_text = ""  # of a message about text in X
 
     def _registry(self, name):
         """For "likelihood" or "sampler": a dict of names and classes, and their base class."""
@@ -113,6 +117,24 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             tags.input_tags.pairwise = likelihood.pairwise
             tags.input_tags.positive_only = likelihood.positive_only
         return tags
+
+    # Notebooks. scikit-learn's own classes call the second or the third, by their version.
+
+    def _html_repr(self):
+        """scikit-learn's diagram, and below it what the fit has found."""
+        diagram = estimator_html_repr(self)
+        if not self.__sklearn_is_fitted__():
+            return diagram
+        return diagram + html_table(summary_of_fit(self, self._components))
+
+    def _repr_html_inner(self):
+        return self._html_repr()
+
+    def _repr_mimebundle_(self, **kwargs):
+        bundle = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle:
+            bundle["text/html"] = self._html_repr()
+        return bundle
 
     # Fits.
 
@@ -491,14 +513,32 @@ def _n_kept(chain):
 
 def validate_rows(estimator, X, likelihood, reset):
     """X as contiguous doubles, its entries checked."""
-    X = validate_data(
-        estimator,
-        X,
-        reset=reset,
-        dtype=np.float64,
-        order="C",
-        accept_sparse="csr" if likelihood.accept_sparse else False,
-        ensure_all_finite=False,
-    )
-    check_finite(X, allow_nan=likelihood.allow_nan)
-    return X
+    try:
+        rows = validate_data(
+            estimator,
+            X,
+            reset=reset,
+            dtype=np.float64,
+            order="C",
+            accept_sparse="csr" if likelihood.accept_sparse else False,
+            ensure_all_finite=False,
+        )
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        raise ValueError(f"{error}{_where_text_is(X)}{estimator._ways_with_text}") from error
+    check_finite(rows, allow_nan=likelihood.allow_nan)
+    return rows
+
+
+def _where_text_is(X):
+    """Words about the first column of X that holds text; '' where there is none such."""
+    table = X if hasattr(X, "iloc") else np.asarray(X, dtype=object)
+    names = getattr(table, "columns", range(np.shape(table)[-1]))
+    for j, name in enumerate(names):
+        column = table.iloc[:, j] if hasattr(table, "iloc") else table[..., j]
+        try:
+            np.asarray(column, dtype=np.float64)
+        except (TypeError, ValueError):
+            return f", in column {name!r} of X"
+    return ""

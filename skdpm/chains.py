@@ -258,9 +258,9 @@ class Halts:
 
     Chains stop together, each with the same number of draws and nothing beyond, so that a fit
     with that number as `n_draws` has the same bits. Time is looked at in rounds, which become
-    longer while they are short; the last ends when the time does, as far as can be foreseen. The
-    effective sample size is looked at after fixed numbers of draws, so that it is the draws alone
-    that say where chains stop.
+    longer at first and shorter towards the end, and no draw is begun that is foreseen to end too
+    late. The effective sample size is looked at after fixed numbers of draws, so that it is the
+    draws alone that say where chains stop.
 
     Parameters
     ----------
@@ -360,7 +360,8 @@ class Halts:
         pace = (now - last[1]) / (n_done - last[0])
         if n_done >= self.program.n_warmup and remaining < pace * self.program.thin:
             return 0
-        most = min(ROUND, remaining) / pace if pace > 0.0 else math.inf
+        # Half of what is left, for iterations that become slower.
+        most = min(ROUND, remaining / 2) / pace if pace > 0.0 else math.inf
         self._steps = max(1, int(min(2 * self._steps, most)))
         return self._steps
 

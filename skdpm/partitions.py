@@ -31,6 +31,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from skdpm._display import ShortRepr
 from skdpm._partitions import (
     PartitionSearch,
     add_agreements,
@@ -43,10 +44,12 @@ from skdpm._validation import check_real
 
 __all__ = [
     "CredibleBall",
+    "MergeTree",
     "coclustering_matrix",
     "credible_ball",
     "expected_loss",
     "label_probabilities",
+    "merge_tree",
     "partition_distances",
     "point_estimate",
     "relabel_by_size",
@@ -348,8 +351,8 @@ def point_estimate(labels, loss="vi", *, max_components=None, n_runs=32, random_
     return relabel_by_size(best)
 
 
-@dataclass(frozen=True, eq=False)
-class CredibleBall:
+@dataclass(frozen=True, eq=False, repr=False)
+class CredibleBall(ShortRepr):
     """Smallest ball of partitions around a centre that holds a given part of the draws.
 
     Attributes
@@ -456,6 +459,197 @@ def credible_ball(labels, center=None, *, level=0.95, loss="vi", random_state=No
         vertical_lower=farthest(inside & (n_clusters == n_clusters[inside].max())),
         horizontal=farthest(inside),
     )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MergeTree:
+    """Clusters of a partition that merge, two at a time, until there is one: see `merge_tree`.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (n_samples,), int64
+        The partition: K clusters from 0 by decreasing size.
+    linkage : ndarray of shape (K - 1, 4)
+        The merges in order, as `scipy.cluster.hierarchy` has them: the two that merge, of which
+        0, ..., K - 1 are the clusters and K + m is what merge m has made; the height; and how many
+        of the clusters are in it. The height is the expected loss of the partition after the
+        merge, or before one if that was larger: so heights do not decrease.
+    expected_losses : ndarray of shape (K,)
+        Posterior expected losses of the partitions into K, K - 1, ..., 1 clusters.
+    loss : str or tuple (name, split_cost)
+    """
+
+    labels: np.ndarray
+    linkage: np.ndarray
+    expected_losses: np.ndarray
+    loss: object
+
+    def __repr__(self):
+        return f"MergeTree(n_components={len(self.expected_losses)}, loss={self.loss!r})"
+
+    def cut(self, n_components):
+        """The partition into so many clusters.
+
+        Parameters
+        ----------
+        n_components : int
+            At most those of `labels`.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,), int64
+            From 0 by decreasing size.
+
+        Raises
+        ------
+        ValueError
+            If `n_components` is not an integer in 1, ..., K.
+        """
+        most = len(self.expected_losses)
+        if isinstance(n_components, bool) or not isinstance(n_components, (int, np.integer)):
+            raise ValueError(f"n_components must be an integer, got {n_components!r}")
+        if not 1 <= n_components <= most:
+            raise ValueError(f"n_components must be in 1..{most}, got {n_components}")
+        root = np.arange(2 * most - 1)
+        for m in range(most - n_components - 1, -1, -1):
+            # From the last merge back: what a merge has made already knows where it ends.
+            root[self.linkage[m, :2].astype(np.intp)] = root[most + m]
+        return relabel_by_size(root[self.labels])
+
+
+def merge_tree(label_samples, labels, loss="vi"):
+    """Merge the clusters of a partition greedily, for fewer clusters that are nested in it.
+
+    In each step those two become one whose union leads to the least posterior expected loss. Of
+    all partitions into so many clusters another may have a smaller one, which `point_estimate`
+    with ``max_components`` looks for; but that may cut clusters in other ways. What a union of
+    clusters that share no block of any draw costs depends on their sizes alone.
+
+    Parameters
+    ----------
+    label_samples : array-like of int of shape (..., n_samples)
+        Partitions drawn from the posterior; leading axes are flattened.
+    labels : array-like of int of shape (n_samples,)
+        The partition, such as a `point_estimate`.
+    loss : {"vi", "binder"} or tuple (name, split_cost), default="vi"
+        As in `point_estimate`: the exact mean over the draws.
+
+    Returns
+    -------
+    tree : MergeTree
+
+    Raises
+    ------
+    ValueError
+        If an array is empty, not integer, negative or of the wrong length, or `loss` unknown.
+
+    Notes
+    -----
+    With K clusters and n_jb rows of cluster j in block b of a draw, what a merge of i and j adds
+    is a sum over the blocks that both have rows in. O(n_draws * n_samples) for these numbers, and
+    then O(K) for each of them and O(K^3) in all; no n_samples x n_samples matrix is built.
+
+    Examples
+    --------
+    >>> from skdpm.partitions import merge_tree
+    >>> draws = [[0, 0, 1, 1, 2, 2], [0, 0, 0, 0, 1, 1]]
+    >>> tree = merge_tree(draws, [0, 0, 1, 1, 2, 2])
+    >>> tree.cut(2)
+    array([0, 0, 0, 0, 1, 1])
+    >>> tree.expected_losses.round(3)
+    array([0.231, 0.231, 0.868])
+    """
+    draws = _as_draws(label_samples)
+    labels = relabel_by_size(_as_partition(labels, draws.shape[1], "labels"))
+    table, norm, split_cost = _loss_table(loss, draws.shape[1])
+    sizes = np.bincount(labels)
+    overlaps = _Overlaps(draws, labels, table)
+    n_clusters = len(sizes)
+    gains = np.array([overlaps.gains(j) for j in range(n_clusters)])
+
+    def cost(joint, i, j):
+        own = table[sizes[i] + sizes[j]] - table[sizes[i]] - table[sizes[j]]
+        return ((2.0 - split_cost) * own - 2.0 * joint) / norm
+
+    every = np.arange(n_clusters)
+    costs = np.full((n_clusters, n_clusters), np.inf)  # those below the diagonal are not used
+    for j in range(n_clusters - 1):
+        costs[j, j + 1 :] = cost(gains[j, j + 1 :], j, every[j + 1 :])
+    number, n_leaves = every.copy(), np.ones(n_clusters)
+    linkage = np.empty((n_clusters - 1, 4))
+    losses = np.full(n_clusters, expected_loss(draws, labels, loss))
+    for m in range(n_clusters - 1):
+        i, j = np.unravel_index(np.argmin(costs), costs.shape)
+        losses[m + 1] = max(losses[m] + costs[i, j], 0.0)
+        n_leaves[i] += n_leaves[j]
+        pair = sorted((number[i], number[j]))
+        linkage[m] = *pair, losses[1 : m + 2].max(), n_leaves[i]
+        number[i] = n_clusters + m
+        overlaps.merge(i, j)
+        sizes[i] += sizes[j]
+        costs[j, :] = costs[:, j] = np.inf
+        every = every[every != j]
+        others = every[every != i]
+        changed = cost(overlaps.gains(i)[others], i, others)
+        costs[np.minimum(i, others), np.maximum(i, others)] = changed
+    return MergeTree(labels=labels, linkage=linkage, expected_losses=losses, loss=loss)
+
+
+class _Overlaps:
+    """How many rows each cluster has in each block of the draws, where it has any.
+
+    Parameters
+    ----------
+    draws : ndarray of shape (n_draws, n_samples)
+    labels : ndarray of shape (n_samples,)
+        From 0, without gaps.
+    table : ndarray of shape (n_samples + 1,)
+        f of the loss.
+    """
+
+    def __init__(self, draws, labels, table):
+        n_clusters = int(labels.max()) + 1
+        self.n_draws, self.table = len(draws), table
+        self.n_blocks, parts = 0, []
+        for _, some, n_codes in _code_blocks(draws):
+            for codes in some:
+                cells = labels * n_codes + codes
+                if n_clusters * n_codes <= 8 * len(labels) + 1024:
+                    counts = np.bincount(cells)
+                    cells = np.flatnonzero(counts)
+                    counts = counts[cells]
+                else:
+                    cells, counts = np.unique(cells, return_counts=True)
+                cluster, code = np.divmod(cells, n_codes)
+                parts.append((cluster, code + self.n_blocks, counts))
+                self.n_blocks += n_codes
+        self.cluster, self.block, self.count = map(np.concatenate, zip(*parts, strict=True))
+        self.n_clusters = n_clusters
+
+    def gains(self, j):
+        """Mean over the draws of sum_b [f(n_ib + n_jb) - f(n_ib) - f(n_jb)], for each cluster i:
+        (n_clusters,), 0 for j itself."""
+        own = self.cluster == j
+        of_block = np.zeros(self.n_blocks, dtype=self.count.dtype)
+        of_block[self.block[own]] = self.count[own]
+        shared = np.flatnonzero((of_block[self.block] > 0) & ~own)
+        a, b = of_block[self.block[shared]], self.count[shared]
+        gained = self.table[a + b] - self.table[a] - self.table[b]
+        gained = np.bincount(self.cluster[shared], weights=gained, minlength=self.n_clusters)
+        return gained / self.n_draws
+
+    def merge(self, i, j):
+        """Let the rows of cluster j be in i."""
+        of_block = np.zeros(self.n_blocks, dtype=self.count.dtype)
+        rest = np.ones(len(self.cluster), dtype=bool)
+        for k in (i, j):
+            own = self.cluster == k
+            of_block[self.block[own]] += self.count[own]
+            rest &= ~own
+        blocks = np.flatnonzero(of_block)
+        self.cluster = np.append(self.cluster[rest], np.full(len(blocks), i))
+        self.block = np.append(self.block[rest], blocks)
+        self.count = np.append(self.count[rest], of_block[blocks])
 
 
 def relabel_by_size(labels):

@@ -252,7 +252,7 @@ def test_interrupted_fits_do_not_depend_on_what_is_stored(point_estimate, seed, 
         chains = [program.chain(seed, c) for c in range(3)]
         for chain, n_iterations in zip(chains, (5 + 11, 5 + 6, 5 + 8), strict=True):
             program.advance(chain, n_iterations, lambda **figures: True)
-        model._run = {"entropy": seed, "chains": chains}
+        model._run = {"entropy": seed, "chains": chains, "data": None}
         model._collect(program, chains, 6)
         model._summarise(program, chains)
         fits.append(model)

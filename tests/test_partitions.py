@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """skdpm.partitions against definitions by pairs of rows, and searches against all partitions."""
 
+import itertools
 import re
 
 import numpy as np
 import pytest
 from reference.enumerate import enumerate_partitions
 from reference.partitions import expected_losses, together
+from scipy.cluster.hierarchy import is_valid_linkage
 from sklearn.metrics import mutual_info_score, rand_score
 
 from skdpm import partitions
@@ -15,6 +17,7 @@ from skdpm.partitions import (
     credible_ball,
     expected_loss,
     label_probabilities,
+    merge_tree,
     partition_distances,
     point_estimate,
     relabel_by_size,
@@ -192,6 +195,52 @@ def test_label_probabilities_are_means_of_coclustering():
         np.testing.assert_allclose(label_probabilities(draws, labels), expected, rtol=1e-12)
         relabelled = shuffle_labels(rng, draws)[:, None]
         np.testing.assert_allclose(label_probabilities(relabelled, labels), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("loss", [*LOSSES, ("vi", 1.6), ("binder", 0.4)])
+def test_merge_tree_is_greedy(loss):
+    rng = np.random.default_rng(0)
+    for k, spread in [(1, 0.3), (2, 0.5), (5, 0.4), (7, 0.8)]:
+        draws = mixture_draws(rng, 20, 60, k, spread)
+        labels = rng.permutation(k + 3)[draws[0]]
+        tree = merge_tree(shuffle_labels(rng, draws).reshape(4, 5, -1), labels, loss)
+        now = relabel_by_size(labels)
+        np.testing.assert_array_equal(tree.labels, now)
+        number = list(range(now.max() + 1))  # of the clusters of `now`, in the linkage
+        np.testing.assert_allclose(
+            tree.expected_losses[0], expected_loss(draws, now, loss), atol=1e-12
+        )
+        for m, merged in enumerate(tree.linkage):
+            pairs = list(itertools.combinations(range(len(number)), 2))
+            losses = [expected_loss(draws, np.where(now == j, i, now), loss) for i, j in pairs]
+            i, j = (number.index(c) for c in merged[:2])
+            assert merged[0] < merged[1]
+            best = min(losses)
+            assert losses[pairs.index((min(i, j), max(i, j)))] == pytest.approx(best, abs=1e-10)
+            assert tree.expected_losses[m + 1] == pytest.approx(best, abs=1e-10)
+            now = np.where(now == j, i, now)
+            number[i] = len(tree.expected_losses) + m
+            number[j] = None
+            keep = [c for c in range(len(number)) if number[c] is not None]
+            now, number = np.searchsorted(keep, now), [number[c] for c in keep]
+            np.testing.assert_array_equal(tree.cut(len(number)), relabel_by_size(now))
+        np.testing.assert_array_equal(tree.cut(len(tree.expected_losses)), tree.labels)
+        assert (np.diff(tree.linkage[:, 2]) >= 0).all()
+        heights = np.maximum.accumulate(tree.expected_losses[1:])
+        np.testing.assert_array_equal(tree.linkage[:, 2], heights)
+        assert not len(tree.linkage) or is_valid_linkage(tree.linkage, throw=True)
+        assert len(repr(tree)) < 80
+
+
+def test_merge_tree_of_many_blocks():
+    """More cells of clusters and blocks than there are rows, and labels with gaps."""
+    rng = np.random.default_rng(0)
+    draws = rng.integers(200, size=(5, 300)) * 7
+    labels = rng.integers(150, size=300)
+    tree = merge_tree(draws, labels)
+    for n_components in (1, 40, 90):
+        found = tree.expected_losses[len(tree.expected_losses) - n_components]
+        assert found == pytest.approx(expected_loss(draws, tree.cut(n_components)), abs=1e-10)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.int64, np.uint64])
@@ -378,6 +427,11 @@ DRAWS = [[0, 0, 1], [0, 1, 1]]
         (lambda: coclustering_matrix(DRAWS, []), "rows must be a non-empty"),
         (lambda: coclustering_matrix(DRAWS, [0.5]), "rows must be a non-empty"),
         (lambda: label_probabilities(DRAWS, [0, 1]), "labels must have shape (3,), got (2,)"),
+        (lambda: merge_tree(DRAWS, [0, 1]), "labels must have shape (3,), got (2,)"),
+        (lambda: merge_tree(DRAWS, [0, 1, 1], "v"), "loss must be one of"),
+        (lambda: merge_tree(DRAWS, [0, 1, 1]).cut(3), "n_components must be in 1..2, got 3"),
+        (lambda: merge_tree(DRAWS, [0, 1, 1]).cut(0), "n_components must be in 1..2"),
+        (lambda: merge_tree(DRAWS, [0, 1, 1]).cut(1.0), "n_components must be an integer"),
         (lambda: label_probabilities([], [0]), "labels must not be empty"),
         (lambda: expected_loss(DRAWS, [0, 1]), "partition must have shape (3,), got (2,)"),
         (lambda: expected_loss(DRAWS, [0.0, 1, 2]), "partition must be integers"),

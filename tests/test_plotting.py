@@ -15,12 +15,17 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skdpm import DPMixture
-from skdpm.mixture.likelihoods import Gaussian
-from skdpm.partitions import coclustering_matrix
+from skdpm import DPMixture, FeatureAllocation, FiniteMixture
+from skdpm.datasets import make_cambridge_bars
+from skdpm.mixture.likelihoods import Gaussian, Subspace
+from skdpm.partitions import MergeTree, coclustering_matrix
 from skdpm.plotting import (
+    AdjacencyDisplay,
     ClustersDisplay,
     CoclusteringDisplay,
+    DensityDisplay,
+    FeaturesDisplay,
+    MergeTreeDisplay,
     NumberOfClustersDisplay,
     TraceDisplay,
     cluster_colors,
@@ -92,14 +97,11 @@ def test_coclustering_matrix_is_that_of_the_draws_in_order_of_label_and_certaint
     shown = display.im_.get_array()
     np.testing.assert_array_equal(shown, together[np.ix_(rows, rows)])
     assert sorted(rows) == list(range(len(labels)))
-    expected = np.array(
-        [
-            np.delete(together[i, labels == labels[i]], np.flatnonzero(labels == labels[i]) == i)
-            for i in range(len(labels))
-        ],
-        dtype=object,
-    )
-    expected = np.array([line.mean() for line in expected])
+    expected = np.empty(len(labels))
+    for i, label in enumerate(labels):
+        others = np.setdiff1d(np.flatnonzero(labels == label), i)
+        alone = np.mean([np.sum(z == z[i]) == 1 for z in model.draws_["labels"].reshape(60, -1)])
+        expected[i] = together[i, others].mean() if len(others) else alone
     np.testing.assert_allclose(display.certainty, expected[rows])
     assert (np.diff(labels[rows]) >= 0).all()
     for k in range(model.n_components_):
@@ -249,6 +251,214 @@ def test_the_columns_chosen_are_those_in_which_clusters_are_apart(model, table):
     assert ClustersDisplay.from_estimator(again, moved).column_names == ("column 1", "column 2")
 
 
+@pytest.mark.parametrize(
+    "likelihood", [Gaussian(), Gaussian(covariance_type="diag"), Subspace(n_axes=2), "poisson"]
+)
+def test_ellipses_of_every_likelihood_with_moments_are_those_of_drawn_rows(likelihood, table):
+    """Posterior means of many rows: the law that new rows have, nearly."""
+    rng = np.random.default_rng(1)
+    X = np.tile(np.round(np.exp(table.to_numpy() / 3.0 + 3.0)), (20, 1))
+    if likelihood != "poisson":
+        X = X + rng.normal(size=X.shape)
+    model = FiniteMixture(1, likelihood=likelihood, n_chains=1, n_warmup=0, n_draws=1)
+    model = fitted(model, X)
+    display = draw(ClustersDisplay.from_estimator(model, X, [0, 2]))
+    one = display.ellipses_[0]
+    np.testing.assert_allclose(one.center, X[:, [0, 2]].mean(axis=0), rtol=0.01)
+    if likelihood == "poisson":
+        expected = np.diag(X[:, [0, 2]].mean(axis=0))
+    else:
+        expected = np.cov(X[:, [0, 2]].T)
+        if getattr(likelihood, "covariance_type", "full") == "diag":
+            expected = np.diag(np.diag(expected))
+    np.testing.assert_allclose(display.covariances[0], expected, rtol=0.02, atol=0.3)
+
+
+def test_discriminants_set_clusters_apart_more_than_columns(model, table):
+    display = draw(ClustersDisplay.from_estimator(model, table, "discriminant"))
+    columns = ClustersDisplay.from_estimator(model, table)
+
+    def apart(display):
+        total = np.cov(display.points.T)
+        inner = sum(
+            np.cov(display.points[display.labels == k].T) * (display.labels == k).sum()
+            for k in np.flatnonzero(np.bincount(display.labels) > 1)
+        )
+        return np.linalg.det(total) / np.linalg.det(inner / len(table))
+
+    assert apart(display) >= 0.98 * apart(columns) > 1.0
+    # Rows, means and covariances are seen from the same side.
+    k = 0
+    points = display.points[display.labels == k]
+    np.testing.assert_allclose(display.means[k], points.mean(axis=0), atol=0.3)
+    np.testing.assert_allclose(display.covariances[k], np.cov(points.T), rtol=0.5, atol=0.4)
+
+
+def test_density_of_one_column_is_score_samples(table):
+    x = table[["width"]]
+    model = fitted(DPMixture(likelihood="gaussian", n_chains=2, **SHORT), x)
+    display = draw(DensityDisplay.from_estimator(model, x))
+    grid = pd.DataFrame({"width": display.grid})
+    np.testing.assert_allclose(display.density, np.exp(model.score_samples(grid)), rtol=1e-9)
+    np.testing.assert_array_equal(display.line_.get_ydata(), display.density)
+    assert display.ax_.get_xlabel() == "width"
+    assert len(display.rug_.get_segments()) == len(x)
+    heights = [bar.get_height() * bar.get_width() for bar in display.histogram_]
+    assert sum(heights) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("likelihood", ["full", "diag", "subspace"])
+def test_density_of_a_column_is_the_marginal_of_drawn_rows(likelihood, table):
+    """And random densities scatter around it, more so with a higher level."""
+    likelihood = (
+        Subspace(n_axes=2) if likelihood == "subspace" else Gaussian(covariance_type=likelihood)
+    )
+    model = fitted(DPMixture(likelihood=likelihood, n_chains=1, **SHORT), table)
+    X, _ = model.sample(4000)
+    grid = np.linspace(-6.0, 8.0, 200)
+    display = draw(DensityDisplay.from_estimator(model, column="height", grid=grid))
+    cumulated = np.cumsum(display.density) * (grid[1] - grid[0])
+    drawn = (X[:, 1] <= grid[:, None] + 0.5 * (grid[1] - grid[0])).mean(axis=1)
+    np.testing.assert_allclose(cumulated, drawn, atol=0.04)
+    assert (display.low <= display.high).all()
+    inside = (display.low <= display.density) & (display.density <= display.high)
+    assert inside.mean() > 0.8
+    narrow = DensityDisplay.from_estimator(model, column=1, grid=grid, level=0.5)
+    assert (narrow.high - narrow.low <= display.high - display.low + 1e-15).all()
+
+
+def test_band_of_a_known_partition_is_that_of_its_parameters():
+    """One cluster for certain: quantiles of the density at a point, by direct simulation."""
+    x = np.random.default_rng(0).normal(size=(30, 1))
+    likelihood = Gaussian(mean=0.0, mean_precision=0.1, df=3.0, scale=1.0)
+    model = FiniteMixture(1, likelihood=likelihood, n_chains=1, n_warmup=0, n_draws=100)
+    model = fitted(model, x)
+    display = draw(DensityDisplay.from_estimator(model, grid=[0.0, 1.0], level=0.8))
+    rng = np.random.default_rng(1)
+    rho, centre = 30.1, x.sum() / 30.1
+    scale = 1.0 + (x**2).sum() - 30.1 * centre**2
+    variance = scale / rng.chisquare(33.0, size=20_000)
+    mean = rng.normal(centre, np.sqrt(variance / rho))
+    for i, point in enumerate((0.0, 1.0)):
+        densities = np.exp(-0.5 * (point - mean) ** 2 / variance) / np.sqrt(2 * np.pi * variance)
+        low, high = np.quantile(densities, [0.1, 0.9])
+        assert display.low[i] == pytest.approx(low, rel=0.05)
+        assert display.high[i] == pytest.approx(high, rel=0.05)
+        assert display.density[i] == pytest.approx(densities.mean(), rel=0.01)
+
+
+def test_density_needs_a_column_that_is_normal(model, table):
+    with pytest.raises(ValueError, match="3 columns: name the one"):
+        DensityDisplay.from_estimator(model, table)
+    counts = np.arange(12.0).reshape(6, 2)
+    model = fitted(DPMixture(likelihood="poisson", n_chains=1, **SHORT), counts)
+    with pytest.raises(ValueError, match=r"normal in the column.*Poisson"):
+        DensityDisplay.from_estimator(model, counts, 0)
+
+
+@pytest.fixture(scope="module")
+def bars():
+    X, _, _ = make_cambridge_bars(40, noise=0.3, random_state=0)
+    X = pd.DataFrame(X, columns=[f"pixel {d}" for d in range(36)])
+    model = FeatureAllocation(n_chains=2, n_warmup=20, n_draws=10, random_state=0)
+    return fitted(model, X)
+
+
+def test_features_are_images_and_rows_ordered_by_them(bars):
+    display = draw(FeaturesDisplay.from_estimator(bars, image_shape=(6, 6)))
+    shown = np.asarray(display.components_im_.get_array().filled(np.nan))
+    assert np.isfinite(shown).sum() == bars.components_.size
+    np.testing.assert_allclose(np.nansum(shown), bars.components_.sum())
+    K = bars.n_components_
+    for k, number in enumerate(display.numbers_):
+        assert number.get_text() == f"{k}: {bars.allocations_[:, k].sum()}"
+        x, y = round(number.get_position()[0] - 2.5), round(number.get_position()[1] + 0.68)
+        np.testing.assert_array_equal(shown[y : y + 6, x : x + 6].ravel(), bars.components_[k])
+    assert len(display.numbers_) == K
+    np.testing.assert_array_equal(display.allocations, bars.allocations_[display.rows])
+    codes = display.allocations @ 2 ** np.arange(K)[::-1]
+    assert (np.diff(codes) <= 0).all() and np.ptp(codes) > 0
+    image = display.allocations_im_.get_array()
+    white = (image == 1.0).all(axis=2)
+    np.testing.assert_array_equal(white, ~display.allocations)
+
+
+def test_features_as_a_heat_map(bars):
+    display = draw(FeaturesDisplay.from_estimator(bars, max_features=2))
+    np.testing.assert_array_equal(display.components_im_.get_array(), bars.components_[:2])
+    assert display.axes_[0].get_xlabel() == "column"  # too many to be named
+    with pytest.raises(ValueError, match="height times width the 36 columns"):
+        FeaturesDisplay.from_estimator(bars, image_shape=(5, 6))
+    few = FeaturesDisplay(np.eye(2), np.eye(2, dtype=bool), [0, 1], [1, 1], column_names=NAMES[:2])
+    assert [t.get_text() for t in draw(few.plot()).axes_[0].get_xticklabels()] == NAMES[:2]
+
+
+def test_other_displays_of_features(bars):
+    numbers = draw(NumberOfClustersDisplay.from_estimator(bars))
+    assert numbers.ax_.get_xlabel() == "number of features"
+    traces = draw(TraceDisplay.from_estimator(bars, ["n_components", "noise_precision"]))
+    assert traces.axes_[0].get_ylabel() == "features"
+    with pytest.raises(TypeError, match="CoclusteringDisplay is of DPMixture"):
+        CoclusteringDisplay.from_estimator(bars)
+
+
+def test_without_features():
+    X = np.zeros((5, 4))
+    display = FeaturesDisplay(np.empty((0, 4)), np.empty((5, 0), bool), np.arange(5), np.empty(0))
+    assert "no features" in [text.get_text() for text in draw(display.plot()).axes_[0].texts]
+    display.image_shape = (2, 2)
+    draw(display.plot())
+    with pytest.raises(TypeError, match="FeaturesDisplay is of FeatureAllocation"):
+        FeaturesDisplay.from_estimator(fitted(DPMixture(n_chains=1, **SHORT), X))
+
+
+def test_merges_are_brackets_at_their_heights():
+    linkage = np.array([[1, 2, 0.5, 2], [0, 4, 0.8, 3], [3, 5, 1.1, 4]])
+    labels = np.repeat([0, 1, 2, 3], [9, 7, 5, 1])
+    losses = np.array([0.3, 0.5, 0.8, 1.1])
+    tree = MergeTree(labels=labels, linkage=linkage, expected_losses=losses, loss="vi")
+    display = draw(MergeTreeDisplay(tree).plot())
+    left = display.axes_[0]
+    place = {k: at for at, k in enumerate(display.leaves_)}
+    first, second, third = display.merges_.get_segments()
+    assert sorted(first[:, 1]) == sorted([place[1], place[1], place[2], place[2]])
+    np.testing.assert_allclose(first[:, 0], [0.3, 0.5, 0.5, 0.3])
+    assert set(second[:, 1]) == {place[0], (place[1] + place[2]) / 2.0}
+    assert second[:, 0].max() == 0.8 and third[:, 0].max() == 1.1
+    words = [label.get_text() for label in left.get_yticklabels()]
+    rows = {0: "9 rows", 1: "7 rows", 2: "5 rows", 3: "1 row"}
+    assert words == [f"{k} ({rows[k]})" for k in display.leaves_]
+    np.testing.assert_array_equal(display.losses_.get_xydata(), np.c_[[4, 3, 2, 1], losses])
+    assert left.get_xlabel() == "expected variation of information"
+
+
+def test_merge_trees_of_fits(model, crowd):
+    tree = model.merge_tree()
+    display = draw(MergeTreeDisplay.from_estimator(model))
+    assert sorted(display.leaves_) == list(range(model.n_components_))
+    np.testing.assert_array_equal(display.losses_.get_ydata(), tree.expected_losses)
+    assert len(draw(MergeTreeDisplay.from_estimator(crowd[0])).leaves_) == 60
+
+
+def test_networks_are_ordered_by_cluster_and_links():
+    rng = np.random.default_rng(0)
+    group = rng.permutation(np.repeat([0, 1], 10))
+    A = (rng.random((20, 20)) < np.where(group[:, None] == group, 0.8, 0.1)).astype(float)
+    A = np.triu(A, 1)
+    A = A + A.T
+    A[0, 1] = A[1, 0] = np.nan
+    model = fitted(DPMixture(likelihood="relational", n_chains=1, **SHORT), A)
+    display = draw(AdjacencyDisplay.from_estimator(model, A))
+    rows = display.rows
+    np.testing.assert_array_equal(display.adjacency, A[np.ix_(rows, rows)])
+    assert (np.diff(model.labels_[rows]) >= 0).all()
+    links = np.nansum(A, axis=0) + np.nansum(A, axis=1)
+    same = np.diff(model.labels_[rows]) == 0
+    assert (np.diff(links[rows])[same] <= 0).all()
+    with pytest.raises(ValueError, match="matrix of fit, 20 rows"):
+        AdjacencyDisplay.from_estimator(model, A[:5])
+
+
 def test_new_rows_have_predicted_labels(model, table):
     new = table.iloc[::3] + 0.1
     display = draw(ClustersDisplay.from_estimator(model, new))
@@ -291,6 +501,7 @@ def test_one_row_one_chain_one_draw():
     draw(NumberOfClustersDisplay.from_estimator(model))
     draw(TraceDisplay.from_estimator(model))
     draw(ClustersDisplay.from_estimator(model, X))
+    assert len(draw(MergeTreeDisplay.from_estimator(model)).leaves_) == 1
 
 
 def test_without_label_draws(table):

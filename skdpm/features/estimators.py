@@ -5,7 +5,10 @@ import functools
 
 import numpy as np
 import scipy.sparse
+from sklearn import get_config
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._set_output import ADAPTERS_MANAGER
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, check_is_fitted
 
@@ -17,6 +20,8 @@ from skdpm._validation import (
     check_integer,
     check_real,
     explains,
+    given_shape,
+    warn,
 )
 from skdpm.draws import common_snapshots
 from skdpm.features._predictive import RowLaw
@@ -26,6 +31,9 @@ from skdpm.features.likelihoods.base import FeatureLikelihood
 from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
 from skdpm.features.samplers import SAMPLERS
 from skdpm.features.samplers.base import FeatureSampler
+
+# What else to do where no feature was found.
+_IF_NOT_AUTO = ', start chains from a guess (init="auto")'
 
 # Further features that a new row may have.
 MOST_NEW = 256
@@ -162,6 +170,8 @@ default="auto"
     True
     """
 
+    _components = "features"
+
     @explains(n_clusters="its name is n_components", **OTHER_NAMES)
     def __init__(
         self,
@@ -227,10 +237,20 @@ default="auto"
         Warns
         -----
         ConvergenceWarning
-            Where the chains disagree: names the quantity with R-hat above 1.05. Where `max_time`
-            was over before a few draws were made, or `target_ess` was not reached.
+            Where no feature was found. Where the chains disagree: names the quantity with R-hat
+            above 1.05. Where `max_time` was over before a few draws were made, or `target_ess` was
+            not reached.
         """
-        return self._fit(X, y)
+        self._fit(X, y)
+        if self.n_components_ == 0:
+            warn(
+                "no feature was found: allocations_ has no columns. If there should be any, bring "
+                "the columns of X to one unit (StandardScaler), take all the rows that there are"
+                f"{_IF_NOT_AUTO if self._starts_without_guess() else ''}, or let the likelihood "
+                "expect less noise (of LinearGaussian, a larger noise_precision)",
+                ConvergenceWarning,
+            )
+        return self
 
     def transform(self, X):
         """Posterior probability that each row has each feature of `components_`.
@@ -274,15 +294,19 @@ default="auto"
 
         Returns
         -------
-        X : ndarray of shape (n_samples, n_features)
+        X : ndarray or DataFrame of shape (n_samples, n_features)
+            As `set_output` says.
         """
         check_is_fitted(self)
+        given = Z
+        if len(given_shape(Z)) == 2 and given_shape(Z)[1] == 0:
+            Z = np.empty(given_shape(Z))  # of a table without columns there is no type
         Z = check_array(Z, dtype=np.float64, ensure_min_features=0)
         if Z.shape[1] != self.n_components_:
             raise ValueError(
                 f"Z has {Z.shape[1]} columns, but there are {self.n_components_} features"
             )
-        return self.likelihood_.reconstruct(Z, self._estimate["params"])
+        return self._as_table(self.likelihood_.reconstruct(Z, self._estimate["params"]), given)
 
     @available_if(_can_reconstruct)
     def impute(self, X):
@@ -297,9 +321,10 @@ default="auto"
 
         Returns
         -------
-        X : ndarray of shape (n_samples, n_features)
-            Without NaN.
+        X : ndarray or DataFrame of shape (n_samples, n_features)
+            Without NaN; as `set_output` says.
         """
+        given = X
         X, model, observed = self._model_of_new(X)
         means = np.zeros(X.shape)
         log_weights = np.full(X.shape[0], -np.inf)
@@ -311,7 +336,19 @@ default="auto"
             means += share * (expected - means)
             log_weights = total
         X = X.toarray() if scipy.sparse.issparse(X) else X
-        return np.where(np.isnan(X), means, X)
+        return self._as_table(np.where(np.isnan(X), means, X), given)
+
+    def _as_table(self, values, given):
+        """Rows with the columns of X in what `set_output` asks for, as scikit-learn does with what
+        `transform` returns; the index is that of what was given."""
+        config = getattr(self, "_sklearn_output_config", {})
+        container = config.get("transform", get_config()["transform_output"])
+        if container == "default":
+            return values
+        names = getattr(self, "feature_names_in_", None)
+        if names is None:
+            names = np.array([f"x{j}" for j in range(self.n_features_in_)], dtype=object)
+        return ADAPTERS_MANAGER.adapters[container].create_container(values, given, names)
 
     @available_if(_can_reconstruct)
     def fitted_values(self):
@@ -417,6 +454,9 @@ default="auto"
             init=self._initial_allocations(n_samples),
             **self._chain_parameters(),
         )
+
+    def _starts_without_guess(self):
+        return not (isinstance(self.init, str) and self.init == "auto")
 
     def _initial_allocations(self, n_samples):
         """`init`, checked: a name or a matrix."""

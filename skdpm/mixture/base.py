@@ -65,6 +65,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     the discount, and its own.
     """
 
+    _ways_with_text = '; likelihood="mixed" takes tables with columns of text'
+
     def make_prior(self, n_samples, concentration):
         """Make the prior over partitions of n_samples rows.
 
@@ -354,9 +356,9 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         >>> import numpy as np
         >>> from skdpm import DPMixture
         >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
-        >>> model = DPMixture(n_draws=50, random_state=0).fit(X)
+        >>> model = DPMixture(random_state=0).fit(X)
         >>> model.pointwise_log_likelihood(X).shape
-        (4, 25, 20)
+        (4, 16, 20)
         """
         check_is_fitted(self)
         self._check_label_draws("pointwise_log_likelihood", "score_samples(X)")
@@ -425,6 +427,44 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             training.make_prior,
         )
         return self
+
+    def merge_tree(self, loss=None):
+        """Clusters of `labels_` that merge, two at a time, until there is one.
+
+        Greedily, and so that the posterior expected loss of the partition is least: what "fewer
+        clusters" look like, each nested in the one before. `estimate_labels` looks for the best
+        partition instead, which may cut clusters in other ways. Losses know of the rows only what
+        the draws tell: of clusters that no draw joins, small ones come first, not close ones.
+
+        Parameters
+        ----------
+        loss : {"vi", "binder"} or tuple (name, split_cost), default=None
+            None: that of `point_estimate`, or "vi" where it is "peaks" or a single draw.
+
+        Returns
+        -------
+        tree : skdpm.partitions.MergeTree
+            With `cut(n_components)`, and `linkage` for `scipy.cluster.hierarchy.dendrogram`.
+
+        Raises
+        ------
+        AttributeError
+            Where label draws are not kept: after `partial_fit`, or with ``store_labels=False``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skdpm import DPMixture
+        >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10, 20.0].reshape(-1, 1)
+        >>> model = DPMixture(random_state=0).fit(X)
+        >>> model.merge_tree().cut(1).max()
+        0
+        """
+        self._check_label_draws("merge_tree", "n_components_samples_")
+        if loss is None:
+            loss = self.point_estimate
+            loss = "vi" if loss in (*SINGLE_DRAWS, "peaks") else loss
+        return partitions.merge_tree(self.draws_["labels"], self.labels_, loss)
 
     def _check_label_draws(self, name, instead):
         check_is_fitted(self)

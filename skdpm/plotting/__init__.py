@@ -9,13 +9,20 @@ something is drawn, and none of its settings is changed.
 """
 
 from skdpm.plotting._clusters import ClustersDisplay
+from skdpm.plotting._density import DensityDisplay
 from skdpm.plotting._draws import NumberOfClustersDisplay, TraceDisplay
-from skdpm.plotting._partitions import CoclusteringDisplay
+from skdpm.plotting._features import FeaturesDisplay
+from skdpm.plotting._merges import MergeTreeDisplay
+from skdpm.plotting._partitions import AdjacencyDisplay, CoclusteringDisplay
 from skdpm.plotting._style import cluster_colors
 
 __all__ = [
+    "AdjacencyDisplay",
     "ClustersDisplay",
     "CoclusteringDisplay",
+    "DensityDisplay",
+    "FeaturesDisplay",
+    "MergeTreeDisplay",
     "NumberOfClustersDisplay",
     "TraceDisplay",
     "cluster_colors",

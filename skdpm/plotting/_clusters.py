@@ -4,12 +4,12 @@
 import math
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 
 from skdpm._validation import check_integer, is_dask
 from skdpm.plotting._style import (
     DARK,
-    certainty,
     cluster_colors,
     evenly,
     mixture_of,
@@ -23,6 +23,9 @@ PALEST, FULL = 0.12, 0.9
 # Points of more rows than this are pixels in a vector graphic.
 MOST_VECTORS = 2000
 
+# Ellipses of more clusters than this are thin lines.
+MOST_FILLED = 12
+
 # Rows, and columns, of which all pairs are looked at, that tell which two columns to show.
 ROWS_OF_CHOICE, COLUMNS_OF_CHOICE = 2000, 40
 
@@ -30,7 +33,8 @@ ROWS_OF_CHOICE, COLUMNS_OF_CHOICE = 2000, 40
 class ClustersDisplay:
     """Rows in two columns of X, coloured by cluster, with an ellipse around each cluster.
 
-    The paler a row, the less surely it belongs to its cluster. Ellipses are at the posterior mean
+    The paler a row, the less surely it belongs to its cluster; a cluster is as pale as its rows
+    are on average. Ellipses are at the posterior mean
     of a cluster's mean and one and two posterior mean standard deviations wide: of a normal law in
     two columns, 39 % and 86 % are within them.
 
@@ -98,9 +102,11 @@ class ClustersDisplay:
         X : array-like, DataFrame or CSR matrix of shape (n_samples, n_features)
             The rows of `fit`, which are those of `labels_`. Where the number of rows is another,
             new ones: they get the labels and the probabilities that the fit predicts.
-        columns : pair of int or str, default=None
+        columns : pair of int or str, "discriminant" or None, default=None
             Numbers or names of two columns. None: the two in which the clusters are most apart,
-            together (Wilks' lambda of the labels).
+            together (Wilks' lambda of the labels). "discriminant": the two linear combinations of
+            all columns in which they are (Fisher's; a view that may flatter the clusters, as it
+            was found with the help of their labels), counted from the mean of the rows.
         max_rows : int, default=20_000
             Of more rows, so many are shown, evenly spaced ones.
         ax : matplotlib Axes, default=None
@@ -124,32 +130,37 @@ class ClustersDisplay:
         estimator, X, names = mixture_of(estimator, cls.__name__, X)
         n_rows = _n_rows(X)
         rows = evenly(n_rows, max_rows)
-        fitted = not is_dask(estimator.labels_) and n_rows == len(estimator.labels_)
+        of_fit = not is_dask(estimator.labels_) and n_rows == len(estimator.labels_)
         taken = X if len(rows) == n_rows else _rows_of(X, rows)
-        if fitted:
-            labels = estimator.labels_[rows]
-            if hasattr(estimator, "label_samples_"):
-                sure = certainty(estimator)[rows]
-            else:
-                sure = certainty(estimator, taken, labels)
+        labels = estimator.labels_[rows] if of_fit else estimator.predict(taken)
+        if of_fit and hasattr(estimator, "label_samples_"):
+            certainty = estimator.probabilities_[rows]
         else:
-            labels = estimator.predict(taken)
-            sure = certainty(estimator, taken, labels)
+            certainty = estimator.predict_proba(taken)[np.arange(len(rows)), labels]
         n_columns = estimator.n_features_in_
         if n_columns < 2:
             raise ValueError("ClustersDisplay shows two columns, X has one: see DensityDisplay")
-        if columns is None:
-            columns = (0, 1) if n_columns == 2 else _most_apart(taken, labels)
-        columns = _positions(columns, names, n_columns)
-        points = np.column_stack([_column(taken, d) for d in columns])
-        means, covariances = _moments(estimator, columns)
+        if isinstance(columns, str) and columns == "discriminant":
+            points, origin, directions = _discriminants(taken, labels)
+            column_names = ("discriminant 1", "discriminant 2")
+        else:
+            if columns is None:
+                columns = (0, 1) if n_columns == 2 else _most_apart(taken, labels)
+            columns = _positions(columns, names, n_columns)
+            points = np.column_stack([_column(taken, d) for d in columns])
+            origin, directions = 0.0, np.zeros((n_columns, 2))
+            directions[columns, [0, 1]] = 1.0
+            column_names = tuple(
+                f"column {d}" if names is None else str(names[d]) for d in columns
+            )
+        means, covariances = _moments(estimator, origin, directions)
         display = cls(
             points,
             labels,
-            sure,
+            certainty,
             means=means,
             covariances=covariances,
-            column_names=tuple(f"column {d}" if names is None else str(names[d]) for d in columns),
+            column_names=column_names,
         )
         return display.plot(ax)
 
@@ -179,7 +190,7 @@ class ClustersDisplay:
         self.points_ = ax.scatter(
             *self.points.T,
             c=shades,
-            s=float(np.clip(6000.0 / max(n_rows, 1), 3.0, 22.0)),
+            s=float(np.clip(20_000.0 / max(n_rows, 1), 2.5, 22.0)),
             linewidths=0,
             rasterized=n_rows > MOST_VECTORS,
         )
@@ -188,16 +199,21 @@ class ClustersDisplay:
         if self.means is not None:
             centres = dict(enumerate(self.means))
             # Thinner where there are many.
-            width = 1.4 if n_clusters <= 12 else 0.8
-            for n_deviations, strength in ((1.0, 0.95), (2.0, 0.5)):
+            few = n_clusters <= MOST_FILLED
+            width = 1.4 if few else 0.8
+            # Clusters that hardly any draw has are as pale as their rows.
+            sizes = np.bincount(self.labels, minlength=n_clusters)
+            sure = np.bincount(self.labels, self.certainty, minlength=n_clusters)
+            sure = _opacity(sure / np.maximum(sizes, 1))
+            for n_deviations, strength in ((1.0, 1.0), (2.0, 0.5 if few else 0.25)):
                 for k in range(len(self.means)):
                     size, angle = _extent(self.covariances[k])
                     ellipse = Ellipse(
                         self.means[k],
                         *(2.0 * n_deviations * size),
                         angle=angle,
-                        facecolor=(*colors[k], 0.06),
-                        edgecolor=(*(0.8 * colors[k]), strength),
+                        facecolor=(*colors[k], 0.08 * sure[k] if few else 0.0),
+                        edgecolor=(*(0.8 * colors[k]), strength * sure[k]),
                         linewidth=width,
                         zorder=2,
                     )
@@ -213,7 +229,7 @@ class ClustersDisplay:
                 weight="bold",
                 ha="center",
                 va="center",
-                fontsize="medium" if n_clusters <= 12 else "small",
+                fontsize="medium" if n_clusters <= MOST_FILLED else "small",
                 path_effects=[withStroke(linewidth=2.5, foreground="white", alpha=0.85)],
                 clip_on=True,
                 zorder=3,
@@ -296,20 +312,9 @@ def _most_apart(X, labels):
     """The two columns in which clusters are most apart: those of the smallest Wilks' lambda,
     |scatter within clusters| / |scatter|, in their order."""
     some = evenly(len(labels), ROWS_OF_CHOICE)
-    labels = np.unique(labels[some], return_inverse=True)[1]
-    X = _rows_of(X, some)
-    X = X.toarray() if sp.issparse(X) else np.asarray(X, dtype=np.float64)
-    X = X - np.nanmean(X, axis=0)
-    X = np.where(np.isnan(X), 0.0, X)
-    scale = np.sqrt((X**2).mean(axis=0))
-    usable = np.flatnonzero(scale > 0.0)
+    X, within, usable, _ = _standardised(_rows_of(X, some), labels[some])
     if len(usable) < 2:
         return 0, 1
-    X = X[:, usable] / scale[usable]
-    sizes = np.bincount(labels)
-    means = np.zeros((len(sizes), X.shape[1]))
-    np.add.at(means, labels, X)
-    within = X - (means / sizes[:, None])[labels]
     best = np.sort(np.argsort((within**2).sum(axis=0), kind="stable")[:COLUMNS_OF_CHOICE])
     X, within = X[:, best], within[:, best]
     total, inner = X.T @ X, within.T @ within
@@ -321,29 +326,72 @@ def _most_apart(X, labels):
     return int(usable[best[first]]), int(usable[best[second]])
 
 
+def _discriminants(X, labels):
+    """Rows along the two directions in which clusters are most apart, the point that they are
+    counted from, and the directions, (n_features, 2)."""
+    some = evenly(len(labels), ROWS_OF_CHOICE)
+    chosen, within, usable, scale = _standardised(_rows_of(X, some), labels[some])
+    inner = within.T @ within / len(within)
+    # Shrunk a little towards the unit matrix: columns may be many, and multiples of each other.
+    inner = 0.95 * inner + 0.05 * np.eye(len(inner)) * np.trace(inner) / max(len(inner), 1)
+    inner += 1e-6 * np.eye(len(inner))
+    _, vectors = scipy.linalg.eigh(chosen.T @ chosen / len(chosen), inner)
+    leading = vectors[:, ::-1][:, :2]
+    # The sign of a direction is free: its largest entry is positive.
+    leading = leading * np.sign(
+        leading[np.abs(leading).argmax(axis=0), [0, 1][: leading.shape[1]]]
+    )
+    X = _dense(X)
+    directions = np.zeros((X.shape[1], 2))
+    directions[usable, : leading.shape[1]] = leading / scale[usable, None]
+    origin = np.nanmean(X, axis=0)
+    return (X - origin) @ directions, origin, directions
+
+
+def _dense(X):
+    return X.toarray() if sp.issparse(X) else np.asarray(X, dtype=np.float64)
+
+
+def _standardised(X, labels):
+    """Columns that vary, in units of their standard deviations, missing entries at the mean; the
+    same minus the means of clusters; which columns these are, and the units of all."""
+    labels = np.unique(labels, return_inverse=True)[1]
+    X = _dense(X)
+    X = X - np.nanmean(X, axis=0)
+    X = np.where(np.isnan(X), 0.0, X)
+    scale = np.sqrt((X**2).mean(axis=0))
+    usable = np.flatnonzero(scale > 0.0)
+    X = X[:, usable] / scale[usable]
+    sizes = np.bincount(labels)
+    means = np.zeros((len(sizes), X.shape[1]))
+    np.add.at(means, labels, X)
+    return X, X - (means / sizes[:, None])[labels], usable, scale
+
+
 def _minors(matrix, ridge):
     """Determinants of all 2 x 2 principal submatrices."""
     diagonal = np.diagonal(matrix) + ridge
     return np.outer(diagonal, diagonal) - matrix**2
 
 
-def _moments(estimator, columns):
-    """Means and covariances of the clusters in the columns, (n_clusters, 2) and (n_clusters, 2,
-    2), or None twice where the likelihood has none."""
+def _moments(estimator, origin, directions):
+    """Means and covariances of the clusters along two directions, (n_clusters, 2) and (n_clusters,
+    2, 2), or None twice where the likelihood has none."""
     params = estimator.cluster_params_
-    likelihood = estimator.likelihood_
     if "axis_covariances" in params:
-        covariances = likelihood.column_covariances(params["axis_covariances"], columns)
-        return params["means"][:, columns], covariances
+        covariances = estimator.likelihood_.projected_covariances(
+            params["axis_covariances"], directions
+        )
+        return (params["means"] - origin) @ directions, covariances
     if "rates" in params:
         # Of a Poisson law, the variance is the mean.
-        means = params["rates"][:, columns]
-        return means, means[:, :, None] * np.eye(2)
-    if "means" not in params or "covariances" not in params:
-        return None, None
-    covariances = params["covariances"]
-    if covariances.ndim == 2:
-        covariances = covariances[:, columns, None] * np.eye(2)
+        means = covariances = params["rates"]
+    elif "means" in params and "covariances" in params:
+        means, covariances = params["means"], params["covariances"]
     else:
-        covariances = covariances[:, columns][:, :, columns]
-    return params["means"][:, columns], covariances
+        return None, None
+    if covariances.ndim == 2:
+        covariances = np.einsum("kd,da,db->kab", covariances, directions, directions)
+    else:
+        covariances = directions.T @ covariances @ directions
+    return (means - origin) @ directions, covariances

@@ -2,12 +2,12 @@
 """Pictures of a partition: which rows are together."""
 
 import numpy as np
+import scipy.sparse as sp
 
 from skdpm._validation import check_integer
 from skdpm.partitions import coclustering_matrix
 from skdpm.plotting._style import (
     DARK,
-    certainty,
     cluster_colors,
     evenly,
     kept_partitions,
@@ -101,10 +101,10 @@ class CoclusteringDisplay:
         estimator, _, _ = mixture_of(estimator, name)
         draws = kept_partitions(estimator, name)
         labels = estimator.labels_
-        sure = certainty(estimator)
-        rows = np.lexsort((-sure, labels))
+        certainty = estimator.probabilities_
+        rows = np.lexsort((-certainty, labels))
         rows = rows[evenly(len(rows), max_rows)]
-        display = cls(coclustering_matrix(draws, rows), labels[rows], sure[rows], rows)
+        display = cls(coclustering_matrix(draws, rows), labels[rows], certainty[rows], rows)
         return display.plot(ax, cmap=cmap, colorbar=colorbar)
 
     def plot(self, ax=None, *, cmap="Blues", colorbar=True):
@@ -122,47 +122,14 @@ class CoclusteringDisplay:
         display : CoclusteringDisplay
         """
         ax = one_axis(self, ax, figsize=(5.6, 4.8))
-        from matplotlib.patches import Rectangle
-
-        n = len(self.labels)
         self.im_ = ax.imshow(
             self.coclustering,
             cmap=cmap,
             vmin=0.0,
             vmax=1.0,
-            interpolation="nearest" if n < 400 else "antialiased",
+            interpolation=_interpolation(self.labels),
         )
-        names, first, sizes = np.unique(self.labels, return_index=True, return_counts=True)
-        colors = cluster_colors(names.max() + 1)
-        self.borders_, self.strips_ = [], []
-        for name, start, size in zip(names, first, sizes, strict=True):
-            low = start - 0.5
-            border = Rectangle((low, low), size, size, fill=False, edgecolor=DARK, linewidth=0.7)
-            self.borders_.append(ax.add_patch(border))
-            # Beside the matrix and below it, by shares of the axis.
-            for place in (
-                {"xy": (-0.03, low), "width": 0.02, "height": size},
-                {"xy": (low, -0.03), "width": size, "height": 0.02},
-            ):
-                vertical = place["height"] == size
-                strip = Rectangle(
-                    **place,
-                    transform=ax.get_yaxis_transform() if vertical else ax.get_xaxis_transform(),
-                    facecolor=colors[name],
-                    linewidth=0,
-                    clip_on=False,
-                )
-                self.strips_.append(ax.add_patch(strip))
-        centres = first + (sizes - 1) / 2.0
-        named, last = [], -np.inf
-        for k, centre in enumerate(centres):
-            if centre - last >= SMALLEST_GAP * n:
-                named.append(k)
-                last = centre
-        ax.set_xticks(centres[named], [str(name) for name in names[named]])
-        ax.set_yticks(centres[named], [str(name) for name in names[named]])
-        ax.tick_params(length=0, pad=9)
-        ax.spines[:].set_color(DARK)
+        _draw_blocks(self, ax)
         ax.set_xlabel("rows, by cluster and certainty")
         ax.set_ylabel("rows, by cluster and certainty")
         self.colorbar_ = None
@@ -172,3 +139,149 @@ class CoclusteringDisplay:
             )
             self.colorbar_.outline.set_visible(False)
         return self
+
+
+class AdjacencyDisplay:
+    """Matrix of the links of a network, its rows by cluster.
+
+    Clusters of a `Relational` fit are blocks of rows that are linked alike; rows of a cluster that
+    have more links come first.
+
+    Parameters
+    ----------
+    adjacency : ndarray of shape (n_rows, n_rows)
+        In the order in which it is shown.
+    labels : ndarray of shape (n_rows,), int
+        The cluster of each of these rows; rows of a cluster stand together.
+    rows : ndarray of shape (n_rows,), int
+        Which rows of X these are.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
+    im_ : matplotlib AxesImage
+        The matrix.
+    borders_ : list of matplotlib Rectangle
+        Around each cluster.
+    strips_ : list of matplotlib Rectangle
+        The colour of each cluster, beside the matrix.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> from skdpm.plotting import AdjacencyDisplay
+    >>> X = np.kron(np.eye(2), np.ones((5, 5)))
+    >>> model = DPMixture(likelihood="relational", n_draws=50, n_chains=1, random_state=0).fit(X)
+    >>> display = AdjacencyDisplay.from_estimator(model, X)
+    >>> len(display.borders_)
+    2
+    """
+
+    def __init__(self, adjacency, labels, rows):
+        self.adjacency = adjacency
+        self.labels = labels
+        self.rows = rows
+
+    @classmethod
+    def from_estimator(cls, estimator, X, *, max_rows=2000, cmap="Greys", ax=None):
+        """Draw the links that a mixture was fitted to.
+
+        Parameters
+        ----------
+        estimator : DPMixture or FiniteMixture
+            Fitted to a network.
+        X : array-like, CSR matrix or DataFrame of shape (n_samples, n_samples)
+            The matrix of `fit`. NaN, a link that is not known, stays white.
+        max_rows : int, default=2000
+            Of more rows, so many are shown: evenly spaced ones in the order of the picture.
+        cmap : str or matplotlib Colormap, default="Greys"
+        ax : matplotlib Axes, default=None
+            None: a new figure.
+
+        Returns
+        -------
+        display : AdjacencyDisplay
+
+        Raises
+        ------
+        ValueError
+            Where X is not a matrix of as many rows and columns as there are labels.
+        """
+        max_rows = check_integer(max_rows, "max_rows", low=1)
+        estimator, X, _ = mixture_of(estimator, cls.__name__, X)
+        X = X.tocsr() if sp.issparse(X) else np.asarray(X, dtype=np.float64)
+        labels = estimator.labels_
+        if X.shape != (len(labels), len(labels)):
+            raise ValueError(
+                f"X must be the matrix of fit, {len(labels)} rows and columns; got {X.shape}"
+            )
+        known = X if sp.issparse(X) else np.nan_to_num(X)
+        links = np.asarray(known.sum(axis=0)).ravel() + np.asarray(known.sum(axis=1)).ravel()
+        rows = np.lexsort((-links, labels))
+        rows = rows[evenly(len(rows), max_rows)]
+        shown = X[rows][:, rows]
+        shown = shown.toarray() if sp.issparse(shown) else shown
+        return cls(shown, labels[rows], rows).plot(ax, cmap=cmap)
+
+    def plot(self, ax=None, *, cmap="Greys"):
+        """Draw the matrix.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            None: a new figure.
+        cmap : str or matplotlib Colormap, default="Greys"
+
+        Returns
+        -------
+        display : AdjacencyDisplay
+        """
+        ax = one_axis(self, ax, figsize=(4.9, 4.8))
+        self.im_ = ax.imshow(
+            self.adjacency, cmap=cmap, vmin=0.0, interpolation=_interpolation(self.labels)
+        )
+        _draw_blocks(self, ax)
+        ax.set(xlabel="rows, by cluster", ylabel="rows, by cluster")
+        return self
+
+
+def _interpolation(labels):
+    # What has more rows than pixels is averaged.
+    return "nearest" if len(labels) < 400 else "antialiased"
+
+
+def _draw_blocks(display, ax):
+    """Borders, colours and numbers of the clusters along a matrix whose rows are ordered by them;
+    sets `borders_` and `strips_`."""
+    from matplotlib.patches import Rectangle
+
+    n = len(display.labels)
+    names, first, sizes = np.unique(display.labels, return_index=True, return_counts=True)
+    colors = cluster_colors(names.max() + 1)
+    display.borders_, display.strips_ = [], []
+    for name, start, size in zip(names, first, sizes, strict=True):
+        low = start - 0.5
+        border = Rectangle((low, low), size, size, fill=False, edgecolor=DARK, linewidth=0.7)
+        display.borders_.append(ax.add_patch(border))
+        # Beside the matrix and below it: along the rows in their numbers, across in shares of the
+        # axis.
+        for transform, place in (
+            (ax.get_yaxis_transform(), ((-0.03, low), 0.02, size)),
+            (ax.get_xaxis_transform(), ((low, -0.03), size, 0.02)),
+        ):
+            strip = Rectangle(
+                *place, transform=transform, facecolor=colors[name], linewidth=0, clip_on=False
+            )
+            display.strips_.append(ax.add_patch(strip))
+    centres = first + (sizes - 1) / 2.0
+    named, last = [], -np.inf
+    for k, centre in enumerate(centres):
+        if centre - last >= SMALLEST_GAP * n:
+            named.append(k)
+            last = centre
+    ax.set_xticks(centres[named], [str(name) for name in names[named]])
+    ax.set_yticks(centres[named], [str(name) for name in names[named]])
+    ax.tick_params(length=0, pad=9)
+    ax.spines[:].set_color(DARK)

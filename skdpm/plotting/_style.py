@@ -25,9 +25,6 @@ PALETTE = (
 # Of further clusters: the same, this much darker (below 0) or lighter.
 SHADES = (0.0, -0.4, 0.45)
 
-# Draws that tell how sure rows are.
-MOST_DRAWS = 500
-
 # Of what is no cluster: text and lines, and what stands back.
 DARK, LIGHT, ACCENT = "0.25", "0.85", "#D55E00"
 MAIN, PALE, PALER = "#0072B2", "#A9CBE2", "#DCE9F3"
@@ -184,42 +181,6 @@ def kept_partitions(estimator, display):
         raise ValueError(f"{display} needs the kept partitions (label_samples_); {why}")
     draws = estimator.label_samples_
     return draws.reshape(-1, draws.shape[-1])
-
-
-def certainty_of(draws, labels):
-    """How surely each row belongs to the cluster that it is in: the mean, over the cluster's other
-    rows, of the share of draws in which the two are together. Of a row that is a cluster of its
-    own, the share of draws in which it is.
-
-    Parameters
-    ----------
-    draws : ndarray of int of shape (n_draws, n_samples)
-    labels : ndarray of int of shape (n_samples,)
-
-    Returns
-    -------
-    certainty : ndarray of shape (n_samples,)
-    """
-    sizes = np.bincount(labels)
-    n_clusters = len(sizes)
-    alone = sizes[labels] == 1
-    together = np.zeros(len(labels))
-    for draw in draws:
-        cells = draw.astype(np.intp) * n_clusters + labels
-        together += np.where(alone, np.bincount(draw)[draw] == 1, np.bincount(cells)[cells] - 1)
-    return together / (np.maximum(sizes[labels] - 1, 1) * len(draws))
-
-
-def certainty(estimator, X=None, labels=None):
-    """`certainty_of` the rows of the fit, or of others the probability of the label given."""
-    if labels is None:
-        if hasattr(estimator, "probabilities_"):
-            return estimator.probabilities_
-        if hasattr(estimator, "label_samples_"):
-            draws = kept_partitions(estimator, "certainty")
-            return certainty_of(draws[evenly(len(draws), MOST_DRAWS)], estimator.labels_)
-        labels = estimator.labels_
-    return np.take_along_axis(estimator.predict_proba(X), labels[:, None], axis=1)[:, 0]
 
 
 def evenly(n, most):

@@ -279,13 +279,15 @@ HYPERPARAMETERS = {
         "genotype_prior": [None, 1, "major"],
         "n_grid": [None, 1, 10.0, "many"],
     },
-    "relational": {"a": NOT_POSITIVE, "b": NOT_POSITIVE, "directed": [None, 1, "yes"]},
-    "relational_directed": {
+    "relational": {
         "a": NOT_POSITIVE,
         "b": NOT_POSITIVE,
         "directed": [None, 1, "yes"],
+        "degree_correction": [None, 1, "yes"],
+        "degree_concentration": NOT_POSITIVE,
     },
 }
+HYPERPARAMETERS["relational_directed"] = HYPERPARAMETERS["relational"]
 
 
 @pytest.mark.parametrize(

@@ -344,6 +344,19 @@ def test_estimate_labels_with_fewer_components(blobs):
     np.testing.assert_array_equal(again.probabilities_, before[1])
 
 
+def test_merge_tree_is_that_of_the_labels(blobs):
+    X = blobs * 0.25
+    params = {**FAST, "n_draws": 30, "sampler": "gibbs", "likelihood": fixed_gaussian(X)}
+    for loss, meant in [("peaks", "vi"), (("vi", 0.4), ("vi", 0.4)), ("last", "vi")]:
+        model = DPMixture(**params, point_estimate=loss, concentration=5.0).fit(X)
+        tree = model.merge_tree()
+        expected = partitions.merge_tree(model.label_samples_, model.labels_, meant)
+        assert tree.loss == meant
+        np.testing.assert_array_equal(tree.linkage, expected.linkage)
+        np.testing.assert_array_equal(tree.labels, model.labels_)
+    assert model.merge_tree("binder").loss == "binder"
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [

@@ -212,12 +212,17 @@ ALL = {
     "bernoulli": (Bernoulli(), 2, {"a": (2,), "b": (2,)}),
     "categorical": (Categorical(n_categories=[2, 3]), 2, {"concentration": (2,)}),
     "relational": (Relational(), 7, {"a": (), "b": ()}),
+    "relational_degrees": (
+        Relational(degree_correction=True),
+        7,
+        {"a": (), "b": (), "degree_concentration": ()},
+    ),
 }
 
 
 def simulated(name, likelihood, labels, values, rng):
-    if name == "relational":
-        return simulate_data(name, labels, rng, directed=False, **values)
+    if isinstance(likelihood, Relational):
+        return simulate_data("relational", labels, rng, directed=False, **values)
     columns = []
     for d in range(2):
         column = {key: value[d] for key, value in values.items()}
@@ -242,7 +247,7 @@ def joint_run(name, kind, cls=None, n_starts=600, n=7):
         """Of everything together, column by column."""
         same = labels[:, None] == labels
         n_clusters = labels.max() + 1.0
-        if name == "relational":
+        if isinstance(likelihood, Relational):
             columns = [((X * same).sum() / same.sum(), X.mean(), list(values.values()))]
         else:
             equal = same[:, :, None] & (X[:, None] == X)

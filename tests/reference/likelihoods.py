@@ -232,8 +232,8 @@ def log_likelihood_relational(
 
 def log_likelihood_degree_corrected(A, labels, *, a, b, gamma, directed=False):
     """log p(A | partition) of numbers of links. A[i, j] ~ Poisson(u_i v_j r) with the rate
-    r ~ Gamma(a, rate b) of the blocks of i and j; u / n ~ Dirichlet(gamma, ..., gamma) in each block
-    of n items, and v so as well. Undirected: u = v, over i <= j, with half the mean at i = j.
+    r ~ Gamma(a, rate b) of the blocks of i and j; u / n ~ Dirichlet(gamma, ..., gamma) in each
+    block of n items, and v so as well. Undirected: u = v, over i <= j, half the mean at i = j.
     Directed: A may lack columns of the last items, which then send links and receive none.
 
     From the law of the ends of links: given how many there are in a block, they fall on its items

@@ -176,8 +176,10 @@ def missing_counts(missing):
     return np.kron(missing, [[1, 1, 0, 0, 0, 0]]).astype(bool)
 
 
-def _relational(rng, labels, n_features, *, a, b, directed=False):
+def _relational(rng, labels, n_features, *, a, b, directed=False, degree_concentration=None):
     size, n = labels.shape
+    if degree_concentration is not None:
+        return _degree_corrected(rng, labels, a, b, degree_concentration, directed)
     probability = rng.beta(a, b, (size, n, n))
     links = rng.random((size, n, n))
     if not directed:  # one probability for the blocks k <= l, one link for the items i < j
@@ -187,6 +189,31 @@ def _relational(rng, labels, n_features, *, a, b, directed=False):
     rows = np.arange(size)[:, None, None]
     A = (links < probability[rows, labels[:, :, None], labels[:, None, :]]).astype(float)
     A[:, np.arange(n), np.arange(n)] = 0
+    return A
+
+
+def _degree_corrected(rng, labels, a, b, gamma, directed):
+    """Numbers of links; those of nodes with themselves on the diagonal."""
+    size, n = labels.shape
+    together = labels[:, :, None] == labels[:, None, :]
+    # log Gamma(gamma) by Gamma(gamma + 1) U^(1 / gamma), which a small gamma does not make 0 / 0.
+    shape = (1 + directed, size, n)
+    parts = np.log(rng.gamma(gamma + 1, size=shape)) + np.log(rng.random(shape)) / gamma
+    parts = np.exp(parts - np.where(together, parts[:, :, None], -np.inf).max(axis=3))
+    # Each divided by the mean of its cluster: n_k times Dirichlet(gamma, ..., gamma).
+    parts *= together.sum(axis=2) / np.einsum("sij,tsj->tsi", together, parts)
+    rates = rng.gamma(a, 1 / b, size=(size, n, n))
+    if not directed:
+        rates = np.triu(rates) + np.triu(rates, 1).transpose(0, 2, 1)
+    rows = np.arange(size)[:, None, None]
+    mean = rates[rows, labels[:, :, None], labels[:, None, :]]
+    mean = mean * parts[0][:, :, None] * parts[-1][:, None, :]
+    if directed:
+        return rng.poisson(mean).astype(float)
+    A = np.triu(rng.poisson(mean), 1).astype(float)
+    items = np.arange(n)
+    A = A + A.transpose(0, 2, 1)
+    A[:, items, items] = rng.poisson(mean[:, items, items] / 2)
     return A
 
 

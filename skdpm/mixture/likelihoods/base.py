@@ -369,6 +369,13 @@ class Likelihood(BaseEstimator):
     # `draw(self, stats, rng)`: a row of data from the posterior predictive of each cluster.
     draw = None
 
+    # A likelihood of rows of real numbers whose clusters are normal, or Student, in every column
+    # overrides this with a method `column_posterior(self, stats, column)`: what is known of the
+    # mean and the variance of each cluster there, as arrays `mean`, `mean_precision`, `df` and
+    # `scale`, and a number `rest`. The variance is v + rest, v ~ InvGamma(shape=df / 2,
+    # rate=scale / 2), and the cluster's mean given v ~ N(mean, v / mean_precision).
+    column_posterior = None
+
     @classmethod
     def _examples(cls):
         """Pairs (likelihood, X) on which the tests check the laws that every likelihood obeys."""

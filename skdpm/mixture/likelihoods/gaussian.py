@@ -353,6 +353,16 @@ default=None
         factors = (rho + 1.0) / (rho * df_t) / (rng.chisquare(df_t) / df_t)
         return means + normal * np.sqrt(factors)[:, None]
 
+    def column_posterior(self, stats, column):
+        if self.covariance_type == "diag":
+            means, scales, df, rho = self._posterior_diag(stats)
+            return means[:, column], rho[:, column], df[:, column], scales[:, column], 0.0
+        # The marginal of a normal-inverse-Wishart law.
+        means, scales, df = self._posterior(stats)
+        rho = self.mean_precision + stats[:, 0]
+        df = df - means.shape[1] + 1.0
+        return means[:, column], rho, df, scales[:, column, column], 0.0
+
     def _posterior(self, stats):
         """Means, scale matrices and degrees of freedom of the clusters' posteriors."""
         n = stats[:, :1]

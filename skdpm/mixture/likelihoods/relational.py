@@ -62,29 +62,35 @@ class Relational(Likelihood):
     References
     ----------
     Kemp et al. (2006), Learning systems of concepts with an infinite relational model; Herlau et
-    al., Adaptive reconfiguration moves for MCMC inference in Dirichlet process mixtures, sec. 3.2. Degree
-    correction: Karrer & Newman (2011), Stochastic blockmodels and community structure in networks;
-    Herlau, Schmidt & Mørup (2014), Infinite-degree-corrected stochastic block model.
+    al., Adaptive reconfiguration moves for MCMC inference in Dirichlet process mixtures, sec. 3.2.
+    Degree correction: Karrer & Newman (2011), Stochastic blockmodels and community structure in
+    networks; Herlau, Schmidt & Mørup (2014), Infinite-degree-corrected stochastic block model.
 
     Examples
     --------
-    Two stars whose centres are linked: by links alone the centres are alike, and so are all
-    others; with degree correction each star is a cluster.
+    Two groups of 40 nodes, each with hubs. By links alone hubs are unlike other nodes, and groups
+    are cut by the number of links; with degree correction they are found.
 
     >>> import numpy as np
     >>> from skdpm import DPMixture
     >>> from skdpm.mixture.likelihoods import Relational
-    >>> X = np.zeros((40, 40))
-    >>> X[0, 1:20] = X[20, 21:] = X[0, 20] = 1
-    >>> X += X.T
-    >>> stars = np.repeat([0, 1], 20)
-    >>> for degree_correction in (False, True):
-    ...     likelihood = Relational(degree_correction=degree_correction)
-    ...     labels = DPMixture(likelihood=likelihood, random_state=0).fit_predict(X)
-    ...     print(labels[0] == labels[20], labels[1] == labels[21])
+    >>> rng = np.random.default_rng(0)
+    >>> group = np.repeat([0, 1], 40)
+    >>> propensity = np.tile(np.geomspace(0.3, 5.0, 40), 2)
+    >>> rate = np.where(group[:, None] == group, 0.2, 0.02)
+    >>> X = np.triu(rng.random(rate.shape) < rate * np.outer(propensity, propensity), 1)
+    >>> X = (X | X.T).astype(float)
+    >>> model = DPMixture(likelihood=Relational(), random_state=0).fit(X)
+    >>> model.n_components_
+    7
+    >>> model.set_params(likelihood=Relational(degree_correction=True)).fit(X).n_components_
+    2
+    >>> bool(np.array_equal(model.labels_ == model.labels_[0], group == 0))
+    True
     """
 
     capabilities = frozenset({"joint"})
+    nan_hint = "degree_correction=False takes NaN for a pair that was not observed"
     accept_sparse = True
     pairwise = True
 
@@ -108,7 +114,10 @@ class Relational(Likelihood):
 
     @property
     def allow_nan(self):
-        return not self.degree_correction
+        # Also where the parameter is wrong: the message is to be about it, not about NaN.
+        return not (
+            isinstance(self.degree_correction, (bool, np.bool_)) and self.degree_correction
+        )
 
     def resolve(self, X):
         check_bool(self.directed, "Relational.directed")
@@ -157,7 +166,9 @@ class Relational(Likelihood):
             logs += gammaln(self_links + 1.0)
             if not self.directed:
                 logs += self_links * np.log(2.0)
-            return self._with_counts(links, self_links, logs, new=False)
+            return self._with_counts(
+                links, self_links, logs, _degrees(links, self_links, self.directed), new=False
+            )
         links, holes = _links_and_holes(X, diagonal=False)
         into = (_csr_arrays(links.T), _csr_arrays(holes.T)) if self.directed else None
         out = (_csr_arrays(links), _csr_arrays(holes))
@@ -168,13 +179,13 @@ class Relational(Likelihood):
         if self.degree_correction:
             links = _counts(X, new=True)
             return self._with_counts(
-                links, np.zeros(len(links.indptr) - 1), _log_factorials(links), new=True
+                links, np.zeros(links.shape[0]), _log_factorials(links), self._degrees, new=True
             )
         links, holes = _links_and_holes(X, diagonal=True)
         out = (_csr_arrays(links), _csr_arrays(holes))
         return read_only({"shape": X.shape, "out": out, "in": None})
 
-    def _with_counts(self, links, self_links, log_multiplicities, *, new):
+    def _with_counts(self, links, self_links, log_multiplicities, degrees, *, new):
         parts = [links] if new or not self.directed else [links, links.T]
         holes = _csr_arrays(sp.csr_array(links.shape, dtype=bool))
         sides = [(_csr_arrays(part), holes) for part in parts]
@@ -185,7 +196,7 @@ class Relational(Likelihood):
                 "in": sides[1] if len(sides) > 1 else None,
                 "counts": tuple(_csr(part).data for part in parts),
                 "self_links": self_links,
-                "degrees": self._degrees,
+                "degrees": degrees,
                 "log_multiplicities": log_multiplicities,
                 "new": new,
             }
@@ -195,7 +206,7 @@ class Relational(Likelihood):
         """Tables of counts of pairs; all nodes of `fit` and a new one may be in one cluster."""
         n_max = data["shape"][1] + 1
         if self.degree_correction:
-            gamma_a = log_gamma_table(self.a, self._degrees.sum())
+            gamma_a = log_gamma_table(self.a, data["degrees"].sum())
             return read_only({"n_max": n_max, "gamma_a": gamma_a})
         return read_only(
             {
@@ -210,10 +221,11 @@ class Relational(Likelihood):
         """Nodes by the leading singular directions of their links: nodes that link to the same
         ones are near, whether or not they link to each other."""
         if self.degree_correction:
-            links = _counts(X)[0]
+            links, self_links = _counts(X)
+            degrees = _degrees(links, self_links, self.directed)
             # By directions, and as if all nodes had about as many links (Qin & Rohe 2013): how far
             # from the origin a node is says how many it has.
-            out, into = ((ends + ends.mean() + 1.0) ** -0.5 for ends in self._degrees[[0, -1]])
+            out, into = ((ends + ends.mean() + 1.0) ** -0.5 for ends in degrees[[0, -1]])
             links = sp.csr_array(sp.diags_array(out) @ links @ sp.diags_array(into))
         else:
             links = _links_and_holes(X, diagonal=False)[0].astype(np.float64)
@@ -286,8 +298,8 @@ def _links_and_holes(X, *, diagonal):
 
 
 def _counts(X, *, new=False):
-    """Numbers of links, of different nodes as a CSR array without zeros, and, but for new nodes, of
-    nodes with themselves."""
+    """Numbers of links: of different nodes, as a CSR array without zeros, and, but for new nodes,
+    of nodes with themselves."""
     X = sp.coo_array(sp.csr_array(X, dtype=np.float64, copy=True))
     X.sum_duplicates()
     bad = ~((X.data >= 0.0) & (X.data < 2.0**31) & (X.data == np.floor(X.data)))

@@ -238,21 +238,34 @@ class Subspace(Likelihood):
             "axis_covariances": params["covariances"],
         }
 
-    def column_covariances(self, axis_covariances, columns):
-        """Covariances of rows of clusters in some columns of X.
+    def projected_covariances(self, axis_covariances, directions):
+        """Covariances of the rows of clusters along some directions.
 
         Parameters
         ----------
         axis_covariances : ndarray of shape (n_clusters, n_axes, n_axes)
             Of the coordinates along `axes_`.
-        columns : sequence of int
+        directions : ndarray of shape (n_features, n_directions)
 
         Returns
         -------
-        covariances : ndarray of shape (n_clusters, n_columns, n_columns)
+        covariances : ndarray of shape (n_clusters, n_directions, n_directions)
         """
-        along, rest = self.axes_[:, columns], self._rest[columns]
-        return along.T @ axis_covariances @ along + rest @ rest.T
+        along, rest = self.axes_ @ directions, self._rest.T @ directions
+        return along.T @ axis_covariances @ along + rest.T @ rest
+
+    def column_posterior(self, stats, column):
+        # Of the sum of the coordinates times what the axes have of the column.
+        stats, along = self._inner_stats(stats), self.axes_[:, column]
+        means, scales, df = self._inner._posterior(stats)
+        rho = self._inner.mean_precision + stats[:, 0]
+        return (
+            self.center_[column] + means @ along,
+            rho,
+            df - len(along) + 1.0,
+            along @ scales @ along,
+            float(np.sum(self._rest[column] ** 2)),
+        )
 
     def centres(self, stats):
         return self.cluster_params(stats)["means"]

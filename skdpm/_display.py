@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What objects look like in a notebook: short words for arrays, a table for a fit."""
+
+import dataclasses
+import html
+import math
+
+import numpy as np
+
+
+class ShortRepr:
+    """Mixin of dataclasses that hold arrays: a repr that has their shapes, not their entries."""
+
+    def __repr__(self):
+        fields = (
+            f"{field.name}={_short(getattr(self, field.name))}"
+            for field in dataclasses.fields(self)
+        )
+        return f"{type(self).__name__}({', '.join(fields)})"
+
+
+def _short(value):
+    """Words for a value: of an array its type and shape, of a float four digits."""
+    if isinstance(value, np.ndarray):
+        shape = ", ".join(map(str, value.shape))
+        return f"<{value.dtype} of shape ({shape}{',' if value.ndim == 1 else ''})>"
+    return f"{value:.4g}" if isinstance(value, float) else repr(value)
+
+
+def summary_of_fit(estimator, what):
+    """What a fit has found, in a few lines.
+
+    Parameters
+    ----------
+    estimator : ChainEstimator
+        Fitted.
+    what : str
+        What its components are called.
+
+    Returns
+    -------
+    lines : dict of str to str
+    """
+    draws = estimator.draws_
+    low, high = np.quantile(draws["n_components"], (0.05, 0.95), method="inverted_cdf")
+    lines = {
+        what: f"{estimator.n_components_} (in 90 % of the draws {low:g} to {high:g})",
+        "draws": f"{draws.n_draws} of each of {draws.n_chains} chains",
+    }
+    if draws.n_chains == 1:
+        lines["draws"] = f"{draws.n_draws} of one chain"
+    r_hats = {
+        name: figures["r_hat"]
+        for name, figures in estimator.diagnostics_.items()
+        if not math.isnan(figures.get("r_hat", math.nan))
+    }
+    if r_hats:
+        worst = max(r_hats, key=r_hats.get)
+        lines["largest R-hat"] = f"{r_hats[worst]:.2f} ({worst})"
+    if hasattr(estimator, "fit_time_"):
+        lines["time"] = _duration(estimator.fit_time_)
+    return lines
+
+
+def _duration(seconds):
+    if seconds < 60.0:
+        return f"{seconds:.2g} s"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s"
+
+
+def html_table(lines):
+    """A small table, as it stands below scikit-learn's diagram of an estimator."""
+    rows = "".join(
+        f'<tr><th style="text-align: left">{html.escape(name)}</th>'
+        f'<td style="text-align: left">{html.escape(value)}</td></tr>'
+        for name, value in lines.items()
+    )
+    return f'<table class="skdpm-fit"><tbody>{rows}</tbody></table>'

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Pictures of feature allocations."""
+
+import math
+
+import numpy as np
+
+from skdpm._validation import check_integer
+from skdpm.plotting._style import DARK, cluster_colors, evenly, features_of, several_axes
+
+# Columns that are named below a heat map, at most.
+MOST_NAMES = 30
+
+# Share of a tile that is left free beside it.
+GAP = 0.15
+
+
+class FeaturesDisplay:
+    """Components of the features, as a heat map or as images, and which rows have them.
+
+    Features are numbered by decreasing use, and have the colours of clusters. Rows are ordered by
+    the features that they have: first those that have feature 0.
+
+    Parameters
+    ----------
+    components : ndarray of shape (n_components, n_columns)
+    allocations : ndarray of shape (n_rows, n_components), bool
+        In the order in which rows are shown.
+    rows : ndarray of shape (n_rows,), int
+        Which rows of X these are.
+    sizes : ndarray of shape (n_components,), int
+        How many rows, of all, have each feature.
+    image_shape : tuple (height, width), default=None
+        Of the images that rows of `components` are. None: they are lines of a heat map.
+    column_names : list of str, default=None
+    what : str, default="component"
+        What an entry of `components` is.
+
+    Attributes
+    ----------
+    axes_ : ndarray of 2 matplotlib Axes
+        Of the components and of the allocations.
+    figure_ : matplotlib Figure
+    components_im_ : matplotlib AxesImage
+    allocations_im_ : matplotlib AxesImage
+    numbers_ : list of matplotlib Text
+        Numbers of the features above their images; none of a heat map.
+    colorbar_ : matplotlib Colorbar
+
+    Examples
+    --------
+    >>> from skdpm import FeatureAllocation
+    >>> from skdpm.datasets import make_cambridge_bars
+    >>> from skdpm.plotting import FeaturesDisplay
+    >>> X, _, _ = make_cambridge_bars(40, random_state=0)
+    >>> model = FeatureAllocation(n_chains=1, n_warmup=50, n_draws=20, random_state=0).fit(X)
+    >>> display = FeaturesDisplay.from_estimator(model, image_shape=(6, 6))
+    >>> display.allocations.shape == (40, model.n_components_)
+    True
+    """
+
+    def __init__(
+        self,
+        components,
+        allocations,
+        rows,
+        sizes,
+        *,
+        image_shape=None,
+        column_names=None,
+        what="component",
+    ):
+        self.components = components
+        self.allocations = allocations
+        self.rows = rows
+        self.sizes = sizes
+        self.image_shape = image_shape
+        self.column_names = column_names
+        self.what = what
+
+    @classmethod
+    def from_estimator(
+        cls, estimator, *, image_shape=None, max_features=36, max_rows=2000, ax=None
+    ):
+        """Draw the features of a fitted feature allocation.
+
+        Parameters
+        ----------
+        estimator : FeatureAllocation
+            Fitted; or a pipeline or search that ends in one.
+        image_shape : tuple (height, width), default=None
+            Where columns of X are pixels, line by line. None: a heat map.
+        max_features : int, default=36
+            Of more features, so many are shown: those that most rows have.
+        max_rows : int, default=2000
+            Of more rows, the allocations of so many are shown: evenly spaced ones in the order of
+            the picture.
+        ax : matplotlib Axes or array-like of 2 Axes, default=None
+            Two, or one of a grid whose place they share. None: a new figure.
+
+        Returns
+        -------
+        display : FeaturesDisplay
+
+        Raises
+        ------
+        ValueError
+            Where images of that shape have another number of pixels.
+        """
+        max_rows = check_integer(max_rows, "max_rows", low=1)
+        max_features = check_integer(max_features, "max_features", low=1)
+        estimator, names = features_of(estimator, cls.__name__)
+        allocations = estimator.allocations_[:, :max_features]
+        # Those with feature 0 first; of these, those with feature 1; and so on.
+        rows = np.lexsort(tuple(~allocations.T[::-1]) or (np.zeros(len(allocations)),))
+        rows = rows[evenly(len(rows), max_rows)]
+        name = estimator.likelihood_.feature_params[0]
+        components = getattr(estimator, f"{name}_")[:max_features]
+        if image_shape is not None:
+            image_shape = tuple(check_integer(n, "image_shape", low=1) for n in image_shape)
+            if len(image_shape) != 2 or math.prod(image_shape) != components.shape[1]:
+                raise ValueError(
+                    f"image_shape must be (height, width) with height times width the "
+                    f"{components.shape[1]} columns, got {image_shape}"
+                )
+        display = cls(
+            components,
+            allocations[rows],
+            rows,
+            allocations.sum(axis=0),
+            image_shape=image_shape,
+            column_names=names if name == "components" else None,
+            what=name.removesuffix("s"),
+        )
+        return display.plot(ax)
+
+    def plot(self, ax=None):
+        """Draw the components and the allocations.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or array-like of 2 Axes, default=None
+            Two, or one of a grid whose place they share. None: a new figure.
+
+        Returns
+        -------
+        display : FeaturesDisplay
+        """
+        left, right = several_axes(self, ax, (1, 2), figsize=(8.4, 4.2), width_ratios=[1.6, 1.0])
+        K = len(self.components)
+        colors = cluster_colors(K)
+        self.numbers_ = []
+        if self.image_shape is None:
+            shown = self.components if K else np.full((1, self.components.shape[1]), np.nan)
+        else:
+            shown, corners = _montage(self.components, self.image_shape)
+        most = np.max(np.abs(self.components), initial=0.0) or 1.0
+        signed = np.min(self.components, initial=0.0) < -0.02 * most
+        self.components_im_ = left.imshow(
+            shown,
+            cmap="RdBu_r" if signed else "Blues",
+            vmin=-most if signed else 0.0,
+            vmax=most,
+            interpolation="nearest",
+            aspect="auto" if self.image_shape is None else "equal",
+        )
+        self.colorbar_ = self.figure_.colorbar(
+            self.components_im_, ax=left, label=self.what, shrink=0.85
+        )
+        self.colorbar_.outline.set_visible(False)
+        if self.image_shape is None:
+            _number(left.yaxis, K, colors)
+            n_columns = self.components.shape[1]
+            if self.column_names is not None and n_columns <= MOST_NAMES:
+                left.set_xticks(
+                    range(n_columns),
+                    self.column_names,
+                    rotation=90 if n_columns > 6 else 0,
+                    fontsize="small",
+                )
+                left.tick_params(axis="x", length=0)
+            else:
+                left.set_xlabel("column")
+            left.set_ylabel("feature")
+        else:
+            left.set(xticks=[], yticks=[])
+            height, width = self.image_shape
+            for k, (y, x) in enumerate(corners):
+                self.numbers_.append(
+                    left.text(
+                        x + (width - 1) / 2.0,
+                        y - 0.5 - 0.03 * height,
+                        f"{k}: {self.sizes[k]}",
+                        color=tuple(0.8 * colors[k]),
+                        ha="center",
+                        va="bottom",
+                        fontsize="small",
+                    )
+                )
+            left.set_xlabel("features, and the number of rows that have them")
+        left.spines[:].set_visible(False)
+        n_rows = len(self.allocations)
+        image = np.where(self.allocations[:, :, None], colors, 1.0).reshape(n_rows, K, 3)
+        if K == 0:
+            image = np.ones((n_rows, 1, 3))
+            for axis in (left, right):
+                axis.text(0.5, 0.5, "no features", ha="center", transform=axis.transAxes)
+        self.allocations_im_ = right.imshow(
+            image, aspect="auto", interpolation="nearest" if n_rows < 400 else "antialiased"
+        )
+        _number(right.xaxis, K, colors)
+        for k in range(K - 1):
+            right.axvline(k + 0.5, color="white", lw=1.0)
+        right.set(xlabel="feature", ylabel="rows, by their features")
+        right.set_yticks([])
+        right.spines[:].set_color(DARK)
+        return self
+
+
+def _number(axis, K, colors):
+    """Number features along an axis, in their colours, as many as there is place for."""
+    shown = np.arange(0, K, 1 + (K - 1) // 12) if K else []
+    axis.set_ticks(shown, [str(k) for k in shown])
+    axis.set_tick_params(length=0)
+    for k, label in zip(shown, axis.get_ticklabels(), strict=True):
+        label.set_color(tuple(0.8 * colors[k]))
+
+
+def _montage(components, shape):
+    """Images side by side, NaN between them, and the row and column where each begins."""
+    height, width = shape
+    K = max(len(components), 1)
+    n_across = min(K, max(1, math.ceil(math.sqrt(K * height / width))))
+    n_down = -(-K // n_across)
+    # Room for a number above each.
+    down, across = height + max(1, round(2.2 * GAP * height)), width + max(1, round(GAP * width))
+    out = np.full((n_down * down, n_across * across), np.nan)
+    corners = []
+    for k, component in enumerate(components):
+        y, x = (k // n_across + 1) * down - height, (k % n_across) * across
+        out[y : y + height, x : x + width] = component.reshape(shape)
+        corners.append((y, x))
+    return out, corners

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Pictures of how clusters merge."""
+
+import numpy as np
+from scipy.cluster.hierarchy import dendrogram
+
+from skdpm.plotting._style import (
+    ACCENT,
+    DARK,
+    MAIN,
+    cluster_colors,
+    mixture_of,
+    several_axes,
+    tidy,
+)
+
+# Words for the losses.
+LOSSES = {"vi": "variation of information", "binder": "Binder's loss"}
+
+
+class MergeTreeDisplay:
+    """How the clusters of the point estimate merge, and what each merge costs.
+
+    Clusters that merge early are those that the draws are least sure to be two. The curve has the
+    expected loss of the partitions into each number of clusters: where it bends upwards, to the
+    left, merges begin to join what the draws keep apart.
+
+    Parameters
+    ----------
+    merge_tree : MergeTree
+        From `skdpm.partitions.merge_tree`, or the method of that name.
+
+    Attributes
+    ----------
+    axes_ : ndarray of 2 matplotlib Axes
+        Of the tree and of the expected losses.
+    figure_ : matplotlib Figure
+    merges_ : matplotlib LineCollection
+        A bracket for each merge, the lowest first.
+    leaves_ : ndarray of shape (n_clusters,), int
+        Clusters from top to bottom.
+    losses_ : matplotlib Line2D
+
+    See Also
+    --------
+    skdpm.partitions.merge_tree : The tree; its `cut` has the partitions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> from skdpm.plotting import MergeTreeDisplay
+    >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+    >>> model = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X)
+    >>> display = MergeTreeDisplay.from_estimator(model)
+    >>> display.leaves_.tolist()
+    [0, 1]
+    """
+
+    def __init__(self, merge_tree):
+        self.merge_tree = merge_tree
+
+    @classmethod
+    def from_estimator(cls, estimator, *, ax=None):
+        """Draw the tree of a fitted mixture.
+
+        Parameters
+        ----------
+        estimator : DPMixture or FiniteMixture
+            Fitted with `store_labels=True`; or a pipeline or search that ends in one.
+        ax : matplotlib Axes or array-like of 2 Axes, default=None
+            Two, or one of a grid whose place they share. None: a new figure.
+
+        Returns
+        -------
+        display : MergeTreeDisplay
+        """
+        estimator, _, _ = mixture_of(estimator, cls.__name__)
+        return cls(estimator.merge_tree()).plot(ax)
+
+    def plot(self, ax=None):
+        """Draw the tree and the expected losses.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or array-like of 2 Axes, default=None
+            Two, or one of a grid whose place they share. None: a new figure.
+
+        Returns
+        -------
+        display : MergeTreeDisplay
+        """
+        tree = self.merge_tree
+        sizes = np.bincount(tree.labels)
+        K = len(sizes)
+        left, right = several_axes(
+            self, ax, (1, 2), figsize=(8.4, min(2.6 + 0.2 * K, 12.0)), width_ratios=[1.5, 1.0]
+        )
+        from matplotlib.collections import LineCollection
+        from matplotlib.ticker import MaxNLocator
+
+        colors = cluster_colors(K)
+        brackets, heights = [], np.zeros(0)
+        self.leaves_ = np.arange(K)
+        # Trees grow from the loss of the partition itself: no merge costs less.
+        start = float(tree.expected_losses[0])
+        if K > 1:
+            drawn = dendrogram(tree.linkage, no_plot=True)
+            self.leaves_ = np.array(drawn["leaves"])
+            heights = np.array(drawn["dcoord"])
+            order = np.argsort(heights[:, 1], kind="stable")
+            # scipy puts leaves at 5, 15, ..., at height 0.
+            places = (np.array(drawn["icoord"])[order] - 5.0) / 10.0
+            heights = heights[order]
+            heights[heights == 0.0] = start
+            brackets = np.stack([heights, places], axis=2)
+        self.merges_ = left.add_collection(
+            LineCollection(brackets, colors=DARK, linewidths=1.2, capstyle="round")
+        )
+        left.scatter(
+            np.full(K, start), np.arange(K), c=colors[self.leaves_], s=42, linewidths=0, zorder=3
+        )
+        small = {} if K <= 25 else {"fontsize": max(4.0, 400.0 / K)}
+        left.set_yticks(np.arange(K), [f"{k} ({_rows(sizes[k])})" for k in self.leaves_], **small)
+        left.tick_params(axis="y", length=0)
+        for k, label in zip(self.leaves_, left.get_yticklabels(), strict=True):
+            label.set_color(tuple(0.8 * colors[k]))
+        left.set_ylim(K - 0.5, -0.5)
+        top = max(float(heights.max(initial=0.0)), start)
+        margin = 0.05 * (top - start) or 0.5
+        left.set_xlim(start - margin, top + margin)
+        left.set(xlabel=f"expected {_words(tree.loss)}", ylabel="cluster")
+        counts = np.arange(K, 0, -1)
+        (self.losses_,) = right.plot(
+            counts, tree.expected_losses, color=MAIN, marker="o", ms=4 if K <= 25 else 2, lw=1.4
+        )
+        right.plot(
+            counts[:1],
+            tree.expected_losses[:1],
+            color=ACCENT,
+            marker="v",
+            ms=8,
+            ls="none",
+            label=f"point estimate: {K}",
+        )
+        right.legend(loc="upper right", frameon=False, fontsize="small")
+        right.set_xlim(0.5, K + 0.5)
+        right.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
+        right.set(xlabel="number of clusters", ylabel="expected loss")
+        tidy(left)
+        left.spines["left"].set_visible(False)
+        tidy(right)
+        return self
+
+
+def _rows(size):
+    return "1 row" if size == 1 else f"{size} rows"
+
+
+def _words(loss):
+    if isinstance(loss, tuple):
+        return f"{LOSSES[loss[0]]}, split cost {loss[1]:g}"
+    return LOSSES[loss]

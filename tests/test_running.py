@@ -1,0 +1,348 @@
+"""Limits of time and of effective sample size, callbacks, messages, saving and notebooks."""
+
+import inspect
+import threading
+import types
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils.validation import has_fit_parameter
+from support.cases import FAST
+from support.fits import assert_same_fit
+
+from skdpm import DPMixture, FeatureAllocation, FiniteMixture, _estimator, chains
+from skdpm.diagnostics import bulk_ess
+from skdpm.features._program import FeatureChain
+from skdpm.mixture._program import RowChain
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+MODELS = {"mixture": DPMixture, "features": FeatureAllocation}
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(30, 2)) + 3 * np.eye(3)[np.arange(30) % 3, :2]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Time that goes by with the iterations alone, in each of which `clock.pace` seconds do."""
+    clock = types.SimpleNamespace(now=0.0, pace=1.0, lock=threading.Lock())
+    fake = types.SimpleNamespace(monotonic=lambda: clock.now)
+    monkeypatch.setattr(chains, "time", fake)
+    monkeypatch.setattr(_estimator, "time", fake)
+    for live in (RowChain, FeatureChain):
+
+        def step(self, iteration, original=live.step):
+            original(self, iteration)
+            with clock.lock:
+                clock.now += clock.pace
+
+        monkeypatch.setattr(live, "step", step)
+    return clock
+
+
+def _assert_whole(estimator, X):
+    """A fit is, to the last bit of what goes on from it, one without limits."""
+    n_draws = estimator.draws_.n_draws
+    assert estimator.n_iter_ == estimator.n_warmup + estimator.thin * n_draws
+    limits = {"n_draws": n_draws, "max_time": None, "target_ess": None}
+    whole = type(estimator)(**{**estimator.get_params(deep=False), **limits}).fit(X)
+    for one, other in zip(estimator._run["chains"], whole._run["chains"], strict=True):
+        assert one["iteration"] == other["iteration"] == estimator.n_iter_
+        assert repr(one) == repr(other)
+    if isinstance(estimator, DPMixture):
+        assert_same_fit(estimator, whole, X)
+        assert repr(estimator.acceptance_rate_) == repr(whole.acceptance_rate_)
+    else:
+        np.testing.assert_array_equal(estimator.log_joint_samples_, whole.log_joint_samples_)
+        np.testing.assert_array_equal(estimator.allocations_, whole.allocations_)
+        np.testing.assert_array_equal(estimator.score_samples(X), whole.score_samples(X))
+
+
+# Time.
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("thin", [1, 3])
+@pytest.mark.parametrize("model", MODELS)
+def test_time_stops_all_chains_at_one_draw(model, thin, n_jobs, blobs, clock):
+    clock.pace = 2.0**-7
+    limits = {"max_time": 100 * clock.pace, "n_draws": 1000}
+    estimator = MODELS[model](**{**FAST, **limits}, n_jobs=n_jobs, thin=thin).fit(blobs)
+    assert estimator.fit_time_ == clock.now
+    assert estimator.draws_.n_draws == (50 - 10) // thin
+    _assert_whole(estimator, blobs)
+
+
+def test_time_that_is_not_as_foreseen(blobs, clock, monkeypatch):
+    """Where iterations become slower, a round ends late, but ends alike in all chains."""
+    estimator = DPMixture(**{**FAST, "n_draws": 1000}, max_time=1.0)
+    clock.pace = 0.001
+    original = RowChain.keep
+
+    def keep(self, draw, log_joint):
+        clock.pace = 0.001 * (1 + draw)
+        return original(self, draw, log_joint)
+
+    monkeypatch.setattr(RowChain, "keep", keep)
+    estimator.fit(blobs)
+    assert 1.0 < clock.now < 1.6
+    _assert_whole(estimator, blobs)
+
+
+def test_n_draws_may_come_first(blobs, clock):
+    estimator = DPMixture(**FAST, max_time=1e6, target_ess=1e-3).fit(blobs)
+    assert_same_fit(estimator, DPMixture(**FAST).fit(blobs), blobs)
+
+
+def test_time_over_in_warm_up(blobs, clock):
+    estimator = DPMixture(**FAST, max_time=5.0)
+    with pytest.warns(ConvergenceWarning, match=r"over after [23] of 10 iterations of") as record:
+        estimator.fit(blobs)
+    assert record[0].filename == __file__
+    assert estimator.draws_.n_draws == 4 and estimator.n_iter_ == 14
+    _assert_whole(estimator, blobs)
+
+
+def test_limits_are_no_part_of_a_warm_start(blobs, clock):
+    clock.pace = 0.01
+    estimator = DPMixture(**FAST, warm_start=True, max_time=0.3).fit(blobs)
+    assert 0 < estimator.draws_.n_draws < 12
+    estimator.set_params(max_time=None).fit(blobs)
+    assert_same_fit(estimator, DPMixture(**FAST).fit(blobs), blobs)
+    assert estimator.fit_time_ == pytest.approx(0.01 * 2 * 22)
+
+
+@pytest.mark.parametrize("name", ["max_time", "target_ess"])
+@pytest.mark.parametrize("value", [0, -1.0, "1", np.nan, True])
+def test_limits_are_checked(name, value, blobs):
+    with pytest.raises(ValueError, match=name):
+        DPMixture(**{name: value}).fit(blobs)
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_particles_have_no_limits(method, blobs):
+    estimator = DPMixture(sampler="smc", max_time=3.0, **FAST)
+    with pytest.raises(ValueError, match="max_time must be None with SMC"):
+        getattr(estimator, method)(blobs)
+
+
+# Effective sample size.
+
+
+def _least_ess(estimator, n_draws):
+    names = ("log_joint", "n_components", "concentration")
+    return min(bulk_ess(estimator.draws_[name][:, :n_draws]) for name in names)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_first_look_that_sees_enough_is_the_last(model, blobs):
+    params = {**FAST, "n_draws": 400, "n_chains": 3}
+    long = MODELS[model](**params).fit(blobs)
+    looks = [50]
+    while looks[-1] < 400:
+        looks.append(int(np.ceil(1.1 * looks[-1])))
+    found = [_least_ess(long, n) for n in looks if n < 400]
+    target = float(np.median(np.maximum.accumulate(found)))
+    expected = looks[int(np.argmax(np.array(found) >= target))]
+    for n_jobs in (1, 2):
+        estimator = MODELS[model](**params, target_ess=target, n_jobs=n_jobs).fit(blobs)
+        assert estimator.draws_.n_draws == expected < 400
+        assert _least_ess(estimator, expected) >= target
+    _assert_whole(estimator, blobs)
+
+
+def test_a_target_that_is_not_reached(blobs):
+    estimator = DPMixture(**FAST, target_ess=1e5)
+    with pytest.warns(ConvergenceWarning, match=r"target_ess=100000.0 was not reached") as record:
+        estimator.fit(blobs)
+    assert f"size is {_least_ess(estimator, 12):.3g} after 12 draws" in str(record[0].message)
+
+
+# Callbacks.
+
+
+class Recorder:
+    """A callback that writes down what it is told, and may ask for an end."""
+
+    def __init__(self, end_after=None, fitted=None):
+        self.tasks, self.fits, self.threads = [], [], set()
+        self.end_after, self.fitted = end_after, fitted
+
+    def setup(self, estimator, context):
+        self.tasks.append("setup")
+
+    def teardown(self, estimator, context):
+        self.tasks.append("teardown")
+
+    def on_fit_task_begin(self, estimator, context):
+        self.threads.add(threading.current_thread())
+
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None, y=None):
+        self.tasks.append((context.task_name, context.task_id))
+        if self.fitted is not None and fitted_estimator is not None:
+            self.fits.append((fitted_estimator, y))
+        return self.tasks.count(("iterations", self.end_after)) > 0
+
+
+@pytest.fixture
+def recorder():
+    pytest.importorskip("sklearn.callback")
+    return Recorder
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("model", [*MODELS, "particles"])
+def test_callbacks_see_chains_and_change_nothing(model, n_jobs, blobs, recorder):
+    cls, params = MODELS.get(model, DPMixture), {"n_jobs": n_jobs, **FAST}
+    if model == "particles":
+        params["sampler"] = "smc"
+    callback = recorder()
+    estimator = cls(**params).set_callbacks(callback).fit(blobs)
+    plain = cls(**params).fit(blobs)
+    np.testing.assert_array_equal(estimator.log_joint_samples_, plain.log_joint_samples_)
+    assert callback.threads == {threading.main_thread()}
+    n_parts = 1 if model == "particles" else 22
+    assert callback.tasks[0] == "setup" and callback.tasks[-1] == "teardown"
+    for part in range(n_parts):
+        assert callback.tasks.count(("iterations", part)) == 2
+    assert callback.tasks[-4:-1] == [("chain", 0), ("chain", 1), ("fit", 0)]
+
+
+def test_callbacks_get_a_fit_as_if_it_ended_there(blobs, recorder):
+    y = np.arange(30)
+    callback = recorder(fitted=True)
+    DPMixture(**FAST, thin=2).set_callbacks(callback).fit(blobs, y)
+    *fits, last = callback.fits
+    for n_draws, (seen, given) in enumerate(fits, start=1):
+        assert given is y
+        assert_same_fit(seen, DPMixture(**{**FAST, "n_draws": n_draws}, thin=2).fit(blobs), blobs)
+    assert n_draws == last[0].draws_.n_draws == 12
+
+
+@pytest.mark.parametrize(("end_after", "n_draws"), [(2, 4), (15, 6)])
+def test_callbacks_may_end_a_fit(end_after, n_draws, blobs, recorder):
+    """In warm-up, after a few draws."""
+    estimator = DPMixture(**FAST).set_callbacks(recorder(end_after)).fit(blobs)
+    assert estimator.draws_.n_draws == n_draws
+    _assert_whole(estimator, blobs)
+
+
+def test_callbacks_of_a_grid_search(blobs, recorder):
+    class Propagated(recorder):
+        max_propagation_depth = None
+
+    callback = Propagated()
+    grid = GridSearchCV(DPMixture(**FAST), {"discount": [0.0, 0.1]}, cv=2)
+    grid.set_callbacks(callback).fit(blobs)
+    assert callback.tasks.count("setup") == callback.tasks.count("teardown") == 1
+    assert callback.tasks.count(("chain", 1)) == 2 * 2 + 1
+    assert not hasattr(grid.best_estimator_, "_skl_callbacks")
+
+
+def test_progress_bar_of_scikit_learn(blobs, capsys):
+    callback = pytest.importorskip("sklearn.callback")
+    pytest.importorskip("rich")
+    DPMixture(**FAST).set_callbacks(callback.ProgressBar()).fit(blobs)
+    assert "DPMixture - chain #1" in capsys.readouterr().out
+
+
+# Saving.
+
+
+def _keys(value):
+    """Keys of all dicts within."""
+    if isinstance(value, dict):
+        yield from value
+    if hasattr(value, "__dict__"):
+        value = vars(value)
+    for part in value.values() if isinstance(value, dict) else value:
+        if isinstance(part, (dict, list, tuple)) or hasattr(part, "__dict__"):
+            yield from _keys(part)
+
+
+@pytest.mark.parametrize("sampler", ["gibbs", "sub_cluster", "smc", "stream"])
+def test_dicts_can_be_json(sampler, blobs):
+    """skops takes keys of dicts as JSON does."""
+    estimator = DPMixture(**FAST, sampler="smc" if sampler == "stream" else sampler)
+    (estimator.partial_fit if sampler == "stream" else estimator.fit)(blobs)
+    assert {type(key) for key in _keys(vars(estimator))} <= {str, int}
+
+
+@pytest.mark.slow
+def test_skops(blobs):
+    skops = pytest.importorskip("skops.io")
+    whole = DPMixture(**FAST).fit(blobs)
+    saved = skops.dumps(DPMixture(**{**FAST, "n_draws": 5}, warm_start=True).fit(blobs))
+    loaded = skops.loads(saved, trusted=skops.get_untrusted_types(data=saved))
+    assert_same_fit(loaded.set_params(n_draws=12).fit(blobs), whole, blobs)
+
+
+# Messages.
+
+
+def test_parameters_of_others():
+    with pytest.raises(TypeError, match=r"no parameter 'n_components': .* FiniteMixture\(n_comp"):
+        DPMixture(n_components=3)
+    with pytest.raises(TypeError, match="'n_clusters': its name is n_components"):
+        FiniteMixture(n_clusters=3)
+    with pytest.raises(TypeError, match="'max_iter': iterations are n_warmup and n_draws"):
+        FeatureAllocation(max_iter=3)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'covariance_type'"):
+        FeatureAllocation(covariance_type="full")
+    assert inspect.signature(DPMixture).parameters.keys() == DPMixture().get_params().keys()
+    assert list(inspect.signature(DPMixture.fit).parameters) == ["self", "X", "y"]
+
+
+@pytest.mark.parametrize("cls", [DPMixture, FiniteMixture, FeatureAllocation])
+def test_sample_weight_is_refused_with_words(cls, blobs):
+    assert not has_fit_parameter(cls(), "sample_weight")
+    with pytest.raises(TypeError, match=r"repeat the row: fit\(np.repeat"):
+        cls().fit(blobs, sample_weight=np.ones(30))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'weight'"):
+        cls().fit(blobs, weight=np.ones(30))
+
+
+@pytest.mark.parametrize("cls", [DPMixture, FeatureAllocation])
+def test_a_graph_is_refused_with_words(cls):
+    graph = type("Graph", (), {"__module__": "networkx.classes.graph"})()
+    with pytest.raises(TypeError, match=r"nx.to_numpy_array\(G, weight=None\)"):
+        cls().fit(graph)
+
+
+def test_text_is_found(blobs):
+    table = pd.DataFrame(blobs, columns=["a", "b"]).assign(city="Paris")
+    with pytest.raises(ValueError, match="'Paris', in column 'city' of X; likelihood=\"mixed\""):
+        DPMixture(likelihood="gaussian").fit(table)
+    with pytest.raises(ValueError, match=r"'Paris', in column 2 of X; likelihood"):
+        DPMixture(likelihood="gaussian").fit(table.to_numpy().tolist())
+    with pytest.raises(ValueError, match=r"in column 'city' of X$"):
+        FeatureAllocation().fit(table)
+
+
+# Notebooks.
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_html_has_the_fit(model, blobs):
+    estimator = MODELS[model](**FAST)
+    assert "R-hat" not in estimator._repr_html_()
+    estimator.fit(blobs)
+    page = estimator._repr_html_()
+    assert "12 of each of 2 chains" in page and "largest R-hat" in page
+    assert {"mixture": "clusters", "features": "features"}[model] + "</th>" in page
+    assert "12 of each of 2 chains" in estimator._repr_mimebundle_()["text/html"]
+    assert "12 of each" not in repr(estimator)
+    worst = max(figures["r_hat"] for figures in estimator.diagnostics_.values())
+    assert f">{worst:.2f} (" in page
+
+
+def test_html_of_one_short_chain(blobs):
+    page = DPMixture(n_chains=1, n_draws=1, n_warmup=0).fit(blobs)._repr_html_()
+    assert "1 of one chain" in page and "R-hat" not in page
