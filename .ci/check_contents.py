@@ -17,7 +17,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import PurePosixPath
 
 INSTALLED_AS_IS = {".py", ".pxd", ".pyi", ".h"}
-WRITTEN_BY_CYTHON = "skdpm/_core/_cyutility.pyx"    # as if from such a file
+WRITTEN_BY_CYTHON = "skdpm/_core/_cyutility.pyx"  # as if from such a file
 
 
 def tracked_files():
