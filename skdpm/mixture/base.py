@@ -121,7 +121,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         Warns
         -----
         ConvergenceWarning
-            Where the chains disagree: names the quantity with R-hat above 1.05. Where `max_time`
+            Where the chains disagree: names quantities with R-hat above 1.05, and the chain that
+            is apart; in scikit-learn's cross-validation once, without details. Where `max_time`
             was over before a few draws were made, or `target_ess` was not reached.
         """
         return self._fit(X, y)
@@ -387,7 +388,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         max_components : int, default=None
             Largest number of clusters. None: no limit.
         loss : {"peaks", "vi", "binder"} or tuple (name, split_cost), default=None
-            As `point_estimate` has it. None: that, or "vi" where it is a single draw.
+            As `point_estimate` has it. None: that, or "vi" where it is a single draw. "peaks" is
+            "vi" where there are more than `max_components` of them.
         X : array-like or CSR matrix of shape (n_samples, n_features), default=None
             The rows of `fit`. Needed only where the estimator has been pickled since.
 
@@ -425,14 +427,23 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             check_choice(loss, "loss", ("peaks", "vi", "binder"))
         training = self._training
         most = training.make_prior(1.0).most_clusters
+        wanted = most
         if max_components is not None:
-            most = min(most, check_integer(max_components, "max_components", low=1))
+            wanted = min(most, check_integer(max_components, "max_components", low=1))
         self._recall(X)
-        statistics = functools.partial(training.statistics, self.likelihood_)
-        self._take_partition(
-            *self._least_expected_loss(loss, most, training.entropy, statistics),
-            training.make_prior,
+        search = functools.partial(
+            self._least_expected_loss,
+            entropy=training.entropy,
+            statistics=functools.partial(training.statistics, self.likelihood_),
         )
+        if loss == "peaks":
+            labels, stats = search(loss, most)
+            if len(stats) > wanted:
+                # Peaks of so few clusters, each of several, would be fewer still.
+                labels, stats = search("vi", wanted)
+        else:
+            labels, stats = search(loss, wanted)
+        self._take_partition(labels, stats, training.make_prior)
         return self
 
     def merge_tree(self, loss=None):

@@ -354,6 +354,8 @@ def test_merge_tree_is_that_of_the_labels(blobs):
         assert tree.loss == meant
         np.testing.assert_array_equal(tree.linkage, expected.linkage)
         np.testing.assert_array_equal(tree.labels, model.labels_)
+        expected = partitions.label_probabilities(model.label_samples_, model.labels_)
+        np.testing.assert_array_equal(model.probabilities_, expected)
     assert model.merge_tree("binder").loss == "binder"
 
 
