@@ -55,6 +55,8 @@ model = DPMixture(likelihood=likelihood, thin=4, random_state=0).fit(trips)
 print(f"{model.n_components_} clusters in {time.perf_counter() - start:.1f} s")
 alone = DPMixture(likelihood=Gaussian(covariance_type="diag"), thin=4, random_state=0)
 alone.fit(measured)
+large = np.flatnonzero(np.bincount(model.labels_) > 3)  # the others are trips unlike any
+print(f"{len(large)} of them of more than 3 trips")
 print(f"adjusted Rand index, all columns: {adjusted_rand_score(kind, model.labels_):.2f}")
 print(f"measured columns alone: {adjusted_rand_score(kind, alone.labels_):.2f}")
 
@@ -62,13 +64,14 @@ print(f"measured columns alone: {adjusted_rand_score(kind, alone.labels_):.2f}")
 params = model.cluster_params_
 categories = model.likelihood_.purpose__categories_[0]
 colors = cluster_colors(model.n_components_)
+width = 0.8 / len(large)
 fig, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
 for k in range(model.n_components_):
     own = model.labels_ == k
     left.plot(trips["log_km"][own], trips["speed"][own], "o", ms=4, alpha=0.6, color=colors[k])
-    at = np.arange(len(categories)) + 0.8 * (k + 0.5) / model.n_components_ - 0.4
-    probabilities = params["purpose"]["probabilities"][k, 0]
-    middle.bar(at, probabilities, 0.8 / model.n_components_, color=colors[k])
+for j, k in enumerate(large):
+    at = np.arange(len(categories)) + (j + 0.5) * width - 0.4
+    middle.bar(at, params["purpose"]["probabilities"][k, 0], width, color=colors[k])
     right.plot(
         params["counts"]["rates"][k, 0],
         params["flags"]["probabilities"][k, 0],
