@@ -11,14 +11,14 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import estimator_html_repr
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from skdpm import _convergence, diagnostics
 from skdpm._callbacks import CallbackSupport, FitReports
 from skdpm._display import html_table, summary_of_fit
+from skdpm._tables import as_table
 from skdpm._validation import (
     check_bool,
-    check_finite,
     check_integer,
     check_real,
     fingerprint,
@@ -108,6 +108,144 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         """
         return float(np.mean(self.score_samples(X)))
 
+    def to_datatree(self, X=None, *, log_likelihood=False):
+        """Hand the draws to ArviZ, as an xarray.DataTree. Needs arviz-base (extra "arviz").
+
+        Its groups have the names and dimensions that ArviZ knows:
+
+        - posterior: whatever was drawn and has the same shape in every draw, by its name in
+          `draws_`, as "labels" with the dimension "row", "n_components" and "concentration".
+          R-hat and effective sample sizes of these are those of `diagnostics_`.
+        - sample_stats: "lp", the log joint density; "acceptance_rate" by chain and move, where
+          there are such.
+        - log_likelihood, where asked for: "x", the log predictive density of each row given all
+          others (`pointwise_log_likelihood`), from which `arviz.loo` estimates leave-one-out
+          cross-validation. Only some draws have it, those that new rows are scored by: its
+          coordinate "draw" tells which.
+        - observed_data, where X is given and no sparse matrix or dask array: "x", or for a table
+          with words a variable for each column.
+
+        Draws that have weights weigh the same in ArviZ; sample_stats then has "log_weight".
+
+        Parameters
+        ----------
+        X : array-like or DataFrame of shape (n_samples, n_features), default=None
+            The rows of `fit`; only needed for the last two groups.
+        log_likelihood : bool, default=False
+            Mixtures only.
+
+        Returns
+        -------
+        tree : xarray.DataTree
+
+        Raises
+        ------
+        ImportError
+            Without arviz-base.
+        ValueError
+            Where X is not that of `fit`, or there is no X or method for `log_likelihood`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skdpm import DPMixture
+        >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+        >>> tree = DPMixture(n_draws=50, random_state=0).fit(X).to_datatree(X)
+        >>> dict(tree.posterior["labels"].sizes)
+        {'chain': 4, 'draw': 50, 'row': 20}
+        """
+        from skdpm._arviz import datatree
+
+        check_is_fitted(self)
+        pointwise = None
+        if check_bool(log_likelihood, "log_likelihood"):
+            if not hasattr(self, "pointwise_log_likelihood"):
+                raise ValueError(f"{type(self).__name__} has no pointwise log likelihood")
+            if X is None:
+                raise ValueError("log_likelihood=True needs X, the rows of fit")
+            numbers = [draw["draw"] for draw in self.draws_.scored.draws if draw["chain"] == 0]
+            pointwise = (numbers, self.pointwise_log_likelihood(X))
+        elif X is not None:
+            self._rows_of_fit(X)
+        return datatree(self, X, pointwise)
+
+    def drop_chains(self, chains, X):
+        """Leave chains out: of the draws, and of all that is made of them.
+
+        What is left is as if the others had been the only ones: labels, predictions, densities,
+        `diagnostics_` and `mixed_`. With `warm_start`, `fit` goes on with the others.
+
+        Chains that are stuck far below the others in log joint density stand for hardly any
+        posterior mass, and count as much as any while they are there. Where levels are close,
+        however, no chain is wrong: each has found a part of the posterior, their numbers do not
+        tell how much is in it, and leaving some out hides that there are several. Then more
+        iterations, another sampler or other starts are the remedy, and
+        `skdpm.diagnostics.stacking_weights` tells which chains predict well together.
+
+        Parameters
+        ----------
+        chains : int or array-like of int
+            Numbers of those to be left out, from 0, as the draws have them.
+        X : array-like, CSR matrix or dask array of shape (n_samples, n_features)
+            The rows of `fit`.
+
+        Returns
+        -------
+        self : object
+
+        Raises
+        ------
+        ValueError
+            For numbers of no chain, or of all; where X or a parameter is another one than in
+            `fit`; without the chains, as after `partial_fit`, with "smc", or once pickled without
+            `warm_start`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skdpm import DPMixture
+        >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
+        >>> model = DPMixture(n_draws=50, random_state=0).fit(X)
+        >>> model.drop_chains([1, 3], X).log_joint_samples_.shape
+        (2, 50)
+        """
+        check_is_fitted(self)
+        run = getattr(self, "_run", {})
+        if "data" not in run:
+            raise ValueError(
+                "drop_chains needs the chains of fit, which are not there after partial_fit, with "
+                'sampler="smc" and once pickled without warm_start'
+            )
+        n_chains = self.draws_.n_chains
+        dropped = np.unique(chains)
+        if dropped.dtype.kind not in "iu" or not np.isin(dropped, np.arange(n_chains)).all():
+            raise ValueError(f"chains must be numbers from 0 to {n_chains - 1}, got {chains!r}")
+        kept = [c for c in range(n_chains) if c not in dropped]
+        if not kept:
+            raise ValueError(f"drop_chains must leave a chain, got all {n_chains}")
+        likelihood = self._resolved_likelihood(X)
+        sampler = self._resolved_sampler(likelihood, X)
+        changed = self._changed(self._signature(likelihood, sampler))
+        if changed:
+            raise ValueError(f"drop_chains needs the parameters of fit, got another {changed}")
+        X = self._validate_fit(X, likelihood, sampler, reset=False)
+        if fingerprint(X) != run["data"]:
+            raise ValueError("X must be the rows of fit")
+        program = self._program(X, likelihood, sampler)
+        self.draws_ = self.draws_.only(kept)
+        self._publish(self.draws_, program)
+        self._run = {**run, "chains": [run["chains"][c] for c in kept]}
+        self._summarise(program, self._run["chains"])
+        return self
+
+    def _rows_of_fit(self, X):
+        """X, checked; ValueError where it is another one than that of `fit`."""
+        X = self._validate_fit(X, self.likelihood_, self.sampler_, reset=False)
+        run = getattr(self, "_run", {})
+        if "data" in run and fingerprint(X) != run["data"]:
+            raise ValueError("X must be the rows of fit")
+        return X
+
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         likelihood = self._lenient_likelihood()
@@ -144,6 +282,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         given = X
         likelihood = self._resolved_likelihood(X)
         sampler = self._resolved_sampler(likelihood, X)
+        bound = self._for_columns(likelihood, X)
         continuing = self.warm_start and hasattr(self, "_run")
         if self.warm_start and not continuing and self.__sklearn_is_fitted__():
             warn(
@@ -152,9 +291,9 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
                 UserWarning,
             )
         X = self._validate_fit(
-            X, likelihood, sampler, reset=not (continuing and self.__sklearn_is_fitted__())
+            X, bound, sampler, reset=not (continuing and self.__sklearn_is_fitted__())
         )
-        program = self._program(X, likelihood, sampler)
+        program = self._program(X, bound, sampler)
         limits = self._limits(program)
         before = 0.0
         if continuing:
@@ -379,6 +518,10 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         """The likelihood object for the X given to `fit`."""
         return self._resolved("likelihood")
 
+    def _for_columns(self, likelihood, X):
+        """The likelihood, once it knows the columns of the X given to `fit`."""
+        return likelihood
+
     def _resolved_sampler(self, likelihood, X):
         """The sampler object for this likelihood and the X given to `fit`."""
         return self._resolved("sampler")
@@ -466,8 +609,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         if not hasattr(self, "draws_"):
             return [dict(chain) for chain in self._run["chains"]]
         return [
-            {**chain, "draws": self.draws_.chain(chain["index"], chain["draws"])}
-            for chain in self._run["chains"]
+            {**chain, "draws": self.draws_.chain(place, chain["draws"])}
+            for place, chain in enumerate(self._run["chains"])
         ]
 
 
@@ -513,22 +656,41 @@ def _n_kept(chain):
 
 def validate_rows(estimator, X, likelihood, reset):
     """X as contiguous doubles, its entries checked."""
-    try:
-        rows = validate_data(
-            estimator,
-            X,
-            reset=reset,
-            dtype=np.float64,
-            order="C",
-            accept_sparse="csr" if likelihood.accept_sparse else False,
-            ensure_all_finite=False,
-        )
-    except ValueError as error:
-        if "could not convert string" not in str(error):
-            raise
-        raise ValueError(f"{error}{_where_text_is(X)}{estimator._ways_with_text}") from error
-    check_finite(rows, allow_nan=likelihood.allow_nan)
+    rows = numbers_of_table(estimator, X, likelihood, reset)
+    if rows is None:
+        try:
+            rows = validate_data(
+                estimator,
+                X,
+                reset=reset,
+                dtype=np.float64,
+                order="C",
+                accept_sparse="csr" if likelihood.accept_sparse else False,
+                ensure_all_finite=False,
+            )
+        except ValueError as error:
+            if "could not convert string" not in str(error):
+                raise
+            raise ValueError(f"{error}{_where_text_is(X)}{estimator._ways_with_text}") from error
+    likelihood.check_entries(rows)
     return rows
+
+
+def numbers_of_table(estimator, X, likelihood, reset):
+    """The numbers that a likelihood makes of a table (`Likelihood.read`), the columns of which
+    are checked; None where it reads no tables, or X is none."""
+    table = as_table(X) if likelihood.reads_tables else None
+    if table is None:
+        return None
+    validate_data(estimator, table.X, reset=reset, skip_check_array=True)
+    return check_array(
+        likelihood.read(table),
+        dtype=np.float64,
+        order="C",
+        ensure_all_finite=False,
+        estimator=estimator,
+        input_name="X",
+    )
 
 
 def _where_text_is(X):

@@ -209,13 +209,15 @@ def check_gamma_prior(value, name):
     )
 
 
-def check_finite(X, *, allow_nan):
+def check_finite(X, *, allow_nan, hint=""):
     """Raise where X is infinite, or NaN unless that is allowed.
 
     Parameters
     ----------
     X : ndarray or CSR matrix of shape (n_samples, n_features)
     allow_nan : bool
+    hint : str
+        What else might be done about NaN.
 
     Raises
     ------
@@ -229,7 +231,8 @@ def check_finite(X, *, allow_nan):
         bad = is_bad(entries)
         if bad.any():
             columns = X.indices[bad] if sp.issparse(X) else np.flatnonzero(bad.any(axis=0))
-            raise ValueError(f"Input X contains {what} in column {columns.min()}")
+            more = f"; {hint}" if hint and what == "NaN" else ""
+            raise ValueError(f"Input X contains {what} in column {columns.min()}{more}")
 
 
 def check_columns(X, bad, what):

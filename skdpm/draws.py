@@ -157,6 +157,14 @@ class Draws(Mapping):
                 whole[name] = np.concatenate([values[index], beyond[name]])
         return whole
 
+    def only(self, chains):
+        """The draws of some chains, a list of their numbers, without what scores new rows."""
+        values = {
+            name: [values[c] for c in chains] if isinstance(values, list) else values[chains]
+            for name, values in self._values.items()
+        }
+        return Draws(values, None if self.log_weights is None else self.log_weights[chains])
+
     @property
     def n_chains(self):
         return len(next(iter(self._values.values())))

@@ -158,6 +158,21 @@ def test_the_first_look_that_sees_enough_is_the_last(model, blobs):
     _assert_whole(estimator, blobs)
 
 
+@pytest.mark.parametrize("slow", ["log_joint", "n_components", "concentration"])
+def test_the_slowest_quantity_counts(slow):
+    rng = np.random.default_rng(0)
+    names = ("log_joint", "n_components", "concentration")
+    draws = {name: rng.normal(size=(2, 100)) for name in names}
+    draws[slow] = np.repeat(draws[slow][:, :10], 10, axis=1)
+    saved = [{"draws": {name: draws[name][c] for name in names}} for c in range(2)]
+    for concentration in (None, 1.0):
+        program = types.SimpleNamespace(concentration=concentration)
+        counts = names if concentration is None else names[:2]
+        expected = min(bulk_ess(draws[name][:, :80]) for name in counts)
+        assert _estimator.least_ess(program, saved, 80) == expected
+        assert (expected < 40) == (slow in counts)
+
+
 def test_a_target_that_is_not_reached(blobs):
     estimator = DPMixture(**FAST, target_ess=1e5)
     with pytest.warns(ConvergenceWarning, match=r"target_ess=100000.0 was not reached") as record:

@@ -135,8 +135,12 @@ default="auto"
         All of these: a mapping, name -> array of shape (n_chains, n_draws), or list of lists of
         arrays; among them "log_joint", "concentration", "n_components" and "allocations".
     diagnostics_ : dict
-        With two chains or more: for "log_joint", "n_components" and whatever is resampled, a dict
-        of "r_hat" (rank-normalised split R-hat) and "ess_bulk".
+        For "log_joint", "n_components" and whatever is resampled, a dict of "r_hat"
+        (rank-normalised split R-hat), "ess_bulk" and "ess_tail" (effective numbers of draws) and
+        "mcse_mean" (standard error of the mean).
+    mixed_ : bool
+        False where `fit` warns that chains disagree: an R-hat is above 1.05 (with one chain, of
+        100 draws or more). True says that no such sign was seen.
     exact_ : bool
         Whether `score_samples` sums over all values of a row's features: no scored draw has
         more than 15, and the likelihood can integrate out features that no row has yet. If not,
@@ -237,9 +241,10 @@ default="auto"
         Warns
         -----
         ConvergenceWarning
-            Where no feature was found. Where the chains disagree: names the quantity with R-hat
-            above 1.05. Where `max_time` was over before a few draws were made, or `target_ess` was
-            not reached.
+            Where no feature was found. Where the chains disagree: names quantities with R-hat
+            above 1.05, and the chain that is apart; in scikit-learn's cross-validation once,
+            without details. Where `max_time` was over before a few draws were made, or
+            `target_ess` was not reached.
         """
         self._fit(X, y)
         if self.n_components_ == 0:

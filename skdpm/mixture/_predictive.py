@@ -11,7 +11,6 @@ import joblib
 import numpy as np
 from sklearn.utils.validation import check_array
 
-from skdpm._validation import check_finite
 from skdpm.mixture._program import set_hyperparameters
 from skdpm.mixture._scoring import mixture_rows
 
@@ -166,7 +165,7 @@ class Predictor:
             accept_sparse="csr" if self.likelihood.accept_sparse else False,
             ensure_all_finite=False,
         )
-        check_finite(X, allow_nan=self.likelihood.allow_nan)
+        self.likelihood.check_entries(X)
         return X
 
     def predict(self, X, n_jobs=None):

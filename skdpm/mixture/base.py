@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from skdpm import partitions
 from skdpm._callbacks import with_callbacks
 from skdpm._estimator import UNSUPPORTED_IN_FIT, ChainEstimator, validate_rows
+from skdpm._tables import decoded_table
 from skdpm._validation import (
     check_bool,
     check_choice,
@@ -31,6 +32,7 @@ from skdpm.mixture._program import column_of
 from skdpm.mixture._training import TrainingRows, outlier_scores
 from skdpm.mixture.likelihoods import LIKELIHOODS, Gaussian, automatic_likelihood
 from skdpm.mixture.likelihoods.base import Likelihood
+from skdpm.mixture.likelihoods.product import mixed_likelihood, unknown_mixed
 from skdpm.mixture.samplers import SAMPLERS, automatic_sampler
 from skdpm.mixture.samplers.base import Sampler
 
@@ -119,7 +121,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         Warns
         -----
         ConvergenceWarning
-            Where the chains disagree: names the quantity with R-hat above 1.05. Where `max_time`
+            Where the chains disagree: names quantities with R-hat above 1.05, and the chain that
+            is apart; in scikit-learn's cross-validation once, without details. Where `max_time`
             was over before a few draws were made, or `target_ess` was not reached.
         """
         return self._fit(X, y)
@@ -289,6 +292,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         Returns
         -------
         X : ndarray of shape (n_samples, n_features)
+            Where columns of `fit` held categories (`Categorical`), so do these: a data frame after
+            a data frame, else an array of objects.
         labels : ndarray of shape (n_samples,), int64
             A cluster of `labels_` for each row, drawn from `predict_proba(X)`.
         """
@@ -299,6 +304,9 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         X = self._predictor.draw(n_samples, rng)
         cumulated = np.cumsum(self._predictor.predict_proba(X), axis=1)
         u = rng.random((n_samples, 1)) * cumulated[:, -1:]
+        decoded = self.likelihood_.decode(X)
+        if decoded is not None:
+            X = decoded_table(X, decoded, getattr(self, "feature_names_in_", None))
         return X, (u >= cumulated).sum(axis=1).astype(np.int64)
 
     def __sklearn_is_fitted__(self):
@@ -554,6 +562,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         # "auto" is Gaussian here: a batch says too little of principal axes. What a fit has chosen
         # stays.
         likelihood = self._resolved("likelihood")
+        if self.likelihood == "mixed":
+            likelihood = mixed_likelihood(X)
         if self.likelihood == "auto" and self._takes_more_rows():
             likelihood = type(self.likelihood_)()
         sampler = self._resolved_sampler(likelihood, X)
@@ -568,7 +578,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
                     f"partial_fit cannot go on with another {changed}; fit, or a clone of the "
                     "estimator, starts anew"
                 )
-            X = validate_rows(self, X, likelihood, reset=False)
+            X = validate_rows(self, X, run["likelihood"], reset=False)
             if X.shape[1] != run["n_features"]:
                 # A later fit, which failed, has seen other columns.
                 raise ValueError(
@@ -585,11 +595,12 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
                     UserWarning,
                 )
             self._forget()
-            X = validate_rows(self, X, likelihood, reset=True)
+            bound = self._for_columns(likelihood, X)
+            X = validate_rows(self, X, bound, reset=True)
             run = {
                 "entropy": seed_entropy(self.random_state),
                 "signature": signature,
-                "likelihood": likelihood.resolve(X).without_learning(),
+                "likelihood": bound.resolve(X).without_learning(),
             }
             n_before = 0
         program = sampler.batch_program(
@@ -618,13 +629,18 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     def _registry(self, name):
         if name == "likelihood":
             # What is asked before X is known holds for both that "auto" may stand for.
-            return {**LIKELIHOODS, "auto": Gaussian}, Likelihood
+            return {**LIKELIHOODS, "auto": Gaussian, "mixed": unknown_mixed}, Likelihood
         return {**SAMPLERS, "auto": None}, Sampler
 
     def _resolved_likelihood(self, X):
         if isinstance(self.likelihood, str) and self.likelihood == "auto":
             return automatic_likelihood(X)
+        if isinstance(self.likelihood, str) and self.likelihood == "mixed":
+            return mixed_likelihood(X)
         return self._resolved("likelihood")
+
+    def _for_columns(self, likelihood, X):
+        return likelihood.for_columns(X)
 
     def _resolved_sampler(self, likelihood, X):
         if isinstance(self.sampler, str) and self.sampler == "auto":
@@ -634,7 +650,15 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
 
     def _validate_fit(self, X, likelihood, sampler, reset):
         _check_objection(sampler, likelihood, X)
-        return sampler.validate(self, X, likelihood, reset)
+        X = sampler.validate(self, X, likelihood, reset)
+        if likelihood.says_nothing(X.shape[1]):
+            warn(
+                "a single column of categories says nothing about clusters: any mixture of "
+                "distributions of one category is such a distribution, so that partitions follow "
+                "the priors alone",
+                UserWarning,
+            )
+        return X
 
     def _program(self, X, likelihood, sampler):
         """The program of the sampler, all parameters checked."""

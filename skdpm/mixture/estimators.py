@@ -137,10 +137,16 @@ default="auto"
     cluster_params_ : dict of ndarrays, first axis `n_components_`
         Posterior means of their parameters; which ones depends on the likelihood.
     diagnostics_ : dict
-        With two chains or more: for "log_joint", "n_components" and whatever is learned,
-        "concentration" and hyperparameters, a dict of "r_hat" (rank-normalised split R-hat) and
-        "ess_bulk"; with "smc" without the latter, and "log_evidence" has "std", the standard
-        deviation of `log_evidence_chains_`.
+        For "log_joint", "n_components" and whatever is learned, "concentration" and
+        hyperparameters, a dict of "r_hat" (rank-normalised split R-hat), "ess_bulk" and
+        "ess_tail" (effective numbers of draws) and "mcse_mean" (standard error of the mean); for
+        "coclustering", where labels are kept, "r_hat" and "ess_bulk" of the partitions
+        (`skdpm.diagnostics`). With "smc" and several chains only "r_hat" of the former, and
+        "log_evidence" has "std", the standard deviation of `log_evidence_chains_`.
+    mixed_ : bool
+        False where `fit` warns that chains disagree: an R-hat is above 1.05 (with one chain, of
+        100 draws or more), or the standard deviation above 1. True says that no such sign was
+        seen.
     log_evidence_ : float
         Only with "smc", as the next three: log p(X), partitions, parameters and what is learned
         integrated out, all constants included; natural logarithm. The logarithm of the mean of
@@ -281,8 +287,8 @@ default="auto"
     weights_ : ndarray of shape (`n_components_`,)
         Posterior mean weights of the clusters of `labels_`. They sum to less than 1 where
         components are, or may be, empty: the rest is theirs.
-    cluster_params_, diagnostics_, acceptance_rate_, likelihood_, sampler_, n_iter_, fit_time_, \
-n_features_in_, feature_names_in_
+    cluster_params_, diagnostics_, mixed_, acceptance_rate_, likelihood_, sampler_, n_iter_, \
+fit_time_, n_features_in_, feature_names_in_
         As in `DPMixture`.
 
     References

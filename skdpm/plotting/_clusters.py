@@ -145,10 +145,10 @@ class ClustersDisplay:
             column_names = ("discriminant 1", "discriminant 2")
         else:
             if columns is None:
-                columns = (0, 1) if n_columns == 2 else _most_apart(taken, labels)
+                columns = _most_apart(taken, labels, _with_moments(estimator))
             columns = _positions(columns, names, n_columns)
-            points = np.column_stack([_column(taken, d) for d in columns])
-            origin, directions = 0.0, np.zeros((n_columns, 2))
+            points = np.column_stack([_checked_column(taken, d, names) for d in columns])
+            origin, directions = np.zeros(n_columns), np.zeros((n_columns, 2))
             directions[columns, [0, 1]] = 1.0
             column_names = tuple(
                 f"column {d}" if names is None else str(names[d]) for d in columns
@@ -308,13 +308,38 @@ def _positions(columns, names, n_columns):
     return positions
 
 
-def _most_apart(X, labels):
-    """The two columns in which clusters are most apart: those of the smallest Wilks' lambda,
-    |scatter within clusters| / |scatter|, in their order."""
+def _checked_column(X, d, names):
+    try:
+        return _column(X, d)
+    except (TypeError, ValueError):
+        name = d if names is None else repr(names[d])
+        raise ValueError(f"ClustersDisplay: column {name} of X holds no numbers") from None
+
+
+def _with_moments(estimator):
+    """Columns in which clusters have means, or all where there are not two."""
+    if hasattr(estimator.likelihood_, "parts"):
+        columns = [
+            d
+            for name, _, where in estimator.likelihood_._bound()
+            if {"means", "rates"} & estimator.cluster_params_[name].keys()
+            for d in where
+        ]
+        if len(columns) > 1:
+            return np.sort(columns)
+    return np.arange(estimator.n_features_in_)
+
+
+def _most_apart(X, labels, columns):
+    """The two of some columns in which clusters are most apart: those of the smallest Wilks'
+    lambda, |scatter within clusters| / |scatter|, in their order."""
+    if len(columns) == 2:
+        return tuple(columns)
     some = evenly(len(labels), ROWS_OF_CHOICE)
-    X, within, usable, _ = _standardised(_rows_of(X, some), labels[some])
+    X = _numbers(_rows_of(X, some))[:, columns]
+    X, within, usable, _ = _standardised(X, labels[some])
     if len(usable) < 2:
-        return 0, 1
+        return tuple(columns[:2])
     best = np.sort(np.argsort((within**2).sum(axis=0), kind="stable")[:COLUMNS_OF_CHOICE])
     X, within = X[:, best], within[:, best]
     total, inner = X.T @ X, within.T @ within
@@ -323,14 +348,17 @@ def _most_apart(X, labels):
     lambdas = _minors(inner, ridge) / _minors(total, ridge)
     lambdas[np.tril_indices(len(best))] = np.inf
     first, second = np.unravel_index(np.argmin(lambdas), lambdas.shape)
-    return int(usable[best[first]]), int(usable[best[second]])
+    return tuple(columns[usable[best[[first, second]]]])
 
 
 def _discriminants(X, labels):
     """Rows along the two directions in which clusters are most apart, the point that they are
     counted from, and the directions, (n_features, 2)."""
     some = evenly(len(labels), ROWS_OF_CHOICE)
-    chosen, within, usable, scale = _standardised(_rows_of(X, some), labels[some])
+    X = _numbers(X)
+    chosen, within, usable, scale = _standardised(X[some], labels[some])
+    if len(usable) < 2:
+        raise ValueError("discriminants need two columns of numbers that vary")
     inner = within.T @ within / len(within)
     # Shrunk a little towards the unit matrix: columns may be many, and multiples of each other.
     inner = 0.95 * inner + 0.05 * np.eye(len(inner)) * np.trace(inner) / max(len(inner), 1)
@@ -338,25 +366,36 @@ def _discriminants(X, labels):
     _, vectors = scipy.linalg.eigh(chosen.T @ chosen / len(chosen), inner)
     leading = vectors[:, ::-1][:, :2]
     # The sign of a direction is free: its largest entry is positive.
-    leading = leading * np.sign(
-        leading[np.abs(leading).argmax(axis=0), [0, 1][: leading.shape[1]]]
-    )
-    X = _dense(X)
+    leading = leading * np.sign(leading[np.abs(leading).argmax(axis=0), [0, 1]])
     directions = np.zeros((X.shape[1], 2))
-    directions[usable, : leading.shape[1]] = leading / scale[usable, None]
+    directions[usable] = leading / scale[usable, None]
+    X = np.where(np.isnan(X).all(axis=0), 0.0, X)
     origin = np.nanmean(X, axis=0)
     return (X - origin) @ directions, origin, directions
 
 
-def _dense(X):
+def _numbers(X):
+    """X as doubles, columns that hold no numbers as NaN."""
+    if hasattr(X, "iloc"):
+        return np.column_stack([_column_or_nan(X, d) for d in range(X.shape[1])])
     return X.toarray() if sp.issparse(X) else np.asarray(X, dtype=np.float64)
+
+
+def _column_or_nan(X, d):
+    # Codes of categories are numbers that mean nothing.
+    if X.dtypes.iloc[d].name == "category":
+        return np.full(X.shape[0], np.nan)
+    try:
+        return _column(X, d)
+    except (TypeError, ValueError):
+        return np.full(X.shape[0], np.nan)
 
 
 def _standardised(X, labels):
     """Columns that vary, in units of their standard deviations, missing entries at the mean; the
     same minus the means of clusters; which columns these are, and the units of all."""
     labels = np.unique(labels, return_inverse=True)[1]
-    X = _dense(X)
+    X = np.where(np.isnan(X).all(axis=0), 0.0, X)
     X = X - np.nanmean(X, axis=0)
     X = np.where(np.isnan(X), 0.0, X)
     scale = np.sqrt((X**2).mean(axis=0))
@@ -377,12 +416,29 @@ def _minors(matrix, ridge):
 def _moments(estimator, origin, directions):
     """Means and covariances of the clusters along two directions, (n_clusters, 2) and (n_clusters,
     2, 2), or None twice where the likelihood has none."""
-    params = estimator.cluster_params_
+    likelihood, params = estimator.likelihood_, estimator.cluster_params_
+    if not hasattr(likelihood, "parts"):
+        moments = _moments_of_part(likelihood, params, directions)
+    else:
+        # Parts are independent: what they add to a direction adds up.
+        own = []
+        known = np.zeros(len(directions), dtype=bool)
+        for name, part, where in likelihood._bound():
+            known[where] = True
+            if directions[where].any():
+                own.append(_moments_of_part(part, params[name], directions[where]))
+        if directions[~known].any() or any(means is None for means, _ in own):
+            return None, None
+        moments = tuple(sum(terms) for terms in zip(*own, strict=True))
+    means, covariances = moments
+    return means if means is None else means - origin @ directions, covariances
+
+
+def _moments_of_part(likelihood, params, directions):
     if "axis_covariances" in params:
-        covariances = estimator.likelihood_.projected_covariances(
-            params["axis_covariances"], directions
-        )
-        return (params["means"] - origin) @ directions, covariances
+        means = params["means"]
+        covariances = likelihood.projected_covariances(params["axis_covariances"], directions)
+        return means @ directions, covariances
     if "rates" in params:
         # Of a Poisson law, the variance is the mean.
         means = covariances = params["rates"]
@@ -394,4 +450,4 @@ def _moments(estimator, origin, directions):
         covariances = np.einsum("kd,da,db->kab", covariances, directions, directions)
     else:
         covariances = directions.T @ covariances @ directions
-    return (means - origin) @ directions, covariances
+    return means @ directions, covariances

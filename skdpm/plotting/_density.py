@@ -132,12 +132,6 @@ class DensityDisplay:
                 "array, as in X[::100].compute()"
             )
         estimator, X, names = mixture_of(estimator, cls.__name__, X)
-        likelihood = estimator.likelihood_
-        if likelihood.column_posterior is None:
-            raise ValueError(
-                "DensityDisplay needs clusters that are normal in the column, as those of "
-                f"Gaussian are; got {type(likelihood).__name__}"
-            )
         n_columns = estimator.n_features_in_
         if column is None:
             if n_columns > 1:
@@ -149,7 +143,8 @@ class DensityDisplay:
             values = _column(X, column)
             if not is_dask(estimator.labels_) and _n_rows(X) == len(estimator.labels_):
                 labels = estimator.labels_
-        estimate = likelihood.column_posterior(estimator._predictor.partition.stats, column)
+        stats = estimator._predictor.partition.stats
+        estimate = _posterior(estimator.likelihood_, stats, column)
         if grid is None:
             grid = _reach(estimate, estimator.weights_, values)
         grid = np.asarray(grid, dtype=np.float64)
@@ -256,6 +251,20 @@ def _position(column, names, n_columns):
     return _positions((column, 0), names, n_columns)[0]
 
 
+def _posterior(likelihood, stats, column):
+    """`column_posterior` of a likelihood, or of the part of it that the column is in."""
+    if hasattr(likelihood, "parts"):
+        for _, part, where, own in likelihood._split_stats(stats):
+            if column in where:
+                return _posterior(part, own, list(where).index(column))
+    if likelihood.column_posterior is None:
+        raise ValueError(
+            "DensityDisplay needs clusters that are normal in the column, as those of Gaussian "
+            f"are; got {type(likelihood).__name__}"
+        )
+    return likelihood.column_posterior(stats, column)
+
+
 def _mixtures(estimator, column):
     """The draws that densities are averaged over: list of (share, weights of the clusters and of
     a new one, number of rows and concentration together, their `column_posterior`)."""
@@ -268,9 +277,7 @@ def _mixtures(estimator, column):
         likelihood = estimator.likelihood_.at(draw["values"])
         total = stats[:, 0].sum() + concentrations[draw["chain"], draw["draw"]]
         weights = np.exp(draw["log_weights"])
-        mixtures.append(
-            (draw["weight"], weights, total, likelihood.column_posterior(stats, column))
-        )
+        mixtures.append((draw["weight"], weights, total, _posterior(likelihood, stats, column)))
     return mixtures
 
 

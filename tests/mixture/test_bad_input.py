@@ -251,6 +251,7 @@ HYPERPARAMETERS = {
             [[2, 2]],
             "ab",
         ],
+        "handle_unknown": ["ignore", None, True, ["missing"]],
     },
     "multinomial": {
         "concentration": NOT_POSITIVE,

@@ -396,6 +396,36 @@ def test_interruption(name, n_jobs, thin, ctrl_c):
     assert_same_fit(estimator, whole, case.X_new)
 
 
+@pytest.mark.parametrize("store_labels", [True, False])
+def test_a_fit_goes_on_from_what_is_shown(blobs, store_labels, ctrl_c, monkeypatch):
+    """One chain is ahead when Ctrl-C comes: what it has beyond the others is shown, draw by draw,
+    when that many are asked for."""
+    params = {
+        **FAST,
+        "sampler": Disturbed(),
+        "store_labels": store_labels,
+        "point_estimate": "last",
+    }
+    estimator = DPMixture(**params, warm_start=True)
+    ctrl_c(22 + 10 + 3)
+    monkeypatch.setattr(chains, "TURN", 1e9)
+    _interrupted(estimator, blobs, "interrupted after 3 of 12 draws")
+    assert [chain["iteration"] for chain in estimator._run["chains"]] == [22, 13]
+    assert estimator.n_iter_ == 13
+    ctrl_c(None)
+    with pytest.raises(ValueError, match="at least the 3 draws there are, got 2"):
+        estimator.set_params(n_draws=2).fit(blobs)
+    with pytest.warns(UserWarning, match="all 3 draws are there already"):
+        estimator.set_params(n_draws=3).fit(blobs)
+    for n_draws in (4, 9, 12, 14):
+        estimator.set_params(n_draws=n_draws).fit(blobs)
+        whole = DPMixture(**{**params, "n_draws": n_draws}).fit(blobs)
+        for name in ("label_samples_", "log_joint_samples_", "n_components_samples_"):
+            if hasattr(whole, name):
+                np.testing.assert_array_equal(getattr(estimator, name), getattr(whole, name))
+        assert estimator.n_iter_ == whole.n_iter_ == 10 + n_draws
+
+
 def test_interruption_as_scored_draws_thin_out(ctrl_c):
     """One chain has 34 draws and scores every second one, the others have 33 and score all: after
     the cut, every second one of each."""

@@ -1,6 +1,7 @@
 """Items under drawn parameters: every likelihood that states the capability "instantiated"."""
 
 from functools import reduce
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from support.kernels import bind
 from support.laws import reference_of
 from support.pvalues import assert_p, assert_p_matrix
 
-from skdpm.mixture.likelihoods import LIKELIHOODS, Gaussian, Subspace
+from skdpm.mixture.likelihoods import LIKELIHOODS, Gaussian, Product, Subspace
 from skdpm.mixture.likelihoods._base import Probe
 from skdpm.mixture.likelihoods.base import Likelihood
 
@@ -69,6 +70,9 @@ every = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES]
 def law(likelihood, theta):
     """What a vector of parameters says: a function of a row, its log density."""
     name = type(likelihood).__name__
+    if name == "Product":
+        own = [(law(part, mine), where) for part, where, mine in parts_of(likelihood, theta)]
+        return lambda x: sum(log_density(x[where]) for log_density, where in own)
     if name == "Subspace":
         log_density = law(likelihood._inner, theta)
         return lambda x: (
@@ -94,6 +98,16 @@ def law(likelihood, theta):
     return lambda x: sum(
         column(value) for column, value in zip(columns, x, strict=True) if not np.isnan(value)
     )
+
+
+def parts_of(likelihood, theta):
+    """Likelihood, columns and parameters of each part of a Product."""
+    first = 0
+    for _, part, columns in likelihood.parts:
+        where = np.arange(likelihood._n_features)[columns]
+        n_params = part.parametric(np.ones((1, len(where)))).n_params
+        yield part, where, theta[first : first + n_params]
+        first += n_params
 
 
 def gaussian_moments(likelihood, theta):
@@ -271,6 +285,18 @@ def test_marginal_from_blocks(case):
 def pivots(case, items, power, params):
     """Functions of the parameters with a known law: {name: (values, distribution function)}."""
     likelihood, X = case.likelihood, case.dense[items]
+    if isinstance(likelihood, Product):
+        drawn = [list(parts_of(likelihood, theta)) for theta in params]
+        return {
+            f"part {p}, {name}": pivot
+            for p, (part, where, _) in enumerate(drawn[0])
+            for name, pivot in pivots(
+                SimpleNamespace(likelihood=part, dense=case.dense[:, where]),
+                items,
+                power,
+                np.array([each[p][2] for each in drawn]),
+            ).items()
+        }
     if isinstance(likelihood, Subspace):
         X = (X - likelihood.center_) @ likelihood.axes_.T
         likelihood = likelihood._inner
@@ -404,7 +430,12 @@ def assert_same_likelihood(actual, desired):
     assert type(actual) is type(desired)
     assert vars(actual).keys() == vars(desired).keys()
     for name, value in vars(desired).items():
-        if isinstance(value, Likelihood):  # of coordinates
+        if name == "parts":
+            for (_, part, _), (_, other, _) in zip(actual.parts, value, strict=True):
+                assert_same_likelihood(part, other)
+        elif name in ("_positions", "_columns"):
+            np.testing.assert_equal(getattr(actual, name), value)
+        elif isinstance(value, Likelihood):  # of coordinates
             assert_same_likelihood(getattr(actual, name), value)
         elif isinstance(value, str):
             assert getattr(actual, name) == value
@@ -434,6 +465,9 @@ def test_summaries_of_blocks_are_that_of_the_whole(case):
 
 def divergence(likelihood, a, b):
     """KL(a | b), by sums over all rows or by a quadrature that is exact for squares."""
+    if isinstance(likelihood, Product):
+        pairs = zip(parts_of(likelihood, a), parts_of(likelihood, b), strict=True)
+        return sum(divergence(part, mine, other) for (part, _, mine), (*_, other) in pairs)
     if isinstance(likelihood, Subspace):
         likelihood = likelihood._inner
     name = type(likelihood).__name__

@@ -77,7 +77,7 @@ def log_marginal_bernoulli(X, *, a, b):
     return (betaln(a + ones, b + zeros) - betaln(a, b)).sum()
 
 
-def log_marginal_categorical(X, *, concentration, n_categories):
+def log_marginal_categorical(X, *, concentration, n_categories, handle_unknown="error"):
     """Columns of codes, probabilities ~ Dirichlet(concentration, ...) each; NaN is missing.
 
     `concentration`, `n_categories`: one number or one per column.
@@ -298,6 +298,11 @@ def log_marginal_subspace(X, X_fit, *, n_axes, **hyper):
     spread = np.sqrt((len(X_fit) * variances + one_more) / (len(X_fit) + 1))
     rest = norm.logpdf(coordinates[:, n_axes:], scale=spread[n_axes:]).sum()
     return log_marginal_gaussian(coordinates[:, :n_axes], **hyper) + rest
+
+
+def log_marginal_product(X, *, parts):
+    """Columns in parts, independent given the cluster: [(name of the law, columns, its hyper)]."""
+    return sum(LOG_MARGINALS[name](X[:, columns], **hyper) for name, columns, hyper in parts)
 
 
 # One cluster's marginal by name; a relational likelihood has none (see log_likelihood).

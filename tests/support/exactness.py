@@ -26,7 +26,7 @@ from support.pvalues import Cells
 
 # Laws relative to the axes of all rows of a fit, which a reference cannot simulate from: they have
 # an enumeration of their own (likelihoods/test_subspace.py).
-OF_ALL_ROWS = {"subspace"}
+OF_ALL_ROWS = {"subspace", "product"}
 
 # Variants of a registered likelihood that are cases of their own.
 VARIANTS = {"gaussian_diag": "gaussian", "relational_directed": "relational"}

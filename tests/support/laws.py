@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from reference import likelihoods as reference
 
-from skdpm.mixture.likelihoods import LIKELIHOODS, Subspace
+from skdpm.mixture.likelihoods import LIKELIHOODS, Product, Subspace
 from skdpm.mixture.likelihoods._base import Probe
 from support.kernels import bind
 
@@ -90,6 +90,17 @@ def log_reference(case, items):
 
 def reference_of(likelihood, fitted):
     """The reference's log marginal of a likelihood resolved on some rows."""
+    if isinstance(likelihood, Product):
+        return partial(log_marginal_product, likelihood)
     if isinstance(likelihood, Subspace):
         return partial(reference.log_marginal_subspace, X_fit=fitted)
     return reference.LOG_MARGINALS[type(likelihood).__name__.lower()]
+
+
+def log_marginal_product(likelihood, X, **hyper):
+    """That of a `Product`, of whose parameters the reference knows no objects."""
+    parts = [
+        (type(part).__name__.lower(), columns, part.get_params(deep=False))
+        for _, part, columns in hyper["parts"]
+    ]
+    return reference.log_marginal_product(X, parts=parts)

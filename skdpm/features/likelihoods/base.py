@@ -6,6 +6,8 @@ import numpy as np
 import scipy.sparse
 from sklearn.base import BaseEstimator
 
+from skdpm._validation import check_finite
+
 
 class FeatureLikelihood(BaseEstimator):
     """Base class of likelihoods of feature allocations.
@@ -18,6 +20,8 @@ class FeatureLikelihood(BaseEstimator):
     ----------
     allow_nan, accept_sparse, pairwise, positive_only : bool
         What X may be; they become scikit-learn's input tags. Sparse matrices come as CSR.
+    reads_tables : bool
+        Whether columns may hold something else than numbers: not here.
     needs_allocations : bool
         Whether a new row depends on the features of the rows of `fit`: these are then shown to the
         model (`FeatureModel.see`) and given to `reconstruct` as `params["allocations"]`.
@@ -35,11 +39,26 @@ class FeatureLikelihood(BaseEstimator):
     accept_sparse = False
     pairwise = False
     positive_only = False
+    reads_tables = False
     needs_allocations = False
     preferred_sampler = "discrete_particle_filter"
     feature_params = ()
     common_params = ()
     hyperparameters = ()
+
+    def check_entries(self, X):
+        """Refuse infinities, and NaN where it has no meaning.
+
+        Parameters
+        ----------
+        X : ndarray or CSR array of shape (n_rows, n_features)
+
+        Raises
+        ------
+        ValueError
+            Naming the first bad column.
+        """
+        check_finite(X, allow_nan=self.allow_nan)
 
     def resolve(self, X):
         """A copy bound to the data of `fit`: hyperparameters checked, defaults made concrete.

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse as sp
 
-from skdpm._validation import check_finite, is_dask
+from skdpm._validation import is_dask
 from skdpm.chains import stream
 from skdpm.mixture.blocks._launch import launch_sides
 from skdpm.mixture.blocks._visit import draw_and_collect
@@ -399,7 +399,7 @@ def _summarise(X, block, likelihood):
         X = np.ascontiguousarray(X)  # sums round differently over rows in another order
     elif not likelihood.accept_sparse:
         raise ValueError(f"{type(likelihood).__name__} needs dense rows, got {type(X).__name__}")
-    check_finite(X, allow_nan=likelihood.allow_nan)
+    likelihood.check_entries(X)
     return likelihood.summarise(X)
 
 

@@ -8,6 +8,7 @@ from skdpm.mixture.likelihoods.gaussian import Gaussian
 from skdpm.mixture.likelihoods.grid import Grid
 from skdpm.mixture.likelihoods.multinomial import Multinomial
 from skdpm.mixture.likelihoods.poisson import Poisson
+from skdpm.mixture.likelihoods.product import Product
 from skdpm.mixture.likelihoods.pyclone import PyClone
 from skdpm.mixture.likelihoods.relational import Relational
 from skdpm.mixture.likelihoods.subspace import Subspace
@@ -20,6 +21,7 @@ LIKELIHOODS = {
     "grid": Grid,
     "multinomial": Multinomial,
     "poisson": Poisson,
+    "product": Product,
     "pyclone": PyClone,
     "relational": Relational,
     "subspace": Subspace,

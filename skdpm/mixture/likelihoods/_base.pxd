@@ -35,6 +35,11 @@ cdef class ClusterModel:
     cdef Py_ssize_t acquire(self) noexcept nogil
     cdef void release(self, Py_ssize_t slot) noexcept nogil
     cdef void reset(self, Py_ssize_t slot) noexcept nogil
+    # A row's n_stats statistics, side by side; overridden where cached terms are between them.
+    cdef void pack(self, Py_ssize_t slot, double* out) noexcept nogil       # OUT (n_stats,)
+    cdef void unpack(
+        self, Py_ssize_t slot, const double* stats                          # IN (n_stats,)
+    ) noexcept nogil
     cdef void copy(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil
     cdef void rebuild(
         self, Py_ssize_t slot, const Py_ssize_t* items, Py_ssize_t n_items    # IN (n_items,)

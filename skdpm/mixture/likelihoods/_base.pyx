@@ -114,6 +114,16 @@ cdef class ClusterModel:
         """Make a slot in use an empty cluster; its items have no label any more."""
         memcpy(row(self, slot), self.empty, self.width * sizeof(double))
 
+    cdef void pack(self, Py_ssize_t slot, double* out) noexcept nogil:      # OUT (n_stats,)
+        """The statistics of a row, without its cached terms. The kernel is settled."""
+        memcpy(out, row(self, slot), self.n_stats * sizeof(double))
+
+    cdef void unpack(
+        self, Py_ssize_t slot, const double* stats                          # IN (n_stats,)
+    ) noexcept nogil:
+        """Write statistics into a row, whose cached terms `refresh` computes then."""
+        memcpy(row(self, slot), stats, self.n_stats * sizeof(double))
+
     cdef void copy(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
         self.settle()
         memcpy(row(self, dst), row(self, src), self.width * sizeof(double))
@@ -388,7 +398,10 @@ cdef class ClusterModel:
         for k in range(slots_view.shape[0]):
             if not 0 <= slots_view[k] < self.n_slots:
                 raise IndexError(f"slot {slots_view[k]} of {self.n_slots}")
-            memcpy(&view[k, 0], row(self, slots_view[k]), width * sizeof(double))
+            if cached:
+                memcpy(&view[k, 0], row(self, slots_view[k]), width * sizeof(double))
+            else:
+                self.pack(slots_view[k], &view[k, 0])
         return stats
 
     def load(self, stats, slots=None, free_slots=None):
@@ -422,8 +435,10 @@ cdef class ClusterModel:
         for k in range(slots_view.shape[0]):
             memcpy(row(self, slots_view[k]), self.empty, self.width * sizeof(double))
             if k < n_rows:
-                memcpy(row(self, slots_view[k]), &view[k, 0], width * sizeof(double))
-                if width != self.width:
+                if width == self.width:
+                    memcpy(row(self, slots_view[k]), &view[k, 0], width * sizeof(double))
+                else:
+                    self.unpack(slots_view[k], &view[k, 0])
                     self.refresh(slots_view[k])
 
     def log_marginals(self, stats):
@@ -448,7 +463,7 @@ cdef class ClusterModel:
         out = np.empty(view.shape[0])
         cdef double[::1] out_view = out
         for k in range(view.shape[0]):
-            memcpy(row(self, slot), &view[k, 0], self.n_stats * sizeof(double))
+            self.unpack(slot, &view[k, 0])
             self.refresh(slot)
             out_view[k] = self.log_marginal(slot)
         self.release(slot)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import gammaln
 from sklearn.base import BaseEstimator
 
-from skdpm._validation import check_columns
+from skdpm._validation import check_columns, check_finite
 
 # Where clusters are unbounded: more items than doubles can count, and the length of tables, which
 # stay in the cache.
@@ -91,6 +91,15 @@ class Likelihood(BaseEstimator):
     projective : bool
         Whether the law of some rows is that of more, the others integrated out, so that a row of
         `fit` has a density given the others.
+    nan_hint : str
+        What to do about NaN where it is refused, for the message.
+    reads_tables : bool
+        Whether columns may hold something else than numbers: then it writes `for_columns`, `read`
+        and `decode`.
+    discrete : bool
+        Whether densities of rows are probabilities, and so at most 1.
+    fewest_columns : int
+        Of fewer columns than these nothing can be learned about clusters.
     """
 
     capabilities = frozenset({"joint", "product"})
@@ -102,6 +111,74 @@ class Likelihood(BaseEstimator):
     pairwise = False
     positive_only = False
     projective = True
+    nan_hint = ""
+    reads_tables = False
+    discrete = False
+    fewest_columns = 1
+
+    # Tables of columns that may hold something else than numbers.
+
+    def for_columns(self, X):
+        """A copy that knows the columns of X, so that it can `read` tables like it.
+
+        Parameters
+        ----------
+        X : array-like or Table
+            As it was given to `fit`.
+
+        Returns
+        -------
+        likelihood : Likelihood
+            Itself, where columns are numbers and have no names.
+        """
+        return self
+
+    def read(self, table):
+        """Make numbers of a `Table`, as all other methods want them.
+
+        Returns
+        -------
+        X : ndarray of shape (n_rows, n_features)
+
+        Raises
+        ------
+        ValueError
+            Naming a column, and a value in it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must write `read`")
+
+    def decode(self, X):
+        """Undo `read`.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_rows, n_features)
+
+        Returns
+        -------
+        columns : list of (codes, categories) or None, or None
+            For each column that holds categories their codes, -1 where missing, and what these
+            stand for. None: all columns hold numbers.
+        """
+        return None
+
+    def check_entries(self, X):
+        """Refuse infinities, and NaN where it has no meaning.
+
+        Parameters
+        ----------
+        X : ndarray or CSR array of shape (n_rows, n_features)
+
+        Raises
+        ------
+        ValueError
+            Naming the first bad column.
+        """
+        check_finite(X, allow_nan=self.allow_nan, hint=self.nan_hint)
+
+    def says_nothing(self, n_features):
+        """Whether nothing can be learned about clusters from so many columns."""
+        return n_features < self.fewest_columns
 
     def resolve(self, X):
         """A copy with every data-dependent default made concrete, hyperparameters checked.

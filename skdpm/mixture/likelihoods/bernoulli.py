@@ -43,6 +43,8 @@ class Bernoulli(Likelihood):
     capabilities = frozenset({"joint", "product", "instantiated"})
     hyperparameters = ("a", "b")
     allow_nan = True
+    discrete = True
+    fewest_columns = 2
 
     def __init__(self, a=None, b=None):
         self.a = a

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Categorical columns."""
 
+import copy
+
 import numpy as np
 
 from skdpm._core._numerics import log_gamma_table, log_table
-from skdpm._validation import check_integer, check_positive
+from skdpm._tables import Table, as_table, categories_of, kind_of, to_codes, to_numbers
+from skdpm._validation import check_choice, check_integer, check_positive
 from skdpm.mixture.likelihoods._categorical import (
     CategoricalModel,
     ParametricCategorical,
@@ -121,12 +124,32 @@ class Categorical(Likelihood):
         see below.
     n_categories : int, array-like of shape (n_features,) or None, default=None
         Number of categories per column; codes are 0, ..., n_categories - 1. None: the largest
-        code of each column in `fit`, plus one.
+        code of each column in `fit`, plus one, or the number of different values where it holds
+        categories.
+    handle_unknown : {"error", "missing"}, default="error"
+        What a category of new rows is that the column does not have, one that was not there in
+        `fit` or a code beyond `n_categories`: a ValueError that names column and value, or a
+        missing entry.
+
+    Attributes
+    ----------
+    categories_ : list of ndarray or None
+        Once fitted to a data frame, or an array of objects or strings, as estimators have it in
+        `likelihood_`: the categories of each column, in the order of their codes; None for a
+        column of codes.
 
     Notes
     -----
-    X holds integer codes, NaN where an entry is missing. A code outside the range, in `fit` or
-    in `predict`, is a ValueError that names column and value.
+    X holds integer codes, NaN where an entry is missing.
+
+    The columns of a data frame, and of an array of objects or strings, may hold categories
+    instead: strings, or a pandas type of categories, with None, NaN or `pandas.NA` where an entry
+    is missing. Their codes are the positions among the sorted values of `fit`, or among the
+    categories of the type. Columns of numbers hold codes there as well. An array of numbers holds
+    codes always, also to predict after a fit to a data frame.
+
+    A single column says nothing about clusters, whatever it holds, as any mixture of
+    distributions of one category is such a distribution: `fit` warns.
 
     A pseudo-count that is learned has the prior Gamma(1, 1), in each column and independently. It
     says how alike the clusters are in that column: where it comes out small, each cluster keeps to
@@ -136,17 +159,77 @@ class Categorical(Likelihood):
     capabilities = frozenset({"joint", "product", "instantiated"})
     hyperparameters = ("concentration",)
     allow_nan = True
+    reads_tables = True
+    discrete = True
+    fewest_columns = 2
 
-    def __init__(self, concentration=None, n_categories=None):
+    def __init__(self, concentration=None, n_categories=None, handle_unknown="error"):
         self.concentration = concentration
         self.n_categories = n_categories
+        self.handle_unknown = handle_unknown
+
+    def for_columns(self, X):
+        table = X if isinstance(X, Table) else as_table(X)
+        if table is None:
+            return self
+        check_choice(self.handle_unknown, "Categorical.handle_unknown", ("error", "missing"))
+        other = copy.copy(self)
+        other.categories_ = []
+        for j in range(table.shape[1]):
+            column, where = table.column(j), table.called(j)
+            kind = kind_of(column)
+            if kind in ("float", "integer", "bool"):
+                other.categories_.append(None)
+            elif kind == "category" or column.dtype.kind in "OUST":
+                other.categories_.append(categories_of(column, where))
+            else:
+                raise ValueError(
+                    f"Categorical: {where} holds {kind}, neither codes nor categories; make "
+                    "strings of them"
+                )
+        return other
+
+    def read(self, table):
+        X = np.empty(table.shape)
+        for j, categories in enumerate(self._known(table.shape[1])):
+            column, where = table.column(j), table.called(j)
+            if categories is None:
+                X[:, j] = to_numbers(column, where)
+            else:
+                X[:, j] = to_codes(column, categories, where, self.handle_unknown)
+        return X
+
+    def decode(self, X):
+        known = self._known(X.shape[1])
+        if all(categories is None for categories in known):
+            return None
+        return [
+            None
+            if categories is None
+            else (np.nan_to_num(X[:, j], nan=-1.0).astype(np.intp), categories)
+            for j, categories in enumerate(known)
+        ]
+
+    def _known(self, n_features):
+        """The categories of each column; None for a column of codes."""
+        return getattr(self, "categories_", None) or [None] * n_features
+
+    def _seen(self, X, n_categories):
+        """Rows in which codes beyond the categories are refused, or missing."""
+        self._check_codes(X)
+        if n_categories is None:
+            return X
+        if self.handle_unknown != "missing":
+            self._check_seen(X, n_categories)
+            return X
+        with np.errstate(invalid="ignore"):
+            unseen = X >= n_categories
+        return np.where(unseen, np.nan, X) if unseen.any() else X
 
     def summarise(self, X):
         """The largest code of each column."""
-        self._check_codes(X)
-        n_categories = self._given_categories(X.shape[1])
-        if n_categories is not None:
-            self._check_seen(X, n_categories)
+        check_choice(self.handle_unknown, "Categorical.handle_unknown", ("error", "missing"))
+        X = self._seen(X, self._given_categories(X.shape[1]))
         return {
             "largest": np.fmax.reduce(X, axis=0, initial=0.0).astype(np.float64),
             "missing": bool(np.isnan(X).any()),
@@ -169,13 +252,25 @@ class Categorical(Likelihood):
                 self.concentration, "Categorical.concentration", n_features
             )
         n_categories = self._given_categories(n_features)
+        known = self._known(n_features)
         if n_categories is None:
             self._check_number(summary["largest"] + 1)
             n_categories = 1 + summary["largest"].astype(np.intp)
+            for j, categories in enumerate(known):
+                if categories is not None:
+                    n_categories[j] = max(1, len(categories))
         self._check_number(n_categories)
+        for j, categories in enumerate(known):
+            if categories is not None and len(categories) > n_categories[j]:
+                raise ValueError(
+                    f"Categorical: column {j} of X has {len(categories)} categories, but "
+                    f"n_categories is {n_categories[j]}"
+                )
         resolved = self._copy(concentration=concentration, n_categories=n_categories)
         resolved._hyperpriors = hyperpriors
         resolved._fitted_missing = summary["missing"]
+        if hasattr(self, "categories_"):
+            resolved.categories_ = known
         return resolved
 
     def _given_categories(self, n_features):
@@ -205,9 +300,7 @@ class Categorical(Likelihood):
             )
 
     def encode(self, X):
-        self._check_codes(X)
-        self._check_seen(X, self.n_categories)
-        return encode_levels(X, self.n_categories)
+        return encode_levels(self._seen(X, self.n_categories), self.n_categories)
 
     def encode_new(self, X):
         # One way of adding up whether or not a row has holes: no row's bits depend on another's.
@@ -234,6 +327,8 @@ class Categorical(Likelihood):
     def parametric(self, X):
         first = first_levels(self.n_categories)
         pseudo_counts = self.flat_hyperparameters()[self._kinds()]
+        if self.handle_unknown == "missing":
+            X = self._seen(X, self.n_categories)
         return ParametricCategorical(number_levels(readable(X), first), first, pseudo_counts)
 
     def divergences(self, params):
@@ -267,7 +362,8 @@ class Categorical(Likelihood):
             value = X[np.flatnonzero(unseen[:, column])[0], column]
             raise ValueError(
                 f"Categorical: column {column} of X holds the code {value:g}, but its categories "
-                f"are 0 to {n_categories[column] - 1} (from `fit`, or `n_categories`)"
+                f"are 0 to {n_categories[column] - 1} (from `fit`, or `n_categories`); with "
+                'handle_unknown="missing" it would count as a missing entry'
             )
 
     def _check_codes(self, X):

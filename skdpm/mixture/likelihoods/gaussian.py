@@ -119,6 +119,8 @@ default=None
         # Also where the parameter is wrong: the message is to be about it, not about NaN.
         return self.covariance_type != "full"
 
+    nan_hint = 'Gaussian(covariance_type="diag") takes NaN for a missing entry'
+
     def summarise(self, X):
         """Counts, means and sums of squares of the columns, their ranges, and the first rows."""
         self._check_covariance_type()

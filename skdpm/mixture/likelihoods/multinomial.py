@@ -64,6 +64,7 @@ class Multinomial(Likelihood):
     hyperparameters = ("concentration",)
     constant_stats = (1, 2)
     accept_sparse = True
+    discrete = True
     positive_only = True
 
     def __init__(self, concentration=None, base="uniform"):

@@ -52,6 +52,7 @@ class Poisson(Likelihood):
     hyperparameters = ("shape", "rate")
     constant_stats = (1, 2)
     allow_nan = True
+    discrete = True
     positive_only = True
 
     def __init__(self, shape=None, rate=None):

@@ -47,9 +47,9 @@ class Relational(Likelihood):
     integrated out, as rates are. All pairs must be observed, and the diagonal counts: it is the
     number of links of a node with itself, of mean u² r / 2 (u v r where directed: a node then has
     two propensities, to send and to receive). New nodes have no such links, and send alone where
-    `directed`. Their densities are ratios of p(links of all) with a node and without, in which
-    the mean propensity 1 of its cluster counts the node too: they compare nodes, clusters and
-    draws, not likelihoods without degree correction.
+    `directed`. Densities of nodes are ratios of p(links of all) with a node and without; as the
+    node is one of those whose mean propensity is 1, they do not quite sum to 1: they are right to
+    some hundredths of a nat in a cluster of 20 nodes, and to a nat where there are one or two.
 
     A pseudo-count that is learned has the prior Gamma(1, 1). Where both are, the mean a / (a + b)
     of the link probabilities is uniform a priori and independent of the strength a + b, which is

@@ -84,6 +84,7 @@ class Subspace(Likelihood):
     hyperparameters = ("mean", "mean_precision", "df", "scale")
     constant_stats = (1, 2)
     many_columns = True
+    nan_hint = Gaussian.nan_hint
 
     def __init__(self, n_axes=12, mean=None, mean_precision=None, df=None, scale=None):
         self.n_axes = n_axes

@@ -4,7 +4,7 @@
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_n_features, validate_data
 
-from skdpm._estimator import validate_rows
+from skdpm._estimator import numbers_of_table, validate_rows
 from skdpm._validation import is_dask
 from skdpm.mixture._program import RowProgram
 from skdpm.mixture.blocks.program import BlockProgram
@@ -149,6 +149,9 @@ class BlockSampler(Sampler):
             X = check_dask(X, self, init=estimator.init, point_estimate=estimator.point_estimate)
             _check_n_features(estimator, X, reset=reset)
             return X
+        numbers = numbers_of_table(estimator, X, likelihood, reset)
+        if numbers is not None:
+            return numbers
         return validate_data(
             estimator,
             X,

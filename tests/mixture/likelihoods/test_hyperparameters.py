@@ -5,6 +5,7 @@ from values and data drawn from the model the values must come out with their pr
 from a fixed start they must reach the posterior, which is computed on a grid by the reference.
 """
 
+import copy
 import itertools
 
 import numpy as np
@@ -17,7 +18,7 @@ from support.kernels import bind
 from support.laws import reference_of
 from support.pvalues import assert_p_matrix, worst_p
 
-from skdpm.mixture.likelihoods import LIKELIHOODS, Poisson
+from skdpm.mixture.likelihoods import LIKELIHOODS, Poisson, Product
 from skdpm.mixture.likelihoods._base import ClusterModel, Probe
 from skdpm.mixture.likelihoods.base import Gamma
 
@@ -25,7 +26,7 @@ from skdpm.mixture.likelihoods.base import Gamma
 def examples():
     for name, cls in LIKELIHOODS.items():
         for number, (likelihood, X) in enumerate(cls._examples()):
-            if cls.hyperparameters:
+            if likelihood.hyperparameters:
                 yield pytest.param(likelihood, X, id=f"{name}{number}")
 
 
@@ -65,10 +66,14 @@ def other_values(likelihood, rng, scale=1.0):
     """A random vector for the kernel: values that the hyperparameters may have."""
     values = named(likelihood, likelihood.flat_hyperparameters())
     lows = {"df": len(likelihood.mean) - 1.0} if is_full(likelihood) else {}
+    if isinstance(likelihood, Product) and likelihood.num__covariance_type == "full":
+        lows = {"num__df": len(likelihood.num__mean) - 1.0}
     for name, value in values.items():
         by = rng.normal(scale=scale, size=np.shape(value) if np.ndim(value) == 1 else None)
         low = lows.get(name, 0.0)
-        values[name] = value + by if name == "mean" else low + (value - low) * np.exp(by)
+        values[name] = (
+            value + by if name in ("mean", "num__mean") else low + (value - low) * np.exp(by)
+        )
     return likelihood.at(values).flat_hyperparameters()
 
 
@@ -77,7 +82,7 @@ def is_full(likelihood):
 
 
 def log_marginal(likelihood, X, items, values):
-    hyper = {**likelihood.get_params(deep=False), **named(likelihood, values)}
+    hyper = likelihood.at(named(likelihood, values)).get_params(deep=False)
     rows = X[items]
     log_marginal = reference_of(likelihood, X)
     return log_marginal(rows.toarray() if sp.issparse(rows) else rows, **hyper)
@@ -116,7 +121,7 @@ def test_the_laws_hold_after_a_change(likelihood, X):
     likelihood = likelihood.resolve(X)
     data = likelihood.encode(X)
     tables = likelihood.tables(data, X.shape[0])
-    shared = {name: np.array(value) for name, value in tables.items()}
+    shared = copy.deepcopy(tables)
     probe = filled(likelihood, X)
     start = probe.model.hyperparameters()
     rng = np.random.default_rng(1)
@@ -153,8 +158,7 @@ def test_the_laws_hold_after_a_change(likelihood, X):
             rtol=1e-12,
             atol=1e-14,
         )
-    for name, value in shared.items():
-        np.testing.assert_array_equal(tables[name], value)
+    np.testing.assert_equal(tables, shared)
     probe.model.set_hyperparameters(start)
     np.testing.assert_allclose(
         probe.model.dump(range(4), True),
@@ -189,17 +193,17 @@ def test_a_kernel_that_forgets_its_methods_is_refused():
 
 @every
 def test_none_is_learned_and_a_number_fixed(likelihood, X):
-    cls = type(likelihood)
-    free = likelihood.get_params(deep=False)
+    hyperparameters = likelihood.hyperparameters
+    free = likelihood.get_params()
     resolved = likelihood.resolve(X)
-    assert resolved.learned == tuple(n for n in cls.hyperparameters if free[n] is None)
+    assert resolved.learned == tuple(n for n in hyperparameters if free[n] is None)
     assert set(resolved.hyperpriors) == set(resolved.learned)
-    for n in range(len(cls.hyperparameters) + 1):
-        for names in itertools.combinations(cls.hyperparameters, n):
+    for n in range(len(hyperparameters) + 1) if len(hyperparameters) < 5 else (0, 1, 9):
+        for names in itertools.combinations(hyperparameters, n):
             one = clone(likelihood).set_params(**dict.fromkeys(names))
             one = one.resolve(X)
             assert set(names) <= set(one.learned)
-            values = {name: getattr(one, name) for name in cls.hyperparameters}
+            values = {name: getattr(one, name) for name in hyperparameters}
             assert all(np.isfinite(value).all() for value in values.values())
             assert np.isfinite(one.log_hyperprior(values))
             other = one.at({name: 2.0 * values[name] for name in names})

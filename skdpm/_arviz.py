@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Fits as ArviZ has them: an xarray.DataTree of groups, whose variables have dimensions chain and
+draw first. Only functions that are the same in arviz-base 0.8 and 1 are used.
+"""
+
+import numpy as np
+import scipy.sparse
+
+from skdpm._validation import is_dask
+
+# Names of draws that are not parameters: what ArviZ calls them.
+STATISTICS = {"log_joint": "lp", "log_marginal": "log_marginal"}
+
+
+def datatree(estimator, X=None, log_likelihood=None):
+    """Make the tree of a fit.
+
+    Parameters
+    ----------
+    estimator : ChainEstimator
+        Fitted.
+    X : array-like or DataFrame of shape (n_samples, n_features), optional
+        The rows of the fit, as they were given.
+    log_likelihood : tuple (draws, values), optional
+        Numbers of the draws, and an ndarray of shape (n_chains, n_draws, n_samples).
+
+    Returns
+    -------
+    tree : xarray.DataTree
+
+    Raises
+    ------
+    ImportError
+    """
+    try:
+        import arviz_base
+        import xarray
+    except ImportError as error:
+        raise ImportError(
+            'to_datatree needs arviz-base, which skdpm\'s extra "arviz" installs: '
+            'pip install "skdpm[arviz]"'
+        ) from error
+
+    draws = estimator.draws_
+    n_features = estimator.n_features_in_
+    columns = np.arange(n_features)
+    if hasattr(estimator, "feature_names_in_"):
+        columns = estimator.feature_names_in_.astype(str)
+
+    def dataset(variables, dims, **kwargs):
+        used = any("column" in names for names in dims.values())
+        coords = {"column": columns} if used else {}
+        return arviz_base.dict_to_dataset(variables, coords=coords, dims=dims, **kwargs)
+
+    posterior = {name: draws[name] for name in _parameters(estimator)}
+    groups = {
+        "posterior": dataset(
+            posterior,
+            {
+                name: _dims(name, values.shape[2:], n_features)
+                for name, values in posterior.items()
+            },
+        )
+    }
+    statistics = {STATISTICS[name]: draws[name] for name in STATISTICS if name in draws}
+    if draws.log_weights is not None:
+        statistics["log_weight"] = draws.log_weights
+    sample_stats = dataset(statistics, {})
+    rates = getattr(estimator, "acceptance_rate_", {})
+    if rates:
+        # A number for each chain and no draw, which dictionaries of draws have no room for.
+        sample_stats = sample_stats.assign_coords(move=list(rates))
+        sample_stats["acceptance_rate"] = (("chain", "move"), np.array(list(rates.values())).T)
+    groups["sample_stats"] = sample_stats
+    if log_likelihood is not None:
+        numbers, values = log_likelihood
+        group = dataset({"x": values}, {"x": ["row"]}, skip_event_dims=True)
+        groups["log_likelihood"] = group.assign_coords(draw=numbers)
+    if X is not None and not scipy.sparse.issparse(X) and not is_dask(X):
+        observed = _observed(X)
+        dims = {name: ["row", "column"][: values.ndim] for name, values in observed.items()}
+        groups["observed_data"] = dataset(observed, dims, sample_dims=[])
+    return xarray.DataTree.from_dict(groups)
+
+
+def _parameters(estimator):
+    """Draws that are parameters, by name: those that are not fixed and have one shape."""
+    draws, likelihood = estimator.draws_, estimator.likelihood_
+    fixed = set() if estimator.concentration is None else {"concentration"}
+    for name in getattr(likelihood, "hyperparameters", ()):
+        if getattr(likelihood, name) is not None:
+            fixed.add(name)
+    return [
+        name
+        for name in draws
+        if name not in STATISTICS and name not in fixed and not isinstance(draws[name], list)
+    ]
+
+
+def _dims(name, shape, n_features):
+    """Names of the dimensions behind chain and draw."""
+    if name == "labels":
+        return ["row"]
+    if shape == (n_features,):
+        return ["column"]
+    if shape == (n_features, n_features):
+        return ["column", "other_column"]
+    return [f"{name}_dim_{axis}" for axis in range(len(shape))]
+
+
+def _observed(X):
+    """Rows as variables: a matrix, but for a table with words each of its columns."""
+    if not hasattr(X, "columns"):
+        return {"x": np.asarray(X)}
+    table = {str(name): _plain(X[name]) for name in X.columns}
+    if all(values.dtype.kind in "biuf" for values in table.values()):
+        return {"x": np.column_stack(list(table.values()))}
+    return table
+
+
+def _plain(column):
+    """A column of a table as an array that can be stored: numbers (NaN where missing) or words."""
+    values = np.asarray(column)
+    if values.dtype != object:
+        return values
+    if getattr(column.dtype, "kind", "O") in "biuf":
+        return np.asarray(column.astype("float64"))
+    return np.array([str(value) for value in values])

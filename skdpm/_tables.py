@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tables whose columns are of different types: data frames, and arrays of objects or strings.
+
+A likelihood that `reads_tables` makes numbers of them, column by column; no library of data frames
+is imported, those that are there are asked what they have.
+"""
+
+import numbers
+import sys
+
+import numpy as np
+
+
+def as_table(X):
+    """X as a `Table`; None where it is an array of numbers, or something else."""
+    if hasattr(X, "iloc") and getattr(X, "ndim", 2) == 2:
+        return Table(X)
+    if isinstance(X, (list, tuple)) and X and isinstance(X[0], (list, tuple)):
+        if not any(isinstance(value, str) for row in X for value in row):
+            return None
+        rows = np.empty((len(X), len(X[0])), dtype=object)
+        try:
+            for i, row in enumerate(X):
+                rows[i] = row
+        except ValueError:
+            return None  # rows of different lengths: scikit-learn says so
+        X = rows
+    if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUST":
+        return Table(X.astype(object) if X.dtype.kind != "O" else X)
+    return None
+
+
+class Table:
+    """Columns of a data frame, or of an array of objects.
+
+    Attributes
+    ----------
+    X : DataFrame or ndarray of objects
+    names : list of str, or None
+        Of the columns, where all of them are strings.
+    numbers : ndarray of int, or None
+        How messages number the columns. None: from 0.
+    """
+
+    def __init__(self, X, numbers=None):
+        self.X = X
+        self.numbers = numbers
+        names = list(getattr(X, "columns", [None]))
+        self.names = names if all(isinstance(name, str) for name in names) else None
+
+    @property
+    def shape(self):
+        """Numbers of rows and columns."""
+        return self.X.shape
+
+    def column(self, j):
+        """Return column j: a Series, or an ndarray of objects."""
+        return self.X.iloc[:, j] if hasattr(self.X, "iloc") else self.X[:, j]
+
+    def take(self, positions):
+        """Return the table of some columns, which messages call as they do here."""
+        X = self.X.iloc[:, positions] if hasattr(self.X, "iloc") else self.X[:, positions]
+        return Table(X, positions)
+
+    def called(self, j):
+        """How messages call column j."""
+        if self.names is None and self.numbers is not None:
+            j = self.numbers[j]
+        return called(j, self.names)
+
+
+def called(j, names=None):
+    """How messages call a column: by number, or by name where there are names."""
+    return f"column {j} of X" if names is None else f"column {names[j]!r} of X"
+
+
+def kind_of(column):
+    """Tell what a column holds: "float", "integer", "bool", "category" or another word.
+
+    "category" stands for strings as well; a column of objects is what those that are not missing
+    are, "float" where all are missing.
+    """
+    if hasattr(column, "cat"):
+        return "category"
+    kind = getattr(column.dtype, "kind", "O")
+    if kind in "OUST":
+        values = _objects(column)
+        return _kind_of_objects(values[~missing(values)])
+    return {"f": "float", "i": "integer", "u": "integer", "b": "bool"}.get(kind, str(column.dtype))
+
+
+def _kind_of_objects(values):
+    for kind, types in (
+        ("category", str),
+        ("bool", (bool, np.bool_)),
+        ("integer", numbers.Integral),
+        ("float", numbers.Real),
+    ):
+        if len(values) and all(isinstance(value, types) for value in values):
+            return kind
+    return type(values[0]).__name__ if len(values) else "float"
+
+
+def missing(values):
+    """Where entries of an array of objects are missing: None, NaN or a library's own sign."""
+    pandas = sys.modules.get("pandas")
+    if pandas is not None:
+        return np.asarray(pandas.isna(values), dtype=bool)
+    return np.array([value is None or value != value for value in values], dtype=bool)
+
+
+def to_numbers(column, where):
+    """A column of numbers as doubles, NaN where an entry is missing.
+
+    Parameters
+    ----------
+    column : Series or ndarray of objects
+    where : str
+        How messages call it.
+
+    Raises
+    ------
+    ValueError
+        Where it holds anything else.
+    """
+    kind = kind_of(column)
+    if kind not in ("float", "integer", "bool"):
+        what = "strings or categories" if kind == "category" else kind
+        raise ValueError(
+            f"{where} holds {what}, not numbers; Categorical takes columns of categories, alone "
+            "or as a part of Product"
+        )
+    if column.dtype.kind in "OUST":
+        values = _objects(column)
+        gaps = missing(values)
+        out = np.full(len(values), np.nan)
+        out[~gaps] = values[~gaps].astype(np.float64)
+        return out
+    if hasattr(column, "to_numpy"):
+        return column.to_numpy(dtype=np.float64, na_value=np.nan)
+    return np.asarray(column, dtype=np.float64)
+
+
+def categories_of(column, where):
+    """The categories of a column: those of its type, in their order, or the sorted values.
+
+    Parameters
+    ----------
+    column : Series or ndarray of objects
+    where : str
+        How messages call it.
+
+    Returns
+    -------
+    categories : ndarray of objects
+    """
+    if hasattr(column, "cat"):
+        return np.array([*column.cat.categories, None], dtype=object)[:-1]
+    _, values = _factors(column)
+    try:
+        values = sorted(values)
+    except TypeError:
+        kinds = sorted({type(value).__name__ for value in values})
+        raise ValueError(
+            f"{where} holds values that have no order: {', '.join(kinds)}; make strings of them"
+        ) from None
+    return np.array([*values, None], dtype=object)[:-1]
+
+
+def to_codes(column, categories, where, handle_unknown):
+    """A column of categories as their positions among some, NaN where an entry is missing.
+
+    Parameters
+    ----------
+    column : Series or ndarray of objects
+    categories : ndarray of objects
+        Those that are known.
+    where : str
+        How messages call the column.
+    handle_unknown : {"error", "missing"}
+        What others are.
+
+    Raises
+    ------
+    ValueError
+        Naming a value that is not known.
+    """
+    position = {category: float(c) for c, category in enumerate(categories)}
+    codes, values = _factors(column)
+    unknown = [value for value in values if value not in position]
+    if unknown and handle_unknown == "error":
+        raise ValueError(
+            f"Categorical: {where} holds {unknown[0]!r}, which it did not in `fit`; with "
+            'handle_unknown="missing" it would count as a missing entry'
+        )
+    found = np.array([*(position.get(value, np.nan) for value in values), np.nan])
+    return found[codes]
+
+
+def decoded_table(X, decoded, names):
+    """A table of numbers and categories.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_rows, n_columns)
+        The numbers.
+    decoded : list of (codes, categories) or None
+        For each column, None where it is X that counts; codes are -1 where missing.
+    names : sequence of str, or None
+
+    Returns
+    -------
+    table : DataFrame, or an ndarray of objects where columns have no names
+    """
+    if names is not None:
+        import pandas as pd
+
+        columns = {
+            name: X[:, d]
+            if decoded[d] is None
+            else pd.Categorical.from_codes(decoded[d][0], categories=list(decoded[d][1]))
+            for d, name in enumerate(names)
+        }
+        return pd.DataFrame(columns)
+    out = X.astype(object)
+    for d, column in enumerate(decoded):
+        if column is not None:
+            codes, categories = column
+            out[:, d] = np.append(categories, None)[codes]
+    return out
+
+
+def _factors(column):
+    """Codes of the entries of a column, -1 where missing, and the values that they stand for."""
+    if hasattr(column, "factorize"):
+        codes, values = column.factorize()
+        return codes, list(values)
+    numbered = {}
+    codes = np.full(len(column), -1)
+    for i in np.flatnonzero(~missing(column)):
+        codes[i] = numbered.setdefault(column[i], len(numbered))
+    return codes, list(numbered)
+
+
+def _objects(column):
+    if hasattr(column, "to_numpy"):
+        return column.to_numpy(dtype=object)
+    return np.asarray(column, dtype=object)

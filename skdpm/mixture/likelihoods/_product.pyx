@@ -1,0 +1,466 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Columns in parts, each with a likelihood of its own, independent given the clusters:
+
+    p(X | partition) = prod_parts p_part(columns of the part | partition),
+
+so that every log density is the sum of those of the parts.
+
+Row: the rows of the parts' kernels side by side, each with its statistics and then its cached
+terms; the first number is therefore the first part's count of the items. What leaves the kernel
+(`dump`, `load`) are the statistics alone, side by side without the cached terms between them
+(`pack`, `unpack`), and so are those of `ParametricProduct`.
+"""
+from libc.math cimport INFINITY, NAN
+from libc.stdlib cimport free
+from libc.string cimport memcpy
+from numpy.random cimport bitgen_t
+
+from skdpm._core._memory cimport resized
+from skdpm.mixture.likelihoods._base cimport STRIP, ClusterModel, row
+from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel
+
+cdef enum:
+    SOME = 32               # clusters that are asked for at a time
+    MOST_COORDINATES = 64   # of a box
+
+# Logarithms of probabilities are sums, and may be above 0 by rounding: by far less than this.
+cdef double ROUNDING = 1e-6
+
+
+cdef class ProductModel(ClusterModel):
+    """Kernel of clusters whose columns are in parts.
+
+    Parameters
+    ----------
+    parts : sequence of ClusterModel
+        Bound to the same items. They belong to this kernel from now on.
+    hyper_names : tuple of str
+        Of the hyperparameters of all parts.
+    n_coordinates : sequence of int
+        How many coordinates of a box are each part's; 0 where it has no bounds.
+    discrete : sequence of bool
+        Whether the densities of a part are probabilities, and so at most 1.
+    """
+    cdef Py_ssize_t n_parts
+    cdef void** parts               # (n_parts,): ClusterModels, which `_owners` keeps alive
+    cdef Py_ssize_t* starts         # (n_parts + 1,): in a row, the first double of each part,
+    cdef Py_ssize_t* hyper_starts   # ... in all hyperparameters,
+    cdef Py_ssize_t* box_starts     # ... and among the coordinates of a box
+    cdef Py_ssize_t* discrete       # (n_parts,)
+    cdef tuple _owners
+
+    def __init__(self, parts, hyper_names, n_coordinates, discrete):
+        cdef Py_ssize_t p
+        cdef ClusterModel part
+        self._owners = tuple(parts)
+        self.n_parts = len(self._owners)
+        self.parts = <void**>resized(NULL, self.n_parts, sizeof(void*))
+        self.starts = <Py_ssize_t*>resized(NULL, self.n_parts + 1, sizeof(Py_ssize_t))
+        self.hyper_starts = <Py_ssize_t*>resized(NULL, self.n_parts + 1, sizeof(Py_ssize_t))
+        self.box_starts = <Py_ssize_t*>resized(NULL, self.n_parts + 1, sizeof(Py_ssize_t))
+        self.discrete = <Py_ssize_t*>resized(NULL, self.n_parts, sizeof(Py_ssize_t))
+        self.starts[0] = self.hyper_starts[0] = self.box_starts[0] = 0
+        n_stats = 0
+        values = []
+        for p in range(self.n_parts):
+            part = self._owners[p]
+            if not part.factorizes:
+                raise ValueError(f"{type(part).__name__}: clusters of a part must be independent")
+            if p > 0 and part.n_samples != self.n_samples:
+                raise ValueError(f"parts of {self.n_samples} and of {part.n_samples} items")
+            self.parts[p] = <void*>part
+            self.discrete[p] = discrete[p]
+            self.starts[p + 1] = self.starts[p] + part.width
+            self.hyper_starts[p + 1] = self.hyper_starts[p] + part.n_hyper
+            self.box_starts[p + 1] = self.box_starts[p] + n_coordinates[p]
+            self.n_samples = part.n_samples
+            self.n_max = part.n_max
+            self.drifts = self.drifts or part.drifts
+            # Each part's own says after how many iterations it is worth while.
+            self.hyper_period = max(self.hyper_period, part.hyper_period)
+            n_stats += part.n_stats
+            values.extend(part.hyperparameters())
+        if self.box_starts[self.n_parts] > MOST_COORDINATES:
+            raise ValueError(f"boxes of {self.box_starts[self.n_parts]} coordinates")
+        self.declare_hyperparameters(hyper_names, values)
+        if self.n_hyper != self.hyper_starts[self.n_parts]:
+            raise ValueError(f"{self.n_hyper} names of {len(values)} hyperparameters")
+        self.allocate(n_stats, self.starts[self.n_parts])
+        self.take_empty()
+
+    def __dealloc__(self):
+        free(self.parts)
+        free(self.starts)
+        free(self.hyper_starts)
+        free(self.box_starts)
+        free(self.discrete)
+
+    cdef void take_empty(self) noexcept nogil:
+        cdef Py_ssize_t p
+        for p in range(self.n_parts):
+            memcpy(
+                self.empty + self.starts[p], (<ClusterModel>self.parts[p]).empty,
+                (<ClusterModel>self.parts[p]).width * sizeof(double),
+            )
+
+    # Slots: those of the parts are this kernel's.
+
+    cdef int place_parts(self) except -1:
+        cdef Py_ssize_t p
+        cdef ClusterModel part
+        for p in range(self.n_parts):
+            part = <ClusterModel>self.parts[p]
+            part.place(self.stats + self.starts[p], self.stride, self.n_slots)
+            # Room for slots that are lent.
+            part.free_slots = <Py_ssize_t*>resized(
+                part.free_slots, self.n_slots, sizeof(Py_ssize_t)
+            )
+        return 0
+
+    cdef void place(self, double* stats, Py_ssize_t stride, Py_ssize_t n_slots) noexcept:
+        ClusterModel.place(self, stats, stride, n_slots)
+        self.place_parts()
+
+    cdef int reserve(self, Py_ssize_t n_slots) except -1:
+        cdef Py_ssize_t slot
+        cdef Py_ssize_t n_before = self.n_slots
+        if n_slots > n_before:
+            ClusterModel.reserve(self, n_slots)
+            # Parts do not know which slots are free.
+            for slot in range(n_before, n_slots):
+                memcpy(row(self, slot), self.empty, self.width * sizeof(double))
+            self.place_parts()
+        return 0
+
+    cdef void release(self, Py_ssize_t slot) noexcept nogil:
+        self.settle()     # nothing is put off for a slot that is free
+        ClusterModel.release(self, slot)
+
+    cdef void reset(self, Py_ssize_t slot) noexcept nogil:
+        cdef Py_ssize_t p
+        for p in range(self.n_parts):
+            (<ClusterModel>self.parts[p]).reset(slot)
+
+    cdef void settle(self) noexcept nogil:
+        cdef Py_ssize_t p
+        for p in range(self.n_parts):
+            (<ClusterModel>self.parts[p]).settle()
+
+    cdef void pack(self, Py_ssize_t slot, double* out) noexcept nogil:
+        cdef Py_ssize_t p
+        for p in range(self.n_parts):
+            (<ClusterModel>self.parts[p]).pack(slot, out)
+            out += (<ClusterModel>self.parts[p]).n_stats
+
+    cdef void unpack(self, Py_ssize_t slot, const double* stats) noexcept nogil:
+        cdef Py_ssize_t p
+        for p in range(self.n_parts):
+            (<ClusterModel>self.parts[p]).unpack(slot, stats)
+            stats += (<ClusterModel>self.parts[p]).n_stats
+
+    # Items and clusters.
+
+    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        cdef Py_ssize_t p
+        for p in range(self.n_parts):
+            (<ClusterModel>self.parts[p]).add(slot, i)
+
+    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        cdef Py_ssize_t p
+        for p in range(self.n_parts):
+            (<ClusterModel>self.parts[p]).remove(slot, i)
+
+    cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
+        cdef Py_ssize_t p
+        for p in range(self.n_parts):
+            (<ClusterModel>self.parts[p]).refresh(slot)
+
+    cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
+        cdef Py_ssize_t p
+        for p in range(self.n_parts):
+            (<ClusterModel>self.parts[p]).merge(dst, src)
+
+    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
+        cdef Py_ssize_t p
+        cdef double total = 0.0
+        for p in range(self.n_parts):
+            total += (<ClusterModel>self.parts[p]).log_marginal(slot)
+        return total
+
+    cdef void log_predictive_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        cdef double more[SOME]
+        cdef Py_ssize_t first, j, k, n, p
+        for j in range((n_slots + SOME - 1) // SOME):
+            first = j * SOME
+            n = min(<Py_ssize_t>SOME, n_slots - first)
+            (<ClusterModel>self.parts[0]).log_predictive_many(slots + first, n, i, out + first)
+            for p in range(1, self.n_parts):
+                (<ClusterModel>self.parts[p]).log_predictive_many(slots + first, n, i, more)
+                for k in range(n):
+                    out[first + k] += more[k]
+
+    cdef void log_predictive_tile(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
+        const Py_ssize_t* items, Py_ssize_t n_items,                        # IN (n_items,)
+        double* out                                                # OUT (n_slots, n_items)
+    ) noexcept nogil:
+        cdef double more[SOME * STRIP]
+        cdef Py_ssize_t first, j, k, n, p
+        cdef double* some
+        for j in range((n_slots + SOME - 1) // SOME):
+            first = j * SOME
+            n = min(<Py_ssize_t>SOME, n_slots - first)
+            some = out + first * n_items
+            (<ClusterModel>self.parts[0]).log_predictive_tile(
+                slots + first, n, items, n_items, some
+            )
+            for p in range(1, self.n_parts):
+                (<ClusterModel>self.parts[p]).log_predictive_tile(
+                    slots + first, n, items, n_items, more
+                )
+                for k in range(n * n_items):
+                    some[k] += more[k]
+
+    cdef void log_merge_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """Each part is lent the free slot that it may ask for."""
+        cdef double more[SOME]
+        cdef Py_ssize_t first, j, k, n, p
+        cdef Py_ssize_t scratch = self.acquire()
+        for p in range(self.n_parts):
+            (<ClusterModel>self.parts[p]).free_slots[0] = scratch
+            (<ClusterModel>self.parts[p]).n_free = 1
+            for j in range((n_slots + SOME - 1) // SOME):
+                first = j * SOME
+                n = min(<Py_ssize_t>SOME, n_slots - first)
+                (<ClusterModel>self.parts[p]).log_merge_many(
+                    slots + first, n, src, out + first if p == 0 else more
+                )
+                for k in range(n if p > 0 else 0):
+                    out[first + k] += more[k]
+            (<ClusterModel>self.parts[p]).n_free = 0
+        self.release(scratch)
+
+    # Boxes: a part's coordinates are taken out of those of all. Where a part has none, all that is
+    # known of it is that probabilities are at most 1.
+
+    cdef void part_box(
+        self, Py_ssize_t p, const double* box, double* out
+    ) noexcept nogil:
+        cdef Py_ssize_t first = self.box_starts[p]
+        cdef Py_ssize_t n = self.box_starts[p + 1] - first
+        memcpy(out, box + first, n * sizeof(double))
+        memcpy(out + n, box + self.box_starts[self.n_parts] + first, n * sizeof(double))
+
+    cdef void log_predictive_bound_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
+        const double* box,                                                  # IN: see `_tiles`
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        cdef double part[2 * MOST_COORDINATES]
+        cdef double more[SOME]
+        cdef double above
+        cdef Py_ssize_t first, j, k, n, p
+        for k in range(n_slots):
+            out[k] = 0.0
+        for p in range(self.n_parts):
+            if self.box_starts[p + 1] == self.box_starts[p]:
+                above = ROUNDING if self.discrete[p] else INFINITY
+                for k in range(n_slots):
+                    out[k] += above
+                continue
+            self.part_box(p, box, part)
+            for j in range((n_slots + SOME - 1) // SOME):
+                first = j * SOME
+                n = min(<Py_ssize_t>SOME, n_slots - first)
+                (<ClusterModel>self.parts[p]).log_predictive_bound_many(
+                    slots + first, n, part, more
+                )
+                for k in range(n):
+                    out[first + k] += more[k]
+
+    cdef double log_predictive_floor(
+        self, Py_ssize_t slot, const double* box                            # IN: see `_tiles`
+    ) noexcept nogil:
+        cdef double part[2 * MOST_COORDINATES]
+        cdef double total = 0.0
+        cdef Py_ssize_t p
+        for p in range(self.n_parts):
+            self.part_box(p, box, part)
+            total += (<ClusterModel>self.parts[p]).log_predictive_floor(slot, part)
+        return total
+
+    # Hyperparameters: side by side.
+
+    cdef double log_marginal_at(
+        self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
+    ) noexcept nogil:
+        cdef Py_ssize_t p
+        cdef double total = 0.0
+        for p in range(self.n_parts):
+            total += (<ClusterModel>self.parts[p]).log_marginal_at(
+                slot, hyper + self.hyper_starts[p]
+            )
+        return total
+
+    cdef double log_likelihood_at(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
+        const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
+    ) noexcept nogil:
+        """Of the part that has the hyperparameter."""
+        cdef Py_ssize_t p
+        for p in range(self.n_parts):
+            if h < self.hyper_starts[p + 1]:
+                return (<ClusterModel>self.parts[p]).log_likelihood_at(
+                    slots, n_slots, hyper + self.hyper_starts[p], h - self.hyper_starts[p]
+                )
+        return NAN
+
+    cdef int retabulate(self) except -1:
+        cdef Py_ssize_t p
+        cdef ClusterModel part
+        for p in range(self.n_parts):
+            part = <ClusterModel>self.parts[p]
+            if part.n_hyper > 0:
+                memcpy(
+                    part.hyper, self.hyper + self.hyper_starts[p], part.n_hyper * sizeof(double)
+                )
+                part.retabulate()
+        self.take_empty()
+        return 0
+
+    def resample_hyperparameters(self, slots, priors, bit_generator):
+        """Draw hyperparameters given the partition and the data, part by part, as each does.
+
+        Parameters, Returns, Raises: see `ClusterModel`.
+        """
+        cdef Py_ssize_t h, p
+        cdef ClusterModel part
+        self.settle()
+        for name in priors:
+            if name not in self.hyper_names:
+                raise ValueError(f"{type(self).__name__} has no hyperparameter {name!r}")
+        for p in range(self.n_parts):
+            part = <ClusterModel>self.parts[p]
+            names = {}      # of the part, by those here
+            for h in range(part.n_hyper):
+                names[self.hyper_names[self.hyper_starts[p] + h]] = part.hyper_names[h]
+            own = {names[name]: priors[name] for name in names if name in priors}
+            if not own:
+                continue
+            # Rows in use are brought up to date, and no others.
+            memcpy(part.free_slots, self.free_slots, self.n_free * sizeof(Py_ssize_t))
+            part.n_free = self.n_free
+            try:
+                part.resample_hyperparameters(slots, own, bit_generator)
+            finally:
+                part.n_free = 0
+            memcpy(
+                self.hyper + self.hyper_starts[p], part.hyper, part.n_hyper * sizeof(double)
+            )
+        self.take_empty()
+        return self.hyperparameters()
+
+
+cdef class ParametricProduct(ParametricModel):
+    """Rows whose columns are in parts, under drawn parameters of each: side by side.
+
+    Parameters
+    ----------
+    parts : sequence of ParametricModel
+        Bound to the same rows.
+    """
+    cdef Py_ssize_t n_parts
+    cdef void** parts               # (n_parts,): ParametricModels, which `_owners` keeps alive
+    cdef Py_ssize_t* numbers        # (SOME,): 0, 1, ...
+    cdef double* own                # (SOME, n_params) of a part
+    cdef double* more               # (SOME, TILE)
+    cdef tuple _owners
+
+    def __init__(self, parts):
+        cdef Py_ssize_t k, p
+        cdef ParametricModel part
+        self._owners = tuple(parts)
+        self.n_parts = len(self._owners)
+        self.parts = <void**>resized(NULL, self.n_parts, sizeof(void*))
+        most = 0
+        for p in range(self.n_parts):
+            part = self._owners[p]
+            self.parts[p] = <void*>part
+            self.n_samples = part.n_samples
+            self.n_stats += part.n_stats
+            self.n_params += part.n_params
+            most = max(most, part.n_params)
+        self.numbers = <Py_ssize_t*>resized(NULL, SOME, sizeof(Py_ssize_t))
+        self.own = <double*>resized(NULL, SOME * most, sizeof(double))
+        self.more = <double*>resized(NULL, SOME * TILE, sizeof(double))
+        for k in range(SOME):
+            self.numbers[k] = k
+
+    def __dealloc__(self):
+        free(self.parts)
+        free(self.numbers)
+        free(self.own)
+        free(self.more)
+
+    cdef void draw_params(
+        self, const double* stats, double power, double* params, bitgen_t* rng
+    ) noexcept nogil:
+        cdef double* own = params
+        cdef Py_ssize_t p
+        cdef bint good = True
+        for p in range(self.n_parts):
+            (<ParametricModel>self.parts[p]).draw_params(stats, power, own, rng)
+            good = good and own[0] - own[0] == 0.0
+            stats += (<ParametricModel>self.parts[p]).n_stats
+            own += (<ParametricModel>self.parts[p]).n_params
+        if not good:
+            params[0] = NAN
+
+    cdef void log_density_many(
+        self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
+        const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
+        double* out                                                     # OUT (n_which, TILE)
+    ) noexcept nogil:
+        cdef Py_ssize_t first, i, j, k, n, n_own, p
+        cdef Py_ssize_t start = 0
+        cdef double* some
+        for p in range(self.n_parts):
+            n_own = (<ParametricModel>self.parts[p]).n_params
+            for j in range((n_which + SOME - 1) // SOME):
+                first = j * SOME
+                n = min(<Py_ssize_t>SOME, n_which - first)
+                for k in range(n):
+                    memcpy(
+                        self.own + k * n_own, params + which[first + k] * self.n_params + start,
+                        n_own * sizeof(double),
+                    )
+                some = out + first * TILE
+                (<ParametricModel>self.parts[p]).log_density_many(
+                    items, n_items, self.own, self.numbers, n, some if p == 0 else self.more
+                )
+                if p > 0:
+                    for k in range(n):
+                        for i in range(n_items):
+                            some[k * TILE + i] += self.more[k * TILE + i]
+            start += n_own
+
+    cdef void accumulate(
+        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
+    ) noexcept nogil:
+        cdef Py_ssize_t p
+        for p in range(self.n_parts):
+            (<ParametricModel>self.parts[p]).accumulate(stats, items, n_items)
+            stats += (<ParametricModel>self.parts[p]).n_stats
+
+    cdef void combine(self, double* stats, const double* other) noexcept nogil:
+        cdef Py_ssize_t p
+        for p in range(self.n_parts):
+            (<ParametricModel>self.parts[p]).combine(stats, other)
+            stats += (<ParametricModel>self.parts[p]).n_stats
+            other += (<ParametricModel>self.parts[p]).n_stats

@@ -1,0 +1,677 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tables of columns of different kinds: a likelihood for each part of the columns."""
+
+import copy
+import re
+from contextlib import contextmanager
+
+import numpy as np
+from sklearn.utils.metaestimators import _BaseComposition
+
+from skdpm._tables import as_table, called, kind_of, to_numbers
+from skdpm._validation import given_shape
+from skdpm.mixture.likelihoods._product import ParametricProduct, ProductModel
+from skdpm.mixture.likelihoods.base import MOST_BOXED, Likelihood, bounds, read_only
+from skdpm.mixture.likelihoods.bernoulli import Bernoulli
+from skdpm.mixture.likelihoods.categorical import Categorical
+from skdpm.mixture.likelihoods.gaussian import Gaussian
+from skdpm.mixture.likelihoods.poisson import Poisson
+
+# What `likelihood="mixed"` makes of columns, by what they hold.
+MIXED = {"float": "numeric", "bool": "boolean", "category": "categorical"}
+
+
+class Product(_BaseComposition, Likelihood):
+    """Columns in parts, each with a likelihood of its own.
+
+    Given its cluster, a row's parts are independent: their log densities add up. So a table of
+    measurements, counts and categories can be clustered as it is.
+
+    Parameters
+    ----------
+    parts : list of tuples (name, likelihood, columns)
+        name : str
+            Of the part: parameters of its likelihood are set as ``name__parameter``.
+        likelihood : Likelihood or str
+            An object of `skdpm.mixture.likelihoods`, or the name of one with its defaults. Its
+            clusters must be independent: `Relational` cannot be a part.
+        columns : int, str, slice, list of int, list of str, mask or callable
+            As in `sklearn.compose.ColumnTransformer`: positions, names of the columns of a data
+            frame, a slice of either, a bool per column, or a callable of X that gives one of
+            these, such as `sklearn.compose.make_column_selector`.
+
+    Attributes
+    ----------
+    hyperparameters : tuple of str
+        ``name__parameter`` of all parts; they are called so among draws as well.
+
+    Notes
+    -----
+    A column is in one part at most. Columns in no part are left out of the model, and parts
+    without a column too, as with `ColumnTransformer`.
+
+    Samplers are those that all parts allow, and NaN stands for a missing entry in the parts that
+    allow it. Columns of a data frame are read each by its own type: numbers, also of nullable
+    types, and for `Categorical` strings and categories.
+
+    The data decide how much each part counts: there are no weights. In a part whose
+    hyperparameters are learned, columns in which clusters do not differ come to matter little.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from skdpm import DPMixture
+    >>> from skdpm.mixture.likelihoods import Categorical, Gaussian, Poisson, Product
+    >>> X = pd.DataFrame({
+    ...     "height": [1.2, 1.1, 1.3, 9.8, 9.7, 9.9],
+    ...     "visits": [0, 1, 0, 40, 37, 45],
+    ...     "colour": ["red", "red", None, "blue", "blue", "blue"],
+    ... })
+    >>> likelihood = Product([
+    ...     ("size", Gaussian(covariance_type="diag"), ["height"]),
+    ...     ("counts", Poisson(), ["visits"]),
+    ...     ("kind", Categorical(), ["colour"]),
+    ... ])
+    >>> mixture = DPMixture(likelihood=likelihood, n_draws=50, n_chains=1, random_state=0).fit(X)
+    >>> mixture.labels_
+    array([0, 0, 0, 1, 1, 1])
+    >>> list(mixture.cluster_params_)
+    ['size', 'counts', 'kind']
+    """
+
+    reads_tables = True
+
+    def __init__(self, parts=()):
+        self.parts = parts
+
+    # Parameters, nested by name.
+
+    @property
+    def _named(self):
+        """Names and likelihoods of the parts, as `_BaseComposition` wants them."""
+        try:
+            return [(name, likelihood) for name, likelihood, _ in self.parts]
+        except (TypeError, ValueError):
+            return self.parts
+
+    @_named.setter
+    def _named(self, named):
+        self.parts = [
+            (name, likelihood, columns)
+            for (name, likelihood), (_, _, columns) in zip(named, self.parts, strict=True)
+        ]
+
+    def get_params(self, deep=True):
+        """Get the parameters, with `deep` also those of the parts: dict."""
+        return self._get_params("_named", deep=deep)
+
+    def set_params(self, **params):
+        """Set parameters, also those of parts, ``name__parameter``.
+
+        Returns
+        -------
+        self : object
+        """
+        strings = {name for name, part in dict(self._named).items() if isinstance(part, str)}
+        for key in params:
+            name, _, parameter = key.partition("__")
+            if parameter and name in strings and name not in params:
+                raise ValueError(
+                    f"cannot set {key!r}: the part {name!r} is a name, which stands for an object "
+                    "with default parameters; give it an object to set its parameters"
+                )
+        self._set_params("_named", **params)
+        return self
+
+    def _checked_parts(self):
+        """The parts, names of likelihoods replaced by objects: list of tuples.
+
+        Raises
+        ------
+        ValueError
+        """
+        from skdpm.mixture.likelihoods import LIKELIHOODS
+
+        parts = self.parts
+        if not isinstance(parts, (list, tuple)) or len(parts) == 0:
+            raise ValueError(
+                f"Product needs parts, a list of (name, likelihood, columns); got {parts!r}"
+            )
+        checked = []
+        for part in parts:
+            try:
+                name, likelihood, columns = part
+            except (TypeError, ValueError):
+                raise ValueError(
+                    f"a part of Product must be (name, likelihood, columns), got {part!r}"
+                ) from None
+            if not isinstance(name, str):
+                raise ValueError(f"the name of a part of Product must be a str, got {name!r}")
+            if isinstance(likelihood, str) and likelihood in LIKELIHOODS:
+                likelihood = LIKELIHOODS[likelihood]()
+            if not isinstance(likelihood, Likelihood):
+                raise ValueError(
+                    f"Product: part {name!r} must be a Likelihood object or one of "
+                    f"{', '.join(sorted(LIKELIHOODS))}; got {likelihood!r}"
+                )
+            if isinstance(likelihood, Product):
+                raise ValueError(
+                    f"Product: part {name!r} is a Product; put its parts into this one"
+                )
+            if "product" not in likelihood.capabilities:
+                raise ValueError(
+                    f"Product: part {name!r} cannot be {type(likelihood).__name__}, whose "
+                    "clusters are not independent of each other given the partition"
+                )
+            checked.append((name, likelihood, columns))
+        self._validate_names([name for name, _, _ in checked])
+        return checked
+
+    def _likelihoods(self):
+        """The likelihoods of the parts; none where parameters are wrong, for tags."""
+        try:
+            return [likelihood for _, likelihood, _ in self._checked_parts()]
+        except ValueError:
+            return []
+
+    @property
+    def capabilities(self):
+        own = [likelihood.capabilities for likelihood in self._likelihoods()]
+        return frozenset.intersection(*own) if own else Likelihood.capabilities
+
+    @property
+    def allow_nan(self):
+        return any(likelihood.allow_nan for likelihood in self._likelihoods())
+
+    @property
+    def discrete(self):
+        return all(likelihood.discrete for likelihood in self._likelihoods())
+
+    # Columns.
+
+    def for_columns(self, X):
+        table = as_table(X)
+        shape = given_shape(X)
+        if len(shape) < 2:
+            return self  # scikit-learn says what X must be
+        names = None if table is None else table.names
+        parts, positions = [], []
+        for name, likelihood, columns in self._checked_parts():
+            where = positions_of(columns, shape[1], names, X, name)
+            if len(where) == 0:
+                continue
+            if likelihood.reads_tables and table is not None:
+                likelihood = likelihood.for_columns(table.take(where))
+            parts.append((name, likelihood, columns))
+            positions.append(where)
+        _check_positions([name for name, _, _ in parts], positions, shape[1], names)
+        other = copy.copy(self)
+        other.parts = parts
+        other._positions, other._columns, other._n_features = positions, names, shape[1]
+        return other
+
+    def read(self, table):
+        X = np.full(table.shape, np.nan)
+        for _, likelihood, where in self._bound():
+            own = table.take(where)
+            if likelihood.reads_tables:
+                X[:, where] = likelihood.read(own)
+            else:
+                for j, d in enumerate(where):
+                    X[:, d] = to_numbers(own.column(j), own.called(j))
+        return X
+
+    def decode(self, X):
+        out = [None] * X.shape[1]
+        for _, likelihood, where in self._bound():
+            decoded = likelihood.decode(X[:, where])
+            if decoded is not None:
+                for j, d in enumerate(where):
+                    out[d] = decoded[j]
+        return out if any(column is not None for column in out) else None
+
+    def _on(self, X):
+        """This likelihood, which knows columns, if only by their number."""
+        return self if hasattr(self, "_positions") else self.for_columns(X)
+
+    def _bound(self):
+        """Names, likelihoods and positions of the columns of the parts."""
+        return [
+            (name, likelihood, where)
+            for (name, likelihood, _), where in zip(self.parts, self._positions, strict=True)
+        ]
+
+    def _split(self, X):
+        """Names and likelihoods of the parts, with their columns of some rows."""
+        return [
+            (name, likelihood, X[:, _as_slice(where)])
+            for name, likelihood, where in (self._bound())
+        ]
+
+    @contextmanager
+    def _of(self, name):
+        """Say in errors of a part which columns of all they are about."""
+        (where,) = (where for other, _, where in self._bound() if other == name)
+        try:
+            yield
+        except ValueError as error:
+            message = re.sub(
+                r"\bcolumn (\d+)( of X)?",
+                lambda found: called(where[int(found[1])], self._columns),
+                str(error),
+            )
+            raise ValueError(f"{message} (part {name!r})") from None
+
+    def check_entries(self, X):
+        bound = self._on(X)
+        for name, likelihood, own in bound._split(X):
+            with bound._of(name):
+                likelihood.check_entries(own)
+
+    def says_nothing(self, n_features):
+        sizes = [len(where) for where in self._positions]
+        return len(sizes) == 1 and self.parts[0][1].says_nothing(sizes[0])
+
+    # What `resolve` learns.
+
+    def summarise(self, X):
+        """Those of the parts, and the first row."""
+        bound = self._on(X)
+        summaries = []
+        for name, likelihood, own in bound._split(X):
+            with bound._of(name):
+                summaries.append(likelihood.summarise(own))
+        return {"parts": summaries, "row": np.array(X[:1], dtype=np.float64)}
+
+    def merge_summaries(self, first, second):
+        merged = [
+            likelihood.merge_summaries(a, b)
+            for (_, likelihood, _), a, b in zip(
+                self._on(first["row"]).parts, first["parts"], second["parts"], strict=True
+            )
+        ]
+        return {"parts": merged, "row": first["row"] if len(first["row"]) else second["row"]}
+
+    def resolve_summary(self, summary):
+        row = summary["row"]
+        bound = self._on(row)
+        parts = []
+        for (name, likelihood, columns), own in zip(bound.parts, summary["parts"], strict=True):
+            with bound._of(name):
+                parts.append((name, likelihood.resolve_summary(own), columns))
+        resolved = self._copy(parts=parts)
+        resolved._positions, resolved._columns = bound._positions, bound._columns
+        resolved._n_features = bound._n_features
+        resolved._n_stats, resolved._n_params = [], []
+        for _, likelihood, own in resolved._split(row):
+            data = likelihood.encode(own)
+            resolved._n_stats.append(likelihood.bind(data, likelihood.tables(data, 1)).n_stats)
+            if "instantiated" in likelihood.capabilities:
+                resolved._n_params.append(likelihood.parametric(own).n_params)
+        return resolved
+
+    # Hyperparameters: those of a part are called name__parameter.
+
+    def __getattr__(self, name):
+        part, found, parameter = name.partition("__")
+        if found and part and not name.startswith("_"):
+            for other, likelihood, _ in self.__dict__.get("parts", ()):
+                if other == part and hasattr(likelihood, parameter):
+                    return getattr(likelihood, parameter)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    @property
+    def hyperparameters(self):
+        return tuple(
+            f"{name}__{parameter}"
+            for (name, _), likelihood in zip(self._named, self._likelihoods(), strict=True)
+            for parameter in likelihood.hyperparameters
+        )
+
+    @property
+    def hyperpriors(self):
+        return {
+            f"{name}__{parameter}": prior
+            for name, likelihood, _ in self.parts
+            if isinstance(likelihood, Likelihood)
+            for parameter, prior in likelihood.hyperpriors.items()
+        }
+
+    def _with(self, change):
+        """This likelihood with change(name, likelihood) for its parts."""
+        other = copy.copy(self)
+        other.parts = [
+            (name, change(name, likelihood), columns) for name, likelihood, columns in self.parts
+        ]
+        return other
+
+    def at(self, values):
+        unknown = [name for name in values if name not in self.hyperparameters]
+        if unknown:
+            raise ValueError(f"{type(self).__name__} has no hyperparameter {unknown[0]!r}")
+        return self._with(lambda name, likelihood: likelihood.at(_own(name, values)))
+
+    def without_learning(self):
+        return self._with(lambda _, likelihood: likelihood.without_learning())
+
+    def log_hyperprior(self, values):
+        return sum(
+            (
+                likelihood.log_hyperprior(_own(name, values))
+                for name, likelihood, _ in self.parts
+                if likelihood.hyperpriors
+            ),
+            0.0,
+        )
+
+    def draw_hyperparameters(self, rng):
+        return {
+            f"{name}__{parameter}": value
+            for name, likelihood, _ in self.parts
+            for parameter, value in likelihood.draw_hyperparameters(rng).items()
+        }
+
+    # Rows.
+
+    def encode(self, X):
+        return self._encode(X, lambda likelihood, own: likelihood.encode(own))
+
+    def encode_new(self, X):
+        return self._encode(X, lambda likelihood, own: likelihood.encode_new(own))
+
+    def _encode(self, X, encode):
+        parts, points = [], []
+        for name, likelihood, own in self._split(X):
+            with self._of(name):
+                parts.append(encode(likelihood, own))
+            points.append(likelihood.box_points(parts[-1]))
+        # Probabilities have a bound without a box: 1. Densities do not.
+        bounded = all(
+            own is not None or likelihood.discrete
+            for own, (_, likelihood, _) in zip(points, self.parts, strict=True)
+        )
+        there = [own for own in points if own is not None]
+        bounded = bounded and 0 < sum(own.shape[1] for own in there) <= MOST_BOXED
+        return read_only(
+            {
+                "parts": tuple(parts),
+                "points": np.ascontiguousarray(np.hstack(there)) if bounded else None,
+                "n_coordinates": tuple(
+                    own.shape[1] if bounded and own is not None else 0 for own in points
+                ),
+            }
+        )
+
+    def box_points(self, data):
+        return data["points"]
+
+    def tables(self, data, n_max):
+        parts = tuple(
+            likelihood.tables(own, n_max)
+            for (_, likelihood, _), own in zip(self.parts, data["parts"], strict=True)
+        )
+        return read_only({"n_max": bounds(n_max)[0], "parts": parts})
+
+    def bind(self, data, tables):
+        likelihoods = [likelihood for _, likelihood, _ in self.parts]
+        models = [
+            likelihood.bind(*own)
+            for likelihood, *own in zip(likelihoods, data["parts"], tables["parts"], strict=True)
+        ]
+        return ProductModel(
+            models,
+            self.hyper_names(),
+            data["n_coordinates"],
+            [likelihood.discrete for likelihood in likelihoods],
+        )
+
+    def coordinates(self, X):
+        """Those of the parts side by side; None where a part has none, which k-means would not
+        see."""
+        points = []
+        for _, likelihood, own in self._split(X):
+            points.append(likelihood.coordinates(own))
+            if points[-1] is None:
+                return None
+        return np.hstack(points)
+
+    def parametric(self, X):
+        return ParametricProduct(
+            [likelihood.parametric(own) for _, likelihood, own in (self._split(X))]
+        )
+
+    def log_constant(self, X):
+        return sum(likelihood.log_constant(own) for _, likelihood, own in self._split(X))
+
+    @property
+    def constant_stats(self):
+        """Of a resolved likelihood: those of the parts."""
+        first = np.cumsum([0, *self._n_stats])
+        return tuple(
+            int(first[p] + c)
+            for p, (_, likelihood, _) in enumerate(self.parts)
+            for c in likelihood.constant_stats
+        )
+
+    def divergences(self, params):
+        own = np.split(params, np.cumsum(self._n_params)[:-1], axis=1)
+        return sum(
+            likelihood.divergences(mine)
+            for (_, likelihood, _), mine in zip(self.parts, own, strict=True)
+        )
+
+    # Clusters.
+
+    def _split_stats(self, stats):
+        """Names, likelihoods and positions of the parts, with their statistics of clusters."""
+        own = np.split(stats, np.cumsum(self._n_stats)[:-1], axis=1)
+        return [(*part, mine) for part, mine in zip(self._bound(), own, strict=True)]
+
+    def cluster_params(self, stats):
+        """Those of the parts, each a dict, by name."""
+        return {
+            name: likelihood.cluster_params(own)
+            for name, likelihood, _, own in self._split_stats(stats)
+        }
+
+    @property
+    def centres(self):
+        """Those of the parts, where all of them have some and every column is in a part."""
+        n_columns = sum(map(len, getattr(self, "_positions", ())))
+        has_all = all(likelihood.centres is not None for likelihood in self._likelihoods())
+        if not has_all or n_columns == 0 or n_columns < self._n_features:
+            return None
+        return self._centres
+
+    def _centres(self, stats):
+        return self._fill(stats, lambda likelihood, own: likelihood.centres(own))
+
+    @property
+    def draw(self):
+        """Draw rows, where all parts can: NaN in columns that are in no part."""
+        if any(likelihood.draw is None for likelihood in self._likelihoods()):
+            return None
+        return self._draw
+
+    def _draw(self, stats, rng):
+        return self._fill(stats, lambda likelihood, own: likelihood.draw(own, rng))
+
+    def _fill(self, stats, rows):
+        X = np.full((len(stats), self._n_features), np.nan)
+        for _, likelihood, where, own in self._split_stats(stats):
+            X[:, where] = rows(likelihood, own)
+        return X
+
+    @classmethod
+    def _examples(cls):
+        rng = np.random.default_rng(0)
+        X = np.column_stack(
+            [
+                rng.standard_normal((12, 2)) * [1.0, 2.0],
+                rng.integers(0, [2, 3], size=(12, 2)),
+                rng.poisson([0.7, 5.0], size=(12, 2)),
+                rng.random((12, 2)) < 0.4,
+            ]
+        ).astype(np.float64)
+        parts = {
+            "num": Gaussian(),
+            "cat": Categorical(),
+            "counts": Poisson(),
+            "flags": Bernoulli(),
+        }
+        columns = {"num": [1, 0], "cat": slice(2, 4), "counts": [4, 5], "flags": [7]}
+        yield cls([(name, part, columns[name]) for name, part in parts.items()]), X
+        parts["num"] = Gaussian(0.5, 0.3, 0.5, [1.0, 2.0], covariance_type="diag")
+        yield cls([(name, parts[name], columns[name]) for name in ("counts", "num")]), X
+        Y = X.copy()
+        Y[rng.random(Y.shape) < 0.3] = np.nan
+        parts["num"] = Gaussian(covariance_type="diag")
+        parts["cat"] = Categorical(concentration=0.7, n_categories=4)
+        yield cls([(name, part, columns[name]) for name, part in parts.items()]), Y
+
+
+def _own(name, values):
+    """Of values of hyperparameters by name, those of a part."""
+    prefix = f"{name}__"
+    return {key[len(prefix) :]: value for key, value in values.items() if key.startswith(prefix)}
+
+
+def _as_slice(where):
+    """Positions as a slice, where they are consecutive: no copy is made then."""
+    first, n = int(where[0]), len(where)
+    return slice(first, first + n) if (np.diff(where) == 1).all() else where
+
+
+def positions_of(columns, n_features, names, X, part):
+    """The positions that the columns of a part stand for.
+
+    Parameters
+    ----------
+    columns : int, str, slice, list or callable
+        See `Product`.
+    n_features : int
+    names : list of str, or None
+        Of the columns of X.
+    X : array-like
+        What callables are called with.
+    part : str
+        Its name, for messages.
+
+    Returns
+    -------
+    positions : ndarray of intp
+
+    Raises
+    ------
+    ValueError
+    """
+
+    def position(key):
+        if isinstance(key, str):
+            if names is None:
+                raise ValueError(
+                    f"Product: part {part!r} names the column {key!r}, but X has no names of "
+                    "columns; give positions, or X as a data frame"
+                )
+            if key not in names:
+                raise ValueError(f"Product: part {part!r}: X has no column {key!r}")
+            return names.index(key)
+        if isinstance(key, (bool, np.bool_)) or not isinstance(key, (int, np.integer)):
+            raise ValueError(f"Product: part {part!r}: {key!r} is no column")
+        if not -n_features <= key < n_features:
+            raise ValueError(
+                f"Product: part {part!r}: X has no column {key}, but {n_features} columns"
+            )
+        return int(key) % n_features
+
+    if callable(columns):
+        columns = columns(X)
+    if isinstance(columns, slice):
+        start, stop = columns.start, columns.stop
+        if isinstance(start, str) or isinstance(stop, str):
+            start = None if start is None else position(start)
+            stop = None if stop is None else position(stop) + 1  # as pandas and scikit-learn do
+            columns = slice(start, stop, columns.step)
+        return np.arange(n_features)[columns]
+    if isinstance(columns, str) or np.ndim(columns) == 0:
+        columns = [columns]
+    columns = list(columns)
+    if columns and all(isinstance(key, (bool, np.bool_)) for key in columns):
+        if len(columns) != n_features:
+            raise ValueError(
+                f"Product: part {part!r}: a mask of {len(columns)} columns, but X has {n_features}"
+            )
+        return np.flatnonzero(columns)
+    return np.array([position(key) for key in columns], dtype=np.intp)
+
+
+def _check_positions(parts, positions, n_features, names):
+    """Refuse columns that are in several parts, and parts that have none."""
+    if not parts:
+        raise ValueError("Product: no part has a column of X")
+    owner = {}
+    for name, where in zip(parts, positions, strict=True):
+        for d in where:
+            if d in owner:
+                whose = "twice" if owner[d] == name else f"and in part {owner[d]!r}"
+                raise ValueError(
+                    f"Product: {called(d, names)} is in part {name!r} {whose}; a column is in one "
+                    "part at most"
+                )
+            owner[d] = name
+
+
+def mixed_likelihood(X):
+    """What "mixed" stands for with these rows, as they were given to `fit`.
+
+    Raises
+    ------
+    ValueError
+        Naming columns whose type does not say what they are.
+    """
+    table = as_table(X)
+    names = None if table is None else table.names
+    if table is None:
+        if not hasattr(X, "dtype"):
+            X = np.asarray(X)
+        shape = given_shape(X)
+        n_features = shape[1] if len(shape) == 2 else 0
+        kind = {"f": "float", "b": "bool", "i": "integer", "u": "integer"}.get(X.dtype.kind)
+        kinds = [kind or str(X.dtype)] * n_features
+    else:
+        kinds = [kind_of(table.column(j)) for j in range(table.shape[1])]
+
+    def those(columns):
+        return ", ".join(called(d, names).removesuffix(" of X") for d in columns)
+
+    integers = [d for d, kind in enumerate(kinds) if kind == "integer"]
+    if integers:
+        raise ValueError(
+            f'likelihood="mixed" does not guess what integers are ({those(integers)}). Say it '
+            "with Product([(name, likelihood, columns), ...]): Poisson() for counts, Categorical() "
+            "for codes of categories; or make them floats, X.astype({column: float}), to be measured"
+        )
+    others = [d for d, kind in enumerate(kinds) if kind not in MIXED]
+    if others:
+        raise ValueError(
+            f'likelihood="mixed" has no likelihood for {those(others)} of X, which hold '
+            f"{', '.join(sorted({kinds[d] for d in others}))}; drop them, or make numbers or "
+            "strings of them"
+        )
+    likelihoods = {
+        "float": Gaussian(covariance_type="diag"),
+        "bool": Bernoulli(),
+        "category": Categorical(),
+    }
+    return Product(
+        [
+            (MIXED[kind], likelihood, [d for d, other in enumerate(kinds) if other == kind])
+            for kind, likelihood in likelihoods.items()
+            if kind in kinds or not kinds
+        ]
+    )
+
+
+def unknown_mixed():
+    """What holds of "mixed" before X is known."""
+    return mixed_likelihood(np.empty((0, 0)))

@@ -1,0 +1,325 @@
+"""Data frames, and arrays of objects, whose columns are of different types."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.compose import make_column_selector
+from sklearn.metrics import adjusted_rand_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
+
+from skdpm import DPMixture
+from skdpm._tables import as_table, kind_of
+from skdpm.mixture.likelihoods import Bernoulli, Categorical, Gaussian, Poisson, Product
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+FAST = {"n_warmup": 5, "n_draws": 6, "n_chains": 2, "random_state": 0}
+N = 60
+RNG = np.random.default_rng(0)
+Z = np.arange(N) % 3
+
+
+def noisy(values, share=0.1):
+    return np.where(RNG.random(N) < share, RNG.permutation(values), values)
+
+
+def holes(values, missing):
+    """The values in a list, with a sign for missing ones in two places."""
+    values = list(values)
+    values[4] = values[11] = missing
+    return values
+
+
+TABLE = pd.DataFrame(
+    {
+        "age": holes(RNG.normal(size=N) + 4.0 * Z, np.nan),
+        "town": pd.Series(holes(noisy(np.array(["Rome", "Oslo", "Bonn"])[Z]), None)),
+        "size": pd.Categorical(
+            holes(noisy(np.array(["small", "large", "tiny"])[Z]), None),
+            categories=["tiny", "small", "large", "huge"],
+        ),
+        "owner": pd.array(holes(noisy(Z == 1), pd.NA), dtype="boolean"),
+        "member": noisy(Z == 2),
+    }
+)
+NUMBERS = pd.DataFrame(
+    {
+        "age": TABLE["age"],
+        "town": holes(
+            pd.Series(TABLE["town"].fillna("Rome")).map({"Bonn": 0, "Oslo": 1, "Rome": 2}), np.nan
+        ),
+        "size": TABLE["size"].cat.codes.replace(-1, np.nan).astype(float),
+        "owner": TABLE["owner"].astype("Float64").to_numpy(dtype=float, na_value=np.nan),
+        "member": TABLE["member"].astype(float),
+    }
+)
+PRODUCT = Product(
+    [
+        ("num", Gaussian(covariance_type="diag"), ["age"]),
+        ("cat", Categorical(), ["size", "town"]),
+        ("flags", Bernoulli(), make_column_selector("owner|member")),
+    ]
+)
+
+
+def assert_same_fit(one, other):
+    np.testing.assert_array_equal(one.label_samples_, other.label_samples_)
+    np.testing.assert_array_equal(one.log_joint_samples_, other.log_joint_samples_)
+    np.testing.assert_array_equal(one.labels_, other.labels_)
+
+
+# Categories.
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        TABLE[["town", "size"]],
+        TABLE[["town", "size"]].astype({"town": object}),
+        TABLE[["town", "size"]].astype({"town": "string"}),
+        TABLE[["town", "size"]].astype({"town": "category"}),
+    ],
+    ids=["strings", "objects", "string dtype", "category dtype"],
+)
+def test_categories_are_their_codes(X):
+    codes = NUMBERS[["town", "size"]].to_numpy()
+    likelihood = Categorical(n_categories=[3, 4])
+    one = DPMixture(likelihood=likelihood, **FAST).fit(codes)
+    other = DPMixture(likelihood=Categorical(), **FAST).fit(X)
+    assert_same_fit(one, other)
+    assert other.likelihood_.n_categories.tolist() == [3, 4]
+    town, size = other.likelihood_.categories_
+    assert town.tolist() == ["Bonn", "Oslo", "Rome"]
+    assert size.tolist() == ["tiny", "small", "large", "huge"]
+    np.testing.assert_array_equal(other.predict_proba(X), one.predict_proba(codes))
+
+
+@pytest.mark.parametrize("kind", [object, str])
+def test_arrays_of_strings(kind):
+    X = TABLE[["town", "size"]].dropna().to_numpy(dtype=object).astype(kind)
+    mixture = DPMixture(likelihood="categorical", **FAST).fit(X)
+    # Sorted, as there is no type that says otherwise.
+    assert [c.tolist() for c in mixture.likelihood_.categories_] == [
+        ["Bonn", "Oslo", "Rome"],
+        ["large", "small", "tiny"],
+    ]
+    expected = DPMixture(likelihood="categorical", **FAST).fit(OrdinalEncoder().fit_transform(X))
+    assert_same_fit(mixture, expected)
+    assert_same_fit(mixture, DPMixture(likelihood="categorical", **FAST).fit(X.tolist()))
+    rows, _ = mixture.sample(5)
+    assert rows.dtype == object
+    assert set(rows[:, 0]) <= {"Bonn", "Oslo", "Rome"}
+
+
+def test_categories_at_predict_are_those_of_fit():
+    """Whatever their order in the type, or among the values, of new rows."""
+    X = TABLE[["town", "size"]]
+    mixture = DPMixture(likelihood="categorical", **FAST).fit(X)
+    expected = mixture.score_samples(X)
+    other = X.assign(
+        size=X["size"].cat.reorder_categories(["huge", "large", "small", "tiny"]),
+        town=pd.Categorical(X["town"], categories=["Rome", "Paris", "Oslo", "Bonn"]),
+    )
+    np.testing.assert_array_equal(mixture.score_samples(other), expected)
+    few = np.flatnonzero(X["town"] == "Rome")
+    np.testing.assert_array_equal(mixture.score_samples(X.iloc[few]), expected[few])
+    np.testing.assert_array_equal(mixture.score_samples(X.astype(object)), expected)
+    again = pickle.loads(pickle.dumps(mixture))
+    np.testing.assert_array_equal(again.score_samples(other), expected)
+
+
+def test_unknown_categories():
+    X = TABLE[["town", "size"]]
+    new = X.iloc[:3].assign(town=["Paris", "Rome", None])
+    likelihood = Categorical(handle_unknown="missing")
+    mixture = DPMixture(likelihood=clone(likelihood), **FAST).fit(X)
+    scores = mixture.score_samples(new.assign(town=[None, "Rome", None]))
+    np.testing.assert_array_equal(mixture.score_samples(new), scores)
+    mixture.set_params(likelihood__handle_unknown="error").fit(X)
+    with pytest.raises(ValueError, match=r"column 'town' of X holds 'Paris'.*handle_unknown"):
+        mixture.predict(new)
+    # Codes in the same way.
+    codes = NUMBERS[["town", "size"]].to_numpy()
+    beyond, hole = codes[:2].copy(), codes[:2].copy()
+    beyond[0, 1], hole[0, 1] = 7.0, np.nan
+    for sampler in ("gibbs", "sub_cluster"):
+        mixture = DPMixture(likelihood=likelihood, sampler=sampler, **FAST).fit(codes)
+        np.testing.assert_array_equal(mixture.score_samples(beyond), mixture.score_samples(hole))
+    with pytest.raises(ValueError, match=r"column 1 of X holds the code 7.*handle_unknown"):
+        DPMixture(likelihood=Categorical(), **FAST).fit(codes).predict(beyond)
+    given = Categorical(n_categories=3, handle_unknown="missing")
+    for sampler in ("gibbs", "sub_cluster"):
+        one, other = (
+            DPMixture(likelihood=given, sampler=sampler, **FAST).fit(rows)
+            for rows in (codes, np.where(codes >= 3, np.nan, codes))
+        )
+        np.testing.assert_array_equal(one.labels_, other.labels_)
+        np.testing.assert_array_equal(one.score_samples(codes), other.score_samples(codes))
+
+
+def test_streams_of_tables():
+    mixture = DPMixture(likelihood=PRODUCT, sampler="smc", random_state=0, n_draws=4, n_chains=2)
+    mixture.partial_fit(TABLE.iloc[:40]).partial_fit(TABLE.iloc[40:])
+    assert mixture.n_samples_seen_ == N
+    with pytest.raises(ValueError, match="column 'town' of X holds 'Paris'"):
+        mixture.partial_fit(TABLE.iloc[:2].assign(town="Paris"))
+    assert mixture.n_samples_seen_ == N
+
+
+# Products.
+
+
+def test_a_product_of_a_data_frame():
+    mixture = DPMixture(likelihood=PRODUCT, **{**FAST, "n_warmup": 40, "n_draws": 40}).fit(TABLE)
+    assert adjusted_rand_score(Z, mixture.labels_) > 0.9
+    assert mixture.feature_names_in_.tolist() == list(TABLE.columns)
+    assert mixture.n_features_in_ == 5
+    columns = clone(PRODUCT).set_params(cat__n_categories=[4, 3])
+    numbers = DPMixture(likelihood=columns, **{**FAST, "n_warmup": 40, "n_draws": 40}).fit(NUMBERS)
+    assert_same_fit(mixture, numbers)
+    np.testing.assert_array_equal(mixture.predict(TABLE), numbers.predict(NUMBERS))
+    with pytest.raises(ValueError, match="feature names"):
+        mixture.predict(TABLE[TABLE.columns[::-1]])
+    with pytest.raises(ValueError, match="feature names"):
+        mixture.predict(TABLE.drop(columns="town"))
+    rows, labels = mixture.sample(20)
+    assert isinstance(rows, pd.DataFrame)
+    assert set(rows["town"]) <= {"Rome", "Oslo", "Bonn"}
+    assert rows["age"].dtype == np.float64
+    assert mixture.predict(rows).shape == labels.shape
+    assert mixture.pointwise_log_likelihood(TABLE).shape == (2, 40, N)
+    blocks = DPMixture(likelihood=PRODUCT, sampler="sub_cluster", **FAST).fit(TABLE)
+    assert np.isfinite(blocks.score_samples(TABLE)).all()
+
+
+def test_names_of_columns():
+    likelihood = Product(
+        [("cat", Categorical(), slice("town", "size")), ("age", Gaussian(), "age")]
+    )
+    X = TABLE.dropna()
+    fitted = DPMixture(likelihood=likelihood, **FAST).fit(X).likelihood_
+    assert fitted.cat__n_categories.tolist() == [3, 4]
+    with pytest.raises(ValueError, match="part 'x': X has no column 'weight'"):
+        DPMixture(likelihood=Product([("x", Gaussian(), ["weight"])])).fit(X)
+    with pytest.raises(ValueError, match="column 'town' of X holds strings or categories"):
+        DPMixture(likelihood=Product([("x", Gaussian(), ["age", "town"])])).fit(X)
+    with pytest.raises(ValueError, match=r"NaN in column 'age' of X;.*\(part 'x'\)"):
+        DPMixture(likelihood=Product([("x", Gaussian(), ["age", "member"])])).fit(TABLE)
+    counts = TABLE.assign(age=-1.0)
+    with pytest.raises(ValueError, match=r"column 'age' of X holds -1 \(part 'x'\)"):
+        DPMixture(likelihood=Product([("x", Poisson(), ["age"])])).fit(counts)
+
+
+def test_a_pipeline():
+    mixture = DPMixture(likelihood=PRODUCT, **FAST)
+    whole = make_pipeline(FunctionTransformer(lambda X: X), mixture).fit(TABLE)
+    assert whole.predict(TABLE).shape == (N,)
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (pd.Series([1, 2]), "integer"),
+        (pd.Series([1, pd.NA], dtype="UInt8"), "integer"),
+        (pd.Series([1.0, pd.NA], dtype="Float64"), "float"),
+        (pd.Series([True, None]), "bool"),
+        (pd.Series([True, None], dtype="boolean"), "bool"),
+        (pd.Series([1, None], dtype=object), "integer"),
+        (pd.Series([1, 2.5, None], dtype=object), "float"),
+        (pd.Series([None, None], dtype=object), "float"),
+        (pd.Series(["a", None], dtype=object), "category"),
+        (pd.Series(["a", None], dtype="string"), "category"),
+        (pd.Series(["a", "b"]), "category"),
+        (pd.Series([1, 2], dtype="category"), "category"),
+        (pd.Series(pd.to_datetime(["2020-01-01"])), "datetime64[us]"),
+        (pd.Series([{1}, {2}]), "set"),
+    ],
+)
+def test_kinds_of_columns(column, kind):
+    found = kind_of(column)
+    assert found == kind or (found[:10], kind[:10]) == ("datetime64", "datetime64")
+
+
+def test_columns_that_no_likelihood_takes():
+    time = pd.DataFrame({"age": [1.0, 2.0], "when": pd.to_datetime(["2020-01-01"] * 2)})
+    for likelihood in (Categorical(), Product([("x", Gaussian(), ["age", "when"])])):
+        with pytest.raises(ValueError, match="column 'when' of X holds datetime64"):
+            DPMixture(likelihood=likelihood).fit(time)
+    with pytest.raises(ValueError, match="column 'a' of X holds values that have no order"):
+        DPMixture(likelihood="categorical").fit(pd.DataFrame({"a": ["x", 1], "b": ["x", "y"]}))
+    assert as_table(np.eye(2)) is None
+    assert as_table([[1, 2]]) is None
+    assert as_table(pd.Series([1.0])) is None
+
+
+# "mixed".
+
+
+def test_mixed_chooses_by_type():
+    mixture = DPMixture(likelihood="mixed", **FAST).fit(TABLE)
+    assert [
+        (name, type(part).__name__, columns) for name, part, columns in mixture.likelihood_.parts
+    ] == [
+        ("numeric", "Gaussian", [0]),
+        ("boolean", "Bernoulli", [3, 4]),
+        ("categorical", "Categorical", [1, 2]),
+    ]
+    assert mixture.likelihood_.numeric__covariance_type == "diag"
+    by_hand = Product(
+        [
+            ("numeric", Gaussian(covariance_type="diag"), ["age"]),
+            ("boolean", Bernoulli(), ["owner", "member"]),
+            ("categorical", Categorical(), ["town", "size"]),
+        ]
+    )
+    assert_same_fit(mixture, DPMixture(likelihood=by_hand, **FAST).fit(TABLE))
+    assert mixture.__sklearn_tags__().input_tags.allow_nan
+    X = NUMBERS[["age", "member"]].to_numpy()
+    parts = DPMixture(likelihood="mixed", **FAST).fit(X).likelihood_.parts
+    assert [part[0] for part in parts] == ["numeric"]
+    stream = DPMixture(likelihood="mixed", sampler="smc", random_state=0, n_draws=4, n_chains=2)
+    assert stream.partial_fit(TABLE[:40]).partial_fit(TABLE[40:]).n_samples_seen_ == N
+    warm = DPMixture(likelihood="mixed", warm_start=True, **FAST).fit(TABLE)
+    assert warm.set_params(n_draws=8).fit(TABLE).label_samples_.shape == (2, 8, N)
+
+
+def test_mixed_does_not_guess():
+    X = TABLE.assign(visits=1, code=pd.array([2] * N, dtype="Int64"))
+    with pytest.raises(ValueError, match=r"column 'visits', column 'code'.*Poisson\(\) for count"):
+        DPMixture(likelihood="mixed").fit(X)
+    with pytest.raises(ValueError, match=r"what integers are.*column 0, column 1"):
+        DPMixture(likelihood="mixed").fit(np.eye(2, dtype=int))
+    X = TABLE.assign(when=pd.Timestamp("2020-01-01"))
+    with pytest.raises(ValueError, match="no likelihood for column 'when' of X, which hold date"):
+        DPMixture(likelihood="mixed").fit(X)
+
+
+# Messages.
+
+
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        Categorical(),
+        Bernoulli(),
+        Product([("only", Categorical(), [0])]),
+        Product([("only", Bernoulli(), [0]), ("none", Gaussian(), [])]),
+    ],
+)
+def test_a_single_column_of_categories_says_nothing(likelihood):
+    X = (Z[:, None] == 1).astype(float)
+    with pytest.warns(UserWarning, match="single column of categories says nothing"):
+        DPMixture(likelihood=likelihood, **FAST).fit(X)
+    both = np.hstack([X, X])
+    if isinstance(likelihood, Product):
+        likelihood = clone(likelihood).set_params(parts=[("only", "bernoulli", [0, 1])])
+    DPMixture(likelihood=likelihood, **FAST).fit(both)
+
+
+def test_nan_is_refused_with_a_way_out():
+    with pytest.raises(ValueError, match=r'NaN in column 1; Gaussian\(covariance_type="diag"\)'):
+        DPMixture().fit([[0.0, np.nan], [1.0, 2.0]])

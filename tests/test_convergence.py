@@ -1,0 +1,150 @@
+"""What is said of chains that have not mixed, and how often."""
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skdpm import DPMixture
+from skdpm._convergence import IN_CROSS_VALIDATION, describe, describe_partitions, disagreements
+from skdpm.diagnostics import coclustering_diagnostics, split_rhat
+
+
+def words(draws):
+    draws = np.asarray(draws)
+    return describe({"r_hat": split_rhat(draws)}, draws)
+
+
+def chains(*levels, spread=1.0, n_draws=200):
+    noise = np.random.default_rng(0).normal(size=(len(levels), n_draws))
+    noise -= (noise[:, ::2].sum(axis=1, keepdims=True)) / (n_draws // 2)
+    return np.array(levels)[:, None] + spread * noise
+
+
+@pytest.mark.parametrize(
+    "levels, expected",
+    [
+        ([-2849, -2829, -2829, -2829], "chain 0 at -2849, others at -2829"),
+        ([0.1, 0.1, 0.14, 0.1], "chain 2 at 0.140, others at 0.100"),
+        ([5, 9], "chain 0 at 5.0, chain 1 at 9.0"),
+        ([30, 10, 30, 10], "chains 0, 2 at 30, others at 10"),
+        ([0, 20, 40, 60], "from 0 (chain 0) to 60 (chain 3)"),
+        ([0] * 17 + [50] * 3, "chains 17, 18, 19 at 50, others at 0"),
+        ([0] * 12 + [50] * 8, "8 of 20 chains at 50, others at 0"),
+    ],
+)
+def test_the_chain_and_its_level_are_named(levels, expected):
+    draws = chains(*levels, spread=0.01 * np.ptp(levels))
+    # The means, which noise would change in the last digit.
+    draws += (np.array(levels) - draws.mean(axis=1))[:, None]
+    found = words(draws).replace("-0.0 ", "0.0 ").replace("-0", "0")
+    r_hat = split_rhat(draws)
+    assert found == f"{expected} (R-hat {r_hat:.2f})" and r_hat > 1.05
+
+
+def test_moving_spreading_and_constant_chains():
+    draws = chains(0, 0, 0)
+    draws[1, 100:] += 30
+    assert words(draws).startswith("chain 1 goes from ")
+    assert words(draws[1:2]).startswith("it goes from ")
+    wide = chains(0, 0, 0, 0) * [[1], [1], [4], [1]]
+    assert words(wide).startswith("standard deviation: chain 2 at ")
+    stuck = np.repeat([[3], [5], [5], [5]], 50, axis=1)
+    assert words(stuck) == "constant at different values, chain 0 at 3.0, others at 5.0"
+    halves = np.repeat([[3, 3], [3, 8]], 25, axis=1)
+    assert words(halves) == "constant at different values, chain 1 goes from 3.0 to 8.0"
+    assert words(halves[1:]) == "constant at different values, it goes from 3.0 to 8.0"
+    found = describe({"std": 3.21}, np.array([-700.0, -705.0]))
+    assert found == "chain 0 at -700.0, chain 1 at -705.0 (standard deviation 3.2)"
+
+
+def test_the_chain_with_a_partition_of_its_own_is_named():
+    labels = np.random.default_rng(1).integers(3, size=(4, 100, 30))
+    labels[2] = 0
+    entry = coclustering_diagnostics(labels)
+    expected = "chain 2 groups rows otherwise than the others"
+    assert describe_partitions(entry, labels) == f"{expected} (R-hat {entry['r_hat']:.2f})"
+    labels[0] = 0
+    assert describe_partitions(entry, labels).startswith("chains group rows differently")
+    assert describe_partitions(entry, labels[:2]).startswith("chains group rows differently")
+    assert describe_partitions(entry, labels[:1]).startswith("the halves of the chain group")
+
+
+def test_what_counts_as_a_disagreement():
+    figures = {"a": {"r_hat": 1.06}, "b": {"r_hat": 1.04}, "c": {"r_hat": np.nan}, "d": {"std": 2}}
+    assert disagreements(figures, 4, 4, 4) == ["a", "c", "d"]
+    assert disagreements(figures, 4, 3, 4) == ["d"]
+    assert disagreements(figures, 1, 99, 4) == ["d"]
+    assert disagreements(figures, 1, 100, 4) == ["a", "c", "d"]
+
+
+@pytest.fixture
+def unmixed():
+    """Rows, and an estimator whose chains stay apart: Gibbs from other labels."""
+    X = np.random.default_rng(2).normal(size=(45, 2)) + np.tile([0, 3, 6], 15)[:, None]
+    return X, DPMixture(
+        likelihood="gaussian",
+        sampler="gibbs",
+        n_chains=2,
+        n_warmup=0,
+        n_draws=8,
+        init="singletons",
+    ).set_params(random_state=0)
+
+
+def caught(function):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        result = function()
+    assert {warning.category for warning in found} <= {ConvergenceWarning}
+    return result, found
+
+
+def test_a_search_says_it_once(unmixed):
+    """And its last fit, of the best parameters, in detail."""
+    X, model = unmixed
+    pipeline = make_pipeline(StandardScaler(), model)
+    grid = {"dpmixture__concentration": [0.5, 1.0, 2.0]}
+    search, found = caught(lambda: GridSearchCV(pipeline, grid, cv=3).fit(X))
+    assert [str(w.message) for w in found[:1]] == [IN_CROSS_VALIDATION]
+    assert found[0].filename == __file__
+    assert all(str(w.message) != IN_CROSS_VALIDATION for w in found[1:])
+    last = search.best_estimator_[-1]
+    assert last.mixed_ is False and len(found) == 2
+    assert "the chains have not mixed: " in str(found[1].message)
+    # Another place is told again; a fit of one's own says all, always.
+    found = [caught(lambda: cross_val_score(model, X, cv=2))[1] for _ in range(2)]
+    assert [len(one) for one in found] == [1, 0]
+    for _ in range(2):
+        _, found = caught(lambda: model.fit(X))
+        assert len(found) == 1 and "(R-hat " in str(found[0].message)
+
+
+def test_a_warning_that_is_an_error_is_one_in_every_fit(unmixed):
+    X, model = unmixed
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        for _ in range(2):
+            with pytest.raises(ConvergenceWarning):
+                cross_val_score(model, X, cv=2, error_score="raise")
+
+
+@pytest.mark.slow
+def test_each_process_of_a_search_says_it_once():
+    code = """
+import numpy as np
+from sklearn.model_selection import GridSearchCV
+from skdpm import DPMixture
+X = np.random.default_rng(2).normal(size=(45, 2)) + np.tile([0, 3, 6], 15)[:, None]
+model = DPMixture(likelihood="gaussian", sampler="gibbs", n_chains=2, n_warmup=0, n_draws=8)
+grid = {"concentration": [0.5, 1.0, 2.0, 4.0], "init": ["singletons"], "random_state": [0]}
+GridSearchCV(model, grid, cv=3, n_jobs=2, refit=False).fit(X)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert 1 <= run.stderr.count("ConvergenceWarning: ") <= 2
