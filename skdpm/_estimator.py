@@ -448,7 +448,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
 
     def _diagnose(self, quantities, labels=None):
         """Figures about quantities, name -> (n_chains, n_draws), and about partitions."""
-        quantities = {**quantities, "log_joint": _without_last_bits(quantities["log_joint"])}
+        log_joint = diagnostics.without_last_bits(quantities["log_joint"])
+        quantities = {**quantities, "log_joint": log_joint}
         figures = {
             name: {
                 "r_hat": diagnostics.split_rhat(draws),
@@ -613,13 +614,6 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             {**chain, "draws": self.draws_.chain(place, chain["draws"])}
             for place, chain in enumerate(self._run["chains"])
         ]
-
-
-def _without_last_bits(draws):
-    """Sums as long as log joints, to a relative precision of 1e-11: equal states may differ beyond,
-    by the order of their sums, which ranks would take for a disagreement."""
-    unit = 2.0 ** (np.ceil(np.log2(max(np.abs(draws).max(), 1.0))) - 37)
-    return np.round(draws / unit) * unit
 
 
 def _hash(value):

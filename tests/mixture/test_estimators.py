@@ -670,8 +670,6 @@ def test_one_chain_is_compared_with_itself():
     with pytest.warns(ConvergenceWarning, match=r"log_joint: it goes from .* to .* \(R-hat"):
         model.set_params(n_draws=100).fit(X)
     assert model.mixed_ is False
-    draws = model.log_joint_samples_
-    assert model.diagnostics_["log_joint"]["r_hat"] == diagnostics.split_rhat(draws)
 
 
 def test_equal_states_agree():
