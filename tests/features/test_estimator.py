@@ -470,7 +470,7 @@ def test_pipelines_and_searches():
 @pytest.mark.parametrize("init", ["auto", "none"])
 def test_tables_come_back_as_tables(init):
     """As set_output says, with the names and the index of the rows; without any feature too."""
-    X, complete, _ = make_data()
+    X, _, _ = make_data()
     frame = pd.DataFrame(X, columns=list("abcde"), index=np.arange(len(X)) + 100)
     params = FAST
     if init == "none":
