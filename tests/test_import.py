@@ -4,6 +4,9 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import sysconfig
+
+import pytest
 
 import skdpm
 
@@ -55,3 +58,13 @@ def test_other_import_errors_are_not_explained_away(tmp_path):
 def test_public_names():
     assert set(skdpm.__all__) <= set(dir(skdpm))
     assert skdpm.DPMixture.__module__ == "skdpm.mixture.estimators"
+
+
+@pytest.mark.skipif(
+    not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="an interpreter that has the lock"
+)
+def test_import_does_not_bring_the_lock_back(tmp_path):
+    """One module that is not declared to do without it would, with a warning."""
+    code = "import skdpm, sys; sys.exit(sys._is_gil_enabled())"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, check=False)
+    assert done.returncode == 0
