@@ -308,43 +308,51 @@ def test_density_of_one_column_is_score_samples(table):
 
 
 @pytest.mark.parametrize("likelihood", ["full", "diag", "subspace"])
-def test_density_of_a_column_is_the_marginal_of_drawn_rows(likelihood, table):
-    """And random densities scatter around it, more so with a higher level."""
-    likelihood = (
-        Subspace(n_axes=2) if likelihood == "subspace" else Gaussian(covariance_type=likelihood)
+def test_density_of_a_column_is_the_integral_over_the_other(likelihood, table):
+    """Of few rows, so that degrees of freedom matter; random densities scatter around it."""
+    rtol = 1e-3
+    if likelihood == "subspace":
+        likelihood, rtol = Subspace(n_axes=1), 0.04  # by a sum over a few variances
+    else:
+        likelihood = Gaussian(covariance_type=likelihood)
+    X = table[["width", "height"]].to_numpy()[::11]
+    model = fitted(DPMixture(likelihood=likelihood, n_chains=1, **SHORT), X)
+    grid = np.linspace(-4.0, 6.0, 15)
+    display = draw(DensityDisplay.from_estimator(model, column=0, grid=grid))
+    other = np.linspace(-60.0, 60.0, 2401)
+    plane = np.stack(np.meshgrid(grid, other, indexing="ij"), axis=-1).reshape(-1, 2)
+    joint = np.exp(model.score_samples(plane)).reshape(len(grid), -1)
+    np.testing.assert_allclose(display.density, joint.sum(axis=1) * 0.05, rtol=rtol, atol=1e-5)
+    assert ((display.low <= display.density) & (display.density <= display.high)).mean() > 0.8
+    narrow = DensityDisplay.from_estimator(model, column=0, grid=grid, level=0.5)
+    assert (narrow.high - narrow.low < display.high - display.low).all()
+
+
+def test_band_of_a_known_partition_is_that_of_weights_and_parameters():
+    """Two clusters for certain: quantiles of the density at points, by direct simulation."""
+    rng = np.random.default_rng(0)
+    clusters = rng.normal(size=30), rng.normal(50.0, 1.0, size=6)
+    likelihood = Gaussian(mean=0.0, mean_precision=1e-5, df=3.0, scale=1.0)
+    model = DPMixture(
+        likelihood=likelihood, concentration=1e-3, n_chains=1, n_draws=100, random_state=0
     )
-    model = fitted(DPMixture(likelihood=likelihood, n_chains=1, **SHORT), table)
-    X, _ = model.sample(4000)
-    grid = np.linspace(-6.0, 8.0, 200)
-    display = draw(DensityDisplay.from_estimator(model, column="height", grid=grid))
-    cumulated = np.cumsum(display.density) * (grid[1] - grid[0])
-    drawn = (X[:, 1] <= grid[:, None] + 0.5 * (grid[1] - grid[0])).mean(axis=1)
-    np.testing.assert_allclose(cumulated, drawn, atol=0.04)
-    assert (display.low <= display.high).all()
-    inside = (display.low <= display.density) & (display.density <= display.high)
-    assert inside.mean() > 0.8
-    narrow = DensityDisplay.from_estimator(model, column=1, grid=grid, level=0.5)
-    assert (narrow.high - narrow.low <= display.high - display.low + 1e-15).all()
-
-
-def test_band_of_a_known_partition_is_that_of_its_parameters():
-    """One cluster for certain: quantiles of the density at a point, by direct simulation."""
-    x = np.random.default_rng(0).normal(size=(30, 1))
-    likelihood = Gaussian(mean=0.0, mean_precision=0.1, df=3.0, scale=1.0)
-    model = FiniteMixture(1, likelihood=likelihood, n_chains=1, n_warmup=0, n_draws=100)
-    model = fitted(model, x)
-    display = draw(DensityDisplay.from_estimator(model, grid=[0.0, 1.0], level=0.8))
-    rng = np.random.default_rng(1)
-    rho, centre = 30.1, x.sum() / 30.1
-    scale = 1.0 + (x**2).sum() - 30.1 * centre**2
-    variance = scale / rng.chisquare(33.0, size=20_000)
-    mean = rng.normal(centre, np.sqrt(variance / rho))
-    for i, point in enumerate((0.0, 1.0)):
-        densities = np.exp(-0.5 * (point - mean) ** 2 / variance) / np.sqrt(2 * np.pi * variance)
-        low, high = np.quantile(densities, [0.1, 0.9])
-        assert display.low[i] == pytest.approx(low, rel=0.05)
-        assert display.high[i] == pytest.approx(high, rel=0.05)
-        assert display.density[i] == pytest.approx(densities.mean(), rel=0.01)
+    model = fitted(model, np.concatenate(clusters)[:, None])
+    assert (model.n_components_samples_ == 2).all()
+    display = draw(DensityDisplay.from_estimator(model, grid=[0.0, 1.0, 50.0], level=0.8))
+    weights = rng.dirichlet([30.0, 6.0], size=20_000).T
+    for i, (point, k) in enumerate([(0.0, 0), (1.0, 0), (50.0, 1)]):
+        x = clusters[k]
+        rho = len(x) + 1e-5
+        centre = x.sum() / rho
+        scale = 1.0 + (x**2).sum() - rho * centre**2
+        variance = scale / rng.chisquare(3.0 + len(x), size=20_000)
+        mean = rng.normal(centre, np.sqrt(variance / rho))
+        density = np.exp(-0.5 * (point - mean) ** 2 / variance) / np.sqrt(2 * np.pi * variance)
+        density *= weights[k]
+        low, high = np.quantile(density, [0.1, 0.9])
+        assert display.low[i] == pytest.approx(low, rel=0.08)
+        assert display.high[i] == pytest.approx(high, rel=0.08)
+        assert display.density[i] == pytest.approx(density.mean(), rel=0.01)
 
 
 def test_density_needs_a_column_that_is_normal(model, table):
