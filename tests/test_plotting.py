@@ -355,6 +355,29 @@ def test_band_of_a_known_partition_is_that_of_weights_and_parameters():
         assert display.density[i] == pytest.approx(density.mean(), rel=0.01)
 
 
+def test_mixed_tables_are_shown_by_their_numbers(table):
+    X = table.assign(kind=pd.Categorical(np.where(table["height"] > 0, "low", "high")))
+    X = X[["kind", *NAMES]]
+    model = fitted(DPMixture(likelihood="mixed", n_chains=1, **SHORT), X)
+    numeric = model.cluster_params_["numeric"]
+    display = draw(ClustersDisplay.from_estimator(model, X))
+    first, second = (NAMES.index(name) for name in display.column_names)
+    np.testing.assert_allclose(display.means, numeric["means"][:, [first, second]])
+    variances = np.diagonal(display.covariances, axis1=1, axis2=2)
+    np.testing.assert_allclose(variances, numeric["covariances"][:, [first, second]])
+    assert len(draw(ClustersDisplay.from_estimator(model, X, "discriminant")).ellipses_) > 0
+    grid = np.linspace(-60.0, 60.0, 4001)
+    display = DensityDisplay.from_estimator(model, X, "height", grid=grid)
+    assert display.density.sum() * 0.03 == pytest.approx(1.0, abs=0.01)
+    mean = (display.density * grid).sum() * 0.03
+    assert mean == pytest.approx(table["height"].mean(), abs=0.2)
+    np.testing.assert_array_equal(display.values, table["height"])
+    with pytest.raises(ValueError, match="column 'kind' of X holds no numbers"):
+        ClustersDisplay.from_estimator(model, X, ["kind", "depth"])
+    with pytest.raises(ValueError, match=r"normal in the column.*Categorical"):
+        DensityDisplay.from_estimator(model, X, "kind")
+
+
 def test_density_needs_a_column_that_is_normal(model, table):
     with pytest.raises(ValueError, match="3 columns: name the one"):
         DensityDisplay.from_estimator(model, table)

@@ -141,13 +141,13 @@ class DensityDisplay:
                 raise ValueError(f"X has {n_columns} columns: name the one to show (column=...)")
             column = 0
         column = _position(column, names, n_columns)
+        stats = estimator._predictor.partition.stats
+        estimate = _posterior(estimator.likelihood_, stats, column)
         values = labels = None
         if X is not None:
             values = _column(X, column)
             if not is_dask(estimator.labels_) and _n_rows(X) == len(estimator.labels_):
                 labels = estimator.labels_
-        stats = estimator._predictor.partition.stats
-        estimate = _posterior(estimator.likelihood_, stats, column)
         if grid is None:
             grid = _reach(estimate, estimator.weights_, values)
         grid = np.asarray(grid, dtype=np.float64)

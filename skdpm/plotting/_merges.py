@@ -143,7 +143,13 @@ class MergeTreeDisplay:
             ls="none",
             label=f"point estimate: {K}",
         )
-        right.legend(loc="upper right", frameon=False, fontsize="small")
+        right.legend(
+            loc="lower right",
+            bbox_to_anchor=(1.0, 1.0),
+            frameon=False,
+            fontsize="small",
+            borderaxespad=0.2,
+        )
         right.set_xlim(0.5, K + 0.5)
         right.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
         right.set(xlabel="number of clusters", ylabel="expected loss")
