@@ -86,7 +86,7 @@ def crowd():
 
 def draw(display):
     """Draw it in full, as errors of artists show then alone."""
-    display.figure_.canvas.draw()
+    display.figure_.draw_without_rendering()
     return display
 
 
