@@ -11,6 +11,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -468,7 +469,7 @@ def test_merge_trees_of_fits(model, crowd):
     display = draw(MergeTreeDisplay.from_estimator(model))
     assert sorted(display.leaves_) == list(range(model.n_components_))
     np.testing.assert_array_equal(display.losses_.get_ydata(), tree.expected_losses)
-    assert len(draw(MergeTreeDisplay.from_estimator(crowd[0])).leaves_) == 60
+    assert len(MergeTreeDisplay.from_estimator(crowd[0]).leaves_) == 60
 
 
 def test_networks_are_ordered_by_cluster_and_links():
@@ -537,8 +538,9 @@ def test_one_row_one_chain_one_draw():
 
 def test_without_label_draws(table):
     model = fitted(DPMixture(store_labels=False, point_estimate="map", n_chains=1, **SHORT), table)
-    with pytest.raises(ValueError, match="store_labels=True"):
-        CoclusteringDisplay.from_estimator(model)
+    for display in (CoclusteringDisplay, MergeTreeDisplay):
+        with pytest.raises(ValueError, match=f"{display.__name__} needs.*store_labels=True"):
+            display.from_estimator(model)
     draw(NumberOfClustersDisplay.from_estimator(model))
     display = draw(ClustersDisplay.from_estimator(model, table))
     probabilities = model.predict_proba(table)
@@ -546,13 +548,66 @@ def test_without_label_draws(table):
     np.testing.assert_allclose(display.certainty, expected)
 
 
+def test_streams(table):
+    model = DPMixture(likelihood="gaussian", sampler="smc", n_chains=2, random_state=0)
+    model.partial_fit(table[:40]).partial_fit(table[40:])
+    np.testing.assert_array_equal(
+        ClustersDisplay.from_estimator(model, table[40:]).labels, model.labels_
+    )
+    whole = draw(ClustersDisplay.from_estimator(model, table))
+    np.testing.assert_array_equal(whole.labels, model.predict(table))
+    traces = draw(TraceDisplay.from_estimator(model))
+    assert traces.lines_["log_joint"][0].get_linestyle() == "None"
+    assert "in no order" in traces.axes_[-1].get_xlabel()
+    bars = draw(NumberOfClustersDisplay.from_estimator(model)).bars_
+    shares = [
+        np.sum(model.draws_.weights[model.n_components_samples_ == round(bar.get_center()[0])])
+        for bar in bars
+    ]
+    np.testing.assert_allclose([bar.get_height() for bar in bars], shares)
+    with pytest.raises(ValueError, match="rows of a stream are not kept"):
+        CoclusteringDisplay.from_estimator(model)
+
+
+@pytest.mark.slow
+def test_rows_on_workers_are_sampled_by_whoever_draws(table):
+    da = pytest.importorskip("dask.array")
+    X = da.from_array(table.to_numpy(), chunks=(33, 3))
+    model = DPMixture(sampler="sub_cluster", point_estimate="last", n_chains=1, **SHORT)
+    model = fitted(model, X)
+    for display, given in ((ClustersDisplay, (X,)), (DensityDisplay, (X, 0))):
+        with pytest.raises(ValueError, match=r"rows in memory.*compute"):
+            display.from_estimator(model, *given)
+    with pytest.raises(ValueError, match="fit a sample of the rows"):
+        CoclusteringDisplay.from_estimator(model)
+    some = X[::2].compute()
+    display = draw(ClustersDisplay.from_estimator(model, some))
+    np.testing.assert_array_equal(display.labels, model.predict(some))
+
+
+def test_missing_entries_and_sparse_rows(table):
+    X = table.to_numpy().copy()
+    X[::5, 0] = np.nan
+    likelihood = Gaussian(covariance_type="diag")
+    model = fitted(DPMixture(likelihood=likelihood, n_chains=1, **SHORT), X)
+    for columns in (None, (0, 1), "discriminant"):
+        ClustersDisplay.from_estimator(model, X, columns)
+    display = draw(DensityDisplay.from_estimator(model, X, 0))
+    assert len(display.rug_.get_segments()) == 65 - 13
+    counts = sp.csr_array(np.abs(np.round(table.to_numpy())))
+    model = fitted(DPMixture(likelihood="multinomial", n_chains=1, **SHORT), counts)
+    display = draw(ClustersDisplay.from_estimator(model, counts, (0, 1)))
+    np.testing.assert_array_equal(display.points, counts[:, [0, 1]].toarray())
+    assert display.ellipses_ == [] and len(display.numbers_) == model.n_components_
+
+
 def test_after_a_pickle(model, table):
     again = pickle.loads(pickle.dumps(model))
     first = CoclusteringDisplay.from_estimator(model)
     second = draw(CoclusteringDisplay.from_estimator(again))
     np.testing.assert_array_equal(first.coclustering, second.coclustering)
-    draw(ClustersDisplay.from_estimator(again, table))
-    draw(TraceDisplay.from_estimator(again))
+    ClustersDisplay.from_estimator(again, table)
+    TraceDisplay.from_estimator(again)
 
 
 def test_axes_are_used_and_displays_drawn_again(model, table):

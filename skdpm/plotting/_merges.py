@@ -9,6 +9,7 @@ from skdpm.plotting._style import (
     DARK,
     MAIN,
     cluster_colors,
+    kept_partitions,
     mixture_of,
     several_axes,
     tidy,
@@ -74,8 +75,14 @@ class MergeTreeDisplay:
         Returns
         -------
         display : MergeTreeDisplay
+
+        Raises
+        ------
+        ValueError
+            Where the draws of the partition were not kept.
         """
         estimator, _, _ = mixture_of(estimator, cls.__name__)
+        kept_partitions(estimator, cls.__name__)  # says what is missing
         return cls(estimator.merge_tree()).plot(ax)
 
     def plot(self, ax=None):
