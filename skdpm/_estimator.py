@@ -449,6 +449,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
 
     def _diagnose(self, quantities, labels=None):
         """Figures about quantities, name -> (n_chains, n_draws), and about partitions."""
+        log_joint = diagnostics.without_last_bits(quantities["log_joint"])
+        quantities = {**quantities, "log_joint": log_joint}
         figures = {
             name: {
                 "r_hat": diagnostics.split_rhat(draws),
