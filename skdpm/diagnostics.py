@@ -25,6 +25,10 @@ N_PAIRS = 300
 BLOCK_SIZE = 2**17
 
 
+def __dir__():
+    return __all__
+
+
 def split_rhat(draws):
     """Rank-normalised split R-hat: the larger of that of the draws and of the folded draws.
 
