@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import sysconfig
 
 import pytest
 
@@ -80,3 +81,13 @@ def test_modules_list_what_is_public(name):
     assert dir(module) == sorted(module.__all__)
     assert all(hasattr(module, public) for public in module.__all__)
     assert not any(public.startswith("_") for public in module.__all__)
+
+
+@pytest.mark.skipif(
+    not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="an interpreter that has the lock"
+)
+def test_import_does_not_bring_the_lock_back(tmp_path):
+    """One module that is not declared to do without it would, with a warning."""
+    code = "import skdpm, sys; sys.exit(sys._is_gil_enabled())"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, check=False)
+    assert done.returncode == 0
