@@ -300,7 +300,7 @@ def test_fits_in_several_threads_do_not_disturb_each_other():
 
 
 def test_long_sweeps_in_several_threads_do_not_disturb_each_other():
-    """So many rows that kernels of several fits run at once; scratch that they shared would show."""
+    """Kernels of several fits run at once here: scratch that they shared would show."""
     X = np.random.default_rng(0).normal(size=(300, 6)) + 3 * np.eye(6)[np.arange(300) % 6]
 
     def fit(seed, n_jobs):
