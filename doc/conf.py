@@ -71,8 +71,8 @@ def warnings_are_errors(gallery_conf, fname, when):
 
 # From first contact to what few need; others follow by name.
 ORDER = (
-    "quickstart displays density grid_search samplers evidence stream large network roles "
-    "features grid pyclone"
+    "quickstart displays mixed outliers density grid_search samplers evidence stream large "
+    "network roles features grid pyclone"
 ).split()
 
 
