@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ from skdpm import DPMixture
 from skdpm.mixture.blocks import order
 from skdpm.mixture.blocks.rows import MemoryRows
 from skdpm.mixture.blocks.state import BlockState
-from skdpm.mixture.likelihoods import Gaussian
+from skdpm.mixture.likelihoods import Gaussian, Product
 from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import SAMPLERS
 from skdpm.mixture.samplers.sub_cluster import SubClusterKernel
@@ -388,6 +389,41 @@ def growth_picture():
 # Rows in blocks.
 
 
+def product():
+    """Parts of a table beside the table: sweeps, predictions and blocks of rows."""
+    n_samples, n_clusters = 5000, 15
+    sizes = {"gaussian_diag": 4, "categorical": 4, "poisson": 2}
+    columns, parts, first = [], [], 0
+    for name, size in sizes.items():
+        likelihood, X, labels = make_problem(name, n_samples, size, n_clusters)
+        columns.append(X)
+        parts.append((name, likelihood, slice(first, first + size)))
+        first += size
+    table = np.hstack(columns)
+    for tiled in (False, True):
+        steppers = [
+            Stepper(likelihood, X, labels, n_components=n_clusters, tiled=tiled)
+            for likelihood, X in [
+                (Product(parts), table),
+                *((part[1], X) for part, X in zip(parts, columns, strict=True)),
+            ]
+        ]
+        whole, *own = smallest_times(*(stepper.step for stepper in steppers))
+        what = ", in tiles" if tiled else ""
+        report(
+            f"sweep of a table of 4 + 4 + 2 columns over its parts{what}", whole / sum(own), 1.1
+        )
+    clusters = np.arange(n_clusters)
+    models = []
+    for stepper in steppers:
+        stepper.model.load(stepper.state.dump())
+        models.append(stepper.model)
+    whole, *own = smallest_times(
+        *(partial(model.log_predictive_rows, clusters, 0, n_samples) for model in models)
+    )
+    report("  densities of new rows over those of the parts", whole / sum(own), 1.1)
+
+
 def blocks():
     """Iterations of SubCluster from the true clusters, as they are and with every cluster
     evaluated for every row."""
@@ -556,6 +592,7 @@ MEASUREMENTS = {
     "moves": moves,
     "from_one_cluster": from_one_cluster,
     "linearity": linearity,
+    "product": product,
     "blocks": blocks,
     "culled": culled,
     "growth_picture": growth_picture,

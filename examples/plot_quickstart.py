@@ -28,7 +28,7 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from skdpm import DPMixture
-from skdpm.partitions import coclustering_matrix
+from skdpm.plotting import CoclusteringDisplay, NumberOfClustersDisplay
 
 threadpool_limits(1)  # small matrices: BLAS threads would only wait for each other
 X, cultivar = load_wine(return_X_y=True)
@@ -106,31 +106,16 @@ for name, (prior, scoring) in rivals.items():
 
 fig, axes = plt.subplots(1, 3, figsize=(12, 4), layout="constrained", width_ratios=[1, 1.3, 1.2])
 blue, orange, green = "#0072B2", "#D55E00", "#009E73"
+NumberOfClustersDisplay.from_estimator(model, ax=axes[0])
+axes[0].set_title("How many components?")
 
-ax = axes[0]
-ax.bar(counts, probability, color=blue)
-ax.axvline(mixture.n_components_, color=orange, label="clusters in labels_")
-ax.set(xlabel="components", ylabel="posterior probability", xlim=(0, counts.max() + 1))
-ax.set_ylim(0, 1.2 * probability.max())
-ax.legend(frameon=False, loc="upper right", fontsize="small")
-ax.set_title("How many components?")
-
-# Wines by cluster, within a cluster by cultivar.
-ax = axes[1]
-order = np.lexsort([cultivar, labels])
-together = coclustering_matrix(mixture.label_samples_)[np.ix_(order, order)]
-image = ax.imshow(together, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
-fig.colorbar(image, ax=ax, label="probability of the same cluster", shrink=0.85)
-for edge in np.flatnonzero(np.diff(labels[order])) + 0.5:
-    ax.axhline(edge, color="0.4", lw=0.6)
-    ax.axvline(edge, color="0.4", lw=0.6)
-strip = ax.inset_axes([-0.07, 0, 0.045, 1])
-strip.imshow(
-    cultivar[order][:, None], cmap=ListedColormap([blue, "#F0E442", orange]), aspect="auto"
-)
-strip.set(xticks=[], yticks=[], ylabel="wines, by cluster; colours: true cultivar")
-ax.set(xticks=[], yticks=[], xlabel="wines")
-ax.set_title(f"Which belong together? V-measure {v_measure:.2f}")
+# Beside the matrix, to the right, the cultivars that the model was not told.
+together = CoclusteringDisplay.from_estimator(model, ax=axes[1])
+strip = axes[1].inset_axes([1.015, 0, 0.03, 1])
+cultivars = ListedColormap(["0.2", "0.55", "0.85"])
+strip.imshow(cultivar[together.rows][:, None], cmap=cultivars, aspect="auto")
+strip.set(xticks=[], yticks=[])
+axes[1].set_title(f"Which belong together? V-measure {v_measure:.2f}\n(grey: true cultivar)")
 
 ax = axes[2]
 ax.axhline(score, color=blue, lw=2, label="DPMixture")

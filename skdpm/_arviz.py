@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse
 
 from skdpm._validation import is_dask
+from skdpm.diagnostics import without_last_bits
 
 # Names of draws that are not parameters: what ArviZ calls them.
 STATISTICS = {"log_joint": "lp", "log_marginal": "log_marginal"}
@@ -62,7 +63,9 @@ def datatree(estimator, X=None, log_likelihood=None):
             },
         )
     }
-    statistics = {STATISTICS[name]: draws[name] for name in STATISTICS if name in draws}
+    statistics = {
+        STATISTICS[name]: without_last_bits(draws[name]) for name in STATISTICS if name in draws
+    }
     if draws.log_weights is not None:
         statistics["log_weight"] = draws.log_weights
     sample_stats = dataset(statistics, {})

@@ -254,6 +254,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             tags.input_tags.sparse = likelihood.accept_sparse
             tags.input_tags.pairwise = likelihood.pairwise
             tags.input_tags.positive_only = likelihood.positive_only
+            tags.input_tags.categorical = tags.input_tags.string = likelihood.reads_tables
         return tags
 
     # Notebooks. scikit-learn's own classes call the second or the third, by their version.
@@ -448,6 +449,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
 
     def _diagnose(self, quantities, labels=None):
         """Figures about quantities, name -> (n_chains, n_draws), and about partitions."""
+        log_joint = diagnostics.without_last_bits(quantities["log_joint"])
+        quantities = {**quantities, "log_joint": log_joint}
         figures = {
             name: {
                 "r_hat": diagnostics.split_rhat(draws),

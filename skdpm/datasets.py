@@ -65,6 +65,10 @@ LARGEST_COVERAGE = 0.35
 N_UNITS, BLOCK_ROWS = 256, 10_000
 
 
+def __dir__():
+    return __all__
+
+
 def make_bernoulli_mixture(
     n_samples=5000,
     n_features=50,

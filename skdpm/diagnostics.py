@@ -25,6 +25,10 @@ N_PAIRS = 300
 BLOCK_SIZE = 2**17
 
 
+def __dir__():
+    return __all__
+
+
 def split_rhat(draws):
     """Rank-normalised split R-hat: the larger of that of the draws and of the folded draws.
 
@@ -259,6 +263,10 @@ def stacking_weights(log_likelihood, *, tol=1e-8, max_iter=10_000):
     Yao, Vehtari & Gelman (2022), Stacking for non-mixing Bayesian computations: the curse and
     blessing of multimodal posteriors.
 
+    Notes
+    -----
+    Of chains that agree all weights predict about as well, and which one has most is by chance.
+
     Examples
     --------
     >>> import numpy as np
@@ -287,6 +295,13 @@ def stacking_weights(log_likelihood, *, tol=1e-8, max_iter=10_000):
         if gain.max() < 1.0 + tol:
             break
     return weights / weights.sum()
+
+
+def without_last_bits(draws):
+    """Round log joint densities to a relative precision of 1e-11: those of equal states may differ
+    beyond, by the order of their sums, and ranks would take that for a disagreement."""
+    unit = 2.0 ** (np.ceil(np.log2(max(np.abs(draws).max(), 1.0))) - 37)
+    return np.round(draws / unit) * unit
 
 
 def row_pairs(n_samples, n_pairs=N_PAIRS):

@@ -13,6 +13,10 @@ import numpy as np
 __all__ = ["Column", "Draws"]
 
 
+def __dir__():
+    return __all__
+
+
 class Column(NamedTuple):
     """A quantity that every draw has.
 

@@ -10,6 +10,10 @@ __all__ = ["b_cubed_score", "relative_log_density"]
 _BLOCK_PAIRS = 1 << 20
 
 
+def __dir__():
+    return __all__
+
+
 def b_cubed_score(Z_true, Z_pred):
     """Extended B-cubed F-measure of two feature allocations, or overlapping clusterings.
 

@@ -24,6 +24,10 @@ from skdpm.mixture.samplers.smc import SMC
 __all__ = ["concentration_curve", "log_evidence"]
 
 
+def __dir__():
+    return __all__
+
+
 def log_evidence(estimators, X):
     """Estimate the log evidence of several mixture models of the same rows, and compare them.
 

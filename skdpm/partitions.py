@@ -68,6 +68,10 @@ _MIN_WORK, _MAX_WORK = 1 << 20, 1 << 28
 _N_AGREEING = 3
 
 
+def __dir__():
+    return __all__
+
+
 def coclustering_matrix(labels, rows=None):
     """Fraction of draws in which two rows share a cluster.
 

@@ -45,6 +45,10 @@ MOST_DRAWS = 500
 CHUNK = 2**20
 
 
+def __dir__():
+    return __all__
+
+
 def states(normal_cn, minor_cn, major_cn, tumour_content, *, error_rate, genotype_prior):
     """List the genotype states that a mutation may have, which are equally likely.
 

@@ -1,9 +1,13 @@
 """What `import skdpm` brings along, and what it says where the compiled parts are missing."""
 
+import importlib
 import pathlib
 import shutil
 import subprocess
 import sys
+import sysconfig
+
+import pytest
 
 import skdpm
 
@@ -55,3 +59,35 @@ def test_other_import_errors_are_not_explained_away(tmp_path):
 def test_public_names():
     assert set(skdpm.__all__) <= set(dir(skdpm))
     assert skdpm.DPMixture.__module__ == "skdpm.mixture.estimators"
+
+
+@pytest.mark.parametrize("family", ["mixture", "features"])
+def test_parts_of_models_are_at_hand(family):
+    package = importlib.import_module(f"skdpm.{family}")
+    for kind in ("likelihoods", "samplers"):
+        parts = importlib.import_module(f"skdpm.{family}.{kind}")
+        assert set(parts.__all__) <= set(package.__all__)
+        for name in parts.__all__:
+            assert getattr(package, name) is getattr(parts, name)
+    assert set(package.__all__) <= set(dir(package))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["datasets", "diagnostics", "draws", "metrics", "model_selection", "partitions", "pyclone"],
+)
+def test_modules_list_what_is_public(name):
+    module = importlib.import_module(f"skdpm.{name}")
+    assert dir(module) == sorted(module.__all__)
+    assert all(hasattr(module, public) for public in module.__all__)
+    assert not any(public.startswith("_") for public in module.__all__)
+
+
+@pytest.mark.skipif(
+    not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="an interpreter that has the lock"
+)
+def test_import_does_not_bring_the_lock_back(tmp_path):
+    """One module that is not declared to do without it would, with a warning."""
+    code = "import skdpm, sys; sys.exit(sys._is_gil_enabled())"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, check=False)
+    assert done.returncode == 0

@@ -11,6 +11,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -86,7 +87,7 @@ def crowd():
 
 def draw(display):
     """Draw it in full, as errors of artists show then alone."""
-    display.figure_.canvas.draw()
+    display.figure_.draw_without_rendering()
     return display
 
 
@@ -308,43 +309,74 @@ def test_density_of_one_column_is_score_samples(table):
 
 
 @pytest.mark.parametrize("likelihood", ["full", "diag", "subspace"])
-def test_density_of_a_column_is_the_marginal_of_drawn_rows(likelihood, table):
-    """And random densities scatter around it, more so with a higher level."""
-    likelihood = (
-        Subspace(n_axes=2) if likelihood == "subspace" else Gaussian(covariance_type=likelihood)
+def test_density_of_a_column_is_the_integral_over_the_other(likelihood, table):
+    """Of few rows, so that degrees of freedom matter; random densities scatter around it."""
+    rtol = 1e-3
+    if likelihood == "subspace":
+        likelihood, rtol = Subspace(n_axes=1), 0.04  # by a sum over a few variances
+    else:
+        likelihood = Gaussian(covariance_type=likelihood)
+    X = table[["width", "height"]].to_numpy()[::11]
+    model = fitted(DPMixture(likelihood=likelihood, n_chains=1, **SHORT), X)
+    grid = np.linspace(-4.0, 6.0, 15)
+    display = draw(DensityDisplay.from_estimator(model, column=0, grid=grid))
+    other = np.linspace(-60.0, 60.0, 2401)
+    plane = np.stack(np.meshgrid(grid, other, indexing="ij"), axis=-1).reshape(-1, 2)
+    joint = np.exp(model.score_samples(plane)).reshape(len(grid), -1)
+    np.testing.assert_allclose(display.density, joint.sum(axis=1) * 0.05, rtol=rtol, atol=1e-5)
+    assert ((display.low <= display.density) & (display.density <= display.high)).mean() > 0.8
+    narrow = DensityDisplay.from_estimator(model, column=0, grid=grid, level=0.5)
+    assert (narrow.high - narrow.low < display.high - display.low).all()
+
+
+def test_band_of_a_known_partition_is_that_of_weights_and_parameters():
+    """Two clusters for certain: quantiles of the density at points, by direct simulation."""
+    rng = np.random.default_rng(0)
+    clusters = rng.normal(size=30), rng.normal(50.0, 1.0, size=6)
+    likelihood = Gaussian(mean=0.0, mean_precision=1e-5, df=3.0, scale=1.0)
+    model = DPMixture(
+        likelihood=likelihood, concentration=1e-3, n_chains=1, n_draws=100, random_state=0
     )
-    model = fitted(DPMixture(likelihood=likelihood, n_chains=1, **SHORT), table)
-    X, _ = model.sample(4000)
-    grid = np.linspace(-6.0, 8.0, 200)
-    display = draw(DensityDisplay.from_estimator(model, column="height", grid=grid))
-    cumulated = np.cumsum(display.density) * (grid[1] - grid[0])
-    drawn = (X[:, 1] <= grid[:, None] + 0.5 * (grid[1] - grid[0])).mean(axis=1)
-    np.testing.assert_allclose(cumulated, drawn, atol=0.04)
-    assert (display.low <= display.high).all()
-    inside = (display.low <= display.density) & (display.density <= display.high)
-    assert inside.mean() > 0.8
-    narrow = DensityDisplay.from_estimator(model, column=1, grid=grid, level=0.5)
-    assert (narrow.high - narrow.low <= display.high - display.low + 1e-15).all()
+    model = fitted(model, np.concatenate(clusters)[:, None])
+    assert (model.n_components_samples_ == 2).all()
+    display = draw(DensityDisplay.from_estimator(model, grid=[0.0, 1.0, 50.0], level=0.8))
+    weights = rng.dirichlet([30.0, 6.0], size=20_000).T
+    for i, (point, k) in enumerate([(0.0, 0), (1.0, 0), (50.0, 1)]):
+        x = clusters[k]
+        rho = len(x) + 1e-5
+        centre = x.sum() / rho
+        scale = 1.0 + (x**2).sum() - rho * centre**2
+        variance = scale / rng.chisquare(3.0 + len(x), size=20_000)
+        mean = rng.normal(centre, np.sqrt(variance / rho))
+        density = np.exp(-0.5 * (point - mean) ** 2 / variance) / np.sqrt(2 * np.pi * variance)
+        density *= weights[k]
+        low, high = np.quantile(density, [0.1, 0.9])
+        assert display.low[i] == pytest.approx(low, rel=0.08)
+        assert display.high[i] == pytest.approx(high, rel=0.08)
+        assert display.density[i] == pytest.approx(density.mean(), rel=0.01)
 
 
-def test_band_of_a_known_partition_is_that_of_its_parameters():
-    """One cluster for certain: quantiles of the density at a point, by direct simulation."""
-    x = np.random.default_rng(0).normal(size=(30, 1))
-    likelihood = Gaussian(mean=0.0, mean_precision=0.1, df=3.0, scale=1.0)
-    model = FiniteMixture(1, likelihood=likelihood, n_chains=1, n_warmup=0, n_draws=100)
-    model = fitted(model, x)
-    display = draw(DensityDisplay.from_estimator(model, grid=[0.0, 1.0], level=0.8))
-    rng = np.random.default_rng(1)
-    rho, centre = 30.1, x.sum() / 30.1
-    scale = 1.0 + (x**2).sum() - 30.1 * centre**2
-    variance = scale / rng.chisquare(33.0, size=20_000)
-    mean = rng.normal(centre, np.sqrt(variance / rho))
-    for i, point in enumerate((0.0, 1.0)):
-        densities = np.exp(-0.5 * (point - mean) ** 2 / variance) / np.sqrt(2 * np.pi * variance)
-        low, high = np.quantile(densities, [0.1, 0.9])
-        assert display.low[i] == pytest.approx(low, rel=0.05)
-        assert display.high[i] == pytest.approx(high, rel=0.05)
-        assert display.density[i] == pytest.approx(densities.mean(), rel=0.01)
+def test_mixed_tables_are_shown_by_their_numbers(table):
+    X = table.assign(kind=pd.Categorical(np.where(table["height"] > 0, "low", "high")))
+    X = X[["kind", *NAMES]]
+    model = fitted(DPMixture(likelihood="mixed", n_chains=1, **SHORT), X)
+    numeric = model.cluster_params_["numeric"]
+    display = draw(ClustersDisplay.from_estimator(model, X))
+    first, second = (NAMES.index(name) for name in display.column_names)
+    np.testing.assert_allclose(display.means, numeric["means"][:, [first, second]])
+    variances = np.diagonal(display.covariances, axis1=1, axis2=2)
+    np.testing.assert_allclose(variances, numeric["covariances"][:, [first, second]])
+    assert len(draw(ClustersDisplay.from_estimator(model, X, "discriminant")).ellipses_) > 0
+    grid = np.linspace(-60.0, 60.0, 4001)
+    display = DensityDisplay.from_estimator(model, X, "height", grid=grid)
+    assert display.density.sum() * 0.03 == pytest.approx(1.0, abs=0.01)
+    mean = (display.density * grid).sum() * 0.03
+    assert mean == pytest.approx(table["height"].mean(), abs=0.2)
+    np.testing.assert_array_equal(display.values, table["height"])
+    with pytest.raises(ValueError, match="column 'kind' of X holds no numbers"):
+        ClustersDisplay.from_estimator(model, X, ["kind", "depth"])
+    with pytest.raises(ValueError, match=r"normal in the column.*Categorical"):
+        DensityDisplay.from_estimator(model, X, "kind")
 
 
 def test_density_needs_a_column_that_is_normal(model, table):
@@ -437,7 +469,7 @@ def test_merge_trees_of_fits(model, crowd):
     display = draw(MergeTreeDisplay.from_estimator(model))
     assert sorted(display.leaves_) == list(range(model.n_components_))
     np.testing.assert_array_equal(display.losses_.get_ydata(), tree.expected_losses)
-    assert len(draw(MergeTreeDisplay.from_estimator(crowd[0])).leaves_) == 60
+    assert len(MergeTreeDisplay.from_estimator(crowd[0]).leaves_) == 60
 
 
 def test_networks_are_ordered_by_cluster_and_links():
@@ -506,8 +538,9 @@ def test_one_row_one_chain_one_draw():
 
 def test_without_label_draws(table):
     model = fitted(DPMixture(store_labels=False, point_estimate="map", n_chains=1, **SHORT), table)
-    with pytest.raises(ValueError, match="store_labels=True"):
-        CoclusteringDisplay.from_estimator(model)
+    for display in (CoclusteringDisplay, MergeTreeDisplay):
+        with pytest.raises(ValueError, match=f"{display.__name__} needs.*store_labels=True"):
+            display.from_estimator(model)
     draw(NumberOfClustersDisplay.from_estimator(model))
     display = draw(ClustersDisplay.from_estimator(model, table))
     probabilities = model.predict_proba(table)
@@ -515,13 +548,66 @@ def test_without_label_draws(table):
     np.testing.assert_allclose(display.certainty, expected)
 
 
+def test_streams(table):
+    model = DPMixture(likelihood="gaussian", sampler="smc", n_chains=2, random_state=0)
+    model.partial_fit(table[:40]).partial_fit(table[40:])
+    np.testing.assert_array_equal(
+        ClustersDisplay.from_estimator(model, table[40:]).labels, model.labels_
+    )
+    whole = draw(ClustersDisplay.from_estimator(model, table))
+    np.testing.assert_array_equal(whole.labels, model.predict(table))
+    traces = draw(TraceDisplay.from_estimator(model))
+    assert traces.lines_["log_joint"][0].get_linestyle() == "None"
+    assert "in no order" in traces.axes_[-1].get_xlabel()
+    bars = draw(NumberOfClustersDisplay.from_estimator(model)).bars_
+    shares = [
+        np.sum(model.draws_.weights[model.n_components_samples_ == round(bar.get_center()[0])])
+        for bar in bars
+    ]
+    np.testing.assert_allclose([bar.get_height() for bar in bars], shares)
+    with pytest.raises(ValueError, match="rows of a stream are not kept"):
+        CoclusteringDisplay.from_estimator(model)
+
+
+@pytest.mark.slow
+def test_rows_on_workers_are_sampled_by_whoever_draws(table):
+    da = pytest.importorskip("dask.array")
+    X = da.from_array(table.to_numpy(), chunks=(33, 3))
+    model = DPMixture(sampler="sub_cluster", point_estimate="last", n_chains=1, **SHORT)
+    model = fitted(model, X)
+    for display, given in ((ClustersDisplay, (X,)), (DensityDisplay, (X, 0))):
+        with pytest.raises(ValueError, match=r"rows in memory.*compute"):
+            display.from_estimator(model, *given)
+    with pytest.raises(ValueError, match="fit a sample of the rows"):
+        CoclusteringDisplay.from_estimator(model)
+    some = X[::2].compute()
+    display = draw(ClustersDisplay.from_estimator(model, some))
+    np.testing.assert_array_equal(display.labels, model.predict(some))
+
+
+def test_missing_entries_and_sparse_rows(table):
+    X = table.to_numpy().copy()
+    X[::5, 0] = np.nan
+    likelihood = Gaussian(covariance_type="diag")
+    model = fitted(DPMixture(likelihood=likelihood, n_chains=1, **SHORT), X)
+    for columns in (None, (0, 1), "discriminant"):
+        ClustersDisplay.from_estimator(model, X, columns)
+    display = draw(DensityDisplay.from_estimator(model, X, 0))
+    assert len(display.rug_.get_segments()) == 65 - 13
+    counts = sp.csr_array(np.abs(np.round(table.to_numpy())))
+    model = fitted(DPMixture(likelihood="multinomial", n_chains=1, **SHORT), counts)
+    display = draw(ClustersDisplay.from_estimator(model, counts, (0, 1)))
+    np.testing.assert_array_equal(display.points, counts[:, [0, 1]].toarray())
+    assert display.ellipses_ == [] and len(display.numbers_) == model.n_components_
+
+
 def test_after_a_pickle(model, table):
     again = pickle.loads(pickle.dumps(model))
     first = CoclusteringDisplay.from_estimator(model)
     second = draw(CoclusteringDisplay.from_estimator(again))
     np.testing.assert_array_equal(first.coclustering, second.coclustering)
-    draw(ClustersDisplay.from_estimator(again, table))
-    draw(TraceDisplay.from_estimator(again))
+    ClustersDisplay.from_estimator(again, table)
+    TraceDisplay.from_estimator(again)
 
 
 def test_axes_are_used_and_displays_drawn_again(model, table):

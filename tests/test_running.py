@@ -17,6 +17,7 @@ from skdpm import DPMixture, FeatureAllocation, FiniteMixture, _estimator, chain
 from skdpm.diagnostics import bulk_ess
 from skdpm.features._program import FeatureChain
 from skdpm.mixture._program import RowChain
+from skdpm.partitions import credible_ball
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -361,3 +362,10 @@ def test_html_has_the_fit(model, blobs):
 def test_html_of_one_short_chain(blobs):
     page = DPMixture(n_chains=1, n_draws=1, n_warmup=0).fit(blobs)._repr_html_()
     assert "1 of one chain" in page and "R-hat" not in page
+
+
+def test_arrays_are_short(blobs):
+    draws = DPMixture(**FAST).fit(blobs).label_samples_
+    text = repr(credible_ball(draws))
+    assert text.startswith("CredibleBall(center=<int64 of shape (30,)>, radius=")
+    assert "distances=<float64 of shape (24,)>" in text and len(text) < 300

@@ -312,18 +312,26 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     def __sklearn_is_fitted__(self):
         return hasattr(self, "labels_")
 
+    def __dir__(self):
+        # Whoever looks at all members, as notebooks do to show them, would compute the scores; and
+        # so does scikit-learn's own method, which leaves out what is not there.
+        hidden = {"outlier_scores_", "probabilities_"} - vars(self).keys()
+        names = [name for name in object.__dir__(self) if name not in hidden]
+        return [name for name in names if hasattr(self, name)]
+
     # Rows of the fit.
 
     @functools.cached_property
     def probabilities_(self):
         """How surely each row belongs with its cluster: ndarray of shape (n_samples,)."""
+        # Who gets here has no such attribute, and is told why.
         self._check_label_draws("probabilities_", "predict_proba(X)")
-        return partitions.label_probabilities(self.draws_["labels"], self.labels_)
 
     @functools.cached_property
     def outlier_scores_(self):
         """-log predictive density of each row given all others: ndarray of shape (n_samples,)."""
         self._check_label_draws("outlier_scores_", "-score_samples(X)")
+        self._check_projective("outlier_scores_", AttributeError)
         try:
             self._training.recall()
         except ValueError as error:
@@ -357,7 +365,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         AttributeError
             Where label draws are not kept: after `partial_fit`, or with ``store_labels=False``.
         ValueError
-            Where X is not that of `fit`.
+            Where X is not that of `fit`, or a row has no density given the others, as with degrees
+            of nodes that are corrected for.
 
         Examples
         --------
@@ -370,6 +379,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         """
         check_is_fitted(self)
         self._check_label_draws("pointwise_log_likelihood", "score_samples(X)")
+        self._check_projective("pointwise_log_likelihood", ValueError)
         self._recall(X)
         log_densities = self._log_leave_one_out()
         vars(self).setdefault("outlier_scores_", self._outlier_scores(log_densities))
@@ -490,6 +500,13 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             raise AttributeError(
                 f"{name} needs the kept partitions of the rows, which there are with "
                 f"store_labels=True, rows in memory and no partial_fit; without, see {instead}"
+            )
+
+    def _check_projective(self, name, error):
+        if not self.likelihood_.projective:
+            raise error(
+                f"{name} needs a likelihood under which rows have a density given the others; "
+                f"under {self.likelihood_!r} the law of fewer rows is another one"
             )
 
     def _recall(self, X):
@@ -751,6 +768,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         self.labels_ = labels
         self.n_components_ = len(stats)
         vars(self).pop("probabilities_", None)
+        if self._training is not None:
+            self.probabilities_ = partitions.label_probabilities(self.draws_["labels"], labels)
         prior = make_prior(float(self.draws_.mean("concentration")))
         log_weights = prior.log_weights(stats[:, 0].astype(np.intp))
         self.weights_ = np.exp(log_weights[:-1])

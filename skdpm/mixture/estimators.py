@@ -135,7 +135,8 @@ default="auto"
         Posterior mean weights of the clusters of `labels_`. They sum to less than 1: the rest is
         the mass of clusters not seen yet.
     cluster_params_ : dict of ndarrays, first axis `n_components_`
-        Posterior means of their parameters; which ones depends on the likelihood.
+        Posterior means of their parameters; which ones depends on the likelihood. Of a `Product`,
+        a dict of those of each part.
     diagnostics_ : dict
         For "log_joint", "n_components" and whatever is learned, "concentration" and
         hyperparameters, a dict of "r_hat" (rank-normalised split R-hat), "ess_bulk" and

@@ -105,8 +105,8 @@ class ClustersDisplay:
         columns : pair of int or str, "discriminant" or None, default=None
             Numbers or names of two columns. None: the two in which the clusters are most apart,
             together (Wilks' lambda of the labels). "discriminant": the two linear combinations of
-            all columns in which they are (Fisher's; a view that may flatter the clusters, as it
-            was found with the help of their labels), counted from the mean of the rows.
+            all columns of numbers in which they are (Fisher's), counted from the mean of the rows;
+            a view that may flatter the clusters, as it was found with the help of their labels.
         max_rows : int, default=20_000
             Of more rows, so many are shown, evenly spaced ones.
         ax : matplotlib Axes, default=None
@@ -141,7 +141,7 @@ class ClustersDisplay:
         if n_columns < 2:
             raise ValueError("ClustersDisplay shows two columns, X has one: see DensityDisplay")
         if isinstance(columns, str) and columns == "discriminant":
-            points, origin, directions = _discriminants(taken, labels)
+            points, origin, directions = _discriminants(taken, labels, _with_moments(estimator))
             column_names = ("discriminant 1", "discriminant 2")
         else:
             if columns is None:
@@ -351,12 +351,12 @@ def _most_apart(X, labels, columns):
     return tuple(columns[usable[best[[first, second]]]])
 
 
-def _discriminants(X, labels):
-    """Rows along the two directions in which clusters are most apart, the point that they are
-    counted from, and the directions, (n_features, 2)."""
+def _discriminants(X, labels, columns):
+    """Rows along the two directions in which clusters are most apart in some columns, the point
+    that they are counted from, and the directions, (n_features, 2)."""
     some = evenly(len(labels), ROWS_OF_CHOICE)
     X = _numbers(X)
-    chosen, within, usable, scale = _standardised(X[some], labels[some])
+    chosen, within, usable, scale = _standardised(X[some][:, columns], labels[some])
     if len(usable) < 2:
         raise ValueError("discriminants need two columns of numbers that vary")
     inner = within.T @ within / len(within)
@@ -368,7 +368,7 @@ def _discriminants(X, labels):
     # The sign of a direction is free: its largest entry is positive.
     leading = leading * np.sign(leading[np.abs(leading).argmax(axis=0), [0, 1]])
     directions = np.zeros((X.shape[1], 2))
-    directions[usable] = leading / scale[usable, None]
+    directions[columns[usable]] = leading / scale[usable, None]
     X = np.where(np.isnan(X).all(axis=0), 0.0, X)
     origin = np.nanmean(X, axis=0)
     return (X - origin) @ directions, origin, directions

@@ -18,6 +18,9 @@ from skdpm.plotting._style import LIGHT, MAIN, cluster_colors, mixture_of, one_a
 # Points at which densities are computed, and random densities of the band.
 N_POINTS, N_CURVES = 400, 500
 
+# Variances of a cluster over which normal laws are averaged, where that is no Student law.
+N_VARIANCES = 48
+
 # Rows that are each a line below the density.
 MOST_TICKS = 1000
 
@@ -138,13 +141,13 @@ class DensityDisplay:
                 raise ValueError(f"X has {n_columns} columns: name the one to show (column=...)")
             column = 0
         column = _position(column, names, n_columns)
+        stats = estimator._predictor.partition.stats
+        estimate = _posterior(estimator.likelihood_, stats, column)
         values = labels = None
         if X is not None:
             values = _column(X, column)
             if not is_dask(estimator.labels_) and _n_rows(X) == len(estimator.labels_):
                 labels = estimator.labels_
-        stats = estimator._predictor.partition.stats
-        estimate = _posterior(estimator.likelihood_, stats, column)
         if grid is None:
             grid = _reach(estimate, estimator.weights_, values)
         grid = np.asarray(grid, dtype=np.float64)
@@ -283,10 +286,18 @@ def _mixtures(estimator, column):
 
 def _predictive(posterior, grid):
     """Density of a new row of each cluster: (n_clusters, n_points)."""
-    mean, rho, df, scale, rest = (np.asarray(part)[..., None] for part in posterior)
-    # With a rest, the sum of a Student and a normal variate: nearly a Student one again.
-    variance = scale * (rho + 1.0) / (rho * df) + rest
-    return laws.t.pdf(grid, df, mean, np.sqrt(variance))
+    mean, rho, df, scale, rest = posterior
+    factor = (rho + 1.0) / rho
+    if rest == 0.0:
+        spread = np.sqrt(scale * factor / df)
+        return laws.t.pdf(grid, df[:, None], mean[:, None], spread[:, None])
+    # The mean over variances, at the middles of ranges that are equally probable.
+    shares = (np.arange(N_VARIANCES) + 0.5) / N_VARIANCES
+    density = 0.0
+    for chi in laws.chi2.ppf(shares[:, None], df):
+        spread = np.sqrt(scale / chi * factor + rest)[:, None]
+        density = density + np.exp(-0.5 * ((grid - mean[:, None]) / spread) ** 2) / spread
+    return density / (N_VARIANCES * np.sqrt(2.0 * np.pi))
 
 
 def _densities(mixtures, grid):
@@ -307,7 +318,7 @@ def _densities(mixtures, grid):
         centre = rng.normal(mean, np.sqrt(variance / rho))
         spread = np.sqrt(variance + rest)
         # What is left for clusters without rows has its expected density, as it is small.
-        curve = held[:, -1:] * _predictive([np.atleast_1d(p)[-1:] for p in posterior], grid)
+        curve = held[:, -1:] * _predictive((mean[-1:], rho[-1:], df[-1:], scale[-1:], rest), grid)
         for k in range(held.shape[1] - 1):
             z = (grid - centre[:, k, None]) / spread[:, k, None]
             peak = held[:, k] / (spread[:, k] * np.sqrt(2.0 * np.pi))

@@ -178,18 +178,18 @@ class NumberOfClustersDisplay:
             self.chains_[0].set_label("each chain")
         ends = f"{self.interval_[0]}" if low == high else "{} to {}".format(*self.interval_)
         self.bars_.patches[low].set_label(f"{self.level:.0%} of the posterior: {ends}")
+        # Above its bar, where it has one; above all of them there is room for the legend.
+        of_estimate = self.probabilities[self.counts == self.estimate].sum()
         (self.estimate_,) = ax.plot(
             self.estimate,
-            1.0,
+            of_estimate + 0.06 * top,
             marker="v",
             ms=8,
             color=ACCENT,
             ls="none",
-            clip_on=False,
-            transform=ax.get_xaxis_transform(),
             label=f"point estimate: {self.estimate}",
         )
-        ax.set_ylim(0.0, 1.05 * top)
+        ax.set_ylim(0.0, 1.32 * top)
         edges = [*self.counts[[0, -1]], self.estimate]
         ax.set_xlim(min(edges) - 0.9, max(edges) + 0.9)
         ax.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, min_n_ticks=1))
@@ -203,6 +203,7 @@ class NumberOfClustersDisplay:
             fontsize="small",
             framealpha=0.8,
             edgecolor="none",
+            borderaxespad=0.1,
         )
         tidy(ax)
         return self

@@ -9,6 +9,7 @@ from skdpm.plotting._style import (
     DARK,
     MAIN,
     cluster_colors,
+    kept_partitions,
     mixture_of,
     several_axes,
     tidy,
@@ -74,8 +75,14 @@ class MergeTreeDisplay:
         Returns
         -------
         display : MergeTreeDisplay
+
+        Raises
+        ------
+        ValueError
+            Where the draws of the partition were not kept.
         """
         estimator, _, _ = mixture_of(estimator, cls.__name__)
+        kept_partitions(estimator, cls.__name__)  # says what is missing
         return cls(estimator.merge_tree()).plot(ax)
 
     def plot(self, ax=None):
@@ -143,7 +150,13 @@ class MergeTreeDisplay:
             ls="none",
             label=f"point estimate: {K}",
         )
-        right.legend(loc="upper right", frameon=False, fontsize="small")
+        right.legend(
+            loc="lower right",
+            bbox_to_anchor=(1.0, 1.0),
+            frameon=False,
+            fontsize="small",
+            borderaxespad=0.2,
+        )
         right.set_xlim(0.5, K + 0.5)
         right.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
         right.set(xlabel="number of clusters", ylabel="expected loss")

@@ -467,6 +467,39 @@ def test_pipelines_and_searches():
     assert clone(search.best_estimator_).get_params()["sampler__n_particles"] in (2, 8)
 
 
+@pytest.mark.parametrize("init", ["auto", "none"])
+def test_tables_come_back_as_tables(init):
+    """As set_output says, with the names and the index of the rows; without any feature too."""
+    X, _, _ = make_data()
+    frame = pd.DataFrame(X, columns=list("abcde"), index=np.arange(len(X)) + 100)
+    params = FAST
+    if init == "none":
+        params = {**FAST, "init": "empty", "concentration": 1e-9, "n_warmup": 0, "n_draws": 1}
+    model = FeatureAllocation(**params).set_output(transform="pandas").fit(frame)
+    assert (model.n_components_ == 0) == (init == "none")
+    Z = model.transform(frame)
+    assert Z.shape == (len(X), model.n_components_)
+    again = model.inverse_transform(Z)
+    imputed = model.impute(frame)
+    for table in (again, imputed):
+        assert list(table.columns) == list("abcde") and table.index.equals(frame.index)
+    assert Z.index.equals(frame.index)
+    model.set_output(transform="default")
+    np.testing.assert_array_equal(again, model.inverse_transform(Z))
+    np.testing.assert_array_equal(imputed, model.impute(frame))
+    assert isinstance(model.impute(frame), np.ndarray)
+    unnamed = FeatureAllocation(**params).set_output(transform="pandas").fit(X)
+    assert list(unnamed.impute(X).columns) == ["x0", "x1", "x2", "x3", "x4"]
+
+
+def test_no_feature_warns():
+    X, _, _ = make_data()
+    model = FeatureAllocation(**{**FAST, "n_draws": 1, "n_warmup": 0}, concentration=1e-9)
+    with pytest.warns(ConvergenceWarning, match=r"no feature was found: .*noise_precision") as r:
+        model.set_params(init="empty").fit(X)
+    assert r[0].filename == __file__ and 'init="auto"' in str(r[0].message)
+
+
 def test_chains_that_disagree_warn():
     X, _, _ = make_data()
     with pytest.warns(ConvergenceWarning, match="have not mixed"):

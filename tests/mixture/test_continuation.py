@@ -4,6 +4,7 @@ import pickle
 import signal
 import threading
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -268,20 +269,44 @@ def test_fit_outside_the_main_thread(blobs):
     assert_same_fit(results[0], DPMixture(**FAST).fit(blobs), blobs)
 
 
-def test_fits_in_several_threads_do_not_disturb_each_other(blobs):
-    expected = [DPMixture(**{**FAST, "random_state": s}).fit(blobs) for s in range(4)]
-    found = [None] * 4
+def in_threads(*functions):
+    """What the functions return, called at the same moment, each in a thread of its own."""
+    found = [None] * len(functions)
+    start = threading.Barrier(len(functions))
 
-    def work(s):
-        found[s] = DPMixture(**{**FAST, "random_state": s}, n_jobs=2).fit(blobs)
+    def work(f):
+        start.wait()
+        found[f] = functions[f]()
 
-    threads = [threading.Thread(target=work, args=(s,)) for s in range(4)]
+    threads = [threading.Thread(target=work, args=(f,)) for f in range(len(functions))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    for one, other in zip(found, expected, strict=True):
-        assert_same_fit(one, other, blobs)
+    return found
+
+
+def test_fits_in_several_threads_do_not_disturb_each_other():
+    """Every likelihood twice, which share what its module holds, with threads of their own."""
+    cases = [fit_case(name, n_samples=60) for name in NAMES for _ in range(2)]
+
+    def fit(seed, n_jobs):
+        params = {**FAST, "random_state": seed, "n_jobs": n_jobs}
+        return DPMixture(likelihood=cases[seed].likelihood, **params).fit(cases[seed].X)
+
+    found = in_threads(*(partial(fit, s, n_jobs=2) for s in range(len(cases))))
+    for s, (one, case) in enumerate(zip(found, cases, strict=True)):
+        assert_same_fit(one, fit(s, n_jobs=1), case.X_new)
+
+
+def test_predictions_in_several_threads_do_not_disturb_each_other(blobs):
+    """Of one fitted estimator, whose caches none has filled yet."""
+    fitted = DPMixture(**FAST, n_jobs=1).fit(blobs)
+    methods = ("score_samples", "predict", "predict_proba", "score") * 2
+    X = np.vstack([blobs + shift for shift in range(20)])
+    found = in_threads(*(partial(getattr(fitted, method), X) for method in methods))
+    for method, values in zip(methods, found, strict=True):
+        np.testing.assert_array_equal(values, getattr(fitted, method)(X), err_msg=method)
 
 
 # Ctrl-C and errors. A sampler that does something in one iteration, counted over all chains.

@@ -634,12 +634,13 @@ def test_diagnostics(blobs):
     for name, draws in quantities.items():
         figures = estimator.diagnostics_[name]
         assert all(type(value) is float for value in figures.values())
-        assert figures == {
+        expected = {
             "r_hat": diagnostics.split_rhat(draws),
             "ess_bulk": diagnostics.bulk_ess(draws),
             "ess_tail": diagnostics.tail_ess(draws),
             "mcse_mean": diagnostics.mcse_mean(draws),
         }
+        assert figures == pytest.approx(expected, rel=1e-9)
     expected = diagnostics.coclustering_diagnostics(estimator.label_samples_)
     assert estimator.diagnostics_["coclustering"] == expected
     likelihood = fixed_gaussian(blobs)
@@ -669,8 +670,19 @@ def test_one_chain_is_compared_with_itself():
     with pytest.warns(ConvergenceWarning, match=r"log_joint: it goes from .* to .* \(R-hat"):
         model.set_params(n_draws=100).fit(X)
     assert model.mixed_ is False
+
+
+def test_equal_states_agree():
+    """Log joints of one partition differ in their last bits, by the order of clusters."""
+    X = np.random.default_rng(0).normal(size=(60, 3)) + np.repeat([0.0, 50.0, 100.0], 20)[:, None]
+    likelihood = Gaussian(mean=50.0, mean_precision=1e-3, df=9.0, scale=6.0)
+    params = {"sampler": "gibbs", "init": "kmeans", "concentration": 1.0, "n_warmup": 20}
+    model = DPMixture(likelihood=likelihood, **params, n_draws=20, random_state=0).fit(X)
+    assert (model.n_components_samples_ == 3).all()
     draws = model.log_joint_samples_
-    assert model.diagnostics_["log_joint"]["r_hat"] == diagnostics.split_rhat(draws)
+    assert 0 < np.ptp(draws) < 1e-8
+    assert diagnostics.split_rhat(draws) > 1.05
+    assert model.diagnostics_["log_joint"]["r_hat"] == 1.0 and model.mixed_
 
 
 def test_convergence_warning_names_what_has_not_mixed(blobs):

@@ -1,6 +1,7 @@
 """Densities of rows given all others, against differences of enumerated joint densities, and what
 follows from them: outlier scores, which must find what was planted."""
 
+import inspect
 import pickle
 
 import numpy as np
@@ -188,6 +189,28 @@ def test_without_label_draws():
                 getattr(fitted, name)
         with pytest.raises(AttributeError, match=r"see score_samples\(X\)"):
             fitted.pointwise_log_likelihood(case.X)
+
+
+def test_without_densities_given_the_others():
+    A = np.random.default_rng(0).poisson(1.0, (8, 8)) * 1.0
+    likelihood = Relational(a=1.0, b=1.0, degree_correction=True, degree_concentration=1.0)
+    model = make_estimator(likelihood).fit(A + A.T)
+    assert model.probabilities_.shape == (8,)
+    with pytest.raises(AttributeError, match="outlier_scores_ needs a likelihood under which"):
+        model.outlier_scores_  # noqa: B018
+    with pytest.raises(ValueError, match="the law of fewer rows is another one"):
+        model.pointwise_log_likelihood(A + A.T)
+
+
+def test_scores_are_computed_by_those_who_ask_for_them():
+    case = fit_case("gaussian")
+    model = make_estimator(case.likelihood).fit(case.X)
+    assert dict(inspect.getmembers(model))["probabilities_"] is model.probabilities_
+    assert "outlier_scores_" not in {*dir(model), *vars(model)}
+    assert model.outlier_scores_ is vars(model)["outlier_scores_"]
+    assert "outlier_scores_" in dir(model)
+    model.set_params(store_labels=False, point_estimate="last").fit(case.X)
+    assert not {"outlier_scores_", "probabilities_"} & {*dir(model), *vars(model)}
 
 
 def test_threads_and_samplers():

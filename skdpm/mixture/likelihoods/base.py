@@ -88,6 +88,9 @@ class Likelihood(BaseEstimator):
         Whether it is for these: with many rows besides, `sampler="auto"` is `SubCluster`.
     allow_nan, accept_sparse, pairwise, positive_only : bool
         What X may be; they become scikit-learn's input tags.
+    projective : bool
+        Whether the law of some rows is that of more, the others integrated out, so that a row of
+        `fit` has a density given the others.
     nan_hint : str
         What to do about NaN where it is refused, for the message.
     reads_tables : bool
@@ -107,6 +110,7 @@ class Likelihood(BaseEstimator):
     accept_sparse = False
     pairwise = False
     positive_only = False
+    projective = True
     nan_hint = ""
     reads_tables = False
     discrete = False

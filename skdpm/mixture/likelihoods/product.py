@@ -211,7 +211,7 @@ class Product(_BaseComposition, Likelihood):
         return other
 
     def read(self, table):
-        X = np.full(table.shape, np.nan)
+        X = np.zeros(table.shape)
         for _, likelihood, where in self._bound():
             own = table.take(where)
             if likelihood.reads_tables:

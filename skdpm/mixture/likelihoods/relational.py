@@ -113,6 +113,10 @@ class Relational(Likelihood):
         return ("a", "b", "degree_concentration") if self.degree_correction else ("a", "b")
 
     @property
+    def projective(self):
+        return not self.degree_correction
+
+    @property
     def allow_nan(self):
         # Also where the parameter is wrong: the message is to be about it, not about NaN.
         return not (
