@@ -228,10 +228,11 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         changed = self._changed(self._signature(likelihood, sampler))
         if changed:
             raise ValueError(f"drop_chains needs the parameters of fit, got another {changed}")
-        X = self._validate_fit(X, likelihood, sampler, reset=False)
+        bound = self._for_columns(likelihood, X)
+        X = self._validate_fit(X, bound, sampler, reset=False)
         if fingerprint(X) != run["data"]:
             raise ValueError("X must be the rows of fit")
-        program = self._program(X, likelihood, sampler)
+        program = self._program(X, bound, sampler)
         self.draws_ = self.draws_.only(kept)
         self._publish(self.draws_, program)
         self._run = {**run, "chains": [run["chains"][c] for c in kept]}
