@@ -11,6 +11,7 @@ hold them. Where chunks are the blocks of the other fit, the draws are the same 
 
 import tempfile
 import time
+import warnings
 from pathlib import Path
 
 import dask.array
@@ -18,6 +19,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from dask.distributed import Client, LocalCluster
 from matplotlib.patches import Ellipse
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import v_measure_score
 
 from skdpm import DPMixture
@@ -34,6 +36,7 @@ def estimator():
     Partitions of so many rows fill much memory when all are kept: `store_labels=False` keeps the
     last one, which then has to be the point estimate.
     """
+    warnings.simplefilter("ignore", ConvergenceWarning)  # it has not mixed, and is not to
     return DPMixture(
         sampler=SubCluster(block_size=BLOCK),
         n_chains=1,

@@ -15,15 +15,20 @@ so that only the clock is stopped in between. Times vary from run to run, draws 
 """
 
 import time
+import warnings
 
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import make_blobs
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import v_measure_score
 
 from skdpm import DPMixture
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import PGSM, SAMS, Gibbs, SplitMerge
+
+# That chains from a bad start have not mixed is what is to be seen.
+warnings.simplefilter("ignore", ConvergenceWarning)
 
 X, truth = make_blobs(2000, centers=10, cluster_std=0.7, random_state=8)
 

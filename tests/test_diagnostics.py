@@ -292,6 +292,7 @@ def test_stacking_weights_are_the_best():
     log_likelihood = rng.normal(size=(4, 30, 80))
     log_likelihood[0, :, :40] += 2.0
     log_likelihood[1, :, 40:] += 2.0
+    log_likelihood[2] *= 2.5  # high in some draws, and low as often
     log_likelihood[3] -= 1.0
     density = 1.0 / np.exp(-log_likelihood).mean(axis=1)
 
@@ -302,7 +303,7 @@ def test_stacking_weights_are_the_best():
     assert abs(weights.sum() - 1) < 1e-12 and (weights >= 0).all()
     best = max(score(w) for w in rng.dirichlet(np.full(4, 0.5), size=20_000))
     assert best - 1e-6 < score(weights) < best + 0.01
-    assert weights[:2].min() > 0.2 and weights[3] < 1e-3
+    assert weights[:2].min() > 0.2 and weights[2:].max() < 0.05
     # Chains that say the same share; a row's own scale is nothing.
     np.testing.assert_allclose(stacking_weights(np.zeros((2, 3, 5))), [0.5, 0.5])
     shifted = stacking_weights(log_likelihood - 1e4 * rng.random(80))

@@ -120,13 +120,6 @@ def test_limits_are_no_part_of_a_warm_start(blobs, clock):
     assert estimator.fit_time_ == pytest.approx(0.01 * 2 * 22)
 
 
-@pytest.mark.parametrize("name", ["max_time", "target_ess"])
-@pytest.mark.parametrize("value", [0, -1.0, "1", np.nan, True])
-def test_limits_are_checked(name, value, blobs):
-    with pytest.raises(ValueError, match=name):
-        DPMixture(**{name: value}).fit(blobs)
-
-
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
 def test_particles_have_no_limits(method, blobs):
     estimator = DPMixture(sampler="smc", max_time=3.0, **FAST)

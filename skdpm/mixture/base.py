@@ -3,6 +3,7 @@
 
 import functools
 import math
+import time
 
 import numpy as np
 from sklearn.base import ClusterMixin, DensityMixin
@@ -526,6 +527,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     # Streams.
 
     def _partial_fit(self, X):
+        started = time.monotonic()
+        before = getattr(self, "fit_time_", 0.0) if self._takes_more_rows() else 0.0
         # All happens in a copy, whose attributes replace those of this object at the end.
         after = object.__new__(type(self))
         vars(after).update(vars(self))
@@ -541,6 +544,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             told = {*self._disagreements(program), *self._run.get("told", ())}
         after._run["told"] = sorted(told.union(after._disagreements(program)))
         after._warn_if_not_mixed(program, told)  # which fails where warnings are errors
+        after.fit_time_ = before + time.monotonic() - started
         self.__dict__ = vars(after)
         return self
 

@@ -169,7 +169,8 @@ default="auto"
     n_iter_ : int
         Iterations of each chain, warm-up included; with "smc" rows.
     fit_time_ : float
-        Seconds that `fit` took, those of the fits that it has continued included.
+        Seconds that `fit` took, those of the fits that it has continued, and of calls of
+        `partial_fit` since, included.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Where X has feature names that are all strings.

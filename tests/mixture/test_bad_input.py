@@ -74,6 +74,8 @@ PARAMETERS = {
     ],
     "store_labels": [None, 0, 1, "yes", []],
     "point_estimate": ["no such", None, 3, "MAP", ["vi"], ("map", 1.0), ("vi", 2.0), ("vi",)],
+    "max_time": [0.0, -1.0, *(value for value in NOT_A_NUMBER if value is not None)],
+    "target_ess": [0, -1.0, *(value for value in NOT_A_NUMBER if value is not None)],
     "warm_start": [None, 0, 1, "yes"],
     "random_state": [-1, 1.5, "0", [1, 2], True, np.random.SeedSequence(0)],
     "verbose": [-1, 0.5, "yes", None],

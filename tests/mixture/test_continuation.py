@@ -299,6 +299,19 @@ def test_fits_in_several_threads_do_not_disturb_each_other():
         assert_same_fit(one, fit(s, n_jobs=1), case.X_new)
 
 
+def test_long_sweeps_in_several_threads_do_not_disturb_each_other():
+    """Kernels of several fits run at once here: scratch that they shared would show."""
+    X = np.random.default_rng(0).normal(size=(300, 6)) + 3 * np.eye(6)[np.arange(300) % 6]
+
+    def fit(seed, n_jobs):
+        params = {**FAST, "n_draws": 40, "random_state": seed, "point_estimate": "map"}
+        return DPMixture(**params, n_jobs=n_jobs).fit(X)
+
+    found = in_threads(*(partial(fit, s, n_jobs=2) for s in range(3)))
+    for s, one in enumerate(found):
+        assert_same_fit(one, fit(s, n_jobs=1))
+
+
 def test_predictions_in_several_threads_do_not_disturb_each_other(blobs):
     """Of one fitted estimator, whose caches none has filled yet."""
     fitted = DPMixture(**FAST, n_jobs=1).fit(blobs)

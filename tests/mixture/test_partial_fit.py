@@ -34,6 +34,7 @@ STREAM_ATTRIBUTES = {
     "diagnostics_",
     "draws_",
     "effective_sample_size_",
+    "fit_time_",
     "hyperparameter_samples_",
     "labels_",
     "likelihood_",

@@ -660,8 +660,9 @@ def mixed_likelihood(X):
     if integers:
         raise ValueError(
             f'likelihood="mixed" does not guess what integers are ({those(integers)}). Say it '
-            "with Product([(name, likelihood, columns), ...]): Poisson() for counts, Categorical() "
-            "for codes of categories; or make them floats, X.astype({column: float}), to be measured"
+            "with Product([(name, likelihood, columns), ...]): Poisson() for counts, "
+            "Categorical() for codes of categories; or make them floats, "
+            "X.astype({column: float}), to be measured"
         )
     others = [d for d, kind in enumerate(kinds) if kind not in MIXED]
     if others:
