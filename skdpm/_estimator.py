@@ -28,7 +28,7 @@ from skdpm._validation import (
 from skdpm.chains import Halts, run_chains, seed_entropy
 from skdpm.draws import Draws
 
-# What a user may give to `fit` in vain, and what to do in its place.
+# What a user may give to `fit` and `partial_fit` in vain, and what to do in its place.
 UNSUPPORTED_IN_FIT = {
     "sample_weight": (
         "rows have no weights, each is an observation of its own. Where a weight is a number of "
@@ -242,8 +242,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     def _rows_of_fit(self, X):
         """X, checked; ValueError where it is another one than that of `fit`."""
         X = self._validate_fit(X, self.likelihood_, self.sampler_, reset=False)
-        run = getattr(self, "_run", {})
-        if "data" in run and fingerprint(X) != run["data"]:
+        if self._data is not None and fingerprint(X) != self._data:
             raise ValueError("X must be the rows of fit")
         return X
 
@@ -428,6 +427,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         self.draws_ = Draws.of_chains(
             program.columns(), [chain["draws"] for chain in chains], n_draws
         )
+        self._data = self._run.get("data")  # of a fit; pickled, other than what else is in `_run`
         self._publish(self.draws_, program)
         # Those of all chains: after an interruption some may be ahead.
         self.n_iter_ = min(chain["iteration"] for chain in chains)

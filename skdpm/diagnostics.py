@@ -259,14 +259,14 @@ def stacking_weights(log_likelihood, *, tol=1e-8, max_iter=10_000):
     weights : ndarray of shape (n_chains,)
         They sum to 1.
 
+    Notes
+    -----
+    Of chains that agree all weights predict about as well, and which one has most is by chance.
+
     References
     ----------
     Yao, Vehtari & Gelman (2022), Stacking for non-mixing Bayesian computations: the curse and
     blessing of multimodal posteriors.
-
-    Notes
-    -----
-    Of chains that agree all weights predict about as well, and which one has most is by chance.
 
     Examples
     --------

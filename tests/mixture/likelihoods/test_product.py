@@ -275,6 +275,15 @@ def test_nested_parameters():
     assert "Poisson" in repr(product)
 
 
+def test_parameters_may_be_about_parts_that_come_with_them():
+    product = Product([("num", "gaussian", [0])])
+    product.set_params(parts=[("counts", Poisson(), [0])], counts__rate=2.0)
+    assert product.parts[0][1].rate == 2.0
+    assert Product(None).set_params(parts=product.parts).parts is product.parts
+    with pytest.raises(ValueError, match="part 'num' must be a Likelihood object or one of"):
+        Product([("num", "normal", [0])]).hyperparameters  # noqa: B018
+
+
 def test_a_grid_over_parameters_of_parts():
     X, _ = three_kinds()
     mixture = DPMixture(likelihood=KINDS, concentration=1.0, **FAST)
