@@ -234,6 +234,10 @@ class Product(_BaseComposition, Likelihood):
         """This likelihood, which knows columns, if only by their number."""
         return self if hasattr(self, "_positions") else self.for_columns(X)
 
+    def columns_of_parts(self):
+        """Positions of the columns of each part, by its name: dict. Only of a fit."""
+        return {name: where for name, _, where in self._bound()}
+
     def _bound(self):
         """Names, likelihoods and positions of the columns of the parts."""
         return [
@@ -655,7 +659,7 @@ def mixed_likelihood(X):
     others = [d for d, kind in enumerate(kinds) if kind not in MIXED]
     if others:
         raise ValueError(
-            f'likelihood="mixed" has no likelihood for {those(others)} of X, which hold '
+            f'likelihood="mixed" has no likelihood for {those(others)} of X, of the type '
             f"{', '.join(sorted({kinds[d] for d in others}))}; drop them, or make numbers or "
             "strings of them"
         )
