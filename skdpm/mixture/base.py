@@ -771,8 +771,9 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         """Set what follows from labels by decreasing size, and statistics of their clusters."""
         self.labels_ = labels
         self.n_components_ = len(stats)
-        vars(self).pop("probabilities_", None)
-        if self._training is not None:
+        if self._training is None:
+            vars(self).pop("probabilities_", None)
+        else:
             self.probabilities_ = partitions.label_probabilities(self.draws_["labels"], labels)
         prior = make_prior(float(self.draws_.mean("concentration")))
         log_weights = prior.log_weights(stats[:, 0].astype(np.intp))

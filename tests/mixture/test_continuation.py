@@ -103,10 +103,11 @@ def test_warm_start_switched_on_later(blobs):
 
 def test_without_warm_start_a_fit_starts_anew(blobs):
     estimator = DPMixture(**FAST).fit(blobs)
-    estimator.set_params(n_draws=5, likelihood="bernoulli").fit(blobs[:20, :1] > 0)
+    signs = blobs[:, [0, 1, 0]] > [0.0, 0.0, 1.0]
+    estimator.set_params(n_draws=5, likelihood="bernoulli").fit(signs[:20])
     expected = DPMixture(**{**FAST, "n_draws": 5}, likelihood="bernoulli")
-    assert_same_fit(estimator, expected.fit(blobs[:20, :1] > 0), blobs[20:, :1] > 0)
-    assert estimator.n_features_in_ == 1
+    assert_same_fit(estimator, expected.fit(signs[:20]), signs[20:])
+    assert estimator.n_features_in_ == 3
 
 
 def test_parameters_that_may_change(blobs):
