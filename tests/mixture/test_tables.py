@@ -1,12 +1,14 @@
 """Data frames, and arrays of objects, whose columns are of different types."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.compose import make_column_selector
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
@@ -296,6 +298,21 @@ def test_mixed_does_not_guess():
     X = TABLE.assign(when=pd.Timestamp("2020-01-01"))
     with pytest.raises(ValueError, match="no likelihood for column 'when' of X, of the type date"):
         DPMixture(likelihood="mixed").fit(X)
+
+
+def test_mixed_warns_of_identifiers():
+    names = [f"guest {i}" for i in range(N)]
+    with pytest.warns(UserWarning, match=r"no two entries of column 'name', column 'id' are"):
+        DPMixture(likelihood="mixed", **FAST).fit(
+            TABLE.assign(name=holes(names, None), id=pd.Categorical(names))
+        )
+    names[7] = names[20]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        DPMixture(likelihood="mixed", **FAST).fit(TABLE.assign(name=names))
+        few = TABLE[:9].assign(name=[f"guest {i}" for i in range(9)])
+        DPMixture(likelihood="mixed", **FAST).fit(few)
 
 
 # Messages.
