@@ -3,6 +3,7 @@
 
 import functools
 import pickle
+import re
 import time
 from numbers import Integral
 
@@ -16,7 +17,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from skdpm import _convergence, diagnostics
 from skdpm._callbacks import CallbackSupport, FitReports
 from skdpm._display import html_table, summary_of_fit
-from skdpm._tables import as_table
+from skdpm._tables import as_table, called, kind_of
 from skdpm._validation import (
     check_bool,
     check_integer,
@@ -28,7 +29,7 @@ from skdpm._validation import (
 from skdpm.chains import Halts, run_chains, seed_entropy
 from skdpm.draws import Draws
 
-# What a user may give to `fit` in vain, and what to do in its place.
+# What a user may give to `fit` and `partial_fit` in vain, and what to do in its place.
 UNSUPPORTED_IN_FIT = {
     "sample_weight": (
         "rows have no weights, each is an observation of its own. Where a weight is a number of "
@@ -115,7 +116,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
 
         - posterior: whatever was drawn and has the same shape in every draw, by its name in
           `draws_`, as "labels" with the dimension "row", "n_components" and "concentration".
-          R-hat and effective sample sizes of these are those of `diagnostics_`.
+          R-hat and effective sample sizes of these are those of `diagnostics_`. What belongs to
+          columns has the dimension "column"; in part "size" of a `Product`, "size_column".
         - sample_stats: "lp", the log joint density; "acceptance_rate" by chain and move, where
           there are such.
         - log_likelihood, where asked for: "x", the log predictive density of each row given all
@@ -228,10 +230,11 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         changed = self._changed(self._signature(likelihood, sampler))
         if changed:
             raise ValueError(f"drop_chains needs the parameters of fit, got another {changed}")
-        X = self._validate_fit(X, likelihood, sampler, reset=False)
+        bound = self._for_columns(likelihood, X)
+        X = self._validate_fit(X, bound, sampler, reset=False)
         if fingerprint(X) != run["data"]:
             raise ValueError("X must be the rows of fit")
-        program = self._program(X, likelihood, sampler)
+        program = self._program(X, bound, sampler)
         self.draws_ = self.draws_.only(kept)
         self._publish(self.draws_, program)
         self._run = {**run, "chains": [run["chains"][c] for c in kept]}
@@ -241,8 +244,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     def _rows_of_fit(self, X):
         """X, checked; ValueError where it is another one than that of `fit`."""
         X = self._validate_fit(X, self.likelihood_, self.sampler_, reset=False)
-        run = getattr(self, "_run", {})
-        if "data" in run and fingerprint(X) != run["data"]:
+        if self._data is not None and fingerprint(X) != self._data:
             raise ValueError("X must be the rows of fit")
         return X
 
@@ -427,6 +429,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         self.draws_ = Draws.of_chains(
             program.columns(), [chain["draws"] for chain in chains], n_draws
         )
+        self._data = self._run.get("data")  # of a fit; pickled, other than what else is in `_run`
         self._publish(self.draws_, program)
         # Those of all chains: after an interruption some may be ahead.
         self.n_iter_ = min(chain["iteration"] for chain in chains)
@@ -671,11 +674,22 @@ def validate_rows(estimator, X, likelihood, reset):
                 accept_sparse="csr" if likelihood.accept_sparse else False,
                 ensure_all_finite=False,
             )
-        except ValueError as error:
-            if "could not convert string" not in str(error):
+        except (TypeError, ValueError) as error:
+            if not any(words in str(error) for words in NO_NUMBERS):
                 raise
-            raise ValueError(f"{error}{_where_text_is(X)}{estimator._ways_with_text}") from error
-    likelihood.check_entries(rows)
+            if isinstance(error, TypeError) and not hasattr(X, "iloc"):
+                raise  # numpy says what is wrong with an array
+            raise ValueError(_what_is_no_number(X, error, estimator._ways_with_text)) from error
+    try:
+        likelihood.check_entries(rows)
+    except ValueError as error:
+        names = getattr(estimator, "feature_names_in_", None)
+        if names is None:
+            raise
+        message = re.sub(
+            r"\bcolumn (\d+)( of X)?", lambda found: called(int(found[1]), names), str(error)
+        )
+        raise ValueError(message) from None
     return rows
 
 
@@ -696,14 +710,29 @@ def numbers_of_table(estimator, X, likelihood, reset):
     )
 
 
-def _where_text_is(X):
-    """Words about the first column of X that holds text; '' where there is none such."""
+# What numpy and pandas say of a table that they cannot make doubles of.
+NO_NUMBERS = (
+    "argument must be a string or a real number",
+    "Cannot cast",
+    "could not be promoted",
+    "could not convert string",
+)
+
+
+def _what_is_no_number(X, error, ways_with_text):
+    """Words about the first column of X that does not hold numbers, of which `error` came."""
     table = X if hasattr(X, "iloc") else np.asarray(X, dtype=object)
     names = getattr(table, "columns", range(np.shape(table)[-1]))
     for j, name in enumerate(names):
         column = table.iloc[:, j] if hasattr(table, "iloc") else table[..., j]
-        try:
-            np.asarray(column, dtype=np.float64)
-        except (TypeError, ValueError):
-            return f", in column {name!r} of X"
-    return ""
+        kind = kind_of(column)
+        if kind == "category":
+            try:
+                np.asarray(column, dtype=np.float64)  # as categories 1 and 2, which are taken
+            except (TypeError, ValueError) as found:
+                return f"{found}, in column {name!r} of X{ways_with_text}"
+        elif kind not in ("float", "integer", "bool"):
+            return (
+                f"column {name!r} of X holds {kind}, not numbers: drop it, or make numbers of it"
+            )
+    return str(error)

@@ -34,9 +34,9 @@ class ClustersDisplay:
     """Rows in two columns of X, coloured by cluster, with an ellipse around each cluster.
 
     The paler a row, the less surely it belongs to its cluster; a cluster is as pale as its rows
-    are on average. Ellipses are at the posterior mean
-    of a cluster's mean and one and two posterior mean standard deviations wide: of a normal law in
-    two columns, 39 % and 86 % are within them.
+    are on average. Ellipses are at the posterior mean of a cluster's mean and one and two
+    posterior mean standard deviations wide: of a normal law in two columns, 39 % and 86 % are
+    within them.
 
     Parameters
     ----------
@@ -313,7 +313,10 @@ def _checked_column(X, d, names):
         return _column(X, d)
     except (TypeError, ValueError):
         name = d if names is None else repr(names[d])
-        raise ValueError(f"ClustersDisplay: column {name} of X holds no numbers") from None
+        raise ValueError(
+            f"ClustersDisplay: column {name} of X holds no numbers; columns=(first, second) names "
+            "two that do, and DensityDisplay shows one"
+        ) from None
 
 
 def _with_moments(estimator):

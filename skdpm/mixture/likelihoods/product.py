@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import numpy as np
 from sklearn.utils.metaestimators import _BaseComposition
 
-from skdpm._tables import as_table, called, kind_of, to_numbers
-from skdpm._validation import given_shape
+from skdpm._tables import all_differ, as_table, called, kind_of, to_numbers
+from skdpm._validation import given_shape, warn
 from skdpm.mixture.likelihoods._product import ParametricProduct, ProductModel
 from skdpm.mixture.likelihoods.base import MOST_BOXED, Likelihood, bounds, read_only
 from skdpm.mixture.likelihoods.bernoulli import Bernoulli
@@ -102,7 +102,17 @@ class Product(_BaseComposition, Likelihood):
         ]
 
     def get_params(self, deep=True):
-        """Get the parameters, with `deep` also those of the parts: dict."""
+        """Get the parameters.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Whether those of the parts are there as well, ``name__parameter``.
+
+        Returns
+        -------
+        params : dict
+        """
         return self._get_params("_named", deep=deep)
 
     def set_params(self, **params):
@@ -112,10 +122,12 @@ class Product(_BaseComposition, Likelihood):
         -------
         self : object
         """
-        strings = {name for name, part in dict(self._named).items() if isinstance(part, str)}
+        if "parts" in params:
+            self.parts = params.pop("parts")  # first: the others may be about these
+        before = self.get_params()
         for key in params:
             name, _, parameter = key.partition("__")
-            if parameter and name in strings and name not in params:
+            if parameter and name not in params and isinstance(before.get(name), str):
                 raise ValueError(
                     f"cannot set {key!r}: the part {name!r} is a name, which stands for an object "
                     "with default parameters; give it an object to set its parameters"
@@ -234,6 +246,10 @@ class Product(_BaseComposition, Likelihood):
         """This likelihood, which knows columns, if only by their number."""
         return self if hasattr(self, "_positions") else self.for_columns(X)
 
+    def columns_of_parts(self):
+        """Positions of the columns of each part, by its name: dict. Only of a fit."""
+        return {name: where for name, _, where in self._bound()}
+
     def _bound(self):
         """Names, likelihoods and positions of the columns of the parts."""
         return [
@@ -244,8 +260,7 @@ class Product(_BaseComposition, Likelihood):
     def _split(self, X):
         """Names and likelihoods of the parts, with their columns of some rows."""
         return [
-            (name, likelihood, X[:, _as_slice(where)])
-            for name, likelihood, where in (self._bound())
+            (name, likelihood, X[:, _as_slice(where)]) for name, likelihood, where in self._bound()
         ]
 
     @contextmanager
@@ -324,7 +339,7 @@ class Product(_BaseComposition, Likelihood):
     def hyperparameters(self):
         return tuple(
             f"{name}__{parameter}"
-            for (name, _), likelihood in zip(self._named, self._likelihoods(), strict=True)
+            for name, likelihood, _ in self._checked_parts()
             for parameter in likelihood.hyperparameters
         )
 
@@ -346,7 +361,8 @@ class Product(_BaseComposition, Likelihood):
         return other
 
     def at(self, values):
-        unknown = [name for name in values if name not in self.hyperparameters]
+        known = self.hyperparameters
+        unknown = [name for name in values if name not in known]
         if unknown:
             raise ValueError(f"{type(self).__name__} has no hyperparameter {unknown[0]!r}")
         return self._with(lambda name, likelihood: likelihood.at(_own(name, values)))
@@ -437,7 +453,7 @@ class Product(_BaseComposition, Likelihood):
 
     def parametric(self, X):
         return ParametricProduct(
-            [likelihood.parametric(own) for _, likelihood, own in (self._split(X))]
+            [likelihood.parametric(own) for _, likelihood, own in self._split(X)]
         )
 
     def log_constant(self, X):
@@ -655,9 +671,18 @@ def mixed_likelihood(X):
     others = [d for d, kind in enumerate(kinds) if kind not in MIXED]
     if others:
         raise ValueError(
-            f'likelihood="mixed" has no likelihood for {those(others)} of X, which hold '
+            f'likelihood="mixed" has no likelihood for {those(others)} of X, of the type '
             f"{', '.join(sorted({kinds[d] for d in others}))}; drop them, or make numbers or "
             "strings of them"
+        )
+    unlike = [
+        d for d, kind in enumerate(kinds) if kind == "category" and all_differ(table.column(d))
+    ]
+    if unlike:
+        warn(
+            f'likelihood="mixed": no two entries of {those(unlike)} are the same, as those of '
+            "names and identifiers: they tell nothing about clusters. Leave them out",
+            UserWarning,
         )
     likelihoods = {
         "float": Gaussian(covariance_type="diag"),
