@@ -47,10 +47,12 @@ def datatree(estimator, X=None, log_likelihood=None):
     columns = np.arange(n_features)
     if hasattr(estimator, "feature_names_in_"):
         columns = estimator.feature_names_in_.astype(str)
+    parts = _parts(estimator.likelihood_, columns)
 
     def dataset(variables, dims, **kwargs):
-        used = any("column" in names for names in dims.values())
-        coords = {"column": columns} if used else {}
+        used = {dim for names in dims.values() for dim in names}
+        known = {"column": columns, **{f"{part}_column": own for part, own in parts.items()}}
+        coords = {dim: known[dim] for dim in known if dim in used}
         return arviz_base.dict_to_dataset(variables, coords=coords, dims=dims, **kwargs)
 
     posterior = {name: draws[name] for name in _parameters(estimator)}
@@ -58,7 +60,7 @@ def datatree(estimator, X=None, log_likelihood=None):
         "posterior": dataset(
             posterior,
             {
-                name: _dims(name, values.shape[2:], n_features)
+                name: _dims(name, values.shape[2:], n_features, parts)
                 for name, values in posterior.items()
             },
         )
@@ -100,14 +102,24 @@ def _parameters(estimator):
     ]
 
 
-def _dims(name, shape, n_features):
+def _parts(likelihood, columns):
+    """Names of the columns of each part of a Product, by its name; of others none."""
+    positions = getattr(likelihood, "columns_of_parts", dict)()
+    return {part: columns[own] for part, own in positions.items()}
+
+
+def _dims(name, shape, n_features, parts):
     """Names of the dimensions behind chain and draw."""
     if name == "labels":
         return ["row"]
+    column = "column"
+    for part, own in parts.items():
+        if name.startswith(f"likelihood__{part}__"):
+            column, n_features = f"{part}_column", len(own)
     if shape == (n_features,):
-        return ["column"]
+        return [column]
     if shape == (n_features, n_features):
-        return ["column", "other_column"]
+        return [column, f"other_{column}"]
     return [f"{name}_dim_{axis}" for axis in range(len(shape))]
 
 

@@ -3,6 +3,7 @@
 
 import functools
 import pickle
+import re
 import time
 from numbers import Integral
 
@@ -16,7 +17,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from skdpm import _convergence, diagnostics
 from skdpm._callbacks import CallbackSupport, FitReports
 from skdpm._display import html_table, summary_of_fit
-from skdpm._tables import as_table
+from skdpm._tables import as_table, called, kind_of
 from skdpm._validation import (
     check_bool,
     check_integer,
@@ -115,7 +116,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
 
         - posterior: whatever was drawn and has the same shape in every draw, by its name in
           `draws_`, as "labels" with the dimension "row", "n_components" and "concentration".
-          R-hat and effective sample sizes of these are those of `diagnostics_`.
+          R-hat and effective sample sizes of these are those of `diagnostics_`. What belongs to
+          columns has the dimension "column"; in part "size" of a `Product`, "size_column".
         - sample_stats: "lp", the log joint density; "acceptance_rate" by chain and move, where
           there are such.
         - log_likelihood, where asked for: "x", the log predictive density of each row given all
@@ -672,11 +674,22 @@ def validate_rows(estimator, X, likelihood, reset):
                 accept_sparse="csr" if likelihood.accept_sparse else False,
                 ensure_all_finite=False,
             )
-        except ValueError as error:
-            if "could not convert string" not in str(error):
+        except (TypeError, ValueError) as error:
+            if not any(words in str(error) for words in NO_NUMBERS):
                 raise
-            raise ValueError(f"{error}{_where_text_is(X)}{estimator._ways_with_text}") from error
-    likelihood.check_entries(rows)
+            if isinstance(error, TypeError) and not hasattr(X, "iloc"):
+                raise  # numpy says what is wrong with an array
+            raise ValueError(_what_is_no_number(X, error, estimator._ways_with_text)) from error
+    try:
+        likelihood.check_entries(rows)
+    except ValueError as error:
+        names = getattr(estimator, "feature_names_in_", None)
+        if names is None:
+            raise
+        message = re.sub(
+            r"\bcolumn (\d+)( of X)?", lambda found: called(int(found[1]), names), str(error)
+        )
+        raise ValueError(message) from None
     return rows
 
 
@@ -697,14 +710,29 @@ def numbers_of_table(estimator, X, likelihood, reset):
     )
 
 
-def _where_text_is(X):
-    """Words about the first column of X that holds text; '' where there is none such."""
+# What numpy and pandas say of a table that they cannot make doubles of.
+NO_NUMBERS = (
+    "argument must be a string or a real number",
+    "Cannot cast",
+    "could not be promoted",
+    "could not convert string",
+)
+
+
+def _what_is_no_number(X, error, ways_with_text):
+    """Words about the first column of X that does not hold numbers, of which `error` came."""
     table = X if hasattr(X, "iloc") else np.asarray(X, dtype=object)
     names = getattr(table, "columns", range(np.shape(table)[-1]))
     for j, name in enumerate(names):
         column = table.iloc[:, j] if hasattr(table, "iloc") else table[..., j]
-        try:
-            np.asarray(column, dtype=np.float64)
-        except (TypeError, ValueError):
-            return f", in column {name!r} of X"
-    return ""
+        kind = kind_of(column)
+        if kind == "category":
+            try:
+                np.asarray(column, dtype=np.float64)  # as categories 1 and 2, which are taken
+            except (TypeError, ValueError) as found:
+                return f"{found}, in column {name!r} of X{ways_with_text}"
+        elif kind not in ("float", "integer", "bool"):
+            return (
+                f"column {name!r} of X holds {kind}, not numbers: drop it, or make numbers of it"
+            )
+    return str(error)

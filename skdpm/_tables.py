@@ -242,6 +242,12 @@ def _factors(column):
     return codes, list(numbered)
 
 
+def all_differ(column):
+    """Whether a column has ten entries or more, and none twice."""
+    codes, values = _factors(column)
+    return 10 <= len(values) == np.count_nonzero(codes >= 0)
+
+
 def _objects(column):
     if hasattr(column, "to_numpy"):
         return column.to_numpy(dtype=object)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Convergence diagnostics of Markov chains: R-hat, effective sample sizes, Monte Carlo errors.
 
 Those of numbers follow Vehtari, Gelman, Simpson, Carpenter & Bürkner (2021), Rank-normalization,
@@ -175,7 +176,7 @@ def mcse_mean(draws):
     halves = _split(draws)
     if halves is None:
         return float("nan")
-    if np.ptp(halves) == 0:
+    if np.ptp(draws) == 0:
         return 0.0
     return float(np.std(draws, ddof=1) / np.sqrt(_ess(halves)))
 

@@ -9,7 +9,7 @@ import pytest
 
 from skdpm import DPMixture, FeatureAllocation, FiniteMixture
 from skdpm.features.likelihoods import LinearGaussian
-from skdpm.mixture.likelihoods import Gaussian
+from skdpm.mixture.likelihoods import Gaussian, Poisson, Product
 
 pytest.importorskip("arviz_base")
 arviz_stats = pytest.importorskip("arviz_stats")
@@ -51,6 +51,23 @@ def test_posterior(mixture):
     value = mixture.hyperparameter_samples_["scale"][2, 7, 1]
     assert posterior["likelihood__scale"].sel(at) == value
     np.testing.assert_array_equal(posterior["row"], np.arange(30))
+
+
+def test_columns_of_parts_keep_their_names(table):
+    counts = table.assign(n=np.arange(30.0) % 4, m=1.0)
+    parts = [
+        ("low", Poisson(), ["n"]),
+        ("size", Gaussian(covariance_type="diag"), ["width", "height"]),
+    ]
+    mixture = DPMixture(likelihood=Product(parts), **FAST).fit(counts)
+    posterior = mixture.to_datatree(counts, log_likelihood=True).posterior
+    scale = posterior["likelihood__size__scale"]
+    assert scale.dims == ("chain", "draw", "size_column")
+    for j, name in enumerate(["width", "height"]):  # of the part, in the order of the part
+        np.testing.assert_array_equal(
+            scale.sel(size_column=name), mixture.hyperparameter_samples_["size__scale"][..., j]
+        )
+    assert posterior["likelihood__low__rate"].dims == ("chain", "draw")
 
 
 def test_sample_stats(mixture):

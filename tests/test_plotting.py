@@ -185,6 +185,17 @@ def test_traces_are_the_draws_of_each_chain(model):
     assert "the 20 of the warm-up are not kept" in display.axes_[-1].get_xlabel()
 
 
+def test_ticks_of_traces_are_whole_numbers_where_these_are(model):
+    """Also where few draws of few numbers of clusters leave room for halves."""
+    n_components = np.array([[2, 3, 2, 2], [3, 3, 2, 3]])
+    traces = {"n_components": n_components, "concentration": n_components / 10}
+    display = draw(TraceDisplay(traces, np.arange(4)).plot())
+    of_numbers, of_concentrations = display.axes_
+    for ticks in (of_numbers.get_yticks(), of_concentrations.get_xticks()):
+        np.testing.assert_array_equal(ticks, np.round(ticks))
+    assert np.any(of_concentrations.get_yticks() != np.round(of_concentrations.get_yticks()))
+
+
 def test_traces_refuse_what_is_no_number(model):
     with pytest.raises(ValueError, match=r"numbers in draws_ \(.*log_joint.*got 'labels'"):
         TraceDisplay.from_estimator(model, "labels")
@@ -373,7 +384,7 @@ def test_mixed_tables_are_shown_by_their_numbers(table):
     mean = (display.density * grid).sum() * 0.03
     assert mean == pytest.approx(table["height"].mean(), abs=0.2)
     np.testing.assert_array_equal(display.values, table["height"])
-    with pytest.raises(ValueError, match="column 'kind' of X holds no numbers"):
+    with pytest.raises(ValueError, match=r"column 'kind' of X holds no numbers.*DensityDisplay"):
         ClustersDisplay.from_estimator(model, X, ["kind", "depth"])
     with pytest.raises(ValueError, match=r"normal in the column.*Categorical"):
         DensityDisplay.from_estimator(model, X, "kind")

@@ -313,7 +313,10 @@ def _checked_column(X, d, names):
         return _column(X, d)
     except (TypeError, ValueError):
         name = d if names is None else repr(names[d])
-        raise ValueError(f"ClustersDisplay: column {name} of X holds no numbers") from None
+        raise ValueError(
+            f"ClustersDisplay: column {name} of X holds no numbers; columns=(first, second) names "
+            "two that do, and DensityDisplay shows one"
+        ) from None
 
 
 def _with_moments(estimator):

@@ -325,6 +325,8 @@ class TraceDisplay:
         -------
         display : TraceDisplay
         """
+        from matplotlib.ticker import MaxNLocator
+
         n_axes = len(self.traces)
         axes = several_axes(self, ax, (n_axes, 1), figsize=(6.4, 0.6 + 1.7 * n_axes))
         words = {**WORDS, **(self.words or {})}
@@ -350,6 +352,9 @@ class TraceDisplay:
                     color=DARK if r_hat <= LARGEST_R_HAT else ACCENT,
                 )
             axis.margins(x=0.01)
+            axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+            if name == "n_components":
+                axis.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
             tidy(axis)
             if axis is not axes[-1]:
                 axis.tick_params(labelbottom=False)

@@ -1,12 +1,14 @@
 """Data frames, and arrays of objects, whose columns are of different types."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.compose import make_column_selector
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
@@ -196,6 +198,15 @@ def test_a_product_of_a_data_frame():
     assert np.isfinite(blocks.score_samples(TABLE)).all()
 
 
+@pytest.mark.parametrize("likelihood", ["mixed", Categorical()], ids=["mixed", "categories"])
+def test_chains_of_a_table_are_left_out(likelihood):
+    X = TABLE if likelihood == "mixed" else TABLE[["town", "size"]]
+    mixture = DPMixture(likelihood=likelihood, **{**FAST, "n_chains": 3}).fit(X)
+    two = DPMixture(likelihood=likelihood, **FAST).fit(X)
+    assert_same_fit(mixture.drop_chains(2, X), two)
+    np.testing.assert_array_equal(mixture.predict(X), two.predict(X))
+
+
 def test_names_of_columns():
     likelihood = Product(
         [("cat", Categorical(), slice("town", "size")), ("age", Gaussian(), "age")]
@@ -294,11 +305,53 @@ def test_mixed_does_not_guess():
     with pytest.raises(ValueError, match=r"what integers are.*column 0, column 1"):
         DPMixture(likelihood="mixed").fit(np.eye(2, dtype=int))
     X = TABLE.assign(when=pd.Timestamp("2020-01-01"))
-    with pytest.raises(ValueError, match="no likelihood for column 'when' of X, which hold date"):
+    with pytest.raises(ValueError, match="no likelihood for column 'when' of X, of the type date"):
         DPMixture(likelihood="mixed").fit(X)
 
 
+def test_mixed_warns_of_identifiers():
+    names = [f"guest {i}" for i in range(N)]
+    with pytest.warns(UserWarning, match=r"no two entries of column 'name', column 'id' are"):
+        DPMixture(likelihood="mixed", **FAST).fit(
+            TABLE.assign(name=holes(names, None), id=pd.Categorical(names))
+        )
+    names[7] = names[20]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        DPMixture(likelihood="mixed", **FAST).fit(TABLE.assign(name=names))
+        few = TABLE[:9].assign(name=[f"guest {i}" for i in range(9)])
+        DPMixture(likelihood="mixed", **FAST).fit(few)
+
+
 # Messages.
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (
+            ["a", "b"] * 30,
+            "could not convert string to float: 'a', in column 'x' of X; likelihood=",
+        ),
+        (pd.Categorical(["a", "b"] * 30), "'a', in column 'x' of X; likelihood=\"mixed\""),
+        (pd.array(["a", None] * 30, dtype="string"), "column 'x' of X; likelihood=\"mixed\""),
+        (pd.Timestamp("2020-01-01"), "column 'x' of X holds datetime64.*, not numbers: drop it"),
+        (pd.Timedelta("1s"), "column 'x' of X holds timedelta64.*, not numbers: drop it"),
+        (pd.array([1, None] * 30, dtype="Int64"), "NaN in column 'x' of X; Gaussian"),
+        (np.inf, "infinity in column 'x' of X$"),
+    ],
+)
+@pytest.mark.parametrize("others", ["floats", "nullable", "catnum"])
+def test_columns_that_are_no_numbers_are_named(column, message, others):
+    """Also where columns beside them are of types that have no numpy array of their own."""
+    X = pd.DataFrame({"y": np.arange(60.0), "z": np.arange(60.0)})
+    if others == "nullable":
+        X["z"] = X["z"].astype("Int64")
+    elif others == "catnum":
+        X["z"] = pd.Categorical(Z)  # categories that are numbers are taken for these
+    with pytest.raises(ValueError, match=message):
+        DPMixture(**FAST).fit(X.assign(x=column))
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import numpy as np
 from sklearn.utils.metaestimators import _BaseComposition
 
-from skdpm._tables import as_table, called, kind_of, to_numbers
-from skdpm._validation import given_shape
+from skdpm._tables import all_differ, as_table, called, kind_of, to_numbers
+from skdpm._validation import given_shape, warn
 from skdpm.mixture.likelihoods._product import ParametricProduct, ProductModel
 from skdpm.mixture.likelihoods.base import MOST_BOXED, Likelihood, bounds, read_only
 from skdpm.mixture.likelihoods.bernoulli import Bernoulli
@@ -245,6 +245,10 @@ class Product(_BaseComposition, Likelihood):
     def _on(self, X):
         """This likelihood, which knows columns, if only by their number."""
         return self if hasattr(self, "_positions") else self.for_columns(X)
+
+    def columns_of_parts(self):
+        """Positions of the columns of each part, by its name: dict. Only of a fit."""
+        return {name: where for name, _, where in self._bound()}
 
     def _bound(self):
         """Names, likelihoods and positions of the columns of the parts."""
@@ -667,9 +671,18 @@ def mixed_likelihood(X):
     others = [d for d, kind in enumerate(kinds) if kind not in MIXED]
     if others:
         raise ValueError(
-            f'likelihood="mixed" has no likelihood for {those(others)} of X, which hold '
+            f'likelihood="mixed" has no likelihood for {those(others)} of X, of the type '
             f"{', '.join(sorted({kinds[d] for d in others}))}; drop them, or make numbers or "
             "strings of them"
+        )
+    unlike = [
+        d for d, kind in enumerate(kinds) if kind == "category" and all_differ(table.column(d))
+    ]
+    if unlike:
+        warn(
+            f'likelihood="mixed": no two entries of {those(unlike)} are the same, as those of '
+            "names and identifiers: they tell nothing about clusters. Leave them out",
+            UserWarning,
         )
     likelihoods = {
         "float": Gaussian(covariance_type="diag"),
