@@ -190,6 +190,7 @@ class NumberOfClustersDisplay:
             label=f"point estimate: {self.estimate}",
         )
         ax.set_ylim(0.0, 1.32 * top)
+        ax.set_yticks([tick for tick in ax.get_yticks() if tick <= min(1.0, 1.32 * top)])
         edges = [*self.counts[[0, -1]], self.estimate]
         ax.set_xlim(min(edges) - 0.9, max(edges) + 0.9)
         ax.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, min_n_ticks=1))
