@@ -131,6 +131,7 @@ class ParticleProgram(RowProgram):
         return {
             **{name: run[name] for name in ("entropy", "signature")},
             "likelihood": self.likelihood,
+            "mixed": run.get("mixed", False),
             "n_features": self.rows.shape[1],
             "chains": [{name: chain[name] for name in CARRIED} for chain in run["chains"]],
         }

@@ -565,10 +565,12 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         chains : list of dict
         """
         # "auto" is Gaussian here: a batch says too little of principal axes. What a fit has chosen
-        # stays.
+        # stays, and so does what "mixed" made of the columns of the first batch: others may have
+        # nothing but missing entries in one.
         likelihood = self._resolved("likelihood")
         if self.likelihood == "mixed":
-            likelihood = mixed_likelihood(X)
+            chosen = self._takes_more_rows() and self._run.get("mixed", False)
+            likelihood = self.likelihood_ if chosen else mixed_likelihood(X)
         if self.likelihood == "auto" and self._takes_more_rows():
             likelihood = type(self.likelihood_)()
         sampler = self._resolved_sampler(likelihood, X)
@@ -577,6 +579,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         settings = self._settings(STREAM_LENGTH, sampler)
         if self._takes_more_rows():
             run = self._run
+            if run.get("mixed", False) and self.likelihood == "mixed":
+                signature["likelihood"] = run["signature"]["likelihood"]
             changed = self._changed(signature, UNUSED_IN_STREAMS)
             if changed:
                 raise ValueError(
@@ -606,6 +610,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
                 "entropy": seed_entropy(self.random_state),
                 "signature": signature,
                 "likelihood": bound.resolve(X).without_learning(),
+                "mixed": isinstance(self.likelihood, str) and self.likelihood == "mixed",
             }
             n_before = 0
         program = sampler.batch_program(

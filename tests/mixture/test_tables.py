@@ -172,6 +172,21 @@ def test_streams_of_tables():
     assert mixture.n_samples_seen_ == N
 
 
+def test_streams_of_mixed_columns():
+    """Types are those of the first batch: pandas has another one for a column without entries."""
+    mixture = DPMixture(
+        likelihood="mixed", sampler="smc", random_state=0, n_draws=4, n_chains=2
+    ).partial_fit(TABLE.iloc[:40])
+    mixture = pickle.loads(pickle.dumps(mixture))
+    empty = TABLE.iloc[40:45].assign(owner=None, age=None)
+    whole = mixture.partial_fit(empty).partial_fit(TABLE.iloc[45:])
+    assert whole.n_samples_seen_ == N
+    with pytest.raises(ValueError, match="now missing:\n- member"):
+        whole.partial_fit(TABLE.iloc[:2].drop(columns="member"))
+    with pytest.raises(ValueError, match="another likelihood"):
+        whole.set_params(likelihood=PRODUCT).partial_fit(TABLE.iloc[:2])
+
+
 # Products.
 
 
