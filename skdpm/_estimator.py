@@ -29,7 +29,7 @@ from skdpm._validation import (
 from skdpm.chains import Halts, run_chains, seed_entropy
 from skdpm.draws import Draws
 
-# What a user may give to `fit` in vain, and what to do in its place.
+# What a user may give to `fit` and `partial_fit` in vain, and what to do in its place.
 UNSUPPORTED_IN_FIT = {
     "sample_weight": (
         "rows have no weights, each is an observation of its own. Where a weight is a number of "
@@ -230,10 +230,11 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         changed = self._changed(self._signature(likelihood, sampler))
         if changed:
             raise ValueError(f"drop_chains needs the parameters of fit, got another {changed}")
-        X = self._validate_fit(X, likelihood, sampler, reset=False)
+        bound = self._for_columns(likelihood, X)
+        X = self._validate_fit(X, bound, sampler, reset=False)
         if fingerprint(X) != run["data"]:
             raise ValueError("X must be the rows of fit")
-        program = self._program(X, likelihood, sampler)
+        program = self._program(X, bound, sampler)
         self.draws_ = self.draws_.only(kept)
         self._publish(self.draws_, program)
         self._run = {**run, "chains": [run["chains"][c] for c in kept]}
@@ -243,8 +244,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     def _rows_of_fit(self, X):
         """X, checked; ValueError where it is another one than that of `fit`."""
         X = self._validate_fit(X, self.likelihood_, self.sampler_, reset=False)
-        run = getattr(self, "_run", {})
-        if "data" in run and fingerprint(X) != run["data"]:
+        if self._data is not None and fingerprint(X) != self._data:
             raise ValueError("X must be the rows of fit")
         return X
 
@@ -429,6 +429,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         self.draws_ = Draws.of_chains(
             program.columns(), [chain["draws"] for chain in chains], n_draws
         )
+        self._data = self._run.get("data")  # of a fit; pickled, other than what else is in `_run`
         self._publish(self.draws_, program)
         # Those of all chains: after an interruption some may be ahead.
         self.n_iter_ = min(chain["iteration"] for chain in chains)

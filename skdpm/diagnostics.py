@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Convergence diagnostics of Markov chains: R-hat, effective sample sizes, Monte Carlo errors.
 
 Those of numbers follow Vehtari, Gelman, Simpson, Carpenter & Bürkner (2021), Rank-normalization,
@@ -175,7 +176,7 @@ def mcse_mean(draws):
     halves = _split(draws)
     if halves is None:
         return float("nan")
-    if np.ptp(halves) == 0:
+    if np.ptp(draws) == 0:
         return 0.0
     return float(np.std(draws, ddof=1) / np.sqrt(_ess(halves)))
 
@@ -258,14 +259,14 @@ def stacking_weights(log_likelihood, *, tol=1e-8, max_iter=10_000):
     weights : ndarray of shape (n_chains,)
         They sum to 1.
 
+    Notes
+    -----
+    Of chains that agree all weights predict about as well, and which one has most is by chance.
+
     References
     ----------
     Yao, Vehtari & Gelman (2022), Stacking for non-mixing Bayesian computations: the curse and
     blessing of multimodal posteriors.
-
-    Notes
-    -----
-    Of chains that agree all weights predict about as well, and which one has most is by chance.
 
     Examples
     --------

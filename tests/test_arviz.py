@@ -1,5 +1,6 @@
 """Fits as ArviZ has them: names, dimensions and values of all groups; its figures and ours."""
 
+import pickle
 import sys
 
 import numpy as np
@@ -120,6 +121,8 @@ def test_observed_data(mixture, table):
         np.testing.assert_array_equal(data["x"].sel(column="width"), table["width"])
     with pytest.raises(ValueError, match="X must be the rows of fit"):
         mixture.to_datatree(table + 1)
+    with pytest.raises(ValueError, match="X must be the rows of fit"):
+        pickle.loads(pickle.dumps(mixture)).to_datatree(table[:10])
 
 
 def test_tables_with_words():

@@ -195,6 +195,9 @@ def test_the_middle_draw_of_an_odd_number_is_dropped():
     without = np.delete(draws, 5, axis=1)
     assert split_rhat(draws) == split_rhat(without)
     assert bulk_ess(draws) == bulk_ess(without)
+    once = np.zeros((2, 5))
+    once[0, 2] = 1.0  # in the mean all the same
+    assert mcse_mean(once) == np.std(once, ddof=1) / np.sqrt(8)
 
 
 def test_degenerate_draws():

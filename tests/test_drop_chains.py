@@ -3,6 +3,7 @@
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from support.fits import assert_same_fit
 
@@ -53,6 +54,22 @@ def test_chains_go_on_without_the_others(X):
     np.testing.assert_array_equal(model.label_samples_, whole.label_samples_[[0, 2]])
     assert_same_fit(model, whole.drop_chains([1], X), X)
     assert model.drop_chains([0], X).log_joint_samples_.shape == (1, 40)
+
+
+@pytest.mark.parametrize("likelihood", ["mixed", "categorical"])
+def test_tables_of_categories(likelihood, X):
+    """Likelihoods that learn what columns hold."""
+    table = pd.DataFrame(
+        {"kind": np.tile(["a", "b"], 20), "side": np.where(X[:, 1] > 1, "r", "l")}
+    )
+    if likelihood == "mixed":
+        table["size"] = X[:, 0]
+    model = DPMixture(likelihood=likelihood, n_chains=3, **FAST).fit(table)
+    two = DPMixture(likelihood=likelihood, n_chains=2, **FAST).fit(table)
+    model.drop_chains(2, table)
+    np.testing.assert_array_equal(model.label_samples_, two.label_samples_)
+    for method in ("score_samples", "predict_proba"):
+        np.testing.assert_array_equal(getattr(model, method)(table), getattr(two, method)(table))
 
 
 def test_features(X):

@@ -74,7 +74,16 @@ def test_parts_of_models_are_at_hand(family):
 
 @pytest.mark.parametrize(
     "name",
-    ["datasets", "diagnostics", "draws", "metrics", "model_selection", "partitions", "pyclone"],
+    [
+        "datasets",
+        "diagnostics",
+        "draws",
+        "metrics",
+        "model_selection",
+        "partitions",
+        "plotting",
+        "pyclone",
+    ],
 )
 def test_modules_list_what_is_public(name):
     module = importlib.import_module(f"skdpm.{name}")

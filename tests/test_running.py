@@ -314,6 +314,9 @@ def test_sample_weight_is_refused_with_words(cls, blobs):
     assert not has_fit_parameter(cls(), "sample_weight")
     with pytest.raises(TypeError, match=r"repeat the row: fit\(np.repeat"):
         cls().fit(blobs, sample_weight=np.ones(30))
+    if cls is not FeatureAllocation:
+        with pytest.raises(TypeError, match=r"partial_fit has no parameter 'sample_weight'"):
+            cls(sampler="smc").partial_fit(blobs, sample_weight=np.ones(30))
     with pytest.raises(TypeError, match="unexpected keyword argument 'weight'"):
         cls().fit(blobs, weight=np.ones(30))
 

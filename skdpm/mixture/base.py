@@ -137,6 +137,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         return True
 
     @available_if(_sees_rows_once)
+    @explains(**UNSUPPORTED_IN_FIT)
     def partial_fit(self, X, y=None):
         """Learn more rows, each of which is seen once and then forgotten. Needs `sampler="smc"`.
 

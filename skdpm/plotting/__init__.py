@@ -27,3 +27,7 @@ __all__ = [
     "TraceDisplay",
     "cluster_colors",
 ]
+
+
+def __dir__():
+    return __all__

@@ -34,9 +34,9 @@ class ClustersDisplay:
     """Rows in two columns of X, coloured by cluster, with an ellipse around each cluster.
 
     The paler a row, the less surely it belongs to its cluster; a cluster is as pale as its rows
-    are on average. Ellipses are at the posterior mean
-    of a cluster's mean and one and two posterior mean standard deviations wide: of a normal law in
-    two columns, 39 % and 86 % are within them.
+    are on average. Ellipses are at the posterior mean of a cluster's mean and one and two
+    posterior mean standard deviations wide: of a normal law in two columns, 39 % and 86 % are
+    within them.
 
     Parameters
     ----------

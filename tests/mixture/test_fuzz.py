@@ -148,6 +148,7 @@ def _or_refusal(function, *args):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", "a single column of categories")
         try:
             return function(*args)
         except (ValueError, TypeError) as error:

@@ -198,6 +198,15 @@ def test_a_product_of_a_data_frame():
     assert np.isfinite(blocks.score_samples(TABLE)).all()
 
 
+@pytest.mark.parametrize("likelihood", ["mixed", Categorical()], ids=["mixed", "categories"])
+def test_chains_of_a_table_are_left_out(likelihood):
+    X = TABLE if likelihood == "mixed" else TABLE[["town", "size"]]
+    mixture = DPMixture(likelihood=likelihood, **{**FAST, "n_chains": 3}).fit(X)
+    two = DPMixture(likelihood=likelihood, **FAST).fit(X)
+    assert_same_fit(mixture.drop_chains(2, X), two)
+    np.testing.assert_array_equal(mixture.predict(X), two.predict(X))
+
+
 def test_names_of_columns():
     likelihood = Product(
         [("cat", Categorical(), slice("town", "size")), ("age", Gaussian(), "age")]

@@ -245,7 +245,8 @@ cdef class ProductModel(ClusterModel):
         self.release(scratch)
 
     # Boxes: a part's coordinates are taken out of those of all. Where a part has none, all that is
-    # known of it is that probabilities are at most 1.
+    # known of it is that probabilities are at most 1: its kernel, which may have bounds of other
+    # rows, is not asked.
 
     cdef void part_box(
         self, Py_ssize_t p, const double* box, double* out
@@ -289,6 +290,8 @@ cdef class ProductModel(ClusterModel):
         cdef double total = 0.0
         cdef Py_ssize_t p
         for p in range(self.n_parts):
+            if self.box_starts[p + 1] == self.box_starts[p]:
+                return -INFINITY
             self.part_box(p, box, part)
             total += (<ClusterModel>self.parts[p]).log_predictive_floor(slot, part)
         return total

@@ -102,7 +102,17 @@ class Product(_BaseComposition, Likelihood):
         ]
 
     def get_params(self, deep=True):
-        """Get the parameters, with `deep` also those of the parts: dict."""
+        """Get the parameters.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Whether those of the parts are there as well, ``name__parameter``.
+
+        Returns
+        -------
+        params : dict
+        """
         return self._get_params("_named", deep=deep)
 
     def set_params(self, **params):
@@ -112,10 +122,12 @@ class Product(_BaseComposition, Likelihood):
         -------
         self : object
         """
-        strings = {name for name, part in dict(self._named).items() if isinstance(part, str)}
+        if "parts" in params:
+            self.parts = params.pop("parts")  # first: the others may be about these
+        before = self.get_params()
         for key in params:
             name, _, parameter = key.partition("__")
-            if parameter and name in strings and name not in params:
+            if parameter and name not in params and isinstance(before.get(name), str):
                 raise ValueError(
                     f"cannot set {key!r}: the part {name!r} is a name, which stands for an object "
                     "with default parameters; give it an object to set its parameters"
@@ -248,8 +260,7 @@ class Product(_BaseComposition, Likelihood):
     def _split(self, X):
         """Names and likelihoods of the parts, with their columns of some rows."""
         return [
-            (name, likelihood, X[:, _as_slice(where)])
-            for name, likelihood, where in (self._bound())
+            (name, likelihood, X[:, _as_slice(where)]) for name, likelihood, where in self._bound()
         ]
 
     @contextmanager
@@ -328,7 +339,7 @@ class Product(_BaseComposition, Likelihood):
     def hyperparameters(self):
         return tuple(
             f"{name}__{parameter}"
-            for (name, _), likelihood in zip(self._named, self._likelihoods(), strict=True)
+            for name, likelihood, _ in self._checked_parts()
             for parameter in likelihood.hyperparameters
         )
 
@@ -350,7 +361,8 @@ class Product(_BaseComposition, Likelihood):
         return other
 
     def at(self, values):
-        unknown = [name for name in values if name not in self.hyperparameters]
+        known = self.hyperparameters
+        unknown = [name for name in values if name not in known]
         if unknown:
             raise ValueError(f"{type(self).__name__} has no hyperparameter {unknown[0]!r}")
         return self._with(lambda name, likelihood: likelihood.at(_own(name, values)))
@@ -441,7 +453,7 @@ class Product(_BaseComposition, Likelihood):
 
     def parametric(self, X):
         return ParametricProduct(
-            [likelihood.parametric(own) for _, likelihood, own in (self._split(X))]
+            [likelihood.parametric(own) for _, likelihood, own in self._split(X)]
         )
 
     def log_constant(self, X):

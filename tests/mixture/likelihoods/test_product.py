@@ -229,6 +229,32 @@ def test_bounds_hold_and_spare_clusters():
     assert likelihood.box_points(likelihood.encode(holes)).shape == (200, 2)
 
 
+@pytest.mark.parametrize("hole", [None, 2], ids=["many columns", "a missing count"])
+def test_floors_hold_where_a_part_has_no_box(hole):
+    """Of rows without themselves. The kernel of counts has floors, but of its own boxes."""
+    rng = np.random.default_rng(0)
+    z = np.arange(30) % 2
+    X = np.column_stack([rng.normal(size=30) + 5 * z, rng.poisson(1 + 3 * z, size=(13, 30)).T])
+    if hole is not None:
+        X = X[:, :4]
+        X[0, hole] = NAN
+    where = list(range(1, X.shape[1]))
+    likelihood = Product([("num", Gaussian(**NORMAL), [0]), ("counts", Poisson(**RATES), where)])
+    likelihood = likelihood.resolve(X)
+    data = likelihood.encode(X)
+    points = likelihood.box_points(data)
+    assert points.shape == (30, 1)
+    slots = Probe(bind(likelihood, data, len(X)), 2)
+    slots.acquire()
+    rest = slots.acquire()
+    model = bind(likelihood, data, len(X))
+    model.load(make_state(likelihood, X, make_prior("dp", len(X), **PRIOR), z).dump())
+    floors = model.log_predictive_floors([0, 1], np.stack([points, 0.0 * points], axis=1))
+    for i in range(1, 30):
+        slots.rebuild(rest, np.flatnonzero((z == z[i]) & (np.arange(30) != i)))
+        assert floors[i, z[i]] <= slots.log_predictive(rest, i)
+
+
 # Parameters.
 
 
@@ -247,6 +273,15 @@ def test_nested_parameters():
     with pytest.raises(ValueError, match="the part 'num' is a name"):
         named.set_params(num__df=3.0)
     assert "Poisson" in repr(product)
+
+
+def test_parameters_may_be_about_parts_that_come_with_them():
+    product = Product([("num", "gaussian", [0])])
+    product.set_params(parts=[("counts", Poisson(), [0])], counts__rate=2.0)
+    assert product.parts[0][1].rate == 2.0
+    assert Product(None).set_params(parts=product.parts).parts is product.parts
+    with pytest.raises(ValueError, match="part 'num' must be a Likelihood object or one of"):
+        Product([("num", "normal", [0])]).hyperparameters  # noqa: B018
 
 
 def test_a_grid_over_parameters_of_parts():
