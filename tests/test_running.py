@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import v_measure_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.validation import has_fit_parameter
 from support.cases import FAST
@@ -253,6 +254,19 @@ def test_callbacks_of_a_grid_search(blobs, recorder):
     assert callback.tasks.count("setup") == callback.tasks.count("teardown") == 1
     assert callback.tasks.count(("chain", 1)) == 2 * 2 + 1
     assert not hasattr(grid.best_estimator_, "_skl_callbacks")
+
+
+def test_scores_while_a_fit_runs(blobs):
+    callback = pytest.importorskip("sklearn.callback")
+    y = np.arange(30) % 3
+    monitor = callback.ScoringMonitor(scoring="v_measure_score")
+    DPMixture(**FAST).set_callbacks(monitor).fit(blobs, y)
+    rows = [row for row in monitor.get_logs().data if row["task_name"] == "iterations"]
+    rows.sort(key=lambda row: row["task_id"])
+    shorter = [DPMixture(**{**FAST, "n_draws": n}).fit(blobs) for n in (1, 2, 12)]
+    expected = [v_measure_score(y, fit.predict(blobs)) for fit in shorter]
+    assert [rows[n - 1]["v_measure_score"] for n in (1, 2, 12)] == expected
+    assert len(rows) == 12 and len(set(expected)) > 1
 
 
 def test_progress_bar_of_scikit_learn(blobs, capsys):

@@ -656,7 +656,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     def _validate_fit(self, X, likelihood, sampler, reset):
         _check_objection(sampler, likelihood, X)
         X = sampler.validate(self, X, likelihood, reset)
-        if likelihood.says_nothing(X.shape[1]):
+        if reset and likelihood.says_nothing(X.shape[1]):
             warn(
                 "a single column of categories says nothing about clusters: any mixture of "
                 "distributions of one category is such a distribution, so that partitions follow "
