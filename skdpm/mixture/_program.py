@@ -76,9 +76,14 @@ class MixtureProgram(ChainProgram):
         likelihood, by name."""
         return {name: getattr(self.likelihood, name) for name in self.likelihood.learned}
 
-    def learns_after(self, iteration, model):
-        """Whether hyperparameters of the likelihood are drawn after an iteration of a chain."""
-        return bool(self.likelihood.learned) and (iteration + 1) % model.hyper_period == 0
+    def learned_after(self, iteration, model):
+        """Hyperpriors of what is learned of the likelihood after an iteration of a chain: dict."""
+        priors = self.likelihood.hyperpriors if self.likelihood.learned else {}
+        return {
+            name: prior
+            for name, prior in priors.items()
+            if (iteration + 1) % model.hyper_period_of(name) == 0
+        }
 
     def further_attributes(self, chains):
         """Attributes of the estimator that only this kind of program has: dict, name -> value."""
@@ -297,9 +302,10 @@ class Replica:
         """Draw the concentration, then the likelihood's hyperparameters, given the partition."""
         state = self.state
         program.resample_concentration(state.prior, state.cluster_sizes(), self.bit_generator)
-        if program.learns_after(iteration, state.model):
+        priors = program.learned_after(iteration, state.model)
+        if priors:
             values = state.model.resample_hyperparameters(
-                state.cluster_slots(), program.likelihood.hyperpriors, self.bit_generator
+                state.cluster_slots(), priors, self.bit_generator
             )
             self.values = program.likelihood.learned_values(values)
 

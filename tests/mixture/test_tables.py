@@ -324,6 +324,17 @@ def test_mixed_does_not_guess():
         DPMixture(likelihood="mixed").fit(X)
 
 
+def test_parts_are_learned_as_often_as_alone():
+    """Pseudo-counts of few rows take longer than a sweep, and are drawn every fifth time."""
+    model = DPMixture(likelihood="mixed", **{**FAST, "n_draws": 20}).fit(TABLE)
+    assert model.n_warmup % 5 == 0
+    for name, period in (("numeric__df", 1), ("boolean__a", 5), ("categorical__concentration", 5)):
+        values = model.hyperparameter_samples_[name].reshape(2, 20, -1)
+        changed = np.any(np.diff(values, axis=1) != 0.0, axis=2)
+        expected = np.arange(2, 21) % period == 0
+        np.testing.assert_array_equal(changed, [expected, expected], err_msg=name)
+
+
 def test_mixed_warns_of_identifiers():
     names = [f"guest {i}" for i in range(N)]
     with pytest.warns(UserWarning, match=r"no two entries of column 'name', column 'id' are"):

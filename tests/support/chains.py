@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import math
 
 import numpy as np
 
@@ -79,7 +80,8 @@ class LearningChains:
             bit_generator = np.random.PCG64(rng.integers(2**62)).state
             chain["replicas"] = [{**start, "labels": labels, "bit_generator": bit_generator}]
         with program.resume(chain) as live:
-            period = live.state.model.hyper_period
+            model = live.state.model
+            period = math.lcm(*map(model.hyper_period_of, program.likelihood.hyperpriors))
             for iteration in range(1, n_iterations + 1):
                 live.step(iteration * period - 1)
             return live.state.cluster_labels(), live.values

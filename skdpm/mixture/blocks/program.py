@@ -221,11 +221,12 @@ class BlockChain(MixtureChain):
         state = self.state
         self.kernel.step(state, np.random.Generator(bit_generator), key, adapting)
         program.resample_concentration(state.prior, state.cluster_sizes(), bit_generator)
-        if program.learns_after(iteration, state.model):
+        priors = program.learned_after(iteration, state.model)
+        if priors:
             stats = state.dump()
             state.model.load(stats)
             values = state.model.resample_hyperparameters(
-                np.arange(len(stats)), program.likelihood.hyperpriors, bit_generator
+                np.arange(len(stats)), priors, bit_generator
             )
             state.model.clear(0)  # only its own slot is needed to compute marginal likelihoods
             self.values = program.likelihood.learned_values(values)

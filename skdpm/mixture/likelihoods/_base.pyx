@@ -535,6 +535,10 @@ cdef class ClusterModel:
             out[k] = self.log_marginal_at(slots[k], hyper)
         return out
 
+    def hyper_period_of(self, name):
+        """Iterations from one draw of a hyperparameter to the next: int."""
+        return self.hyper_period
+
     def resample_hyperparameters(self, slots, priors, bit_generator):
         """Draw hyperparameters given the partition and the data: a slice step each.
 

@@ -76,8 +76,6 @@ cdef class ProductModel(ClusterModel):
             self.n_samples = part.n_samples
             self.n_max = part.n_max
             self.drifts = self.drifts or part.drifts
-            # Each part's own says after how many iterations it is worth while.
-            self.hyper_period = max(self.hyper_period, part.hyper_period)
             n_stats += part.n_stats
             values.extend(part.hyperparameters())
         if self.box_starts[self.n_parts] > MOST_COORDINATES:
@@ -336,6 +334,18 @@ cdef class ProductModel(ClusterModel):
                 part.retabulate()
         self.take_empty()
         return 0
+
+    def hyper_period_of(self, name):
+        """That of the part, which says after how many iterations it is worth while: a slow part
+        does not keep others waiting."""
+        cdef Py_ssize_t h, p
+        cdef ClusterModel part
+        for p in range(self.n_parts):
+            part = <ClusterModel>self.parts[p]
+            for h in range(part.n_hyper):
+                if self.hyper_names[self.hyper_starts[p] + h] == name:
+                    return part.hyper_period_of(part.hyper_names[h])
+        raise ValueError(f"{type(self).__name__} has no hyperparameter {name!r}")
 
     def resample_hyperparameters(self, slots, priors, bit_generator):
         """Draw hyperparameters given the partition and the data, part by part, as each does.
