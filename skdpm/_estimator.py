@@ -152,9 +152,9 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         >>> import numpy as np
         >>> from skdpm import DPMixture
         >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
-        >>> tree = DPMixture(n_draws=50, random_state=0).fit(X).to_datatree(X)
+        >>> tree = DPMixture(random_state=0).fit(X).to_datatree(X)
         >>> dict(tree.posterior["labels"].sizes)
-        {'chain': 4, 'draw': 50, 'row': 20}
+        {'chain': 4, 'draw': 250, 'row': 20}
         """
         from skdpm._arviz import datatree
 
@@ -207,9 +207,9 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         >>> import numpy as np
         >>> from skdpm import DPMixture
         >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
-        >>> model = DPMixture(n_draws=50, random_state=0).fit(X)
+        >>> model = DPMixture(random_state=0).fit(X)
         >>> model.drop_chains([1, 3], X).log_joint_samples_.shape
-        (2, 50)
+        (2, 250)
         """
         check_is_fitted(self)
         run = getattr(self, "_run", {})

@@ -487,7 +487,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         >>> from skdpm import DPMixture
         >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10, 20.0].reshape(-1, 1)
         >>> model = DPMixture(random_state=0).fit(X)
-        >>> model.merge_tree().cut(1).max()
+        >>> int(model.merge_tree().cut(1).max())
         0
         """
         self._check_label_draws("merge_tree", "n_components_samples_")

@@ -327,7 +327,7 @@ BUFFET_IN_FULL = [
 ]
 
 
-def buffet_runs(settings):
+def buffet_runs(settings, n_starts):
     return {
         f"{sampler!r} collapses={collapses} missing={missing} updates={updates}": buffet_run(
             sampler.kernel(),
@@ -335,19 +335,19 @@ def buffet_runs(settings):
             missing=missing,
             updates=updates,
             adapting=not updates,  # another step for a row's singletons, as valid
-            n_starts=2_500,
+            n_starts=n_starts,
         )
         for sampler, collapses, missing, updates in settings
     }
 
 
 def test_indian_buffet(seed_sequence, record_property):
-    check(buffet_runs(BUFFET), seed_sequence, record_property)
+    check(buffet_runs(BUFFET, 1_500), seed_sequence, record_property)
 
 
 @pytest.mark.slow
 def test_indian_buffet_in_full(seed_sequence, record_property):
-    check(buffet_runs(BUFFET_IN_FULL), seed_sequence, record_property)
+    check(buffet_runs(BUFFET_IN_FULL, 2_500), seed_sequence, record_property)
 
 
 def test_hyperparameters(seed_sequence, record_property):

@@ -75,8 +75,8 @@ class Subspace(Likelihood):
     >>> from skdpm.datasets import make_embeddings
     >>> from skdpm.mixture.likelihoods import Subspace
     >>> X, y = make_embeddings(200, 40, n_clusters=3, random_state=0)
-    >>> fitted = DPMixture(likelihood=Subspace(n_axes=4), n_chains=1, random_state=0).fit(X)
-    >>> fitted.likelihood_.axes_.shape
+    >>> model = DPMixture(likelihood=Subspace(n_axes=4), n_chains=1, n_draws=50, random_state=0)
+    >>> model.fit(X).likelihood_.axes_.shape
     (4, 40)
     """
 

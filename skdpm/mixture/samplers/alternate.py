@@ -37,7 +37,7 @@ class Alternate(Sampler):
     >>> from skdpm.mixture.samplers import PGSM, Alternate, Gibbs, SAMS
     >>> sampler = Alternate([Gibbs(), PGSM(gibbs_sweeps=0), SAMS(gibbs_sweeps=0)])
     >>> X = [[0.0], [0.1], [0.2], [5.0], [5.1]]
-    >>> sorted(DPMixture(sampler=sampler, n_chains=1).fit(X).acceptance_rate_)
+    >>> sorted(DPMixture(sampler=sampler, n_chains=1, n_draws=50).fit(X).acceptance_rate_)
     ['merge', 'pgsm', 'split']
     """
 

@@ -170,8 +170,9 @@ def test_invariance(seed_sequence, record_property):
     likelihoods = block_likelihoods()
     for k, (kernel, prior, block_size) in enumerate(EVERY_DAY):
         likelihood = likelihoods[k % len(likelihoods)]
-        # Each part of it is a case of its own.
-        options = {"n_iterations": 2} if kernel == "everything" else {}
+        options = {"n_starts": 350}
+        if kernel == "everything":  # each part of it is a case of its own
+            options["n_iterations"] = 2
         runs[f"{kernel} {likelihood} {prior} {block_size}"] = invariance(
             kernel, likelihood, prior, block_size, **options
         )
