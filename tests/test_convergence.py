@@ -136,7 +136,7 @@ def test_a_warning_that_is_an_error_is_one_in_every_fit(unmixed):
 
 
 @pytest.mark.slow
-def test_each_process_of_a_search_says_it_once():
+def test_each_process_of_a_search_says_it_once(tmp_path):
     code = """
 import numpy as np
 from sklearn.model_selection import GridSearchCV
@@ -146,5 +146,8 @@ model = DPMixture(likelihood="gaussian", sampler="gibbs", n_chains=2, n_warmup=0
 grid = {"concentration": [0.5, 1.0, 2.0, 4.0], "init": ["singletons"], "random_state": [0]}
 GridSearchCV(model, grid, cv=3, n_jobs=2, refit=False).fit(X)
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    # Elsewhere: in the root of the sources ./skdpm would hide what is installed.
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
     assert 1 <= run.stderr.count("ConvergenceWarning: ") <= 2
