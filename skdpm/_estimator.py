@@ -168,7 +168,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             numbers = [draw["draw"] for draw in self.draws_.scored.draws if draw["chain"] == 0]
             pointwise = (numbers, self.pointwise_log_likelihood(X))
         elif X is not None:
-            self._rows_of_fit(X)
+            self._rows_of_fit(X, self.likelihood_)
         return datatree(self, X, pointwise)
 
     def drop_chains(self, chains, X):
@@ -231,9 +231,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         if changed:
             raise ValueError(f"drop_chains needs the parameters of fit, got another {changed}")
         bound = self._for_columns(likelihood, X)
-        X = self._validate_fit(X, bound, sampler, reset=False)
-        if fingerprint(X) != run["data"]:
-            raise ValueError("X must be the rows of fit")
+        X = self._rows_of_fit(X, bound)
         program = self._program(X, bound, sampler)
         self.draws_ = self.draws_.only(kept)
         self._publish(self.draws_, program)
@@ -241,9 +239,9 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         self._summarise(program, self._run["chains"])
         return self
 
-    def _rows_of_fit(self, X):
-        """X, checked; ValueError where it is another one than that of `fit`."""
-        X = self._validate_fit(X, self.likelihood_, self.sampler_, reset=False)
+    def _rows_of_fit(self, X, likelihood):
+        """X, checked under a likelihood; ValueError where it is another one than that of `fit`."""
+        X = self._validate_fit(X, likelihood, self.sampler_, reset=False)
         if self._data is not None and fingerprint(X) != self._data:
             raise ValueError("X must be the rows of fit")
         return X

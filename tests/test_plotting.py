@@ -160,7 +160,7 @@ def test_interval_is_the_shortest_that_holds_the_level():
 
 
 def test_chains_are_shown_where_they_disagree(table):
-    numbers = np.repeat([[2] * 30, [3] * 30], 1, axis=0)
+    numbers = np.array([[2] * 30, [3] * 30])
     apart = fitted(DPMixture(n_chains=2, **SHORT), table)
     assert NumberOfClustersDisplay.from_estimator(apart, chains=False).chains_ == []
     apart.n_components_samples_ = numbers
