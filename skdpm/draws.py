@@ -17,6 +17,11 @@ def __dir__():
     return __all__
 
 
+def column_of(name):
+    """Name of the column of the draws that holds a learned hyperparameter of the likelihood."""
+    return f"likelihood__{name}"
+
+
 class Column(NamedTuple):
     """A quantity that every draw has.
 

@@ -17,8 +17,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skdpm._convergence import LARGEST_STD
 from skdpm._validation import check_real
-from skdpm.mixture._particles import log_weights_at
 from skdpm.mixture.base import BaseMixture
+from skdpm.mixture.particles.program import log_weights_at
 from skdpm.mixture.samplers.smc import SMC
 
 __all__ = ["concentration_curve", "log_evidence"]

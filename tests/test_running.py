@@ -17,7 +17,7 @@ from support.fits import assert_same_fit
 from skdpm import DPMixture, FeatureAllocation, FiniteMixture, _estimator, chains
 from skdpm.diagnostics import bulk_ess
 from skdpm.features._program import FeatureChain
-from skdpm.mixture._program import RowChain
+from skdpm.mixture.chains.program import RowChain
 from skdpm.partitions import credible_ball
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

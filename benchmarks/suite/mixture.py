@@ -7,13 +7,13 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from skdpm import DPMixture
+from skdpm.mixture.particles._smc import ParticleSystem
 from skdpm.mixture.priors import (
     DirichletProcessPrior,
     FiniteDirichletPrior,
     MixtureOfFiniteMixturesPrior,
 )
 from skdpm.mixture.samplers import SAMPLERS
-from skdpm.mixture.samplers._smc import ParticleSystem
 from skdpm.partitions import point_estimate
 from suite.problems import NAMES, Stepper, make_problem
 

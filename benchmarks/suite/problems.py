@@ -3,11 +3,11 @@
 
 import numpy as np
 
-from skdpm.mixture._program import row_tiles
-from skdpm.mixture._state import MixtureState
+from skdpm.mixture.chains.program import row_tiles
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.priors import DirichletProcessPrior, FiniteDirichletPrior
 from skdpm.mixture.samplers import SAMPLERS
+from skdpm.mixture.state._state import MixtureState
 
 NAMES = (
     "gaussian",

@@ -25,12 +25,11 @@ from skdpm._validation import (
     warn,
 )
 from skdpm.chains import run_chains, seed_entropy, stream
-from skdpm.draws import Candidates, common_snapshots
-from skdpm.mixture._lazy import over_rows, row_chunks
-from skdpm.mixture._peaks import fuse_to_peaks
-from skdpm.mixture._predictive import Predictor, ScoredDraws, StoredMixture
-from skdpm.mixture._program import column_of
-from skdpm.mixture._training import TrainingRows, outlier_scores
+from skdpm.draws import Candidates, column_of, common_snapshots
+from skdpm.mixture.answers.lazy import over_rows, row_chunks
+from skdpm.mixture.answers.peaks import fuse_to_peaks
+from skdpm.mixture.answers.predictive import Predictor, ScoredDraws, StoredMixture
+from skdpm.mixture.answers.training import TrainingRows, outlier_scores
 from skdpm.mixture.likelihoods import LIKELIHOODS, Gaussian, automatic_likelihood
 from skdpm.mixture.likelihoods.base import Likelihood
 from skdpm.mixture.likelihoods.product import mixed_likelihood, unknown_mixed

@@ -16,10 +16,9 @@ from support.fits import assert_same_fit
 from support.states import case_of, log_joint_of, log_likelihood_of, new_state
 
 from skdpm import DPMixture, FiniteMixture
-from skdpm.mixture import _automatic
-from skdpm.mixture._scoring import MixtureRows
-from skdpm.mixture._start import Merger, assign_in_turn, kmeans, merge_coupled
 from skdpm.mixture.blocks.rows import open_rows
+from skdpm.mixture.chains import automatic as _automatic
+from skdpm.mixture.chains._start import Merger, assign_in_turn, kmeans, merge_coupled
 from skdpm.mixture.likelihoods import (
     LIKELIHOODS,
     Bernoulli,
@@ -30,6 +29,7 @@ from skdpm.mixture.likelihoods import (
 )
 from skdpm.mixture.likelihoods.coordinates import principal, standardised
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
+from skdpm.mixture.state._scoring import MixtureRows
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

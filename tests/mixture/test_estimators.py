@@ -21,7 +21,7 @@ from support.cases import FAST, NAMES, PRIORS, fit_case, make_estimator, prior_n
 from support.fits import DRAWS, assert_same_fit
 
 from skdpm import DPMixture, FiniteMixture, diagnostics, partitions
-from skdpm.mixture._init import initial_labels
+from skdpm.mixture.chains.init import initial_labels
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

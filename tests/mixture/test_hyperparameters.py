@@ -20,11 +20,11 @@ from support.fits import assert_same_fit
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p
 
 from skdpm import DPMixture, FiniteMixture
-from skdpm.mixture._state import MixtureState
 from skdpm.mixture.likelihoods import Poisson
 from skdpm.mixture.likelihoods.base import Gamma
 from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
+from skdpm.mixture.state._state import MixtureState
 
 pytestmark = pytest.mark.filterwarnings("ignore:the chains have not mixed")
 

@@ -17,8 +17,8 @@ from support.cases import NAMES, PRIORS, fit_case, make_estimator, prior_name, p
 from support.exactness import complete_names, make_likelihood, make_prior, make_state
 
 from skdpm import DPMixture
-from skdpm.mixture._leave_one_out import log_leave_one_out
-from skdpm.mixture._training import outlier_scores
+from skdpm.mixture.answers._leave_one_out import log_leave_one_out
+from skdpm.mixture.answers.training import outlier_scores
 from skdpm.mixture.likelihoods import Gaussian, Poisson, Relational
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

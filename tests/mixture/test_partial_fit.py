@@ -18,11 +18,12 @@ from support.cases import fit_case, make_estimator
 from support.exactness import case_posterior, case_rows, make_likelihood
 
 from skdpm import DPMixture, FiniteMixture, chains
-from skdpm.mixture import _particles, _streams
 from skdpm.mixture.likelihoods import Bernoulli, Categorical, Gaussian, Poisson
+from skdpm.mixture.particles import program as _particles
+from skdpm.mixture.particles import streams as _streams
+from skdpm.mixture.particles._smc import ParticleSystem
 from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import SMC, Gibbs
-from skdpm.mixture.samplers._smc import ParticleSystem
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

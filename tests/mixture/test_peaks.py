@@ -9,8 +9,8 @@ from scipy.special import logsumexp
 from sklearn.metrics import adjusted_rand_score, v_measure_score
 
 from skdpm import DPMixture, FiniteMixture
-from skdpm.mixture import _peaks
-from skdpm.mixture._peaks import fuse_to_peaks
+from skdpm.mixture.answers import peaks as _peaks
+from skdpm.mixture.answers.peaks import fuse_to_peaks
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

@@ -23,7 +23,7 @@ from support.cases import (
 from support.pvalues import Cells, assert_p
 
 from skdpm import DPMixture
-from skdpm.mixture import _predictive
+from skdpm.mixture.answers import predictive as _predictive
 from skdpm.mixture.likelihoods import Bernoulli, Categorical, Gaussian, Relational
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -20,11 +20,11 @@ from support.chains import LearningChains
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p, correct_for_number
 
 from skdpm import DPMixture, FiniteMixture
-from skdpm.mixture._state import MixtureState
 from skdpm.mixture.likelihoods import Bernoulli, Categorical, Multinomial, Relational
 from skdpm.mixture.likelihoods.base import Gamma
 from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import BlockedGibbs, Gibbs
+from skdpm.mixture.state._state import MixtureState
 
 NAN = np.nan
 # Likelihood, what is fixed, what is learned, rows.

@@ -8,10 +8,11 @@ from scipy.special import logsumexp
 from support.exactness import make_prior, make_state
 
 from skdpm import DPMixture
-from skdpm.mixture import _predictive, _scoring
-from skdpm.mixture._scoring import MixtureRows, mixture_rows
-from skdpm.mixture._tiles import RowTiles
+from skdpm.mixture.answers import predictive as _predictive
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Poisson
+from skdpm.mixture.state import _scoring
+from skdpm.mixture.state._scoring import MixtureRows, mixture_rows
+from skdpm.mixture.state._tiles import RowTiles
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

@@ -32,7 +32,7 @@ from support.exactness import (
 from support.kernels import bind
 from support.states import case_of, log_joint_of, log_likelihood_of, new_model, new_state
 
-from skdpm.mixture._state import MixtureState, StateProbe
+from skdpm.mixture.state._state import MixtureState, StateProbe
 
 LIKELIHOODS = likelihood_names()
 WITH_COMPLETE = [*LIKELIHOODS, *complete_names()]

@@ -9,7 +9,6 @@ import numpy as np
 from reference.likelihoods import log_posterior
 from reference.simulate import LIKELIHOOD_NAMES, PRIOR_CASES, enumeration_case
 
-from skdpm.mixture._state import MixtureState
 from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.priors import (
@@ -20,6 +19,7 @@ from skdpm.mixture.priors import (
 )
 from skdpm.mixture.samplers import SAMPLERS
 from skdpm.mixture.samplers.base import BlockSampler
+from skdpm.mixture.state._state import MixtureState
 from support.chains import run_chains
 from support.kernels import bind
 from support.pvalues import Cells

@@ -2,7 +2,7 @@
 """Chains that are stopped at given amounts of processor time, and pictures of their traces.
 
 The estimators keep draws per iteration; to compare samplers whose iterations cost differently,
-chains here run kernels directly (as `skdpm.mixture._program` does) and are looked at whenever
+chains here run kernels directly (as `skdpm.mixture.chains.program` does) and are looked at when
 their own processor time passes a mark. What is recorded there costs no time of the chain.
 """
 
@@ -19,9 +19,9 @@ from sklearn.metrics import v_measure_score
 
 from skdpm._core._numerics import log_sum_exp
 from skdpm.chains import stream
-from skdpm.mixture._program import REBUILD_EVERY
-from skdpm.mixture._state import MixtureState
+from skdpm.mixture.chains.program import REBUILD_EVERY
 from skdpm.mixture.priors import DirichletProcessPrior, FiniteDirichletPrior
+from skdpm.mixture.state._state import MixtureState
 
 # Share of the time in which samplers may adapt their anchors: warm-up and draws, half and half.
 ADAPTING = 0.5

@@ -8,7 +8,7 @@ from scipy.special import expit
 from skdpm._validation import check_bool, check_gamma_prior, check_real
 from skdpm.features.likelihoods._lfrm import LFRMModel
 from skdpm.features.likelihoods.base import FeatureLikelihood
-from skdpm.mixture._start import kmeans
+from skdpm.mixture.chains._start import kmeans
 
 # Of a start. Small blocks are soon merged, large ones hardly split.
 NODES_PER_BLOCK = 6

@@ -11,8 +11,8 @@ from collections import OrderedDict
 
 import numpy as np
 
-from skdpm.mixture._tiles import RowTiles
 from skdpm.mixture.blocks._visit import BATCH_ROWS, TILE_ROWS
+from skdpm.mixture.state._tiles import RowTiles
 
 # With fewer clusters, bounds of what they weigh cost more than they save.
 FEWEST_CLUSTERS = 8

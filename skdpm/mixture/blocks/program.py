@@ -14,12 +14,12 @@ import joblib
 import numpy as np
 
 from skdpm.chains import stream
-from skdpm.mixture._automatic import MOST_SAMPLED, FirstState, find_clusters
-from skdpm.mixture._init import first_state
-from skdpm.mixture._program import MixtureChain, MixtureProgram, check_capabilities
 from skdpm.mixture.blocks.records import Task
 from skdpm.mixture.blocks.rows import open_rows
 from skdpm.mixture.blocks.state import BlockState
+from skdpm.mixture.chains.automatic import MOST_SAMPLED, FirstState, find_clusters
+from skdpm.mixture.chains.init import first_state
+from skdpm.mixture.chains.program import MixtureChain, MixtureProgram, check_capabilities
 
 
 class SampledClusters:

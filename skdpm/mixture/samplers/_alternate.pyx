@@ -10,7 +10,7 @@ done, its last partition would be one that is costly to leave: waiting times are
 from numpy.random cimport bitgen_t
 
 from skdpm._core._rng cimport uniform
-from skdpm.mixture._state cimport MixtureState
+from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.samplers._base cimport PartitionKernel
 
 # Costs of steps are averages over about as many turns.

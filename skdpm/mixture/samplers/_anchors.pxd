@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from numpy.random cimport bitgen_t
 
-from skdpm.mixture._state cimport MixtureState
+from skdpm.mixture.state._state cimport MixtureState
 
 
 cdef enum:

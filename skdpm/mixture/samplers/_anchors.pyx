@@ -29,7 +29,7 @@ import numpy as np
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport categorical_log, integer, uniform
-from skdpm.mixture._state cimport MixtureState
+from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.likelihoods._base cimport ClusterModel
 
 cdef enum:

@@ -46,13 +46,13 @@ import numpy as np
 from skdpm._core._memory cimport resized
 from skdpm._core._resampling cimport exponentiate
 from skdpm._core._rng cimport bit_generator_pointer, integer, uniform
-from skdpm.mixture._state cimport MixtureState, StoredState
+from skdpm.mixture.state._state cimport MixtureState, StoredState
 from skdpm.mixture.samplers._base cimport PartitionKernel
 from skdpm.mixture.samplers._gibbs cimport gibbs_sweep, sweep_work
 from skdpm.mixture.samplers._history cimport History
 from skdpm.mixture.samplers._moves cimport log_predictive_block
 
-from skdpm.mixture._state import labels_by_first_appearance
+from skdpm.mixture.state._state import labels_by_first_appearance
 
 BLOCKS = ("all", "pair", "none")
 

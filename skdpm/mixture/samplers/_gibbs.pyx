@@ -29,7 +29,7 @@ from libc.math cimport INFINITY, exp, fabs, log
 from numpy.random cimport bitgen_t
 
 from skdpm._core._rng cimport categorical_log_at, uniform
-from skdpm.mixture._state cimport MixtureState, TileBounds
+from skdpm.mixture.state._state cimport MixtureState, TileBounds
 from skdpm.mixture.samplers._base cimport PartitionKernel
 
 cdef double NEGLIGIBLE = 60.0 * log(2.0)    # below the best log weight: lost to rounding

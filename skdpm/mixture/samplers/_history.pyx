@@ -22,10 +22,10 @@ import numpy as np
 
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, integer
-from skdpm.mixture._state cimport MixtureState
+from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.samplers._anchors cimport AnchorProposal, Members
 
-from skdpm.mixture._state import labels_by_first_appearance
+from skdpm.mixture.state._state import labels_by_first_appearance
 
 cdef enum:
     # Draws of a pair of states, after which a history is taken to have no two different ones.

@@ -21,7 +21,7 @@ import numpy as np
 
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, integer
-from skdpm.mixture._state cimport MixtureState
+from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.likelihoods._base cimport ClusterModel
 from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal, Members
 

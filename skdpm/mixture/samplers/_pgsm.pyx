@@ -31,7 +31,7 @@ from skdpm._core cimport _resampling
 from skdpm._core._memory cimport resized
 from skdpm._core._resampling cimport MULTINOMIAL, OPTIMAL, STRATIFIED, SYSTEMATIC
 from skdpm._core._rng cimport uniform
-from skdpm.mixture._state cimport MixtureState
+from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal
 from skdpm.mixture.samplers._base cimport PartitionKernel
 from skdpm.mixture.samplers._gibbs cimport gibbs_sweep, sweep_work

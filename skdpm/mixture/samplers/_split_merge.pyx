@@ -21,7 +21,7 @@ from numpy.random cimport bitgen_t
 import numpy as np
 
 from skdpm._core._rng cimport bit_generator_pointer, uniform
-from skdpm.mixture._state cimport MixtureState
+from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.samplers._anchors cimport AnchorProposal
 from skdpm.mixture.samplers._base cimport PartitionKernel
 from skdpm.mixture.samplers._gibbs cimport gibbs_sweep, sweep_work

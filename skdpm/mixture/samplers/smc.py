@@ -2,9 +2,9 @@
 """Sequential Monte Carlo."""
 
 from skdpm._validation import check_choice, check_integer, check_real, is_dask
-from skdpm.mixture._particles import ParticleProgram
-from skdpm.mixture._streams import StreamProgram
-from skdpm.mixture.samplers._smc import RESAMPLING
+from skdpm.mixture.particles._smc import RESAMPLING
+from skdpm.mixture.particles.program import ParticleProgram
+from skdpm.mixture.particles.streams import StreamProgram
 from skdpm.mixture.samplers.base import BlockSampler, Sampler
 
 

@@ -12,7 +12,6 @@ from support.exactness import (
 from support.pvalues import assert_p_matrix
 
 from skdpm.chains import stream
-from skdpm.mixture._tiles import RowTiles
 from skdpm.mixture.blocks import order as order_module
 from skdpm.mixture.blocks import rows as rows_module
 from skdpm.mixture.blocks._visit import draw_and_collect
@@ -22,6 +21,7 @@ from skdpm.mixture.blocks.records import Held, Sweep, Task, TrialSplit
 from skdpm.mixture.blocks.rows import MemoryRows, visit_block
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers.sub_cluster import SubClusterKernel
+from skdpm.mixture.state._tiles import RowTiles
 
 KINDS = ("full", "diag")
 

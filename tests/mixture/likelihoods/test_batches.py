@@ -10,7 +10,6 @@ import scipy.sparse as sp
 from reference.simulate import log_normal_on_grid, missing_counts, simulate_data
 from support.kernels import bind
 
-from skdpm.mixture._program import set_hyperparameters
 from skdpm.mixture.likelihoods import (
     LIKELIHOODS,
     Bernoulli,
@@ -25,6 +24,7 @@ from skdpm.mixture.likelihoods import (
     base,
 )
 from skdpm.mixture.likelihoods._base import Probe
+from skdpm.mixture.likelihoods.base import set_hyperparameters
 
 rng = np.random.default_rng(5)
 N, D = 23, 11

@@ -34,10 +34,10 @@ from support.pvalues import assert_p_matrix, chi_squared_p
 from support.skeletons import build
 
 from skdpm import DPMixture
-from skdpm.mixture._state import StateProbe
 from skdpm.mixture.likelihoods._base import Probe
 from skdpm.mixture.samplers import ARM, SAMS, Gibbs, SplitMerge
 from skdpm.mixture.samplers._arm import ARMProbe
+from skdpm.mixture.state._state import StateProbe
 
 pytestmark = [
     pytest.mark.slow,  # a package to compile

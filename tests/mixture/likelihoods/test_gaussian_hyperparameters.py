@@ -23,10 +23,10 @@ from support.kernels import bind
 from support.pvalues import Cells, assert_p, assert_p_matrix, correct_for_number
 
 from skdpm import DPMixture, FiniteMixture
-from skdpm.mixture._state import MixtureState
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
+from skdpm.mixture.state._state import MixtureState
 
 NAMES = ("mean", "mean_precision", "df", "scale")
 FIXED = {"mean": [0.3, -0.5], "mean_precision": 0.4, "scale": [1.2, 0.8]}

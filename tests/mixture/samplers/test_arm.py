@@ -53,9 +53,9 @@ from support.kernels import bind
 from support.pvalues import Cells, assert_p, assert_p_matrix
 from support.states import case_of, new_state
 
-from skdpm.mixture._state import MixtureState, StateProbe
 from skdpm.mixture.samplers import ARM, SplitMerge
 from skdpm.mixture.samplers._arm import ARMProbe
+from skdpm.mixture.state._state import MixtureState, StateProbe
 
 NAMES = [*likelihood_names(), *complete_names()]
 PAIRS = [(name, prior) for name in likelihood_names() for prior in PRIOR_CASES]

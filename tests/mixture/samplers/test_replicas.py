@@ -29,9 +29,9 @@ from support.states import case_of, new_state
 
 from skdpm import DPMixture
 from skdpm.chains import stream as make_stream
-from skdpm.mixture import _program
-from skdpm.mixture._state import StateProbe
+from skdpm.mixture.chains import program as _program
 from skdpm.mixture.samplers import PGSM, SAMS, Alternate, Gibbs, SplitMerge
+from skdpm.mixture.state._state import StateProbe
 
 ANCHORS = ("uniform", "cluster_informed", "threshold_informed")
 SAMPLERS = [

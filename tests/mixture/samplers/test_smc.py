@@ -20,7 +20,7 @@ from support.exactness import (
 from support.pvalues import assert_p, assert_p_matrix, mean_p
 from support.smc import CONCENTRATION_PRIOR, INTEGRATED, all_labels, bind_rows
 
-from skdpm.mixture.samplers._smc import (
+from skdpm.mixture.particles._smc import (
     ParticleSystem,
     ResamplingProbe,
     concentration_nodes,

@@ -18,8 +18,8 @@ from support.exactness import case_rows, make_likelihood, make_prior
 from support.pvalues import assert_p_matrix, mean_p
 from support.smc import CONCENTRATION_PRIOR, INTEGRATED, all_labels, bind_rows
 
-from skdpm.mixture._particles import log_weights_at
-from skdpm.mixture.samplers._smc import ParticleSystem, concentration_nodes
+from skdpm.mixture.particles._smc import ParticleSystem, concentration_nodes
+from skdpm.mixture.particles.program import log_weights_at
 from skdpm.mixture.samplers.smc import SMC
 
 

@@ -18,8 +18,8 @@ from support.smc import CONCENTRATION_PRIOR, fitted
 from support.states import log_joint_of
 
 from skdpm.chains import stream
-from skdpm.mixture._particles import move_times
-from skdpm.mixture.samplers._smc import concentration_nodes
+from skdpm.mixture.particles._smc import concentration_nodes
+from skdpm.mixture.particles.program import move_times
 from skdpm.mixture.samplers.smc import SMC
 
 

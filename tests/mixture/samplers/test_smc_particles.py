@@ -11,10 +11,10 @@ from scipy.special import logsumexp
 from support.cases import CLASSES, fit_case, make_estimator
 from support.exactness import case_posterior, case_rows, make_likelihood, make_prior
 
-from skdpm.mixture._state import MixtureState
 from skdpm.mixture.likelihoods import Gaussian
-from skdpm.mixture.samplers._smc import ParticleSystem, concentration_nodes
+from skdpm.mixture.particles._smc import ParticleSystem, concentration_nodes
 from skdpm.mixture.samplers.smc import SMC
+from skdpm.mixture.state._state import MixtureState
 
 
 def live_chain(name, prior, sampler, *, n_samples=120, learned=False, seed=5, **params):

@@ -29,8 +29,8 @@ from support.kernels import bind
 from support.pvalues import assert_p_matrix
 from support.states import case_of, log_likelihood_of, new_state
 
-from skdpm.mixture._state import MixtureState
 from skdpm.mixture.samplers import PGSM, SAMS, SplitMerge
+from skdpm.mixture.state._state import MixtureState
 
 SCHEMES = ("multinomial", "stratified", "systematic", "optimal")
 

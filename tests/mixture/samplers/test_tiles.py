@@ -12,11 +12,11 @@ from support.kernels import bind
 from support.pvalues import assert_p_matrix
 
 from skdpm import DPMixture
-from skdpm.mixture._state import MixtureState, StateProbe
-from skdpm.mixture._tiles import RowTiles
 from skdpm.mixture.likelihoods import Gaussian, Poisson
 from skdpm.mixture.priors import DirichletProcessPrior, FiniteDirichletPrior
 from skdpm.mixture.samplers import PGSM, SAMS, Gibbs, SplitMerge
+from skdpm.mixture.state._state import MixtureState, StateProbe
+from skdpm.mixture.state._tiles import RowTiles
 
 SIZES = [(1, 1), (2, 1), (3, 2), (16, 16)]
 

@@ -13,7 +13,7 @@ from numpy.random cimport bitgen_t
 
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._rng cimport integer, uniform
-from skdpm.mixture._state cimport MixtureState
+from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.samplers._base cimport PartitionKernel
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skdpm.mixture._start import (
+from skdpm.mixture.chains._start import (
     Merger,
     assign_in_turn,
     kmeans,
@@ -23,7 +23,7 @@ from skdpm.mixture._start import (
     merge_coupled,
     merged_stats,
 )
-from skdpm.mixture._state import MixtureState
+from skdpm.mixture.state._state import MixtureState
 
 # Rows that are cut into pieces, at most; the others join the clusters found among these.
 MOST_SAMPLED = 20_000

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-from skdpm.mixture._tiles cimport RowTiles
+from skdpm.mixture.state._tiles cimport RowTiles
 from skdpm.mixture.likelihoods._base cimport ClusterModel
 from skdpm.mixture.priors._base cimport PartitionPrior
 

@@ -17,15 +17,15 @@ from scipy.special import logsumexp
 
 from skdpm.chains import _moves, stream
 from skdpm.draws import ChainDraws
-from skdpm.mixture._program import (
+from skdpm.mixture.chains.program import (
     REBUILD_EVERY,
     MixtureChain,
     RowChain,
     RowProgram,
-    set_hyperparameters,
 )
-from skdpm.mixture._state import MixtureState
-from skdpm.mixture.samplers._smc import ParticleSystem, concentration_nodes, log_ratios
+from skdpm.mixture.likelihoods.base import set_hyperparameters
+from skdpm.mixture.particles._smc import ParticleSystem, concentration_nodes, log_ratios
+from skdpm.mixture.state._state import MixtureState
 from skdpm.partitions import relabel_by_size
 
 # Rows between two looks at whether to go on.

@@ -13,7 +13,7 @@ from libc.math cimport INFINITY, exp, log
 
 import numpy as np
 
-from skdpm.mixture._state cimport MixtureState
+from skdpm.mixture.state._state cimport MixtureState
 
 
 cdef double log_density(MixtureState state, Py_ssize_t i) noexcept nogil:

@@ -22,7 +22,7 @@ import numpy as np
 
 from skdpm._core._math cimport log_rising
 from skdpm._core._rng cimport bit_generator_pointer, integer, uniform
-from skdpm.mixture._state cimport MixtureState
+from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.priors._base cimport PartitionPrior
 

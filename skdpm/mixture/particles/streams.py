@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skdpm.mixture._particles import BLOCK, ParticleChain, ParticleProgram
-from skdpm.mixture._program import check_capabilities
+from skdpm.mixture.chains.program import check_capabilities
+from skdpm.mixture.particles.program import BLOCK, ParticleChain, ParticleProgram
 
 
 @dataclass(kw_only=True)

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from skdpm.chains import ChainProgram, LiveChain, stream
-from skdpm.draws import Candidates, Column, Snapshots
-from skdpm.mixture._automatic import FirstState, most_likely
-from skdpm.mixture._init import dispersed_labels, first_state
-from skdpm.mixture._scoring import mixture_rows
-from skdpm.mixture._state import MixtureState, labels_by_first_appearance
-from skdpm.mixture._tiles import RowTiles
+from skdpm.draws import Candidates, Column, Snapshots, column_of
+from skdpm.mixture.chains.automatic import FirstState, most_likely
+from skdpm.mixture.chains.init import dispersed_labels, first_state
+from skdpm.mixture.likelihoods.base import set_hyperparameters
+from skdpm.mixture.state._scoring import mixture_rows
+from skdpm.mixture.state._state import MixtureState, labels_by_first_appearance
+from skdpm.mixture.state._tiles import RowTiles
 from skdpm.partitions import relabel_by_size
 
 # Rows of statistics that round are computed anew from the items after this many iterations of a
@@ -101,16 +102,6 @@ class MixtureProgram(ChainProgram):
         """Labels by decreasing size from what `MixtureChain.kept_labels` gave, and the clusters'
         statistics."""
         raise NotImplementedError(f"{type(self).__name__} must write `kept_partition`")
-
-
-def column_of(name):
-    """Name a learned hyperparameter of the likelihood among the draws."""
-    return f"likelihood__{name}"
-
-
-def set_hyperparameters(model, likelihood):
-    """Give a kernel the hyperparameters of a likelihood."""
-    model.set_hyperparameters(likelihood.flat_hyperparameters())
 
 
 class MixtureChain(LiveChain):

@@ -7,9 +7,10 @@ import scipy.sparse as sp
 from scipy.special import logsumexp
 
 from skdpm._validation import fingerprint
-from skdpm.mixture._leave_one_out import log_leave_one_out
-from skdpm.mixture._program import column_of, set_hyperparameters
-from skdpm.mixture._state import MixtureState
+from skdpm.draws import column_of
+from skdpm.mixture.answers._leave_one_out import log_leave_one_out
+from skdpm.mixture.likelihoods.base import set_hyperparameters
+from skdpm.mixture.state._state import MixtureState
 
 
 class TrainingRows:

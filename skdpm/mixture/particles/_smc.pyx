@@ -51,7 +51,7 @@ from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport resized
 from skdpm._core._resampling cimport MULTINOMIAL, OPTIMAL, STRATIFIED, SYSTEMATIC
 from skdpm._core._rng cimport bit_generator_pointer, uniform
-from skdpm.mixture._state cimport MixtureState
+from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.priors._base cimport PartitionPrior
 from skdpm.mixture.priors._two_parameter cimport TwoParameterPrior

@@ -11,8 +11,8 @@ import joblib
 import numpy as np
 from sklearn.utils.validation import check_array
 
-from skdpm.mixture._program import set_hyperparameters
-from skdpm.mixture._scoring import mixture_rows
+from skdpm.mixture.likelihoods.base import set_hyperparameters
+from skdpm.mixture.state._scoring import mixture_rows
 
 # Rows of X that are encoded at a time, and entries: 8 MiB of doubles, of which encoded rows, their
 # tiles and scratch memory are a small multiple, for each thread.

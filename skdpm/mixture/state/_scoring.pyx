@@ -19,7 +19,7 @@ from libc.stdlib cimport free
 import numpy as np
 
 from skdpm._core._memory cimport resized
-from skdpm.mixture._tiles cimport RowTiles
+from skdpm.mixture.state._tiles cimport RowTiles
 from skdpm.mixture.likelihoods._base cimport STRIP, ClusterModel
 
 cdef enum:
