@@ -74,13 +74,13 @@ def defaults(n_samples, n_jobs):
     _, used, _ = timed(lambda: start.fit(X))
     print(
         f"start of a chain: NMI {nmi(classes, start.labels_):.3f}, "
-        f"{start.n_components_} clusters, {used:.1f} s",
+        f"{start.n_clusters_} clusters, {used:.1f} s",
         flush=True,
     )
     model = DPMixture(n_jobs=n_jobs, random_state=0)
     _, used, wall = timed(lambda: model.fit(X))
     print(
-        f"DPMixture(): NMI {nmi(classes, model.labels_):.3f}, {model.n_components_} clusters "
+        f"DPMixture(): NMI {nmi(classes, model.labels_):.3f}, {model.n_clusters_} clusters "
         f"({model.n_components_samples_.mean():.0f} components), {used:.0f} s of the processor "
         f"({parts['summary'][0]:.0f} s of it summing up), {wall:.0f} s wall; "
         f"{model.sampler_}, {type(model.likelihood_).__name__}"
@@ -101,7 +101,7 @@ def one_chain(name, likelihood, X, classes, new, sampler, n_iterations):
     )
     _, used, _ = timed(lambda: model.fit(X))
     print(
-        f"{name:26s} NMI {nmi(classes, model.labels_):.3f}, {model.n_components_:4d} clusters "
+        f"{name:26s} NMI {nmi(classes, model.labels_):.3f}, {model.n_clusters_:4d} clusters "
         f"({model.n_components_samples_.mean():.0f} components), held out "
         f"{model.score(new):.2f}, {used:.1f} s",
         flush=True,

@@ -25,7 +25,7 @@ from skdpm.plotting import (
 X = load_wine(as_frame=True).data
 start = time.perf_counter()
 model = DPMixture(thin=4, random_state=0).fit(X)
-print(f"{model.n_components_} clusters in {time.perf_counter() - start:.1f} s")
+print(f"{model.n_clusters_} clusters in {time.perf_counter() - start:.1f} s")
 
 fig, axes = plt.subplots(2, 2, figsize=(11, 9), layout="constrained")
 clusters = ClustersDisplay.from_estimator(model, X, ax=axes[0, 0])

@@ -36,7 +36,7 @@ def fit(name, X, truth, likelihood):
     start = time.process_time()
     model = DPMixture(likelihood=likelihood, n_chains=2, random_state=0).fit(X)
     seconds = time.process_time() - start
-    print(f"{name}: {model.n_components_} clusters found of {truth.max() + 1}, {seconds:.1f} s")
+    print(f"{name}: {model.n_clusters_} clusters found of {truth.max() + 1}, {seconds:.1f} s")
     return model
 
 
@@ -104,7 +104,7 @@ describe(model, "location")
 ax = axes["Student t"]
 histogram(ax, x, model.labels_, np.linspace(-8, 8, 81))
 density(ax, model, np.linspace(-8, 8, 500))
-found = f"{model.n_components_} clusters, {gaussian.n_components_} under a Gaussian likelihood"
+found = f"{model.n_clusters_} clusters, {gaussian.n_clusters_} under a Gaussian likelihood"
 ax.set(
     xlabel="measurement",
     ylabel="density",

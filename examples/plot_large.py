@@ -97,7 +97,7 @@ def draw(path, fits):
         axes[0].add_patch(
             Ellipse(mean, width, height, angle=angle, fill=False, color="C3", lw=1.5)
         )
-    axes[0].set(title=f"{len(X)} rows, {model.n_components_} clusters", aspect="equal")
+    axes[0].set(title=f"{len(X)} rows, {model.n_clusters_} clusters", aspect="equal")
     for name, (model, seconds) in fits.items():
         at = seconds / model.n_iter_ * np.arange(1, model.n_iter_ + 1)
         axes[1].plot(at, model.n_components_samples_[0], label=name, lw=1.2)
@@ -119,7 +119,7 @@ def main():
         fits = {"two threads": (model, seconds)}
         print(
             f"{N_ROWS} rows in a file: {model.n_iter_} iterations in {seconds:.1f} s, "
-            f"{model.n_components_} clusters, V-measure "
+            f"{model.n_clusters_} clusters, V-measure "
             f"{v_measure_score(truth, model.labels_):.3f}"
         )
         remote, seconds, labels = fit_dask(path)

@@ -52,7 +52,7 @@ likelihood = Product(
 )
 start = time.perf_counter()
 model = DPMixture(likelihood=likelihood, thin=4, random_state=0).fit(trips)
-print(f"{model.n_components_} clusters in {time.perf_counter() - start:.1f} s")
+print(f"{model.n_clusters_} clusters in {time.perf_counter() - start:.1f} s")
 alone = DPMixture(likelihood=Gaussian(covariance_type="diag"), thin=4, random_state=0)
 alone.fit(measured)
 large = np.flatnonzero(np.bincount(model.labels_) > 3)  # the others are trips unlike any
@@ -63,10 +63,10 @@ print(f"measured columns alone: {adjusted_rand_score(kind, alone.labels_):.2f}")
 # What the clusters are like.
 params = model.cluster_params_
 categories = model.likelihood_.purpose__categories_[0]
-colors = cluster_colors(model.n_components_)
+colors = cluster_colors(model.n_clusters_)
 width = 0.8 / len(large)
 fig, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
-for k in range(model.n_components_):
+for k in range(model.n_clusters_):
     own = model.labels_ == k
     left.plot(trips["log_km"][own], trips["speed"][own], "o", ms=4, alpha=0.6, color=colors[k])
 for j, k in enumerate(large):

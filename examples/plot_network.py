@@ -61,7 +61,7 @@ for name, (sampler, _) in samplers.items():
     means = ", ".join(f"{mean:.0f}" for mean in model.log_joint_samples_.mean(axis=1))
     print(
         f"{name}: {seconds:.1f} s of processor time, log joint of the chains {means}, R-hat "
-        f"{split_rhat(model.log_joint_samples_):.2f}; {model.n_components_} clusters, V-measure "
+        f"{split_rhat(model.log_joint_samples_):.2f}; {model.n_clusters_} clusters, V-measure "
         f"with the {kind}s {v_measure_score(known, model.labels_):.2f}"
     )
 
@@ -71,7 +71,7 @@ print(f"ARM accepted: {rates}")
 
 # Clusters of mostly the same digit next to each other, within a cluster sorted by digit.
 labels = model.labels_
-most = np.array([np.bincount(known[labels == k]).argmax() for k in range(model.n_components_)])
+most = np.array([np.bincount(known[labels == k]).argmax() for k in range(model.n_clusters_)])
 order = np.lexsort((known, labels, most[labels]))
 edges = np.flatnonzero(np.diff(labels[order])) + 0.5
 together = coclustering_matrix(model.label_samples_)

@@ -49,7 +49,7 @@ rows = design.index.str.removeprefix("m").astype(int)
 truth = prevalences[labels[rows]].ravel()
 error = np.abs(table["mutation_prevalence"] - truth)
 print(
-    f"{model.n_components_} clusters; V-measure {v_measure_score(labels[rows], model.labels_):.3f}"
+    f"{model.n_clusters_} clusters; V-measure {v_measure_score(labels[rows], model.labels_):.3f}"
 )
 print(f"mean error of a prevalence: {error.mean():.3f}")
 inside = np.mean(error <= 2 * table["mutation_prevalence_std"] + 0.005)

@@ -65,7 +65,7 @@ for count, p in zip(counts, frequency / frequency.sum(), strict=True):
     print(f"  {count} roles: {p:.2f}")
 score = b_cubed_score(roles, model.allocations_)
 print(f"  agreement with the true roles (B-cubed): {score:.2f}")
-print(f"Relational: {mixture.n_components_} clusters")
+print(f"Relational: {mixture.n_clusters_} clusters")
 for name, p in found.items():
     print(f"{name}: AUC of {truth.size} held-out pairs {roc_auc_score(truth, p[held_out]):.3f}")
 

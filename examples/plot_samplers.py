@@ -78,7 +78,7 @@ for name, (sampler, n_iterations, color) in samplers.items():
         rates = ", ".join(f"{m} {r.mean():.2f}" for m, r in model.acceptance_rate_.items())
         print(
             f"{name:10} {n_iterations} iterations in {seconds[-1]:.2f} s: log joint "
-            f"{log_joint[-1]:.0f}, V-measure {v_measure[-1]:.3f}, {model.n_components_} clusters"
+            f"{log_joint[-1]:.0f}, V-measure {v_measure[-1]:.3f}, {model.n_clusters_} clusters"
             + (f"; acceptance: {rates}" if rates else "")
         )
 for ax, value in zip(axes, [goal, v_goal], strict=True):

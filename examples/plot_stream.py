@@ -88,7 +88,7 @@ def draw(path, model, history):
     axes[0].hist2d(*X.T, bins=150, cmap="Greys", norm="log")
     means = model.cluster_params_["means"]
     axes[0].scatter(*means.T, s=2_000 * model.weights_, facecolors="none", edgecolors="C3")
-    axes[0].set(title=f"{N_ROWS} rows, {model.n_components_} clusters", aspect="equal")
+    axes[0].set(title=f"{N_ROWS} rows, {model.n_clusters_} clusters", aspect="equal")
     axes[1].plot(rows, scores, lw=1.2)
     axes[1].set(title="Score of a batch before it is learned", ylabel="nats per row")
     axes[2].fill_between(rows, clusters.min(axis=1), clusters.max(axis=1), alpha=0.3, step="pre")

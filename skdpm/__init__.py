@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Bayesian mixture and feature allocation models for scikit-learn, by exact and fast MCMC."""
 
+import importlib
 import os
 
 try:
@@ -20,14 +21,37 @@ from skdpm.mixture.estimators import DPMixture, FiniteMixture
 
 __version__ = "0.1.0"
 
+_SUBMODULES = {
+    "datasets",
+    "diagnostics",
+    "features",
+    "metrics",
+    "mixture",
+    "model_selection",
+    "partitions",
+    "plotting",
+    "pyclone",
+}
+
 __all__ = ["DPMixture", "FeatureAllocation", "FiniteMixture", "get_include"]
+
+
+def __getattr__(name):
+    # Submodules are loaded on first use (PEP 562), so that `import skdpm` stays quick.
+    if name in _SUBMODULES:
+        return importlib.import_module(f"skdpm.{name}")
+    raise AttributeError(f"module 'skdpm' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted({*globals(), *_SUBMODULES})
 
 
 def get_include():
     """The folder of skdpm's C headers, for kernels that are built outside its tree.
 
-    `check.h` (assertions) is needed where `skdpm._core._check` is cimported; `cholesky.h` holds
-    the updates of Cholesky factors. Cython finds the `.pxd` files on `sys.path` by itself.
+    Kernels that cimport `skdpm._core._check` need `check.h`, which holds assertions. Cython finds
+    the `.pxd` files on `sys.path` without it.
 
     Returns
     -------

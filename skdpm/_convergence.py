@@ -26,8 +26,8 @@ MOST_NAMED = 4
 MOST_DESCRIBED = 3
 
 IN_CROSS_VALIDATION = (
-    "chains of a fit in cross-validation have not mixed. `mixed_` of an estimator tells whether "
-    "its own have, `diagnostics_` and a fit of its own tell more. This is said once for all fits"
+    "chains of a fit in cross-validation disagree. This warning appears once for all fits; see "
+    "`converged_` and `diagnostics_` of each estimator"
 )
 
 # Places in the user's code that have been told of fits in cross-validation.

@@ -42,9 +42,10 @@ def summary_of_fit(estimator, what):
     lines : dict of str to str
     """
     draws = estimator.draws_
+    n_found = getattr(estimator, "n_clusters_", None) or estimator.n_components_
     low, high = np.quantile(draws["n_components"], (0.05, 0.95), method="inverted_cdf")
     lines = {
-        what: f"{estimator.n_components_} (in 90 % of the draws {low:g} to {high:g})",
+        what: f"{n_found} (in 90 % of the draws {low:g} to {high:g})",
         "draws": f"{draws.n_draws} of each of {draws.n_chains} chains",
     }
     if draws.n_chains == 1:

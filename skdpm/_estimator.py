@@ -175,7 +175,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         """Leave chains out: of the draws, and of all that is made of them.
 
         What is left is as if the others had been the only ones: labels, predictions, densities,
-        `diagnostics_` and `mixed_`. With `warm_start`, `fit` goes on with the others.
+        `diagnostics_` and `converged_`. With `warm_start`, `fit` goes on with the others.
 
         Chains that are stuck far below the others in log joint density stand for hardly any
         posterior mass, and count as much as any while they are there. Where levels are close,
@@ -466,9 +466,9 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         return figures
 
     def _conclude(self, program, figures):
-        """Set `diagnostics_` and `mixed_`."""
+        """Set `diagnostics_` and `converged_`."""
         self.diagnostics_ = figures
-        self.mixed_ = not self._disagreements(program)
+        self.converged_ = not self._disagreements(program)
 
     def _disagreements(self, program):
         """The quantities that chains have not agreed on, by name."""

@@ -181,7 +181,7 @@ def mcse_mean(draws):
     return float(np.std(draws, ddof=1) / np.sqrt(_ess(halves)))
 
 
-def coclustering_diagnostics(labels, n_pairs=N_PAIRS):
+def coclustering_diagnostics(label_samples, n_pairs=N_PAIRS):
     """Compare the partitions of chains: split R-hat and effective sample size.
 
     Each draw is the vector that tells, of some pairs of rows, which are in the same cluster.
@@ -192,7 +192,7 @@ def coclustering_diagnostics(labels, n_pairs=N_PAIRS):
 
     Parameters
     ----------
-    labels : array-like of shape (n_chains, n_draws, n_samples)
+    label_samples : array-like of shape (n_chains, n_draws, n_samples)
         Partitions, labelled in any way.
     n_pairs : int, default=300
         Pairs of rows, chosen by the number of rows alone, each row as often as others. All pairs
@@ -208,14 +208,14 @@ def coclustering_diagnostics(labels, n_pairs=N_PAIRS):
     --------
     >>> import numpy as np
     >>> from skdpm.diagnostics import coclustering_diagnostics
-    >>> labels = np.random.default_rng(0).integers(3, size=(4, 100, 20))
-    >>> coclustering_diagnostics(labels)["r_hat"] < 1.05
+    >>> label_samples = np.random.default_rng(0).integers(3, size=(4, 100, 20))
+    >>> coclustering_diagnostics(label_samples)["r_hat"] < 1.05
     True
-    >>> labels[0] = 0
-    >>> coclustering_diagnostics(labels)["r_hat"] > 1.05
+    >>> label_samples[0] = 0
+    >>> coclustering_diagnostics(label_samples)["r_hat"] > 1.05
     True
     """
-    pairs = together(labels, n_pairs)
+    pairs = together(label_samples, n_pairs)
     n_draws = pairs.shape[1]
     half = n_draws // 2
     if n_draws < 4:
@@ -333,7 +333,8 @@ def together(labels, n_pairs=N_PAIRS):
     labels = np.asarray(labels)
     if labels.ndim != 3:
         raise ValueError(
-            f"labels must have shape (n_chains, n_draws, n_samples), got shape {labels.shape}"
+            "label_samples must have shape (n_chains, n_draws, n_samples), got shape "
+            f"{labels.shape}"
         )
     first, second = row_pairs(labels.shape[2], n_pairs)
     return labels[:, :, first] == labels[:, :, second]

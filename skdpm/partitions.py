@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Summaries of posterior draws of a partition: co-clustering, point estimates, credible balls.
 
-Every function takes labels of shape (..., n_samples); the leading axes, such as (chains, draws),
-are flattened. Only which rows share a label within a draw matters, never the label itself.
+`label_samples` are draws of a partition, of shape (..., n_samples); the leading axes, such as
+(chains, draws), are flattened. `labels` are one partition. A label only shows which rows are
+together in a draw: its value does not matter, and equal values in two draws mean nothing.
 
 Two losses between partitions a and b of n rows, with a_j, b_k the sizes of their clusters and
 n_jk those of the intersections, have the common form
@@ -14,17 +15,17 @@ n_jk those of the intersections, have the common form
   the n (n - 1) / 2 pairs of rows that one partition joins and the other separates (1 - Rand
   index); 0 if n = 1.
 
-Of the two errors that an estimate a makes of a draw b, the loss counts
+The loss adds up the two errors that an estimate a can make about a draw b:
 
     join = [sum_j f(a_j) - sum_jk f(n_jk)] / norm    for rows that a joins and b separates,
-    split = [sum_k f(b_k) - sum_jk f(n_jk)] / norm   for rows that b joins and a separates
+    split = [sum_k f(b_k) - sum_jk f(n_jk)] / norm   for rows that b joins and a separates.
 
-alike: for "vi" these are the conditional entropies of b given a and of a given b. A pair such as
+For "vi" these are the conditional entropies of b given a and of a given b. A pair such as
 ("vi", 1.5) is the generalised loss of Dahl, Johnson & Mueller (2022),
 
-    split_cost * split + (2 - split_cost) * join,    0 < split_cost < 2,
+    split_cost * split + (2 - split_cost) * join,    0 < split_cost < 2.
 
-in which a dearer split makes the estimate have fewer clusters: those that some draws join are one.
+A larger split_cost gives an estimate with fewer clusters.
 """
 
 from dataclasses import dataclass
@@ -72,13 +73,13 @@ def __dir__():
     return __all__
 
 
-def coclustering_matrix(labels, rows=None):
+def coclustering_matrix(label_samples, rows=None):
     """Fraction of draws in which two rows share a cluster.
 
     Parameters
     ----------
-    labels : array-like of int of shape (..., n_samples)
-        Partitions; leading axes are flattened.
+    label_samples : array-like of int of shape (..., n_samples)
+        Draws of a partition; leading axes are flattened.
     rows : array-like of int of shape (m,), default=None
         Rows to compare, in the order of the result. None: all.
 
@@ -90,12 +91,12 @@ def coclustering_matrix(labels, rows=None):
     Raises
     ------
     ValueError
-        If `labels` is empty, not integer or negative, or `rows` is empty or out of range.
+        If `label_samples` is empty, not integer or negative, or `rows` is empty or out of range.
 
     Notes
     -----
-    O(n_draws * m^2) comparisons at most, where rows that agree in all draws count once; beyond
-    the result and the draws of `rows`, memory is at most that of the result again.
+    At most O(n_draws * m^2) comparisons; rows that agree in all draws count once. Scratch memory
+    is at most that of the result.
 
     Examples
     --------
@@ -105,7 +106,7 @@ def coclustering_matrix(labels, rows=None):
            [0.5, 1. , 0.5],
            [0. , 0.5, 1. ]])
     """
-    draws = _as_draws(labels)
+    draws = _as_draws(label_samples)
     if rows is not None:
         rows = np.asarray(rows)
         if rows.ndim != 1 or rows.size == 0 or rows.dtype.kind not in "iu":
@@ -125,16 +126,16 @@ def coclustering_matrix(labels, rows=None):
 
 
 def label_probabilities(label_samples, labels):
-    """Probability of each row to belong with its cluster of a partition.
+    """Probability that each row belongs to its cluster of a partition.
 
-    Of a row in a cluster of several, the probability that it shares a cluster with another row of
-    it, on average over these; of a row that is a cluster of its own, the probability that it is
-    one.
+    For a row in a cluster of several rows, this is the probability that it shares a cluster with
+    another row of that cluster, averaged over those rows. For a row that is alone in its cluster,
+    it is the probability of being alone.
 
     Parameters
     ----------
     label_samples : array-like of int of shape (..., n_samples)
-        Partitions drawn from the posterior; leading axes are flattened.
+        Draws of a partition; leading axes are flattened.
     labels : array-like of int of shape (n_samples,)
         The partition, such as a `point_estimate`.
 
@@ -169,19 +170,20 @@ def label_probabilities(label_samples, labels):
     return company / (others * len(draws))
 
 
-def partition_distances(labels, partition, loss="vi"):
+def partition_distances(label_samples, labels, loss="vi"):
     """Distance of each draw to one partition.
 
     Parameters
     ----------
-    labels : array-like of int of shape (..., n_samples)
-        Partitions; leading axes are flattened.
-    partition : array-like of int of shape (n_samples,)
+    label_samples : array-like of int of shape (..., n_samples)
+        Draws of a partition; leading axes are flattened.
+    labels : array-like of int of shape (n_samples,)
+        The partition.
     loss : {"vi", "binder"} or tuple (name, split_cost), default="vi"
         Variation of information in nats, or the fraction of the n (n - 1) / 2 pairs of rows on
-        which the two partitions disagree. With a split_cost in (0, 2), 1 where none is given, rows
-        that the draw joins and `partition` separates count split_cost times, the others
-        2 - split_cost times: no distance then, as the two partitions play different parts.
+        which the two partitions disagree. With a split_cost in (0, 2), rows that the draw joins
+        and `labels` separates count split_cost times, and rows that `labels` joins and the draw
+        separates count 2 - split_cost times. The loss is then not symmetric.
 
     Returns
     -------
@@ -208,18 +210,19 @@ def partition_distances(labels, partition, loss="vi"):
     >>> partition_distances([[0, 0, 1, 1], [0, 1, 2, 3]], [5, 5, 2, 2]).round(4)
     array([0.    , 0.6931])
     """
-    draws = _as_draws(labels)
-    return _distances(draws, _as_partition(partition, draws.shape[1]), loss)
+    draws = _as_draws(label_samples)
+    return _distances(draws, _as_partition(labels, draws.shape[1], "labels"), loss)
 
 
-def expected_loss(labels, partition, loss="vi"):
-    """Mean over the draws of the distance to a partition: its posterior expected loss.
+def expected_loss(label_samples, labels, loss="vi"):
+    """Posterior expected loss of a partition: the mean over the draws of its distance to them.
 
     Parameters
     ----------
-    labels : array-like of int of shape (..., n_samples)
-        Partitions; leading axes are flattened.
-    partition : array-like of int of shape (n_samples,)
+    label_samples : array-like of int of shape (..., n_samples)
+        Draws of a partition; leading axes are flattened.
+    labels : array-like of int of shape (n_samples,)
+        The partition.
     loss : {"vi", "binder"} or tuple (name, split_cost), default="vi"
         Variation of information in nats, or Binder's loss as a fraction of the n (n - 1) / 2 pairs
         of rows, as in `partition_distances`.
@@ -240,36 +243,35 @@ def expected_loss(labels, partition, loss="vi"):
     >>> expected_loss([[0, 0, 1], [0, 1, 1]], [0, 0, 0], loss="binder")
     0.6666666666666666
     """
-    return float(np.mean(partition_distances(labels, partition, loss)))
+    return float(np.mean(partition_distances(label_samples, labels, loss)))
 
 
-def point_estimate(labels, loss="vi", *, max_components=None, n_runs=32, random_state=None):
+def point_estimate(label_samples, loss="vi", *, max_clusters=None, n_runs=32, random_state=None):
     """Partition of smallest posterior expected loss, by greedy stochastic search.
 
-    The search is of the SALSO kind (Dahl, Johnson & Mueller 2022). One run starts from a random
-    draw, the next by placing the rows one by one, in random order, where they cost least, and
-    so on in turn; the third starts from a single cluster. Rows are then moved one at a time
-    while that helps; after that each cluster in turn is destroyed and its rows placed again,
-    which is kept if it helps, or else joined to another cluster, if that does; and all this is
-    repeated until nothing helps. The best result over the runs is returned.
+    The search follows SALSO (Dahl, Johnson & Mueller 2022). Runs start in turn from a random draw
+    and from placing the rows one by one, in random order, where they cost least; the third run
+    starts from a single cluster. A run moves single rows while that lowers the loss. It then takes
+    each cluster apart and places its rows again, or joins the cluster to another one, and keeps
+    what lowers the loss. It repeats both until neither helps. The best result of all runs is
+    returned.
 
     Parameters
     ----------
-    labels : array-like of int of shape (..., n_samples)
-        Partitions; leading axes are flattened.
+    label_samples : array-like of int of shape (..., n_samples)
+        Draws of a partition; leading axes are flattened.
     loss : {"vi", "binder"} or tuple (name, split_cost), default="vi"
         Variation of information, or Binder's loss, with unit costs where only the name is given.
-        A split_cost in (1, 2) prices rows that a draw joins and the estimate separates higher
-        than rows that a draw separates and the estimate joins, so that clusters which overlap
-        become one; a split_cost in (0, 1) keeps them apart. The exact expectation over the draws
-        is minimised; for "vi" not its lower bound by Jensen's inequality.
-    max_components : int, default=None
+        A split_cost in (1, 2) makes separating rows dearer than joining them, so that clusters
+        that overlap become one; a split_cost in (0, 1) keeps them apart. The search minimises the
+        exact mean over the draws; for "vi", not its lower bound by Jensen's inequality.
+    max_clusters : int, default=None
         Largest number of clusters in the result. None: no limit.
     n_runs : int, default=32
-        At most so many runs. On all but small problems three that end at the same smallest loss
-        are enough, and a fixed amount of work (about a second) is not exceeded by much.
+        Largest number of runs. Unless the problem is small, the search stops earlier: when three
+        runs end at the same smallest loss, or after about a second of work.
     random_state : int, RandomState, Generator or None, default=None
-        Same seed, same result, however the draws are labelled.
+        Seed of the search. The same seed gives the same result, however the draws are labelled.
 
     Returns
     -------
@@ -279,26 +281,25 @@ def point_estimate(labels, loss="vi", *, max_components=None, n_runs=32, random_
     Raises
     ------
     ValueError
-        If `labels` is empty, not integer or negative, `loss` is unknown, or `max_components` or
-        `n_runs` is not a positive integer.
+        If `label_samples` is empty, not integer or negative, `loss` is unknown, or `max_clusters`
+        or `n_runs` is not a positive integer.
 
     Notes
     -----
-    Rows that agree in all draws move as one. Nothing is lost: let t such rows be split between
-    clusters of a and b other rows, x and t - x of them. Those of the a rows that share the t
-    rows' cluster in draw s are a_s <= a, and so for b; as a function of x the expected loss has
-    second derivative
+    Rows that agree in all draws move together, and no optimum is lost by it. Suppose t such rows
+    were divided between two clusters, x and t - x of them, with a and b other rows. In draw s, a_s
+    <= a and b_s <= b of those rows share the cluster of the t rows. As a function of x the
+    expected loss has the second derivative
 
         (2 - split_cost) [f''(a+x) + f''(b+t-x)] - 2 mean_s [f''(a_s+x) + f''(b_s+t-x)] < 0,
 
-    as f'' = 1/x or 2 does not increase. So it is smallest with all t rows on one side.
+    because f'' = 1/x or 2 does not increase. So the loss is smallest with all t rows on one side.
 
-    One step costs O(n_draws * n_components) at most, less where a cluster of the draws overlaps
-    few clusters of the candidate; no n_samples x n_samples matrix is built. Where draws x
-    distinct rows exceeds 2^19 labels, the runs use evenly spaced draws only (at least 32), and
-    the best result is improved, row by row, with all draws; if these exceed 2^24 labels, with
-    evenly spaced ones (at least 100). Minima under Binder's loss can have thousands of clusters
-    of one row; such a search ends at its limit of work, close to a local minimum.
+    One step costs at most O(n_draws * n_clusters); no n_samples x n_samples matrix is built. With
+    more than 2^19 labels (draws x distinct rows), runs use evenly spaced draws (at least 32), and
+    the best result is then improved row by row with all draws (beyond 2^24 labels with evenly
+    spaced ones, at least 100). Minima under Binder's loss can have thousands of clusters of one
+    row; that search ends at its limit of work, close to a local minimum.
 
     References
     ----------
@@ -313,12 +314,12 @@ def point_estimate(labels, loss="vi", *, max_components=None, n_runs=32, random_
     >>> point_estimate(draws, random_state=0)
     array([0, 0, 0, 1, 1])
     """
-    draws = _as_draws(labels)
+    draws = _as_draws(label_samples)
     n_samples = draws.shape[1]
     table, _, split_cost = _loss_table(loss, n_samples)
-    if max_components is None:
-        max_components = n_samples
-    for name, value in (("max_components", max_components), ("n_runs", n_runs)):
+    if max_clusters is None:
+        max_clusters = n_samples
+    for name, value in (("max_clusters", max_clusters), ("n_runs", n_runs)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
             raise ValueError(f"{name} must be a positive integer, got {value!r}")
     rng = _as_generator(random_state)
@@ -326,7 +327,7 @@ def point_estimate(labels, loss="vi", *, max_components=None, n_runs=32, random_
     first, group = _distinct_rows(draws)
     final_draws = _thin(draws, max(_MIN_FINAL_DRAWS, _FINAL_CELLS // len(first)))
     run_draws = _thin(final_draws, max(_MIN_RUN_DRAWS, _RUN_CELLS // len(first)))
-    search, first, group = _index_draws(run_draws, table, max_components, split_cost)
+    search, first, group = _index_draws(run_draws, table, max_clusters, split_cost)
     best, best_objective, n_agreeing = None, np.inf, 0
     for run in range(n_runs):
         if run == 2:
@@ -335,7 +336,7 @@ def point_estimate(labels, loss="vi", *, max_components=None, n_runs=32, random_
             search.clear()
         else:
             start = relabel_by_size(run_draws[rng.integers(len(run_draws))])[first]
-            start[start >= max_components] = -1
+            start[start >= max_clusters] = -1
             search.place(start.astype(np.int32))
         _descend(search, rng)
         objective = search.objective()
@@ -348,7 +349,7 @@ def point_estimate(labels, loss="vi", *, max_components=None, n_runs=32, random_
             break
     best = best[group]
     if len(run_draws) < len(final_draws):
-        search, first, group = _index_draws(final_draws, table, max_components, split_cost)
+        search, first, group = _index_draws(final_draws, table, max_clusters, split_cost)
         search.place(best[first])
         _sweeten(search, rng)
         best = _read_labels(search)[group]
@@ -368,16 +369,16 @@ class CredibleBall(ShortRepr):
     loss : str or tuple (name, split_cost)
         The distance.
     distances : ndarray of shape (n_draws,), float64
-        From each draw, leading axes flattened, to the centre.
+        Distance from each draw, leading axes flattened, to the centre.
     vertical_upper : ndarray of shape (k, n_samples), int64
-        Of the draws in the ball with the fewest clusters, the most distant.
+        The most distant draws among those in the ball with the fewest clusters.
     vertical_lower : ndarray of shape (k, n_samples), int64
-        Of the draws in the ball with the most clusters, the most distant.
+        The most distant draws among those in the ball with the most clusters.
     horizontal : ndarray of shape (k, n_samples), int64
         The most distant draws in the ball.
 
-    The bounds list every partition that qualifies once, by first draw, each numbered like
-    `labels_`: from 0 by decreasing size of cluster.
+    Each bound lists every partition that qualifies once, in the order of the draws, with clusters
+    numbered from 0 by decreasing size.
     """
 
     center: np.ndarray
@@ -390,23 +391,22 @@ class CredibleBall(ShortRepr):
     horizontal: np.ndarray
 
 
-def credible_ball(labels, center=None, *, level=0.95, loss="vi", random_state=None):
+def credible_ball(label_samples, center=None, *, level=0.95, loss="vi", random_state=None):
     """Credible ball around a partition, with its bounds.
 
     Parameters
     ----------
-    labels : array-like of int of shape (..., n_samples)
-        Partitions; leading axes are flattened.
+    label_samples : array-like of int of shape (..., n_samples)
+        Draws of a partition; leading axes are flattened.
     center : array-like of int of shape (n_samples,), default=None
         None: the `point_estimate` under the same loss.
     level : float, default=0.95
-        In (0, 1). The radius is the ceil(level * n_draws)-th smallest of the distances of the
-        draws to the centre, so at least that part of the draws is in the (closed) ball, and of
-        no smaller ball.
+        Share of the draws that the ball holds, in (0, 1). The radius is the
+        ceil(level * n_draws)-th smallest distance of a draw to the centre.
     loss : {"vi", "binder"} or tuple (name, split_cost), default="vi"
         The distance, as in `partition_distances`.
     random_state : int, RandomState, Generator or None, default=None
-        For `point_estimate`, where `center` is None.
+        Seed of `point_estimate`; used only if `center` is None.
 
     Returns
     -------
@@ -433,7 +433,7 @@ def credible_ball(labels, center=None, *, level=0.95, loss="vi", random_state=No
     >>> round(ball.radius, 4), ball.horizontal
     (0.3466, array([[0, 0, 1, 2]]))
     """
-    draws = _as_draws(labels)
+    draws = _as_draws(label_samples)
     _loss_table(loss, 1)
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must be in (0, 1), got {level!r}")
@@ -467,17 +467,17 @@ def credible_ball(labels, center=None, *, level=0.95, loss="vi", random_state=No
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MergeTree:
-    """Clusters of a partition that merge, two at a time, until there is one: see `merge_tree`.
+    """Merges of the clusters of a partition, two at a time, until one is left: see `merge_tree`.
 
     Attributes
     ----------
     labels : ndarray of shape (n_samples,), int64
-        The partition: K clusters from 0 by decreasing size.
+        The partition: K clusters, numbered from 0 by decreasing size.
     linkage : ndarray of shape (K - 1, 4)
-        The merges in order, as `scipy.cluster.hierarchy` has them: the two that merge, of which
-        0, ..., K - 1 are the clusters and K + m is what merge m has made; the height; and how many
-        of the clusters are in it. The height is the expected loss of the partition after the
-        merge, or before one if that was larger: so heights do not decrease.
+        The merges in order, in the format of `scipy.cluster.hierarchy`: the two nodes that merge
+        (0, ..., K - 1 are the clusters, K + m is the result of merge m), the height, and the
+        number of clusters in the result. The height is the largest expected loss of a partition
+        up to and including this merge, so that heights do not decrease.
     expected_losses : ndarray of shape (K,)
         Posterior expected losses of the partitions into K, K - 1, ..., 1 clusters.
     loss : str or tuple (name, split_cost)
@@ -489,15 +489,15 @@ class MergeTree:
     loss: object
 
     def __repr__(self):
-        return f"MergeTree(n_components={len(self.expected_losses)}, loss={self.loss!r})"
+        return f"MergeTree(n_clusters={len(self.expected_losses)}, loss={self.loss!r})"
 
-    def cut(self, n_components):
-        """The partition into so many clusters.
+    def cut(self, n_clusters):
+        """Partition into a given number of clusters.
 
         Parameters
         ----------
-        n_components : int
-            At most those of `labels`.
+        n_clusters : int
+            Number of clusters, from 1 to K.
 
         Returns
         -------
@@ -507,16 +507,16 @@ class MergeTree:
         Raises
         ------
         ValueError
-            If `n_components` is not an integer in 1, ..., K.
+            If `n_clusters` is not an integer in 1, ..., K.
         """
         most = len(self.expected_losses)
-        if isinstance(n_components, bool) or not isinstance(n_components, (int, np.integer)):
-            raise ValueError(f"n_components must be an integer, got {n_components!r}")
-        if not 1 <= n_components <= most:
-            raise ValueError(f"n_components must be in 1..{most}, got {n_components}")
+        if isinstance(n_clusters, bool) or not isinstance(n_clusters, (int, np.integer)):
+            raise ValueError(f"n_clusters must be an integer, got {n_clusters!r}")
+        if not 1 <= n_clusters <= most:
+            raise ValueError(f"n_clusters must be in 1..{most}, got {n_clusters}")
         root = np.arange(2 * most - 1)
-        for m in range(most - n_components - 1, -1, -1):
-            # From the last merge back: what a merge has made already knows where it ends.
+        for m in range(most - n_clusters - 1, -1, -1):
+            # Backwards, so that the result of a merge already knows its root.
             root[self.linkage[m, :2].astype(np.intp)] = root[most + m]
         return relabel_by_size(root[self.labels])
 
@@ -524,15 +524,15 @@ class MergeTree:
 def merge_tree(label_samples, labels, loss="vi"):
     """Merge the clusters of a partition greedily, for fewer clusters that are nested in it.
 
-    In each step those two become one whose union leads to the least posterior expected loss. Of
-    all partitions into so many clusters another may have a smaller one, which `point_estimate`
-    with ``max_components`` looks for; but that may cut clusters in other ways. What a union of
-    clusters that share no block of any draw costs depends on their sizes alone.
+    Each step merges the two clusters whose union gives the smallest posterior expected loss.
+    Another partition with the same number of clusters may have a smaller loss; `point_estimate`
+    with ``max_clusters`` searches for it, and its clusters need not be unions of the old ones. The
+    cost of a union of two clusters that share no cluster of any draw depends on sizes alone.
 
     Parameters
     ----------
     label_samples : array-like of int of shape (..., n_samples)
-        Partitions drawn from the posterior; leading axes are flattened.
+        Draws of a partition; leading axes are flattened.
     labels : array-like of int of shape (n_samples,)
         The partition, such as a `point_estimate`.
     loss : {"vi", "binder"} or tuple (name, split_cost), default="vi"
@@ -549,9 +549,9 @@ def merge_tree(label_samples, labels, loss="vi"):
 
     Notes
     -----
-    With K clusters and n_jb rows of cluster j in block b of a draw, what a merge of i and j adds
-    is a sum over the blocks that both have rows in. O(n_draws * n_samples) for these numbers, and
-    then O(K) for each of them and O(K^3) in all; no n_samples x n_samples matrix is built.
+    Let n_jb be the number of rows of cluster j in cluster b of a draw. The cost of merging i and j
+    is a sum over those b that hold rows of both. The time is O(n_draws * n_samples) to count, then
+    O(K^3); no n_samples x n_samples matrix is built.
 
     Examples
     --------
@@ -600,7 +600,7 @@ def merge_tree(label_samples, labels, loss="vi"):
 
 
 class _Overlaps:
-    """How many rows each cluster has in each block of the draws, where it has any.
+    """Numbers of rows that clusters share with the clusters of the draws ("blocks").
 
     Parameters
     ----------
@@ -643,7 +643,7 @@ class _Overlaps:
         return gained / self.n_draws
 
     def merge(self, i, j):
-        """Let the rows of cluster j be in i."""
+        """Move the rows of cluster j to cluster i."""
         of_block = np.zeros(self.n_blocks, dtype=self.count.dtype)
         rest = np.ones(len(self.cluster), dtype=bool)
         for k in (i, j):
@@ -699,14 +699,14 @@ def _as_labels(labels, name):
 
 
 def _as_draws(labels):
-    """Labels as (n_draws, n_samples), of their own dtype."""
-    labels = _as_labels(labels, "labels")
+    """Draws as an array of shape (n_draws, n_samples), dtype unchanged."""
+    labels = _as_labels(labels, "label_samples")
     if labels.ndim == 0:
-        raise ValueError("labels must have shape (..., n_samples), got a scalar")
+        raise ValueError("label_samples must have shape (..., n_samples), got a scalar")
     return labels.reshape(-1, labels.shape[-1])
 
 
-def _as_partition(partition, n_samples, name="partition"):
+def _as_partition(partition, n_samples, name):
     partition = _as_labels(partition, name)
     if partition.ndim != 1 or n_samples not in (None, len(partition)):
         expected = "(n_samples,)" if n_samples is None else f"({n_samples},)"
@@ -721,17 +721,17 @@ def _as_generator(random_state):
 
 
 def check_loss(loss, name="loss"):
-    """The name of a loss, and its split_cost: 1 where it is not given.
+    """Name and split_cost of a loss; split_cost is 1 by default.
 
     Raises
     ------
     ValueError
-        Naming the parameter.
+        If the loss is unknown; the message names the parameter.
     """
     base, split_cost = loss if isinstance(loss, tuple) and len(loss) == 2 else (loss, 1.0)
     if not isinstance(base, str) or base not in ("vi", "binder"):
         raise ValueError(
-            f"{name} must be one of 'vi', 'binder', or one of them and a split_cost, got {loss!r}"
+            f"{name} must be 'vi', 'binder' or a pair such as ('vi', 1.5), got {loss!r}"
         )
     return base, check_real(split_cost, f"{name}[1] (split_cost)", low=0.0, high=2.0)
 
@@ -746,14 +746,14 @@ def _loss_table(loss, n_samples):
 
 
 def _code_blocks(draws, n_draws=None):
-    """Some draws at a time as int32 codes: index of the first, codes, bound on the codes."""
+    """Draws, a few at a time, as int32 codes: index of the first, codes, bound on the codes."""
     n_samples = draws.shape[1]
     step = n_draws or max(1, _BLOCK_CELLS // n_samples)
     for start in range(0, len(draws), step):
         codes = draws[start : start + step]
         n_codes = int(codes.max()) + 1
         if n_codes > 4 * n_samples + 1024:
-            # The kernels have tables of n_codes, which must not dwarf a draw.
+            # Kernels allocate tables of n_codes entries: not much larger than a draw.
             codes = np.stack([np.unique(draw, return_inverse=True)[1] for draw in codes])
             n_codes = n_samples
         yield start, np.ascontiguousarray(codes, dtype=np.int32), n_codes
@@ -791,8 +791,8 @@ def _one_cluster(draws):
 
 
 def _clusters(partition):
-    """Rows of a partition, cluster by cluster, in the order in which clusters appear: their
-    order, where each begins and, last, the end, and the sizes."""
+    """Order of the rows by cluster (clusters by first appearance), bounds of the clusters in that
+    order, and their sizes."""
     _, first, codes = np.unique(partition, return_index=True, return_inverse=True)
     codes = first[codes]
     order = np.argsort(codes, kind="stable").astype(np.int32)
@@ -822,14 +822,14 @@ def _unique_partitions(draws):
     return np.stack(list(relabelled.values()))
 
 
-def _index_draws(draws, table, max_components, split_cost):
+def _index_draws(draws, table, max_clusters, split_cost):
     """Search over `draws`, with rows that agree in all of them as one item.
 
     Returns also the first row of each item and the item of each row.
     """
     first, group = _distinct_rows(draws)
     weights = np.bincount(group).astype(np.int32)
-    search = PartitionSearch(weights, len(draws), max_components, table, split_cost)
+    search = PartitionSearch(weights, len(draws), max_clusters, table, split_cost)
     for _, codes, n_codes in _code_blocks(draws[:, first]):
         search.add_draws(codes, n_codes)
     return search, first, group

@@ -116,7 +116,7 @@ def test_a_search_says_it_once(unmixed):
     assert found[0].filename == __file__
     assert all(str(w.message) != IN_CROSS_VALIDATION for w in found[1:])
     last = search.best_estimator_[-1]
-    assert last.mixed_ is False and len(found) == 2
+    assert last.converged_ is False and len(found) == 2
     assert "the chains have not mixed: " in str(found[1].message)
     # Another place is told again; a fit of one's own says all, always.
     found = [caught(lambda: cross_val_score(model, X, cv=2))[1] for _ in range(2)]

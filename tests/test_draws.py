@@ -220,7 +220,7 @@ def test_rows_can_be_drawn_whatever_number_of_mixtures_is_stored(blobs):
         draw["labels"] = None
     assert len(scored.mixtures()) == len(scored) > 1
     drawn, labels = model.sample(4_000)
-    assert drawn.shape == (4_000, 2) and labels.max() < model.n_components_
+    assert drawn.shape == (4_000, 2) and labels.max() < model.n_clusters_
     np.testing.assert_allclose(drawn.mean(axis=0), X.mean(axis=0), atol=0.15)
 
 

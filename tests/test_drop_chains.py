@@ -36,7 +36,7 @@ def test_the_rest_is_a_fit_of_its_own(params, X):
     two = DPMixture(n_chains=2, **params, **FAST).fit(X)
     assert model.drop_chains(2, X) is model
     assert_same_fit(model, two, X)
-    assert model.mixed_ == two.mixed_
+    assert model.converged_ == two.converged_
     for move, rates in two.acceptance_rate_.items():
         np.testing.assert_array_equal(model.acceptance_rate_[move], rates)
     if model.point_estimate == "peaks":

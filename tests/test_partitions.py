@@ -68,19 +68,17 @@ def check_minima(seed, n_cases, losses=LOSSES):
         limit = int(rng.integers(1, draws.shape[1] + 1))
         for loss in losses:
             all_losses = expected_losses(draws, candidates, loss)
-            for max_components in (None, limit):
-                found = point_estimate(
-                    draws, loss, max_components=max_components, random_state=case
-                )
-                allowed = candidates.max(1) < (max_components or len(found))
+            for max_clusters in (None, limit):
+                found = point_estimate(draws, loss, max_clusters=max_clusters, random_state=case)
+                allowed = candidates.max(1) < (max_clusters or len(found))
                 minimum = all_losses[allowed].min()
                 np.testing.assert_allclose(
                     expected_losses(draws, found[None], loss)[0],
                     minimum,
                     atol=1e-10,
-                    err_msg=f"case {case}, {loss}, {max_components}, {draws.tolist()}",
+                    err_msg=f"case {case}, {loss}, {max_clusters}, {draws.tolist()}",
                 )
-                assert found.max() < (max_components or len(found))
+                assert found.max() < (max_clusters or len(found))
                 np.testing.assert_array_equal(found, relabel_by_size(found))
 
 
@@ -302,7 +300,7 @@ def test_thinned_search_recovers_planted_clusters(monkeypatch, loss):
     monkeypatch.setattr(partitions, "_BLOCK_CELLS", 1000)
     np.testing.assert_array_equal(point_estimate(draws, loss, random_state=0), truth)
     monkeypatch.setattr(partitions, "_MAX_WORK", 0)
-    found = point_estimate(draws, loss, max_components=3, random_state=0)
+    found = point_estimate(draws, loss, max_clusters=3, random_state=0)
     assert found.min() == 0 and found.max() < 3
 
 
@@ -395,7 +393,7 @@ def test_one_row_and_one_draw(loss):
 def test_draws_of_singletons(loss):
     draws = np.tile(np.arange(300), (20, 1))
     assert point_estimate(draws, loss, random_state=0).tolist() == list(range(300))
-    assert point_estimate(draws, loss, max_components=2, random_state=0).max() == 1
+    assert point_estimate(draws, loss, max_clusters=2, random_state=0).max() == 1
 
 
 DRAWS = [[0, 0, 1], [0, 1, 1]]
@@ -404,23 +402,23 @@ DRAWS = [[0, 0, 1], [0, 1, 1]]
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: coclustering_matrix([]), "labels must not be empty"),
-        (lambda: coclustering_matrix(np.zeros((3, 0), int)), "labels must not be empty"),
-        (lambda: point_estimate([0.0, 1.0]), "labels must be integers, got dtype float64"),
-        (lambda: point_estimate([True, False]), "labels must be integers"),
-        (lambda: point_estimate(3), "labels must have shape (..., n_samples)"),
-        (lambda: point_estimate([[0, -1]]), "labels must not be negative"),
-        (lambda: point_estimate(DRAWS, "rand"), "loss must be one of 'vi', 'binder', or"),
-        (lambda: point_estimate(DRAWS, None), "loss must be one of 'vi', 'binder'"),
-        (lambda: point_estimate(DRAWS, ("rand", 1.5)), "loss must be one of 'vi', 'binder'"),
-        (lambda: point_estimate(DRAWS, ("vi",)), "loss must be one of 'vi', 'binder'"),
+        (lambda: coclustering_matrix([]), "label_samples must not be empty"),
+        (lambda: coclustering_matrix(np.zeros((3, 0), int)), "label_samples must not be empty"),
+        (lambda: point_estimate([0.0, 1.0]), "label_samples must be integers, got dtype float64"),
+        (lambda: point_estimate([True, False]), "label_samples must be integers"),
+        (lambda: point_estimate(3), "label_samples must have shape (..., n_samples)"),
+        (lambda: point_estimate([[0, -1]]), "label_samples must not be negative"),
+        (lambda: point_estimate(DRAWS, "rand"), "loss must be 'vi', 'binder' or"),
+        (lambda: point_estimate(DRAWS, None), "loss must be 'vi', 'binder' or"),
+        (lambda: point_estimate(DRAWS, ("rand", 1.5)), "loss must be 'vi', 'binder' or"),
+        (lambda: point_estimate(DRAWS, ("vi",)), "loss must be 'vi', 'binder' or"),
         (
             lambda: point_estimate(DRAWS, ("vi", 0.0)),
             "loss[1] (split_cost) must be finite and > 0",
         ),
         (lambda: expected_loss(DRAWS, [0, 0, 0], ("binder", 2)), "loss[1] (split_cost) must be"),
         (lambda: credible_ball(DRAWS, loss=("vi", "x")), "loss[1] (split_cost) must be a number"),
-        (lambda: point_estimate(DRAWS, max_components=0), "max_components must be a positive"),
+        (lambda: point_estimate(DRAWS, max_clusters=0), "max_clusters must be a positive"),
         (lambda: point_estimate(DRAWS, n_runs=1.5), "n_runs must be a positive integer"),
         (lambda: coclustering_matrix(DRAWS, [0, 3]), "rows must be in 0..2"),
         (lambda: coclustering_matrix(DRAWS, [-1]), "rows must be in 0..2"),
@@ -428,18 +426,18 @@ DRAWS = [[0, 0, 1], [0, 1, 1]]
         (lambda: coclustering_matrix(DRAWS, [0.5]), "rows must be a non-empty"),
         (lambda: label_probabilities(DRAWS, [0, 1]), "labels must have shape (3,), got (2,)"),
         (lambda: merge_tree(DRAWS, [0, 1]), "labels must have shape (3,), got (2,)"),
-        (lambda: merge_tree(DRAWS, [0, 1, 1], "v"), "loss must be one of"),
-        (lambda: merge_tree(DRAWS, [0, 1, 1]).cut(3), "n_components must be in 1..2, got 3"),
-        (lambda: merge_tree(DRAWS, [0, 1, 1]).cut(0), "n_components must be in 1..2"),
-        (lambda: merge_tree(DRAWS, [0, 1, 1]).cut(1.0), "n_components must be an integer"),
-        (lambda: label_probabilities([], [0]), "labels must not be empty"),
-        (lambda: expected_loss(DRAWS, [0, 1]), "partition must have shape (3,), got (2,)"),
-        (lambda: expected_loss(DRAWS, [0.0, 1, 2]), "partition must be integers"),
-        (lambda: expected_loss(DRAWS, [0, 1, 2], "v"), "loss must be one of"),
+        (lambda: merge_tree(DRAWS, [0, 1, 1], "v"), "loss must be 'vi'"),
+        (lambda: merge_tree(DRAWS, [0, 1, 1]).cut(3), "n_clusters must be in 1..2, got 3"),
+        (lambda: merge_tree(DRAWS, [0, 1, 1]).cut(0), "n_clusters must be in 1..2"),
+        (lambda: merge_tree(DRAWS, [0, 1, 1]).cut(1.0), "n_clusters must be an integer"),
+        (lambda: label_probabilities([], [0]), "label_samples must not be empty"),
+        (lambda: expected_loss(DRAWS, [0, 1]), "labels must have shape (3,), got (2,)"),
+        (lambda: expected_loss(DRAWS, [0.0, 1, 2]), "labels must be integers"),
+        (lambda: expected_loss(DRAWS, [0, 1, 2], "v"), "loss must be 'vi'"),
         (lambda: credible_ball(DRAWS, [0, 1]), "center must have shape (3,), got (2,)"),
         (lambda: credible_ball(DRAWS, level=1.0), "level must be in (0, 1), got 1.0"),
         (lambda: credible_ball(DRAWS, level=np.nan), "level must be in (0, 1)"),
-        (lambda: credible_ball(DRAWS, loss="x"), "loss must be one of"),
+        (lambda: credible_ball(DRAWS, loss="x"), "loss must be 'vi'"),
         (lambda: relabel_by_size(DRAWS), "labels must have shape (n_samples,), got (2, 3)"),
         (lambda: relabel_by_size([-1]), "labels must not be negative"),
     ],

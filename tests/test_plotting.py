@@ -105,7 +105,7 @@ def test_coclustering_matrix_is_that_of_the_draws_in_order_of_label_and_certaint
         expected[i] = together[i, others].mean() if len(others) else alone
     np.testing.assert_allclose(display.certainty, expected[rows])
     assert (np.diff(labels[rows]) >= 0).all()
-    for k in range(model.n_components_):
+    for k in range(model.n_clusters_):
         assert (np.diff(expected[rows[labels[rows] == k]]) <= 1e-12).all()
     assert np.ptp(expected) > 0.1  # there is something to be in order
 
@@ -144,7 +144,7 @@ def test_bars_are_the_shares_of_all_chains_together(model):
         np.testing.assert_allclose(
             line.get_ydata(), [np.mean(own == round(count)) for count in centres]
         )
-    assert display.estimate_.get_xdata() == [model.n_components_]
+    assert display.estimate_.get_xdata() == [model.n_clusters_]
 
 
 def test_interval_is_the_shortest_that_holds_the_level():
@@ -222,7 +222,7 @@ def test_several_axes_may_be_given_or_share_the_place_of_one(model):
 
 def test_ellipses_are_those_of_the_posterior_means(model, table):
     display = draw(ClustersDisplay.from_estimator(model, table, ["depth", "height"]))
-    params, K = model.cluster_params_, model.n_components_
+    params, K = model.cluster_params_, model.n_clusters_
     assert len(display.ellipses_) == 2 * K
     turn = np.linspace(0.0, 2.0 * np.pi, 9)
     for n_deviations in (1, 2):
@@ -246,7 +246,7 @@ def test_ellipses_are_those_of_the_posterior_means(model, table):
 def test_rows_have_their_cluster_colour_and_are_paler_the_less_certain(model, table):
     display = draw(ClustersDisplay.from_estimator(model, table))
     colors = display.points_.get_facecolors()
-    np.testing.assert_allclose(colors[:, :3], cluster_colors(model.n_components_)[model.labels_])
+    np.testing.assert_allclose(colors[:, :3], cluster_colors(model.n_clusters_)[model.labels_])
     order = np.argsort(display.certainty)
     assert np.ptp(display.certainty) > 0.1
     steps, gaps = np.diff(colors[order, 3]), np.diff(display.certainty[order])
@@ -478,7 +478,7 @@ def test_merges_are_brackets_at_their_heights():
 def test_merge_trees_of_fits(model, crowd):
     tree = model.merge_tree()
     display = draw(MergeTreeDisplay.from_estimator(model))
-    assert sorted(display.leaves_) == list(range(model.n_components_))
+    assert sorted(display.leaves_) == list(range(model.n_clusters_))
     np.testing.assert_array_equal(display.losses_.get_ydata(), tree.expected_losses)
     assert len(MergeTreeDisplay.from_estimator(crowd[0]).leaves_) == 60
 
@@ -528,12 +528,12 @@ def test_columns_are_checked(model, table):
 
 def test_sixty_clusters_twenty_chains(crowd):
     model, X = crowd
-    assert model.n_components_ == 60
+    assert model.n_clusters_ == 60
     draw(CoclusteringDisplay.from_estimator(model))
     draw(NumberOfClustersDisplay.from_estimator(model, chains=True))
     assert len(draw(TraceDisplay.from_estimator(model)).lines_["log_joint"]) == 20
     display = draw(ClustersDisplay.from_estimator(model, X))
-    assert len(display.ellipses_) == 2 * model.n_components_
+    assert len(display.ellipses_) == 2 * model.n_clusters_
     assert len(np.unique(display.points_.get_facecolors()[:, :3], axis=0)) == 27
 
 
@@ -609,7 +609,7 @@ def test_missing_entries_and_sparse_rows(table):
     model = fitted(DPMixture(likelihood="multinomial", n_chains=1, **SHORT), counts)
     display = draw(ClustersDisplay.from_estimator(model, counts, (0, 1)))
     np.testing.assert_array_equal(display.points, counts[:, [0, 1]].toarray())
-    assert display.ellipses_ == [] and len(display.numbers_) == model.n_components_
+    assert display.ellipses_ == [] and len(display.numbers_) == model.n_clusters_
 
 
 def test_after_a_pickle(model, table):

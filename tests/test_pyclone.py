@@ -259,7 +259,7 @@ def test_table_of_a_mixture(fitted):
     assert table["mutation_id"].tolist() == np.repeat(X.index, 2).tolist()
     assert table["sample_id"].tolist() == ["T:1", "T2"] * 21
     assert table["cluster_id"].tolist() == np.repeat(model.labels_, 2).tolist()
-    assert model.n_components_ == 3
+    assert model.n_clusters_ == 3
     labels, draws = model.labels_, model.label_samples_.reshape(-1, 21)
     for name in ("cellular_prevalence", "cellular_prevalence_std"):
         np.testing.assert_array_equal(table[name], model.cluster_params_[name][labels].ravel())

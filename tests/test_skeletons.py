@@ -215,11 +215,11 @@ def test_in_an_estimator(Geometric, MoveOne):
     assert v_measure_score(truth, labels) > 0.6
     rates = model.acceptance_rate_["move_one"]
     assert rates.shape == (2,) and (rates > 0).all() and (rates < 1).all()
-    assert model.cluster_params_["probabilities"].shape == (model.n_components_, 2)
+    assert model.cluster_params_["probabilities"].shape == (model.n_clusters_, 2)
     grid = np.stack(np.meshgrid(np.arange(400.0), np.arange(400.0)), axis=-1).reshape(-1, 2)
     assert 0.9 < np.exp(model.score_samples(grid)).sum() < 1 + 1e-9
     drawn, labels = model.sample(50)
-    assert drawn.shape == (50, 2) and set(labels) <= set(range(model.n_components_))
+    assert drawn.shape == (50, 2) and set(labels) <= set(range(model.n_clusters_))
     np.testing.assert_array_equal(model.predict(drawn), model.predict_proba(drawn).argmax(axis=1))
 
 

@@ -62,7 +62,7 @@ def test_protocol(case, prior):
     assert not hasattr(estimator, "n_clusters")
     assert is_clusterer(estimator)
 
-    m, K = len(case.X_new), estimator.n_components_
+    m, K = len(case.X_new), estimator.n_clusters_
     labels = estimator.predict(case.X_new)
     probabilities = estimator.predict_proba(case.X_new)
     assert labels.shape == (m,) and labels.dtype == np.int64

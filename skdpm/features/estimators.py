@@ -138,7 +138,7 @@ default="auto"
         For "log_joint", "n_components" and whatever is resampled, a dict of "r_hat"
         (rank-normalised split R-hat), "ess_bulk" and "ess_tail" (effective numbers of draws) and
         "mcse_mean" (standard error of the mean).
-    mixed_ : bool
+    converged_ : bool
         False where `fit` warns that chains disagree: an R-hat is above 1.05 (with one chain, of
         100 draws or more). True says that no such sign was seen.
     exact_ : bool

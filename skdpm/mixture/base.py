@@ -238,7 +238,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
 
         Returns
         -------
-        probabilities : ndarray of shape (n_samples, `n_components_`), or a column more
+        probabilities : ndarray of shape (n_samples, `n_clusters_`), or a column more
             Rows sum to 1.
 
         Examples
@@ -256,7 +256,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             functools.partial(Predictor.predict_proba, new_cluster=new_cluster),
             X,
             np.float64,
-            self.n_components_ + new_cluster,
+            self.n_clusters_ + new_cluster,
         )
 
     def score_samples(self, X):
@@ -316,11 +316,28 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     def __dir__(self):
         # Whoever looks at all members, as notebooks do to show them, would compute the scores; and
         # so does scikit-learn's own method, which leaves out what is not there.
-        hidden = {"outlier_scores_", "probabilities_"} - vars(self).keys()
+        computed = {"n_clusters_samples_", "outlier_scores_", "probabilities_"}
+        hidden = computed - vars(self).keys()
         names = [name for name in object.__dir__(self) if name not in hidden]
         return [name for name in names if hasattr(self, name)]
 
     # Rows of the fit.
+
+    @functools.cached_property
+    def n_clusters_samples_(self):
+        """Draws of the number of clusters: ndarray of shape (n_chains, n_read_draws), int64."""
+        check_is_fitted(self)
+        if not self._fused:
+            return self.n_components_samples_
+        try:
+            self._training.recall()
+        except ValueError as error:
+            raise AttributeError(
+                f"n_clusters_samples_: {error}, to estimate_labels(X=X), and read it again"
+            ) from None
+        return self._training.count_peaks(
+            self.likelihood_, self.draws_["labels"], self._predictor.score_samples
+        )
 
     @functools.cached_property
     def probabilities_(self):
@@ -387,20 +404,20 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         chains = {draw["chain"] for draw in self.draws_.scored.draws}
         return log_densities.reshape(len(chains), -1, log_densities.shape[1])
 
-    def estimate_labels(self, *, max_components=None, loss=None, X=None):
+    def estimate_labels(self, *, max_clusters=None, loss=None, X=None):
         """Summarise the draws by another partition, in place of that of `fit`.
 
-        Sets `labels_`, `n_components_`, `weights_`, `cluster_params_` and `probabilities_`, and
+        Sets `labels_`, `n_clusters_`, `weights_`, `cluster_params_` and `probabilities_`, and
         what `predict`, `predict_proba` and `sample` tell of clusters; the draws, and densities
         averaged over them, stay. The next `fit` goes back to `point_estimate`.
 
         Parameters
         ----------
-        max_components : int, default=None
+        max_clusters : int, default=None
             Largest number of clusters. None: no limit.
         loss : {"peaks", "vi", "binder"} or tuple (name, split_cost), default=None
             As `point_estimate` has it. None: that, or "vi" where it is a single draw. "peaks" is
-            "vi" where there are more than `max_components` of them.
+            "vi" where there are more than `max_clusters` of them.
         X : array-like or CSR matrix of shape (n_samples, n_features), default=None
             The rows of `fit`. Needed only where the estimator has been pickled since.
 
@@ -425,7 +442,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         >>> from skdpm import DPMixture
         >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10, 20.0].reshape(-1, 1)
         >>> model = DPMixture(random_state=0).fit(X)
-        >>> model.estimate_labels(max_components=2).weights_.shape
+        >>> model.estimate_labels(max_clusters=2).weights_.shape
         (2,)
         """
         check_is_fitted(self)
@@ -439,8 +456,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         training = self._training
         most = training.make_prior(1.0).most_clusters
         wanted = most
-        if max_components is not None:
-            wanted = min(most, check_integer(max_components, "max_components", low=1))
+        if max_clusters is not None:
+            wanted = min(most, check_integer(max_clusters, "max_clusters", low=1))
         self._recall(X)
         search = functools.partial(
             self._least_expected_loss,
@@ -448,13 +465,13 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             statistics=functools.partial(training.statistics, self.likelihood_),
         )
         if loss == "peaks":
-            labels, stats = search(loss, most)
+            labels, stats, fused = search(loss, most)
             if len(stats) > wanted:
                 # Peaks of so few clusters, each of several, would be fewer still.
-                labels, stats = search("vi", wanted)
+                labels, stats, fused = search("vi", wanted)
         else:
-            labels, stats = search(loss, wanted)
-        self._take_partition(labels, stats, training.make_prior)
+            labels, stats, fused = search(loss, wanted)
+        self._take_partition(labels, stats, training.make_prior, fused)
         return self
 
     def merge_tree(self, loss=None):
@@ -473,7 +490,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         Returns
         -------
         tree : skdpm.partitions.MergeTree
-            With `cut(n_components)`, and `linkage` for `scipy.cluster.hierarchy.dendrogram`.
+            With `cut(n_clusters)`, and `linkage` for `scipy.cluster.hierarchy.dendrogram`.
 
         Raises
         ------
@@ -759,7 +776,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             )
         self._predictor = Predictor(likelihood, self.n_features_in_, None, draws.scored)
         vars(self).pop("outlier_scores_", None)
-        self._take_partition(*self._point_estimate(program, chains), program.make_prior)
+        labels, stats, *fused = self._point_estimate(program, chains)
+        self._take_partition(labels, stats, program.make_prior, *fused)
         if "acceptance" in chains[0]:
             self.acceptance_rate_ = {
                 move: np.array([_rate(chain["acceptance"][move]) for chain in chains])
@@ -772,10 +790,13 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         vars(self).update(program.further_attributes(chains))
         self._conclude(program, program.diagnostics(self._diagnostics(program), chains))
 
-    def _take_partition(self, labels, stats, make_prior):
-        """Set what follows from labels by decreasing size, and statistics of their clusters."""
+    def _take_partition(self, labels, stats, make_prior, fused=False):
+        """Set what follows from labels by decreasing size, and statistics of their clusters.
+        fused: whether a cluster may hold several components of a draw."""
+        self._fused = fused
+        vars(self).pop("n_clusters_samples_", None)
         self.labels_ = labels
-        self.n_components_ = len(stats)
+        self.n_clusters_ = len(stats)
         if self._training is None:
             vars(self).pop("probabilities_", None)
         else:
@@ -789,15 +810,15 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             labels = self.labels_.astype(np.min_scalar_type(len(stats)))
         self._predictor.partition = StoredMixture(stats, log_weights, labels, {}, 1.0)
 
-    def _least_expected_loss(self, loss, max_components, entropy, statistics):
-        """Labels by decreasing size, of least expected loss over the draws, and the statistics of
-        their clusters.
+    def _least_expected_loss(self, loss, max_clusters, entropy, statistics):
+        """Labels by decreasing size, of least expected loss over the draws, the statistics of
+        their clusters, and whether components were fused.
 
         Parameters
         ----------
         loss : str or tuple
             "peaks" besides those of `partitions.point_estimate`.
-        max_components : int
+        max_clusters : int
         entropy : int
             Of the run.
         statistics : callable
@@ -809,11 +830,12 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         labels = partitions.point_estimate(
             draws,
             loss="vi" if peaks else loss,
-            max_components=max_components,
+            max_clusters=max_clusters,
             random_state=np.random.RandomState(np.random.MT19937(key)),
         )
         stats = statistics(labels)
-        if peaks and self.likelihood_.centres is not None:
+        fused = peaks and self.likelihood_.centres is not None
+        if fused:
             labels = fuse_to_peaks(
                 labels,
                 draws.reshape(-1, draws.shape[-1]),
@@ -821,7 +843,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
                 self._predictor.score_samples,
             )
             stats = statistics(labels)
-        return labels, stats
+        return labels, stats, fused
 
     def _point_estimate(self, program, chains):
         """Labels by decreasing size, and the statistics of their clusters."""

@@ -21,7 +21,7 @@ OTHER_NAMES_IN_MIXTURES = {
 
 NUMBER_IS_INFERRED = (
     "the number of clusters is inferred. For a given number, FiniteMixture(n_components=...); for "
-    "fewer clusters in the estimate alone, estimate_labels(max_components=...)"
+    "fewer clusters in the estimate alone, estimate_labels(max_clusters=...)"
 )
 
 
@@ -107,7 +107,7 @@ default="auto"
     labels_ : ndarray of shape (n_samples,), int64
         The point estimate, numbered from 0 by decreasing cluster size. After `partial_fit`: of the
         rows of the last call, numbered by the sizes of all rows seen.
-    n_components_ : int
+    n_clusters_ : int
         Clusters of the point estimate.
     probabilities_ : ndarray of shape (n_samples,)
         How surely each row belongs with its cluster of `labels_`: the probability that it shares a
@@ -121,6 +121,11 @@ default="auto"
     label_samples_ : ndarray of shape (n_chains, n_draws, n_samples), unsigned int
         Every kept partition, clusters numbered by first appearance.
     n_components_samples_ : ndarray of shape (n_chains, n_draws), int64
+        Number of components that hold rows.
+    n_clusters_samples_ : ndarray of shape (n_chains, n_read_draws), int64
+        Number of clusters of draws, read as `labels_` is: with "peaks" those of 40 draws after
+        their components are fused, else `n_components_samples_`. Computed on first use; with
+        "peaks" this needs the rows of `fit`, which are not pickled.
     concentration_samples_ : ndarray of shape (n_chains, n_draws)
     log_joint_samples_ : ndarray of shape (n_chains, n_draws)
         log p(partition given the concentration) + log p(X given the partition), both normalised,
@@ -131,10 +136,10 @@ default="auto"
         All of these: a mapping, name -> array of shape (n_chains, n_draws, ...), among them
         "log_joint", "concentration", "n_components", "labels" and, for a learned hyperparameter
         such as shape, ``"likelihood__shape"``.
-    weights_ : ndarray of shape (`n_components_`,)
+    weights_ : ndarray of shape (`n_clusters_`,)
         Posterior mean weights of the clusters of `labels_`. They sum to less than 1: the rest is
         the mass of clusters not seen yet.
-    cluster_params_ : dict of ndarrays, first axis `n_components_`
+    cluster_params_ : dict of ndarrays, first axis `n_clusters_`
         Posterior means of their parameters; which ones depends on the likelihood. Of a `Product`,
         a dict of those of each part.
     diagnostics_ : dict
@@ -144,7 +149,7 @@ default="auto"
         "coclustering", where labels are kept, "r_hat" and "ess_bulk" of the partitions
         (`skdpm.diagnostics`). With "smc" and several chains only "r_hat" of the former, and
         "log_evidence" has "std", the standard deviation of `log_evidence_chains_`.
-    mixed_ : bool
+    converged_ : bool
         False where `fit` warns that chains disagree: an R-hat is above 1.05 (with one chain, of
         100 draws or more), or the standard deviation above 1. True says that no such sign was
         seen.
@@ -282,14 +287,14 @@ default="auto"
     ----------
     labels_, label_samples_, concentration_samples_, log_joint_samples_
         As in `DPMixture`.
-    n_components_ : int
+    n_clusters_ : int
         Clusters in use in `labels_`; components may be more.
     n_components_samples_ : ndarray of shape (n_chains, n_draws), int64
         Clusters in use in each draw.
-    weights_ : ndarray of shape (`n_components_`,)
+    weights_ : ndarray of shape (`n_clusters_`,)
         Posterior mean weights of the clusters of `labels_`. They sum to less than 1 where
         components are, or may be, empty: the rest is theirs.
-    cluster_params_, diagnostics_, mixed_, acceptance_rate_, likelihood_, sampler_, n_iter_, \
+    cluster_params_, diagnostics_, converged_, acceptance_rate_, likelihood_, sampler_, n_iter_, \
 fit_time_, n_features_in_, feature_names_in_
         As in `DPMixture`.
 
@@ -302,7 +307,7 @@ fit_time_, n_features_in_, feature_names_in_
     >>> import numpy as np
     >>> from skdpm import FiniteMixture
     >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
-    >>> FiniteMixture(n_components=2, random_state=0).fit(X).n_components_
+    >>> FiniteMixture(n_components=2, random_state=0).fit(X).n_clusters_
     2
     """
 

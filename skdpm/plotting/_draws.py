@@ -113,6 +113,7 @@ class NumberOfClustersDisplay:
         """
         level = check_real(level, "level", low=0.0, high=1.0)
         estimator, _, _ = unwrapped(estimator)
+        features = isinstance(estimator, FeatureAllocation)
         numbers = np.asarray(estimator.n_components_samples_)
         weights = estimator.draws_.weights
         lowest, highest = numbers.min(), numbers.max()
@@ -134,10 +135,10 @@ class NumberOfClustersDisplay:
             np.arange(lowest, highest + 1),
             pooled / pooled.sum(),
             of_chains / np.where(totals > 0.0, totals, 1.0),
-            int(estimator.n_components_),
+            int(estimator.n_components_ if features else estimator.n_clusters_),
             agree=not chains,
             level=level,
-            what="features" if isinstance(estimator, FeatureAllocation) else "clusters",
+            what="features" if features else "clusters",
         )
         return display.plot(ax)
 

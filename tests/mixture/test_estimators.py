@@ -108,12 +108,12 @@ def test_point_estimate_attributes(name, prior):
     assert labels.shape == (len(case.X),) and labels.dtype == np.int64
     sizes = np.bincount(labels)
     assert (sizes > 0).all() and (np.diff(sizes) <= 0).all()
-    assert type(estimator.n_components_) is int and estimator.n_components_ == len(sizes)
+    assert type(estimator.n_clusters_) is int and estimator.n_clusters_ == len(sizes)
     mean = estimator.concentration_samples_.mean()
     expected = log_weights(labels, prior_name(estimator), prior_params(estimator, mean))
     np.testing.assert_allclose(estimator.weights_, np.exp(expected[:-1]), rtol=1e-10)
     if prior == "finite":
-        assert estimator.n_components_ <= estimator.n_components
+        assert estimator.n_clusters_ <= estimator.n_components
 
 
 def _posterior_means(name, X, labels, p):
@@ -213,7 +213,7 @@ def test_cluster_params(name):
     estimator = make_estimator(
         case.likelihood, init=init, n_warmup=0, n_draws=2, point_estimate="last"
     ).fit(case.X)
-    assert estimator.n_components_ > 1
+    assert estimator.n_clusters_ > 1
     expected = _posterior_means(name, case.X, estimator.labels_, case.params)
     assert set(estimator.cluster_params_) == set(expected)
     for key in expected:
@@ -240,7 +240,7 @@ def test_label_samples_take_the_smallest_type(n_clusters, dtype, store_labels):
         store_labels=store_labels,
         random_state=0,
     ).fit(init[:, None] * 1000.0)
-    assert estimator.n_components_ == n_clusters
+    assert estimator.n_clusters_ == n_clusters
     np.testing.assert_array_equal(canonical_labels(estimator.labels_[None])[0], init)
     assert (np.bincount(estimator.labels_)[:3] == 2).all()
     if store_labels:
@@ -310,7 +310,7 @@ def test_estimate_labels_is_as_if_fit_had_done_so(blobs, loss, sampler):
     first = model.labels_
     scores = model.score_samples(X)
     assert model.estimate_labels(loss=loss) is model
-    for name in ("labels_", "weights_", "n_components_", "probabilities_"):
+    for name in ("labels_", "weights_", "n_clusters_", "probabilities_"):
         np.testing.assert_array_equal(getattr(model, name), getattr(expected, name))
     for name, values in expected.cluster_params_.items():
         np.testing.assert_allclose(model.cluster_params_[name], values, rtol=1e-10)
@@ -324,12 +324,12 @@ def test_estimate_labels_is_as_if_fit_had_done_so(blobs, loss, sampler):
 
 def test_estimate_labels_with_fewer_components(blobs):
     model = DPMixture(**FAST, likelihood=fixed_gaussian(blobs)).fit(blobs)
-    before = model.n_components_, model.probabilities_
+    before = model.n_clusters_, model.probabilities_
     draws = model.label_samples_
-    fewer = partitions.point_estimate(draws, max_components=2, random_state=0)
+    fewer = partitions.point_estimate(draws, max_clusters=2, random_state=0)
     assert before[0] > 2
-    model.estimate_labels(max_components=2)
-    assert model.n_components_ == len(model.weights_) == 2
+    model.estimate_labels(max_clusters=2)
+    assert model.n_clusters_ == len(model.weights_) == 2
     found, expected = (partitions.expected_loss(draws, z) for z in (model.labels_, fewer))
     assert found == pytest.approx(expected)
     assert model.predict_proba(blobs, new_cluster=True).shape == (len(blobs), 3)
@@ -340,7 +340,7 @@ def test_estimate_labels_with_fewer_components(blobs):
         again.estimate_labels()
     with pytest.raises(ValueError, match="X must be the rows of fit"):
         again.estimate_labels(X=blobs[::-1])
-    assert again.estimate_labels(X=blobs).n_components_ == before[0]
+    assert again.estimate_labels(X=blobs).n_clusters_ == before[0]
     np.testing.assert_array_equal(again.probabilities_, before[1])
 
 
@@ -362,8 +362,8 @@ def test_merge_tree_is_that_of_the_labels(blobs):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"max_components": 0}, "max_components must be"),
-        ({"max_components": 1.5}, "max_components must be"),
+        ({"max_clusters": 0}, "max_clusters must be"),
+        ({"max_clusters": 1.5}, "max_clusters must be"),
         ({"loss": "map"}, "loss must be one of"),
         ({"loss": ("vi", 3.0)}, "split_cost"),
     ],
@@ -391,8 +391,8 @@ def test_point_estimate_takes_the_parameter_of_its_loss(blobs):
         ]
     )
     assert losses[0, 0] < losses[1, 0] and losses[1, 1] < losses[0, 1]
-    assert [len(np.unique(e.labels_)) for e in found] == [e.n_components_ for e in found]
-    assert found[0].n_components_ > found[1].n_components_
+    assert [len(np.unique(e.labels_)) for e in found] == [e.n_clusters_ for e in found]
+    assert found[0].n_clusters_ > found[1].n_clusters_
 
 
 @pytest.mark.parametrize("concentration", [None, 0.7])
@@ -511,7 +511,7 @@ def test_finite_mixture_refuses_too_many_blocks(blobs, init):
 def test_finite_mixture_stays_within_its_components(blobs):
     estimator = FiniteMixture(2, concentration=50.0, **FAST).fit(blobs)
     assert estimator.n_components_samples_.max() == 2
-    assert estimator.n_components_ == 2
+    assert estimator.n_clusters_ == 2
     assert estimator.predict_proba(blobs).shape == (30, 2)
     # Draws of ten clusters each, all different: without a bound, the partition of least expected
     # loss has more.
@@ -521,7 +521,7 @@ def test_finite_mixture_stays_within_its_components(blobs):
         )
         many.fit(np.random.default_rng(0).normal(size=(20, 2)))
         assert many.n_components_samples_.max() == 10
-        assert many.n_components_ <= 10
+        assert many.n_clusters_ <= 10
         assert many.weights_.sum() < 1 + 1e-12
     one = FiniteMixture(1, **FAST).fit(blobs)
     assert (one.label_samples_ == 0).all()
@@ -666,10 +666,10 @@ def test_one_chain_is_compared_with_itself():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.fit(X)
-    assert model.diagnostics_["log_joint"]["r_hat"] > 1.05 and model.mixed_ is True
+    assert model.diagnostics_["log_joint"]["r_hat"] > 1.05 and model.converged_ is True
     with pytest.warns(ConvergenceWarning, match=r"log_joint: it goes from .* to .* \(R-hat"):
         model.set_params(n_draws=100).fit(X)
-    assert model.mixed_ is False
+    assert model.converged_ is False
 
 
 def test_equal_states_agree():
@@ -682,7 +682,7 @@ def test_equal_states_agree():
     draws = model.log_joint_samples_
     assert 0 < np.ptp(draws) < 1e-8
     assert diagnostics.split_rhat(draws) > 1.05
-    assert model.diagnostics_["log_joint"]["r_hat"] == 1.0 and model.mixed_
+    assert model.diagnostics_["log_joint"]["r_hat"] == 1.0 and model.converged_
 
 
 def test_convergence_warning_names_what_has_not_mixed(blobs):
@@ -692,7 +692,7 @@ def test_convergence_warning_names_what_has_not_mixed(blobs):
     bad = [k for k, figures in estimator.diagnostics_.items() if figures["r_hat"] > 1.05]
     assert bad
     message = str(record[0].message)
-    assert estimator.mixed_ is False
+    assert estimator.converged_ is False
     for name in estimator.diagnostics_:
         assert (name in message) == (name in bad)
     assert record[0].filename == __file__
@@ -710,7 +710,7 @@ def test_no_warning_once_mixed(blobs):
             likelihood=fixed_gaussian(X),
         ).fit(X)
     assert all(figures["r_hat"] < 1.05 for figures in estimator.diagnostics_.values())
-    assert estimator.mixed_ is True
+    assert estimator.converged_ is True
 
 
 # What is kept, and what is shown.

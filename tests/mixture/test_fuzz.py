@@ -165,7 +165,7 @@ def check_fit(estimator, X, X_new):
     except Refused:
         return False
     n = X.shape[0] if hasattr(X, "shape") else len(X)
-    K = estimator.n_components_
+    K = estimator.n_clusters_
     assert np.isfinite(estimator.log_joint_samples_).all()
     assert np.isfinite(estimator.concentration_samples_).all()
     assert np.isfinite(estimator.weights_).all()

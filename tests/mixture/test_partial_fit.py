@@ -42,8 +42,8 @@ STREAM_ATTRIBUTES = {
     "log_evidence_",
     "log_evidence_chains_",
     "log_joint_samples_",
-    "mixed_",
-    "n_components_",
+    "converged_",
+    "n_clusters_",
     "n_components_samples_",
     "n_features_in_",
     "n_iter_",
@@ -94,7 +94,7 @@ def assert_same_outputs(one, other, X):
     assert public(one) == public(other)
     assert (one.log_evidence_, one.n_samples_seen_) == (other.log_evidence_, other.n_samples_seen_)
     assert one.n_iter_ == other.n_iter_ == one.n_samples_seen_
-    for name in ("log_evidence_chains_", "effective_sample_size_", "weights_", "n_components_"):
+    for name in ("log_evidence_chains_", "effective_sample_size_", "weights_", "n_clusters_"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
     for name in ("draws_", "cluster_params_", "diagnostics_", "hyperparameter_samples_"):
         assert_equal_bits(dict(getattr(one, name)), dict(getattr(other, name)), name)
@@ -361,7 +361,7 @@ def test_attributes(cls, blobs):
     assert first.log_joint_samples_.shape == first.n_components_samples_.shape == (2, 8)
     last = estimator.partial_fit(X[60:120]).partial_fit(X[120:])
     assert last.n_samples_seen_ == last.n_iter_ == 160
-    assert last.n_components_ == len(last.weights_) == len(last.cluster_params_["means"]) == 3
+    assert last.n_clusters_ == len(last.weights_) == len(last.cluster_params_["means"]) == 3
     assert (np.diff(last.weights_) < 0).all()
     # Of 70, 60 and 30 rows; the last batch has rows of the first alone.
     assert last.labels_.dtype == np.int64
@@ -400,9 +400,9 @@ def test_point_estimates():
             np.testing.assert_array_equal(estimators[name].labels_, estimators["map"].labels_)
         draws = estimators["map"].draws_
         best = np.unravel_index(np.argmax(draws["log_joint"]), (2, 30))
-        assert estimators["map"].n_components_ == draws["n_components"][best]
-        assert estimators["last"].n_components_ == draws["n_components"][0, 0]
-        seen.add((best[0], estimators["last"].n_components_ != draws["n_components"][best]))
+        assert estimators["map"].n_clusters_ == draws["n_components"][best]
+        assert estimators["last"].n_clusters_ == draws["n_components"][0, 0]
+        seen.add((best[0], estimators["last"].n_clusters_ != draws["n_components"][best]))
     assert (1, True) in seen  # the best draw is another chain's
 
 
@@ -488,7 +488,7 @@ def test_many_clusters_to_the_bit():
     for prior in (DPMixture(**settings), FiniteMixture(500, **settings)):
         whole = clone(prior).partial_fit(X)
         parts = learn(clone(prior), X, [40, 110, 111, 390], "pickle")
-        assert whole.n_components_ > 70
+        assert whole.n_clusters_ > 70
         assert_same_stream(parts, whole, X[:1])
         assert abs(whole.log_evidence_) < 1e-8
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """`point_estimate="peaks"`: components on the slope of one peak of the density are one cluster."""
 
+import pickle
+
 import numpy as np
 import pytest
 from reference.enumerate import canonical_labels
@@ -95,9 +97,26 @@ def test_skewed_clusters_take_several_components_and_stay_clusters():
     assert adjusted_rand_score(y, peaks) > 0.97
     # A coarser partition than that of "vi", and everything else is about it.
     assert len(np.unique(np.column_stack([vi, peaks]), axis=0)) == vi.max() + 1
-    assert found["peaks"].n_components_ == peaks.max() + 1 < vi.max() + 1
+    assert found["peaks"].n_clusters_ == peaks.max() + 1 < vi.max() + 1
     assert len(found["peaks"].weights_) == len(found["peaks"].cluster_params_["means"])
     np.testing.assert_array_equal(found["peaks"].score_samples(X), found["vi"].score_samples(X))
+    # Draws are read as the estimate is.
+    np.testing.assert_array_equal(
+        found["vi"].n_clusters_samples_, found["vi"].n_components_samples_
+    )
+    counts = found["peaks"].n_clusters_samples_
+    assert counts.dtype == np.int64 and counts.shape[0] == FAST["n_chains"] and counts.size <= 40
+    assert np.median(counts) == 3 < np.median(found["vi"].n_components_samples_)
+    found["peaks"].estimate_labels(loss="vi")
+    np.testing.assert_array_equal(
+        found["peaks"].n_clusters_samples_, found["vi"].n_components_samples_
+    )
+    found["peaks"].estimate_labels()
+    again = pickle.loads(pickle.dumps(found["peaks"]))
+    assert "n_clusters_samples_" not in dir(again)
+    with pytest.raises(AttributeError, match=r"n_clusters_samples_: .*estimate_labels\(X=X\)"):
+        again.n_clusters_samples_  # noqa: B018
+    np.testing.assert_array_equal(again.estimate_labels(X=X).n_clusters_samples_, counts)
 
 
 @pytest.mark.parametrize("factor", [1e-6, 1e6])

@@ -264,7 +264,7 @@ def test_sampled_rows_follow_the_score_in_one_dimension(likelihood, n_rows, seed
 
     def run(seed, factor):
         X, labels = _draw(estimator, 20_000 * factor, seed)
-        assert labels.min() >= 0 and labels.max() < estimator.n_components_
+        assert labels.min() >= 0 and labels.max() < estimator.n_clusters_
         cell = np.searchsorted(edges, X[:, 0])
         counts = np.bincount(cell, minlength=len(edges) + 1)
         return Cells(np.append(counts[1:-1], counts[0] + counts[-1]), probabilities)
@@ -313,7 +313,7 @@ def test_sampled_rows_and_labels_follow_their_joint_law(name, seed_sequence):
     X = np.random.default_rng(1).integers(0, levels, size=(15, len(levels)))
     estimator = _fit_for_sampling(likelihood, X).set_params(point_estimate="last")
     estimator.set_params(init=np.arange(15) % 3, n_warmup=0, n_draws=3, concentration=3.0).fit(X)
-    K = estimator.n_components_
+    K = estimator.n_clusters_
     assert K > 1
     support = np.indices(levels).reshape(len(levels), -1).T
     density = np.exp(estimator.score_samples(support))
@@ -444,6 +444,6 @@ def test_directed_links_of_new_nodes_are_outgoing_ones():
     estimator = DPMixture(
         likelihood=Relational(directed=True), init=group, concentration=1.0, **FAST
     ).fit(A)
-    assert estimator.n_components_ == 2
+    assert estimator.n_clusters_ == 2
     sends, receives = (group == 1).astype(float), np.zeros(20)
     np.testing.assert_array_equal(estimator.predict([sends, receives]), estimator.labels_[[0, 19]])

@@ -57,7 +57,7 @@ def main():
         figures.append((resident_megabytes(), 1e6 * spent / (n_seen - n_before)))
         lines.append(
             f"{n_seen:>10} rows: {figures[-1][0]:7.1f} MB, {figures[-1][1]:6.2f} us a row,"
-            f" {stream.n_components_} clusters, log evidence per row"
+            f" {stream.n_clusters_} clusters, log evidence per row"
             f" {stream.log_evidence_ / n_seen:.4f}"
         )
         print(lines[-1], flush=True)

@@ -81,9 +81,9 @@ class Relational(Likelihood):
     >>> X = np.triu(rng.random(rate.shape) < rate * np.outer(propensity, propensity), 1)
     >>> X = (X | X.T).astype(float)
     >>> model = DPMixture(likelihood=Relational(), random_state=0).fit(X)
-    >>> model.n_components_
+    >>> model.n_clusters_
     7
-    >>> model.set_params(likelihood=Relational(degree_correction=True)).fit(X).n_components_
+    >>> model.set_params(likelihood=Relational(degree_correction=True)).fit(X).n_clusters_
     2
     >>> bool(np.array_equal(model.labels_ == model.labels_[0], group == 0))
     True

@@ -306,7 +306,7 @@ def test_new_rows(sampler, X):
     np.testing.assert_array_equal(estimator.predict(new), probabilities.argmax(axis=1))
     assert np.isfinite(estimator.score_samples(new)).all()
     rows, labels = estimator.sample(20)
-    assert rows.shape == (20, 2) and labels.max() < estimator.n_components_
+    assert rows.shape == (20, 2) and labels.max() < estimator.n_clusters_
     if isinstance(sampler, SubCluster):
         moves = {"sweep", "random_split", "random_merge", "launched_split", "launched_merge"}
         assert set(estimator.acceptance_rate_) == moves
@@ -410,4 +410,4 @@ def test_clusters_that_are_clear_are_found():
         assert (np.bincount(estimator.labels_[truth == cluster]).max()) > 0.98 * (
             truth == cluster
         ).sum()
-    assert estimator.n_components_ >= 3
+    assert estimator.n_clusters_ >= 3

@@ -145,7 +145,7 @@ def test_predictions_stay_lazy_and_blockwise(X, sampler):
         np.testing.assert_array_equal(there.compute(), expected)
     there = fitted.predict_proba(rows, new_cluster=True)
     expected = fitted.predict_proba(here, new_cluster=True)
-    assert there.shape == expected.shape == (len(X), fitted.n_components_ + 1)
+    assert there.shape == expected.shape == (len(X), fitted.n_clusters_ + 1)
     np.testing.assert_array_equal(there.compute(), expected)
     assert fitted.score(rows) == pytest.approx(fitted.score(here), rel=1e-12)
     with pytest.raises(ValueError, match="2 features"):

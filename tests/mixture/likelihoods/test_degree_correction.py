@@ -191,7 +191,7 @@ def test_rates_of_clusters(directed):
     likelihood = Relational(**HYPER, directed=directed)
     settings = {"n_warmup": 0, "n_draws": 1, "n_chains": 1, "concentration": 1.0}
     model = DPMixture(likelihood=likelihood, init=labels, random_state=0, **settings).fit(X)
-    for k, m in itertools.product(range(model.n_components_), repeat=2):
+    for k, m in itertools.product(range(model.n_clusters_), repeat=2):
         block = X[np.ix_(model.labels_ == k, model.labels_ == m)]
         count, exposure = block.sum(), block.size
         if k == m and not directed:

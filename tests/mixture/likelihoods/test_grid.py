@@ -237,7 +237,7 @@ def test_samples_have_the_parameter_of_each_block():
     likelihood = Grid(normal, np.linspace(-5.0, 5.0, 201), sample=lambda theta, rng: theta)
     model = DPMixture(likelihood=likelihood, concentration=1e-3, n_draws=20, random_state=0)
     theta, _ = model.fit(X).sample(400)
-    assert model.n_components_ == 1
+    assert model.n_clusters_ == 1
     np.testing.assert_allclose(theta.mean(axis=0), X.mean(axis=0), atol=0.05)
     np.testing.assert_allclose(theta.std(axis=0), 60**-0.5, rtol=0.2)
 

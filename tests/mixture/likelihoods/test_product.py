@@ -308,7 +308,7 @@ def test_what_is_learned_is_named_by_part():
     assert np.ptp(shapes) > 0.0
     assert mixture.likelihood_.counts__shape == pytest.approx(shapes.mean())
     # Three clusters are found, and all that the fit has says so after a pickle.
-    assert mixture.n_components_ == 3
+    assert mixture.n_clusters_ == 3
     assert len(np.unique(np.column_stack([z, mixture.labels_]), axis=0)) == 3
     again = pickle.loads(pickle.dumps(mixture))
     np.testing.assert_array_equal(again.score_samples(X), mixture.score_samples(X))

@@ -231,7 +231,7 @@ def test_collinear_and_constant_columns():
         model = DPMixture(likelihood=Subspace(n_axes), **FAST).fit(X)
         assert np.isfinite(model.score_samples(X)).all()
     model = DPMixture(likelihood=Subspace(2), **FAST).fit(np.full((5, 3), 4.0))
-    assert model.n_components_ == 1
+    assert model.n_clusters_ == 1
 
 
 def test_no_more_axes_than_directions():
@@ -244,7 +244,7 @@ def test_no_more_axes_than_directions():
         )
         model.fit(np.hstack([X, more]))
         assert model.likelihood_.n_axes == 5
-        assert model.n_components_ == 4
+        assert model.n_clusters_ == 4
 
 
 def test_probabilities_of_a_row_far_off():

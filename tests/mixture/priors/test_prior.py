@@ -412,7 +412,7 @@ def test_unknown_number_of_components_in_an_estimator():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model = FiniteMixture(None, n_components_prior=law, **settings).fit(X)
         assert adjusted_rand_score(truth, model.labels_) == 1.0
-        assert model.n_components_ == 3 and 0.9 < model.weights_.sum() < 1.0
+        assert model.n_clusters_ == 3 and 0.9 < model.weights_.sum() < 1.0
         assert len(np.unique(model.concentration_samples_)) > 100
         assert np.isfinite(model.score(X))
     with pytest.raises(
@@ -421,7 +421,7 @@ def test_unknown_number_of_components_in_an_estimator():
         FiniteMixture(None, n_components_prior=law, init="singletons", **settings).fit(X)
     # With a fixed number the law is not even looked at.
     fixed = FiniteMixture(4, n_components_prior="no such", **{**settings, "n_chains": 1}).fit(X)
-    assert fixed.n_components_ == 3
+    assert fixed.n_clusters_ == 3
 
 
 # The update of the concentration given the partition.
