@@ -90,8 +90,8 @@ class ChainProgram:
         Resolved: every data-dependent default made concrete.
     sampler : object
     n_samples : int
-    make_prior : callable
-        Of a concentration; gives the prior.
+    prior_of : callable
+        Makes the prior, from a number of rows and a concentration.
     concentration : float or None
         None: resampled in every iteration.
     concentration_prior : tuple (shape, rate)
@@ -106,7 +106,7 @@ class ChainProgram:
     likelihood: object
     sampler: object
     n_samples: int
-    make_prior: Callable
+    prior_of: Callable
     concentration: float | None
     concentration_prior: tuple
     n_warmup: int
@@ -127,6 +127,10 @@ class ChainProgram:
     @property
     def n_iterations(self):
         return self.n_warmup + self.n_draws * self.thin
+
+    def make_prior(self, concentration, n_samples=None):
+        """Make the prior over n_samples rows, by default all, at a concentration."""
+        return self.prior_of(self.n_samples if n_samples is None else n_samples, concentration)
 
     def n_draws_after(self, iteration):
         """Draws that a chain has kept after so many iterations."""

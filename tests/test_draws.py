@@ -351,7 +351,7 @@ def test_a_log_joint_that_is_no_number_ends_the_fit():
         likelihood=None,
         sampler=None,
         n_samples=2,
-        make_prior=None,
+        prior_of=None,
         concentration=1.0,
         concentration_prior=(1.0, 1.0),
         n_warmup=0,

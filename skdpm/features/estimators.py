@@ -442,17 +442,17 @@ default="auto"
         if concentration is not None:
             concentration = check_real(concentration, "concentration", low=0.0)
         if self.n_components is None:
-            make_prior = functools.partial(IndianBuffetPrior, n_samples)
+            prior_of = IndianBuffetPrior
         else:
             n_components = check_integer(self.n_components, "n_components", low=1)
-            make_prior = functools.partial(_beta_bernoulli, n_samples, n_components)
+            prior_of = functools.partial(BetaBernoulliPrior, n_components=n_components)
         sampler.kernel(), sampler.column_kernel()  # check its parameters
-        likelihood.check_prior(make_prior(1.0))
+        likelihood.check_prior(prior_of(n_samples, 1.0))
         return sampler.program(
             X,
             likelihood,
             n_samples=n_samples,
-            make_prior=make_prior,
+            prior_of=prior_of,
             sampler=sampler,
             concentration=concentration,
             concentration_prior=check_gamma_prior(self.concentration_prior, "concentration_prior"),
@@ -572,7 +572,3 @@ def _law_of_new_row(prior, col_sums, params):
         "log_pmf": prior.log_pmf_new(len(col_sums), MOST_NEW),
         "params": params,
     }
-
-
-def _beta_bernoulli(n_samples, n_components, concentration):
-    return BetaBernoulliPrior(n_samples, concentration, n_components)

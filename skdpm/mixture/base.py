@@ -33,6 +33,7 @@ from skdpm.mixture.answers.training import TrainingRows, outlier_scores
 from skdpm.mixture.likelihoods import LIKELIHOODS, Gaussian, automatic_likelihood
 from skdpm.mixture.likelihoods.base import Likelihood
 from skdpm.mixture.likelihoods.product import mixed_likelihood, unknown_mixed
+from skdpm.mixture.particles.streams import STREAM_LENGTH
 from skdpm.mixture.samplers import SAMPLERS, automatic_sampler
 from skdpm.mixture.samplers.base import Sampler
 
@@ -42,11 +43,6 @@ SAMPLE_STREAM = 2**32 - 2
 
 # Point estimates that are one of the draws; others minimise an expected loss over all.
 SINGLE_DRAWS = ("map", "last")
-
-# Rows of the priors that are made for streams. Only functions of them are called that need no
-# tables, and hold for any number: what matters is that it is the same in all calls, as a law of
-# the number of components is tabulated to that length.
-STREAM_LENGTH = 2**14
 
 # Parameters that say nothing about rows which come one after the other.
 UNUSED_IN_STREAMS = {"init", "n_warmup", "store_labels", "thin"}
@@ -688,51 +684,54 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
 
     def _program(self, X, likelihood, sampler):
         """The program of the sampler, all parameters checked."""
-        settings = self._settings(X.shape[0], sampler)
-        if not settings["store_labels"] and self.point_estimate not in SINGLE_DRAWS:
+        n_samples = X.shape[0]
+        settings = self._settings(n_samples, sampler)
+        if not self.store_labels and self.point_estimate not in SINGLE_DRAWS:
             raise ValueError(
                 f"point_estimate={self.point_estimate!r} needs the kept partitions; with "
                 'store_labels=False choose point_estimate="map" or "last"'
             )
-        program = sampler.program(X, likelihood, **settings)
+        program = sampler.program(
+            X,
+            likelihood,
+            n_samples=n_samples,
+            most_clusters=settings["prior_of"](n_samples, 1.0).most_clusters,
+            init=self.init,
+            store_labels=bool(self.store_labels),
+            n_jobs=self.n_jobs,
+            **settings,
+        )
         program.given = X
         return program
 
     def _settings(self, n_samples, sampler):
-        """What programs are told besides rows and likelihood, all parameters checked: dict. The
-        prior is that of n_samples rows."""
+        """Settings of a program of `fit` or `partial_fit`, checked with the prior of n_samples
+        rows: dict."""
         if isinstance(self.point_estimate, tuple):
             partitions.check_loss(self.point_estimate, "point_estimate")
         else:
             known = ("peaks", "vi", "binder", *SINGLE_DRAWS)
             check_choice(self.point_estimate, "point_estimate", known)
         chain_parameters = self._chain_parameters()
-        store_labels = check_bool(self.store_labels, "store_labels")
+        check_bool(self.store_labels, "store_labels")
         sampler.kernel()  # checks its parameters
         # Of a copy without fitted attributes: parameters set meanwhile do not reach the chains.
-        make_prior = functools.partial(
-            type(self)(**self.get_params(deep=False)).make_prior, n_samples
-        )
-        prior = make_prior(1.0)
+        prior_of = type(self)(**self.get_params(deep=False)).make_prior
+        prior = prior_of(n_samples, 1.0)
         concentration = self.concentration
         if concentration is not None:
             concentration = check_real(
                 concentration, "concentration", low=prior.lowest_concentration
             )
-            prior = make_prior(concentration)
+            prior = prior_of(n_samples, concentration)
         sampler.check_prior(prior)
         return {
             "sampler": sampler,
-            "n_samples": n_samples,
-            "make_prior": make_prior,
-            "most_clusters": prior.most_clusters,
+            "prior_of": prior_of,
             "concentration": concentration,
             "concentration_prior": check_gamma_prior(
                 self.concentration_prior, "concentration_prior"
             ),
-            "init": self.init,
-            "store_labels": store_labels,
-            "n_jobs": self.n_jobs,
             **chain_parameters,
         }
 

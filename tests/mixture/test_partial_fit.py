@@ -23,7 +23,8 @@ from skdpm.mixture.particles import program as _particles
 from skdpm.mixture.particles import streams as _streams
 from skdpm.mixture.particles._smc import ParticleSystem
 from skdpm.mixture.priors import DirichletProcessPrior
-from skdpm.mixture.samplers import SMC, Gibbs
+from skdpm.mixture.samplers import SAMPLERS, SMC, Gibbs
+from skdpm.mixture.state.view import StateView
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -807,3 +808,23 @@ def test_chunks_of_a_dask_array(blobs):
     with pytest.raises(ValueError, match="partial_fit takes the chunks of a dask array"):
         estimator.fit(chunks)
     assert_untouched(estimator, before)
+
+
+@pytest.mark.parametrize("sampler", ["gibbs", "sub_cluster", "stream"])
+def test_chains_read_states_by_one_protocol(sampler):
+    case = fit_case("gaussian", n_samples=20)
+    if sampler == "stream":
+        system = ParticleSystem(3, "systematic", 0.7, DirichletProcessPrior(20, 1.0))
+        likelihood = case.likelihood.resolve(case.X)
+        data = likelihood.encode(case.X)
+        system.begin([likelihood.bind(data, likelihood.tables(data, None))])
+        system.run(np.random.PCG64(0), 0, 20)
+        state = _streams.ParticleView(system, 0, DirichletProcessPrior(20, 1.0))
+    else:
+        model = make_estimator(case.likelihood, "dp")
+        program = model._program(case.X, case.likelihood, SAMPLERS[sampler]())
+        with program.resume(program.chain(0, 0)) as live:
+            state = live.state
+    assert isinstance(state, StateView)
+    assert state.cluster_sizes().sum() == 20
+    assert len(state.dump()) == len(state.dump([*range(state.n_clusters)])) == state.n_clusters

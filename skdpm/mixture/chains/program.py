@@ -112,7 +112,7 @@ class MixtureChain(LiveChain):
     program : MixtureProgram
     kernel : object
         The sampler's.
-    state : MixtureState or BlockState
+    state : StateView
     values : dict of str to float or ndarray
         The likelihood's learned hyperparameters.
     """
@@ -309,7 +309,24 @@ class Replica:
         }
 
 
-class RowChain(MixtureChain):
+class StateChain(MixtureChain):
+    """A chain whose state is a `MixtureState` of all rows."""
+
+    def cluster_keys(self):
+        """Sums of random 64-bit words of the items, 128 bits per cluster, in hexadecimal."""
+        labels = self.state.cluster_labels()
+        # Sorting small integers takes O(n).
+        labels = labels.astype(np.min_scalar_type(self.state.n_clusters - 1))
+        order = np.argsort(labels, kind="stable")
+        first = np.searchsorted(labels[order], np.arange(self.state.n_clusters))
+        sums = np.add.reduceat(self.program.item_keys[order], first, axis=0)
+        return [words.tobytes().hex() for words in sums]
+
+    def kept_labels(self):
+        return labels_by_first_appearance(self.state)
+
+
+class RowChain(StateChain):
     """One chain: a kernel and its replicas. Draws are those of the first; in warm-up there are
     companions besides."""
 
@@ -368,19 +385,6 @@ class RowChain(MixtureChain):
         if iteration + 1 == self.program.n_warmup:
             del self.replicas[self.program.sampler.n_replicas :]
             self.kernel.keep_replicas(len(self.replicas))
-
-    def cluster_keys(self):
-        """Sums of random 64-bit words of the items, 128 bits per cluster, in hexadecimal."""
-        labels = self.state.cluster_labels()
-        # Sorting small integers takes O(n).
-        labels = labels.astype(np.min_scalar_type(self.state.n_clusters - 1))
-        order = np.argsort(labels, kind="stable")
-        first = np.searchsorted(labels[order], np.arange(self.state.n_clusters))
-        sums = np.add.reduceat(self.program.item_keys[order], first, axis=0)
-        return [words.tobytes().hex() for words in sums]
-
-    def kept_labels(self):
-        return labels_by_first_appearance(self.state)
 
     def save(self):
         return {

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Chains that are particle systems: how rows come in, particles move, and draws are made at the
-end.
+"""Chains that are particle systems: how rows come in, particles move, and draws are made.
 
-The rows come in an order of the chain's own. In between a Markov kernel moves every particle, on
-the rows so far: one that leaves p(partition | rows, hyperparameters) invariant, whatever it is,
-changes no weight. Nor do draws of hyperparameters given the partition, which follow it. A
-concentration that is integrated out is drawn given the partition for the move, and forgotten.
+Each chain takes the rows in its own order. Between rows a Markov kernel moves every particle,
+given the rows so far. A kernel that leaves p(partition | rows, hyperparameters) invariant changes
+no weight; nor do draws of the hyperparameters given the partition, which follow the move. An
+integrated concentration is drawn given the partition for the move, and then forgotten.
 """
 
 import math
@@ -20,93 +19,68 @@ from skdpm.draws import ChainDraws
 from skdpm.mixture.chains.program import (
     REBUILD_EVERY,
     MixtureChain,
-    RowChain,
+    MixtureProgram,
     RowProgram,
+    StateChain,
+    set_hyperparameters,
 )
-from skdpm.mixture.likelihoods.base import set_hyperparameters
 from skdpm.mixture.particles._smc import ParticleSystem, concentration_nodes, log_ratios
 from skdpm.mixture.state._state import MixtureState
 from skdpm.partitions import relabel_by_size
 
-# Rows between two looks at whether to go on.
+# Rows between two checks of limits and interrupts.
 BLOCK = 256
 
-# Streams of a chain, beside its particles': keys behind its number.
+# Streams of a chain, beside that of its particles: the last part of the key.
 ORDER_STREAM = 1
 DRAW_STREAM = 2
 
-# What a chain needs to go on with more rows.
+# Entries of a chain's dict that more rows need.
 CARRIED = ("index", "entropy", "iteration", "system", "family_values", "bit_generator")
 
-# Steps between draws among the cumulated weights: any number of first draws is spread evenly.
+# Step between draws along the cumulated weights: any number of first draws is spread evenly.
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
 @dataclass(kw_only=True)
-class ParticleProgram(RowProgram):
-    """Program of `SMC`. An iteration is a row; they are taken in blocks, which end where particles
-    move.
+class ParticleProgram(MixtureProgram):
+    """Program of chains that are particle systems. An iteration is a row.
+
+    A subclass writes `resume` and `encoded`.
 
     Attributes
     ----------
-    rows : array of shape (n_samples, n_features)
-        X, validated.
-    grouped : bool
-        Whether chains take the rows cluster by cluster of where others would start.
+    rows : array of shape (n_rows, n_features)
+        Rows that this program takes, validated.
+    stops : list of int
+        Numbers of rows at which a block of rows ends, rising.
     """
 
     rows: object
-    grouped: bool = False
 
-    bounded = False  # a stream may follow
-    halts = False  # draws are made when all rows have come
-    n_before = 0  # rows that came before these
+    halts = False  # draws are made after the last row
+    n_before = 0  # rows taken earlier
+    makes_draws = True
     complaint = "the chains, which are independent particle systems, disagree"
     remedies = "more particles (SMC(n_particles=...))"
-    # Draws that are free of each other often have a large R-hat by chance: those of two chains of
-    # 50 in one case of 25, of 20 in one of 4.
+    # R-hat of independent draws is large by chance: for two chains of 50 draws in one case of 25,
+    # of 20 draws in one of 4.
     fewest_compared = 50
-    makes_draws = True  # at the end
-
-    def __post_init__(self):
-        super().__post_init__()
-        n = self.n_samples
-        times = move_times(n, self.sampler.growth) if self.sampler.moves else ()
-        self.move_times = {time: number for number, time in enumerate(times, start=1)}
-        self.stops = sorted({*range(BLOCK, n, BLOCK), *self.move_times, n})
 
     @property
     def n_iterations(self):
         return self.n_samples
 
-    @property
-    def scheme(self):
-        """How particles are resampled."""
-        return self.sampler.scheme
-
-    @property
-    def active_block(self):
-        """Old rows that are drawn anew after each."""
-        return self.sampler.active_block
-
-    def resume(self, chain):
-        return ParticleChain(self, chain)
-
     def encoded(self, items):
-        """Some rows as kernels need them: data and tables."""
-        data = self.likelihood.encode(self.rows[items])
-        return data, self.likelihood.tables(data, None)
+        """Rows as kernels need them: data and tables."""
+        raise NotImplementedError(f"{type(self).__name__} must write `encoded`")
 
     def bind(self, encoded, values):
-        """A kernel over such rows, at values of the learned hyperparameters."""
+        """Make a kernel over encoded rows, at values of the learned hyperparameters."""
         model = self.likelihood.bind(*encoded)
         if values:
             set_hyperparameters(model, self.likelihood.at(values))
         return model
-
-    def prior_of(self, n_samples, concentration):
-        """The prior of the first so many rows. (`make_prior` is a partial function of all.)"""
-        return self.make_prior.func(n_samples, concentration)
 
     def advance(self, chain, n_iterations, go_on):
         with self.resume(chain) as live:
@@ -127,7 +101,7 @@ class ParticleProgram(RowProgram):
             chain.update(live.save(), iteration=system.n_rows, **after)
 
     def carried(self, run):
-        """Particles, for more rows: their statistics, without labels and draws."""
+        """The particles: statistics of their clusters, without labels and draws."""
         return {
             **{name: run[name] for name in ("entropy", "signature")},
             "likelihood": self.likelihood,
@@ -149,9 +123,9 @@ class ParticleProgram(RowProgram):
 
     def diagnostics(self, figures, chains):
         if len(chains) == 1:
-            return {}  # draws of one particle system have the same law, first or last
-        # The order of draws means nothing: there is no autocorrelation to tell their worth from.
-        # Partitions are left out, as streams keep none and are otherwise like fits.
+            return {}  # the draws of one particle system are exchangeable
+        # Draws have no order in time, so there is no effective sample size. Streams keep no
+        # partitions, so fits leave out their figure too.
         figures = {
             name: {"r_hat": entry["r_hat"]}
             for name, entry in figures.items()
@@ -162,54 +136,17 @@ class ParticleProgram(RowProgram):
         return figures
 
 
-def log_weights_at(chain, prior, concentrations, concentration_prior=None):
-    """Log weights of a chain's particles, weighed anew for other concentrations: their sums
-    estimate p(X | concentration).
+class ParticleChain(MixtureChain):
+    """One particle system while it runs. While draws are made, `state` and `values` are those of
+    the current draw.
 
-    Parameters
-    ----------
-    chain : dict
-        Of a `ParticleProgram`, at its end.
-    prior : PartitionPrior
-        That of the run, at any concentration.
-    concentrations : array-like of shape (m,)
-        The further from those that the particles were weighed with, the noisier.
-    concentration_prior : tuple (shape, rate), optional
-        Of the run, if its concentration was integrated out.
-
-    Returns
-    -------
-    log_weights : ndarray of shape (m, n_current)
+    A subclass writes `row_order` and `look_at`.
     """
-    state = chain["system"]
-    sizes = [
-        state["stats"][f][slots, 0]
-        for f, slots in zip(state["family"], state["slots"], strict=True)
-    ]
-    nodes, log_hyper = np.array([state["concentration"]]), np.zeros(1)
-    if concentration_prior is not None:
-        nodes, log_hyper = concentration_nodes(*concentration_prior, state["step"])
-    return state["log_w"] + log_ratios(prior, sizes, concentrations, nodes, log_hyper)
-
-
-def move_times(n_samples, growth):
-    """Numbers of rows after which particles move: list of int, rising."""
-    times, t = [], 2
-    while t < n_samples:
-        times.append(t)
-        t = max(t + 1, math.ceil(min(growth * t, n_samples)))
-    return [*times, n_samples]
-
-
-class ParticleChain(RowChain):
-    """One particle system while it runs. At its end `state` and `values` are those of the draw at
-    hand."""
 
     state = values = None
-    mover = None  # the kernel of the state that moves, over the rows in their order
 
     def __init__(self, program, chain):
-        MixtureChain.__init__(self, program, chain)
+        super().__init__(program, chain)
         self.entropy = chain["entropy"]
         self.bit_generator = stream(self.entropy, self.index)
         self.order = chain["grouped"] if "grouped" in chain else self.row_order()
@@ -241,26 +178,22 @@ class ParticleChain(RowChain):
         self.system.expect(program.n_samples)
 
     def row_order(self):
-        """Numbers of the rows in the order in which they come: the data, `init` and a stream of
-        its own say which, so that the evidence stays unbiased."""
-        program = self.program
-        if program.sampler.order == "given":
-            return np.arange(program.n_samples)
-        bit_generator = stream(self.entropy, self.index, ORDER_STREAM)
-        order = np.random.Generator(bit_generator).permutation(program.n_samples)
-        if not program.grouped:
-            return order
-        labels = relabel_by_size(program.first_state(program, bit_generator).labels)
-        return order[np.argsort(labels[order], kind="stable")]
+        """Numbers of the rows in the order in which they come."""
+        raise NotImplementedError(f"{type(self).__name__} must write `row_order`")
+
+    def look_at(self, p, prior):
+        """Set `state` to particle p of all rows."""
+        raise NotImplementedError(f"{type(self).__name__} must write `look_at`")
 
     def _models(self):
         return [self.program.bind(self.encoded, values) for values in self.family_values]
 
     def step(self, iteration):
+        """Take the rows up to the next stop."""
         stops = self.program.stops
         stop = stops[bisect_right(stops, iteration)]
         try:
-            # Kernels hold the rows behind those that came before.
+            # The kernels do not have the rows that were taken earlier.
             n_before = self.program.n_before
             self.system.run(
                 self.bit_generator,
@@ -271,14 +204,109 @@ class ParticleChain(RowChain):
         except FloatingPointError as error:
             row = self.order[self.system.row_at_hand]
             raise FloatingPointError(f"row {row}: {str(error).split(': ')[-1]}") from None
-        if stop in self.program.move_times:
+
+    def draw_all(self, draws):
+        """Make draws of equal weight: particles at golden-section steps along the cumulated
+        weights, and a concentration given each."""
+        program, system = self.program, self.system
+        bit_generator = stream(self.entropy, self.index, DRAW_STREAM)
+        rng = np.random.Generator(bit_generator)
+        log_w = system.final_log_weights()
+        cumulated = np.cumsum(np.exp(log_w - log_w.max()))
+        points = (rng.random() + GOLDEN * np.arange(program.n_draws)) % 1.0
+        chosen = np.searchsorted(cumulated, points * cumulated[-1], side="right")
+        prior = program.make_prior(program.first_concentration)
+        for draw, p in enumerate(np.minimum(chosen, len(log_w) - 1)):
+            self.values = self.family_values[system.family_of(p)]
+            self.look_at(p, prior)
+            if program.concentration is None:
+                prior.set_concentration(system.draw_concentration(p, bit_generator))
+                program.resample_concentration(prior, self.state.cluster_sizes(), bit_generator)
+            draws.append(**self.keep(draw, system.log_joint_of(p, prior)))
+
+    def figures(self):
+        return {"log_evidence": f"{self.system.log_evidence:.6g}"}
+
+    def acceptance(self):
+        return self.kernel.acceptance() if self.kernel else {}
+
+    def save(self):
+        return {
+            **super().save(),
+            "system": self.system.get_state(),
+            "family_values": self.family_values,
+            "bit_generator": self.bit_generator.state,
+            "adaptation": self.kernel.get_adaptation() if self.kernel else {},
+            "log_evidence": self.system.log_evidence,
+            "effective_sample_size": self.system.effective_sample_size,
+        }
+
+
+@dataclass(kw_only=True)
+class FitProgram(ParticleProgram, RowProgram):
+    """Program of `fit` with `SMC`: all rows are in memory, and particles move.
+
+    Attributes
+    ----------
+    grouped : bool
+        Whether chains take the rows cluster by cluster of the labels that `init` gives.
+    """
+
+    grouped: bool = False
+
+    bounded = False  # `partial_fit` may add rows
+
+    def __post_init__(self):
+        super().__post_init__()
+        n = self.n_samples
+        times = move_times(n, self.sampler.growth) if self.sampler.moves else ()
+        self.move_times = {time: number for number, time in enumerate(times, start=1)}
+        self.stops = sorted({*range(BLOCK, n, BLOCK), *self.move_times, n})
+
+    @property
+    def scheme(self):
+        return self.sampler.scheme
+
+    @property
+    def active_block(self):
+        return self.sampler.active_block
+
+    def resume(self, chain):
+        return FitChain(self, chain)
+
+    def encoded(self, items):
+        data = self.likelihood.encode(self.rows[items])
+        return data, self.likelihood.tables(data, None)
+
+
+class FitChain(ParticleChain, StateChain):
+    """One particle system of a fit."""
+
+    mover = None  # the kernel of the state that moves, over the rows in their order
+
+    def row_order(self):
+        """It depends on the data, on `init` and on a separate stream only, so that the evidence
+        stays unbiased."""
+        program = self.program
+        if program.sampler.order == "given":
+            return np.arange(program.n_samples)
+        bit_generator = stream(self.entropy, self.index, ORDER_STREAM)
+        order = np.random.Generator(bit_generator).permutation(program.n_samples)
+        if not program.grouped:
+            return order
+        labels = relabel_by_size(program.first_state(program, bit_generator).labels)
+        return order[np.argsort(labels[order], kind="stable")]
+
+    def step(self, iteration):
+        super().step(iteration)
+        if self.system.n_rows in self.program.move_times:
             self.rejuvenate()
 
     def rejuvenate(self):
         """Move every particle, given the rows so far."""
         program, system, likelihood = self.program, self.system, self.program.likelihood
         n_rows = system.n_rows
-        prior = program.prior_of(n_rows, program.first_concentration)
+        prior = program.make_prior(program.first_concentration, n_rows)
         if program.concentration is not None:
             prior.set_concentration(system.concentration)
         if self.mover is None:
@@ -301,47 +329,51 @@ class ParticleChain(RowChain):
         system.renew()
         self.state = None  # a kernel belongs to one state at a time
 
-    def draw_all(self, draws):
-        """Draws of equal weight: particles where the golden section leads among the cumulated
-        weights, the concentration given each."""
-        program, system = self.program, self.system
-        bit_generator = stream(self.entropy, self.index, DRAW_STREAM)
-        rng = np.random.Generator(bit_generator)
-        log_w = system.final_log_weights()
-        cumulated = np.cumsum(np.exp(log_w - log_w.max()))
-        points = (rng.random() + GOLDEN * np.arange(program.n_draws)) % 1.0
-        chosen = np.searchsorted(cumulated, points * cumulated[-1], side="right")
-        prior = program.make_prior(program.first_concentration)
-        for draw, p in enumerate(np.minimum(chosen, len(log_w) - 1)):
-            self.values = self.family_values[system.family_of(p)]
-            self.look_at(p, prior)
-            if program.concentration is None:
-                prior.set_concentration(system.draw_concentration(p, bit_generator))
-                program.resample_concentration(prior, self.state.cluster_sizes(), bit_generator)
-            draws.append(**self.keep(draw, system.log_joint_of(p, prior)))
-
     def look_at(self, p, prior):
-        """Let `state` be a particle, of all rows."""
         if self.state is None:
             self.state = MixtureState(self.program.model(), prior)
         self.system.lend(p, self.state, self.order)
 
-    def figures(self):
-        return {"log_evidence": f"{self.system.log_evidence:.6g}"}
-
-    def acceptance(self):
-        return self.kernel.acceptance() if self.kernel else {}
-
     def save(self):
-        # A random order takes no time to draw again, one by k-means does.
+        # A random order is quick to draw again; one by k-means is not.
         grouped = {"grouped": self.order} if self.program.grouped else {}
-        return {
-            **MixtureChain.save(self),
-            **grouped,
-            "system": self.system.get_state(),
-            "family_values": self.family_values,
-            "bit_generator": self.bit_generator.state,
-            "adaptation": self.kernel.get_adaptation() if self.kernel else {},
-            "log_evidence": self.system.log_evidence,
-            "effective_sample_size": self.system.effective_sample_size,
-        }
+        return {**super().save(), **grouped}
+
+
+def move_times(n_samples, growth):
+    """Numbers of rows after which particles move: list of int, rising."""
+    times, t = [], 2
+    while t < n_samples:
+        times.append(t)
+        t = max(t + 1, math.ceil(min(growth * t, n_samples)))
+    return [*times, n_samples]
+
+
+def log_weights_at(chain, prior, concentrations, concentration_prior=None):
+    """Log weights of a chain's particles, reweighted to other concentrations.
+
+    Parameters
+    ----------
+    chain : dict
+        Chain of a `ParticleProgram`, at its end.
+    prior : PartitionPrior
+        Prior of the run, at any concentration.
+    concentrations : array-like of shape (m,)
+        Concentrations; the further from that of the run, the noisier.
+    concentration_prior : tuple (shape, rate), optional
+        Gamma prior of the run, if its concentration was integrated out.
+
+    Returns
+    -------
+    log_weights : ndarray of shape (m, n_current)
+        Each row's weights sum to an estimate of p(X | concentration).
+    """
+    state = chain["system"]
+    sizes = [
+        state["stats"][f][slots, 0]
+        for f, slots in zip(state["family"], state["slots"], strict=True)
+    ]
+    nodes, log_hyper = np.array([state["concentration"]]), np.zeros(1)
+    if concentration_prior is not None:
+        nodes, log_hyper = concentration_nodes(*concentration_prior, state["step"])
+    return state["log_w"] + log_ratios(prior, sizes, concentrations, nodes, log_hyper)

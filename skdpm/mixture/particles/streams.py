@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Particle systems that go on with rows as these come: `partial_fit`.
+"""Particle systems that take rows in batches: `partial_fit`.
 
-A row is seen once, and nothing of it is kept but what it adds to clusters. So particles do not
-move here: rows come in the order given, and every step is that of the filter. A chain's dict has
-the particles, the values of learned hyperparameters and the bit generator's state; its size is
-that of the clusters. What a row draws depends on these alone, so the same rows give the same bits
-in whatever batches they come.
+Each row is seen once, and only its contribution to cluster statistics is kept. So particles do not
+move, and rows come in the order given. A chain's dict holds the particles, the values of learned
+hyperparameters and the state of the bit generator; its size is that of the clusters. What a row
+draws depends on these alone, so the same rows give the same bits however they are batched.
 """
 
 from dataclasses import dataclass
@@ -15,17 +14,21 @@ import numpy as np
 from skdpm.mixture.chains.program import check_capabilities
 from skdpm.mixture.particles.program import BLOCK, ParticleChain, ParticleProgram
 
+# Number of rows of the priors of streams. Only functions that hold for any number are called, so
+# what matters is that all calls agree: a law of the number of components is tabulated to it.
+STREAM_LENGTH = 2**14
+
 
 @dataclass(kw_only=True)
 class StreamProgram(ParticleProgram):
-    """Program of a batch of rows. An iteration is a row, of all that have been seen.
+    """Program of a batch of rows.
 
     Attributes
     ----------
     n_before : int
-        Rows seen before; `n_samples` is with those of the batch.
+        Number of rows taken earlier; `n_samples` counts these and the batch.
     first : int
-        How errors number the first row.
+        Number of the batch's first row in error messages.
     makes_draws : bool
         Whether chains make draws at the end.
     """
@@ -39,20 +42,8 @@ class StreamProgram(ParticleProgram):
     active_block = 0  # old rows are gone
 
     @classmethod
-    def prepare(
-        cls,
-        X,
-        likelihood,
-        *,
-        n_before,
-        n_samples,
-        init,
-        store_labels,
-        most_clusters,
-        n_jobs,
-        **settings,
-    ):
-        """The program of a batch.
+    def prepare(cls, X, likelihood, *, n_before, **settings):
+        """Make the program of a batch.
 
         Parameters
         ----------
@@ -61,8 +52,6 @@ class StreamProgram(ParticleProgram):
         likelihood : Likelihood
             Resolved.
         n_before : int
-        n_samples, init, store_labels, most_clusters, n_jobs
-            Not used: there are as many rows as come, and no partition of them to start from.
         **settings
             The other fields.
         """
@@ -84,16 +73,18 @@ class StreamProgram(ParticleProgram):
     def __post_init__(self):
         first = self.n_before
         self.stops = [*range(first + BLOCK, self.n_samples, BLOCK), self.n_samples]
-        self.move_times = {}
 
     @property
     def n_new(self):
-        """Rows of the batch."""
+        """Number of rows in the batch."""
         return self.n_samples - self.n_before
 
     @property
     def scheme(self):
         return "optimal" if self.sampler.resampling == "auto" else self.sampler.resampling
+
+    def make_prior(self, concentration, n_samples=STREAM_LENGTH):
+        return super().make_prior(concentration, n_samples)
 
     def resume(self, chain):
         return StreamChain(self, chain)
@@ -113,18 +104,18 @@ class StreamChain(ParticleChain):
 
     def __init__(self, program, chain):
         super().__init__(program, chain)
-        self.seen = {}
+        self.views = {}
 
     def row_order(self):
         return self.program.first + np.arange(self.program.n_new)
 
     def look_at(self, p, prior):
-        if p not in self.seen:
-            self.seen[p] = SeenParticle(self.system, p, prior)
-        self.state = self.seen[p]
+        if p not in self.views:
+            self.views[p] = ParticleView(self.system, p, prior)
+        self.state = self.views[p]
 
     def cluster_keys(self):
-        """Chain, family and slot: particles of a family share clusters that are the same."""
+        """Chain, family and slot: particles of a family share equal clusters."""
         state = self.state
         return [f"{self.index}-{state.family}-{slot}" for slot in state.slots]
 
@@ -132,7 +123,7 @@ class StreamChain(ParticleChain):
         return {"labels": self.state.labels, "stats": self.state.stats}
 
     def save(self):
-        """As chains do, without families that have no particle any more."""
+        """Save without the families that have lost all particles."""
         saved = super().save()
         state = saved["system"]
         used, family = np.unique(state["family"], return_inverse=True)
@@ -145,8 +136,8 @@ class StreamChain(ParticleChain):
         return saved
 
 
-class SeenParticle:
-    """A particle as chains look at states, without the rows that are gone.
+class ParticleView:
+    """A particle as chains read states (`StateView`), without the rows that are gone.
 
     Attributes
     ----------
@@ -155,7 +146,7 @@ class SeenParticle:
     slots : ndarray of shape (n_clusters,)
     stats : ndarray of shape (n_clusters, n_stats)
     labels : ndarray of shape (n_new,)
-        Of the last batch.
+        Clusters of the rows of the last batch.
     """
 
     def __init__(self, system, p, prior):

@@ -3,7 +3,7 @@
 
 from skdpm._validation import check_choice, check_integer, check_real, is_dask
 from skdpm.mixture.particles._smc import RESAMPLING
-from skdpm.mixture.particles.program import ParticleProgram
+from skdpm.mixture.particles.program import FitProgram
 from skdpm.mixture.particles.streams import StreamProgram
 from skdpm.mixture.samplers.base import BlockSampler, Sampler
 
@@ -178,9 +178,7 @@ class SMC(Sampler):
     def program(self, X, likelihood, *, init, **settings):
         self._check_annealing(**settings)
         grouped = not (isinstance(init, str) and init in ("auto", "single", "singletons"))
-        return ParticleProgram.prepare(
-            X, likelihood, rows=X, init=init, grouped=grouped, **settings
-        )
+        return FitProgram.prepare(X, likelihood, rows=X, init=init, grouped=grouped, **settings)
 
     def batch_program(self, X, likelihood, **settings):
         self._check_annealing(**settings)

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a chain reads of the state that its draws are made from."""
+
+from typing import Protocol, runtime_checkable
+
+
+@runtime_checkable
+class StateView(Protocol):
+    """A partition with the statistics of its clusters.
+
+    `MixtureState` (rows in memory), `BlockState` (rows in blocks) and `ParticleView` (rows that
+    are gone) all provide it.
+
+    Attributes
+    ----------
+    prior : PartitionPrior
+        The prior at the concentration of the draw.
+    n_clusters : int
+    """
+
+    prior: object
+    n_clusters: int
+
+    def cluster_sizes(self):
+        """Number of items of each cluster: ndarray of shape (n_clusters,)."""
+
+    def dump(self, clusters=None):
+        """Statistics of the given clusters, by default all: ndarray (n, n_stats)."""
