@@ -24,13 +24,21 @@ are those of a visit that evaluates all, to the last bit.
 """
 from contextlib import ExitStack
 
-from libc.math cimport INFINITY, exp, fabs, log
+from libc.math cimport INFINITY, exp, log
 from libc.stdlib cimport free
 from numpy.random cimport bitgen_t
 
 import numpy as np
 
 from skdpm._core._check cimport SKDPM_CHECK
+from skdpm._core._culling cimport (
+    Backoff,
+    bounds_pay,
+    join_boxes,
+    log_sum_far,
+    part_near,
+    skips_bounds,
+)
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, uniform
 from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel
@@ -54,10 +62,6 @@ cdef extern from "tiles.h" nogil:
 
 BATCH_ROWS = TILE
 TILE_ROWS = 128     # of a batch, that are close
-
-cdef enum:
-    MOST_SKIPPED = 64       # batches, after some in which bounds were of no use
-
 
 cdef class BlockTask:
     """A task on the rows of one block, with the memory that it takes.
@@ -97,9 +101,7 @@ cdef class BlockTask:
     cdef Py_ssize_t* first_rows     # the same number, -1 where there is none
     cdef readonly tuple result      # the three as arrays
     cdef list arrays                # whatever is pointed to
-    # Batches to come without bounds, and how many it would be if the next were of no use.
-    cdef Py_ssize_t n_skipped
-    cdef Py_ssize_t next_skipped
+    cdef Backoff backoff        # batches that go without bounds
     # Scratch memory; arrays without a length have TILE entries.
     cdef double* log_w          # (max(n_clusters, 2), TILE)
     cdef double* doubles_memory
@@ -177,7 +179,7 @@ cdef class BlockTask:
             self.split_rngs[j] = bit_generator_pointer(bit_generators[1 + j])
         self.split_clusters = self.indices([split.cluster for split in task.splits])
         self.split_shares = self.doubles([split.share for split in task.splits])
-        self.next_skipped = 1
+        self.backoff.pause = self.backoff.last = 0
         if task.sweep is not None:
             self.rng = bit_generator_pointer(bit_generators[0])
             self.set_sweep(task.sweep)
@@ -372,52 +374,24 @@ cdef class BlockTask:
         """List the clusters that may weigh more in a box than exp(below) times what the heaviest
         is likely to weigh there, and bound the sum of the others. Bounds of those listed are
         kept, and the largest is `top`. What is NaN is listed."""
-        cdef Py_ssize_t k
-        cdef Py_ssize_t n = 0
+        cdef Py_ssize_t j, k, n
         cdef double likely = -INFINITY
-        cdef double added = 0.0
-        cdef double gap
         self.model.log_density_bound_many(
             self.params, which, n_which, box, self.lower, self.upper
         )
-        self.top = -INFINITY
         for k in range(n_which):
             self.lower[k] += self.log_weights[which[k]]
             self.upper[k] += self.log_weights[which[k]]
             likely = max(likely, 0.5 * self.lower[k] + 0.5 * self.upper[k])
-        for k in range(n_which):
-            gap = self.upper[k] - likely
-            if gap < below:
-                added += exp(gap) if gap > -60.0 else 1e-26
-            else:
-                self.top = max(self.top, self.upper[k])
-                self.lower[n] = self.lower[k]
-                out[n] = which[k]
-                n += 1
-        if added > 0.0:
-            gap = rest[0] - likely
-            if gap < 700.0:
-                rest[0] = log(exp(gap) + added) + likely
-            else:
-                rest[0] += 1e-12    # what is added is below its last digit
+        n = part_near(self.upper, n_which, likely + below, out)
+        rest[0] = log_sum_far(self.upper, out + n, n_which - n, rest[0])
+        self.top = -INFINITY
+        for j in range(n):
+            k = out[j]
+            self.top = max(self.top, self.upper[k])
+            self.lower[j] = self.lower[k]
+            out[j] = which[k]
         return n
-
-    cdef void surround(self, Py_ssize_t n_tiles) noexcept nogil:
-        """The box around those of tiles, rounded up."""
-        cdef Py_ssize_t d, t
-        cdef Py_ssize_t n_features = self.model.n_dimensions
-        cdef const double* box
-        cdef double high, low, middle
-        for d in range(n_features):
-            low = INFINITY
-            high = -INFINITY
-            for t in range(n_tiles):
-                box = self.boxes + t * 2 * n_features
-                low = min(low, box[d] - box[n_features + d])
-                high = max(high, box[d] + box[n_features + d])
-            middle = 0.5 * low + 0.5 * high
-            self.box[d] = middle
-            self.box[n_features + d] = (high - middle) + 1e-14 * (fabs(high) + fabs(low))
 
     cdef bint draw_near(self, Py_ssize_t n_items) noexcept nogil:
         """Draw clusters for the batch from those that may weigh something, and place its rows,
@@ -430,16 +404,13 @@ cdef class BlockTask:
             first = t * self.tile_rows
             n = min(self.tile_rows, n_items - first)
             self.model.enclose(first, n, self.boxes + t * 2 * self.model.n_dimensions)
-        self.surround(n_tiles)
+        join_boxes(self.boxes, n_tiles, self.model.n_dimensions, self.box)
         n_near = self.sift(
             self.box, self.members, self.n_clusters, -log(4.0 * self.n_clusters) - 7.0,
             self.near, &rest
         )
-        if 4 * n_near > 3 * self.n_clusters:
-            self.n_skipped = self.next_skipped
-            self.next_skipped = min(2 * self.next_skipped, <Py_ssize_t>MOST_SKIPPED)
+        if not bounds_pay(&self.backoff, n_near, self.n_clusters):
             return self.draw_all(self.items, self.u, self.v, n_items)
-        self.next_skipped = 1
         for t in range(n_tiles):
             first = t * self.tile_rows
             n = min(self.tile_rows, n_items - first)
@@ -636,8 +607,7 @@ cdef class BlockTask:
                 if self.sub_params != NULL:
                     for i in range(n):
                         self.v[i] = uniform(self.rng)
-                if self.tile_rows == 0 or self.n_skipped > 0:
-                    self.n_skipped -= self.n_skipped > 0
+                if self.tile_rows == 0 or skips_bounds(&self.backoff):
                     good = self.draw_all(self.items, self.u, self.v, n)
                 else:
                     good = self.draw_near(n) and (self.n_left < TILE or self.draw_left())

@@ -78,11 +78,11 @@ cdef class ClusterModel:
     cdef void settle(self) noexcept nogil
     cdef void log_predictive_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
-        const double* box,                                                  # IN: see `_tiles`
+        const double* box,                                                  # IN: see `_culling`
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil
     cdef double log_predictive_floor(
-        self, Py_ssize_t slot, const double* box                            # IN: see `_tiles`
+        self, Py_ssize_t slot, const double* box                            # IN: see `_culling`
     ) noexcept nogil
     cdef void log_predictive_tile(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)

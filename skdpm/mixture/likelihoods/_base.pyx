@@ -315,7 +315,7 @@ cdef class ClusterModel:
 
     cdef void log_predictive_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
-        const double* box,                                                  # IN: see `_tiles`
+        const double* box,                                                  # IN: see `_culling`
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
         """No less than log p(x | items of each slot), as `log_predictive_many` computes it, for
@@ -327,7 +327,7 @@ cdef class ClusterModel:
             out[k] = INFINITY
 
     cdef double log_predictive_floor(
-        self, Py_ssize_t slot, const double* box                            # IN: see `_tiles`
+        self, Py_ssize_t slot, const double* box                            # IN: see `_culling`
     ) noexcept nogil:
         """No more than log p(x | the other items of the slot) for any of its items, two at least,
         whose point is in a box; as above."""

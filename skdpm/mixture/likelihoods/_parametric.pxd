@@ -56,7 +56,7 @@ cdef class ParametricModel:
     # ... and these if it has bounds; of what is loaded, `first` is the first item in question.
     cdef void load(self, const Py_ssize_t* items, Py_ssize_t n_items) noexcept nogil    # <= TILE
     cdef void enclose(
-        self, Py_ssize_t first, Py_ssize_t n_items, double* box     # OUT: see `_tiles`
+        self, Py_ssize_t first, Py_ssize_t n_items, double* box     # OUT: see `_culling`
     ) noexcept nogil
     cdef void log_density_bound_many(
         self, const double* params, const Py_ssize_t* which, Py_ssize_t n_which,

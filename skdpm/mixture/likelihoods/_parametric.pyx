@@ -65,7 +65,7 @@ cdef class ParametricModel:
         tile_gather(self.points, self.n_dimensions, items, n_items, self.columns, LD)
 
     cdef void enclose(
-        self, Py_ssize_t first, Py_ssize_t n_items, double* box     # OUT: see `_tiles`
+        self, Py_ssize_t first, Py_ssize_t n_items, double* box     # OUT: see `_culling`
     ) noexcept nogil:
         """The least box around the points of some loaded items, rounded up."""
         tile_enclose(self.columns + first, LD, n_items, self.n_dimensions, box)

@@ -258,7 +258,7 @@ cdef class ProductModel(ClusterModel):
 
     cdef void log_predictive_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
-        const double* box,                                                  # IN: see `_tiles`
+        const double* box,                                                  # IN: see `_culling`
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
         cdef double part[2 * MOST_COORDINATES]
@@ -284,7 +284,7 @@ cdef class ProductModel(ClusterModel):
                     out[first + k] += more[k]
 
     cdef double log_predictive_floor(
-        self, Py_ssize_t slot, const double* box                            # IN: see `_tiles`
+        self, Py_ssize_t slot, const double* box                            # IN: see `_culling`
     ) noexcept nogil:
         cdef double part[2 * MOST_COORDINATES]
         cdef double total = 0.0

@@ -28,6 +28,7 @@ Groups where that costs more than it spares go without for some visits.
 from libc.math cimport INFINITY, exp, fabs, log
 from numpy.random cimport bitgen_t
 
+from skdpm._core._culling cimport bounds_pay, log_sum_far, part_near, skips_bounds
 from skdpm._core._rng cimport categorical_log_at, uniform
 from skdpm.mixture.state._state cimport MixtureState, TileBounds
 from skdpm.mixture.samplers._base cimport PartitionKernel
@@ -42,8 +43,7 @@ cdef double SMALL = 7.0
 cdef double MOST_REST = 0.1     # of these together, as a share of it
 
 cdef enum:
-    MOST_PAUSE = 64
-    CALL = 3            # what it takes to weigh an item besides, in evaluations
+    CALL = 3            # fixed cost of weighing an item, in evaluations
 
 
 cdef extern from "tiles.h" nogil:
@@ -110,11 +110,10 @@ cdef bint place_among_all(MixtureState state, bitgen_t* rng, Py_ssize_t i) noexc
 
 cdef void bound_group(MixtureState state, TileBounds bounds, Py_ssize_t group) noexcept nogil:
     """Find the clusters near a group."""
-    cdef Py_ssize_t k
+    cdef Py_ssize_t k, n_near
     cdef Py_ssize_t n_slots = state.n_clusters + 1
     cdef double* log_w = bounds.log_w
     cdef double top = -INFINITY
-    cdef double total = 0.0
     state.model.settle()
     state.model.log_predictive_bound_many(
         state.slots, n_slots,
@@ -123,20 +122,13 @@ cdef void bound_group(MixtureState state, TileBounds bounds, Py_ssize_t group) n
     for k in range(n_slots):
         log_w[k] += log_prior_weight(state, state.slots[k])
         top = max(top, log_w[k])
-    bounds.n_near = 0
-    bounds.farthest = -INFINITY
-    for k in range(n_slots):
-        # The spare one is near whatever its bound is; and one that is NaN, to be heard of.
-        if k == n_slots - 1 or not (log_w[k] < top - NEGLIGIBLE - MARGIN):
-            bounds.near[bounds.n_near] = state.slots[k]
-            bounds.n_near += 1
-        else:
-            bounds.farthest = max(bounds.farthest, log_w[k])
-            total += exp(log_w[k] - top)
-    # Terms that are no doubles count as well.
-    bounds.far = bounds.farthest
-    if total > 0.0:
-        bounds.far = max(bounds.far, top + log(total)) + log(2.0)
+    # The spare one is near whatever its bound is.
+    n_near = part_near(log_w, n_slots - 1, top - NEGLIGIBLE - MARGIN, bounds.near)
+    bounds.far = log_sum_far(log_w, bounds.near + n_near, n_slots - 1 - n_near, -INFINITY)
+    for k in range(n_near):
+        bounds.near[k] = state.slots[bounds.near[k]]
+    bounds.near[n_near] = state.slots[n_slots - 1]
+    bounds.n_near = n_near + 1
     bounds.work += n_slots
     bounds.group = group
     bounds.tile = -1
@@ -212,15 +204,25 @@ cdef void bound_rest(MixtureState state, TileBounds bounds, Py_ssize_t own) noex
     bounds.known[own] = bounds.now
 
 
+cdef inline Py_ssize_t slots_except(
+    TileBounds bounds, Py_ssize_t n_near, Py_ssize_t own
+) noexcept nogil:
+    """Turn the first places in `some` into slots, without the cluster `own`. Returns how many."""
+    cdef Py_ssize_t j, slot
+    cdef Py_ssize_t n = 0
+    for j in range(n_near):
+        slot = bounds.near[bounds.some[j]]
+        if slot != own:
+            bounds.some[n] = slot
+            n += 1
+    return n
+
+
 cdef Py_ssize_t choose_among_few(
     MixtureState state, TileBounds bounds, Py_ssize_t i, Py_ssize_t own, double log_own, double u
 ) noexcept nogil:
-    """`choose_near` where the clusters with the largest bounds decide; -1 where they do not.
-
-    With R, the sum of the bounds of the others, the sum of all weights is between A, that of the
-    weights known, and A + R, and so is what stands before a cluster in the order of all."""
-    cdef Py_ssize_t j, m
-    cdef Py_ssize_t n = 0
+    """`choose_near` where the clusters with the largest bounds decide; -1 where they do not."""
+    cdef Py_ssize_t j, n
     cdef double top = log_own
     cdef double rest = exp(bounds.far - bounds.top) + 1e-300
     cdef double before, total
@@ -228,14 +230,10 @@ cdef Py_ssize_t choose_among_few(
     cdef Py_ssize_t* some = bounds.some
     if not (fabs(bounds.top - log_own) < 600.0):
         return -1
-    for m in range(bounds.n_near):
-        if bounds.near[m] == own:
-            continue
-        if bounds.bound[m] < log_own - SMALL:
-            rest += bounds.share[m]
-        else:
-            some[n] = bounds.near[m]
-            n += 1
+    n = part_near(bounds.bound, bounds.n_near, log_own - SMALL, some)
+    for j in range(n, bounds.n_near):
+        rest += bounds.share[some[j]]
+    n = slots_except(bounds, n, own)
     if 2 * n > bounds.n_near or rest * exp(bounds.top - log_own) > MOST_REST:
         return -1
     weigh(state, some, n, i, w)
@@ -265,23 +263,20 @@ cdef Py_ssize_t choose_near(
 ) noexcept nogil:
     """The slot that item i, which comes from the cluster `own`, of log weight `log_own`, is drawn
     into by u; -1 if the weights are no distribution."""
-    cdef Py_ssize_t j, m
-    cdef Py_ssize_t n = 0
+    cdef Py_ssize_t j, m, n
     cdef double top = log_own
     cdef double* log_w = bounds.log_w
     cdef Py_ssize_t* some = bounds.some
     j = choose_among_few(state, bounds, i, own, log_own, u)
     if j >= 0:
         return j
-    for m in range(bounds.n_near):
-        if bounds.near[m] != own and not (bounds.bound[m] < log_own - NEGLIGIBLE):
-            some[n] = bounds.near[m]
-            n += 1
+    n = part_near(bounds.bound, bounds.n_near, log_own - NEGLIGIBLE, some)
+    n = slots_except(bounds, n, own)
     weigh(state, some, n, i, log_w)
     bounds.work += n + CALL
     for j in range(n):
         top = max(top, log_w[j])
-    if not (bounds.farthest < top - NEGLIGIBLE):
+    if not (bounds.far < top - NEGLIGIBLE):
         n = 0
         for m in range(state.n_clusters + 1):
             if state.slots[m] != own:
@@ -348,7 +343,7 @@ cdef Py_ssize_t sweep_tiles(
         if stop <= first:
             continue
         start = max(start, first)
-        paused = bounds.off or (bounds.pause[group] > 0 and not bounds.always)
+        paused = skips_bounds(&bounds.backoffs[group]) and not bounds.always or bounds.off
         bounds.work = 0
         bounds.n_bounded += not paused
         bounds.group = -1
@@ -372,12 +367,8 @@ cdef Py_ssize_t sweep_tiles(
         plain = (stop - start) * (state.n_clusters + 1 + CALL)
         if paused:
             bounds.work = plain
-            bounds.pause[group] -= bounds.pause[group] > 0
-        elif 10 * bounds.work > 7 * plain:
-            bounds.next_pause[group] = min(2 * bounds.next_pause[group] + 1, MOST_PAUSE)
-            bounds.pause[group] = bounds.next_pause[group]
         else:
-            bounds.next_pause[group] = 0
+            bounds_pay(&bounds.backoffs[group], bounds.work, plain)
         bounds.sweep_work += bounds.work
     return state.n_samples
 

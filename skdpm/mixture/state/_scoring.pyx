@@ -18,14 +18,12 @@ from libc.stdlib cimport free
 
 import numpy as np
 
+from skdpm._core._culling cimport Backoff, bounds_pay, part_near, skips_bounds
 from skdpm._core._memory cimport resized
 from skdpm.mixture.state._tiles cimport RowTiles
 from skdpm.mixture.likelihoods._base cimport STRIP, ClusterModel
 
 cdef enum:
-    # A tile whose bounds spare less than a quarter of the evaluations is followed by one, then 3,
-    # 7, ... tiles without bounds.
-    MOST_WAITED = 63
     # A cluster whose row fills much of a cache is evaluated for several strips of rows in turn, as
     # many as have so many weights.
     WIDE = 2048
@@ -96,7 +94,7 @@ cdef class MixtureRows:
     cdef Py_ssize_t* lines                  # (room,): ... where in log_w these are
     cdef double* bounds                     # (room,)
     cdef double* log_w                      # (n_clusters, rows of the tile)
-    cdef Py_ssize_t wait, waited            # tiles without bounds that are to come; that were
+    cdef Backoff backoff                    # tiles that go without bounds
     cdef double top[STRIP * MOST_STRIPS]    # of the rows of the tile
     cdef double limit[STRIP * MOST_STRIPS]
     cdef double total[STRIP * MOST_STRIPS]
@@ -146,7 +144,7 @@ cdef class MixtureRows:
             self.log_w, self.n_clusters * self.tile_size, sizeof(double)
         )
         self.model.settle()
-        self.wait = self.waited = 0
+        self.backoff.pause = self.backoff.last = 0
         return 0
 
     cdef inline Py_ssize_t start(self, Py_ssize_t t) noexcept nogil:
@@ -196,8 +194,7 @@ cdef class MixtureRows:
         cdef const Py_ssize_t* items = self.order + first
         cdef const double* line
         cdef double least
-        if self.tiles is None or self.wait > 0:
-            self.wait -= self.wait > 0
+        if self.tiles is None or skips_bounds(&self.backoff):
             for k in range(n_clusters):
                 self.slots[k] = self.kept[k] = self.lines[k] = k
             self.evaluate(0, n_clusters, items, n)
@@ -220,22 +217,16 @@ cdef class MixtureRows:
             for i in range(1, n):
                 least = min(least, self.log_w[i])
             least -= cutoff
+            n_kept = part_near(self.bounds, n_clusters, least, self.kept)
             n_slots = 1
-            for k in range(n_clusters):
-                if k == best:
-                    self.kept[n_kept] = k
-                    self.lines[n_kept] = 0
-                    n_kept += 1
-                elif not self.bounds[k] < least:
-                    self.kept[n_kept] = self.slots[n_slots] = k
-                    self.lines[n_kept] = n_slots
-                    n_kept += 1
+            for k in range(n_kept):
+                self.lines[k] = 0       # of `best`, whose bound is above its rows' values
+                if self.kept[k] != best:
+                    self.slots[n_slots] = self.kept[k]
+                    self.lines[k] = n_slots
                     n_slots += 1
             self.evaluate(1, n_slots - 1, items, n)
-            if 4 * n_kept > 3 * n_clusters:
-                self.waited = self.wait = min(2 * self.waited + 1, <Py_ssize_t>MOST_WAITED)
-            else:
-                self.waited = 0
+            bounds_pay(&self.backoff, n_kept, n_clusters)
         for i in range(n):
             self.top[i] = -INFINITY
         for k in range(n_kept):
@@ -328,7 +319,7 @@ cdef class MixtureRows:
             for t in range(self.n_tiles):
                 first = self.start(t)
                 n = self.start(t + 1) - first
-                self.wait = 1
+                self.backoff.pause = 1
                 self.add_up(t, first, n, cutoff)
                 for i in range(n):
                     self.total[i] = log(self.total[i])

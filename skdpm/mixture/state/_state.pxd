@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from skdpm.mixture.state._tiles cimport RowTiles
+from skdpm._core._culling cimport Backoff
 from skdpm.mixture.likelihoods._base cimport ClusterModel
 from skdpm.mixture.priors._base cimport PartitionPrior
 
@@ -20,7 +21,6 @@ cdef class TileBounds:
     cdef double* share              # (n_near,): exp(bound - top)
     cdef double top                 # at least the largest bound
     cdef double far                 # log of the sum of the bounds of all others, over the group
-    cdef double farthest            # the largest of these
     # By slot, where `known` is `now`, which goes on with every change of bounds:
     cdef long long now
     cdef long long* known
@@ -28,12 +28,11 @@ cdef class TileBounds:
     cdef double* stays              # u below which all items of the tile stay in the cluster
     cdef Py_ssize_t* some           # scratch: slots
     cdef double* log_w              # scratch: their log weights
-    # What it takes, in evaluations of an item for a cluster: in this visit of the group; visits
-    # of each group to do without bounds, and how many after the next one that does not pay.
+    # Cost, in evaluations of an item for a cluster, of this visit of the group and of the last
+    # sweep; and groups that go without bounds.
     cdef long long work
-    cdef long long sweep_work       # the same of the last sweep
-    cdef unsigned char* pause       # (n_groups,)
-    cdef unsigned char* next_pause  # (n_groups,)
+    cdef long long sweep_work
+    cdef Backoff* backoffs          # (n_groups,)
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1
 

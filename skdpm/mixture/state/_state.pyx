@@ -23,30 +23,27 @@ cdef class TileBounds:
         cdef const unsigned char[:, ::1] saved
         self.tiles = tiles
         self.group = self.tile = -1
-        self.pause = <unsigned char*>resized(NULL, 2 * tiles.n_groups, 1)
-        self.next_pause = self.pause + tiles.n_groups
-        memset(self.pause, 0, 2 * tiles.n_groups)
+        self.backoffs = <Backoff*>resized(NULL, tiles.n_groups, sizeof(Backoff))
+        memset(self.backoffs, 0, tiles.n_groups * sizeof(Backoff))
         if pauses is not None:
             saved = pauses
-            if saved.shape[0] != 2 or saved.shape[1] != tiles.n_groups:
-                raise ValueError("the saved state is one of other rows")
-            memcpy(self.pause, &saved[0, 0], 2 * tiles.n_groups)
+            if saved.shape[0] != tiles.n_groups or saved.shape[1] != sizeof(Backoff):
+                raise ValueError("the saved state belongs to other rows")
+            memcpy(self.backoffs, &saved[0, 0], tiles.n_groups * sizeof(Backoff))
 
     def pauses(self):
-        """Of each group, the visits to do without bounds, now and after the next that does not
-        pay: ndarray of shape (2, n_groups), uint8."""
-        cdef Py_ssize_t t
-        pauses = np.empty((2, self.tiles.n_groups), dtype=np.uint8)
-        cdef unsigned char[::1] view = pauses.ravel()
-        for t in range(view.shape[0]):
-            view[t] = self.pause[t]
+        """`Backoff` of each group: ndarray of shape (n_groups, 2), uint8."""
+        pauses = np.empty((self.tiles.n_groups, sizeof(Backoff)), dtype=np.uint8)
+        cdef unsigned char[:, ::1] view = pauses
+        if self.tiles.n_groups > 0:
+            memcpy(&view[0, 0], self.backoffs, self.tiles.n_groups * sizeof(Backoff))
         return pauses
 
     def __dealloc__(self):
         free(self.near)
         free(self.bound)
         free(self.known)
-        free(self.pause)
+        free(self.backoffs)
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         """Make room for `n_slots` clusters; no bound is known afterwards."""

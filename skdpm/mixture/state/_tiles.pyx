@@ -16,6 +16,7 @@ from libc.stdlib cimport free
 
 import numpy as np
 
+from skdpm._core._culling cimport join_boxes
 from skdpm._core._memory cimport resized
 
 cdef enum:
@@ -161,9 +162,9 @@ cdef class RowTiles:
                     self.starts[t + 1] - self.starts[t], self.boxes + 2 * n_features * t
                 )
             for t in range(self.n_groups):
-                enclose(
-                    x, n_features, self.order + self.starts[self.group_starts[t]],
-                    self.starts[self.group_starts[t + 1]] - self.starts[self.group_starts[t]],
+                join_boxes(
+                    self.boxes + 2 * n_features * self.group_starts[t],
+                    self.group_starts[t + 1] - self.group_starts[t], n_features,
                     self.group_boxes + 2 * n_features * t
                 )
 
