@@ -5,10 +5,12 @@ A likelihood that `reads_tables` makes numbers of them, column by column; no lib
 is imported, those that are there are asked what they have.
 """
 
+import contextlib
 import numbers
 import sys
 
 import numpy as np
+import scipy.sparse as sp
 
 
 def as_table(X):
@@ -252,3 +254,48 @@ def _objects(column):
     if hasattr(column, "to_numpy"):
         return column.to_numpy(dtype=object)
     return np.asarray(column, dtype=object)
+
+
+# Columns of any kind of table, for pictures.
+
+
+def n_rows_of(X):
+    """Number of rows of an array, a table or a list."""
+    return X.shape[0] if hasattr(X, "shape") else len(X)
+
+
+def take_rows(X, rows):
+    """Rows of an array, a table or a list, by position."""
+    if hasattr(X, "iloc"):
+        return X.iloc[rows]
+    return (X if hasattr(X, "shape") else np.asarray(X))[rows]
+
+
+def numeric_column(X, j):
+    """Column j as doubles.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it does not hold numbers.
+    """
+    if hasattr(X, "iloc"):
+        column = X.iloc[:, j].to_numpy(dtype=np.float64, na_value=np.nan)
+    elif sp.issparse(X):
+        column = X[:, [j]].toarray()[:, 0]
+    else:
+        column = np.asarray(X)[:, j]
+    return np.asarray(column, dtype=np.float64)
+
+
+def numeric_columns(X):
+    """X as doubles, with NaN in columns that do not hold numbers."""
+    if not hasattr(X, "iloc"):
+        return X.toarray() if sp.issparse(X) else np.asarray(X, dtype=np.float64)
+    columns = np.full(X.shape, np.nan)
+    for j in range(X.shape[1]):
+        # Codes of categories are numbers without a meaning.
+        if X.dtypes.iloc[j].name != "category":
+            with contextlib.suppress(TypeError, ValueError):
+                columns[:, j] = numeric_column(X, j)
+    return columns

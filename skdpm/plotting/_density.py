@@ -1,50 +1,61 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The predictive density of one column, and what is not known of it.
+"""The predictive density of one column, with its uncertainty.
 
-A draw of the posterior is a partition. Given it, weights of clusters are a Dirichlet vector, and
-means and variances have laws that the likelihood states (`column_posterior`): so each draw stands
-for many densities. The mean is over all of them, in closed form where it has one; the band holds
-their quantiles, point by point, of a few random densities for each draw. With draws of partitions
-alone it would be too narrow, and have no width where all draws agree.
+A draw of the posterior is a partition. Given the partition, the weights of the clusters are a
+Dirichlet vector, and means and variances follow the laws in `Likelihood.column_posterior`. So each
+draw stands for many densities. The line is the mean over all of them. The band holds pointwise
+quantiles of a few random densities for each draw; without random weights, means and variances it
+would be too narrow, and would have no width where all draws agree.
 """
 
 import numpy as np
 from scipy import stats as laws
 
-from skdpm._validation import check_real, is_dask
-from skdpm.plotting._clusters import _column, _n_rows, _positions
-from skdpm.plotting._style import LIGHT, MAIN, cluster_colors, mixture_of, one_axis, tidy
+from skdpm._tables import numeric_column
+from skdpm._validation import check_real
+from skdpm.plotting._style import (
+    LIGHT,
+    MAIN,
+    check_in_memory,
+    cluster_colors,
+    column_positions,
+    labels_of_fit,
+    legend_above,
+    mixture_of,
+    one_axis,
+    tidy,
+)
 
-# Points at which densities are computed, and random densities of the band.
+# Number of points of the grid, and of random densities for the band.
 N_POINTS, N_CURVES = 400, 500
 
-# Variances of a cluster over which normal laws are averaged, where that is no Student law.
+# Number of variances in the average of normal laws that is not a Student law.
 N_VARIANCES = 48
 
-# Rows that are each a line below the density.
+# Largest number of rows shown as lines below the density.
 MOST_TICKS = 1000
 
 
 class DensityDisplay:
-    """Predictive density of one column, with a band for what is not known of it.
+    """Predictive density of one column, with a credible band.
 
-    The line is the density of a new row, averaged over the posterior: where X has one column, that
-    of `score_samples`. The band holds, at each point, the given share of the densities that the
-    posterior takes for possible. Thin lines are the clusters of the point estimate, times their
-    weights.
+    The line is the density of a new row, averaged over the posterior; with one column it equals
+    that of `score_samples`. The band is a pointwise credible interval for the density. Thin lines
+    are the clusters of the point estimate, times their weights.
 
     Parameters
     ----------
     grid : ndarray of shape (n_points,)
+        Points of the column.
     density : ndarray of shape (n_points,)
     low, high : ndarray of shape (n_points,)
-        The band.
+        Limits of the band.
     clusters : ndarray of shape (n_clusters, n_points), default=None
         Densities of clusters, times their weights.
     values : ndarray of shape (n_rows,), default=None
-        Of rows, for a histogram and, of up to 1000 rows, lines below it.
+        Values of the column for a histogram and, for up to 1000 rows, lines below it.
     labels : ndarray of shape (n_rows,), int, default=None
-        Their clusters, which colour the lines.
+        Clusters of these rows, which colour the lines.
     level : float, default=0.9
     column_name : str, default="column 0"
 
@@ -102,22 +113,22 @@ class DensityDisplay:
         Parameters
         ----------
         estimator : DPMixture or FiniteMixture
-            Fitted with a Gaussian likelihood, `Subspace` included; or a pipeline or search that
-            ends in one. A pipeline's first steps are applied to X, and the picture is of what
-            comes out of them.
+            Mixture fitted with a Gaussian likelihood (or `Subspace`), or a pipeline or search that
+            ends in one. The first steps of a pipeline transform X, and the picture shows the
+            result.
         X : array-like, DataFrame or CSR matrix of shape (n_samples, n_features), default=None
             Rows for the histogram; those of `fit` are coloured by `labels_`. None: no histogram.
         column : int or str, default=None
-            May be None where there is only one.
+            Number or name of the column; may be None if there is only one.
         level : float, default=0.9
-            In (0, 1): what the band holds.
+            Probability of the band, in (0, 1).
         grid : array-like of shape (n_points,), default=None
-            Where the density is computed. None: 400 points, a little beyond the rows of X or what
-            the clusters reach.
+            Points at which the density is computed. None: 400 points, a little beyond the range
+            of X or of the clusters.
         clusters : bool, default=True
             Whether the clusters of the point estimate are shown.
         ax : matplotlib Axes, default=None
-            None: a new figure.
+            Axis to draw on. None: a new figure.
 
         Returns
         -------
@@ -126,28 +137,23 @@ class DensityDisplay:
         Raises
         ------
         ValueError
-            Where the likelihood has no density of a column, or the column is not there.
+            If the likelihood has no normal law for the column, or the column does not exist.
         """
         level = check_real(level, "level", low=0.0, high=1.0)
-        if is_dask(X):
-            raise ValueError(
-                "DensityDisplay needs rows in memory: compute a sample of those of the dask "
-                "array, as in X[::100].compute()"
-            )
+        check_in_memory(X, cls.__name__)
         estimator, X, names = mixture_of(estimator, cls.__name__, X)
         n_columns = estimator.n_features_in_
         if column is None:
             if n_columns > 1:
-                raise ValueError(f"X has {n_columns} columns: name the one to show (column=...)")
+                raise ValueError(f"X has {n_columns} columns; choose one, as in column=0")
             column = 0
-        column = _position(column, names, n_columns)
+        (column,) = column_positions((column,), names, n_columns)
         stats = estimator._predictor.partition.stats
         estimate = _posterior(estimator.likelihood_, stats, column)
         values = labels = None
         if X is not None:
-            values = _column(X, column)
-            if not is_dask(estimator.labels_) and _n_rows(X) == len(estimator.labels_):
-                labels = estimator.labels_
+            values = numeric_column(X, column)
+            labels = labels_of_fit(estimator, X)
         if grid is None:
             grid = _reach(estimate, estimator.weights_, values)
         grid = np.asarray(grid, dtype=np.float64)
@@ -176,7 +182,7 @@ class DensityDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            None: a new figure.
+            Axis to draw on. None: a new figure.
 
         Returns
         -------
@@ -231,18 +237,7 @@ class DensityDisplay:
         order = sorted(
             range(len(words)), key=lambda i: ("density" not in words[i], "band" not in words[i])
         )
-        ax.legend(
-            [handles[i] for i in order],
-            [words[i] for i in order],
-            loc="lower right",
-            bbox_to_anchor=(1.0, 1.0),
-            ncols=len(order),
-            frameon=False,
-            fontsize="small",
-            handlelength=1.3,
-            columnspacing=1.1,
-            borderaxespad=0.2,
-        )
+        legend_above(ax, [handles[i] for i in order], [words[i] for i in order], handlelength=1.3)
         ax.set_xlim(self.grid.min(), self.grid.max())
         ax.set_ylim(bottom=0.0)
         ax.set(xlabel=self.column_name, ylabel="density")
@@ -250,27 +245,21 @@ class DensityDisplay:
         return self
 
 
-def _position(column, names, n_columns):
-    return _positions((column, 0), names, n_columns)[0]
-
-
 def _posterior(likelihood, stats, column):
-    """`column_posterior` of a likelihood, or of the part of it that the column is in."""
-    if hasattr(likelihood, "parts"):
-        for _, part, where, own in likelihood._split_stats(stats):
-            if column in where:
-                return _posterior(part, own, list(where).index(column))
-    if likelihood.column_posterior is None:
+    found = None
+    if likelihood.column_posterior is not None:
+        found = likelihood.column_posterior(stats, column)
+    if found is None:
         raise ValueError(
-            "DensityDisplay needs clusters that are normal in the column, as those of Gaussian "
-            f"are; got {type(likelihood).__name__}"
+            f"DensityDisplay needs a column that is normal in each cluster, as under Gaussian; "
+            f"{type(likelihood).__name__} has another law for it"
         )
-    return likelihood.column_posterior(stats, column)
+    return found
 
 
 def _mixtures(estimator, column):
-    """The draws that densities are averaged over: list of (share, weights of the clusters and of
-    a new one, number of rows and concentration together, their `column_posterior`)."""
+    """The scored draws: list of (share, weights of the clusters and of a new one, number of rows
+    plus concentration, `column_posterior`)."""
     scored = estimator.draws_.scored
     concentrations = estimator.draws_["concentration"]
     mixtures = []
@@ -291,7 +280,7 @@ def _predictive(posterior, grid):
     if rest == 0.0:
         spread = np.sqrt(scale * factor / df)
         return laws.t.pdf(grid, df[:, None], mean[:, None], spread[:, None])
-    # The mean over variances, at the middles of ranges that are equally probable.
+    # Mean over variances at the midpoints of equally probable ranges.
     shares = (np.arange(N_VARIANCES) + 0.5) / N_VARIANCES
     density = 0.0
     for chi in laws.chi2.ppf(shares[:, None], df):
@@ -301,7 +290,7 @@ def _predictive(posterior, grid):
 
 
 def _densities(mixtures, grid):
-    """The mean density, and random ones: (n_points,), (n_curves, n_points)."""
+    """Mean density, and random densities: (n_points,), (n_curves, n_points)."""
     rng = np.random.default_rng(0)
     shares = np.array([share for share, *_ in mixtures])
     # Curves of each draw, by systematic sampling.
@@ -317,7 +306,7 @@ def _densities(mixtures, grid):
         variance = scale / rng.chisquare(df, size=held.shape)
         centre = rng.normal(mean, np.sqrt(variance / rho))
         spread = np.sqrt(variance + rest)
-        # What is left for clusters without rows has its expected density, as it is small.
+        # The small mass of new clusters has its expected density.
         curve = held[:, -1:] * _predictive((mean[-1:], rho[-1:], df[-1:], scale[-1:], rest), grid)
         for k in range(held.shape[1] - 1):
             z = (grid - centre[:, k, None]) / spread[:, k, None]
@@ -328,7 +317,7 @@ def _densities(mixtures, grid):
 
 
 def _reach(posterior, weights, values):
-    """A grid over the rows, or over what clusters reach where there are none."""
+    """Grid over the values or, without values, over the clusters."""
     if values is not None and np.isfinite(values).any():
         low, high = np.nanmin(values), np.nanmax(values)
         margin = 0.08 * (high - low)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pictures of draws of numbers: how many clusters, and how chains went."""
+"""Displays of scalar draws: the number of clusters, and traces of chains."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from skdpm.plotting._style import (
     unwrapped,
 )
 
-# How quantities are called beside an axis.
+# Labels of quantities.
 WORDS = {
     "log_joint": "log joint (nats)",
     "log_marginal": "log marginal (nats)",
@@ -28,26 +28,27 @@ WORDS = {
 
 
 class NumberOfClustersDisplay:
-    """Posterior of the number of clusters, or of features, as bars.
+    """Posterior of the number of clusters or features, as bars.
 
-    Bars are the shares of all draws together. Dark ones make up the shortest range of numbers that
-    holds at least `level` of the posterior; a triangle points to the number in the point estimate.
-    Draws may have a few small clusters more than it, which come and go.
+    Dark bars are the shortest range that holds at least `level` of the posterior. A triangle marks
+    the point estimate. Draws often have a few small clusters that the estimate does not have.
 
     Parameters
     ----------
     counts : ndarray of shape (n_counts,), int
         Consecutive numbers of clusters, from the smallest to the largest of any draw.
     probabilities : ndarray of shape (n_counts,)
-        Of each; they sum to 1.
+        Posterior probabilities, which sum to 1.
     chain_probabilities : ndarray of shape (n_chains, n_counts)
-        The same of each chain alone.
+        Probabilities estimated by each chain.
     estimate : int
         Number of clusters in the point estimate.
     agree : bool, default=True
         Whether the chains agree. If not, each is shown as a line of points.
     level : float, default=0.9
+        Probability of the dark bars, in (0, 1).
     what : str, default="clusters"
+        Name of the things counted.
 
     Attributes
     ----------
@@ -55,11 +56,11 @@ class NumberOfClustersDisplay:
     figure_ : matplotlib Figure
     bars_ : matplotlib BarContainer
     interval_ : tuple (low, high)
-        Ends of the range, both in it.
+        Smallest and largest number of the dark range.
     estimate_ : matplotlib Line2D
-        The triangle.
+        Triangle at the point estimate.
     chains_ : list of matplotlib Line2D
-        One for each chain, or none.
+        Lines of the chains; empty if the chains agree.
 
     Examples
     --------
@@ -99,13 +100,13 @@ class NumberOfClustersDisplay:
         Parameters
         ----------
         estimator : DPMixture, FiniteMixture or FeatureAllocation
-            Fitted; or a pipeline or search that ends in one.
+            Fitted estimator, or a pipeline or search that ends in one.
         level : float, default=0.9
-            In (0, 1): the share of the posterior that the dark bars hold.
+            Probability of the dark bars, in (0, 1).
         chains : {"auto"} or bool, default="auto"
-            Whether chains are shown each on its own. "auto": where they disagree, by R-hat.
+            Whether chains are shown separately. "auto": if they disagree, by R-hat.
         ax : matplotlib Axes, default=None
-            None: a new figure.
+            Axis to draw on. None: a new figure.
 
         Returns
         -------
@@ -114,8 +115,10 @@ class NumberOfClustersDisplay:
         level = check_real(level, "level", low=0.0, high=1.0)
         estimator, _, _ = unwrapped(estimator)
         features = isinstance(estimator, FeatureAllocation)
-        numbers = np.asarray(estimator.n_components_samples_)
+        numbers = estimator.n_components_samples_ if features else estimator.n_clusters_samples_
         weights = estimator.draws_.weights
+        if weights.shape != numbers.shape:
+            weights = np.ones(numbers.shape)  # of evenly spaced draws of equal weight
         lowest, highest = numbers.min(), numbers.max()
         of_chains = np.array(
             [
@@ -128,7 +131,7 @@ class NumberOfClustersDisplay:
         if isinstance(chains, str):
             if chains != "auto":
                 raise ValueError(f'chains must be "auto", True or False, got {chains!r}')
-            # As the warning of `fit`: a NaN is no sign of agreement.
+            # As in the warning of `fit`, NaN does not count as agreement.
             r_hat = estimator.diagnostics_.get("n_components", {}).get("r_hat", 1.0)
             chains = not r_hat <= LARGEST_R_HAT
         display = cls(
@@ -148,7 +151,7 @@ class NumberOfClustersDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            None: a new figure.
+            Axis to draw on. None: a new figure.
 
         Returns
         -------
@@ -161,7 +164,7 @@ class NumberOfClustersDisplay:
         self.interval_ = int(self.counts[low]), int(self.counts[high])
         inside = np.zeros(len(self.counts), dtype=bool)
         inside[low : high + 1] = True
-        # Lines are to be seen on the bars.
+        # Lines must stand out from the bars.
         dark, pale = (MAIN, PALE) if self.agree else (PALE, PALER)
         self.bars_ = ax.bar(
             self.counts, self.probabilities, width=0.8, color=np.where(inside, dark, pale)
@@ -179,7 +182,7 @@ class NumberOfClustersDisplay:
             self.chains_[0].set_label("each chain")
         ends = f"{self.interval_[0]}" if low == high else "{} to {}".format(*self.interval_)
         self.bars_.patches[low].set_label(f"{self.level:.0%} of the posterior: {ends}")
-        # Above its bar, where it has one; above all of them there is room for the legend.
+        # Above its bar; the legend is above all bars.
         of_estimate = self.probabilities[self.counts == self.estimate].sum()
         (self.estimate_,) = ax.plot(
             self.estimate,
@@ -212,30 +215,31 @@ class NumberOfClustersDisplay:
 
 
 class TraceDisplay:
-    """Traces of the draws of numbers: an axis for each quantity, a line for each chain.
+    """Traces of scalar draws: an axis for each quantity, a line for each chain.
 
-    Chains that have mixed run through each other without a trend, and R-hat, above each axis where
-    there are two chains or more, is close to 1. Draws of the warm-up are not kept, and not shown.
+    Chains that agree overlap and have no trend, and R-hat, shown above each axis, is close to 1.
+    Iterations of the warm-up are not kept and not shown.
 
     Parameters
     ----------
     traces : dict of str to ndarray of shape (n_chains, n_draws)
     iterations : ndarray of shape (n_draws,), int
-        The iteration of each draw, from the first of the warm-up.
+        Iteration of each draw, counted from the start of the warm-up.
     r_hats : dict of str to float, default=None
-        Of any of the quantities.
+        R-hat of quantities.
     n_warmup : int, default=0
+        Number of warm-up iterations.
     ordered : bool, default=True
-        Whether a chain's draws come one after the other. If not, as with "smc", they are points.
+        Whether the draws of a chain are a sequence. If not, as with "smc", they are points.
     words : dict of str to str, default=None
-        How quantities are called beside their axes, where not by their names.
+        Labels of quantities whose name is not shown.
 
     Attributes
     ----------
     axes_ : ndarray of matplotlib Axes
     figure_ : matplotlib Figure
     lines_ : dict of str to list of matplotlib Line2D
-        One for each chain.
+        Lines of the chains, for each quantity.
 
     Examples
     --------
@@ -243,7 +247,7 @@ class TraceDisplay:
     >>> from skdpm import DPMixture
     >>> from skdpm.plotting import TraceDisplay
     >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
-    >>> model = DPMixture(n_draws=50, n_chains=2, random_state=0).fit(X)
+    >>> model = DPMixture(n_draws=100, n_chains=2, random_state=0).fit(X)
     >>> display = TraceDisplay.from_estimator(model, ["log_joint", "likelihood__df"])
     >>> len(display.axes_), len(display.lines_["log_joint"])
     (2, 2)
@@ -264,12 +268,12 @@ class TraceDisplay:
         Parameters
         ----------
         estimator : DPMixture, FiniteMixture or FeatureAllocation
-            Fitted; or a pipeline or search that ends in one.
+            Fitted estimator, or a pipeline or search that ends in one.
         quantities : list of str, default=None
-            Names in `draws_` whose draws are numbers. None: the log joint, the number of clusters
-            or features, and the concentration where it is learned.
+            Names in `draws_` of scalar quantities. None: the log joint, the number of components
+            or features, and the concentration if it is learned.
         ax : matplotlib Axes or array-like of Axes, default=None
-            One for each quantity, or one of a grid whose place they share. None: a new figure.
+            One axis for each quantity, or one axis of a grid to be divided. None: a new figure.
 
         Returns
         -------
@@ -278,7 +282,7 @@ class TraceDisplay:
         Raises
         ------
         ValueError
-            For a name that is not one of a number.
+            If a name is not that of a scalar quantity.
         """
         estimator, _, _ = unwrapped(estimator)
         draws = estimator.draws_
@@ -292,11 +296,11 @@ class TraceDisplay:
         for name in quantities:
             if name not in numbers:
                 raise ValueError(
-                    f"quantities must be names of numbers in draws_ ({', '.join(numbers)}), got "
+                    f"quantities must be names of scalar draws ({', '.join(numbers)}), got "
                     f"{name!r}"
                 )
         if not quantities:
-            raise ValueError("quantities is empty: name at least one")
+            raise ValueError("quantities must hold at least one name")
         ordered = not getattr(estimator.sampler_, "online", False)
         n_warmup = estimator.n_warmup if ordered else 0
         thin = estimator.thin if ordered else 1
@@ -311,7 +315,7 @@ class TraceDisplay:
             },
             n_warmup=n_warmup,
             ordered=ordered,
-            words={"n_components": "features" if features else "clusters"},
+            words={"n_components": "features" if features else "components"},
         )
         return display.plot(ax)
 
@@ -321,7 +325,7 @@ class TraceDisplay:
         Parameters
         ----------
         ax : matplotlib Axes or array-like of Axes, default=None
-            One for each quantity, or one of a grid whose place they share. None: a new figure.
+            One axis for each quantity, or one axis of a grid to be divided. None: a new figure.
 
         Returns
         -------
@@ -364,7 +368,7 @@ class TraceDisplay:
             note = f"the {self.n_warmup} of the warm-up are not kept" if self.n_warmup else ""
             axes[-1].set_xlabel(f"iteration ({note})" if note else "iteration")
         else:
-            axes[-1].set_xlabel("draw (of particles: in no order)")
+            axes[-1].set_xlabel("draw (particles have no order)")
         n_chains = len(traces)
         axes[0].set_title(
             "1 chain" if n_chains == 1 else f"{n_chains} chains", loc="left", fontsize="small"
@@ -382,8 +386,8 @@ def _first(values):
 
 
 def _shortest_range(probabilities, level):
-    """First and last position of the shortest run that holds the level, of the most probable one
-    where there are several."""
+    """First and last position of the shortest run that holds the level; of several, the most
+    probable."""
     cumulated = np.concatenate([[0.0], np.cumsum(probabilities)])
     for length in range(1, len(probabilities)):
         held = cumulated[length:] - cumulated[:-length]

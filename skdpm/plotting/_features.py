@@ -87,7 +87,7 @@ class FeaturesDisplay:
         Parameters
         ----------
         estimator : FeatureAllocation
-            Fitted; or a pipeline or search that ends in one.
+            Fitted estimator, or a pipeline or search that ends in one.
         image_shape : tuple (height, width), default=None
             Where columns of X are pixels, line by line. None: a heat map.
         max_features : int, default=36

@@ -10,6 +10,7 @@ from skdpm.plotting._style import (
     MAIN,
     cluster_colors,
     kept_partitions,
+    legend_above,
     mixture_of,
     several_axes,
     tidy,
@@ -20,31 +21,31 @@ LOSSES = {"vi": "variation of information", "binder": "Binder's loss"}
 
 
 class MergeTreeDisplay:
-    """How the clusters of the point estimate merge, and what each merge costs.
+    """Tree of merges of the clusters of the point estimate, and the cost of each merge.
 
-    Clusters that merge early are those that the draws are least sure to be two. The curve has the
-    expected loss of the partitions into each number of clusters: where it bends upwards, to the
-    left, merges begin to join what the draws keep apart.
+    Clusters that merge early are the least certain to be two. The curve shows the expected loss of
+    the partition for each number of clusters. To the left of the point where it bends upwards,
+    merges join clusters that the draws keep apart.
 
     Parameters
     ----------
     merge_tree : MergeTree
-        From `skdpm.partitions.merge_tree`, or the method of that name.
+        Result of `skdpm.partitions.merge_tree` or of the method `merge_tree`.
 
     Attributes
     ----------
     axes_ : ndarray of 2 matplotlib Axes
-        Of the tree and of the expected losses.
+        Axes of the tree and of the expected losses.
     figure_ : matplotlib Figure
     merges_ : matplotlib LineCollection
-        A bracket for each merge, the lowest first.
+        Brackets of the merges, the lowest first.
     leaves_ : ndarray of shape (n_clusters,), int
         Clusters from top to bottom.
     losses_ : matplotlib Line2D
 
     See Also
     --------
-    skdpm.partitions.merge_tree : The tree; its `cut` has the partitions.
+    skdpm.partitions.merge_tree : The tree; its method `cut` gives partitions.
 
     Examples
     --------
@@ -68,9 +69,9 @@ class MergeTreeDisplay:
         Parameters
         ----------
         estimator : DPMixture or FiniteMixture
-            Fitted with `store_labels=True`; or a pipeline or search that ends in one.
+            Mixture fitted with `store_labels=True`, or a pipeline or search that ends in one.
         ax : matplotlib Axes or array-like of 2 Axes, default=None
-            Two, or one of a grid whose place they share. None: a new figure.
+            Two axes, or one axis of a grid to be divided. None: a new figure.
 
         Returns
         -------
@@ -79,10 +80,10 @@ class MergeTreeDisplay:
         Raises
         ------
         ValueError
-            Where the draws of the partition were not kept.
+            If the fit did not keep draws of the partition.
         """
         estimator, _, _ = mixture_of(estimator, cls.__name__)
-        kept_partitions(estimator, cls.__name__)  # says what is missing
+        kept_partitions(estimator, cls.__name__)  # raises if they are missing
         return cls(estimator.merge_tree()).plot(ax)
 
     def plot(self, ax=None):
@@ -91,7 +92,7 @@ class MergeTreeDisplay:
         Parameters
         ----------
         ax : matplotlib Axes or array-like of 2 Axes, default=None
-            Two, or one of a grid whose place they share. None: a new figure.
+            Two axes, or one axis of a grid to be divided. None: a new figure.
 
         Returns
         -------
@@ -109,7 +110,7 @@ class MergeTreeDisplay:
         colors = cluster_colors(K)
         brackets, heights = [], np.zeros(0)
         self.leaves_ = np.arange(K)
-        # Trees grow from the loss of the partition itself: no merge costs less.
+        # The tree starts at the loss of the partition itself, the smallest of all.
         start = float(tree.expected_losses[0])
         if K > 1:
             drawn = dendrogram(tree.linkage, no_plot=True)
@@ -150,13 +151,7 @@ class MergeTreeDisplay:
             ls="none",
             label=f"point estimate: {K}",
         )
-        right.legend(
-            loc="lower right",
-            bbox_to_anchor=(1.0, 1.0),
-            frameon=False,
-            fontsize="small",
-            borderaxespad=0.2,
-        )
+        legend_above(right, *right.get_legend_handles_labels())
         right.set_xlim(0.5, K + 0.5)
         right.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
         right.set(xlabel="number of clusters", ylabel="expected loss")

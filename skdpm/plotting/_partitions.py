@@ -85,7 +85,7 @@ class CoclusteringDisplay:
         cmap : str or matplotlib Colormap, default="Blues"
         colorbar : bool, default=True
         ax : matplotlib Axes, default=None
-            None: a new figure.
+            Axis to draw on. None: a new figure.
 
         Returns
         -------
@@ -113,7 +113,7 @@ class CoclusteringDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            None: a new figure.
+            Axis to draw on. None: a new figure.
         cmap : str or matplotlib Colormap, default="Blues"
         colorbar : bool, default=True
 
@@ -198,7 +198,7 @@ class AdjacencyDisplay:
             Of more rows, so many are shown: evenly spaced ones in the order of the picture.
         cmap : str or matplotlib Colormap, default="Greys"
         ax : matplotlib Axes, default=None
-            None: a new figure.
+            Axis to draw on. None: a new figure.
 
         Returns
         -------
@@ -231,7 +231,7 @@ class AdjacencyDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            None: a new figure.
+            Axis to draw on. None: a new figure.
         cmap : str or matplotlib Colormap, default="Greys"
 
         Returns

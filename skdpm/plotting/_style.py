@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What displays share: colours, axes, and how an estimator is taken apart."""
+"""Colours, axes, legends and access to estimators, shared by all displays."""
 
 import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from skdpm._estimator import ChainEstimator
-from skdpm._validation import is_dask
+from skdpm._tables import n_rows_of
+from skdpm._validation import check_integer, is_dask
 from skdpm.features.estimators import FeatureAllocation
 from skdpm.mixture.base import BaseMixture
 
-# Told apart with any colour vision: six colours of Okabe & Ito (2008), three of Tol (2021).
+# Distinct for any colour vision: six colours of Okabe & Ito (2008), three of Tol (2021).
 PALETTE = (
     (0, 114, 178),
     (213, 94, 0),
@@ -22,10 +23,10 @@ PALETTE = (
     (136, 34, 85),
     (153, 153, 51),
 )
-# Of further clusters: the same, this much darker (below 0) or lighter.
+# Shades for further clusters: darker (below 0) or lighter.
 SHADES = (0.0, -0.4, 0.45)
 
-# Of what is no cluster: text and lines, and what stands back.
+# Colours of text, lines and background elements.
 DARK, LIGHT, ACCENT = "0.25", "0.85", "#D55E00"
 MAIN, PALE, PALER = "#0072B2", "#A9CBE2", "#DCE9F3"
 
@@ -40,8 +41,8 @@ def cluster_colors(n_clusters):
     Returns
     -------
     colors : ndarray of shape (n_clusters, 3)
-        Red, green and blue, from 0 to 1. The first nine can be told apart with any colour vision,
-        then come darker and lighter shades of these; after 27 they begin again.
+        Red, green and blue, from 0 to 1. The first nine are distinct for any colour vision;
+        darker and lighter shades of them follow. The cycle has 27 colours.
 
     Examples
     --------
@@ -57,7 +58,7 @@ def cluster_colors(n_clusters):
 
 
 def pyplot(caller):
-    """matplotlib.pyplot, imported for the display of that name."""
+    """Import matplotlib.pyplot for a display; the error names the display."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
@@ -68,7 +69,7 @@ def pyplot(caller):
 
 
 def one_axis(display, ax, figsize):
-    """The axis to draw on, a new one where none is given; sets `ax_` and `figure_`."""
+    """Axis to draw on, new if none is given; sets `ax_` and `figure_`."""
     plt = pyplot(type(display).__name__)
     if ax is None:
         _, ax = plt.subplots(figsize=figsize, layout="constrained")
@@ -78,8 +79,9 @@ def one_axis(display, ax, figsize):
 
 
 def several_axes(display, ax, shape, figsize, **ratios):
-    """Axes in rows and columns: new ones, within the place of the one given, or those given; sets
-    `axes_`, in one row, and `figure_`.
+    """Axes in rows and columns; sets `axes_`, flattened, and `figure_`.
+
+    They are new axes, the axes given, or a subdivision of the one axis given.
 
     Parameters
     ----------
@@ -99,8 +101,8 @@ def several_axes(display, ax, shape, figsize, **ratios):
         spec = ax.get_subplotspec()
         if spec is None:
             raise ValueError(
-                f"{type(display).__name__} draws on {n_axes} axes: give so many, or one of a grid "
-                "(plt.subplots), whose place they share"
+                f"{type(display).__name__} draws on {n_axes} axes: pass that many, or one axis "
+                "of a grid (plt.subplots) to be divided"
             )
         ax.set_axis_off()
         grid = spec.subgridspec(*shape, **ratios)
@@ -117,13 +119,58 @@ def several_axes(display, ax, shape, figsize, **ratios):
 
 
 def tidy(ax):
-    """Leave the lines of an axis that numbers stand at."""
+    """Hide the top and right spines."""
     ax.spines[["top", "right"]].set_visible(False)
 
 
+def legend_above(ax, handles, words, **options):
+    """Put a legend in one line above an axis, at its right end."""
+    ax.legend(
+        handles,
+        words,
+        loc="lower right",
+        bbox_to_anchor=(1.0, 1.0),
+        ncols=len(words),
+        frameon=False,
+        fontsize="small",
+        columnspacing=1.0,
+        borderaxespad=0.2,
+        **options,
+    )
+
+
+def check_in_memory(X, display):
+    """Raise a ValueError if X is a dask array."""
+    if is_dask(X):
+        raise ValueError(
+            f"{display} needs rows in memory: compute a sample of the dask array, as in "
+            "X[::100].compute()"
+        )
+
+
+def labels_of_fit(estimator, X):
+    """`labels_` if X has as many rows as the fit and both are in memory, else None."""
+    labels = estimator.labels_
+    return None if is_dask(labels) or n_rows_of(X) != len(labels) else labels
+
+
+def column_positions(columns, names, n_columns):
+    """Positions of columns given by number or by name."""
+    positions = []
+    for column in columns:
+        if isinstance(column, str):
+            if names is None or column not in names:
+                known = "X has no names" if names is None else f"there are {', '.join(names)}"
+                raise ValueError(f"no column is called {column!r}: {known}")
+            positions.append(names.index(column))
+            continue
+        column = check_integer(column, "a column", low=-n_columns, high=n_columns - 1)
+        positions.append(column % n_columns)
+    return positions
+
+
 def unwrapped(estimator, X=None):
-    """The mixture or feature allocation within a search or a pipeline, and what the steps before
-    it make of X.
+    """The estimator within a search or a pipeline, and X transformed by the steps before it.
 
     Returns
     -------
@@ -131,7 +178,7 @@ def unwrapped(estimator, X=None):
         Fitted.
     X : object
     names : list of str or None
-        Of the columns that it was fitted on.
+        Names of the columns of the fit.
     """
     estimator = getattr(estimator, "best_estimator_", estimator)
     names = None
@@ -143,8 +190,8 @@ def unwrapped(estimator, X=None):
     check_is_fitted(estimator)
     if not isinstance(estimator, ChainEstimator):
         raise TypeError(
-            "displays are of DPMixture, FiniteMixture and FeatureAllocation, or of pipelines and "
-            f"searches that end in one; got {type(estimator).__name__}"
+            "displays take DPMixture, FiniteMixture or FeatureAllocation, or a pipeline or search "
+            f"that ends in one; got {type(estimator).__name__}"
         )
     if hasattr(estimator, "feature_names_in_"):
         names = list(estimator.feature_names_in_)
@@ -154,18 +201,18 @@ def unwrapped(estimator, X=None):
 
 
 def mixture_of(estimator, display, X=None):
-    """As `unwrapped`, of mixtures alone."""
+    """As `unwrapped`, for mixtures only."""
     estimator, X, names = unwrapped(estimator, X)
     if not isinstance(estimator, BaseMixture):
-        raise TypeError(f"{display} is of DPMixture and FiniteMixture; got {estimator!r}")
+        raise TypeError(f"{display} takes a DPMixture or FiniteMixture; got {estimator!r}")
     return estimator, X, names
 
 
 def features_of(estimator, display):
-    """As `unwrapped`, of feature allocations alone."""
+    """As `unwrapped`, for feature allocations only."""
     estimator, _, names = unwrapped(estimator)
     if not isinstance(estimator, FeatureAllocation):
-        raise TypeError(f"{display} is of FeatureAllocation; got {estimator!r}")
+        raise TypeError(f"{display} takes a FeatureAllocation; got {estimator!r}")
     return estimator, names
 
 
@@ -173,18 +220,18 @@ def kept_partitions(estimator, display):
     """All draws of the partition of a mixture: (n_draws, n_samples)."""
     if not hasattr(estimator, "label_samples_"):
         if is_dask(estimator.labels_):
-            why = "label draws of a dask array are not kept: fit a sample of the rows"
+            why = "a fit to a dask array does not keep them; fit a sample of the rows"
         elif estimator.store_labels:
-            why = "rows of a stream are not kept: fit them"
+            why = "partial_fit does not keep them; use fit"
         else:
             why = "fit with store_labels=True, the default"
-        raise ValueError(f"{display} needs the kept partitions (label_samples_); {why}")
+        raise ValueError(f"{display} needs label_samples_: {why}")
     draws = estimator.label_samples_
     return draws.reshape(-1, draws.shape[-1])
 
 
 def evenly(n, most):
-    """Positions of `most` of n things in order, evenly spaced, or of all where they are fewer."""
+    """Positions of at most `most` evenly spaced items among n."""
     if n <= most:
         return np.arange(n)
     return np.arange(most) * n // most

@@ -457,6 +457,29 @@ class Likelihood(BaseEstimator):
     # rate=scale / 2), and the cluster's mean given v ~ N(mean, v / mean_precision).
     column_posterior = None
 
+    def moments(self, params, directions):
+        """Posterior means of the clusters' means and covariances along directions.
+
+        Parameters
+        ----------
+        params : dict
+            `cluster_params` of the clusters.
+        directions : ndarray of shape (n_features, n_directions)
+
+        Returns
+        -------
+        means : ndarray of shape (n_clusters, n_directions), or None
+            None if rows have no mean.
+        covariances : ndarray of shape (n_clusters, n_directions, n_directions), or None
+        """
+        if not {"means", "covariances"} <= params.keys():
+            return None, None
+        return project_moments(params["means"], params["covariances"], directions)
+
+    def columns_with_means(self, params, n_features):
+        """Positions of the columns that have a mean in each cluster; all if there are not two."""
+        return np.arange(n_features)
+
     @classmethod
     def _examples(cls):
         """Pairs (likelihood, X) on which the tests check the laws that every likelihood obeys."""
@@ -543,6 +566,17 @@ def j_divergences(means, naturals):
     products = means @ naturals.T
     own = np.diagonal(products)
     return np.maximum(own[:, None] + own - (products + products.T), 0.0)
+
+
+def project_moments(means, covariances, directions):
+    """Means and covariances along directions: matrices, variances of columns, or one variance."""
+    if covariances.ndim == 1:
+        covariances = np.repeat(covariances[:, None], means.shape[1], axis=1)
+    if covariances.ndim == 2:
+        covariances = np.einsum("kd,da,db->kab", covariances, directions, directions)
+    else:
+        covariances = directions.T @ covariances @ directions
+    return means @ directions, covariances
 
 
 def set_hyperparameters(model, likelihood):

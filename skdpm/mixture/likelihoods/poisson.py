@@ -18,6 +18,7 @@ from skdpm.mixture.likelihoods.base import (
     Likelihood,
     bounds,
     j_divergences,
+    project_moments,
     read_only,
     split_exactly,
 )
@@ -153,6 +154,10 @@ class Poisson(Likelihood):
         """`rates`: (n_clusters, n_features)."""
         sums, counts = self._sums(stats)
         return {"rates": (self.shape + sums) / (self.rate + counts)}
+
+    def moments(self, params, directions):
+        # The variance of a Poisson law is its mean.
+        return project_moments(params["rates"], params["rates"], directions)
 
     def draw(self, stats, rng):
         sums, counts = self._sums(stats)

@@ -490,6 +490,34 @@ class Product(_BaseComposition, Likelihood):
             for name, likelihood, _, own in self._split_stats(stats)
         }
 
+    def moments(self, params, directions):
+        means = covariances = 0.0
+        known = np.zeros(len(directions), dtype=bool)
+        for name, likelihood, where in self._bound():
+            known[where] = True
+            if directions[where].any():
+                # Parts are independent given the cluster: their terms add up.
+                mean, covariance = likelihood.moments(params[name], directions[where])
+                if mean is None:
+                    return None, None
+                means, covariances = means + mean, covariances + covariance
+        return (None, None) if directions[~known].any() else (means, covariances)
+
+    def columns_with_means(self, params, n_features):
+        columns = [
+            where
+            for name, likelihood, where in self._bound()
+            if likelihood.moments(params[name], np.zeros((len(where), 0)))[0] is not None
+        ]
+        columns = np.sort(np.concatenate(columns)) if columns else columns
+        return columns if len(columns) > 1 else np.arange(n_features)
+
+    def column_posterior(self, stats, column):
+        for _, likelihood, where, own in self._split_stats(stats):
+            if column in where and likelihood.column_posterior is not None:
+                return likelihood.column_posterior(own, list(where).index(column))
+        return None
+
     @property
     def centres(self):
         """Those of the parts, where all of them have some and every column is in a part."""

@@ -239,21 +239,10 @@ class Subspace(Likelihood):
             "axis_covariances": params["covariances"],
         }
 
-    def projected_covariances(self, axis_covariances, directions):
-        """Covariances of the rows of clusters along some directions.
-
-        Parameters
-        ----------
-        axis_covariances : ndarray of shape (n_clusters, n_axes, n_axes)
-            Of the coordinates along `axes_`.
-        directions : ndarray of shape (n_features, n_directions)
-
-        Returns
-        -------
-        covariances : ndarray of shape (n_clusters, n_directions, n_directions)
-        """
+    def moments(self, params, directions):
         along, rest = self.axes_ @ directions, self._rest.T @ directions
-        return along.T @ axis_covariances @ along + rest.T @ rest
+        covariances = along.T @ params["axis_covariances"] @ along + rest.T @ rest
+        return params["means"] @ directions, covariances
 
     def column_posterior(self, stats, column):
         # Of the sum of the coordinates times what the axes have of the column.
