@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Generators of the synthetic data of the papers whose samplers skdpm has.
+"""Synthetic data sets of the papers that skdpm implements.
 
-Those of mixtures return (X, labels), `labels` being the clusters that the rows were drawn from,
-numbered from 0, of sizes that differ by one at most and in random order. Those of feature
-allocations return (X, Z, parameters), Z being the features that each row has. Those of mutations
-also return, or return for parameters, the prevalences.
+Generators of mixtures return (X, labels). `labels` are the clusters that the rows were drawn from,
+numbered from 0; unless stated otherwise their sizes differ by at most one. Generators of feature
+allocations return (X, Z, parameters), where Z holds the features of each row. Generators of
+mutations return prevalences as well.
 """
 
 import numpy as np
@@ -54,14 +54,14 @@ CAMBRIDGE_BARS = np.array(
     dtype=np.float64,
 )
 
-# Where the centres of `make_gaussian_mixture` lie in each column.
+# Range of the centres of `make_gaussian_mixture` in each column.
 CENTRES = (0.14, 0.86)
 
-# Of equal discs in a square, with centres anywhere in it, random placement covers more than half
-# before it jams; below this it takes few attempts.
+# Random placement of equal discs in a square jams when they cover about half of it; up to this
+# share it takes few attempts.
 LARGEST_COVERAGE = 0.35
 
-# Of `make_embeddings`: units of the network, and rows that pass through it at a time.
+# Number of units of the network of `make_embeddings`, and of rows in a batch.
 N_UNITS, BLOCK_ROWS = 256, 10_000
 
 
@@ -77,26 +77,31 @@ def make_bernoulli_mixture(
     uninformative=0.25,
     random_state=None,
 ):
-    """Binary rows in clusters, with columns that say nothing about the cluster.
+    """Binary rows in clusters, with some uninformative columns.
 
-    In an informative column each cluster has its own probability of a one, uniform on [0, 1]; in
-    an uninformative one it is 0.5 for all. The defaults give the data called Ber-0.25, and
-    `uninformative=0.5` those called Ber-0.5.
+    In an informative column each cluster has a separate probability of a one, uniform on [0, 1];
+    in an uninformative column it is 0.5 for all. The defaults give the data called Ber-0.25 in the
+    paper, and `uninformative=0.5` gives Ber-0.5.
 
     Parameters
     ----------
     n_samples : int, default=5000
+        Number of rows.
     n_features : int, default=50
+        Number of columns.
     n_clusters : int, default=16
+        Number of clusters.
     uninformative : float, default=0.25
-        Share of the columns, the last ones, rounded to a whole number of them.
+        Share of uninformative columns, which come last; rounded to a whole number of columns.
     random_state : int, RandomState, Generator or None, default=None
+        Seed; the same seed gives the same data.
 
     Returns
     -------
     X : ndarray of shape (n_samples, n_features)
         Zeros and ones.
     labels : ndarray of shape (n_samples,), int64
+        Clusters of the rows.
 
     References
     ----------
@@ -123,22 +128,25 @@ def make_bernoulli_mixture(
 def make_jain_neal(n_samples=100, n_features=6, *, random_state=None):
     """Binary rows in five clusters, three of which differ in few columns.
 
-    The artificial data of Jain & Neal (2004): examples 1, 2 and 3 have 6, 8 and 10 columns.
-    Columns from the sixth on have the same probabilities; the more of them, the harder it is to
-    tell the clusters apart by moving single rows.
+    These are the artificial data of Jain & Neal (2004): examples 1, 2 and 3 have 6, 8 and 10
+    columns. All columns from the sixth on have the same probabilities. The more of them there are,
+    the harder it is to separate the clusters by moving single rows.
 
     Parameters
     ----------
     n_samples : int, default=100
+        Number of rows.
     n_features : int, default=6
-        6 or more.
+        Number of columns, at least 6.
     random_state : int, RandomState, Generator or None, default=None
+        Seed; the same seed gives the same data.
 
     Returns
     -------
     X : ndarray of shape (n_samples, n_features)
         Zeros and ones.
     labels : ndarray of shape (n_samples,), int64
+        Clusters of the rows.
 
     References
     ----------
@@ -164,29 +172,32 @@ def make_jain_neal(n_samples=100, n_features=6, *, random_state=None):
 def make_gaussian_mixture(
     n_samples=5000, *, n_clusters=15, spread=0.03, separation=0.145, random_state=None
 ):
-    """Gaussian clusters in two columns, of like size and with separated centres.
+    """Gaussian clusters of equal size in two columns, with separated centres.
 
-    Like the data sets S1 to S4: their centres lie in the middle of the unit square, no two closer
-    than `separation`, and from set to set the clusters widen. Standard deviations within clusters
-    are 0.03 in S1 and 0.04 in S2, in units of the square; 0.05 and 0.06 go on to overlaps like
-    those of S3 and S4.
+    The data resemble the sets S1 to S4. Centres lie in the middle of the unit square, no two
+    closer than `separation`. Standard deviations within clusters are 0.03 in S1 and 0.04 in S2;
+    values of 0.05 and 0.06 give overlaps like those of S3 and S4.
 
     Parameters
     ----------
     n_samples : int, default=5000
+        Number of rows.
     n_clusters : int, default=15
+        Number of clusters.
     spread : float, default=0.03
-        Square root of the geometric mean of the two variances within a cluster, on average over
-        clusters; each has its own, within a fifth of it, an axis ratio of 1 to 1.6 and a random
-        orientation.
+        Mean over clusters of the square root of the geometric mean of the two variances within a
+        cluster. Each cluster deviates from it by at most a fifth, and has an axis ratio of 1 to
+        1.6 and a random orientation.
     separation : float, default=0.145
-        Least distance of two centres, which lie in a square of side 0.72.
+        Smallest distance of two centres, which lie in a square of side 0.72.
     random_state : int, RandomState, Generator or None, default=None
+        Seed; the same seed gives the same data.
 
     Returns
     -------
     X : ndarray of shape (n_samples, 2)
     labels : ndarray of shape (n_samples,), int64
+        Clusters of the rows.
 
     References
     ----------
@@ -214,7 +225,7 @@ def make_gaussian_mixture(
     centres = np.empty((n_clusters, 2))
     n_placed = 0
     while n_placed < n_clusters:
-        # Anew now and then: the first few centres may leave no room for the last ones.
+        # Restarts are needed: the first centres may leave no room for the last ones.
         n_placed = 0
         for centre in rng.uniform(low, high, size=(100 * n_clusters, 2)):
             if n_placed < n_clusters and _far(centre, centres[:n_placed], separation):
@@ -234,22 +245,28 @@ def make_gaussian_mixture(
 def make_high_dimensional_gaussians(
     n_samples=1024, n_features=128, *, n_clusters=16, random_state=None
 ):
-    """Spherical Gaussian clusters in many columns, narrow beside the distances of their centres.
+    """Spherical Gaussian clusters in many columns, with distant centres.
 
-    Like the data sets DIM032 to DIM1024: in each column the centres are uniform on [40, 215], and
-    a cluster's standard deviation, the same in all columns, is uniform on [1, 2.7].
+    The data resemble the sets DIM032 to DIM1024. In each column the centres are uniform on
+    [40, 215]. The standard deviation of a cluster is the same in all columns and uniform on
+    [1, 2.7].
 
     Parameters
     ----------
     n_samples : int, default=1024
+        Number of rows.
     n_features : int, default=128
+        Number of columns.
     n_clusters : int, default=16
+        Number of clusters.
     random_state : int, RandomState, Generator or None, default=None
+        Seed; the same seed gives the same data.
 
     Returns
     -------
     X : ndarray of shape (n_samples, n_features)
     labels : ndarray of shape (n_samples,), int64
+        Clusters of the rows.
 
     References
     ----------
@@ -282,30 +299,34 @@ def make_embeddings(
     noise=0.3,
     random_state=None,
 ):
-    """Rows like those that a network embeds objects of several classes in: classes overlap, are
-    curved, and of unequal size.
+    """Rows that resemble embeddings by a neural network: classes overlap, are curved, and have
+    unequal sizes.
 
-    Each class is Gaussian in a space of a few dimensions, of its own form: standard normal
-    centres, and along random axes standard deviations that are `spread` times log-normal numbers.
-    A random network with one layer of rectified linear units takes this space to the columns, each
-    of which has noise besides. Sizes of classes are proportional to log-normal numbers, and drawn.
+    Each class is Gaussian in a space of few dimensions, with a standard normal centre, random axes
+    and standard deviations along them of `spread` times log-normal numbers. A random network with
+    one layer of rectified linear units maps this space to the columns, and noise is added to each
+    column. Sizes of classes are multinomial, with probabilities proportional to log-normal
+    numbers.
 
-    With the defaults the classes cannot be told apart in full: k-means with as many centres has a
-    normalised mutual information of 0.74 with them.
+    With the defaults the classes overlap: k-means with the true number of centres reaches a
+    normalised mutual information of 0.74.
 
     Parameters
     ----------
     n_samples : int, default=10_000
+        Number of rows.
     n_features : int, default=128
+        Number of columns.
     n_clusters : int, default=79
-        Classes.
+        Number of classes.
     n_dimensions : int, default=10
-        Of the space that the columns are a function of, but for noise.
+        Dimension of the space that is mapped to the columns.
     spread : float, default=0.55
-        Of a class, beside distances of centres; the larger, the more they overlap.
+        Scale of the standard deviations within classes; larger values give more overlap.
     noise : float, default=0.3
         Standard deviation of the noise in a column.
     random_state : int, RandomState, Generator or None, default=None
+        Seed; the same seed gives the same data.
 
     Returns
     -------
@@ -348,17 +369,19 @@ def make_embeddings(
 def make_ring(n_samples=2000, *, radius=5.0, width=0.5, random_state=None):
     """A standard Gaussian cluster in two columns inside a ring that no Gaussian fits.
 
-    For finite mixtures with more components than there are groups: a ring takes several, and the
-    best use of five is one for the centre and four for the ring.
+    The data suit finite mixtures with more components than groups: of five components, the best
+    fit uses one for the centre and four for the ring.
 
     Parameters
     ----------
     n_samples : int, default=2000
+        Number of rows.
     radius : float, default=5.0
-        Of the ring.
+        Radius of the ring.
     width : float, default=0.5
-        Standard deviation of the distance from the centre, in the ring.
+        Standard deviation, within the ring, of the distance from the centre.
     random_state : int, RandomState, Generator or None, default=None
+        Seed; the same seed gives the same data.
 
     Returns
     -------
@@ -369,7 +392,7 @@ def make_ring(n_samples=2000, *, radius=5.0, width=0.5, random_state=None):
     References
     ----------
     Bouchard-Cote, Doucet & Roth (2017), section 4.3, describe such a data set, C1, by a figure
-    only: this is a data set of that kind, not the same one.
+    only; this generator makes similar data.
 
     Examples
     --------
@@ -399,29 +422,34 @@ def make_linear_gaussian_features(
     noise_precision=25.0,
     random_state=None,
 ):
-    """Rows that are sums of the components that they have, and Gaussian noise.
+    """Rows that are sums of components and Gaussian noise.
 
-    Component k is in a row with probability pi_k ~ Beta(concentration / n_components, 1), and has
-    entries N(0, 1 / component_precision); the noise is N(0, 1 / noise_precision). Some components
-    may be in no row.
+    A row has component k with probability pi_k ~ Beta(concentration / n_components, 1), whose
+    entries are N(0, 1 / component_precision); the noise is N(0, 1 / noise_precision). Some
+    components may be in no row.
 
     Parameters
     ----------
     n_samples : int, default=1000
+        Number of rows.
     n_components : int, default=20
+        Number of components.
     n_features : int, default=10
-        Columns of X.
+        Number of columns of X.
     concentration : float, default=2.0
-        About the expected number of components of a row, for many components.
+        Approximate expected number of components of a row, if n_components is large.
     component_precision : float, default=0.25
+        Prior precision of the entries of components.
     noise_precision : float, default=25.0
+        Precision of the noise.
     random_state : int, RandomState, Generator or None, default=None
+        Seed; the same seed gives the same data.
 
     Returns
     -------
     X : ndarray of shape (n_samples, n_features)
     Z : ndarray of shape (n_samples, n_components), bool
-        Which components each row has.
+        Components of each row.
     components : ndarray of shape (n_components, n_features)
 
     References
@@ -459,32 +487,35 @@ def make_lfrm(
     directed=False,
     random_state=None,
 ):
-    """A network whose nodes have features, with a weight for every two of these.
+    """A network whose nodes have features, with a weight for each pair of features.
 
-    Feature k is in a node with probability pi_k ~ Beta(concentration / n_components, 1). Nodes i
+    A node has feature k with probability pi_k ~ Beta(concentration / n_components, 1). Nodes i
     and j are linked with probability 1 / (1 + exp(-(bias + z_i' W z_j))), with weights N(0, 1 /
     weight_precision). Some features may be in no node.
 
     Parameters
     ----------
     n_samples : int, default=100
-        Nodes.
+        Number of nodes.
     n_components : int, default=20
+        Number of features.
     concentration : float, default=2.0
-        About the expected number of features of a node, for many features.
+        Approximate expected number of features of a node, if n_components is large.
     weight_precision : float, default=0.25
+        Precision of the weights.
     bias : float, default=0.0
-        Log odds of a link of nodes without features.
+        Log odds of a link between nodes without features.
     directed : bool, default=False
         Whether X[i, j] and X[j, i] are two links. If not, X and W are symmetric.
     random_state : int, RandomState, Generator or None, default=None
+        Seed; the same seed gives the same data.
 
     Returns
     -------
     X : ndarray of shape (n_samples, n_samples)
-        Zeros and ones; zeros on the diagonal, which means nothing.
+        Zeros and ones; the diagonal is zero and is not part of the data.
     Z : ndarray of shape (n_samples, n_components), bool
-        Which features each node has.
+        Features of each node.
     weights : ndarray of shape (n_components, n_components)
 
     References
@@ -519,31 +550,33 @@ def make_lfrm(
 
 
 def make_cambridge_bars(n_samples=100, *, noise=0.5, random_state=None):
-    """Images of 6 x 6 pixels, each with four parts that are there or not, and noise.
+    """Noisy images of 6 x 6 pixels, each of which shows some of four parts.
 
-    The parts overlap: a pixel that belongs to two is twice as bright where both are there. Each
-    part is in an image with probability 1/2.
+    Each part is in an image with probability 1/2. The parts overlap: a pixel in two parts is twice
+    as bright if the image has both.
 
     Parameters
     ----------
     n_samples : int, default=100
+        Number of rows.
     noise : float, default=0.5
-        Standard deviation of the noise of a pixel. Parts have brightness 1.
+        Standard deviation of the noise of a pixel; parts have brightness 1.
     random_state : int, RandomState, Generator or None, default=None
+        Seed; the same seed gives the same data.
 
     Returns
     -------
     X : ndarray of shape (n_samples, 36)
-        A row per image; `X.reshape(-1, 6, 6)` are the images.
+        One image per row; `X.reshape(-1, 6, 6)` gives the images.
     Z : ndarray of shape (n_samples, 4), bool
-        Which parts each image has.
+        Parts of each image.
     components : ndarray of shape (4, 36)
         The parts.
 
     References
     ----------
     Griffiths & Ghahramani (2011), The Indian buffet process: an introduction and review, whose
-    images have four parts in separate corners: these are of that kind, but theirs are others.
+    images have four other parts in separate corners.
 
     Examples
     --------
@@ -585,6 +618,7 @@ def make_pyclone_mixture(
         Mutations.
     n_tumour_samples : int, default=4
     n_clusters : int, default=10
+        Number of clusters.
     depth : float, default=100
         Expected reads of a mutation in a sample, which are Poisson.
     copy_numbers : sequence of pairs of int, default=((1, 1),)
@@ -595,6 +629,7 @@ def make_pyclone_mixture(
         Of beta-binomial reads; None: they are binomial.
     error_rate : float, default=1e-3
     random_state : int, RandomState, Generator or None, default=None
+        Seed; the same seed gives the same data.
 
     Returns
     -------
@@ -659,6 +694,7 @@ def make_pyclone_features(
     depth, copy_numbers, tumour_content, precision, error_rate
         As for `make_pyclone_mixture`.
     random_state : int, RandomState, Generator or None, default=None
+        Seed; the same seed gives the same data.
 
     Returns
     -------
@@ -755,7 +791,7 @@ def _generator(random_state):
 
 
 def _start(n_samples, n_clusters, random_state):
-    """The generator of a data set, and its labels."""
+    """Generator of a data set, and its labels."""
     n_samples = check_integer(n_samples, "n_samples", low=1)
     n_clusters = check_integer(n_clusters, "n_clusters", low=1)
     rng = _generator(random_state)

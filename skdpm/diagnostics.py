@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Convergence diagnostics of Markov chains: R-hat, effective sample sizes, Monte Carlo errors.
 
-Those of numbers follow Vehtari, Gelman, Simpson, Carpenter & Bürkner (2021), Rank-normalization,
-folding, and localization: an improved R-hat for assessing convergence of MCMC, Bayesian Analysis
-16(2). Those of partitions are the same ratios of variances, summed over pairs of rows: of each
-draw, whether the two are together.
+Diagnostics of scalars follow Vehtari, Gelman, Simpson, Carpenter & Bürkner (2021),
+Rank-normalization, folding, and localization: an improved R-hat for assessing convergence of MCMC,
+Bayesian Analysis 16(2). Diagnostics of partitions are the same ratios of variances for indicators
+of pairs of rows (together or not), summed over the pairs.
 """
 
 import numpy as np
@@ -18,10 +18,10 @@ __all__ = [
     "tail_ess",
 ]
 
-# Probabilities of the quantiles whose effective sample sizes make that of the tails.
+# Probabilities of the quantiles of the tail effective sample size.
 TAILS = (0.05, 0.95)
 
-# Pairs of rows by which partitions are compared, and numbers that are transformed at a time.
+# Number of pairs of rows that are compared, and of entries in one Fourier transform.
 N_PAIRS = 300
 BLOCK_SIZE = 2**17
 
@@ -31,9 +31,9 @@ def __dir__():
 
 
 def split_rhat(draws):
-    """Rank-normalised split R-hat: the larger of that of the draws and of the folded draws.
+    """Rank-normalised split R-hat: the larger of those of the draws and of the folded draws.
 
-    Folding, abs(draw - median), detects chains that differ in scale only. Values above 1.01 say
+    Folding, abs(draw - median), detects chains that differ in scale only. Values above 1.01 mean
     that the chains have not mixed.
 
     Parameters
@@ -45,9 +45,8 @@ def split_rhat(draws):
     Returns
     -------
     rhat : float
-        NaN with fewer than 4 draws or a value that is not finite. 1.0 where all draws are equal:
-        a quantity that never moves gives no sign of disagreement. inf where each half chain is
-        constant but they differ.
+        NaN with fewer than 4 draws or a value that is not finite; 1.0 if all draws are equal; inf
+        if each half chain is constant but they differ.
 
     See Also
     --------
@@ -71,7 +70,7 @@ def split_rhat(draws):
 
 
 def location_rhat(draws):
-    """Half of `split_rhat`: that of the draws, not folded, which sees means alone."""
+    """R-hat of the draws without folding, which compares locations only."""
     halves = _split(draws)
     return float("nan") if halves is None else _rhat(_rank_normalise(halves))
 
@@ -90,14 +89,14 @@ def bulk_ess(draws):
     Returns
     -------
     ess : float
-        At most n log10(n), n being the number of draws used (n_chains * n_draws, less the
-        dropped middle ones): more than n where draws are antithetic. NaN with fewer than 4
-        draws or a value that is not finite; n where all draws are equal; about the number of
-        chains where each half chain is constant but they differ.
+        At most n log10(n), where n is the number of draws used (n_chains * n_draws without the
+        dropped middle ones); it exceeds n if draws are antithetic. NaN with fewer than 4 draws or
+        a value that is not finite; n if all draws are equal; about the number of chains if each
+        half chain is constant but they differ.
 
     See Also
     --------
-    split_rhat : Do the chains agree?
+    split_rhat : Agreement of the chains.
 
     Examples
     --------
@@ -116,7 +115,7 @@ def bulk_ess(draws):
 def tail_ess(draws):
     """Tail effective sample size: the smaller of those of the 5 % and the 95 % quantile.
 
-    The effective sample size of a quantile is that of the share of draws up to it.
+    For a quantile it is the effective sample size of the indicator of draws below it.
 
     Parameters
     ----------
@@ -126,11 +125,11 @@ def tail_ess(draws):
     Returns
     -------
     ess : float
-        NaN and bounds as with `bulk_ess`.
+        NaN and bounds as for `bulk_ess`.
 
     See Also
     --------
-    bulk_ess : Of the middle of the law.
+    bulk_ess : Effective sample size for the centre of the distribution.
 
     Examples
     --------
@@ -157,8 +156,8 @@ def mcse_mean(draws):
     Returns
     -------
     error : float
-        Their standard deviation by the root of the effective sample size of the mean (of the
-        draws themselves, not of their ranks). NaN where `bulk_ess` is; 0 where all draws are
+        Standard deviation of the draws over the square root of the effective sample size of
+        their mean (without rank normalisation). NaN if `bulk_ess` is NaN; 0 if all draws are
         equal.
 
     See Also
@@ -184,25 +183,25 @@ def mcse_mean(draws):
 def coclustering_diagnostics(label_samples, n_pairs=N_PAIRS):
     """Compare the partitions of chains: split R-hat and effective sample size.
 
-    Each draw is the vector that tells, of some pairs of rows, which are in the same cluster.
-    R-hat compares within and between half chains the variance of this vector, the sum of those of
-    its entries. So it needs no matching of labels, pairs that are together always or never count
-    for nothing, and, as it is not the worst of many R-hats, it exceeds its limit by chance as
-    seldom as that of a number.
+    Each draw becomes a vector of indicators: which of some pairs of rows share a cluster. R-hat
+    compares the total variance of this vector within and between half chains. It does not depend
+    on how clusters are labelled, and pairs that are always or never together do not contribute. It
+    is one R-hat rather than the worst of many, so it exceeds its limit by chance as rarely as that
+    of a scalar.
 
     Parameters
     ----------
     label_samples : array-like of shape (n_chains, n_draws, n_samples)
-        Partitions, labelled in any way.
+        Draws of a partition.
     n_pairs : int, default=300
-        Pairs of rows, chosen by the number of rows alone, each row as often as others. All pairs
-        where there are no more.
+        Number of pairs of rows; all pairs if there are fewer. The choice depends on n_samples
+        only, and every row is chosen about equally often.
 
     Returns
     -------
     figures : dict
-        "r_hat", 1.0 where the partitions agree about all pairs, inf where they agree in each half
-        chain but not between them; "ess_bulk", of the vector. NaN with fewer than 4 draws.
+        "r_hat" (1.0 if all draws agree about all pairs, inf if they agree within each half chain
+        only) and "ess_bulk", the effective sample size of the vector. NaN with fewer than 4 draws.
 
     Examples
     --------
@@ -243,25 +242,26 @@ def stacking_weights(log_likelihood, *, tol=1e-8, max_iter=10_000):
     """Weigh chains by how well each predicts every row without itself (stacking).
 
     The weights maximise the mean over rows of log sum_c w_c p_c(row | the other rows), where p_c
-    is estimated from the draws of chain c by importance sampling. Chains that are stuck in parts
-    of the posterior that predict badly get none, whatever their number.
+    is estimated from the draws of chain c by importance sampling. Chains stuck in parts of the
+    posterior that predict badly get no weight, however many there are.
 
     Parameters
     ----------
     log_likelihood : array-like of shape (n_chains, n_draws, n_samples)
-        log p(row | the other rows, draw), as `pointwise_log_likelihood` gives it.
+        log p(row | the other rows, draw), natural logarithm, from `pointwise_log_likelihood`.
     tol : float, default=1e-8
-        Stop where no weight would gain more than this, in nats per row.
+        Largest gain that a change of the weights could still bring, in nats per row.
     max_iter : int, default=10000
+        Largest number of iterations.
 
     Returns
     -------
     weights : ndarray of shape (n_chains,)
-        They sum to 1.
+        Weights of the chains, which sum to 1.
 
     Notes
     -----
-    Of chains that agree all weights predict about as well, and which one has most is by chance.
+    If chains agree, all weights predict about equally well, and chance decides between them.
 
     References
     ----------
@@ -283,8 +283,8 @@ def stacking_weights(log_likelihood, *, tol=1e-8, max_iter=10_000):
             "log_likelihood must have shape (n_chains, n_draws, n_samples) and finite entries, "
             f"got shape {log_likelihood.shape}"
         )
-    # Draws given all rows weigh 1 / p(row | draw): the density without the row is the harmonic
-    # mean. Rows are scaled, which no weight depends on.
+    # Draws given all rows have weight 1 / p(row | draw), so that the density without the row is a
+    # harmonic mean. Scaling the density of a row changes no weight.
     lowest = log_likelihood.min(axis=1, keepdims=True)
     log_density = lowest[:, 0] - np.log(np.exp(lowest - log_likelihood).mean(axis=1))
     density = np.exp(log_density - log_density.max(axis=0))
@@ -299,19 +299,23 @@ def stacking_weights(log_likelihood, *, tol=1e-8, max_iter=10_000):
 
 
 def without_last_bits(draws):
-    """Round log joint densities to a relative precision of 1e-11: those of equal states may differ
-    beyond, by the order of their sums, and ranks would take that for a disagreement."""
+    """Round log joint densities to a relative precision of 1e-11.
+
+    Densities of equal states may differ by the order of their sums, and ranks would take that for
+    a disagreement."""
     unit = 2.0 ** (np.ceil(np.log2(max(np.abs(draws).max(), 1.0))) - 37)
     return np.round(draws / unit) * unit
 
 
 def row_pairs(n_samples, n_pairs=N_PAIRS):
-    """Choose pairs of different rows by their number alone, each row about as often as others.
+    """Choose pairs of different rows; the choice depends on the number of rows only.
 
     Parameters
     ----------
     n_samples : int
+        Number of rows.
     n_pairs : int
+        Number of pairs.
 
     Returns
     -------
@@ -319,8 +323,8 @@ def row_pairs(n_samples, n_pairs=N_PAIRS):
     """
     if n_samples * (n_samples - 1) // 2 <= n_pairs:
         return np.triu_indices(n_samples, k=1)
-    # Rows of a generator's order, each with one that is a number of places further: rows that
-    # are next to each other in X mean nothing, and pairs at one distance are all different.
+    # Rows in random order, each paired with the row one place further, then two, and so on: the
+    # order of X does not matter, and all pairs differ.
     order = np.random.Generator(np.random.PCG64(n_samples)).permutation(n_samples)
     place = np.arange(n_pairs)
     first = place % n_samples
@@ -329,7 +333,7 @@ def row_pairs(n_samples, n_pairs=N_PAIRS):
 
 
 def together(labels, n_pairs=N_PAIRS):
-    """Tell of `row_pairs` which are in one cluster: bool of shape (n_chains, n_draws, n_pairs)."""
+    """Which of `row_pairs` share a cluster: bool of shape (n_chains, n_draws, n_pairs)."""
     labels = np.asarray(labels)
     if labels.ndim != 3:
         raise ValueError(
@@ -357,10 +361,10 @@ def _ess_of(autocovariance, between, n_halves):
     rho = 1 - (within - autocovariance) / (autocovariance[0] + between)
     rho[0] = 1
 
-    # Sums of pairs (0, 1), (2, 3), ... are positive and decreasing for a reversible chain: stop
-    # at the first negative one and let those before it fall only. As in Stan, the even lag of
-    # the pair that ends the sum counts once: that of the first negative pair if it is positive,
-    # else of the last pair.
+    # Sums of pairs (0, 1), (2, 3), ... are positive and decreasing for a reversible chain. Stop at
+    # the first negative pair and make those before it monotone. As in Stan, the even lag of the
+    # pair that ends the sum counts once: the first negative pair, if that lag is positive, else
+    # the last pair.
     n_pairs = max((n_draws - 1) // 2, 1)
     pairs = rho[: 2 * n_pairs].reshape(-1, 2).sum(axis=1)
     negative = np.flatnonzero(pairs < 0)
@@ -372,7 +376,7 @@ def _ess_of(autocovariance, between, n_halves):
 
 
 def _split(draws):
-    """The half chains, shape (2 n_chains, n_draws // 2); None where there is no answer."""
+    """Half chains, shape (2 n_chains, n_draws // 2); None if the diagnostic is undefined."""
     draws = np.asarray(draws, dtype=np.float64)
     if draws.ndim != 2:
         raise ValueError(f"draws must have shape (n_chains, n_draws), got shape {draws.shape}")

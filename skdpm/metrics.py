@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How near sampled feature allocations are to the true ones."""
+"""Measures of how close estimated feature allocations are to the true ones."""
 
 import numpy as np
 from sklearn.utils.validation import check_array
 
 __all__ = ["b_cubed_score", "relative_log_density"]
 
-# Pairs of rows that are looked at at a time.
+# Number of pairs of rows in a block.
 _BLOCK_PAIRS = 1 << 20
 
 
@@ -17,22 +17,22 @@ def __dir__():
 def b_cubed_score(Z_true, Z_pred):
     """Extended B-cubed F-measure of two feature allocations, or overlapping clusterings.
 
-    Columns are matched by nothing but the rows that have them, so their order and number do not
-    matter. With one feature per row it is the B-cubed F-measure of two partitions. For scoring by
-    scikit-learn, pass it to `sklearn.metrics.make_scorer`.
+    The score depends on which features rows share, so the order and the number of columns do not
+    matter. With one feature per row it is the B-cubed F-measure of two partitions. Pass it to
+    `sklearn.metrics.make_scorer` to score with scikit-learn.
 
     Parameters
     ----------
     Z_true : array-like of shape (n_samples, n_true)
         True features of each row, 0 or 1.
     Z_pred : array-like of shape (n_samples, n_pred)
-        Estimated ones; n_pred may differ from n_true.
+        Estimated features; n_pred may differ from n_true.
 
     Returns
     -------
     score : float
-        From 0 to 1; 1 if and only if every two rows, and each row with itself, share as many
-        features in `Z_pred` as in `Z_true`. Swapping the two gives the same number.
+        Score from 0 to 1. It is 1 if and only if all pairs of rows (and each row with itself)
+        share the same number of features in `Z_pred` as in `Z_true`. The score is symmetric.
 
     Raises
     ------
@@ -42,12 +42,11 @@ def b_cubed_score(Z_true, Z_pred):
     Notes
     -----
     Let t(i, j) and p(i, j) be the numbers of features that rows i and j share in `Z_true` and in
-    `Z_pred`. The precision of row i is the mean, over all j that share some feature with it in
-    `Z_pred` (i among them), of min(t(i, j), p(i, j)) / p(i, j). The precision is the mean over
-    rows; a row without features in `Z_pred` claims nothing and is left out. The recall is the same
-    with `Z_true` and `Z_pred` swapped, so that such a row has recall 0 if it has true features.
-    The score is the harmonic mean of both. It is 0 if no row has features in one of the two, and 1
-    if none has in either.
+    `Z_pred`. The precision of row i is the mean of min(t(i, j), p(i, j)) / p(i, j) over all rows j
+    (including i) that share a feature with it in `Z_pred`. The precision is the mean over the rows
+    that have features in `Z_pred`. The recall is the same with `Z_true` and `Z_pred` swapped. The
+    score is the harmonic mean of both. It is 0 if only one of the two has no features at all, and
+    1 if neither has any.
 
     Time is quadratic in the number of distinct rows of (`Z_true`, `Z_pred`); memory is linear.
 
@@ -94,22 +93,22 @@ def b_cubed_score(Z_true, Z_pred):
 
 
 def relative_log_density(log_density, log_density_true):
-    """Distance of a log density from that of the truth, relative to the latter.
+    """Difference of a log density from that of the truth, relative to the latter.
 
-    (l - l_true) / abs(l_true) for l = `log_density`: higher is better, 0 is as good as the truth,
-    and draws from a posterior may exceed it.
+    The value is (l - l_true) / abs(l_true) for l = `log_density`. Higher is better, 0 is as good
+    as the truth, and draws from a posterior may exceed 0.
 
     Parameters
     ----------
     log_density : array-like of float
-        Log densities of the data, of draws for example.
+        Log densities of the data, for example of draws.
     log_density_true : float or array-like of float
-        Of the parameters that the data were simulated with; not 0. Broadcast to `log_density`.
+        Log density at the true parameters, not 0; broadcast with `log_density`.
 
     Returns
     -------
     relative : float or ndarray
-        In the shape that the two broadcast to.
+        Relative differences, in the broadcast shape.
 
     Raises
     ------
@@ -118,8 +117,8 @@ def relative_log_density(log_density, log_density_true):
 
     Notes
     -----
-    The paper divides by l_true itself, where low values are better if l_true < 0 and high ones if
-    l_true > 0. With its absolute value the sign always means the same.
+    The paper divides by l_true itself, so that low values are better if l_true < 0 and high values
+    if l_true > 0. The absolute value makes the sign mean the same in both cases.
 
     References
     ----------
