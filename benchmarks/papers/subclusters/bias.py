@@ -19,7 +19,7 @@ from skdpm.mixture.blocks.rows import MemoryRows
 from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.priors import DirichletProcessPrior
-from skdpm.mixture.samplers.sub_cluster import SubClusterKernel
+from skdpm.mixture.samplers._sub_cluster import PaperSubClusterKernel
 
 CASES = {
     "five rows": (
@@ -36,10 +36,10 @@ CASES = {
 # Launched moves as often as anything else; a warm-up that never ends, as published.
 PUBLISHED = {"adapting": 1.0}
 SAMPLERS = {
-    "SubCluster()": {},
-    "SubCluster(super_clusters=True)": {"super_clusters": True},
-    "SubCluster(), warm-up": PUBLISHED,
-    "SubCluster(wait=False), warm-up": {**PUBLISHED, "wait": False},
+    "SUBC": {},
+    "SUBC+SUPC": {"super_clusters": True},
+    "SUBC, warm-up": PUBLISHED,
+    "SUBC APPROX, warm-up": {**PUBLISHED, "wait": False},
 }
 BURN_IN = 100
 
@@ -103,7 +103,7 @@ def chain(case, options, start, n_iterations, rng):
     state = case.state(start)
     options = dict(options)
     adapting = options.pop("adapting", 0.0)
-    kernel = SubClusterKernel(**options, launch_every=1)
+    kernel = PaperSubClusterKernel(**options, launch_every=1)
     out = np.empty(n_iterations, dtype=np.intp)
     entropy = int(rng.integers(2**62))
     for t in range(n_iterations):

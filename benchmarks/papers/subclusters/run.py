@@ -43,8 +43,8 @@ SAMPLERS = {
     "GIBBS": Gibbs(),
     "GIBBS+SAMS": SAMS(),
     "SUBC": SubCluster(),
-    "SUBC+SUPC": SubCluster(super_clusters=True),
-    "SUBC+SUPC APPROX": SubCluster(super_clusters=True, wait=False),
+    "SUBC+SUPC": SubCluster.from_paper("SUBC+SUPC"),
+    "SUBC+SUPC APPROX": SubCluster.from_paper("SUBC+SUPC APPROX"),
     "FSD": BlockedGibbs(),
 }
 PARALLEL = ("SUBC", "SUBC+SUPC", "SUBC+SUPC APPROX", "FSD")
@@ -400,7 +400,8 @@ def targets(args):
         "1.7 times",
     )
     X, y = make_gaussian_mixture(100_000, n_clusters=10, spread=0.02, random_state=0)
-    for name, sampler in (("SubCluster()", SubCluster()), ("wait=False", SubCluster(wait=False))):
+    for name in ("SUBC", "SUBC APPROX"):
+        sampler = SubCluster.from_paper(name)
         found = [first_reach(sampler, X, y, seed) for seed in range(3)]
         report(
             f"100,000 x 2, one cluster to V >= 0.95, {name}",

@@ -1,26 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A task on a block of rows: draw the codes, collect the statistics.
+"""A task on a block of rows: draw codes, collect statistics.
 
-Given weights and parameters the labels of rows are independent. What is done with a block is
-therefore a pure function of its rows, of a few arrays and of random streams, and what that returns
-is small: the statistics of the clusters within the block. Adding these up over blocks, wherever
-they were computed, is all that an iteration needs. `records` has the words used here.
+Given weights and parameters, the labels of rows are independent. A task is therefore a pure
+function of the block's rows, of a few arrays and of random streams. Its result is small: the
+statistics of the clusters within the block, which are added up over blocks. The words used here
+are explained in `records`.
 
-Rows are taken a batch at a time, each with two uniforms, for its cluster and its sub-cluster. What
-has clusters is *placed*: sorted by them, given sub-clusters, and added to the statistics. With K
-clusters, row 2 k + s of these belongs to sub-cluster s of cluster k, and row 2 K + 4 j + 2 t + s
-to sub-cluster s of side t of the j-th random split.
+Rows are taken in batches. Each row has two uniforms, one for its cluster and one for its
+sub-cluster. Rows whose clusters are known are *placed*: sorted by cluster, given sub-clusters, and
+added to the statistics. With K clusters, row 2 k + s of the statistics belongs to sub-cluster s of
+cluster k, and row 2 K + 4 j + 2 t + s to sub-cluster s of side t of the j-th random split.
 
-Given an order in which close rows follow one another, a batch is cut into tiles, and what clusters
-weigh is bounded over the box around each (`ParametricModel.log_density_bound_many`). Only clusters
-that may weigh something there are evaluated. With C the sum of their weights for a row, and R no
-less than the sum of all others, the uniform u draws cluster j, as if all had been evaluated, if
-
-    C_1 + ... + C_{j-1} + R <= u C    and    u (C + R) < C_1 + ... + C_j,
-
-since the others add at most R to the total, and at most R before any cluster. Where neither this j
-nor another satisfies both, all clusters are evaluated for the row, with the same u. So the draws
-are those of a visit that evaluates all, to the last bit.
+Given an order in which close rows follow one another, a batch is cut into tiles, and only clusters
+that may matter in a tile are evaluated for its rows (`_core/_culling`, which has the proof). For a
+row that these do not decide, all clusters are evaluated, with the same uniform. So the draws are
+those of a visit that evaluates all clusters, to the last bit.
 """
 from contextlib import ExitStack
 
@@ -31,14 +25,7 @@ from numpy.random cimport bitgen_t
 import numpy as np
 
 from skdpm._core._check cimport SKDPM_CHECK
-from skdpm._core._culling cimport (
-    Backoff,
-    bounds_pay,
-    join_boxes,
-    log_sum_far,
-    part_near,
-    skips_bounds,
-)
+from skdpm._core._culling cimport bounds_pay, join_boxes, log_sum_far, part_near, skips_bounds
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, uniform
 from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel
@@ -61,10 +48,11 @@ cdef extern from "tiles.h" nogil:
 
 
 BATCH_ROWS = TILE
-TILE_ROWS = 128     # of a batch, that are close
+TILE_ROWS = 128     # rows of a batch that are bounded together
+
 
 cdef class BlockTask:
-    """A task on the rows of one block, with the memory that it takes.
+    """A task on the rows of one block, with its memory.
 
     Parameters
     ----------
@@ -73,67 +61,6 @@ cdef class BlockTask:
     codes, task, bit_generators, held, order, tile_rows
         See `draw_and_collect`.
     """
-    cdef ParametricModel model
-    cdef Py_ssize_t n_clusters
-    cdef const int* codes       # (n_rows,), those so far; NULL: not known
-    cdef const int* order       # (n_rows,); NULL: that of the rows
-    cdef Py_ssize_t tile_rows   # 0: no bounds
-    # The sweep.
-    cdef bint sweeping
-    cdef const double* params           # (n_clusters, n_params)
-    cdef const double* log_weights      # (n_clusters,)
-    cdef const double* sub_params       # (2 n_clusters, n_params); NULL: no sub-clusters
-    cdef const double* sub_log_weights  # (2 n_clusters,)
-    cdef Py_ssize_t n_groups
-    cdef const Py_ssize_t* groups       # (n_clusters,): the group of each
-    cdef const Py_ssize_t* members      # (n_clusters,), by groups
-    cdef const Py_ssize_t* group_starts     # (n_groups + 1,): where each group's members start
-    cdef bitgen_t* rng
-    cdef const int* held_codes  # (n_rows,), -1 where a row is not held back; NULL: none is
-    # Random splits.
-    cdef Py_ssize_t n_splits
-    cdef const Py_ssize_t* split_clusters
-    cdef const double* split_shares
-    cdef bitgen_t** split_rngs
-    # The result.
-    cdef int* new_codes             # (n_rows,)
-    cdef double* stats              # (2 n_clusters + 4 n_splits, n_stats)
-    cdef Py_ssize_t* first_rows     # the same number, -1 where there is none
-    cdef readonly tuple result      # the three as arrays
-    cdef list arrays                # whatever is pointed to
-    cdef Backoff backoff        # batches that go without bounds
-    # Scratch memory; arrays without a length have TILE entries.
-    cdef double* log_w          # (max(n_clusters, 2), TILE)
-    cdef double* doubles_memory
-    cdef Py_ssize_t* indices_memory
-    cdef double* u              # of the rows of the batch, for their clusters
-    cdef double* v              # and sub-clusters
-    cdef double* u_left         # (2 TILE,): of rows that are left for later
-    cdef double* v_left
-    cdef double* sorted_u
-    cdef double* scaled_u
-    cdef double* scratch        # (3 TILE,)
-    cdef Py_ssize_t* items      # of the batch
-    cdef Py_ssize_t* left       # (2 TILE,): rows that are left for later
-    cdef Py_ssize_t n_left
-    cdef Py_ssize_t* tile_codes
-    cdef Py_ssize_t* clusters   # of rows that are placed
-    cdef Py_ssize_t* draws
-    cdef Py_ssize_t* keys
-    cdef Py_ssize_t* positions  # sorted by some key: positions before that, and rows
-    cdef Py_ssize_t* sorted_items
-    cdef Py_ssize_t* chosen
-    cdef Py_ssize_t* present    # the keys that occur
-    cdef Py_ssize_t* starts     # (TILE + 1,): where the items of each of these start
-    cdef Py_ssize_t* ends       # (n_clusters,), zero between uses
-    cdef Py_ssize_t* near       # (n_clusters,) each: clusters that may weigh something
-    cdef Py_ssize_t* nearest
-    cdef double* lower          # (n_clusters,) each
-    cdef double* upper
-    cdef double* shifts
-    cdef double* boxes          # (number of tiles in a batch, 2 n_dimensions)
-    cdef double* box            # (2 n_dimensions,)
-    cdef double top             # the largest of `upper` of the clusters that `sift` listed
 
     def __cinit__(
         self, ParametricModel model, codes, task, list bit_generators, held, order,
@@ -191,7 +118,7 @@ cdef class BlockTask:
             if len(order) != model.n_samples:
                 raise ValueError(f"an order of {len(order)} for {model.n_samples} rows")
             self.order = self.integers(order)
-            if self.n_groups == 1 and model.n_dimensions > 0:
+            if model.n_dimensions > 0:
                 self.tile_rows = min(tile_rows, <Py_ssize_t>TILE)
         self.set_codes(codes)
         n = 2 * n_clusters + 4 * self.n_splits
@@ -212,57 +139,51 @@ cdef class BlockTask:
         free(self.split_rngs)
 
     cdef const double* doubles(self, values) except? NULL:
-        """Point to doubles, kept as long as this object; NULL where there are none."""
+        """Point to doubles, kept as long as this object; NULL if there are none."""
         cdef const double[::1] flat = np.ascontiguousarray(values, dtype=np.float64).ravel()
         self.arrays.append(flat)
         return &flat[0] if flat.shape[0] > 0 else NULL
 
     cdef const Py_ssize_t* indices(self, values) except? NULL:
-        """Point to indices, kept as long as this object; NULL where there are none."""
+        """Point to indices, kept as long as this object; NULL if there are none."""
         cdef const Py_ssize_t[::1] flat = np.ascontiguousarray(values, dtype=np.intp)
         self.arrays.append(flat)
         return &flat[0] if flat.shape[0] > 0 else NULL
 
     cdef const int* integers(self, values) except? NULL:
-        """Point to integers, kept as long as this object; NULL where there are none."""
+        """Point to integers, kept as long as this object; NULL if there are none."""
         cdef const int[::1] flat = np.ascontiguousarray(values, dtype=np.int32)
         self.arrays.append(flat)
         return &flat[0] if flat.shape[0] > 0 else NULL
 
     cdef int set_sweep(self, sweep) except -1:
-        groups = sweep.groups
-        if groups is None:
-            groups = np.zeros(self.n_clusters, dtype=np.intp)
         self.sweeping = True
         self.params = self.doubles(sweep.params)
         self.log_weights = self.doubles(sweep.log_weights)
         if sweep.sub_params is not None:
             self.sub_params = self.doubles(sweep.sub_params)
             self.sub_log_weights = self.doubles(sweep.sub_log_weights)
-        self.n_groups = max(groups) + 1
-        self.groups = self.indices(groups)
-        self.members = self.indices(np.argsort(groups, kind="stable"))
-        self.group_starts = self.indices(np.cumsum(np.bincount(groups + 1)))
+        self.all_clusters = self.indices(np.arange(self.n_clusters))
         return 0
 
     cdef int set_codes(self, codes) except -1:
         if codes is None:
-            if not self.sweeping or self.n_groups > 1:
-                raise ValueError("codes are needed for a task without a sweep, or one in groups")
+            if not self.sweeping:
+                raise ValueError("a task without a sweep needs codes")
             return 0
         if len(codes) != self.model.n_samples:
             raise ValueError(f"{len(codes)} codes for {self.model.n_samples} rows")
         self.codes = self.integers(codes)
         return 0
 
-    # What all is made of.
+    # Parts of all tasks.
 
     cdef bint choose(
         self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
         const double* log_weights, const Py_ssize_t* which, Py_ssize_t n_which, const double* u
     ) noexcept nogil:
         """Draw draws[i] = j with probability proportional to weight times density of `which[j]`,
-        by u[i]. False where that is no distribution."""
+        by u[i]. False if the weights of an item are no distribution."""
         cdef Py_ssize_t i
         self.weigh(items, n_items, params, log_weights, which, n_which)
         for i in range(n_items):
@@ -276,7 +197,7 @@ cdef class BlockTask:
         self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
         const double* log_weights, const Py_ssize_t* which, Py_ssize_t n_which
     ) noexcept nogil:
-        """Weights times densities, logarithms, in `log_w`."""
+        """Logarithms of weights times densities, in `log_w`."""
         cdef Py_ssize_t i, j
         cdef double* row
         cdef double log_weight
@@ -290,8 +211,8 @@ cdef class BlockTask:
     cdef Py_ssize_t sort(
         self, const Py_ssize_t* keys, const Py_ssize_t* items, const double* u, Py_ssize_t n_items
     ) noexcept nogil:
-        """Sort some items, and their uniforms, by keys in the order in which these first occur.
-        Returns how many there are in `present`."""
+        """Sort items, and their uniforms, by keys, in the order in which keys first occur. Returns
+        the number of keys in `present`."""
         cdef Py_ssize_t i, k, m
         cdef Py_ssize_t n = 0
         cdef Py_ssize_t total = 0
@@ -322,7 +243,7 @@ cdef class BlockTask:
         self, const Py_ssize_t* items, const Py_ssize_t* keys, Py_ssize_t n_items,
         Py_ssize_t n_keys, Py_ssize_t row       # of the statistics of the first key
     ) noexcept nogil:
-        """Add some items to the statistics of their keys."""
+        """Add items to the statistics of their keys."""
         cdef Py_ssize_t i, m, s
         for s in range(n_keys):
             m = 0
@@ -337,43 +258,24 @@ cdef class BlockTask:
     cdef bint draw_clusters(
         self, const Py_ssize_t* items, const double* u, Py_ssize_t n_items
     ) noexcept nogil:
-        """Draw a cluster for each item, among those of its cluster's group, or all. False where
-        the weights of an item are no distribution."""
-        cdef Py_ssize_t g, i, j, n, n_which
-        cdef Py_ssize_t first
-        cdef const Py_ssize_t* which
-        if self.n_groups == 1:
-            if not self.choose(
-                items, n_items, self.params, self.log_weights, self.members, self.n_clusters, u
-            ):
-                return False
-            for i in range(n_items):
-                self.clusters[i] = self.draws[i]
-            return True
+        """Draw a cluster for each item, in `clusters`. False if the weights of an item are no
+        distribution."""
+        cdef Py_ssize_t i
+        if not self.choose(
+            items, n_items, self.params, self.log_weights, self.all_clusters, self.n_clusters, u
+        ):
+            return False
         for i in range(n_items):
-            self.keys[i] = self.groups[self.codes[items[i]] // 2]
-        n = self.sort(self.keys, items, u, n_items)
-        for j in range(n):
-            g = self.present[j]
-            which = self.members + self.group_starts[g]
-            n_which = self.group_starts[g + 1] - self.group_starts[g]
-            first = self.starts[j]
-            if not self.choose(
-                self.sorted_items + first, self.starts[j + 1] - first, self.params,
-                self.log_weights, which, n_which, self.sorted_u + first
-            ):
-                return False
-            for i in range(first, self.starts[j + 1]):
-                self.clusters[self.positions[i]] = which[self.draws[i - first]]
+            self.clusters[i] = self.draws[i]
         return True
 
     cdef Py_ssize_t sift(
         self, const double* box, const Py_ssize_t* which, Py_ssize_t n_which, double below,
         Py_ssize_t* out, double* rest       # IN, OUT: log of the weights left out so far
     ) noexcept nogil:
-        """List the clusters that may weigh more in a box than exp(below) times what the heaviest
-        is likely to weigh there, and bound the sum of the others. Bounds of those listed are
-        kept, and the largest is `top`. What is NaN is listed."""
+        """List the clusters whose weight in a box may exceed exp(below) times the likely weight of
+        the heaviest one, and bound the sum of the others. The lower bounds of those listed are in
+        `lower`, and their largest upper bound is `top`."""
         cdef Py_ssize_t j, k, n
         cdef double likely = -INFINITY
         self.model.log_density_bound_many(
@@ -394,8 +296,8 @@ cdef class BlockTask:
         return n
 
     cdef bint draw_near(self, Py_ssize_t n_items) noexcept nogil:
-        """Draw clusters for the batch from those that may weigh something, and place its rows,
-        but for those left for later. False where weights are no distribution."""
+        """Draw clusters for the batch from those that may matter, and place its rows, except those
+        left for later. False if weights are no distribution."""
         cdef Py_ssize_t first, n, n_near, t
         cdef double rest = -INFINITY
         cdef Py_ssize_t n_tiles = (n_items + self.tile_rows - 1) // self.tile_rows
@@ -406,7 +308,7 @@ cdef class BlockTask:
             self.model.enclose(first, n, self.boxes + t * 2 * self.model.n_dimensions)
         join_boxes(self.boxes, n_tiles, self.model.n_dimensions, self.box)
         n_near = self.sift(
-            self.box, self.members, self.n_clusters, -log(4.0 * self.n_clusters) - 7.0,
+            self.box, self.all_clusters, self.n_clusters, -log(4.0 * self.n_clusters) - 7.0,
             self.near, &rest
         )
         if not bounds_pay(&self.backoff, n_near, self.n_clusters):
@@ -424,7 +326,7 @@ cdef class BlockTask:
         self, Py_ssize_t first, Py_ssize_t n_items, const double* box, Py_ssize_t n_near,
         double rest
     ) noexcept nogil:
-        """The same for a tile of the batch, and the clusters that are near the latter."""
+        """The same for a tile of the batch, among the clusters near the batch."""
         cdef Py_ssize_t code, i, j, k
         cdef Py_ssize_t n, n_kept
         cdef Py_ssize_t which[2]
@@ -495,11 +397,11 @@ cdef class BlockTask:
     cdef bint draw_all(
         self, const Py_ssize_t* items, const double* u, const double* v, Py_ssize_t n_items
     ) noexcept nogil:
-        """Draw clusters for some items from all that there are, and place these items."""
+        """Draw clusters for items from all clusters, and place these items."""
         return self.draw_clusters(items, u, n_items) and self.place(items, v, n_items)
 
     cdef bint draw_left(self) noexcept nogil:
-        """The same for rows that were left for later, as many as one batch may have."""
+        """The same for rows that were left for later, at most a batch of them."""
         cdef Py_ssize_t i
         cdef Py_ssize_t n = min(self.n_left, <Py_ssize_t>TILE)
         if not self.draw_all(self.left, self.u_left, self.v_left, n):
@@ -511,13 +413,13 @@ cdef class BlockTask:
             self.v_left[i] = self.v_left[n + i]
         return True
 
-    # What has clusters.
+    # Rows whose clusters are known.
 
     cdef bint place(
         self, const Py_ssize_t* items, const double* v, Py_ssize_t n_items
     ) noexcept nogil:
-        """Give sub-clusters to items, whose clusters are known, and add them to the statistics.
-        False where weights are no distribution."""
+        """Give sub-clusters to items with known clusters, and add them to the statistics. False
+        if weights are no distribution."""
         cdef Py_ssize_t first, i, j, k, n, n_present
         cdef Py_ssize_t which[2]
         cdef const Py_ssize_t* rows
@@ -555,8 +457,8 @@ cdef class BlockTask:
         return True
 
     cdef void split(self, Py_ssize_t j) noexcept nogil:
-        """Draw a side for each row of a cluster, the first with probability `share`, and add it
-        to the statistics of its part. By the order of the rows, as `split_codes` does."""
+        """Draw a side for each row of a cluster, the first with probability `share`, and add the
+        row to the statistics of its part. Rows are in their own order, as in `split_codes`."""
         cdef Py_ssize_t i
         cdef Py_ssize_t n = 0
         cdef Py_ssize_t k = self.split_clusters[j]
@@ -589,7 +491,7 @@ cdef class BlockTask:
                     return
 
     cdef bint run(self) noexcept nogil:
-        """Do the task, a batch at a time. False where the weights of a row are no distribution."""
+        """Do the task, a batch at a time. False if the weights of a row are no distribution."""
         cdef Py_ssize_t batch, first, i, j, n
         cdef bint good
         for batch in range((self.model.n_samples + TILE - 1) // TILE):
@@ -632,36 +534,35 @@ def draw_and_collect(
     model : ParametricModel
         Bound to the rows.
     codes : ndarray of shape (n_rows,), int32, or None
-        The rows' codes so far. None: not known, and not needed.
+        Codes of the rows so far; None if the task does not need them.
     task : Task
     bit_generators : list of numpy bit generators
-        The sweep's (None without a sweep), then one for each random split.
+        One for the sweep (None without a sweep), then one for each random split.
     held : Held or None
-        Rows that keep a code. The others draw what they would have drawn without them.
+        Rows that keep a code. The other rows draw the same with and without them.
     order : ndarray of shape (n_rows,), or None
-        In which the rows are visited, each with the next numbers of the stream. None: as they
-        are, and every cluster is evaluated for each.
+        Order in which the rows are visited, each with the next numbers of the stream. None: their
+        own order, with every cluster evaluated for each row.
     tile_rows : int
-        Rows of which clusters are evaluated together, at most; 0: every cluster is evaluated.
+        Maximum number of rows that are bounded together; 0: every cluster is evaluated.
 
     Returns
     -------
     codes : ndarray of shape (n_rows,), int32
     stats : ndarray of shape (2 n_clusters + 4 len(task.splits), n_stats)
-        Of each code; then, for each random split, of the sub-clusters of the first side and of
-        those of the second.
+        Statistics of each code; then, for each random split, of the sub-clusters of the first side
+        and of those of the second.
     first_rows : ndarray of shape (2 n_clusters + 4 len(task.splits),), intp
-        The first row of each, -1 where there is none.
+        The first row of each; -1 if it has none.
 
     Raises
     ------
     FloatingPointError
-        Where a row has no cluster of positive weight, or one whose weight is no number.
+        If a row has no cluster of positive weight, or a weight is NaN.
     """
     cdef bint good
-    cdef BlockTask block = BlockTask(
-        model, codes, task, bit_generators, held, order, tile_rows
-    )
+    task_class = BlockTask if task.sweep is None else task.sweep.block_task
+    cdef BlockTask block = task_class(model, codes, task, bit_generators, held, order, tile_rows)
     with ExitStack() as locks:
         for bit_generator in bit_generators:
             if bit_generator is not None:
@@ -676,9 +577,9 @@ def draw_and_collect(
 
 
 def split_codes(int[::1] codes, split, Py_ssize_t new_cluster, bit_generator):
-    """Carry out a `TrialSplit` that `draw_and_collect` looked at, in place, from the same stream.
+    """Carry out a `TrialSplit` that `draw_and_collect` evaluated, in place, from the same stream.
 
-    The first side stays in its cluster, the second goes to `new_cluster`; sub-clusters stay.
+    The first side stays in its cluster, the second moves to `new_cluster`; sub-clusters stay.
     """
     cdef Py_ssize_t i
     cdef Py_ssize_t cluster = split.cluster

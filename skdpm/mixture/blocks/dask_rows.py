@@ -336,8 +336,8 @@ def check_dask(X, sampler, *, init, point_estimate):
     """
     if sampler.needs_labels:
         raise ValueError(
-            f"{sampler!r} draws labels given the last ones, which are not kept for a dask "
-            "array; choose super_clusters=False"
+            f"{sampler!r} needs the previous label of each row, and labels are not kept for a "
+            "dask array; choose SubCluster()"
         )
     if isinstance(point_estimate, tuple) or point_estimate in ("peaks", "vi", "binder"):
         raise ValueError(

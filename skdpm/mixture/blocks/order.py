@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The order in which a sweep visits the rows of a block: close ones one after the other.
+"""The order in which a sweep visits the rows of a block, in which close rows follow one another.
 
-It depends on nothing but the rows, so that results do not depend on where a block is computed, or
-on whether the order was kept from the last time. It takes longer to make than most sweeps.
+The order depends on the rows alone: results depend neither on where a block is computed nor on
+whether its order was kept. Making an order takes longer than most sweeps.
 """
 
 import threading
@@ -14,17 +14,17 @@ import numpy as np
 from skdpm.mixture.blocks._visit import BATCH_ROWS, TILE_ROWS
 from skdpm.mixture.state._tiles import RowTiles
 
-# With fewer clusters, bounds of what they weigh cost more than they save.
+# With fewer clusters bounds cost more than they save.
 FEWEST_CLUSTERS = 8
 
-# Most memory that orders take which belong to no `Rows`.
+# Maximum memory, in bytes, of orders that belong to no `Rows`.
 MOST_BYTES = 2**28
 
 
 def uses_order(task):
-    """Tell whether close rows are visited together in a task, if the likelihood lets them."""
+    """Tell whether a task visits close rows together, if the likelihood has bounds."""
     sweep = task.sweep
-    return sweep is not None and sweep.groups is None and task.n_clusters >= FEWEST_CLUSTERS
+    return sweep is not None and sweep.in_tiles and task.n_clusters >= FEWEST_CLUSTERS
 
 
 def row_order(likelihood, X):
@@ -40,7 +40,7 @@ def row_order(likelihood, X):
     Returns
     -------
     order : ndarray of shape (n_rows,), int32, or None
-        None where the likelihood has no bounds, or none of use with these rows.
+        None if the likelihood has no bounds, or none for these rows.
     """
     if likelihood.parametric(X[:0]).n_dimensions == 0:
         return None
@@ -52,13 +52,14 @@ def row_order(likelihood, X):
 
 
 class KeptOrders:
-    """Orders of the blocks that were asked for last, told by the rows that are in them.
+    """Cache of the orders last used, looked up by the rows of the block.
 
-    For workers of Dask, where nothing lasts as long as a fit. Threads may share it.
+    It serves workers of Dask, where nothing else lasts as long as a fit. Threads may share it.
 
     Parameters
     ----------
     most_bytes : int
+        Maximum memory of the orders.
     """
 
     def __init__(self, most_bytes):
@@ -72,7 +73,7 @@ class KeptOrders:
         first = likelihood.box_points(likelihood.encode(X[:1]))
         if first is None or not isinstance(X, np.ndarray):
             return row_order(likelihood, X)
-        # The first point tells likelihoods apart that make other points of the same rows.
+        # Likelihoods that make different points of the same rows differ in the first point.
         X = np.ascontiguousarray(X)
         key = (first.tobytes(), X.dtype.str, X.shape, zlib.crc32(X), X.ctypes.data)
         with self._lock:

@@ -14,8 +14,8 @@ import joblib
 import numpy as np
 
 from skdpm.chains import stream
+from skdpm.mixture.blocks.opening import open_rows
 from skdpm.mixture.blocks.records import Task
-from skdpm.mixture.blocks.rows import open_rows
 from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.chains.automatic import MOST_SAMPLED, FirstState, find_clusters
 from skdpm.mixture.chains.init import first_state

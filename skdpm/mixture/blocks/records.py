@@ -1,50 +1,50 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is told between a sampler, its state and the rows: small records that pickle.
+"""Small objects that a sampler, its state and the rows exchange; all can be pickled.
 
-Words: the rows of X are cut into *blocks* of consecutive rows, numbered from 1. A row's *code* is
+The rows of X are cut into *blocks* of consecutive rows, numbered from 1. A row's *code* is
 2 k + s: cluster k, and s = 0 or 1 for its left or right sub-cluster (Chang & Fisher 2013); without
-sub-clusters s is 0. A random split has two *sides*, and each of them sub-clusters: its four
-*parts*. A *launch* has the rows of a union of one or two clusters draw sides, whichever they are
-on. A *key* (entropy, chain, iteration) names random streams, with a block and a stream number one
-of them.
+sub-clusters s is 0. A random split has two *sides*, each with two sub-clusters: its four *parts*.
+In a *launch* the rows of a union of one or two clusters draw new sides, regardless of the sides
+they are on. A *key* (entropy, chain, iteration) names random streams; together with a block and a
+stream number it names one of them.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from skdpm.chains import stream
 from skdpm.mixture.blocks._launch import draw_sides
-from skdpm.mixture.blocks._visit import split_codes
+from skdpm.mixture.blocks._visit import BlockTask, split_codes
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Clusters from which every row draws its code, given nothing else.
+    """Clusters from which every row draws its code.
 
     Parameters
     ----------
     params : ndarray of shape (n_clusters, n_params)
     log_weights : ndarray of shape (n_clusters,)
-    groups : ndarray of shape (n_clusters,), intp, or None
-        Numbered from 0. A row draws among the clusters of its cluster's group; None: among all.
     sub_params : ndarray of shape (2 n_clusters, n_params), or None
-        Of the sub-clusters. None: there are none.
+        Parameters of the sub-clusters; None without sub-clusters.
     sub_log_weights : ndarray of shape (2 n_clusters,), or None
     """
 
     params: np.ndarray
     log_weights: np.ndarray
-    groups: np.ndarray | None = None
     sub_params: np.ndarray | None = None
     sub_log_weights: np.ndarray | None = None
+    block_task: ClassVar[type] = BlockTask  # does the sweep on a block
+    in_tiles: ClassVar[bool] = True  # whether it can pass over clusters far from close rows
 
 
 @dataclass(frozen=True, slots=True)
 class TrialSplit:
-    """A random split of a cluster whose statistics are wanted.
+    """A random split of a cluster, to be evaluated.
 
-    Each row of the cluster goes to the first side with probability `share`, whatever it holds.
+    Each row of the cluster goes to the first side with probability `share`.
     """
 
     cluster: int
@@ -54,7 +54,7 @@ class TrialSplit:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is to be done with every block.
+    """Work to be done on every block.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Task:
     sweep : Sweep or None
         None: codes stay as they are.
     splits : tuple of TrialSplit
-        Looked at after the sweep.
+        Splits of the clusters as they are after the sweep.
     held_clusters : tuple of int
         Rows of these clusters keep their codes in the sweep.
     """
@@ -75,14 +75,14 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Rows of a block, ascending, that keep their codes in a sweep, and these."""
+    """Rows of a block that keep their codes in a sweep, ascending, and these codes."""
 
     rows: np.ndarray
     codes: np.ndarray
 
     @classmethod
     def of_clusters(cls, codes, clusters):
-        """Find the rows that are in some clusters; None where there is nothing to find."""
+        """Find the rows that are in the given clusters; None if no cluster is given."""
         if not clusters:
             return None
         rows = np.flatnonzero(np.isin(codes >> 1, clusters))
@@ -91,14 +91,14 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """Statistics of groups of rows: of a block, or of all blocks.
+    """Statistics of groups of rows, within a block or over all blocks.
 
     Parameters
     ----------
     stats : ndarray of shape (n_groups, n_stats)
-        The first of each is the number of rows.
+        The first statistic of each is the number of rows.
     first_rows : ndarray of shape (n_groups,), intp
-        The first row of each, -1 where there is none.
+        The first row of each; -1 for an empty group.
     """
 
     stats: np.ndarray
@@ -140,14 +140,14 @@ class RandomSplit:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Unions of clusters whose rows are to draw sides.
+    """Unions of clusters whose rows draw sides.
 
     Parameters
     ----------
     unions : tuple of tuple of int
-        The cluster or the two clusters of each, no cluster in two of them.
+        The cluster or the two clusters of each union, no cluster in two of them.
     params : ndarray of shape (2 n_unions, n_params)
-        Of the two sides of each.
+        Parameters of the two sides of each union.
     log_weights : ndarray of shape (2 n_unions,)
     """
 
@@ -158,15 +158,15 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """What a `Launch` has drawn: in a block, or in all.
+    """Sides drawn in a `Launch`, within a block or over all blocks.
 
     Parameters
     ----------
     collected : Collected
-        Of the two sides of each union.
+        Statistics of the two sides of each union.
     log_q : ndarray of shape (n_unions, 4)
-        Log probabilities of the sides drawn, of the opposite ones, of those that the rows are on
-        at present, where the union is two clusters, and of the opposite ones.
+        Log probabilities of the sides drawn and of the opposite sides; then, if the union is two
+        clusters, of the sides that the rows are on now and of the opposite sides.
     """
 
     collected: Collected
@@ -175,7 +175,7 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class LaunchedSplit:
-    """A change of codes by sides drawn in a `Launch`: the second becomes a new cluster."""
+    """A change of codes by sides drawn in a `Launch`: the second side becomes a new cluster."""
 
     cluster: int
     new_cluster: int
@@ -192,7 +192,7 @@ class LaunchedSplit:
 
 
 def change_codes(codes, changes, block, model=None):
-    """Return the codes of a block after some changes, in turn.
+    """Apply changes to the codes of a block in turn and return the codes.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ def change_codes(codes, changes, block, model=None):
     changes : iterable of Relabelling, RandomSplit or LaunchedSplit
     block : int
     model : ParametricModel or None
-        Bound to the rows, which a `LaunchedSplit` looks at.
+        Bound to the rows; needed by a `LaunchedSplit`.
     """
     for change in changes:
         codes = change.apply(codes, block, model)
@@ -209,16 +209,16 @@ def change_codes(codes, changes, block, model=None):
 
 @dataclass(frozen=True, slots=True)
 class KeptPartition:
-    """What lets the labels and clusters of a draw be told later, in little memory.
+    """Compact record from which the labels and clusters of a draw can be reconstructed.
 
     Parameters
     ----------
     labels : object
         From `Rows.keep`.
     cluster_numbers : ndarray of shape (n_slots,), int64
-        Of each cluster of the state, by decreasing size and then by the first row.
+        Number of each cluster of the state, by decreasing size and then by the first row.
     stats : ndarray of shape (n_clusters, n_stats)
-        In the order of these numbers.
+        Statistics in the order of these numbers.
     """
 
     labels: object

@@ -16,35 +16,11 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse as sp
 
-from skdpm._validation import is_dask
 from skdpm.chains import stream
 from skdpm.mixture.blocks._launch import launch_sides
 from skdpm.mixture.blocks._visit import draw_and_collect
 from skdpm.mixture.blocks.order import KEPT_ORDERS, row_order, uses_order
 from skdpm.mixture.blocks.records import Collected, Held, Sides, change_codes
-
-
-def open_rows(X, block_size, n_threads=1):
-    """Cut X into blocks, wherever its rows are.
-
-    Parameters
-    ----------
-    X : ndarray, CSR array or dask array of shape (n_samples, n_features)
-        A dask array as `dask_rows.check_dask` returns it.
-    block_size : int
-        Most rows in a block.
-    n_threads : int, default=1
-        For rows in memory; Dask has its own.
-
-    Returns
-    -------
-    rows : Rows
-    """
-    if is_dask(X):
-        from skdpm.mixture.blocks.dask_rows import DaskRows
-
-        return DaskRows(X, block_size)
-    return MemoryRows(X, block_size, n_threads)
 
 
 class Rows(abc.ABC):

@@ -1,17 +1,47 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Super-clusters: groups of similar clusters (Chang & Fisher 2013, Algorithm 1)."""
+"""Super-clusters: groups of similar clusters (Chang & Fisher 2013, Algorithm 1).
+
+A sweep in groups draws the cluster of each row among those of the group that its last cluster is
+in. `SubCluster.from_paper` makes a sampler that uses it.
+"""
+
+from dataclasses import dataclass, fields
+from typing import ClassVar
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
+from skdpm.mixture.blocks._grouped_visit import GroupedTask
+from skdpm.mixture.blocks.records import Sweep
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedSweep(Sweep):
+    """A sweep in which each row draws its cluster from one group of clusters.
+
+    Parameters
+    ----------
+    groups : ndarray of shape (n_clusters,), intp
+        Group of each cluster, numbered from 0.
+    """
+
+    groups: np.ndarray = None
+    block_task: ClassVar[type] = GroupedTask
+    in_tiles: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, sweep, groups):
+        """Make the sweep with the same parameters and weights in groups."""
+        parts = {field.name: getattr(sweep, field.name) for field in fields(Sweep)}
+        return cls(**parts, groups=groups)
+
 
 def draw_super_clusters(divergences, rng):
-    """Draw groups of clusters, numbered from 0: the connected components of a graph in which each
-    cluster has one neighbour, another one, drawn with probability proportional to
-    exp(-divergence).
+    """Draw groups of clusters: the connected components of a graph in which each cluster draws one
+    other cluster as its neighbour, with probability proportional to exp(-divergence).
 
-    The paper's sum includes the cluster itself, at divergence 0: of clusters that are apart nearly
-    all would then stand alone, and no row could leave one.
+    In the paper a cluster may also draw itself, at divergence 0. Clusters that are apart would
+    then nearly all be groups of one, and no row could leave its cluster.
 
     Parameters
     ----------
@@ -21,11 +51,12 @@ def draw_super_clusters(divergences, rng):
     Returns
     -------
     groups : ndarray of shape (n_clusters,), intp
+        Group of each cluster, numbered from 0.
 
     Raises
     ------
     FloatingPointError
-        Where a divergence is NaN.
+        If a divergence is NaN.
     """
     n_clusters = len(divergences)
     if n_clusters == 1:
@@ -34,7 +65,7 @@ def draw_super_clusters(divergences, rng):
     np.fill_diagonal(others, np.inf)
     for k in np.flatnonzero(np.isnan(others).any(axis=1)):
         raise FloatingPointError(f"a divergence of cluster {k} from another one is NaN")
-    # Relative to the nearest, as all may be far away.
+    # Relative to the nearest cluster, as all may be far away.
     affinities = np.cumsum(np.exp(others.min(axis=1, keepdims=True) - others), axis=1)
     u = rng.random((n_clusters, 1)) * affinities[:, -1:]
     neighbours = (u >= affinities).sum(axis=1)

@@ -10,23 +10,25 @@ import pytest
 import scipy.sparse as sp
 from reference.likelihoods import log_likelihood
 from reference.priors import log_eppf
+from sklearn.base import clone
 from sklearn.metrics import v_measure_score
 from support.cases import prior_name, prior_params
 from support.fits import assert_same_fit
 
 from skdpm import DPMixture, FiniteMixture, chains
 from skdpm.mixture.blocks import program
+from skdpm.mixture.blocks.opening import open_rows
 from skdpm.mixture.blocks.program import BlockChain, idle_threads
-from skdpm.mixture.blocks.rows import MemoryRows, even_blocks, open_rows
+from skdpm.mixture.blocks.rows import MemoryRows, even_blocks
 from skdpm.mixture.likelihoods import Gaussian, Multinomial
-from skdpm.mixture.samplers import BlockedGibbs, SubCluster
+from skdpm.mixture.samplers import BlockedGibbs, SubCluster, sub_cluster
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 SETTINGS = {"n_warmup": 5, "n_draws": 12, "n_chains": 2, "random_state": 0}
 SAMPLERS = [
     SubCluster(block_size=50),
-    SubCluster(block_size=50, super_clusters=True, wait=False),
+    SubCluster.from_paper("SUBC+SUPC APPROX", block_size=50),
     BlockedGibbs(block_size=50),
 ]
 with_samplers = pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
@@ -77,8 +79,8 @@ def test_blocks():
 
 @with_samplers
 def test_blocks_larger_than_the_rows_are_one(sampler, X):
-    whole = make(type(sampler)(block_size=300)).fit(X)
-    assert_same_fit(make(type(sampler)(block_size=10**6)).fit(X), whole, X)
+    whole = make(clone(sampler).set_params(block_size=300)).fit(X)
+    assert_same_fit(make(clone(sampler).set_params(block_size=10**6)).fit(X), whole, X)
 
 
 # Where chains start.
@@ -335,9 +337,8 @@ def test_clusters_far_apart_are_found():
         (SubCluster(block_size=0), "SubCluster.block_size"),
         (SubCluster(block_size=2.0), "SubCluster.block_size"),
         (SubCluster(block_size=None), "SubCluster.block_size"),
-        (SubCluster(wait="yes"), "SubCluster.wait"),
-        (SubCluster(wait=1), "SubCluster.wait"),
-        (SubCluster(super_clusters=None), "SubCluster.super_clusters"),
+        (SubCluster.from_paper("SUBC+SUPC", 0), "SubCluster.block_size"),
+        (SubCluster.from_paper("SUBC+SUPC").set_params(variant="SUPC"), "SubCluster.variant"),
         (BlockedGibbs(block_size=-1), "BlockedGibbs.block_size"),
         (BlockedGibbs(block_size="1"), "BlockedGibbs.block_size"),
     ],
@@ -346,6 +347,20 @@ def test_clusters_far_apart_are_found():
 def test_bad_parameters(sampler, name, X):
     with pytest.raises(ValueError, match=name):
         FiniteMixture(sampler=sampler).fit(X)
+
+
+def test_variants_of_the_paper():
+    """They are scikit-learn objects, and none of their settings is in the everyday signature."""
+    assert list(SubCluster().get_params()) == ["block_size"]
+    assert type(SubCluster.from_paper("SUBC", 50)) is SubCluster
+    with pytest.raises(ValueError, match=r"variant must be one of SUBC, SUBC APPROX, .*; got 'X'"):
+        SubCluster.from_paper("X")
+    for variant, (super_clusters, wait) in sub_cluster.VARIANTS.items():
+        sampler = clone(SubCluster.from_paper(variant, 50))
+        assert sampler.get_params() == {"variant": variant, "block_size": 50}
+        assert sampler.needs_labels == super_clusters
+        kernel = sampler.kernel()
+        assert (kernel.super_clusters, kernel.wait) == (super_clusters, wait)
 
 
 @pytest.mark.parametrize("discount", [0.0, 0.3])

@@ -38,16 +38,23 @@ from support.pvalues import (
 
 from skdpm.mixture.blocks._visit import draw_and_collect, split_codes
 from skdpm.mixture.blocks.kernel import log_gamma_variates
-from skdpm.mixture.blocks.launched_moves import LaunchedMoves, Nodes
-from skdpm.mixture.blocks.random_moves import RandomMove, RandomMoves
+from skdpm.mixture.blocks.moves.launched import LaunchedMoves, Nodes
+from skdpm.mixture.blocks.moves.random import RandomMove, RandomMoves
+from skdpm.mixture.blocks.moves.sub_clusters import (
+    SubClusterMemory,
+    merge_close_clusters,
+    split_into_sub_clusters,
+)
 from skdpm.mixture.blocks.records import Collected, Held, RandomSplit, Sweep, Task, TrialSplit
 from skdpm.mixture.blocks.rows import MemoryRows, visit_block
 from skdpm.mixture.blocks.state import BlockState
+from skdpm.mixture.blocks.super_clusters import GroupedSweep
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import SAMPLERS
+from skdpm.mixture.samplers._sub_cluster import PaperSubClusterKernel, SubClusterKernel
 from skdpm.mixture.samplers.base import BlockSampler
 from skdpm.mixture.samplers.blocked_gibbs import BlockedGibbsKernel
-from skdpm.mixture.samplers.sub_cluster import SubClusterKernel, SubClusterMemory
+from skdpm.mixture.samplers.sub_cluster import SubCluster
 
 
 class KernelCase(NamedTuple):
@@ -66,7 +73,7 @@ MOVES_ONLY = {"sweep": False}
 NO_MOVES = {"n_moves": 0}
 KERNELS = {
     "sweep": KernelCase(SubClusterKernel, {}, NO_MOVES),
-    "super_clusters": KernelCase(SubClusterKernel, {"super_clusters": True}, NO_MOVES),
+    "super_clusters": KernelCase(PaperSubClusterKernel, {"super_clusters": True}, NO_MOVES),
     "moves": KernelCase(SubClusterKernel, MOVES_ONLY, {}),
     "even_moves": KernelCase(SubClusterKernel, MOVES_ONLY, {"n_moves": 4, "split_share": 0.5}),
     "sweep_and_moves": KernelCase(
@@ -76,7 +83,7 @@ KERNELS = {
         SubClusterKernel, MOVES_ONLY, NO_MOVES, {"n_unions": 2, "n_passes": 1}, n_iterations=30
     ),
     "everything": KernelCase(
-        SubClusterKernel,
+        PaperSubClusterKernel,
         {"super_clusters": True},
         {"n_moves": 1, "split_share": 0.5},
         {"n_unions": 1, "n_passes": 1},
@@ -126,8 +133,10 @@ def make_runs(case, likelihood, prior, block_size, error=None):
 
 
 def block_samplers():
-    """Those of the registry that visit rows in blocks, by the class of their kernel."""
+    """Samplers that visit rows in blocks, those of the registry and the variant of a paper, by the
+    class of their kernel."""
     samplers = [cls() for cls in SAMPLERS.values() if issubclass(cls, BlockSampler)]
+    samplers.append(SubCluster.from_paper("SUBC+SUPC"))
     return {type(sampler.kernel()): sampler for sampler in samplers}
 
 
@@ -407,6 +416,11 @@ class Adapting(SubClusterKernel):
         super().step(state, rng, key, 0.75)
 
 
+def in_warm_up(kernel):
+    """The class of a kernel in warm-up."""
+    return type("Adapting", (Adapting, kernel), {})
+
+
 def sub_splits_run(probability, error=0.0):
     """A run for `assert_p`: how many of certain splits are accepted."""
     chain = make_runs("sweep", "gaussian", "finite", 5)
@@ -415,19 +429,22 @@ def sub_splits_run(probability, error=0.0):
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
-        kernel = SubClusterKernel(wait=False)
+        n_proposed = n_accepted = 0
         for _ in range(800 * factor):
             chain.assign(np.zeros(5, dtype=np.int64))
             chain.state.codes, chain.state.collected = codes, collected
-            kernel.memory = SubClusterMemory.start(1)
-            kernel.memory.fresh[:] = False
+            memory = SubClusterMemory.start(1)
+            memory.fresh[:] = False
             log_prior = chain.prior.log_split(1, 2, 3)
-            kernel.memory.gain[:] = np.log(probability) - log_prior + error
-            kernel._split(chain.state, rng)
+            memory.gain[:] = np.log(probability) - log_prior + error
+            proposed, accepted = split_into_sub_clusters(chain.state, memory, True, rng)
+            n_proposed += proposed
+            n_accepted += accepted
             labels = chain.cluster_labels()
             assert labels.tolist() in ([0] * 5, [0, 1, 1, 0, 1])
-        proposed, accepted = kernel.counts["sub_cluster_split"]
-        return Cells([accepted, proposed - accepted], [probability, 1.0 - probability])
+        assert n_proposed == 800 * factor
+        counts = [n_accepted, n_proposed - n_accepted]
+        return Cells(counts, [probability, 1.0 - probability])
 
     return run
 
@@ -442,7 +459,8 @@ def test_splits_into_sub_clusters_are_accepted_by_their_ratio(seed_sequence):
 @pytest.mark.parametrize("wait", [True, False])
 def test_splits_wait_for_sub_clusters(wait):
     """After a single pass nothing can have burned in."""
-    kernel = Adapting(wait=wait, random_moves=RandomMoves(n_moves=0))
+    kernel = PaperSubClusterKernel(wait=wait, random_moves=RandomMoves(n_moves=0))
+    kernel.__class__ = in_warm_up(PaperSubClusterKernel)
     X = np.random.default_rng(0).normal(size=(40, 2))
     prior = make_prior("dp", 40, concentration=1.0)
     chain = BlockRuns(Gaussian(), X, prior, kernel, MemoryRows(X, 15))
@@ -555,7 +573,7 @@ def test_held_rows_keep_their_codes_and_others_draw_the_same(n_clusters):
     model = likelihood.parametric(X)
     powers, bit_generator = np.ones(2 * n_clusters), np.random.PCG64(0)
     params = model.draw(collected.stats, powers, bit_generator)
-    sweep = Sweep(params[::2].copy(), np.zeros(n_clusters), None, params, np.zeros(2 * n_clusters))
+    sweep = Sweep(params[::2].copy(), np.zeros(n_clusters), params, np.zeros(2 * n_clusters))
     free, _ = rows.visit(likelihood, codes, Task(n_clusters, sweep), (0, 0, 1))
     assert (free != codes).any()
     held = Task(n_clusters, sweep, held_clusters=(0,))
@@ -575,7 +593,7 @@ def long_run(kernel, seed_sequence, n_iterations=300, error=None, adapting=False
     prior = make_prior("dp", len(X), concentration=1.5)
     kernel = make_kernel(kernel, error)
     if adapting:
-        kernel.__class__ = Adapting
+        kernel.__class__ = in_warm_up(type(kernel))
     chain = BlockRuns(Gaussian(), X, prior, kernel, MemoryRows(X, 15))
     chain.assign(np.arange(40) % 4)
     for _ in range(n_iterations):
@@ -593,11 +611,12 @@ def test_statistics_are_those_of_the_labels(kernel, seed_sequence):
 
 
 def test_statistics_are_those_of_the_labels_in_warm_up(seed_sequence):
-    """Many splits and merges at once."""
+    """Many splits and merges at once, from twelve starts."""
     numbers = set()
-    for state, memory in long_run("everything", seed_sequence, 60, adapting=True):
-        assert_consistent(state, memory)
-        numbers.add(state.n_slots)
+    for seed in seed_sequence.spawn(12):
+        for state, memory in long_run("everything", seed, 30, adapting=True):
+            assert_consistent(state, memory)
+            numbers.add(state.n_slots)
     assert len(numbers) > 2
 
 
@@ -637,13 +656,12 @@ def test_parts_of_clusters_are_merged_in_warm_up(margin, n_left):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 2)) + 9 * np.array([[0, 0], [0, 1], [1, 0]])[np.arange(600) % 3]
     prior = make_prior("dp", 600, concentration=1.0)
-    kernel = SubClusterKernel()
-    chain = BlockRuns(Gaussian(scale=np.eye(2)), X, prior, kernel, MemoryRows(X, 250))
+    chain = BlockRuns(Gaussian(scale=np.eye(2)), X, prior, SubClusterKernel(), MemoryRows(X, 250))
     chain.assign(np.arange(600) % 12)
-    kernel.memory = SubClusterMemory.start(12)
+    memory = SubClusterMemory.start(12)
     for _ in range(4):
-        kernel._merge(chain.state, rng, margin)
-    assert_consistent(chain.state, kernel.memory)
+        merge_close_clusters(chain.state, memory, margin, rng)
+    assert_consistent(chain.state, memory)
     assert chain.state.n_slots == n_left
 
 
@@ -699,9 +717,7 @@ def test_a_weight_that_is_no_number_is_refused(n_clusters, bad):
     stats = np.tile(model.accumulated(np.zeros(model.n_stats)), (2 * n_clusters, 1))
     params = model.draw(stats, np.ones(2 * n_clusters), np.random.PCG64(0))
     for name, n in (("log_weights", n_clusters), ("sub_log_weights", 2 * n_clusters)):
-        good = Sweep(
-            params[:n_clusters], np.zeros(n_clusters), None, params, np.zeros(2 * n_clusters)
-        )
+        good = Sweep(params[:n_clusters], np.zeros(n_clusters), params, np.zeros(2 * n_clusters))
         rows.visit(likelihood, rows.codes(None), Task(n_clusters, good), (0, 0, 1))
         for k in range(n):
             weights = np.zeros(n)
@@ -854,7 +870,10 @@ class Parameters(SubClusterKernel):
 
     def _parameters(self, state, totals, rng):
         sweep = super()._parameters(state, totals, rng)
-        return replace(sweep, **self.spoiled(sweep, state, totals, rng))
+        spoiled = self.spoiled(sweep, state, totals, rng)
+        if "groups" in spoiled:
+            return GroupedSweep.of(sweep, **spoiled)
+        return replace(sweep, **spoiled)
 
 
 class GroupsOfLabels(Parameters):

@@ -26,7 +26,7 @@ from skdpm.mixture.blocks import dask_rows, program  # noqa: E402
 from skdpm.mixture.blocks.dask_rows import DaskRows, Recipe, all_paces, moves  # noqa: E402
 from skdpm.mixture.blocks.records import LaunchedSplit  # noqa: E402
 from skdpm.mixture.blocks.remote import Answer, Lost, blocks_of, place_key  # noqa: E402
-from skdpm.mixture.samplers import sub_cluster  # noqa: E402
+from skdpm.mixture.samplers import _sub_cluster  # noqa: E402
 
 # Importing and closing a cluster warns of its own affairs.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -103,13 +103,13 @@ def test_chunks_of_unknown_and_of_no_size(X):
 
 def test_recipes_know_held_rows_and_accepted_moves(X, monkeypatch):
     """Labels have the sizes of the clusters, whatever has happened since the last pass."""
-    monkeypatch.setattr(sub_cluster, "LAUNCH_EVERY", 1)
+    monkeypatch.setattr(_sub_cluster, "LAUNCH_EVERY", 1)
     rows = da.from_array(X[:60], chunks=(25, 2))
     moved = launched = held = 0
     for seed in range(32):
         settings = {**SETTINGS, "random_state": seed, "concentration": 9.0, "n_chains": 1}
         settings |= {"n_warmup": 0, "n_draws": 2 + seed % 8}
-        estimator = DPMixture(sampler=SubCluster(wait=False), **settings).fit(rows)
+        estimator = DPMixture(sampler=SubCluster.from_paper("SUBC APPROX"), **settings).fit(rows)
         sizes = np.bincount(estimator.labels_.compute())
         np.testing.assert_array_equal(sizes, np.sort(sizes)[::-1])
         np.testing.assert_allclose(sizes, estimator._predictor.partition.stats[:, 0])
@@ -158,7 +158,7 @@ def test_refusals_name_the_way_out(X):
         ({"sampler": PGSM()}, rows, "SubCluster"),
         ({"point_estimate": "vi"}, rows, "point_estimate"),
         ({"point_estimate": "binder"}, rows, "point_estimate"),
-        ({"sampler": SubCluster(super_clusters=True)}, rows, "super_clusters=False"),
+        ({"sampler": SubCluster.from_paper("SUBC+SUPC")}, rows, r"SubCluster\(\)"),
         ({"init": "kmeans"}, rows, "init"),
         ({"init": np.zeros(len(X), int)}, rows, "init"),
         ({}, rows.map_blocks(sp.csr_array), "Gaussian needs dense rows"),

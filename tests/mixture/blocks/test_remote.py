@@ -123,7 +123,6 @@ class History:
         return Sweep(
             model.draw(totals, np.ones(n_clusters), bits),
             np.zeros(n_clusters),
-            None,
             model.draw(collected.stats, np.ones(2 * n_clusters), bits),
             np.zeros(2 * n_clusters),
         )

@@ -4,9 +4,9 @@
 import numpy as np
 import pytest
 
-from skdpm.mixture.blocks.records import Sweep, Task
+from skdpm.mixture.blocks.records import Task
 from skdpm.mixture.blocks.rows import MemoryRows
-from skdpm.mixture.blocks.super_clusters import draw_super_clusters
+from skdpm.mixture.blocks.super_clusters import GroupedSweep, draw_super_clusters
 from skdpm.mixture.likelihoods import Gaussian
 
 
@@ -49,7 +49,7 @@ def test_rows_move_within_their_group():
     params = likelihood.parametric(X).draw(
         collected.stats[0::2].copy(), np.ones(5), np.random.PCG64(0)
     )
-    task = Task(5, Sweep(params, np.zeros(5), groups))
+    task = Task(5, GroupedSweep(params, np.zeros(5), groups=groups))
     new_codes, _ = rows.visit(likelihood, codes, task, (0, 0, 1))
     np.testing.assert_array_equal(groups[new_codes // 2], groups[codes // 2])
     assert len(np.unique(5 * (codes // 2) + new_codes // 2)) == 9  # every pair within a group

@@ -15,12 +15,13 @@ from skdpm.chains import stream
 from skdpm.mixture.blocks import order as order_module
 from skdpm.mixture.blocks import rows as rows_module
 from skdpm.mixture.blocks._visit import draw_and_collect
+from skdpm.mixture.blocks.moves.random import RandomMoves
 from skdpm.mixture.blocks.order import KeptOrders, row_order, uses_order
-from skdpm.mixture.blocks.random_moves import RandomMoves
 from skdpm.mixture.blocks.records import Held, Sweep, Task, TrialSplit
 from skdpm.mixture.blocks.rows import MemoryRows, visit_block
+from skdpm.mixture.blocks.super_clusters import GroupedSweep
 from skdpm.mixture.likelihoods import Gaussian
-from skdpm.mixture.samplers.sub_cluster import SubClusterKernel
+from skdpm.mixture.samplers._sub_cluster import SubClusterKernel
 from skdpm.mixture.state._tiles import RowTiles
 
 KINDS = ("full", "diag")
@@ -47,7 +48,7 @@ def make_clusters(covariance_type, n_rows, n_features, n_clusters, seed=0, sprea
     ]
     weights = 4.0 * rng.normal(size=n_clusters)
     sub_weights = rng.normal(size=2 * n_clusters)
-    return likelihood, X, codes, Sweep(draw[0], weights, None, draw[1], sub_weights)
+    return likelihood, X, codes, Sweep(draw[0], weights, draw[1], sub_weights)
 
 
 def sweep_in_tiles(likelihood, X, codes, sweep, tile_rows, *, held=None, splits=()):
@@ -148,7 +149,7 @@ def test_what_is_no_number_is_refused(name, bad):
     """Of the cluster that all rows of a tile are in."""
     likelihood, X, codes, sweep = make_clusters("full", 600, 2, 10, spread=20.0)
     k = codes[0] // 2 if name[0] != "s" else codes[0]
-    parts = {part: getattr(sweep, part).copy() for part in sweep.__slots__ if part != "groups"}
+    parts = {part: getattr(sweep, part).copy() for part in sweep.__slots__}
     parts[name][(k, 0) if parts[name].ndim == 2 else k] = bad
     for tile_rows in (0, 1, 64):
         with pytest.raises(FloatingPointError, match="no number"):
@@ -191,8 +192,8 @@ def test_an_order_is_for_sweeps_with_many_clusters():
     assert not uses_order(Task(10))
     few = Sweep(sweep.params[:3], sweep.log_weights[:3])
     assert not uses_order(Task(3, few))
-    groups = Sweep(sweep.params, sweep.log_weights, np.zeros(10, dtype=np.intp))
-    assert not uses_order(Task(10, groups))
+    grouped = GroupedSweep.of(sweep, np.zeros(10, dtype=np.intp))
+    assert not uses_order(Task(10, grouped))
     assert sorted(row_order(likelihood, X)) == list(range(300))
     many = np.random.default_rng(0).normal(size=(30, 40))
     assert row_order(Gaussian().resolve(many), many) is None

@@ -17,8 +17,8 @@ from support.kernels import bind
 from support.pvalues import assert_p_matrix
 
 from skdpm import DPMixture
-from skdpm.mixture.blocks.random_moves import RandomMoves
-from skdpm.mixture.blocks.rows import open_rows
+from skdpm.mixture.blocks.moves.random import RandomMoves
+from skdpm.mixture.blocks.opening import open_rows
 from skdpm.mixture.likelihoods import (
     Bernoulli,
     Categorical,
@@ -30,7 +30,7 @@ from skdpm.mixture.likelihoods import (
 )
 from skdpm.mixture.likelihoods._base import Probe
 from skdpm.mixture.samplers import PGSM, SAMS, Gibbs, SplitMerge
-from skdpm.mixture.samplers.sub_cluster import SubClusterKernel
+from skdpm.mixture.samplers._sub_cluster import SubClusterKernel
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

@@ -24,12 +24,14 @@ from support.pvalues import assert_p_matrix
 
 from skdpm import DPMixture, FiniteMixture
 from skdpm.datasets import make_embeddings
-from skdpm.mixture.blocks.random_moves import RandomMoves
-from skdpm.mixture.blocks.rows import MemoryRows, open_rows
+from skdpm.mixture.blocks.moves.random import RandomMoves
+from skdpm.mixture.blocks.opening import open_rows
+from skdpm.mixture.blocks.rows import MemoryRows
 from skdpm.mixture.likelihoods import MANY_COLUMNS, Gaussian, Subspace
 from skdpm.mixture.likelihoods._base import Probe
 from skdpm.mixture.samplers import PGSM, SAMS, Alternate, Gibbs, SubCluster
-from skdpm.mixture.samplers.sub_cluster import MANY_ROWS, SubClusterKernel
+from skdpm.mixture.samplers._sub_cluster import SubClusterKernel
+from skdpm.mixture.samplers.sub_cluster import MANY_ROWS
 
 X_FEW = np.array(
     [

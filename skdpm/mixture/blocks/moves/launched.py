@@ -33,7 +33,7 @@ import numpy as np
 
 from skdpm._validation import refuse_nan
 from skdpm.mixture.blocks.kernel import log_gamma_variates
-from skdpm.mixture.blocks.random_moves import proposal_alpha
+from skdpm.mixture.blocks.moves.random import proposal_alpha
 from skdpm.mixture.blocks.records import Launch, LaunchedSplit
 
 # Parameters that a launch begins with are drawn as if the union had this many rows: as far apart

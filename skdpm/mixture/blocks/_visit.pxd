@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from numpy.random cimport bitgen_t
+
+from skdpm._core._culling cimport Backoff
+from skdpm.mixture.likelihoods._parametric cimport ParametricModel
+
+
+cdef class BlockTask:
+    """A task on the rows of one block."""
+    cdef ParametricModel model
+    cdef Py_ssize_t n_clusters
+    cdef const int* codes       # (n_rows,), those so far; NULL: not known
+    cdef const int* order       # (n_rows,); NULL: that of the rows
+    cdef Py_ssize_t tile_rows   # 0: no bounds
+    # The sweep.
+    cdef bint sweeping
+    cdef const double* params           # (n_clusters, n_params)
+    cdef const double* log_weights      # (n_clusters,)
+    cdef const double* sub_params       # (2 n_clusters, n_params); NULL: no sub-clusters
+    cdef const double* sub_log_weights  # (2 n_clusters,)
+    cdef const Py_ssize_t* all_clusters     # (n_clusters,): 0, 1, ...
+    cdef bitgen_t* rng
+    cdef const int* held_codes  # (n_rows,), -1 where a row is not held back; NULL: none is
+    # Random splits.
+    cdef Py_ssize_t n_splits
+    cdef const Py_ssize_t* split_clusters
+    cdef const double* split_shares
+    cdef bitgen_t** split_rngs
+    # The result.
+    cdef int* new_codes             # (n_rows,)
+    cdef double* stats              # (2 n_clusters + 4 n_splits, n_stats)
+    cdef Py_ssize_t* first_rows     # the same number, -1 where there is none
+    cdef readonly tuple result      # the three as arrays
+    cdef list arrays                # that pointers point into
+    cdef Backoff backoff        # batches that go without bounds
+    # Scratch memory; arrays without a length have TILE entries.
+    cdef double* log_w          # (max(n_clusters, 2), TILE)
+    cdef double* doubles_memory
+    cdef Py_ssize_t* indices_memory
+    cdef double* u              # of the rows of the batch, for their clusters
+    cdef double* v              # and sub-clusters
+    cdef double* u_left         # (2 TILE,): of rows that are left for later
+    cdef double* v_left
+    cdef double* sorted_u
+    cdef double* scaled_u
+    cdef double* scratch        # (3 TILE,)
+    cdef Py_ssize_t* items      # of the batch
+    cdef Py_ssize_t* left       # (2 TILE,): rows that are left for later
+    cdef Py_ssize_t n_left
+    cdef Py_ssize_t* tile_codes
+    cdef Py_ssize_t* clusters   # of rows that are placed
+    cdef Py_ssize_t* draws
+    cdef Py_ssize_t* keys
+    cdef Py_ssize_t* positions  # sorted by some key: positions before that, and rows
+    cdef Py_ssize_t* sorted_items
+    cdef Py_ssize_t* chosen
+    cdef Py_ssize_t* present    # the keys that occur
+    cdef Py_ssize_t* starts     # (TILE + 1,): where the items of each of these start
+    cdef Py_ssize_t* ends       # (n_clusters,), zero between uses
+    cdef Py_ssize_t* near       # (n_clusters,) each: clusters that may weigh something
+    cdef Py_ssize_t* nearest
+    cdef double* lower          # (n_clusters,) each
+    cdef double* upper
+    cdef double* shifts
+    cdef double* boxes          # (number of tiles in a batch, 2 n_dimensions)
+    cdef double* box            # (2 n_dimensions,)
+    cdef double top             # the largest of `upper` of the clusters that `sift` listed
+
+    cdef const double* doubles(self, values) except? NULL
+    cdef const Py_ssize_t* indices(self, values) except? NULL
+    cdef const int* integers(self, values) except? NULL
+    cdef int set_sweep(self, sweep) except -1
+    cdef int set_codes(self, codes) except -1
+    cdef bint choose(
+        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
+        const double* log_weights, const Py_ssize_t* which, Py_ssize_t n_which, const double* u
+    ) noexcept nogil
+    cdef void weigh(
+        self, const Py_ssize_t* items, Py_ssize_t n_items, const double* params,
+        const double* log_weights, const Py_ssize_t* which, Py_ssize_t n_which
+    ) noexcept nogil
+    cdef Py_ssize_t sort(
+        self, const Py_ssize_t* keys, const Py_ssize_t* items, const double* u, Py_ssize_t n_items
+    ) noexcept nogil
+    cdef void collect(
+        self, const Py_ssize_t* items, const Py_ssize_t* keys, Py_ssize_t n_items,
+        Py_ssize_t n_keys, Py_ssize_t row
+    ) noexcept nogil
+    cdef bint draw_clusters(
+        self, const Py_ssize_t* items, const double* u, Py_ssize_t n_items
+    ) noexcept nogil
+    cdef Py_ssize_t sift(
+        self, const double* box, const Py_ssize_t* which, Py_ssize_t n_which, double below,
+        Py_ssize_t* out, double* rest
+    ) noexcept nogil
+    cdef bint draw_near(self, Py_ssize_t n_items) noexcept nogil
+    cdef bint draw_tile(
+        self, Py_ssize_t first, Py_ssize_t n_items, const double* box, Py_ssize_t n_near,
+        double rest
+    ) noexcept nogil
+    cdef bint draw_all(
+        self, const Py_ssize_t* items, const double* u, const double* v, Py_ssize_t n_items
+    ) noexcept nogil
+    cdef bint draw_left(self) noexcept nogil
+    cdef bint place(
+        self, const Py_ssize_t* items, const double* v, Py_ssize_t n_items
+    ) noexcept nogil
+    cdef void split(self, Py_ssize_t j) noexcept nogil
+    cdef void find_first_rows(self) noexcept nogil
+    cdef bint run(self) noexcept nogil
