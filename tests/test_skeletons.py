@@ -32,8 +32,9 @@ from support.exactness import (
     make_prior,
     make_state,
 )
-from support.features import check_flips
+from support.flips import check_flips
 from support.kernels import bind
+from support.probes import Probe
 from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 from support.skeletons import build
 
@@ -43,7 +44,6 @@ from skdpm.features.priors import IndianBuffetPrior
 from skdpm.features.samplers import SAMPLERS as FEATURE_SAMPLERS
 from skdpm.metrics import b_cubed_score
 from skdpm.mixture.likelihoods import LIKELIHOODS
-from skdpm.mixture.likelihoods._base import Probe
 from skdpm.mixture.samplers import SAMPLERS
 
 pytestmark = pytest.mark.slow  # four packages to compile

@@ -22,13 +22,14 @@ from scipy.special import logsumexp
 from scipy.stats import chi2, norm
 from sklearn.model_selection import cross_val_score
 from support.exactness import record_worst
-from support.features import CONCENTRATION, Case, check_flips, given_params_run, make_prior
+from support.features import CONCENTRATION, Case, given_params_run, make_prior
+from support.flips import check_flips
+from support.probes import FeatureProbe
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p
 from support.skeletons import build
 
 from skdpm import FeatureAllocation
 from skdpm.features._state import FeatureState
-from skdpm.features.likelihoods._base import FeatureProbe
 from skdpm.features.samplers import SAMPLERS, ElementGibbs, RowGibbs
 
 pytestmark = [

@@ -19,7 +19,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from support.features import check_flips
+from support.flips import check_flips
 
 from skdpm import FeatureAllocation
 from skdpm.chains import stream

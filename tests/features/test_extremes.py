@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.features import COMPONENTS, load, make_model, make_prior
+from support.probes import FeatureProbe
 
 from skdpm import FeatureAllocation
 from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LinearGaussian
-from skdpm.features.likelihoods._base import FeatureModel, FeatureProbe
+from skdpm.features.likelihoods._base import FeatureModel
 from skdpm.features.priors import FeaturePrior, IndianBuffetPrior
 from skdpm.features.samplers import SAMPLERS, ElementGibbs
 

@@ -13,12 +13,12 @@ from reference.features import (
 from scipy.stats import gamma, norm, poisson
 from support.exactness import record_worst
 from support.features import COMPONENT, CONCENTRATION, NOISE, load, make_model, make_prior
+from support.probes import FeatureProbe
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p
 
 from skdpm import FeatureAllocation
 from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LinearGaussian
-from skdpm.features.likelihoods._base import FeatureProbe
 from skdpm.features.likelihoods._linear_gaussian import LinearGaussianModel
 from skdpm.features.samplers import (
     SAMPLERS,

@@ -14,12 +14,12 @@ from support.features import (
     lfrm_case,
     make_prior,
 )
+from support.probes import FeatureProbe
 from support.pvalues import assert_p, assert_p_matrix, chi_squared_p
 
 from skdpm import FeatureAllocation
 from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LFRM
-from skdpm.features.likelihoods._base import FeatureProbe
 from skdpm.features.likelihoods._lfrm import draw_polya_gamma
 from skdpm.features.samplers import (
     SAMPLERS,

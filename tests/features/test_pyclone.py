@@ -17,7 +17,9 @@ from scipy.special import logsumexp
 from scipy.stats import beta, dirichlet, gamma, kstest
 from support.exactness import record_worst
 from support.features import CASES as FEATURE_CASES
-from support.features import CONCENTRATION, check_flips, given_params_run, make_prior, pyclone_rows
+from support.features import CONCENTRATION, given_params_run, make_prior, pyclone_rows
+from support.flips import check_flips
+from support.probes import FeatureProbe
 from support.pvalues import (
     Cells,
     assert_p,
@@ -30,7 +32,6 @@ from skdpm import DPMixture, FeatureAllocation
 from skdpm.datasets import make_pyclone_features
 from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import PyClone
-from skdpm.features.likelihoods._base import FeatureProbe
 from skdpm.features.samplers import SAMPLERS, ElementGibbs, RowGibbs
 from skdpm.metrics import b_cubed_score
 from skdpm.pyclone import FIELDS, pyclone_table

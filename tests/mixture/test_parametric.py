@@ -11,10 +11,10 @@ from scipy import stats
 from scipy.special import ndtr
 from support.kernels import bind
 from support.laws import reference_of
+from support.probes import Probe
 from support.pvalues import assert_p, assert_p_matrix
 
 from skdpm.mixture.likelihoods import LIKELIHOODS, Gaussian, Product, Subspace
-from skdpm.mixture.likelihoods._base import Probe
 from skdpm.mixture.likelihoods.base import Likelihood
 
 N_TILES = 1200  # items for more than two tiles

@@ -30,9 +30,10 @@ from support.exactness import (
     make_state,
 )
 from support.kernels import bind
+from support.probes import StateProbe
 from support.states import case_of, log_joint_of, log_likelihood_of, new_model, new_state
 
-from skdpm.mixture.state._state import MixtureState, StateProbe
+from skdpm.mixture.state._state import MixtureState
 
 LIKELIHOODS = likelihood_names()
 WITH_COMPLETE = [*LIKELIHOODS, *complete_names()]

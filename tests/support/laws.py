@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from reference import likelihoods as reference
 
 from skdpm.mixture.likelihoods import LIKELIHOODS, Product, Subspace
-from skdpm.mixture.likelihoods._base import Probe
 from support.kernels import bind
+from support.probes import Probe
 
 seeds = st.integers(0, 2**32 - 1)
 few = settings(max_examples=20)

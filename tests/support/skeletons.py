@@ -1,4 +1,5 @@
-"""The skeletons of doc/, compiled against the installed skdpm as a stranger's would be."""
+"""Packages outside skdpm, compiled against the installed skdpm: the skeletons of doc/, and the
+probes of the tests."""
 
 import os
 import shutil
@@ -12,8 +13,13 @@ SKELETONS = Path(__file__).resolve().parents[2] / "doc" / "skeletons"
 
 def build(name, folder):
     """Compile a skeleton and unpack its wheel into `folder`."""
-    source = folder / name
-    shutil.copytree(SKELETONS / name, source)
+    build_package(SKELETONS / name, folder)
+
+
+def build_package(package, folder):
+    """Compile the package in one folder and unpack its wheel into another."""
+    source = folder / package.name
+    shutil.copytree(package, source)
     # The tools (cython, meson, ninja) of this interpreter, whether or not it is activated.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
@@ -23,7 +29,11 @@ def build(name, folder):
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    if done.returncode != 0:
+        raise RuntimeError(
+            f"{package.name} could not be compiled, for which a C compiler, Cython, meson-python "
+            f"and ninja are needed:\n{done.stdout}{done.stderr}"
+        )
     (wheel,) = source.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)

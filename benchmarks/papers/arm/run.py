@@ -14,9 +14,9 @@ goes on where it was, and one with more chains or data sets adds to it; after a 
 samplers, take another folder. Tables (txt) and pictures (png) are made anew every time. --quick is
 for trying out, with other cells.
 
-Two forms: "frozen", the default of the samplers, where a public chain has companions in warm-up
-and then a fixed history; and "growing" (freeze=False), the paper's, where all chains of a restart
-go on to share theirs. All hyperparameters are 1 and fixed, as in the paper.
+Two forms. "frozen", that of `ARM()`: a public chain has companions in warm-up and then a fixed
+history. "growing", that of the paper (`ARM.from_paper`): all chains of a restart share their history
+throughout. All hyperparameters are 1 and fixed, as in the paper.
 """
 
 import argparse
@@ -65,15 +65,15 @@ def make_sampler(method, form, n_history_chains, gibbs_sweeps=1):
         arm = ARM(n_history_chains=n_history_chains, gibbs_sweeps=gibbs_sweeps)
         return Alternate([arm, SAMS(anchors="neighbours", gibbs_sweeps=0)], move_share=0.3)
     if method == "bSM":
-        return SplitMerge(
-            launch="history", n_history_chains=n_history_chains, gibbs_sweeps=gibbs_sweeps
+        return SplitMerge.from_paper(
+            "bSM", n_history_chains=n_history_chains, gibbs_sweeps=gibbs_sweeps
         )
-    return ARM(
-        BLOCKS[method],
-        n_history_chains=n_history_chains,
-        freeze=form == "frozen",
-        gibbs_sweeps=gibbs_sweeps,
-    )
+    settings = {
+        "blocks": BLOCKS[method],
+        "n_history_chains": n_history_chains,
+        "gibbs_sweeps": gibbs_sweeps,
+    }
+    return ARM(**settings) if form == "frozen" else ARM.from_paper("ARM", **settings)
 
 
 def learns(method):

@@ -1956,32 +1956,3 @@ def concentration_nodes(double shape, double rate, double step):
     log_weights[0] -= np.log(-np.expm1(-shape * step))
     log_weights -= log_weights.max()
     return np.exp(x), log_weights - np.log(np.exp(log_weights).sum())
-
-
-class ResamplingProbe:
-    """Unconditional resampling for Python; its tests go through it."""
-
-    @staticmethod
-    def resample(str scheme, const double[::1] w, bit_generator):
-        """Numbers of offspring by weights."""
-        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        counts = np.empty(w.shape[0], dtype=np.intp)
-        cdef Py_ssize_t[::1] view = counts
-        _resampling.resample_freely(rng, RESAMPLING[scheme], &w[0], &view[0], w.shape[0])
-        return counts
-
-    @staticmethod
-    def thin(log_w, Py_ssize_t n_kept, bit_generator):
-        """Who survives, and the log weights then."""
-        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        log_w = np.array(log_w, dtype=np.float64)
-        counts = np.empty(len(log_w), dtype=np.intp)
-        scratch = np.empty(len(log_w))
-        cdef double[::1] log_w_view = log_w
-        cdef double[::1] scratch_view = scratch
-        cdef Py_ssize_t[::1] view = counts
-        if not _resampling.thin_exactly(
-            rng, &log_w_view[0], &view[0], &scratch_view[0], log_w_view.shape[0], n_kept
-        ):
-            raise FloatingPointError("the weights are no distribution")
-        return counts.astype(bool), log_w

@@ -41,18 +41,14 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 from numpy.random cimport bitgen_t
 
-import numpy as np
-
 from skdpm._core._memory cimport resized
 from skdpm._core._resampling cimport exponentiate
-from skdpm._core._rng cimport bit_generator_pointer, integer, uniform
+from skdpm._core._rng cimport integer, uniform
 from skdpm.mixture.state._state cimport MixtureState, StoredState
 from skdpm.mixture.samplers._base cimport PartitionKernel
 from skdpm.mixture.samplers._gibbs cimport gibbs_sweep, sweep_work
 from skdpm.mixture.samplers._history cimport History
 from skdpm.mixture.samplers._moves cimport log_predictive_block
-
-from skdpm.mixture.state._state import labels_by_first_appearance
 
 BLOCKS = ("all", "pair", "none")
 
@@ -66,39 +62,11 @@ cdef enum:
 
 
 cdef class Reconfiguration:
-    """The construction, and the memory it needs.
-
+    """
     Parameters
     ----------
     blocks : {"all", "pair", "none"}
     """
-    cdef bint has_blocks, outer_blocks
-    # phi, what a move is drawn by. Without past states `za` is NULL.
-    cdef Py_ssize_t i, j
-    cdef const Py_ssize_t* za           # (n_samples,): z^a
-    cdef const Py_ssize_t* zb           # (n_samples,): z^b
-    cdef Py_ssize_t* order              # (n_samples,): the rows
-    # Of the construction under way.
-    cdef readonly double log_t
-    cdef readonly long long work        # row evaluations so far
-    cdef Py_ssize_t slot_i, slot_j      # the clusters of i and j in z
-    cdef Py_ssize_t b_i, b_j            # and now
-    cdef Py_ssize_t* start              # (n_samples,): z, by slot
-    cdef Py_ssize_t* home               # (n_slots,): home of each cluster of z; -1: none is left
-    cdef Py_ssize_t* left               # (n_slots,): its rows that are there
-    cdef const Py_ssize_t* target       # (n_samples,): the partition to end in, or NULL
-    cdef Py_ssize_t* owner              # (n_labels,): by label of the target, the outer cluster
-    cdef Py_ssize_t* settled            # ... that its rows come from; the cluster that it is now
-    # Blocks of the refinement, in the order of loop 1.
-    cdef Py_ssize_t n_blocks
-    cdef Py_ssize_t* begin              # (n_blocks + 1,): first of each in `members`
-    cdef Py_ssize_t* members            # (n_samples,): rows, in the order of the move
-    cdef Py_ssize_t* block              # (n_samples,): of each row
-    cdef signed char* is_done           # (n_samples,): does loop 2 leave the row out?
-    cdef Py_ssize_t* scratch            # (4, n_labels)
-    cdef Py_ssize_t* options            # (n_slots,)
-    cdef double* weights                # (n_slots,)
-    cdef Py_ssize_t n_samples, n_slots, n_labels
 
     def __init__(self, str blocks):
         self.has_blocks = blocks != "none"
@@ -110,7 +78,7 @@ cdef class Reconfiguration:
         free(self.home)
         free(self.left)
         free(self.owner)
-        free(self.settled)
+        free(self.target_slot)
         free(self.begin)
         free(self.members)
         free(self.block)
@@ -141,7 +109,7 @@ cdef class Reconfiguration:
         if max(n, state.capacity) + 1 > self.n_labels:
             self.n_labels = max(n, state.capacity) + 1
             self.owner = <Py_ssize_t*>resized(self.owner, self.n_labels, size)
-            self.settled = <Py_ssize_t*>resized(self.settled, self.n_labels, size)
+            self.target_slot = <Py_ssize_t*>resized(self.target_slot, self.n_labels, size)
             self.scratch = <Py_ssize_t*>resized(self.scratch, 4 * self.n_labels, size)
         return 0
 
@@ -162,10 +130,6 @@ cdef class Reconfiguration:
         for m in range(n - 1):
             other = m + integer(rng, n - m)
             self.order[m], self.order[other] = self.order[other], self.order[m]
-
-    cdef inline bint inside(self, Py_ssize_t x) noexcept nogil:
-        """Is a row of U?"""
-        return self.start[x] == self.slot_i or self.start[x] == self.slot_j
 
     # The refinement.
 
@@ -284,7 +248,7 @@ cdef class Reconfiguration:
                 if self.block[self.i] == b or self.block[self.j] == b:
                     continue
                 self.is_done[x] = True
-                self.settle(
+                self.put(
                     state, rng, self.members + self.begin[b], self.begin[b + 1] - self.begin[b]
                 )
                 if self.is_over(limit):
@@ -292,14 +256,14 @@ cdef class Reconfiguration:
         for m in range(n):
             x = self.order[m]
             if not self.is_done[x]:
-                self.settle(state, rng, &x, 1)
+                self.put(state, rng, &x, 1)
                 if self.is_over(limit):
                     return 0
         if target != NULL and not self.reached(state):
             self.log_t = -INFINITY
         return 0
 
-    cdef inline bint is_over(self, double limit) noexcept nogil:
+    cdef bint is_over(self, double limit) noexcept nogil:
         """Has a forced construction no chance any more?"""
         if self.target != NULL and not self.log_t > limit and not isnan(self.log_t):
             self.log_t = -INFINITY
@@ -319,7 +283,7 @@ cdef class Reconfiguration:
         if self.target == NULL:
             return
         for k in range(self.n_labels):
-            self.owner[k] = self.settled[k] = -1
+            self.owner[k] = self.target_slot[k] = -1
         for x in range(state.n_samples):
             t = self.target[x]
             if self.inside(x) or t == self.target[self.i] or t == self.target[self.j]:
@@ -343,10 +307,10 @@ cdef class Reconfiguration:
                     state.attach(self.members[m], slot)
         return slot
 
-    cdef int settle(
+    cdef int put(
         self, MixtureState state, bitgen_t* rng, const Py_ssize_t* rows, Py_ssize_t n_rows
     ) except -1 nogil:
-        """Put a unit where it belongs."""
+        """Draw the cluster of a unit, or force it with a target, and put the unit there."""
         cdef Py_ssize_t x = rows[0]
         cdef Py_ssize_t origin = self.start[x]
         cdef bint inside = self.inside(x)
@@ -428,7 +392,7 @@ cdef class Reconfiguration:
             state.join(k, own, rows, n_rows)
         if inside:
             if self.target != NULL:
-                self.settled[self.target[x]] = k
+                self.target_slot[self.target[x]] = k
         else:
             if k == own:
                 self.home[origin] = own
@@ -467,7 +431,7 @@ cdef class Reconfiguration:
             return self.home[self.start[x]]
         if self.owner[t] >= 0:
             return self.home[self.owner[t]] if self.home[self.owner[t]] >= 0 else -2
-        return self.settled[t]
+        return self.target_slot[t]
 
     cdef Py_ssize_t choose(
         self, bitgen_t* rng, const double* log_w, Py_ssize_t n, Py_ssize_t pick
@@ -498,14 +462,14 @@ cdef class Reconfiguration:
         cdef Py_ssize_t x, t, slot
         cdef Py_ssize_t* label_of = self.scratch    # by slot
         for x in range(self.n_labels):
-            label_of[x] = self.settled[x] = -1
+            label_of[x] = self.target_slot[x] = -1
         for x in range(state.n_samples):
             t = self.target[x]
             slot = state.labels[x]
-            if label_of[slot] < 0 and self.settled[t] < 0:
+            if label_of[slot] < 0 and self.target_slot[t] < 0:
                 label_of[slot] = t
-                self.settled[t] = slot
-            elif label_of[slot] != t or self.settled[t] != slot:
+                self.target_slot[t] = slot
+            elif label_of[slot] != t or self.target_slot[t] != slot:
                 return False
         return True
 
@@ -622,86 +586,3 @@ cdef class ARMKernel(PartitionKernel):
     def set_adaptation(self, adaptation):
         if adaptation:
             self.history.set_state(adaptation)
-
-
-cdef class ARMProbe:
-    """The construction for Python; its tests go through it.
-
-    Parameters
-    ----------
-    state : MixtureState
-    blocks : {"all", "pair", "none"}
-    """
-    cdef readonly MixtureState state
-    cdef Reconfiguration construction
-
-    def __init__(self, MixtureState state, blocks="all"):
-        self.state = state
-        self.construction = Reconfiguration(blocks)
-
-    def propose(
-        self, labels, Py_ssize_t i, Py_ssize_t j, za=None, zb=None, order=None,
-        bit_generator=None, target=None
-    ):
-        """Bring the state to a partition, and go through the construction from there.
-
-        Parameters
-        ----------
-        labels : ndarray of shape (n_samples,), or None
-            None: from the state as it is.
-        i, j : int
-        za, zb : array-like of shape (n_samples,), optional
-            Labels below n_samples. Without them there is no refinement.
-        order : array-like of shape (n_samples,), optional
-        bit_generator : numpy BitGenerator, optional
-            By which choices are drawn, without a target.
-        target : array-like of shape (n_samples,), optional
-            Labels below n_samples.
-
-        Returns
-        -------
-        labels : ndarray of shape (n_samples,)
-            By first appearance.
-        log_t : float
-        """
-        cdef const Py_ssize_t[::1] a, b, forced
-        cdef const Py_ssize_t* at = NULL
-        cdef bitgen_t* rng = NULL
-        cdef Py_ssize_t m
-        n = self.state.n_samples
-        order = list(range(n)) if order is None else list(order)
-        if i == j or sorted(order) != list(range(n)) or not (0 <= i < n and 0 <= j < n):
-            raise ValueError(f"rows {i} and {j} of {n} in the order {order}")
-        if labels is not None:
-            self.state.assign(np.ascontiguousarray(labels, dtype=np.intp))
-        self.state.prior.tabulate()
-        self.state.reserve(2 * self.state.n_clusters + 16)
-        self.construction.reserve(self.state)
-        self.construction.i, self.construction.j = i, j
-        self.construction.za = NULL
-        if za is not None:
-            a, b = _labels(za, n), _labels(zb, n)
-            self.construction.za = &a[0]
-            self.construction.zb = &b[0]
-        for m in range(n):
-            self.construction.order[m] = order[m]
-        if target is not None:
-            forced = _labels(target, n)
-            at = &forced[0]
-        else:
-            rng = bit_generator_pointer(bit_generator)
-        self.construction.construct(self.state, rng, at, -INFINITY)
-        self.state.model.settle()
-        self.construction.za = NULL
-        # A construction that stopped leaves rows in no cluster.
-        if self.state.n_attached < n:
-            return None, self.construction.log_t
-        return labels_by_first_appearance(self.state).astype(np.intp), self.construction.log_t
-
-
-def _labels(labels, Py_ssize_t n):
-    """Labels below n, one per row."""
-    labels = np.ascontiguousarray(labels, dtype=np.intp)
-    if labels.shape != (n,) or labels.min() < 0 or labels.max() >= n:
-        raise ValueError(f"{n} labels below {n}, got {labels}")
-    return labels

@@ -6,15 +6,15 @@ from skdpm.mixture.samplers._anchors cimport AnchorProposal
 
 cdef class History:
     """Past partitions of several chains, and pairs of them."""
-    cdef readonly Py_ssize_t n_recorded     # chains: those numbered below
-    cdef readonly Py_ssize_t n_kept         # most states of each chain
-    cdef readonly bint freeze               # does it stop growing with warm-up?
-    cdef readonly object iterations         # (m,): after which the states were recorded
+    cdef readonly Py_ssize_t n_recorded     # chains with smaller numbers are recorded
+    cdef readonly Py_ssize_t n_kept         # maximal number of states of each chain
+    cdef readonly bint freeze               # stop growing at the end of warm-up?
+    cdef readonly object iterations         # (m,): when the states were recorded
     cdef readonly object labels             # (n_chains, m, n_samples): canonical, unsigned
     cdef Py_ssize_t n_chains, n_states, n_samples
     cdef const unsigned char* data          # the bytes of `labels`
-    cdef Py_ssize_t width                   # of a label, in bytes
-    cdef Py_ssize_t pair[2]                 # the rows drawn last, and the states they differ in
+    cdef Py_ssize_t width                   # bytes of a label
+    cdef Py_ssize_t pair[2]                 # the rows drawn last, and two states that differ there
     cdef Py_ssize_t* za                     # (n_samples,)
     cdef Py_ssize_t* zb                     # (n_samples,)
     cdef Py_ssize_t* scratch                # (5, n_samples)
@@ -27,9 +27,9 @@ cdef class History:
 
 
 cdef class PastAnchors(AnchorProposal):
-    """Anchors on which two past states disagree; uniform where there are no such states."""
-    cdef readonly History history
-    cdef readonly bint informed             # were the last ones drawn from the history?
+    """Anchors on which two past states disagree; uniform if no past states differ."""
+    cdef History history
+    cdef bint informed                      # were the last anchors drawn from the history?
     cdef Py_ssize_t replica
 
     cdef bint together(self, Py_ssize_t x, Py_ssize_t y) noexcept nogil

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Past states of a chain and of its companions: where moves look for what to change.
+"""Past states of a chain and its companions, from which moves are drawn.
 
 Herlau, Mørup, Teh & Schmidt, "Adaptive reconfiguration moves for MCMC inference in Dirichlet
-process mixtures", section 2.2: z^a is uniform on the past states of the chain under update, z^b on
-those of all chains, both drawn again while they are the same partition, and the rows (i, j) are
-uniform on the pairs that are together in one of the two and apart in the other. Any law of these
-will do that does not depend on the current state.
+process mixtures", section 2.2: z^a is uniform on the past states of the chain under update and z^b
+on those of all chains. Both are drawn again while they are the same partition. The rows (i, j) are
+uniform on the pairs that are together in one of the two states and apart in the other. Moves are
+exact under any law of these that does not depend on the current state.
 
-So the history must not either. It stops growing with warm-up, whose draws are dropped: from then
-on every transition is invariant, given the history, for any posterior. (While it grows, chains
-are adaptive, and the current state of the chain under update is among the past ones.)
+The history must not depend on the current state either, so it stops growing at the end of warm-up,
+whose draws are dropped. From then on every transition, given the history, leaves the posterior
+invariant. While the history grows, chains are adaptive, and the current state of the chain under
+update is among the past ones.
 
-After iteration t it has the states after the iterations u, t / 2 < u <= t, that are multiples of
-the *stride*, the smallest power of two with t / (2 stride) <= n_kept: a function of t alone.
+After iteration t the history holds the states after the iterations u, t / 2 < u <= t, that are
+multiples of the *stride*: the smallest power of two with t / (2 stride) <= n_kept.
 """
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memset
@@ -28,12 +29,12 @@ from skdpm.mixture.samplers._anchors cimport AnchorProposal, Members
 from skdpm.mixture.state._state import labels_by_first_appearance
 
 cdef enum:
-    # Draws of a pair of states, after which a history is taken to have no two different ones.
+    # A history in which so many draws of a pair of states give equal ones is treated as constant.
     N_TRIES = 32
 
 
 def stride_at(t, n_kept):
-    """Iterations from one recorded state to the next, in a history of t iterations."""
+    """Number of iterations between recorded states in a history of t iterations."""
     stride = 1
     while t > 2 * stride * n_kept:
         stride *= 2
@@ -41,14 +42,14 @@ def stride_at(t, n_kept):
 
 
 cdef class History:
-    """A history without states.
+    """An empty history.
 
     Parameters
     ----------
     n_recorded : int
-        Chains to record, from the first on. Those of others are not moved by the past.
+        Number of chains to record, from the first on. Other chains do not use the history.
     n_kept : int
-        Most states of each chain.
+        Maximal number of states of each chain.
     freeze : bool
         Whether to record in warm-up only.
     """
@@ -66,16 +67,16 @@ cdef class History:
         free(self.scratch)
 
     def record(self, Py_ssize_t t, states, bint adapting):
-        """Take the states of all chains after their t-th iteration, t = 1, 2, ..., where they are
-        due, and forget those that are too old.
+        """Record the states of all chains if iteration t is due, and forget those too old.
 
         Parameters
         ----------
         t : int
+            Number of iterations so far: 1, 2, ...
         states : list of MixtureState
-            Of chain 0, 1, ...
+            States of chain 0, 1, ... after iteration t.
         adapting : bool
-            Whether this was an iteration of the warm-up.
+            Whether iteration t was in warm-up.
         """
         if self.n_recorded == 0 or (self.freeze and not adapting):
             return
@@ -87,18 +88,19 @@ cdef class History:
             new = np.stack([labels_by_first_appearance(state) for state in states])[:, None]
             labels = np.concatenate([labels, new], axis=1) if len(iterations) else new
             iterations = np.append(iterations, t)
-        if labels.itemsize > 1:     # states of many clusters may have left
+        if labels.itemsize > 1:     # states with many clusters may have been forgotten
             labels = labels.astype(np.min_scalar_type(labels.max()))
         self.hold(labels, iterations)
 
     def hold(self, labels, iterations):
-        """Take other states.
+        """Replace all states.
 
         Parameters
         ----------
         labels : ndarray of shape (n_chains, m, n_samples)
-            Of an unsigned type, clusters numbered by first appearance.
+            Labels of an unsigned type, clusters numbered by first appearance.
         iterations : ndarray of shape (m,)
+            Iterations after which the states were recorded.
         """
         cdef Py_ssize_t before = self.n_samples
         cdef const unsigned char[::1] view
@@ -108,7 +110,7 @@ cdef class History:
                 f"labels of {labels.shape[2]} rows must be from 0 to {labels.shape[2] - 1}, got "
                 f"{labels.min()} and {labels.max()}"
             )
-        # Of one, two or four bytes in the machine's own order.
+        # One, two or four bytes in the machine's byte order.
         narrow = np.min_scalar_type(labels.max(initial=0))
         self.labels = np.ascontiguousarray(labels, dtype=narrow)
         self.iterations = np.asarray(iterations, dtype=np.int64)
@@ -124,26 +126,27 @@ cdef class History:
             )
 
     cdef int check(self, Py_ssize_t n_samples) except -1:
-        """Refuse a state of other rows than these."""
+        """Raise a ValueError if the past states have another number of rows."""
         if self.n_states > 0 and self.n_samples != n_samples:
             raise ValueError(
-                f"the past states are of {self.n_samples} rows; got one of {n_samples} rows"
+                f"the past states have {self.n_samples} rows and the current one {n_samples} "
+                "rows; start the chain again"
             )
         return 0
 
     def get_state(self):
-        """Return what `set_state` needs, as a dict of arrays."""
+        """Return a dict of arrays for `set_state`."""
         return {"labels": self.labels, "iterations": self.iterations}
 
     def set_state(self, saved):
         self.hold(saved["labels"], saved["iterations"])
 
     cdef const unsigned char* state_at(self, Py_ssize_t chain, Py_ssize_t m) noexcept nogil:
-        """The m-th state of a chain: its bytes."""
+        """Return the bytes of the m-th state of a chain."""
         return self.data + (chain * self.n_states + m) * self.n_samples * self.width
 
     cdef void read(self, const unsigned char* state, Py_ssize_t* labels) noexcept nogil:
-        """Labels of any unsigned type as Py_ssize_t."""
+        """Convert labels of any unsigned type to Py_ssize_t."""
         cdef Py_ssize_t i
         for i in range(self.n_samples):
             if self.width == 1:
@@ -154,8 +157,8 @@ cdef class History:
                 labels[i] = (<const unsigned int*>state)[i]
 
     cdef bint draw(self, Py_ssize_t own, bitgen_t* rng) noexcept nogil:
-        """Draw two different states and a pair of rows on which they disagree, for the chain
-        number `own`. False where there are none, or this chain is not recorded."""
+        """Draw two different states and a pair of rows on which they disagree, for chain number
+        `own`. Returns False if there are none or the chain is not recorded."""
         cdef const unsigned char* a = NULL
         cdef const unsigned char* b = NULL
         if self.n_chains * self.n_states < 2 or own >= self.n_chains:
@@ -171,9 +174,9 @@ cdef class History:
         return False
 
     cdef void draw_rows(self, bitgen_t* rng) noexcept nogil:
-        """Draw a row i by the number of rows with which z^a and z^b disagree about it, then one of
-        these, uniformly: O(n). Of row i these are n_a + n_b - 2 n_ab rows, where so many are with
-        it in z^a, in z^b and in both."""
+        """Draw row i with weight n_a + n_b - 2 n_ab, the number of rows j for which z^a and z^b
+        disagree about (i, j), then j uniformly among them; O(n). The cluster of i has n_a rows in
+        z^a and n_b rows in z^b, and n_ab rows are in both."""
         cdef Py_ssize_t n = self.n_samples
         cdef Py_ssize_t i, j, k, m, total
         cdef Py_ssize_t* n_a = self.scratch             # by cluster of z^a
@@ -186,7 +189,7 @@ cdef class History:
         for i in range(n):
             n_a[self.za[i]] += 1
             n_b[self.zb[i]] += 1
-        # `count` serves as the first position of each cluster of z^a, and is zero again after.
+        # `count` first holds where the rows of each cluster of z^a begin in `items`.
         m = 0
         for k in range(n):
             count[k] = m
@@ -209,7 +212,7 @@ cdef class History:
             total += n_a[self.za[i]] + n_b[self.zb[i]] - 2 * n_both[i]
         m = integer(rng, total)
         i = 0
-        while True:     # it ends: m is below the sum of the weights
+        while True:     # ends, as m is below the sum of the weights
             m -= n_a[self.za[i]] + n_b[self.zb[i]] - 2 * n_both[i]
             if m < 0:
                 break
@@ -224,20 +227,21 @@ cdef class History:
     # The Python boundary.
 
     def draw_pair(self, Py_ssize_t own, bit_generator):
-        """Draw a pair of rows, and the states that disagree about it.
+        """Draw a pair of rows and two states that disagree about it; for tests.
 
         Parameters
         ----------
         own : int
-            The chain under update.
+            Number of the chain under update.
         bit_generator : numpy BitGenerator
 
         Returns
         -------
-        pair : tuple (i, j, za, zb), or None where no two states differ
+        pair : tuple (i, j, za, zb) or None
+            None if no two states differ.
         """
         if own < 0:
-            raise IndexError(f"chain {own}")
+            raise IndexError(f"chain {own} does not exist")
         if not self.draw(own, bit_generator_pointer(bit_generator)):
             return None
         return (
@@ -269,16 +273,7 @@ cdef class PastAnchors(AnchorProposal):
             AnchorProposal.draw(self, state, members, rng, anchors, n_anchors)
 
     cdef bint together(self, Py_ssize_t x, Py_ssize_t y) noexcept nogil:
-        """Are two rows in one cluster in both of the states drawn last?"""
+        """Do both of the states drawn last have the two rows in one cluster?"""
         return (
             self.history.za[x] == self.history.za[y] and self.history.zb[x] == self.history.zb[y]
         )
-
-    def get_state(self):
-        return self.history.get_state()
-
-    def set_state(self, saved):
-        self.history.set_state(saved)
-
-    def record(self, Py_ssize_t t, states, bint adapting):
-        self.history.record(t, states, adapting)

@@ -17,10 +17,8 @@ from libc.stdlib cimport free
 from libc.string cimport memset
 from numpy.random cimport bitgen_t
 
-import numpy as np
-
 from skdpm._core._memory cimport resized
-from skdpm._core._rng cimport bit_generator_pointer, integer
+from skdpm._core._rng cimport integer
 from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.likelihoods._base cimport ClusterModel
 from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal, Members
@@ -315,104 +313,3 @@ cdef double log_predictive_block(
         state.labels[items[m]] = -1
         state.model.remove(at, items[m])
     return total
-
-
-cdef class MoveProbe:
-    """The methods of trials and cells for Python; their tests go through it.
-
-    Clusters are given by their position in the state, items of the closure by theirs in it.
-    """
-    cdef readonly MixtureState state
-    cdef readonly Trial trial
-    cdef readonly AnchorProposal anchors
-
-    def __init__(self, MixtureState state, anchors="uniform"):
-        self.state = state
-        self.anchors = AnchorProposal(anchors)
-        self.trial = make_trial(state.model, Closure(self.anchors))
-        self.reserve()
-
-    def reserve(self):
-        self.state.prior.tabulate()
-        self.state.reserve(self.state.n_clusters + 2 + MAX_ANCHORS)
-        self.trial.reserve(self.state)
-        self.anchors.update(self.state, False, 0)
-
-    def gather(self, Py_ssize_t n_anchors, bit_generator):
-        """The items of the closure of some random anchors, and the cell of each."""
-        self.trial.closure.members.collect(self.state)
-        return self.gather_again(n_anchors, bit_generator)
-
-    def gather_again(self, Py_ssize_t n_anchors, bit_generator):
-        """The same after moves of the closure alone, by lists of members that follow these."""
-        cdef Py_ssize_t m
-        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        if not 1 <= n_anchors <= min(MAX_ANCHORS, self.state.n_samples):
-            raise ValueError(f"{n_anchors} anchors")
-        self.reserve()
-        self.trial.closure.pick(self.state, n_anchors, rng)
-        self.trial.closure.gather(self.state, rng)
-        n_items = self.trial.closure.n_items
-        return (
-            np.array([self.trial.closure.items[m] for m in range(n_items)], dtype=np.intp),
-            np.array([self.trial.closure.cells[m] for m in range(n_items)], dtype=np.intp),
-        )
-
-    def drawn(self):
-        """The first two anchors, in the order in which they were drawn."""
-        cdef Closure closure = self.trial.closure
-        return tuple([closure.items[closure.place[m]] for m in range(2)])
-
-    def log_anchors(self):
-        """log q(anchors | the proposed partition)."""
-        return self.trial.closure.log_anchors(
-            self.state, self.trial.sides, self.trial.side, self.trial.size, self.trial.n_sides
-        )
-
-    def log_anchors_together(self):
-        """log q(anchors | the partition in which the clusters of the closure are one)."""
-        return self.anchors.log_q_together(
-            self.state, self.trial.closure.n_outside + 1, self.trial.closure.n_items
-        )
-
-    def log_union_ratio(self):
-        return self.trial.log_union_ratio(self.state)
-
-    def members(self, Py_ssize_t cluster):
-        """The items that the lists have for the cluster at a position."""
-        cdef Py_ssize_t slot = self.state.slots[cluster]
-        cdef Members members = self.trial.closure.members
-        return [members.at(slot, m) for m in range(self.state.sizes[slot])]
-
-    def begin(self, Py_ssize_t n_sides):
-        self.trial.begin(self.state, n_sides)
-
-    def join(self, Py_ssize_t m, Py_ssize_t b):
-        self.trial.join(self.state, m, b)
-
-    def leave(self, Py_ssize_t m):
-        self.trial.leave(self.state, m)
-
-    def unite(self):
-        self.trial.unite(self.state)
-
-    def accept(self):
-        self.trial.accept(self.state)
-
-    def restore(self):
-        self.trial.restore(self.state)
-        self.state.model.settle()
-
-    def log_current(self):
-        return self.trial.log_current(self.state)
-
-    def log_proposed(self):
-        return self.trial.log_proposed(self.state)
-
-    def log_predictive_block(self, const Py_ssize_t[::1] items, Py_ssize_t cluster):
-        """Of detached items given those of the cluster at a position; n_clusters: a new one."""
-        if self.state.model.n_free == 0:
-            raise IndexError("no free slot")
-        return log_predictive_block(
-            self.state, &items[0], items.shape[0], self.state.slots[cluster]
-        )

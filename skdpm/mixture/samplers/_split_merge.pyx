@@ -2,18 +2,17 @@
 """Split-merge by Metropolis-Hastings: sequential allocation (Dahl 2003, "SAMS") and restricted
 Gibbs scans (Jain & Neal 2004).
 
-Two anchors are drawn. If they share a cluster, a split of it is proposed, one anchor on each side
-and all other items, in one random order, by an allocation that `allocate` defines, of probability
-q; else the union of their clusters is proposed. A split is accepted with probability min(1, r),
+Two anchors are drawn. If they share a cluster, its split is proposed: each anchor starts a side, and
+`allocate` puts the other items on the sides, in one random order, with probability q. Otherwise the
+union of their clusters is proposed. A split is accepted with probability min(1, r),
 
     r = p(split) p(X | split) / (p(merged) p(X | merged) q(split)),
 
-a merge with min(1, 1 / r), where q is the probability that the allocation, in one fresh random
-order, would have led to the two clusters as they are. The priors are whole ones, so r holds for
-any of them.
+a merge with probability min(1, 1 / r). There q is the probability that the allocation, in one new
+random order, leads to the two current clusters. As r contains the whole prior, any prior will do.
 
-Densities of items enter by the chain rule alone, and clusters through a `Trial`, so that they need
-not be independent. What is written here is the allocation, and the decision.
+Densities of items enter by the chain rule alone and clusters through a `Trial`, so clusters need not
+be independent. This file contains the allocation and the decision.
 """
 from libc.math cimport INFINITY, NAN, exp, fabs, log
 from numpy.random cimport bitgen_t
@@ -25,26 +24,26 @@ from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.samplers._anchors cimport AnchorProposal
 from skdpm.mixture.samplers._base cimport PartitionKernel
 from skdpm.mixture.samplers._gibbs cimport gibbs_sweep, sweep_work
-from skdpm.mixture.samplers._history cimport PastAnchors
+from skdpm.mixture.samplers._history cimport History, PastAnchors
 from skdpm.mixture.samplers._moves cimport Closure, Trial, make_trial
 
 
 cdef enum:
-    N_FREE = 3      # slots that a move takes at once: two sides, and scratch
-    # In row evaluations, about: a move that is refused at once; the choice of one of two sides,
-    # and joining it.
+    N_FREE = 3      # slots that a move takes at once: two sides and one of scratch
+    # Approximate costs in row evaluations: of a move that is refused at once; of choosing one of
+    # two sides and joining it.
     MOVE_WORK = 20
     CHOICE_WORK = 6
 
 
 cdef struct LogProbability:
-    # total - log(divisor): a product instead of a logarithm per factor.
+    # The value is total - log(divisor): a product in place of a logarithm per factor.
     double total
     double divisor
 
 
 cdef class SplitMergeKernel(PartitionKernel):
-    """What both samplers share; a subclass says how items are allocated to the two sides."""
+    """Base class; a subclass defines how items are allocated to the two sides."""
     cdef Py_ssize_t gibbs_sweeps
     cdef readonly AnchorProposal anchors
     cdef Closure closure
@@ -66,7 +65,7 @@ cdef class SplitMergeKernel(PartitionKernel):
         return self.reserve(state)
 
     cdef int reserve(self, MixtureState state) except -1:
-        """Room for a move; some more, as every split takes a slot of it."""
+        """Make room for a move, and for some more, as every split takes a slot."""
         state.reserve(2 * state.n_clusters + 16)
         self.trial.reserve(state)
         return 0
@@ -78,10 +77,10 @@ cdef class SplitMergeKernel(PartitionKernel):
     cdef int repeat(
         self, MixtureState state, bitgen_t* rng, Py_ssize_t n_steps
     ) except -1 nogil:
-        """Moves on end, with no sweeps between them, share the lists of the clusters' items."""
+        """Consecutive moves without sweeps between them share the lists of the clusters' items."""
         cdef Py_ssize_t step, _sweep
         for step in range(n_steps):
-            # A split has taken a slot, or a sweep has made more of them.
+            # A split may have taken a slot, or a sweep made more of them.
             if state.model.n_free < N_FREE or state.capacity > self.closure.n_slots:
                 with gil:
                     self.reserve(state)
@@ -100,7 +99,7 @@ cdef class SplitMergeKernel(PartitionKernel):
         return 0
 
     cdef bint move(self, MixtureState state, bitgen_t* rng) noexcept nogil:
-        """Propose a split or a merge, and decide. False where a density is NaN."""
+        """Propose a split or a merge, and decide. Returns False if a density is NaN."""
         cdef bint is_split
         cdef double log_ratio, log_q
         cdef double limit = -INFINITY
@@ -117,8 +116,8 @@ cdef class SplitMergeKernel(PartitionKernel):
             log_ratio += self.trial.log_union_ratio(state) + self.anchors.log_q_together(
                 state, self.closure.n_outside + 1, self.closure.sizes[0] + self.closure.sizes[1]
             )
-            # As q is at most 1, most merges can be refused before a row is looked at, and others
-            # as soon as q is known to be small enough.
+            # As q is at most 1, most merges are refused before a row is evaluated, and others as
+            # soon as q is known to be small enough.
             limit = log_u - log_ratio
             if limit > 0.0:
                 return True
@@ -136,7 +135,7 @@ cdef class SplitMergeKernel(PartitionKernel):
             log_ratio = -INFINITY
         else:
             log_ratio += log_q
-        # A NaN fails this comparison too, and is reported.
+        # A NaN fails this comparison too and is reported.
         if log_u < log_ratio:
             self.n_accepted[not is_split] += 1
             if not is_split:
@@ -149,16 +148,16 @@ cdef class SplitMergeKernel(PartitionKernel):
     cdef double allocate(
         self, MixtureState state, bitgen_t* rng, bint force, double limit
     ) noexcept nogil:
-        """Put all items into the two sides, the anchors first, one in each; with `force` as in
-        the current partition. Returns the log probability of the allocation, or anything below
+        """Put all items into the two sides, the anchors first, one in each; with `force`, as in
+        the current partition. Returns the log probability of the allocation, or any number below
         `limit` as soon as it is known to be below."""
         return NAN
 
     cdef inline void choose(
         self, MixtureState state, bitgen_t* rng, Py_ssize_t m, bint force, LogProbability* log_q
     ) noexcept nogil:
-        """Item m of the closure joins a side by its conditional law given the items in both, whose
-        probability enters `log_q`."""
+        """Draw the side of item m of the closure given the items on both sides, and multiply
+        `log_q` by its probability."""
         cdef double log_w[2]
         cdef double log_odds
         cdef Py_ssize_t b
@@ -187,21 +186,21 @@ cdef class SplitMergeKernel(PartitionKernel):
     # The Python boundary.
 
     def allocation(self, MixtureState state, bit_generator, sides=None):
-        """Allocate a random closure to two sides, and leave the state as it was; for tests.
+        """Allocate a random closure to two sides and restore the state; for tests.
 
         Parameters
         ----------
         state : MixtureState
         bit_generator : numpy BitGenerator
         sides : sequence of int, optional
-            To force it: 0 and 1 for the anchors, then a side per item. Default: drawn.
+            Forced allocation: 0 and 1 for the anchors, then a side per item. Default: drawn.
 
         Returns
         -------
         items, sides : ndarray of int
             In the order of the move.
         log_q : float
-            Log probability of these sides in this order.
+            Natural logarithm of the probability of these sides in this order.
         """
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         cdef Py_ssize_t m, n
@@ -228,14 +227,11 @@ cdef class SplitMergeKernel(PartitionKernel):
         return np.array([self.closure.items[m] for m in range(n)], np.intp), drawn, log_q
 
     def acceptance(self):
-        """"split" and "merge": moves proposed and accepted."""
+        """Numbers of proposed and accepted moves: keys "split" and "merge"."""
         return {
             "split": (self.n_proposed[0], self.n_accepted[0]),
             "merge": (self.n_proposed[1], self.n_accepted[1]),
         }
-
-    def record(self, Py_ssize_t t, states, bint adapting):
-        self.anchors.record(t, states, adapting)
 
     def keep_replicas(self, Py_ssize_t n):
         self.anchors.keep_replicas(n)
@@ -249,7 +245,7 @@ cdef class SplitMergeKernel(PartitionKernel):
 
 
 cdef class SAMSKernel(SplitMergeKernel):
-    """Sequential allocation: each item in turn, given the items placed before it."""
+    """Sequential allocation: each item in turn, given the items before it."""
 
     cdef double allocate(
         self, MixtureState state, bitgen_t* rng, bint force, double limit
@@ -266,37 +262,28 @@ cdef class SAMSKernel(SplitMergeKernel):
 
 
 cdef class JainNealKernel(SplitMergeKernel):
-    """Restricted Gibbs scans from a launch state, in which each item has a side at random; the
-    last scan's probability is q.
-
-    With `PastAnchors` the launch state is what two past states say: the items that both of them
-    have with an anchor are on its side, and the others on none until the first scan comes to them
-    (Herlau et al., section 3.6.2; without the current state, on which the law of the launch state
-    would otherwise depend, and differ between a split and the merge that undoes it).
-    """
+    """Restricted Gibbs scans from a launch state; q is the probability of the last scan."""
     cdef Py_ssize_t n_scans
-    cdef PastAnchors past       # the anchors, if they are of this kind
 
     def __init__(self, AnchorProposal anchors, Py_ssize_t gibbs_sweeps, Py_ssize_t n_scans):
         SplitMergeKernel.__init__(self, anchors, gibbs_sweeps)
         self.n_scans = n_scans
-        self.past = anchors if isinstance(anchors, PastAnchors) else None
+
+    cdef void launch(self, MixtureState state, bitgen_t* rng) noexcept nogil:
+        """Draw the launch state: the side of each item except the anchors, or none until the first
+        scan reaches it. Its law must not depend on the current partition."""
+        cdef Py_ssize_t m
+        for m in range(2, self.closure.n_items):
+            self.trial.join(state, m, uniform(rng) < 0.5)
 
     cdef double allocate(
         self, MixtureState state, bitgen_t* rng, bint force, double limit
     ) noexcept nogil:
         cdef Py_ssize_t m, scan
-        cdef bint informed = self.past is not None and self.past.informed
         cdef LogProbability log_q
         self.trial.join(state, 0, 0)
         self.trial.join(state, 1, 1)
-        for m in range(2, self.closure.n_items):
-            if not informed:
-                self.trial.join(state, m, uniform(rng) < 0.5)
-            elif self.past.together(self.closure.items[m], self.closure.items[0]):
-                self.trial.join(state, m, 0)
-            elif self.past.together(self.closure.items[m], self.closure.items[1]):
-                self.trial.join(state, m, 1)
+        self.launch(state, rng)
         for scan in range(self.n_scans + 1):
             log_q = LogProbability(0.0, 1.0)
             for m in range(2, self.closure.n_items):
@@ -308,7 +295,39 @@ cdef class JainNealKernel(SplitMergeKernel):
                     return log_q.total
         return log_q.total - log(log_q.divisor)
 
-    @property
-    def history(self):
-        """The past states that moves are drawn from, or None."""
-        return None if self.past is None else self.past.history
+
+cdef class PastJainNealKernel(JainNealKernel):
+    """The bSM of Herlau et al., section 3.6.2: anchors and launch state come from two past states.
+
+    An item that both past states have together with an anchor starts on its side, any other on
+    none. In the paper the launch state also depends on the current state. Its law would then
+    differ between a split and the merge that reverses it.
+    """
+    cdef PastAnchors past
+    cdef readonly History history
+
+    def __init__(self, History history, Py_ssize_t gibbs_sweeps, Py_ssize_t n_scans):
+        self.history = history
+        self.past = PastAnchors(history)
+        JainNealKernel.__init__(self, self.past, gibbs_sweeps, n_scans)
+
+    cdef void launch(self, MixtureState state, bitgen_t* rng) noexcept nogil:
+        cdef Py_ssize_t m, b
+        if not self.past.informed:
+            JainNealKernel.launch(self, state, rng)
+            return
+        for m in range(2, self.closure.n_items):
+            for b in range(2):
+                if self.past.together(self.closure.items[m], self.closure.items[b]):
+                    self.trial.join(state, m, b)
+                    break
+
+    def record(self, Py_ssize_t t, states, bint adapting):
+        self.history.record(t, states, adapting)
+
+    def get_adaptation(self):
+        return self.history.get_state()
+
+    def set_adaptation(self, adaptation):
+        if adaptation:
+            self.history.set_state(adaptation)

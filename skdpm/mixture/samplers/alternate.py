@@ -92,7 +92,7 @@ class Alternate(Sampler):
             if part.n_replicas != 1:
                 raise ValueError(
                     f"Alternate.samplers: {part!r} moves {part.n_replicas} replicas throughout, "
-                    "and cannot take turns with others (ARM can with freeze=True)"
+                    "and cannot take turns with others; use ARM() in place of ARM.from_paper"
                 )
         move_share = self.move_share
         if move_share is not None:

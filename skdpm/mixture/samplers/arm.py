@@ -1,84 +1,127 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Adaptive reconfiguration moves."""
 
-from skdpm._validation import check_bool, check_choice, check_integer
+from skdpm._validation import check_choice, check_integer
 from skdpm.mixture.samplers._arm import BLOCKS, ARMKernel
 from skdpm.mixture.samplers._history import History
 from skdpm.mixture.samplers.base import Sampler
+
+# The samplers of the paper.
+VARIANTS = {
+    "ARM": {"blocks": "pair"},
+    "sARM": {"blocks": "none"},
+    "sRM": {"blocks": "none", "n_history_chains": 0},
+}
 
 
 class ARM(Sampler):
     """Adaptive reconfiguration moves: splits and merges found in past states.
 
-    Two past states are drawn, and two rows on which they disagree. In one cluster, they propose
-    its split; in two, a merge. Sets of rows that were together in both past states then find their
-    place as one, and after that row by row. Works with every likelihood.
+    Each move draws two past states and two rows on which they disagree. If the rows share a
+    cluster, its split is proposed, otherwise the union of their clusters. Sets of rows that both
+    past states keep together choose their cluster as one, then the rows choose one by one. Works
+    with every likelihood.
 
-    In warm-up every chain has companions, chains from scattered starts: what it learns from is
-    where all of them have been. Then the history is frozen and the companions are dropped, so that
-    the chains of a fit are independent of each other, and all draws are exact.
+    In warm-up every chain has companions, which start far apart, and learns from their past states
+    as well as its own. After warm-up the history no longer changes and the companions are dropped:
+    the chains of a fit are independent, and all draws are exact.
 
     Parameters
     ----------
     blocks : {"all", "pair", "none"}, default="all"
-        Which rows find their place as sets: all; those of the two clusters, as in the published
-        algorithm; or none, which is simpler and faster ("sARM"). For networks keep "all": with
-        the others chains may stay where they start.
+        Rows that choose their cluster in sets: all; those of the two clusters, as in the published
+        algorithm; or none, which is simpler and faster. For networks keep "all": with the others
+        chains may stay where they start.
     n_history_chains : int, default=8
-        Chains whose past states are used: a chain and its companions. 1: its own past alone. 0: no
-        history, all moves are of two random rows ("sRM").
+        Number of chains whose past states are used: a chain and its companions. 1: the chain
+        alone. 0: no history, all moves are of two random rows.
     n_history : int, default=16
-        Most past states of each of them. They are of the later half of the warm-up, evenly spaced.
-    freeze : bool, default=True
-        Whether the history stops growing with warm-up, and companions are dropped. False: as
-        published. The cost is that of `n_history_chains` chains throughout, and draws follow the
-        posterior asymptotically only, as the moves go on to change with the past.
+        Maximal number of past states of each of these chains. They come from the later half of the
+        warm-up, evenly spaced.
     gibbs_sweeps : int, default=1
-        Sweeps of `Gibbs` after each move. With 0 some partitions may never be reached.
+        Number of `Gibbs` sweeps after each move. With 0 some partitions may never be reached.
 
     Notes
     -----
-    The warm-up should be long enough for the chains to have seen what there is, 250 iterations or
-    more: without a warm-up there is no history, and all moves are of two random rows. It costs
-    `n_history_chains` times as much as iterations after it. `init` is where the public chain
-    starts; companions start from random partitions into 4, 8, 16, ... clusters. Memory of the
-    history: one byte per row, state and chain (two where a state has more than 256 clusters).
+    A warm-up of 250 iterations or more lets the chains see the important partitions. Without
+    warm-up there is no history, and all moves are of two random rows. A warm-up iteration costs
+    `n_history_chains` times as much as a later one. `init` sets where the public chain starts;
+    companions start from random partitions into 4, 8, 16, ... clusters. The history takes one byte
+    per row, state and chain (two where a state has more than 256 clusters).
 
-    A move costs one to three sweeps (more with many columns of other data than networks),
-    however many clusters there are. It pays where clusters depend on one another, in networks of
-    up to some thousands of nodes, and where a posterior has modes that chains seldom leave.
+    A move costs one to three sweeps whatever the number of clusters, and more for data with many
+    columns that are not networks. It pays where clusters depend on one another, in networks of up
+    to some thousands of nodes, and where a posterior has modes that chains seldom leave.
 
     References
     ----------
     Herlau, Morup, Teh & Schmidt, Adaptive reconfiguration moves for MCMC inference in Dirichlet
-    process mixtures, algorithm 3. There blocks are of two clusters only ("pair").
+    process mixtures, algorithm 3.
     """
 
-    def __init__(
-        self, blocks="all", n_history_chains=8, n_history=16, freeze=True, gibbs_sweeps=1
-    ):
+    def __init__(self, blocks="all", n_history_chains=8, n_history=16, gibbs_sweeps=1):
         self.blocks = blocks
         self.n_history_chains = n_history_chains
         self.n_history = n_history
-        self.freeze = freeze
         self.gibbs_sweeps = gibbs_sweeps
+
+    @classmethod
+    def from_paper(cls, variant, **params):
+        """Make a sampler of the paper, whose history grows throughout the chain.
+
+        The companions stay after warm-up, so that an iteration always costs that of
+        `n_history_chains` chains. Draws follow the posterior only asymptotically, as the moves
+        keep changing with the past.
+
+        Parameters
+        ----------
+        variant : {"ARM", "sARM", "sRM"}
+            "ARM": algorithm 3, with sets of rows of the two clusters (`blocks="pair"`). "sARM":
+            without sets. "sRM": without history.
+        **params
+            Parameters of `ARM` to change, such as `blocks="all"`.
+
+        Returns
+        -------
+        sampler : ARM
+
+        Examples
+        --------
+        >>> from skdpm.mixture.samplers import ARM
+        >>> ARM.from_paper("sARM")
+        GrowingARM(blocks='none')
+        """
+        check_choice(variant, "variant of ARM.from_paper", VARIANTS)
+        return GrowingARM(**{**VARIANTS[variant], **params})
 
     @property
     def n_companions(self):
-        return max(0, self.n_history_chains - 1) if self.freeze else 0
-
-    @property
-    def n_replicas(self):
-        return 1 if self.freeze else max(1, self.n_history_chains)
+        return max(0, self.n_history_chains - 1)
 
     def kernel(self):
+        return self._kernel(freeze=True)
+
+    def _kernel(self, freeze):
         history = History(
             check_integer(self.n_history_chains, "ARM.n_history_chains", low=0),
             check_integer(self.n_history, "ARM.n_history", low=1),
-            check_bool(self.freeze, "ARM.freeze"),
+            freeze,
         )
         return ARMKernel(
             check_choice(self.blocks, "ARM.blocks", BLOCKS),
             history,
             check_integer(self.gibbs_sweeps, "ARM.gibbs_sweeps", low=0),
         )
+
+
+class GrowingARM(ARM):
+    """`ARM.from_paper`: the history grows throughout, and companions stay."""
+
+    n_companions = 0
+
+    @property
+    def n_replicas(self):
+        return max(1, self.n_history_chains)
+
+    def kernel(self):
+        return self._kernel(freeze=False)

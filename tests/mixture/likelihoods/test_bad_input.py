@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from support.kernels import bind
+from support.probes import Probe
 
 from skdpm.mixture.likelihoods import (
     LIKELIHOODS,
@@ -17,7 +18,6 @@ from skdpm.mixture.likelihoods import (
     Poisson,
     Relational,
 )
-from skdpm.mixture.likelihoods._base import Probe
 
 COUNTS = np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 1.0]])
 BINARY = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])

@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 from reference.simulate import log_normal_on_grid, missing_counts, simulate_data
 from support.kernels import bind
+from support.probes import Probe
 
 from skdpm.mixture.likelihoods import (
     LIKELIHOODS,
@@ -23,7 +24,6 @@ from skdpm.mixture.likelihoods import (
     Subspace,
     base,
 )
-from skdpm.mixture.likelihoods._base import Probe
 from skdpm.mixture.likelihoods.base import set_hyperparameters
 
 rng = np.random.default_rng(5)

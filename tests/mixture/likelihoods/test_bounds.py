@@ -6,9 +6,9 @@ import itertools
 import numpy as np
 import pytest
 from support.kernels import bind
+from support.probes import Probe
 
 from skdpm.mixture.likelihoods import Gaussian, Poisson
-from skdpm.mixture.likelihoods._base import Probe
 from skdpm.mixture.state._tiles import RowTiles
 
 SIZES = (0, 1, 1, 2, 3, 5, 40)  # of clusters

@@ -8,9 +8,9 @@ import pytest
 import scipy.sparse as sp
 from support.kernels import bind
 from support.laws import Case, assert_equal, densities, fill, log_reference
+from support.probes import Probe
 
 from skdpm.mixture.likelihoods import Bernoulli, Categorical, Multinomial, Poisson
-from skdpm.mixture.likelihoods._base import Probe
 
 PI = Decimal("3.14159265358979323846264338327950288419716939937510")
 

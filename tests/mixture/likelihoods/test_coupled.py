@@ -10,9 +10,9 @@ from reference import likelihoods as reference
 from sklearn.base import clone
 from support.kernels import bind
 from support.laws import Case, assert_equal, cases, every_coupled, few, seeds
+from support.probes import Probe
 
 from skdpm.mixture.likelihoods import Relational
-from skdpm.mixture.likelihoods._base import Probe
 
 
 def _bound(case, labels):

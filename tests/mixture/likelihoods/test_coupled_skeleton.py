@@ -30,14 +30,12 @@ from support.exactness import (
     record_worst,
 )
 from support.kernels import bind
+from support.probes import ARMProbe, Probe, StateProbe
 from support.pvalues import assert_p_matrix, chi_squared_p
 from support.skeletons import build
 
 from skdpm import DPMixture
-from skdpm.mixture.likelihoods._base import Probe
 from skdpm.mixture.samplers import ARM, SAMS, Gibbs, SplitMerge
-from skdpm.mixture.samplers._arm import ARMProbe
-from skdpm.mixture.state._state import StateProbe
 
 pytestmark = [
     pytest.mark.slow,  # a package to compile
@@ -206,7 +204,7 @@ SAMPLERS = [
     SAMS(gibbs_sweeps=0),
     SAMS(anchors="neighbours", gibbs_sweeps=0),
     SplitMerge(n_restricted_scans=1, gibbs_sweeps=0),
-    SplitMerge(n_restricted_scans=1, launch="history", gibbs_sweeps=0),
+    SplitMerge.from_paper("bSM", n_restricted_scans=1, gibbs_sweeps=0),
     *(ARM(blocks=blocks, gibbs_sweeps=0) for blocks in ("all", "pair", "none")),
     ARM(n_history_chains=0, gibbs_sweeps=0),
 ]
@@ -273,7 +271,7 @@ def test_enumeration_sees_a_wrong_likelihood(LinkCounts, sampler, seed_sequence)
 # In an estimator.
 
 
-@pytest.mark.parametrize("sampler", ["auto", ARM(), SplitMerge(launch="history")], ids=repr)
+@pytest.mark.parametrize("sampler", ["auto", ARM(), SplitMerge.from_paper("bSM")], ids=repr)
 def test_in_an_estimator(LinkCounts, sampler):
     """Clusters are found, of new nodes too, whose densities are those of the reference."""
     X, truth = network(45)
@@ -302,7 +300,9 @@ def test_in_an_estimator(LinkCounts, sampler):
 
 
 @pytest.mark.parametrize(
-    "sampler", ["auto", "gibbs", ARM(), ARM(freeze=False), SplitMerge(launch="history")], ids=repr
+    "sampler",
+    ["auto", "gibbs", ARM(), ARM.from_paper("ARM", blocks="all"), SplitMerge.from_paper("bSM")],
+    ids=repr,
 )
 def test_continuation(LinkCounts, sampler):
     """In parts, pickled on the way, or in two threads: the same bits as at once."""

@@ -12,10 +12,10 @@ from scipy.integrate import quad
 from scipy.special import multigammaln
 from support.kernels import bind
 from support.laws import Case, assert_equal, fill, log_reference, seeds
+from support.probes import Probe
 
 from skdpm import DPMixture
 from skdpm.mixture.likelihoods import Gaussian
-from skdpm.mixture.likelihoods._base import Probe
 
 
 def log_determinant(matrix):

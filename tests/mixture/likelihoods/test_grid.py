@@ -9,10 +9,10 @@ from reference.likelihoods import log_marginal_grid
 from scipy import stats
 from support.kernels import bind
 from support.laws import fill
+from support.probes import Probe
 
 from skdpm import DPMixture
 from skdpm.mixture.likelihoods import Bernoulli, Grid
-from skdpm.mixture.likelihoods._base import Probe
 
 
 def binomial(X, grid, depth):

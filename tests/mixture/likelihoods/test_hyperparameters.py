@@ -16,10 +16,11 @@ from scipy import stats
 from sklearn.base import clone
 from support.kernels import bind
 from support.laws import reference_of
+from support.probes import Probe
 from support.pvalues import assert_p_matrix, worst_p
 
 from skdpm.mixture.likelihoods import LIKELIHOODS, Poisson, Product
-from skdpm.mixture.likelihoods._base import ClusterModel, Probe
+from skdpm.mixture.likelihoods._base import ClusterModel
 from skdpm.mixture.likelihoods.base import Gamma
 
 

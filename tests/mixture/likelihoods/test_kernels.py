@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from support.kernels import bind
+from support.probes import Probe
 
 from skdpm.mixture.likelihoods import LIKELIHOODS, Gaussian, Grid, Product, Subspace
-from skdpm.mixture.likelihoods._base import ClusterModel, Probe
+from skdpm.mixture.likelihoods._base import ClusterModel
 from skdpm.mixture.likelihoods._parametric import ParametricModel
 from skdpm.mixture.likelihoods.base import Likelihood, split_exactly
 

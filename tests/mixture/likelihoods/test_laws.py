@@ -23,6 +23,7 @@ from support.laws import (
     random_subsets,
     seeds,
 )
+from support.probes import Probe
 from support.pvalues import assert_p
 
 from skdpm.mixture.likelihoods import (
@@ -35,7 +36,6 @@ from skdpm.mixture.likelihoods import (
     PyClone,
     Subspace,
 )
-from skdpm.mixture.likelihoods._base import Probe
 
 # Densities.
 

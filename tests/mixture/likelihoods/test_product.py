@@ -14,6 +14,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from support.exactness import BlockRuns, convergence_run, invariance_run, make_prior, make_state
 from support.kernels import bind
+from support.probes import Probe
 from support.pvalues import assert_p_matrix
 
 from skdpm import DPMixture
@@ -28,7 +29,6 @@ from skdpm.mixture.likelihoods import (
     Product,
     Relational,
 )
-from skdpm.mixture.likelihoods._base import Probe
 from skdpm.mixture.samplers import PGSM, SAMS, Gibbs, SplitMerge
 from skdpm.mixture.samplers._sub_cluster import SubClusterKernel
 

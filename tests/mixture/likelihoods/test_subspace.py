@@ -20,6 +20,7 @@ from support.exactness import (
     make_state,
 )
 from support.kernels import bind
+from support.probes import Probe
 from support.pvalues import assert_p_matrix
 
 from skdpm import DPMixture, FiniteMixture
@@ -28,7 +29,6 @@ from skdpm.mixture.blocks.moves.random import RandomMoves
 from skdpm.mixture.blocks.opening import open_rows
 from skdpm.mixture.blocks.rows import MemoryRows
 from skdpm.mixture.likelihoods import MANY_COLUMNS, Gaussian, Subspace
-from skdpm.mixture.likelihoods._base import Probe
 from skdpm.mixture.samplers import PGSM, SAMS, Alternate, Gibbs, SubCluster
 from skdpm.mixture.samplers._sub_cluster import SubClusterKernel
 from skdpm.mixture.samplers.sub_cluster import MANY_ROWS

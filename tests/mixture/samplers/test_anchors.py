@@ -9,10 +9,9 @@ import pytest
 from reference.enumerate import canonical_labels
 from scipy.special import logsumexp
 from support.exactness import likelihood_names, record_worst
+from support.probes import MoveProbe
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p
 from support.states import case_of, log_joint_of, log_likelihood_of, new_state
-
-from skdpm.mixture.samplers._moves import MoveProbe
 
 N = 9
 

@@ -27,6 +27,7 @@ from reference.enumerate import enumerate_partitions, partition_index
 from reference.likelihoods import log_posterior
 from reference.simulate import PRIOR_CASES
 from scipy.special import logsumexp
+from sklearn.base import clone
 from support.arm import (
     VARIANTS,
     all_past,
@@ -50,16 +51,16 @@ from support.exactness import (
     record_worst,
 )
 from support.kernels import bind
+from support.probes import ARMProbe, StateProbe
 from support.pvalues import Cells, assert_p, assert_p_matrix
 from support.states import case_of, new_state
 
 from skdpm.mixture.samplers import ARM, SplitMerge
-from skdpm.mixture.samplers._arm import ARMProbe
-from skdpm.mixture.state._state import MixtureState, StateProbe
+from skdpm.mixture.state._state import MixtureState
 
 NAMES = [*likelihood_names(), *complete_names()]
 PAIRS = [(name, prior) for name in likelihood_names() for prior in PRIOR_CASES]
-BSM = SplitMerge(launch="history", n_restricted_scans=1, gibbs_sweeps=0)
+BSM = SplitMerge.from_paper("bSM", n_restricted_scans=1, gibbs_sweeps=0)
 
 
 def arm(blocks):
@@ -612,7 +613,7 @@ def test_fixture_of_blocks_that_leave(seed_sequence):
 @pytest.mark.parametrize("n_scans", [0, 1])
 def test_fixture_of_split_merge(n_scans, seed_sequence):
     """The launch state must not look at the current partition."""
-    sampler = SplitMerge(launch="history", n_restricted_scans=n_scans, gibbs_sweeps=0)
+    sampler = SplitMerge.from_paper("bSM", n_restricted_scans=n_scans, gibbs_sweeps=0)
     assert_p(fixture_run("F4", sampler), seed_sequence=seed_sequence)
 
 
@@ -681,7 +682,7 @@ def test_convergence_with_sweeps(blocks, seed_sequence, record_property):
 @pytest.mark.parametrize("n_scans", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
 def test_law_of_a_split_merge_from_the_past(n_scans, seed_sequence, record_property):
     """Rows outside c_i and c_j are in no cluster until a scan reaches them."""
-    sampler = SplitMerge(launch="history", n_restricted_scans=n_scans, gibbs_sweeps=0)
+    sampler = SplitMerge.from_paper("bSM", n_restricted_scans=n_scans, gibbs_sweeps=0)
     runs = {}
     for name, prior, own in (
         ("bernoulli", "dp", 0),
@@ -781,10 +782,30 @@ def test_settings_are_checked():
         ARM(n_history=0).kernel()
     with pytest.raises(ValueError, match=r"ARM.gibbs_sweeps"):
         ARM(gibbs_sweeps=-1).kernel()
-    with pytest.raises(ValueError, match=r"SplitMerge.launch must be one of"):
-        SplitMerge(launch="past").kernel()
+    for cls in (ARM, SplitMerge):
+        with pytest.raises(
+            ValueError, match=rf"variant of {cls.__name__}.from_paper must be one of"
+        ):
+            cls.from_paper("SM")
     assert ARM().requires == "joint"
-    assert SplitMerge(launch="history").requires == "joint"
+    assert SplitMerge.from_paper("bSM").requires == "joint"
+
+
+@pytest.mark.parametrize("variant", ["ARM", "sARM", "sRM", "bSM"])
+def test_samplers_of_the_paper_have_parameters(variant):
+    """They can be cloned and set, and accept what the everyday sampler does."""
+    cls = SplitMerge if variant == "bSM" else ARM
+    sampler = cls.from_paper(variant, n_history=4, gibbs_sweeps=2)
+    assert isinstance(sampler, cls)
+    other = clone(sampler).set_params(n_history=5)
+    assert type(other) is type(sampler)
+    assert other.get_params() == {**sampler.get_params(), "n_history": 5}
+    assert other.kernel().history.n_kept == 5
+    assert other.kernel().history.freeze == (variant == "bSM")
+    growing, chains = variant in ("ARM", "sARM"), sampler.n_history_chains
+    assert (sampler.n_replicas, sampler.n_companions) == (
+        (chains, 0) if growing else (1, max(0, chains - 1))
+    )
 
 
 def test_a_large_history_of_wide_labels():

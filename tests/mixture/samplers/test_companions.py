@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from reference.enumerate import canonical_labels
 from reference.simulate import PRIOR_CASES, enumeration_case
+from sklearn.base import clone
 from support.arm import past
 from support.cases import FAST, fit_case, make_estimator
 from support.exactness import case_posterior, make_likelihood
@@ -30,8 +31,8 @@ SAMPLERS = [
     ARM(blocks="pair", n_history_chains=3, n_history=2, gibbs_sweeps=0),
     ARM(blocks="none", n_history_chains=1, n_history=4),
     ARM(n_history_chains=0),
-    ARM(n_history_chains=3, n_history=4, freeze=False),
-    SplitMerge(launch="history", n_history_chains=3, n_history=4, n_restricted_scans=1),
+    ARM.from_paper("ARM", blocks="all", n_history_chains=3, n_history=4),
+    SplitMerge.from_paper("bSM", n_history_chains=3, n_history=4, n_restricted_scans=1),
     Alternate([Gibbs(), ARM(n_history_chains=3, n_history=4, gibbs_sweeps=0)]),
 ]
 samplers = pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
@@ -165,7 +166,7 @@ def test_companions_live_as_long_as_the_warm_up(sampler):
     program = make_program(sampler)
     chain = program.chain(3, 1)
     n_all = 3 if "n_history_chains=3" in repr(sampler) else 1
-    growing = "freeze=False" in repr(sampler)
+    growing = sampler.n_replicas > 1
     n_history = 2 if "n_history=2" in repr(sampler) else 4
     frozen = None
     for t in range(1, program.n_iterations + 1):
@@ -276,12 +277,14 @@ def test_without_warm_up_there_is_no_history(sampler):
     """All moves are then of two random rows, or have a random launch state."""
     case = fit_case("bernoulli")
     params = {"n_warmup": 0, "n_chains": 1}
-    if getattr(sampler, "freeze", True) is False:
+    if sampler.n_replicas > 1:
         model = make_estimator(case.likelihood, sampler=sampler, **params).fit(case.X)
         assert len(history_of(model._run["chains"][0])["iterations"]) > 0
         return
-    changed = {"launch": "random"} if isinstance(sampler, SplitMerge) else {"n_history_chains": 0}
-    plain = sampler.__sklearn_clone__().set_params(**changed)
+    if isinstance(sampler, SplitMerge):
+        plain = SplitMerge(sampler.n_restricted_scans)
+    else:
+        plain = clone(sampler).set_params(n_history_chains=0)
     one, other = (
         make_estimator(case.likelihood, sampler=s, **params).fit(case.X) for s in (sampler, plain)
     )
@@ -309,7 +312,7 @@ def test_acceptance_rates(sampler):
     [
         ARM(n_history_chains=2, n_history=4),
         ARM(blocks="pair", n_history_chains=3, n_history=2),
-        SplitMerge(launch="history", n_history_chains=2, n_history=4, n_restricted_scans=1),
+        SplitMerge.from_paper("bSM", n_history_chains=2, n_history=4, n_restricted_scans=1),
     ],
     ids=repr,
 )

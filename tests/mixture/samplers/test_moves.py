@@ -8,11 +8,9 @@ import pytest
 from reference.enumerate import canonical_labels
 from reference.simulate import PRIOR_CASES
 from support.exactness import complete_names, likelihood_names, record_worst
+from support.probes import MoveProbe, StateProbe
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p
 from support.states import case_of, log_joint_of, log_likelihood_of, new_state
-
-from skdpm.mixture.samplers._moves import MoveProbe
-from skdpm.mixture.state._state import StateProbe
 
 WITH_COMPLETE = [*likelihood_names(), *complete_names()]
 N = 12

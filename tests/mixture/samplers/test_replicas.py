@@ -24,6 +24,7 @@ from support.exactness import (
     record_worst,
 )
 from support.fits import assert_same_fit
+from support.probes import StateProbe
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p
 from support.states import case_of, new_state
 
@@ -31,7 +32,6 @@ from skdpm import DPMixture
 from skdpm.chains import stream as make_stream
 from skdpm.mixture.chains import program as _program
 from skdpm.mixture.samplers import PGSM, SAMS, Alternate, Gibbs, SplitMerge
-from skdpm.mixture.state._state import StateProbe
 
 ANCHORS = ("uniform", "cluster_informed", "threshold_informed")
 SAMPLERS = [

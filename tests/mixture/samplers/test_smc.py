@@ -17,12 +17,12 @@ from support.exactness import (
     make_likelihood,
     make_prior,
 )
+from support.probes import ResamplingProbe
 from support.pvalues import assert_p, assert_p_matrix, mean_p
 from support.smc import CONCENTRATION_PRIOR, INTEGRATED, all_labels, bind_rows
 
 from skdpm.mixture.particles._smc import (
     ParticleSystem,
-    ResamplingProbe,
     concentration_nodes,
 )
 

@@ -9,13 +9,14 @@ import pytest
 from reference.likelihoods import log_posterior
 from support.exactness import invariance_run, make_prior, record_worst
 from support.kernels import bind
+from support.probes import StateProbe
 from support.pvalues import assert_p_matrix
 
 from skdpm import DPMixture
 from skdpm.mixture.likelihoods import Gaussian, Poisson
 from skdpm.mixture.priors import DirichletProcessPrior, FiniteDirichletPrior
 from skdpm.mixture.samplers import PGSM, SAMS, Gibbs, SplitMerge
-from skdpm.mixture.state._state import MixtureState, StateProbe
+from skdpm.mixture.state._state import MixtureState
 from skdpm.mixture.state._tiles import RowTiles
 
 SIZES = [(1, 1), (2, 1), (3, 2), (16, 16)]
