@@ -15,8 +15,8 @@ samplers, take another folder. Tables (txt) and pictures (png) are made anew eve
 for trying out, with other cells.
 
 Two forms. "frozen", that of `ARM()`: a public chain has companions in warm-up and then a fixed
-history. "growing", that of the paper (`ARM.from_paper`): all chains of a restart share their history
-throughout. All hyperparameters are 1 and fixed, as in the paper.
+history. "growing", that of the paper (`ARM.from_paper`): all chains of a restart share their
+history throughout. All hyperparameters are 1 and fixed, as in the paper.
 """
 
 import argparse
