@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Several kernels in turn: each leaves the posterior invariant, and so do they all, one after the
-other, any number of times, as long as these numbers do not depend on the current partition.
+"""Several kernels in turn.
 
-Such numbers share the work. Steps differ in cost by orders of magnitude, so what a step of each
-part costs, in row evaluations, is measured in warm-up, whose draws are dropped, and numbers of
-steps follow; from then on they stay as they are. (Were an iteration to last until some work is
-done, its last partition would be one that is costly to leave: waiting times are longer there.)
-"""
+Each kernel leaves the posterior invariant, and so does any sequence of their steps, provided that
+the numbers of steps do not depend on the current partition.
+
+Costs of steps differ by orders of magnitude. The cost of a step of each kernel, in row
+evaluations, is measured in warm-up, whose draws are dropped. Numbers of steps are chosen from
+these costs and fixed after warm-up. (If an iteration ended after a given amount of work, its last
+partition would more often be one in which steps are costly.) """
 from numpy.random cimport bitgen_t
 
 from skdpm._core._rng cimport uniform
 from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.samplers._base cimport PartitionKernel
 
-# Costs of steps are averages over about as many turns.
+# Number of turns over which costs of steps are averaged, approximately.
 MEMORY = 20.0
-# Steps of one part in a turn, on average.
+# Range of the mean number of steps of a part in a turn.
 FEWEST, MOST = 0.1, 1000.0
 
 
@@ -27,12 +28,12 @@ cdef class AlternateKernel(PartitionKernel):
     parts : list of PartitionKernel
     move_share : float or None
     n_turns : int
-        Per step.
+        Turns per step.
     """
     cdef readonly list parts
     cdef object move_share
     cdef Py_ssize_t n_turns
-    cdef list learned       # of each replica: a dict of what it has done in warm-up
+    cdef list learned       # a dict per replica: steps, work and numbers of steps in warm-up
 
     def __init__(self, list parts, move_share, Py_ssize_t n_turns=1):
         self.parts = parts
@@ -80,7 +81,7 @@ cdef class AlternateKernel(PartitionKernel):
         return 0
 
     def share(self, pace):
-        """Numbers of steps by which the parts share the work: the first one makes one step."""
+        """Choose numbers of steps so that the parts share the work; the first makes one step."""
         costs = [
             work / done if done else 0.0
             for work, done in zip(pace["work"], pace["done"], strict=True)
@@ -103,8 +104,8 @@ cdef class AlternateKernel(PartitionKernel):
             part.keep_replicas(n)
 
     def acceptance(self):
-        """The moves of all parts; where parts share the name of a move, the number of the part, 1,
-        2, ..., is added to it."""
+        """Return the moves of all parts. If parts share the name of a move, the number of the
+        part, 1, 2, ..., is appended."""
         counts = [part.acceptance() for part in self.parts]
         names = [name for moves in counts for name in moves]
         return {

@@ -10,9 +10,9 @@ cdef enum:
 
 cdef class Members:
     """The items of each cluster, while labels change by moves of whole clusters only."""
-    cdef Py_ssize_t* first              # (n_slots,): an item of each occupied slot
-    cdef Py_ssize_t* next               # (n_samples,): another of the same, until there have been
-    cdef Py_ssize_t n_samples, n_slots  # ... as many as the cluster has
+    cdef Py_ssize_t* first              # (n_slots,): first item in the list of each cluster
+    cdef Py_ssize_t* next               # (n_samples,): next item in the list; the size of the
+    cdef Py_ssize_t n_samples, n_slots  # ... cluster tells where a list ends
 
     cdef int reserve(self, MixtureState state) except -1
     cdef void collect(self, MixtureState state) noexcept nogil
@@ -29,17 +29,17 @@ cdef class Members:
 
 
 cdef class Snapshot:
-    """A clustering that informed anchors look at, with what their law needs."""
+    """A clustering from which informed anchors are drawn, with arrays for their law."""
     cdef readonly Py_ssize_t n_samples
     cdef readonly Py_ssize_t n_clusters
     cdef readonly bint seen_warmup
     cdef readonly bint frozen
-    cdef bint informed                  # there is a clustering; else anchors are uniform
-    # It is in arrays that live in `arrays`.
+    cdef bint informed                  # is there a clustering? Otherwise anchors are uniform
+    # Pointers into `arrays`.
     cdef const Py_ssize_t* labels       # (n_samples,) cluster of each item
     cdef const Py_ssize_t* members      # (n_samples,) items, cluster by cluster
     cdef const Py_ssize_t* start        # (n_clusters + 1,) first of each cluster in `members`
-    cdef const double* cumulative       # (n_clusters, n_clusters): of the second anchor's cluster
+    cdef const double* cumulative       # (n_clusters, n_clusters): law of the second's cluster
     cdef const signed char* eligible    # (n_samples, n_clusters): may the second anchor be there?
     cdef dict arrays
 
@@ -47,12 +47,12 @@ cdef class Snapshot:
 
 
 cdef class AnchorProposal:
-    """How a split-merge move picks its anchors."""
+    """The law of the anchors of a split-merge move."""
     cdef readonly str kind
     cdef double threshold
-    cdef Py_ssize_t n_samples           # of the state under update
-    cdef Snapshot snapshot              # of its replica
-    cdef list snapshots                 # of each replica
+    cdef Py_ssize_t n_samples           # items of the current state
+    cdef Snapshot snapshot              # snapshot of its replica
+    cdef list snapshots                 # one per replica
     cdef readonly bint extended         # does the law depend on the current partition?
     cdef readonly double log_q          # log q(anchors | current partition) if so, else 0
 

@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How split-merge moves pick their anchors: Bouchard-Cote, Doucet & Roth (2017), appendix F.
+"""The law of the anchors of split-merge moves: Bouchard-Cote, Doucet & Roth (2017), appendix F.
 
-A move is invariant for any law h(s) of the anchors that does not depend on the current state. So
-it is for a law q(s | c) that depends on the current partition c, where q is part of the target:
-anchors are drawn in the space of partitions and anchors, of density p(c | X) q(s | c), and the
-move, which leaves s as it is, is one in this space. It weighs a partition c' by q(s | c') besides
-its posterior probability. "neighbours" is such a law, here of anchors i, j in the clusters a, b of
-K, of sizes n_a, n_b:
+A move is exact under any law h(s) of the anchors that does not depend on the current state. The
+law q(s | c) may also depend on the current partition c if the move then targets the joint density
+p(c | X) q(s | c) of partition and anchors, with s fixed: it weighs a partition c' by q(s | c') as
+well as by its posterior probability. "neighbours" is a law of this kind. For anchors i, j in
+clusters a, b of sizes n_a, n_b, among K clusters:
 
-    first    1 / 2n + 1 / (2 K n_a), so that small clusters are picked about as often as others;
-    second   with probability 1/2 (1 where K = 1, 0 where n_a = 1) in the same cluster, uniformly;
-             else in b with a probability proportional to the square root of p(x_i | x_b), but one
-             time in ten in any other cluster alike; uniformly in that.
+    first    probability 1 / 2n + 1 / (2 K n_a), so that small clusters are drawn about as often as
+             large ones;
+    second   with probability 1/2 (1 if K = 1, 0 if n_a = 1) in the same cluster; otherwise in
+             b with probability proportional to the square root of p(x_i | x_b), or one time in ten
+             in a uniformly drawn other cluster. Within the cluster it is uniform.
 
-Where clusters are coupled, all other clusters are alike.
+If clusters are coupled, all other clusters have equal probability.
 
-The informed laws look at a *snapshot* of a clustering instead. In warm-up, whose draws are
-dropped, the snapshot follows the chain; the one taken after the last iteration of warm-up stays
-for good, and is part of the chain's saved state. A chain without warm-up has uniform anchors
-throughout. Replicas of a chain have a snapshot each, for each must ignore its own state.
+The informed laws depend on a *snapshot* of a clustering instead. In warm-up, whose draws are
+dropped, the snapshot follows the chain. The snapshot after the last warm-up iteration is final and
+part of the chain's saved state. Without warm-up anchors are always uniform. Each replica of a
+chain has its own snapshot, which does not depend on the replica's current state.
 """
 from libc.math cimport INFINITY, NAN, exp, log
 from libc.stdlib cimport free
@@ -33,12 +33,12 @@ from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.likelihoods._base cimport ClusterModel
 
 cdef enum:
-    # Of more clusters than this no snapshot is taken: it costs a merge per pair of them.
+    # No snapshot is taken of more clusters than this: it costs a merge per pair of clusters.
     MAX_CLUSTERS = 512
 
-# Of neighbours: how often the first is a uniform item, and not one of a uniform cluster; how often
-# the second is in the same cluster; how often, if not, in any other, however far. And the power of
-# the densities by which another cluster is picked.
+# Neighbours: probability that the first anchor is a uniform item rather than an item of a uniform
+# cluster; that the second is in the same cluster; that it is otherwise in a uniformly drawn other
+# cluster; and the power of the densities by which the other cluster is drawn.
 cdef double BY_ITEM = 0.5
 cdef double TOGETHER = 0.5
 cdef double ANYWHERE = 0.1
@@ -56,7 +56,7 @@ cdef class Members:
         free(self.next)
 
     cdef int reserve(self, MixtureState state) except -1:
-        """Room for the items and slots of a state; what is known of its clusters stays."""
+        """Make room for the items and slots of a state, and keep the lists."""
         if state.n_samples > self.n_samples:
             self.next = <Py_ssize_t*>resized(self.next, state.n_samples, sizeof(Py_ssize_t))
             self.n_samples = state.n_samples
@@ -66,7 +66,7 @@ cdef class Members:
         return 0
 
     cdef void collect(self, MixtureState state) noexcept nogil:
-        """List the items of all clusters anew, all of them in one."""
+        """List the items of every cluster."""
         cdef Py_ssize_t i
         for i in range(state.n_samples - 1, -1, -1):    # each list is then in ascending order
             self.join(state.labels[i], i)
@@ -78,7 +78,7 @@ cdef class Snapshot:
         self.arrays = {}
 
     def take(self, MixtureState state, str kind, double threshold):
-        """Take the clustering of a state, with what a law of anchors needs of it."""
+        """Store the clustering of a state and the arrays for a law of anchors."""
         self.forget()
         self.n_clusters = state.n_clusters
         if not 2 <= state.n_clusters <= MAX_CLUSTERS:
@@ -106,7 +106,7 @@ cdef class Snapshot:
         self.arrays = {}
 
     def bind(self, dict arrays):
-        """Use the arrays of a clustering, of any integer type."""
+        """Use the arrays of a clustering; integers may have any type."""
         cdef const Py_ssize_t[::1] labels, members, start
         cdef const double[:, ::1] cumulative
         cdef const signed char[:, ::1] eligible
@@ -132,7 +132,7 @@ cdef class Snapshot:
         self.informed = True
 
     cdef Py_ssize_t second_cluster(self, bitgen_t* rng, Py_ssize_t i) noexcept nogil:
-        """Cluster of the snapshot that is to hold the second anchor; -1 where there is none."""
+        """Draw the cluster of the snapshot for the second anchor; -1 if there is none."""
         cdef Py_ssize_t k
         cdef Py_ssize_t n_eligible = 0
         cdef const double* cumulative
@@ -158,7 +158,7 @@ cdef class Snapshot:
         return -1
 
     def get_state(self):
-        """Plain objects from which `set_state` goes on, integers in the smallest type."""
+        """Return plain objects for `set_state`, integers in the smallest type."""
         arrays = dict(self.arrays)
         for name in ("labels", "members", "start"):
             if name in arrays:
@@ -180,8 +180,10 @@ cdef class Snapshot:
 
 
 def merge_probabilities(MixtureState state):
-    """Algorithm 4, for each cluster of the first anchor: cumulated probabilities of that of
-    the second, proportional to L(union) / (L(one) L(other)); the mean of these for its own.
+    """Algorithm 4: for each cluster of the first anchor, cumulated probabilities of the second's.
+
+    They are proportional to L(union) / (L(one) L(other)), and to the mean of these for the same
+    cluster.
     """
     cdef Py_ssize_t a, b
     cdef Py_ssize_t k = state.n_clusters
@@ -208,9 +210,10 @@ def merge_probabilities(MixtureState state):
         a, b = np.argwhere(~(ratios < np.inf))[0]
         first = np.unique(state.cluster_labels(), return_index=True)[1]
         raise FloatingPointError(
-            f"rows {first[a]} and {first[b]}: the union of their clusters has no density"
+            f"rows {first[a]} and {first[b]}: the union of their clusters has no density; check "
+            "these rows for extreme values"
         )
-    # Where no union is possible, the second anchor is in the cluster of the first.
+    # If no union is possible, the second anchor is in the cluster of the first.
     top = np.maximum(ratios.max(axis=1, keepdims=True), -np.finfo(float).max)
     weights = np.exp(ratios - top)
     mean = weights.sum(axis=1) / (k - 1)
@@ -219,8 +222,8 @@ def merge_probabilities(MixtureState state):
 
 
 def attachment(MixtureState state, double threshold):
-    """Algorithm 5: whether each item, taken out of its cluster, would join each cluster with
-    at least the threshold's probability."""
+    """Algorithm 5: whether each item, removed from its cluster, would join each cluster with a
+    probability of at least `threshold`; (n_samples, n_clusters)."""
     cdef Py_ssize_t i, j, own, size
     cdef Py_ssize_t k = state.n_clusters
     cdef ClusterModel model = state.model
@@ -239,8 +242,8 @@ def attachment(MixtureState state, double threshold):
             top = -INFINITY
             for j in range(k):
                 size = state.sizes[state.slots[j]] - (state.slots[j] == own)
-                w[j] += state.prior.log_join[size]    # log 0 for a cluster of i alone
-                if not (w[j] <= top):                 # a NaN stays at the top
+                w[j] += state.prior.log_join[size]    # log 0 for a cluster with i alone
+                if not (w[j] <= top):                 # a NaN remains the largest
                     top = w[j]
             if not (top < INFINITY):
                 with gil:
@@ -261,20 +264,20 @@ def attachment(MixtureState state, double threshold):
 cdef double log_first(
     Py_ssize_t n_samples, Py_ssize_t n_clusters, Py_ssize_t size
 ) noexcept nogil:
-    """log probability of an item of a cluster of a size as the first of two neighbours."""
+    """log probability that an item of a cluster of a given size is the first of two neighbours."""
     return log(BY_ITEM / n_samples + (1.0 - BY_ITEM) / (<double>n_clusters * size))
 
 
 cdef double probability_together(Py_ssize_t n_clusters, Py_ssize_t size) noexcept nogil:
-    """Of the second anchor being in the cluster of the first."""
+    """Probability that the second anchor is in the cluster of the first."""
     return 1.0 if n_clusters == 1 else 0.0 if size == 1 else TOGETHER
 
 
 cdef double log_apart(
     Py_ssize_t n_samples, Py_ssize_t n_clusters, Py_ssize_t size, Py_ssize_t other_size, double p
 ) noexcept nogil:
-    """log q of two anchors in clusters of these sizes, p being the tempered probability that the
-    first one's row gives to the second one's cluster."""
+    """log q of two anchors in different clusters of these sizes; p is the tempered probability of
+    the second's cluster given the row of the first."""
     return log(
         (1.0 - probability_together(n_clusters, size))
         * ((1.0 - ANYWHERE) * p + ANYWHERE / (n_clusters - 1)) / other_size
@@ -287,9 +290,9 @@ cdef class AnchorProposal:
     Parameters
     ----------
     kind : {"uniform", "neighbours", "cluster_informed", "threshold_informed"}
-        All but the first concern the first two anchors; a third and further ones are uniform.
+        Law of the first two anchors; further ones are uniform.
     threshold : float
-        Least attachment probability of a cluster that may hold the second anchor, for
+        Minimal attachment probability of a cluster for the second anchor, with
         "threshold_informed".
     """
 
@@ -300,7 +303,7 @@ cdef class AnchorProposal:
         self.extended = kind == "neighbours"
 
     cdef int update(self, MixtureState state, bint adapting, Py_ssize_t replica) except -1:
-        """Before a move of a replica: let its snapshot follow the chain, or freeze it."""
+        """Update the snapshot of a replica before its move, or freeze it."""
         cdef Snapshot snapshot
         while len(self.snapshots) <= replica:
             self.snapshots.append(Snapshot())
@@ -323,7 +326,7 @@ cdef class AnchorProposal:
         self, MixtureState state, Members members, bitgen_t* rng,
         Py_ssize_t* anchors, Py_ssize_t n_anchors       # OUT (n_anchors,)
     ) noexcept nogil:
-        """n_anchors <= n_samples different items."""
+        """Draw n_anchors <= n_samples different items."""
         cdef Py_ssize_t first
         cdef Py_ssize_t cluster, n_members, i, j, m, n
         cdef Py_ssize_t known[MAX_ANCHORS]      # the anchors, ascending
@@ -353,13 +356,13 @@ cdef class AnchorProposal:
         if n == 2:
             known[0], known[1] = min(anchors[0], anchors[1]), max(anchors[0], anchors[1])
         for m in range(n, n_anchors):
-            # The i-th of the items that are no anchor yet: each anchor up to it shifts it by one.
+            # The i-th item among those that are no anchors: each smaller anchor shifts it by one.
             i = integer(rng, self.n_samples - m)
             for j in range(m):
                 i += known[j] <= i
             anchors[m] = i
             j = m
-            while j > 0 and known[j - 1] > i:       # ends at the first place at the latest
+            while j > 0 and known[j - 1] > i:       # ends at j = 0 at the latest
                 known[j] = known[j - 1]
                 j -= 1
             known[j] = i
@@ -368,7 +371,7 @@ cdef class AnchorProposal:
         self, MixtureState state, Members members, bitgen_t* rng,
         Py_ssize_t* anchors     # OUT (2,)
     ) noexcept nogil:
-        """Two anchors given the current partition, with `log_q`; returns their number."""
+        """Draw two anchors given the current partition and set `log_q`; return their number."""
         cdef Py_ssize_t k = state.n_clusters
         cdef Py_ssize_t a, b, j, own, size
         cdef double total = 0.0
@@ -380,7 +383,7 @@ cdef class AnchorProposal:
             anchors[0] = members.at(a, integer(rng, state.sizes[a]))
         size = state.sizes[a]
         if uniform(rng) < probability_together(k, size):
-            # Another item, uniformly: the last in the list stands in for the first anchor.
+            # Another item, uniformly: the last of the list replaces the first anchor.
             anchors[1] = members.at(a, integer(rng, size - 1))
             if anchors[1] == anchors[0]:
                 anchors[1] = members.at(a, size - 1)
@@ -390,7 +393,7 @@ cdef class AnchorProposal:
         self.weigh_clusters(state, anchors[0])
         state.log_w[own] = -INFINITY
         b = categorical_log(rng, state.log_w, k)
-        if b < 0:       # the density of the first anchor is NaN somewhere
+        if b < 0:       # a density of the first anchor is NaN
             self.log_q = NAN
             anchors[1] = members.at(state.slots[0 if own > 0 else 1], 0)
             return 2
@@ -406,8 +409,8 @@ cdef class AnchorProposal:
         return 2
 
     cdef void weigh_clusters(self, MixtureState state, Py_ssize_t i) noexcept nogil:
-        """Tempered log p(x_i | each cluster), in the state's scratch; 0 where clusters are
-        coupled: their densities are of items in no cluster."""
+        """Write tempered log p(x_i | each cluster) to `state.log_w`; 0 if clusters are coupled,
+        where densities exist only for detached items."""
         cdef Py_ssize_t j
         if state.model.factorizes:
             state.model.log_predictive_many(state.slots, state.n_clusters, i, state.log_w)
@@ -417,8 +420,8 @@ cdef class AnchorProposal:
     cdef double log_q_together(
         self, MixtureState state, Py_ssize_t n_clusters, Py_ssize_t size
     ) noexcept nogil:
-        """log q(anchors | a partition into so many clusters, one of a size that holds both); 0
-        where q does not depend on the partition."""
+        """log q(anchors | a partition into `n_clusters`, one of which has `size` items and both
+        anchors); 0 if q does not depend on the partition."""
         if not self.extended:
             return 0.0
         return (
@@ -431,9 +434,8 @@ cdef class AnchorProposal:
         const Py_ssize_t* slots, const Py_ssize_t* sizes, Py_ssize_t n_slots,
         Py_ssize_t first, Py_ssize_t a, Py_ssize_t b
     ) noexcept nogil:
-        """log q(anchors | a partition in which some clusters are replaced by others); the first
-        anchor is in the a-th of those, the second in the b-th. 0 where q does not depend on the
-        partition."""
+        """log q(anchors | the partition with `slots` in place of `old_slots`), if the anchors are
+        in the a-th and b-th of `slots`; 0 if q does not depend on the partition."""
         cdef Py_ssize_t k = state.n_clusters - n_old + n_slots
         cdef Py_ssize_t j, m
         cdef double log_w[MAX_ANCHORS]
@@ -459,11 +461,11 @@ cdef class AnchorProposal:
         del self.snapshots[n:]
 
     def get_state(self):
-        """Plain objects from which `set_state` goes on: a list with an entry per replica."""
+        """Return plain objects for `set_state`: a list with an entry per replica."""
         return {"snapshots": [snapshot.get_state() for snapshot in self.snapshots]}
 
     def set_state(self, saved):
-        """Go on from what `get_state` gave."""
+        """Restore what `get_state` returned."""
         cdef Snapshot snapshot
         self.snapshots = []
         for entry in saved["snapshots"]:

@@ -2,39 +2,41 @@
 """Adaptive reconfiguration moves: Herlau, Mørup, Teh & Schmidt (2014), "Adaptive reconfiguration
 moves for MCMC inference in Dirichlet process mixtures", algorithm 3.
 
-Two past states z^a, z^b and two rows i, j on which they disagree are drawn (`_history`). Where the
-current partition z has i and j together their cluster is split, else their clusters are merged;
-the rows of these, U = z_i + z_j, go through the *construction*:
+Two past states z^a, z^b and two rows i, j on which they disagree are drawn (`_history`). If i and
+j share a cluster of the current partition z, it is split; otherwise their clusters are merged. Let
+U be the rows of these clusters. The *construction* places all rows anew:
 
     c        the common refinement of z, z^a and z^b; its blocks of i and j are c_i and c_j
-    b_i, b_j new clusters of c_i and c_j; of a merge they are one
-    loop 1   every other block of c as one, the largest first: ties in the random order of the move
-    loop 2   then, in this order, every row but i, j and the first one of each block of loop 1
+    b_i, b_j new clusters of c_i and c_j; in a merge, one cluster
+    loop 1   every other block of c as one unit, the largest first, ties in the random order of the
+             move
+    loop 2   in this order, every single row except i, j and the first of each block of loop 1
 
-A unit of rows A (a block, or a row), taken out, is put by its conditional law given all rows that
-are placed,
+A *unit*, rows A that are placed by one choice (a block or a row), is taken out and placed by its
+conditional law given all placed rows:
 
     cluster B      p(x_A | rows of B and all others) (1 - sigma)_{|B|+|A|-1} / (1 - sigma)_{|B|-1}
-    a new one      p(x_A | all others) (1 - sigma)_{|A|-1} V_{n,k+1} / V_{n,k},
+    a new one      p(x_A | all others) (1 - sigma)_{|A|-1} V_{n,k+1} / V_{n,k}
 
-into any cluster where its rows are of U. A unit of another cluster of z chooses between b_i, b_j
-and *home*, what its cluster has become: the slot of this, or a new one where none of its rows is
-left; it stays without a choice where it is all that is left and others have come.
+A unit of U may join any cluster. A unit of another cluster of z, an outer one, chooses between
+b_i, b_j and its *home*: the slot of its old cluster, or a new one if none of its rows is left
+there. If the unit is all that is left at home and others have joined it, it stays without a
+choice.
 
-Every unit is decided once, the clusters of i and j stay, and each outer cluster has one home: so
-no two ways lead to one partition, and T(z -> z*), the product of the probabilities of all choices,
-is the probability of z*. It is accepted with the probability
+Every unit is placed once, the clusters of i and j stay, and each outer cluster has one home.
+Therefore only one sequence of choices leads to a partition z*, and T(z -> z*), the product of the
+probabilities of all choices, is its probability. z* is accepted with probability
 
-    min(1, p(z*, X) T(z* -> z) / (p(z, X) T(z -> z*))),
+    min(1, p(z*, X) T(z* -> z) / (p(z, X) T(z -> z*))).
 
-where the reverse is the construction from z*, of the same i, j, z^a, z^b and order, with z* in
-place of z in the refinement, and every choice forced to end in z; T = 0 where one of them is not
-to be had. What depends on no state (the weights, the order of the units) may be any law.
+The reverse is the construction from z*, with the same i, j, z^a, z^b and order, z* in place of z
+in the refinement, and every choice forced so that it ends in z; T = 0 if this is not possible.
+Weights and the order of units may follow any law that does not depend on the state.
 
-Over which rows c is taken distinguishes the variants. "pair", of U, is the algorithm as printed;
-"all", of all rows, lets the blocks of other clusters move as one, without which a move that takes
-many rows from a cluster has hardly a way back; "none" has no loop 1 (sARM). Without past states i
-and j are uniform, c_i = {i} and c_j = {j} (sRM).
+The variants differ in the rows over which c is taken. "pair": over U, as published. "all": over
+all rows, so that blocks of other clusters move as one; without this, a move that takes many rows
+from a cluster has a negligible reverse probability. "none": no loop 1 (sARM). Without past states
+i and j are uniform, c_i = {i} and c_j = {j} (sRM).
 """
 from libc.math cimport INFINITY, isnan, log
 from libc.stdlib cimport free
@@ -54,9 +56,9 @@ BLOCKS = ("all", "pair", "none")
 
 
 cdef enum:
-    N_FREE = 3      # slots that a unit takes at once: its own, the next spare, and scratch
-    # To weigh so many rows one by one takes as long as a marginal likelihood of independent
-    # clusters: about so many, and one more for so many numbers of a cluster.
+    N_FREE = 3      # slots that a unit takes at once: its cluster, the next spare, and scratch
+    # If clusters are independent, units of at most FEW + width / WIDTH_OF_ROW rows are weighed row
+    # by row, which is then as fast as a marginal likelihood.
     FEW = 2
     WIDTH_OF_ROW = 64
 
@@ -88,7 +90,7 @@ cdef class Reconfiguration:
         free(self.weights)
 
     cdef int reserve(self, MixtureState state) except -1:
-        """Room for the rows and slots of a state."""
+        """Make room for the rows and slots of a state."""
         cdef Py_ssize_t n = state.n_samples
         cdef Py_ssize_t size = sizeof(Py_ssize_t)
         if n > self.n_samples:
@@ -105,7 +107,7 @@ cdef class Reconfiguration:
             self.options = <Py_ssize_t*>resized(self.options, state.capacity, size)
             self.weights = <double*>resized(self.weights, state.capacity, sizeof(double))
             self.n_slots = state.capacity
-        # Labels are slots of a state, or those of a past one.
+        # Labels are slots of the state or labels of past states.
         if max(n, state.capacity) + 1 > self.n_labels:
             self.n_labels = max(n, state.capacity) + 1
             self.owner = <Py_ssize_t*>resized(self.owner, self.n_labels, size)
@@ -114,7 +116,7 @@ cdef class Reconfiguration:
         return 0
 
     cdef int make_room(self, MixtureState state) except -1 nogil:
-        """Make sure that slots are free for a unit; it takes the lock where they are not."""
+        """Make sure that slots are free for a unit; takes the lock if they are not."""
         if state.model.n_free < N_FREE or state.capacity > self.n_slots:
             with gil:
                 if state.model.n_free < N_FREE:
@@ -123,9 +125,9 @@ cdef class Reconfiguration:
         return 0
 
     cdef void shuffle(self, Py_ssize_t n, bitgen_t* rng) noexcept nogil:
-        """Draw the order, uniformly among all."""
+        """Draw the order of the rows uniformly."""
         cdef Py_ssize_t m, other
-        for m in range(n):      # from the start: what a move leaves behind must not matter
+        for m in range(n):      # the order must not depend on earlier moves
             self.order[m] = m
         for m in range(n - 1):
             other = m + integer(rng, n - m)
@@ -137,9 +139,9 @@ cdef class Reconfiguration:
         self, const Py_ssize_t* labels, const Py_ssize_t* rows, Py_ssize_t n_rows,
         Py_ssize_t n_blocks
     ) noexcept nogil:
-        """Cut the blocks of some rows by labels; returns the number of blocks."""
+        """Cut blocks of rows by labels; returns the number of blocks."""
         cdef Py_ssize_t* last = self.scratch                # by block: its last position
-        cdef Py_ssize_t* stamp = last + self.n_labels       # by label: the block it was met in
+        cdef Py_ssize_t* stamp = last + self.n_labels       # by label: last block with it, plus 1
         cdef Py_ssize_t* number = stamp + self.n_labels     # by label: the new block
         cdef Py_ssize_t* sorted_rows = number + self.n_labels
         cdef Py_ssize_t b, m, x
@@ -161,13 +163,13 @@ cdef class Reconfiguration:
                 stamp[labels[x]] = b
                 number[labels[x]] = n_new
                 n_new += 1
-            # Rows of a block stand together: the old numbers of later ones are still to be read.
+            # Rows are sorted by block, so the blocks of later rows are still the old ones.
             self.block[x] = number[labels[x]]
         return n_new
 
     cdef void refine(self, Py_ssize_t n) noexcept nogil:
-        """List the blocks of c, by decreasing size and then by their first row in the order."""
-        cdef Py_ssize_t* rows = self.members        # until it holds the rows by block
+        """List the blocks of c by decreasing size, then by their first row in the order."""
+        cdef Py_ssize_t* rows = self.members        # scratch until it holds the rows by block
         cdef Py_ssize_t* size = self.scratch
         cdef Py_ssize_t* n_larger = size + self.n_labels
         cdef Py_ssize_t* position = n_larger + self.n_labels
@@ -186,7 +188,7 @@ cdef class Reconfiguration:
         memset(size, 0, self.n_blocks * sizeof(Py_ssize_t))
         for m in range(n_rows):
             size[self.block[rows[m]]] += 1
-        # Where blocks of a size begin in the list of blocks: a count of those that are larger.
+        # Blocks of a size begin in the list after all larger blocks.
         memset(n_larger, 0, (n + 1) * sizeof(Py_ssize_t))
         for b in range(self.n_blocks):
             n_larger[size[b] - 1] += 1
@@ -205,7 +207,7 @@ cdef class Reconfiguration:
             first += m
         for m in range(n_rows):
             self.block[rows[m]] = position[self.block[rows[m]]]
-        # From here on `size` counts the rows of each block that are in place.
+        # From here on `size` counts the rows of each block that are listed.
         memset(size, 0, self.n_blocks * sizeof(Py_ssize_t))
         for m in range(n):
             x = self.order[m]
@@ -219,10 +221,10 @@ cdef class Reconfiguration:
     cdef int construct(
         self, MixtureState state, bitgen_t* rng, const Py_ssize_t* target, double limit
     ) except -1 nogil:
-        """Turn the state into another, drawn, or with a target forced; `log_t` is then log T.
+        """Draw another state, or force a target; sets `log_t` to log T.
 
-        With a target it stops, with log T = -infinity, as soon as log T is known to be no more
-        than `limit`, or the target not to be reached. The state is then another one.
+        With a target, the construction stops with log T = -infinity as soon as log T is known to
+        be at most `limit` or the target cannot be reached. The state is then another one.
         """
         cdef Py_ssize_t b, m, x
         cdef Py_ssize_t n = state.n_samples
@@ -264,14 +266,14 @@ cdef class Reconfiguration:
         return 0
 
     cdef bint is_over(self, double limit) noexcept nogil:
-        """Has a forced construction no chance any more?"""
+        """Is the probability of a forced construction too small already?"""
         if self.target != NULL and not self.log_t > limit and not isnan(self.log_t):
             self.log_t = -INFINITY
             return True
         return False
 
     cdef void begin_from(self, MixtureState state) noexcept nogil:
-        """Remember z, and where rows of each label of the target are to be found."""
+        """Remember z, and for each label of the target the outer cluster its rows come from."""
         cdef Py_ssize_t k, slot, x, t
         memcpy(self.start, state.labels, state.n_samples * sizeof(Py_ssize_t))
         self.slot_i = state.labels[self.i]
@@ -291,12 +293,12 @@ cdef class Reconfiguration:
             if self.owner[t] < 0:
                 self.owner[t] = self.start[x]
             elif self.owner[t] != self.start[x]:
-                self.log_t = -INFINITY      # outer clusters never meet
+                self.log_t = -INFINITY      # outer clusters are never merged
 
     cdef Py_ssize_t place_first(
         self, MixtureState state, Py_ssize_t x, Py_ssize_t slot, bint refined
     ) except -1 nogil:
-        """Row i or j, with the rows of its block of c, joins a slot; returns it."""
+        """Put row i or j, and the rows of its block of c, into a slot; return the slot."""
         cdef Py_ssize_t b, m
         self.make_room(state)
         state.attach(x, slot)
@@ -330,7 +332,7 @@ cdef class Reconfiguration:
                 if state.sizes[self.home[origin]] == n_rows:
                     self.home[origin] = -1
         own = self.take_out(state, rows, n_rows)
-        # The clusters to choose from, then its own.
+        # The clusters to choose from, then a cluster with the unit alone.
         n = 0
         if inside:
             for k in range(state.n_clusters):
@@ -403,8 +405,8 @@ cdef class Reconfiguration:
     cdef Py_ssize_t take_out(
         self, MixtureState state, const Py_ssize_t* rows, Py_ssize_t n_rows
     ) noexcept nogil:
-        """Take a unit out: a row is then in no cluster, and a block in one of its own. Returns the
-        slot of this cluster, which for a row is the spare."""
+        """Take a unit out of its cluster. A single row is then in no cluster, and the spare is
+        returned; a block is in a separate cluster, whose slot is returned."""
         cdef Py_ssize_t m, own
         cdef Py_ssize_t at = state.labels[rows[0]]
         if n_rows == 1:
@@ -421,7 +423,7 @@ cdef class Reconfiguration:
         return own
 
     cdef Py_ssize_t wanted_slot(self, Py_ssize_t x) noexcept nogil:
-        """Where a unit must go for the target: a slot; -1: a new one; -2: it is not to be had."""
+        """The slot where the target has a unit; -1: a new one; -2: the target is impossible."""
         cdef Py_ssize_t t = self.target[x]
         if t == self.target[self.i]:
             return self.b_i
@@ -436,8 +438,8 @@ cdef class Reconfiguration:
     cdef Py_ssize_t choose(
         self, bitgen_t* rng, const double* log_w, Py_ssize_t n, Py_ssize_t pick
     ) noexcept nogil:
-        """Draw an option by its log weight, or take `pick` where that is not negative, and count
-        its probability. Returns it; -1 where the weights are no distribution."""
+        """Draw an option by its log weight, or take `pick` if it is not negative, and add its log
+        probability to `log_t`. Returns the option, -1 if a weight is NaN or all are 0."""
         cdef Py_ssize_t k
         cdef double top = exponentiate(log_w, self.weights, n)
         cdef double total = 0.0
@@ -450,7 +452,7 @@ cdef class Reconfiguration:
             u = uniform(rng) * total
             for k in range(n):
                 if self.weights[k] > 0.0:
-                    pick = k        # the last of these where rounding leaves u positive
+                    pick = k        # the last one if rounding leaves u positive
                     u -= self.weights[k]
                     if u < 0.0:
                         break
@@ -475,7 +477,7 @@ cdef class Reconfiguration:
 
 
 cdef inline double log_new(MixtureState state, Py_ssize_t k) noexcept nogil:
-    """log V_{n,k+1} - log V_{n,k}: -infinity where there are k components or fewer."""
+    """log V_{n,k+1} - log V_{n,k}; -infinity if the prior allows at most k clusters."""
     if state.prior.log_v[k] == -INFINITY:
         return -INFINITY
     return state.prior.log_v[k + 1] - state.prior.log_v[k]
@@ -494,7 +496,7 @@ cdef class ARMKernel(PartitionKernel):
     cdef Reconfiguration construction
     cdef Py_ssize_t gibbs_sweeps
     cdef StoredState current, proposed
-    cdef long long n_proposed[2]    # splits, merges: of the first replica
+    cdef long long n_proposed[2]    # splits and merges of the first replica
     cdef long long n_accepted[2]
 
     def __init__(self, str blocks, History history, Py_ssize_t gibbs_sweeps):
@@ -519,7 +521,7 @@ cdef class ARMKernel(PartitionKernel):
         return 0
 
     cdef void draw(self, MixtureState state, bitgen_t* rng) noexcept nogil:
-        """Draw what the move is drawn by: nothing of it depends on the current state."""
+        """Draw rows, past states and order of a move; none depends on the current state."""
         if self.history.draw(self.replica, rng):
             self.construction.i, self.construction.j = self.history.pair[0], self.history.pair[1]
             self.construction.za = self.history.za
@@ -551,7 +553,7 @@ cdef class ARMKernel(PartitionKernel):
                     f"rows {self.construction.i} and {self.construction.j}: "
                     "a move between them has no density"
                 )
-        # T of the reverse is at most 1: most moves can be refused without it.
+        # T of the reverse is at most 1, so most moves are refused without it.
         limit = log_u - log_ratio
         accepted = limit < 0.0
         if accepted:
@@ -574,7 +576,7 @@ cdef class ARMKernel(PartitionKernel):
         self.history.record(t, states, adapting)
 
     def acceptance(self):
-        """"split" and "merge": moves proposed and accepted."""
+        """Numbers of proposed and accepted moves: keys "split" and "merge"."""
         return {
             "split": (self.n_proposed[0], self.n_accepted[0]),
             "merge": (self.n_proposed[1], self.n_accepted[1]),

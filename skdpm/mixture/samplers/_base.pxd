@@ -6,10 +6,10 @@ from skdpm.mixture.state._state cimport MixtureState
 
 cdef class PartitionKernel:
     """A Markov kernel on partitions that leaves p(partition | X, concentration) invariant."""
-    cdef readonly bint adapting     # in warm-up; a kernel that adapts does so only while it is set
-    cdef readonly Py_ssize_t replica    # which of the chain's replicas the state is
-    # Row evaluations so far, a measure of time that is the same in every run: log predictives of
-    # one row under one cluster, and rows that joined or left a cluster.
+    cdef readonly bint adapting     # in warm-up? Kernels adapt only then
+    cdef readonly Py_ssize_t replica    # number of the current state among the chain's replicas
+    # Row evaluations so far: log predictives of one row under one cluster, and rows that joined or
+    # left a cluster. A measure of time that is the same in every run.
     cdef readonly long long work
 
     cdef int prepare(self, MixtureState state) except -1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What every sampler's kernel shares: one step of a chain, with the GIL released."""
+"""Base class of samplers' kernels: a step of a chain, with the GIL released."""
 from numpy.random cimport bitgen_t
 
 from skdpm._core._rng cimport bit_generator_pointer
@@ -8,8 +8,8 @@ from skdpm._core._rng cimport bit_generator_pointer
 cdef class PartitionKernel:
 
     cdef int prepare(self, MixtureState state) except -1:
-        """Take all the memory a step needs; called before every step, with the GIL. The state may
-        be another one than in the step before, with more or fewer slots."""
+        """Reserve the memory of a step; called before every step, with the GIL. The state may be
+        another one than before, with more or fewer slots."""
         return 0
 
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
@@ -19,7 +19,7 @@ cdef class PartitionKernel:
     cdef int repeat(
         self, MixtureState state, bitgen_t* rng, Py_ssize_t n_steps
     ) except -1 nogil:
-        """Do some steps on end, each prepared; a sampler may spare what needs doing but once."""
+        """Do consecutive steps, each after `prepare`; overridden where steps can share work."""
         cdef Py_ssize_t _step
         for _step in range(n_steps):
             with gil:
@@ -40,18 +40,20 @@ cdef class PartitionKernel:
         adapting : bool
             Whether the chain is in warm-up.
         replica : int
-            Which of the chain's replicas the state is: 0, 1, ... One kernel serves them all, in
-            any order, and what it learns from one it keeps apart, by this number.
+            Number of the state among the chain's replicas: 0, 1, ... One kernel serves them all,
+            in any order, and keeps what it learns from each under this number.
         """
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         if state.n_attached < state.n_samples:
-            raise ValueError(f"{state.n_samples - state.n_attached} items are in no cluster")
+            raise ValueError(
+                f"{state.n_samples - state.n_attached} items are in no cluster; attach all items"
+            )
         if replica < 0:
             raise ValueError(f"replica must not be negative, got {replica}")
         self.adapting = adapting
         self.replica = replica
         state.prior.tabulate()
-        # So that a sweep meets the end of the arena only where clusters more than double in it.
+        # A sweep then reaches the end of the arena only if the number of clusters doubles in it.
         state.reserve(2 * state.n_clusters + 16)
         self.prepare(state)
         with bit_generator.lock, nogil:
@@ -59,29 +61,30 @@ cdef class PartitionKernel:
             state.model.settle()
 
     def record(self, Py_ssize_t t, states, bint adapting):
-        """Look at the states of all replicas after the chain's t-th iteration.
+        """Take note of the states of all replicas after iteration t of the chain.
 
         Parameters
         ----------
         t : int
-            1, 2, ...
+            Number of iterations so far: 1, 2, ...
         states : list of MixtureState
-            By the number of the replica.
+            One per replica, in their order.
         adapting : bool
             Whether the iteration was one of the warm-up.
         """
 
     def keep_replicas(self, Py_ssize_t n):
-        """Forget what was learnt of each replica from number `n` on: they are gone."""
+        """Forget what was learnt from replicas `n`, n + 1, ..., which are dropped."""
 
     def acceptance(self):
-        """Moves so far: dict, move -> (made, accepted); accepted counts those that changed the
-        partition where a move has no acceptance step. Empty for samplers without such moves."""
+        """Return numbers of moves so far: dict, move -> (proposed, accepted). For moves without an
+        acceptance step, accepted ones are those that changed the partition. Empty for samplers
+        without moves of clusters."""
         return {}
 
     def get_adaptation(self):
-        """What the kernel has learnt in warm-up, as plain objects; part of the chain's state."""
+        """Return what the kernel has learnt in warm-up, as plain objects of the chain's state."""
         return {}
 
     def set_adaptation(self, adaptation):
-        """Go on from `get_adaptation`."""
+        """Restore what `get_adaptation` returned."""

@@ -7,19 +7,19 @@ from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal, Member
 
 
 cdef class Closure:
-    """The items of the clusters that hold the anchors, in the random order of a move."""
+    """The items of the anchors' clusters, in the random order of a move."""
     cdef readonly Py_ssize_t n_items
     cdef readonly Py_ssize_t n_cells       # clusters of the closure
-    cdef readonly Py_ssize_t n_outside      # all other clusters
-    cdef Py_ssize_t* items                  # (n_items,): the anchors first
+    cdef readonly Py_ssize_t n_outside     # number of all other clusters
+    cdef Py_ssize_t* items                 # (n_items,): the anchors first
     cdef signed char* cells                # (n_items,): cluster of each, by first appearance
     cdef Py_ssize_t slots[MAX_ANCHORS]      # (n_cells,)
     cdef Py_ssize_t sizes[MAX_ANCHORS]      # (n_cells,)
-    cdef signed char* cell_of              # (n_slots,): of a cluster of the closure, else -1
-    cdef Members members                    # of all clusters
+    cdef signed char* cell_of              # (n_slots,): cell of a cluster of the closure, else -1
+    cdef Members members                    # items of all clusters
     cdef AnchorProposal proposal
     cdef Py_ssize_t n_anchors
-    cdef Py_ssize_t place[2]                # in `items`, of the anchors that were drawn first
+    cdef Py_ssize_t place[2]                # positions in `items` of the first two anchors drawn
     cdef Py_ssize_t n_samples, n_slots
 
     cdef int reserve(self, MixtureState state) except -1
@@ -36,19 +36,19 @@ cdef class Closure:
 
 
 cdef class Trial:
-    """Other clusters for the items of a closure, its *sides*, built while the state waits."""
+    """Proposed clusters of the items of a closure, its *sides*; the state stays as it is."""
     cdef readonly Closure closure
-    cdef readonly Py_ssize_t n_sides        # clusters that the closure's items would form
+    cdef readonly Py_ssize_t n_sides        # number of proposed clusters
     cdef Py_ssize_t side[MAX_ANCHORS]       # slots of the sides
-    cdef Py_ssize_t size[MAX_ANCHORS]       # items in each
+    cdef Py_ssize_t size[MAX_ANCHORS]       # numbers of their items
     cdef signed char* sides                 # (n_items,): side of each item of the closure
-    cdef Py_ssize_t n_open                  # slots taken
+    cdef Py_ssize_t n_open                  # number of slots taken
     cdef Py_ssize_t n_samples
 
     cdef int reserve(self, MixtureState state) except -1
     cdef void begin(self, MixtureState state, Py_ssize_t n_sides) noexcept nogil
     cdef inline void join(self, MixtureState state, Py_ssize_t m, Py_ssize_t b) noexcept nogil:
-        """Item m of the closure, which is in no side, joins one."""
+        """Item m of the closure, on no side so far, joins one."""
         cdef Py_ssize_t i = self.closure.items[m]
         state.model.add(self.side[b], i)
         state.labels[i] = self.side[b]
@@ -69,7 +69,7 @@ cdef class Trial:
     cdef void accept(self, MixtureState state) noexcept nogil
     cdef void restore(self, MixtureState state) noexcept nogil
     cdef void unite(self, MixtureState state) noexcept nogil
-    # What depends on whether clusters are independent.
+    # These depend on whether clusters are independent.
     cdef void vacate(
         self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots
     ) noexcept nogil

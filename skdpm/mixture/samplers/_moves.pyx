@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What moves of whole clusters share: the items they concern, and other clusters for these.
+"""Moves of whole clusters: the items that a move concerns, and the clusters it proposes for them.
 
-A *closure* is the items of the clusters that hold a few anchors. A *trial* proposes other clusters
-for them, its sides: the items join and leave sides one at a time, by whatever law the sampler has,
-and then the sides replace the clusters (`accept`), or all is as it was (`restore`). Between
-`begin` and these two the state's sizes, slots and number of clusters are those of the current
-partition; its labels are those of the trial, -1 for an item in no side.
+A *closure* is the set of items of the clusters that hold a few anchors. A *trial* proposes other
+clusters for them, its sides. Items join and leave sides one at a time, by the law of the sampler.
+Then the sides replace the clusters (`accept`), or the state is restored (`restore`). Between
+`begin` and these two, the state's sizes, slots and number of clusters are those of the current
+partition, and its labels are those of the trial, -1 for an item on no side.
 
-Where clusters are independent, sides are slots of their own and the rows of the current clusters
-wait untouched. Where they are coupled (`model.factorizes` false) an item can be in one place only:
-the items leave the rows of their clusters first, and return one by one. `make_trial` is the one
-place that tells the two apart for samplers.
+If clusters are independent, sides have separate slots, and the rows of the current clusters stay
+untouched. If clusters are coupled (`model.factorizes` false), an item can be in one place only:
+the items leave the rows of their clusters first and return one by one. `make_trial` chooses
+between the two.
 """
 from libc.math cimport NAN
 from libc.stdlib cimport free
@@ -36,7 +36,7 @@ cdef class Closure:
         free(self.cell_of)
 
     cdef int reserve(self, MixtureState state) except -1:
-        """Room for all items and slots of the state; call it once the state has reserved its."""
+        """Make room for all items and slots of the state; call it after `state.reserve`."""
         if state.n_samples > self.n_samples:
             self.items = <Py_ssize_t*>resized(self.items, state.n_samples, sizeof(Py_ssize_t))
             self.cells = <signed char*>resized(self.cells, state.n_samples, 1)
@@ -49,7 +49,8 @@ cdef class Closure:
         return 0
 
     cdef void pick(self, MixtureState state, Py_ssize_t n_anchors, bitgen_t* rng) noexcept nogil:
-        """Draw the anchors, in random order, and find their clusters; `members` is up to date."""
+        """Draw the anchors, in random order, and find their clusters. `members` must be up to
+        date."""
         cdef Py_ssize_t anchors[MAX_ANCHORS]
         cdef Py_ssize_t j, m, slot
         cdef Py_ssize_t drawn[2]
@@ -77,8 +78,8 @@ cdef class Closure:
         self.n_outside = state.n_clusters - self.n_cells
 
     cdef void gather(self, MixtureState state, bitgen_t* rng) noexcept nogil:
-        """Gather the items of the anchors' clusters, the anchors first, then all others in random
-        order (Bouchard-Cote, Doucet & Roth 2017, algorithm 2)."""
+        """List the items of the anchors' clusters: the anchors, then all others in random order
+        (Bouchard-Cote, Doucet & Roth 2017, algorithm 2)."""
         cdef Py_ssize_t i, j, m
         cdef Py_ssize_t n = self.n_anchors
         cdef bint is_anchor
@@ -108,8 +109,8 @@ cdef class Closure:
         self, MixtureState state, const signed char* cells,
         const Py_ssize_t* slots, const Py_ssize_t* sizes, Py_ssize_t n_slots
     ) noexcept nogil:
-        """log q(anchors | partition) where item m of the closure is in the cluster
-        `slots[cells[m]]`, of `sizes`; 0 where the law does not depend on the partition."""
+        """log q(anchors | the partition with item m of the closure in `slots[cells[m]]`); 0 if the
+        law does not depend on the partition. `sizes` are those of `slots`."""
         return self.proposal.log_q_at(
             state, self.slots, self.n_cells, slots, sizes, n_slots,
             self.items[self.place[0]], cells[self.place[0]], cells[self.place[1]]
@@ -119,8 +120,8 @@ cdef class Closure:
         self, MixtureState state, const signed char* cells,
         const Py_ssize_t* slots, Py_ssize_t n_slots
     ) noexcept nogil:
-        """Other clusters take the place of the closure's: item m joins `slots[cells[m]]`, whose
-        row holds its items already."""
+        """Replace the closure's clusters: item m joins `slots[cells[m]]`, whose row already
+        contains it."""
         cdef Py_ssize_t m
         state.replace(
             self.items, cells, self.n_items, self.slots, self.n_cells, slots, n_slots
@@ -138,8 +139,8 @@ cdef class Trial:
         free(self.sides)
 
     cdef int reserve(self, MixtureState state) except -1:
-        """Room for all items of the state. The slots of the sides are for `state.reserve`, before
-        this: one for each beyond the clusters and the two spares."""
+        """Make room for all items of the state. Before this, `state.reserve` must have made a slot
+        for each side, beyond the clusters and two spares."""
         self.closure.reserve(state)
         if state.n_samples > self.n_samples:
             self.sides = <signed char*>resized(self.sides, state.n_samples, 1)
@@ -147,7 +148,7 @@ cdef class Trial:
         return 0
 
     cdef void begin(self, MixtureState state, Py_ssize_t n_sides) noexcept nogil:
-        """The items of the closure leave their clusters; some empty sides are there for them."""
+        """Take the items of the closure out of their clusters and open empty sides."""
         cdef Py_ssize_t b
         self.vacate(state, self.closure.slots, self.closure.n_cells)
         for b in range(n_sides):
@@ -156,8 +157,8 @@ cdef class Trial:
         self.n_sides = self.n_open = n_sides
 
     cdef double log_current(self, MixtureState state) noexcept nogil:
-        """log p(partition) + log p(X | partition) of the current partition, up to what no other
-        clusters of the closure's items change. Not while a trial is on."""
+        """log p(partition) + log p(X | partition) of the current partition, up to terms that do
+        not depend on the clusters of the closure's items. Call it before `begin`."""
         cdef Py_ssize_t b
         cdef double total = state.prior.log_v[self.closure.n_outside + self.closure.n_cells]
         for b in range(self.closure.n_cells):
@@ -165,8 +166,8 @@ cdef class Trial:
         return total + self.log_likelihood(state, self.closure.slots, self.closure.n_cells)
 
     cdef double log_union_ratio(self, MixtureState state) noexcept nogil:
-        """What it gains if the clusters, two of them, are one. Not while a trial is on; it needs
-        none. A slot must be free."""
+        """Change in log p(partition) + log p(X | partition) from uniting the closure's two
+        clusters. Call it before `begin`, with a free slot."""
         # The smaller one joins the other: a model may have to move its items.
         cdef Py_ssize_t src = self.closure.sizes[1] <= self.closure.sizes[0]
         cdef double log_ratio = NAN
@@ -176,7 +177,7 @@ cdef class Trial:
         return log_ratio + state.log_prior_gain(self.closure.slots[0], self.closure.slots[1])
 
     cdef double log_proposed(self, MixtureState state) noexcept nogil:
-        """As `log_current`, with the sides in place of the clusters; all items are in sides."""
+        """`log_current` of the proposed partition; all items are on sides."""
         cdef Py_ssize_t b
         cdef double total = state.prior.log_v[self.closure.n_outside + self.n_sides]
         for b in range(self.n_sides):
@@ -184,37 +185,36 @@ cdef class Trial:
         return total + self.log_likelihood(state, self.side, self.n_sides)
 
     cdef void accept(self, MixtureState state) noexcept nogil:
-        """The sides, none of them empty, replace the clusters."""
+        """Replace the clusters by the sides, none of which is empty."""
         cdef Py_ssize_t b
         for b in range(self.n_sides, self.n_open):
             state.model.release(self.side[b])
         self.closure.replace(state, self.sides, self.side, self.n_sides)
 
     cdef void restore(self, MixtureState state) noexcept nogil:
-        """All is as it was, whichever items are in sides."""
+        """Restore the state, whichever items are on sides."""
         cdef Py_ssize_t b
         self.vacate(state, self.side, self.n_open)
         self.put_back(state)
-        for b in range(self.n_open - 1, -1, -1):    # the free slots too are in the order they were
+        for b in range(self.n_open - 1, -1, -1):    # keeps the order of free slots
             state.model.release(self.side[b])
 
     cdef void vacate(
         self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots
     ) noexcept nogil:
-        """The items of the closure are in no cluster and in no side; the rows of the slots they
-        were in stay as they are, to be there after a rejection."""
+        """Remove the labels of the closure's items; the rows of the slots stay as they are."""
         cdef Py_ssize_t m
         for m in range(self.closure.n_items):
             state.labels[self.closure.items[m]] = -1
 
     cdef void put_back(self, MixtureState state) noexcept nogil:
-        """The items of the closure, in no side, return to their clusters."""
+        """Return the items of the closure, on no side, to their clusters."""
         cdef Py_ssize_t m
         for m in range(self.closure.n_items):
             state.labels[self.closure.items[m]] = self.closure.slots[self.closure.cells[m]]
 
     cdef void unite(self, MixtureState state) noexcept nogil:
-        """All items of the closure, which are in sides, come into the first one."""
+        """Unite all sides in the first one."""
         cdef Py_ssize_t b, m
         for b in range(1, self.n_sides):
             state.model.merge(self.side[0], self.side[b])
@@ -249,7 +249,7 @@ cdef class CoupledTrial(Trial):
     cdef void vacate(
         self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots
     ) noexcept nogil:
-        """Also the rows of the slots lose the items."""
+        """Also remove the items from the rows of the slots."""
         cdef Py_ssize_t b
         Trial.vacate(self, state, slots, n_slots)
         for b in range(n_slots):
@@ -265,7 +265,7 @@ cdef class CoupledTrial(Trial):
     cdef double log_likelihood(
         self, MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots
     ) noexcept nogil:
-        """Of all clusters: those in `slots` and those outside the closure."""
+        """The density of all clusters: those in `slots` and those outside the closure."""
         cdef Py_ssize_t k, b
         cdef Py_ssize_t n_live = 0
         cdef bint in_closure
@@ -283,17 +283,17 @@ cdef class CoupledTrial(Trial):
 
 
 cdef Trial make_trial(ClusterModel model, Closure closure):
-    """A trial of the kind that a model's clusters need."""
+    """Make a trial for a model with independent or with coupled clusters."""
     return Trial(closure) if model.factorizes else CoupledTrial(closure)
 
 
 cdef double log_predictive_block(
     MixtureState state, const Py_ssize_t* items, Py_ssize_t n_items, Py_ssize_t slot
 ) noexcept nogil:
-    """log p(rows of some detached items, jointly | items of a slot), by the chain rule: what all
-    of them joining it at once adds to log p(X | partition). A slot must be free; the state is as
-    it was afterwards, to the bit where clusters are independent or counts are whole numbers. Where
-    clusters are independent the items may also be in another slot, and stay there."""
+    """log p(rows of detached items, jointly | items of a slot), by the chain rule: the change in
+    log p(X | partition) if all of them join the slot. A slot must be free. The state is restored,
+    to the bit if clusters are independent or counts are whole numbers. If clusters are
+    independent, the items may be in another slot, where they stay."""
     cdef Py_ssize_t m
     cdef double total = 0.0
     cdef Py_ssize_t at = slot

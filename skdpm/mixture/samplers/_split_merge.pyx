@@ -2,17 +2,17 @@
 """Split-merge by Metropolis-Hastings: sequential allocation (Dahl 2003, "SAMS") and restricted
 Gibbs scans (Jain & Neal 2004).
 
-Two anchors are drawn. If they share a cluster, its split is proposed: each anchor starts a side, and
-`allocate` puts the other items on the sides, in one random order, with probability q. Otherwise the
-union of their clusters is proposed. A split is accepted with probability min(1, r),
+Two anchors are drawn. If they share a cluster, its split is proposed: each anchor starts a side,
+and `allocate` puts the other items on the sides, in one random order, with probability q.
+Otherwise the union of their clusters is proposed. A split is accepted with probability min(1, r),
 
     r = p(split) p(X | split) / (p(merged) p(X | merged) q(split)),
 
 a merge with probability min(1, 1 / r). There q is the probability that the allocation, in one new
 random order, leads to the two current clusters. As r contains the whole prior, any prior will do.
 
-Densities of items enter by the chain rule alone and clusters through a `Trial`, so clusters need not
-be independent. This file contains the allocation and the decision.
+Densities of items enter by the chain rule alone and clusters through a `Trial`, so clusters need
+not be independent. This file contains the allocation and the decision.
 """
 from libc.math cimport INFINITY, NAN, exp, fabs, log
 from numpy.random cimport bitgen_t

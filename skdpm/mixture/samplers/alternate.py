@@ -7,29 +7,29 @@ from skdpm.mixture.samplers.base import BlockSampler, Sampler
 from skdpm.mixture.samplers.gibbs import Gibbs
 from skdpm.mixture.samplers.sams import SAMS
 
-# What else there is to an iteration takes about as long as a sweep of so many rows.
+# The fixed cost of an iteration is about that of a sweep over TURN_ROWS rows.
 TURN_ROWS, MOST_TURNS = 600, 5
 
 
 class Alternate(Sampler):
-    """Several samplers take turns in one chain, and share the time.
+    """Several samplers take turns in one chain and share the time.
 
-    In each turn the first sampler makes one step, and the others as many as their share of the
-    work allows. Work is counted in row evaluations, never by the clock, so that the same seed
-    gives the same draws: what a step of each sampler costs is measured in warm-up, and the numbers
-    of steps stay as they are after it, without which the posterior would be missed.
+    In each turn the first sampler makes one step, and the others as many steps as their share of
+    the work allows. The work of a step is measured in warm-up, in row evaluations rather than
+    seconds, so that the same seed gives the same draws. After warm-up the numbers of steps are
+    fixed, which keeps the draws exact.
 
     Parameters
     ----------
     samplers : sequence of Sampler or None, default=None
-        Any that keep their rows in memory. Those after the first had best be pure moves
+        Samplers that keep the rows in memory. Those after the first should be pure moves
         (`gibbs_sweeps=0`). None: `Gibbs()` and ``SAMS(anchors="neighbours", gibbs_sweeps=0)``.
     move_share : float or None, default=0.5
-        Share of the work that all samplers but the first have, in equal parts; above 0, below 1.
-        None, or without warm-up: one step of each per turn.
+        Share of the work of all samplers except the first, in equal parts; between 0 and 1. None,
+        or without warm-up: one step of each sampler per turn.
     n_turns : int, default=1
-        Per iteration. With few rows a turn costs less than what else there is to an iteration;
-        so sampler="auto" takes up to five, 600 divided by the number of rows.
+        Number of turns per iteration. With few rows a turn costs less than the rest of an
+        iteration, so sampler="auto" takes 600 / n_samples turns, at least one and at most five.
 
     Examples
     --------
@@ -63,8 +63,8 @@ class Alternate(Sampler):
         for part in self.samplers:
             if not isinstance(part, Sampler) or isinstance(part, BlockSampler):
                 raise ValueError(
-                    "Alternate.samplers must be sampler objects, such as Gibbs(), that keep "
-                    f"their rows in memory, got {part!r}"
+                    "Alternate.samplers must be sampler objects that keep the rows in memory, "
+                    f"such as Gibbs(), got {part!r}"
                 )
         return list(self.samplers)
 
@@ -91,8 +91,8 @@ class Alternate(Sampler):
         for part in parts:
             if part.n_replicas != 1:
                 raise ValueError(
-                    f"Alternate.samplers: {part!r} moves {part.n_replicas} replicas throughout, "
-                    "and cannot take turns with others; use ARM() in place of ARM.from_paper"
+                    f"Alternate.samplers: {part!r} keeps {part.n_replicas} states throughout and "
+                    "cannot take turns with others; use ARM() in place of ARM.from_paper"
                 )
         move_share = self.move_share
         if move_share is not None:

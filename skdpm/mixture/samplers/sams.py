@@ -10,20 +10,20 @@ from skdpm.mixture.samplers.base import Sampler
 class SAMS(Sampler):
     """Sequentially allocated merge-split: Metropolis-Hastings splits and merges of clusters.
 
-    Two anchor rows are drawn. In one cluster, they propose its split, all other rows following
-    one anchor or the other in random order; in two, the union of their clusters. Works with every
-    likelihood.
+    Each move draws two anchor rows. If they share a cluster, its split is proposed: the other rows
+    join one anchor or the other, one after another in random order. Otherwise the union of their
+    clusters is proposed. Works with every likelihood.
 
     Parameters
     ----------
     anchors : {"uniform", "neighbours", "cluster_informed", "threshold_informed"}, \
 default="uniform"
-        How the anchors are drawn. "neighbours", from the current partition: small clusters are
-        picked about as often as large ones, and the other cluster of a merge is likely to be one
-        that the first anchor fits (where clusters are not independent, any other one). The
-        informed ones are those of `PGSM`, and need the capability "product".
+        Law of the anchors. "neighbours" depends on the current partition: small clusters are drawn
+        about as often as large ones, and the other cluster of a merge is likely to be one that the
+        first anchor fits (any other one, if clusters are not independent). The informed laws are
+        those of `PGSM` and need the capability "product".
     gibbs_sweeps : int, default=1
-        Sweeps of `Gibbs` after each move; 0 gives the pure kernel.
+        Number of `Gibbs` sweeps after each move; 0 gives the pure kernel.
 
     References
     ----------
@@ -36,7 +36,7 @@ default="uniform"
 
     @property
     def requires(self):
-        # A name that is none is for `kernel` to refuse.
+        # `kernel` refuses unknown names.
         return "product" if self.anchors in INFORMED else "joint"
 
     def kernel(self):

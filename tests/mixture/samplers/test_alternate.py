@@ -156,7 +156,7 @@ class TwoReplicas(Gibbs):
         (Alternate([]), "Alternate.samplers must not be empty"),
         (Alternate("gibbs"), "Alternate.samplers must be a list of samplers"),
         (Alternate(3), "Alternate.samplers must be a list of samplers"),
-        (Alternate([Gibbs(), SubCluster()]), r"keep their rows in memory, got SubCluster\(\)"),
+        (Alternate([Gibbs(), SubCluster()]), r"rows in memory.*got SubCluster\(\)"),
         (Alternate(["gibbs"]), "got 'gibbs'"),
         (Alternate([Gibbs(), TwoReplicas()]), "moves 2 replicas"),
         (Alternate(move_share=1.0), "Alternate.move_share must be below 1, got 1.0"),
