@@ -7,7 +7,8 @@ the numbers of steps do not depend on the current partition.
 Costs of steps differ by orders of magnitude. The cost of a step of each kernel, in row
 evaluations, is measured in warm-up, whose draws are dropped. Numbers of steps are chosen from
 these costs and fixed after warm-up. (If an iteration ended after a given amount of work, its last
-partition would more often be one in which steps are costly.) """
+partition would more often be one in which steps are costly.)
+"""
 from numpy.random cimport bitgen_t
 
 from skdpm._core._rng cimport uniform

@@ -158,7 +158,7 @@ class TwoReplicas(Gibbs):
         (Alternate(3), "Alternate.samplers must be a list of samplers"),
         (Alternate([Gibbs(), SubCluster()]), r"rows in memory.*got SubCluster\(\)"),
         (Alternate(["gibbs"]), "got 'gibbs'"),
-        (Alternate([Gibbs(), TwoReplicas()]), "moves 2 replicas"),
+        (Alternate([Gibbs(), TwoReplicas()]), "keeps 2 states"),
         (Alternate(move_share=1.0), "Alternate.move_share must be below 1, got 1.0"),
         (Alternate(move_share=0.0), "Alternate.move_share must be finite and > 0, got 0.0"),
         (Alternate([Gibbs(n_sweeps=0)]), "Gibbs.n_sweeps must be at least 1"),
