@@ -48,13 +48,15 @@ def __dir__():
 
 
 def get_include():
-    """The folder of skdpm's C headers, for kernels that are built outside its tree.
+    """Folder of skdpm's C headers, for kernels that are built outside its tree.
 
-    Kernels that cimport `skdpm._core._check` need `check.h`, which holds assertions. Cython finds
-    the `.pxd` files on `sys.path` without it.
+    The headers are `check.h` (assertions), `cholesky.h`, `grid.h` and `tiles.h`. A kernel needs
+    them if it cimports a `.pxd` of `skdpm._core` that includes one. Cython finds the `.pxd` files
+    themselves on `sys.path`.
 
     Returns
     -------
     folder : str
+        Absolute path.
     """
     return os.path.join(os.path.dirname(__file__), "_core")

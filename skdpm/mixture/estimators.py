@@ -77,10 +77,10 @@ default="auto"
         How `labels_` summarises the draws. "vi" and "binder": least posterior expected variation
         of information or Binder loss; as a tuple (name, split_cost), such as ("vi", 1.5), with
         another price of separating rows than 1 (`skdpm.partitions`): from 1 to 2 for fewer
-        clusters, from 0 to 1 for more. "peaks": that of "vi", in which components on the slope of
-        the same peak of the predictive density are one cluster, for rows that are not quite as
-        the likelihood has them; the same as "vi" where rows are not points of a space, as with
-        all likelihoods but Gaussian. "map": the draw of the largest log joint (plus log
+        clusters, from 0 to 1 for more. "peaks": the "vi" estimate, with components fused if the
+        predictive density has no valley between them; robust to clusters that do not follow the
+        likelihood. It is the same as "vi" for all likelihoods except Gaussian, Subspace and a
+        Product of these. "map": the draw of the largest log joint (plus log
         hyperprior of the concentration and of learned hyperparameters). "last": the last draw of
         the first chain (after an interruption, of the first of those with the fewest draws).
     max_time : float or None, default=None
