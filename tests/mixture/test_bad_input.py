@@ -228,14 +228,14 @@ HYPERPARAMETERS = {
             np.ones((1, 2, 2)),
             [[1.0, 2.0], [1.0]],
         ],
-        "covariance_type": ["tied", None, 1],
+        "covariance_type": ["band", None, 1],
     },
     "gaussian_diag": {
         "mean": ["a", NAN, [0.0], [0.0] * 3],
         "mean_precision": NOT_POSITIVE,
         "df": NOT_POSITIVE,
         "scale": ["a", 0.0, -1.0, NAN, INF, [1.0], [1.0, 0.0], np.eye(2)],
-        "covariance_type": ["tied", None, 1],
+        "covariance_type": ["band", None, 1],
     },
     "bernoulli": {"a": PSEUDO_COUNTS, "b": PSEUDO_COUNTS},
     "categorical": {

@@ -79,7 +79,7 @@ def law(likelihood, theta):
             log_density(likelihood.axes_ @ (x - likelihood.center_))
             + likelihood.log_constant(x[None])
         )
-    if name == "Gaussian" and likelihood.covariance_type == "full":
+    if name == "Gaussian" and likelihood.covariance_type in ("full", "tied"):
         mean, covariance = gaussian_moments(likelihood, theta)
         return stats.multivariate_normal(mean, covariance).logpdf
     if name == "Gaussian":
@@ -113,8 +113,11 @@ def parts_of(likelihood, theta):
 def gaussian_moments(likelihood, theta):
     """Mean, and covariance or variances."""
     D = len(likelihood.mean)
-    if likelihood.covariance_type == "diag":
+    if likelihood.covariance_type != "full":
         w, center, _ = np.split(theta[1:], 3)
+        if likelihood.covariance_type == "tied":
+            root = np.linalg.cholesky(likelihood.scale)
+            return likelihood.mean + root @ (center / w), root / w @ root.T
         return likelihood.mean + center / w, w**-2
     W = np.zeros((D, D))
     W[np.tril_indices(D)] = theta[1 + D :]
@@ -252,7 +255,7 @@ def test_other_types_and_layouts(case):
 def test_float32_gaussian():
     """Rows that float32 cannot hold in full, far from the prior mean."""
     X = np.random.default_rng(0).normal(5.0, 1.0, size=(700, 3)).astype(np.float32)
-    for covariance_type in ("full", "diag"):
+    for covariance_type in ("full", "diag", "tied", "spherical"):
         given = Gaussian(mean=1.0 / 3.0, covariance_type=covariance_type)
         exact = Case("", given, X.astype(np.float64))
         params = exact.draw([3, 4, 5], 3)
@@ -320,6 +323,19 @@ def pivots(case, items, power, params):
         moments = [gaussian_moments(likelihood, theta) for theta in params]
         means = np.array([mean for mean, _ in moments])
         spread = np.array([covariance for _, covariance in moments])
+        if likelihood.covariance_type == "spherical":
+            S = S + (power * gaps**2 + pull * (x_bar - u) ** 2 / len(X)).sum()
+            df = nu + n.sum()
+            out["variance"] = S / spread[:, 0], stats.chi2(df).cdf
+            z = (means - m) * np.sqrt(rho / spread)
+            out["mean given variance"] = (z**2).sum(axis=1), stats.chi2(D).cdf
+            out["mean"] = (means - m)[:, 0] * np.sqrt(rho[0] * df / S), stats.t(df).cdf
+            return out
+        if likelihood.covariance_type == "tied":
+            z = (means - m) * np.sqrt(rho) @ np.linalg.inv(np.linalg.cholesky(S)).T
+            out |= {f"mean {d}": (z[:, d], ndtr) for d in range(D)}
+            out["mean"] = (z**2).sum(axis=1), stats.chi2(D).cdf
+            return out
         if likelihood.covariance_type == "diag":
             S = S + power * (gaps**2).sum(axis=0) + pull * (x_bar - u) ** 2
             for d in range(D):
@@ -488,7 +504,7 @@ def divergence(likelihood, a, b):
         D = len(mean)
         grid = np.stack(np.meshgrid(*[nodes] * D), axis=-1).reshape(-1, D)
         weights = np.stack(np.meshgrid(*[weights] * D), axis=-1).reshape(-1, D).prod(axis=1)
-        if likelihood.covariance_type == "diag":
+        if covariance.ndim == 1:
             covariance = np.diag(covariance)
         x = mean + grid @ np.linalg.cholesky(covariance).T
         log_a, log_b = law(likelihood, a), law(likelihood, b)

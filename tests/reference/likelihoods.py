@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import betaln, gammaln, logsumexp, multigammaln, xlogy
-from scipy.stats import betabinom, binom, gamma, norm
+from scipy.stats import betabinom, binom, gamma, multivariate_normal, multivariate_t, norm
 
 from reference.enumerate import enumerate_partitions, partition_index, partition_sizes
 from reference.priors import log_eppf, log_gamma_density
@@ -50,6 +50,8 @@ def log_marginal_gaussian(X, *, mean, mean_precision, df, scale, covariance_type
 
     "diag": the columns are independent, each with variance ~ InvGamma(df / 2, rate scale / 2); NaN
     is missing. All four parameters may then be one number or one per column.
+    "spherical": as "diag", with one variance ~ InvGamma(df / 2, rate scale / 2) for all columns.
+    "tied": the covariance is `scale`; df does not matter.
     """
     X = np.asarray(X, dtype=float)
     n, n_features = X.shape
@@ -59,6 +61,10 @@ def log_marginal_gaussian(X, *, mean, mean_precision, df, scale, covariance_type
         scale = as_matrix(scale, n_features)
         mean = np.broadcast_to(np.asarray(mean, dtype=float), n_features)
         return _log_matrix_t(X, mean, mean_precision, df, scale)
+    if covariance_type == "spherical":
+        return _log_marginal_spherical(X, mean, mean_precision, df, scale)
+    if covariance_type == "tied":
+        return _log_marginal_tied(X, mean, mean_precision, as_matrix(scale, n_features))
     if covariance_type != "diag":
         raise ValueError(f"unknown covariance_type {covariance_type!r}")
     params = np.broadcast_arrays(*np.atleast_1d(mean, mean_precision, df, scale), X[:1].sum(0))
@@ -68,6 +74,28 @@ def log_marginal_gaussian(X, *, mean, mean_precision, df, scale, covariance_type
         if len(x):
             total += _log_matrix_t(x[:, None], u, r, nu, np.array([[s]]))
     return total
+
+
+def _log_marginal_spherical(X, mean, mean_precision, df, scale):
+    """All entries present are one multivariate t vector, whose shape is scale / df times
+    1 + 1 / mean_precision on the diagonal and 1 / mean_precision between entries of a column."""
+    rows, columns = np.nonzero(~np.isnan(X))
+    if len(rows) == 0:
+        return 0.0
+    shape = np.eye(len(rows)) + (columns[:, None] == columns) / mean_precision
+    mean = np.broadcast_to(np.asarray(mean, dtype=float), X.shape[1])[columns]
+    return multivariate_t.logpdf(X[rows, columns], mean, scale / df * shape, df)
+
+
+def _log_marginal_tied(X, mean, mean_precision, covariance):
+    """All entries are one normal vector: the covariance of two rows is `covariance` divided by
+    mean_precision, plus `covariance` itself if they are the same."""
+    n, n_features = X.shape
+    if n == 0:
+        return 0.0
+    mean = np.tile(np.broadcast_to(np.asarray(mean, dtype=float), n_features), n)
+    between = np.kron(np.eye(n) + 1.0 / mean_precision, covariance)
+    return multivariate_normal.logpdf(X.ravel(), mean, between)
 
 
 def log_marginal_bernoulli(X, *, a, b):
@@ -309,6 +337,8 @@ def log_marginal_product(X, *, parts):
 LOG_MARGINALS = {
     "gaussian": log_marginal_gaussian,
     "gaussian_diag": partial(log_marginal_gaussian, covariance_type="diag"),
+    "gaussian_spherical": partial(log_marginal_gaussian, covariance_type="spherical"),
+    "gaussian_tied": partial(log_marginal_gaussian, covariance_type="tied"),
     "bernoulli": log_marginal_bernoulli,
     "categorical": log_marginal_categorical,
     "multinomial": log_marginal_multinomial,

@@ -93,7 +93,16 @@ def _gaussian(rng, labels, n_features, *, mean, mean_precision, df, scale, covar
         root = np.sqrt(variance)
         centre = mean + root / np.sqrt(mean_precision) * z_mean
         return _rows(centre, labels) + _rows(root, labels) * z
+    if covariance_type == "spherical":
+        variance = np.asarray(scale) / 2 / rng.standard_gamma(df / 2, (size, n, 1))
+        root = np.sqrt(variance)
+        centre = mean + root / np.sqrt(mean_precision) * z_mean
+        return _rows(centre, labels) + _rows(root, labels) * z
     scale = as_matrix(scale, n_features)
+    if covariance_type == "tied":
+        root = np.linalg.cholesky(scale)
+        centre = mean + z_mean @ root.T / np.sqrt(mean_precision)
+        return _rows(centre, labels) + z @ root.T
     covariance = invwishart.rvs(df, scale, size=size * n, random_state=rng)
     root = np.linalg.cholesky(covariance.reshape(size, n, n_features, n_features))
     centre = mean + np.einsum("skij,skj->ski", root, z_mean) / np.sqrt(mean_precision)
@@ -220,6 +229,8 @@ def _degree_corrected(rng, labels, a, b, gamma, directed):
 _SIMULATORS = {
     "gaussian": _gaussian,
     "gaussian_diag": partial(_gaussian, covariance_type="diag"),
+    "gaussian_spherical": partial(_gaussian, covariance_type="spherical"),
+    "gaussian_tied": partial(_gaussian, covariance_type="tied"),
     "bernoulli": _bernoulli,
     "categorical": _categorical,
     "multinomial": _multinomial,

@@ -46,6 +46,7 @@ from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport log_gamma_variate
 from skdpm.mixture.likelihoods._base cimport STRIP, ClusterModel, row
+from skdpm.mixture.likelihoods._gaussian cimport combine_moments, moments_of
 from skdpm.mixture.likelihoods._gaussian_hyper cimport (
     GaussianLaws, fill_log_norm, log_norm_at, own_size
 )
@@ -100,7 +101,6 @@ cdef extern from "tiles.h" nogil:
         const double* x, Py_ssize_t ld, Py_ssize_t n, const Py_ssize_t* keys, Py_ssize_t key,
         Py_ssize_t n_features, double* gaps, double* out
     )
-    void tile_scatter(const double* x, Py_ssize_t n, Py_ssize_t n_features, double* out)
     void tile_gather(
         const double* x, Py_ssize_t n_features, const Py_ssize_t* items, Py_ssize_t n,
         double* out, Py_ssize_t ld
@@ -109,28 +109,6 @@ cdef extern from "tiles.h" nogil:
         const double* x, Py_ssize_t n, Py_ssize_t n_features, const double* packed,
         const double* c, double by, double* z, double* out
     )
-
-
-cdef inline void combine_moments(
-    double* stats, const double* other, Py_ssize_t n_features, double* gap    # scratch (D,)
-) noexcept nogil:
-    """Counts, means and scatters of two clusters: Chan, Golub & LeVeque (1983), eq. 1.5; without
-    cancellation."""
-    cdef Py_ssize_t d, e
-    cdef Py_ssize_t t = 1 + n_features
-    cdef double n = stats[0] + other[0]
-    cdef double weight
-    if other[0] == 0.0:
-        return
-    weight = stats[0] * other[0] / n
-    for d in range(n_features):
-        gap[d] = other[1 + d] - stats[1 + d]
-        stats[1 + d] += gap[d] * other[0] / n
-    for d in range(n_features):
-        for e in range(d, n_features):
-            stats[t] += other[t] + weight * gap[d] * gap[e]
-            t += 1
-    stats[0] = n
 
 
 cdef inline void substitute_box(
@@ -1141,27 +1119,8 @@ cdef class ParametricGaussian(ParametricModel):
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
     ) noexcept nogil:
         """The moments of the items by themselves, about their own mean; then both together."""
-        cdef Py_ssize_t d, i
-        cdef Py_ssize_t n_features = self.n_features
-        cdef double* moments = self.matrix
-        cdef double* mean = moments + 1
-        cdef const double* x
-        cdef double* centred = self.work
-        memset(moments, 0, self.n_stats * sizeof(double))
-        moments[0] = n_items
-        for i in range(n_items):
-            x = self.X + items[i] * n_features
-            for d in range(n_features):
-                mean[d] += x[d]
-        for d in range(n_features):
-            mean[d] /= n_items
-        for i in range(n_items):
-            x = self.X + items[i] * n_features
-            for d in range(n_features):
-                centred[d] = x[d] - mean[d]
-            centred += n_features
-        tile_scatter(self.work, n_items, n_features, mean + n_features)
-        self.combine(stats, moments)
+        moments_of(self.X, items, n_items, self.n_features, self.work, self.matrix)
+        self.combine(stats, self.matrix)
 
     cdef void combine(self, double* stats, const double* other) noexcept nogil:
         combine_moments(stats, other, self.n_features, self.work)

@@ -42,9 +42,6 @@ from skdpm.mixture.likelihoods._gaussian_hyper cimport (
 )
 from skdpm.mixture.likelihoods._parametric cimport LD, MOST_DIMENSIONS, TILE, ParametricModel
 
-cdef enum:
-    N_TERMS = 3     # cached terms before those of columns
-
 cdef double LARGE = 1e150           # the product of two such numbers is finite
 # Digits that a removal may cost: t^2 of the item that leaves, S being divided by 1 + t^2.
 cdef double LARGEST_LOSS = 1e4
@@ -165,52 +162,40 @@ cdef class GaussianDiagModel(ClusterModel):
     scale : ndarray of shape (n_features,)
         s.
     """
-    cdef Py_ssize_t n_features      # D
-    cdef const double* X
-    cdef double* prior_mean         # (D,): u minus the origin
-    cdef const double* scale
-    cdef double mean_precision, df
-    cdef bint missing
-    cdef const double* log_gain
-    cdef const double* log_norm
-    cdef Py_ssize_t n_tabled        # entries of these
-    cdef Py_ssize_t n_shared        # entries of these in `tables`
-    cdef const double* log_scale
-    cdef double* own                # tables of other hyperparameters than those of `tables`
-    cdef object origin, spread, floor
-    cdef const double[::1] origin_view
-    cdef object _owners
-
     def __init__(self, data, tables, mean, double mean_precision, double df, scale):
         cdef const double[:, ::1] X = data["X"]
-        cdef const double[::1] log_gain = tables["log_gain"]
-        cdef const double[::1] log_norm = tables["log_norm"]
-        cdef const double[::1] log_scale = tables["log_scale"]
-        self._owners = (X, log_gain, log_norm, log_scale)
         self.drifts = True
         self.n_samples = X.shape[0]
         self.n_features = X.shape[1]
         self.n_max = tables["n_max"]
         self.X = &X[0, 0]
-        self.log_gain = &log_gain[0]
-        self.log_norm = &log_norm[0]
-        self.n_tabled = self.n_shared = log_gain.shape[0]
-        self.log_scale = &log_scale[0]
         self.missing = tables["missing"]
         self.origin = self.origin_view = tables["origin"]
         self.spread = tables["spread"]
         self.floor = tables["floor"]
         self.prior_mean = <double*>resized(self.prior_mean, self.n_features, sizeof(double))
         self.declare_hyperparameters(
-            ("mean",) * self.n_features + ("mean_precision", "df") + ("scale",) * self.n_features,
-            np.concatenate([mean, [mean_precision, df], scale]),
+            ("mean",) * self.n_features + ("mean_precision", "df") + ("scale",) * scale.size,
+            np.concatenate([mean, [mean_precision, df], np.ravel(scale)]),
         )
+        self._owners = (X, self.take_tables(tables))
         self.allocate(1 + 3 * self.n_features, 1 + N_TERMS + 6 * self.n_features)
         self.take_hyperparameters()
 
     def __dealloc__(self):
         free(self.prior_mean)
         free(self.own)
+
+    cdef object take_tables(self, tables):
+        """Read the tables that kernels share. Returns what owns their memory."""
+        cdef const double[::1] log_gain = tables["log_gain"]
+        cdef const double[::1] log_norm = tables["log_norm"]
+        cdef const double[::1] log_scale = tables["log_scale"]
+        self.log_gain = &log_gain[0]
+        self.log_norm = &log_norm[0]
+        self.n_tabled = self.n_shared = log_gain.shape[0]
+        self.log_scale = &log_scale[0]
+        return (log_gain, log_norm, log_scale)
 
     cdef void take_hyperparameters(self) noexcept nogil:
         """Set the attributes that follow from `hyper`, and the empty row."""
@@ -265,13 +250,13 @@ cdef class GaussianDiagModel(ClusterModel):
         self.take_hyperparameters()
         return 0
 
-    cdef inline double log_gain_of(self, double n) noexcept nogil:
+    cdef double log_gain_of(self, double n) noexcept nogil:
         """log g_n."""
         if n < self.n_tabled:
             return self.log_gain[<Py_ssize_t>n]
         return log_norm_at(n, self.mean_precision, self.df, 1.0)
 
-    cdef inline double log_norm_of(self, double n) noexcept nogil:
+    cdef double log_norm_of(self, double n) noexcept nogil:
         """Sum of the log g_m, m < n."""
         if n < self.n_tabled:
             return self.log_norm[<Py_ssize_t>n]
@@ -729,7 +714,6 @@ cdef class DiagLaws(GaussianLaws):
         return True
 
 
-@cython.final
 cdef class ParametricGaussianDiag(ParametricModel):
     """Gaussian rows under drawn means and variances, column by column.
 
@@ -751,17 +735,6 @@ cdef class ParametricGaussianDiag(ParametricModel):
     missing : bool
         Whether an entry of the data, this block or another, may be missing.
     """
-    cdef Py_ssize_t n_features
-    cdef const double* X
-    cdef const double* mean
-    cdef const double* scale
-    cdef double mean_precision, df
-    cdef bint missing
-    cdef double* work       # (n_features, LD)
-    cdef double* gaps       # (n_features + 1, LD)
-    cdef double* moments    # (n_stats,)
-    cdef object _owners
-
     def __init__(
         self, const double[:, ::1] X, const double[::1] mean, const double[::1] scale,
         double mean_precision, double df, bint missing

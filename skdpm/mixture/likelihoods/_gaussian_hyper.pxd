@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the two Gaussian kernels share: the constants of their densities, and how they draw their
+"""What the Gaussian kernels share: the constants of their densities, and how they draw their
 hyperparameters."""
 from libc.math cimport M_PI as PI
 from libc.math cimport log, log1p
@@ -84,9 +84,10 @@ cdef inline void fill_log_evidence_norm(
 
 cdef class GaussianLaws(SliceSampled):
     cdef Py_ssize_t n_features      # D
+    cdef Py_ssize_t n_scales        # entries of t: D, or 1 where covariances are spherical
     cdef Py_ssize_t n_clusters      # K, all with items
     cdef bint learns_mean, learns_precision, learns_df, learns_scale
-    cdef double low                 # D - 1, or 0 where covariances are diagonal
+    cdef double low                 # D - 1; 0 where covariances are diagonal or spherical
     cdef double r, excess           # excess: nu - low
     cdef double least               # excess is above it, where it is learned
     cdef double* u                  # (D,), in units of the spreads, as all that follows

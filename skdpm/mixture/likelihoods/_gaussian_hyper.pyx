@@ -3,8 +3,9 @@
 
     u_d ~ N(m_d, v_d),  r ~ Gamma,  nu ~ Gamma,  S = (nu - low) diag(t) + diag(floor),  t_d ~ Gamma
 
-with low = D - 1, or 0 where covariances are diagonal: so the prior of a cluster's variances, which
-are S_dd / chi-squared(nu - low), has about the same place for any nu. The Gamma laws of nu and t
+with low = D - 1, or 0 if covariances are diagonal or spherical (with one t). The prior of a
+cluster's variances, which are S_dd / chi-squared(nu - low), then has about the same place for any
+nu. The Gamma laws of nu and t
 begin at a number above 0; that of t and the floor are fixed, and small but where a column has ties
 or is constant: the density of a cluster of equal values has a pole at S = 0.
 
@@ -84,6 +85,7 @@ cdef class GaussianLaws(SliceSampled):
         cdef Py_ssize_t n_features = len(spread)
         cdef const double[:, ::1] view
         self.n_features = n_features
+        self.n_scales = len(values["scale"])
         self.given = (values, spread, origin, floor)
         self.memory = <double*>malloc(6 * n_features * sizeof(double))
         if self.memory == NULL:
@@ -174,7 +176,7 @@ cdef class GaussianLaws(SliceSampled):
     cdef bint below_support(self, double excess) noexcept nogil:
         """Whether a t would be below what it may be with another nu: their law is that of both."""
         cdef Py_ssize_t d
-        for d in range(self.n_features):
+        for d in range(self.n_scales):
             if self.t[d] - self.t_low[d] < self.least_step(d, excess):
                 return True
         return False
@@ -219,7 +221,7 @@ cdef class GaussianLaws(SliceSampled):
             self.excess = self.least + exp(x)
         if self.learns_scale:
             good &= self.prepare_scale()
-            for d in range(self.n_features):
+            for d in range(self.n_scales):
                 good &= self.prepare_column(d)
                 self.current = d
                 x = self.slice_step(log(self.t[d] - self.t_low[d]), rng)
@@ -254,7 +256,8 @@ cdef class GaussianLaws(SliceSampled):
         if self.learns_mean:
             values["mean"] = origin + u.base * spread
         if self.learns_scale:
-            values["scale"] = floor + self.excess * t.base * spread * spread
+            scale = floor + self.excess * t.base * spread * spread
+            values["scale"] = scale[: self.n_scales]
         if self.learns_precision:
             values["mean_precision"] = [self.r]
         if self.learns_df:

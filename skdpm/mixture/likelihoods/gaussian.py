@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Gaussian clusters, with full or diagonal covariances."""
+"""Gaussian clusters; the structure of their covariances is an object of covariances.py."""
 
 import numpy as np
 
 from skdpm._validation import check_choice, check_real
-from skdpm.mixture.likelihoods._gaussian import GaussianModel, ParametricGaussian
-from skdpm.mixture.likelihoods._gaussian_diag import GaussianDiagModel, ParametricGaussianDiag
-from skdpm.mixture.likelihoods._gaussian_hyper import log_evidence_norm_table, log_norm_table
 from skdpm.mixture.likelihoods.base import (
     MOST_BOXED,
     Gamma,
@@ -16,21 +13,17 @@ from skdpm.mixture.likelihoods.base import (
     read_only,
 )
 from skdpm.mixture.likelihoods.coordinates import standardised
+from skdpm.mixture.likelihoods.covariances import COVARIANCES, as_vector
 
-# Hyperpriors, all of them without units: v stands for the variance of a column.
+# Hyperpriors without units; that of the scale is in covariances.py.
 R_SHAPE, R_RATE = 0.5, 5.0  # mean_precision ~ Gamma
-DF_LOW, DF_SHAPE, DF_RATE = 1.0, 2.0, 0.2  # k = df beyond the smallest possible: k - low ~ Gamma
-S_SHAPE, S_RATE = 0.5, 1.0  # scale / k, beyond a floor, ~ Gamma(S_SHAPE, S_RATE / v)
+DF_LOW, DF_SHAPE, DF_RATE = 1.0, 2.0, 0.2  # k = df beyond its lower limit: k - DF_LOW ~ Gamma
 
-# Where chains start: the prior mean counts as a tenth of a row, and of a column's variance this
-# share is expected inside a cluster.
+# Chains start with a prior mean that counts as a tenth of a row.
 MEAN_PRECISION = 0.1
-WITHIN = 0.5
 
-# The resolution of a column is told from so many rows, the first.
+# The resolution of a column is read from its first rows.
 HEAD = 4096
-# The smallest scale / k that may be learned, as a share of v.
-SMALLEST_SHARE = 1e-8
 
 # Beyond this, draws of a learned scale might be infinite, or their sum.
 LARGEST_VARIANCE = 1e290
@@ -42,58 +35,80 @@ SMALLEST_SPREAD = 1e-150
 class Gaussian(Likelihood):
     """Gaussian clusters.
 
-    Full covariances have a normal-inverse-Wishart prior: Sigma ~ IW(df, scale), mu given Sigma ~
-    N(mean, Sigma / mean_precision). Diagonal ones have, in each column d, an independent
-    normal-inverse-gamma prior: variance ~ InvGamma(shape=df / 2, rate=scale_d / 2), mu given the
-    variance ~ N(mean_d, variance / mean_precision).
+    The covariance of cluster k is, by `covariance_type`,
+
+    - `"full"`: Sigma_k ~ IW(df, scale), a matrix for each cluster;
+    - `"diag"`: diagonal, with variance_kd ~ InvGamma(shape=df / 2, rate=scale_d / 2), independent
+      over columns and clusters;
+    - `"spherical"`: variance_k times the identity, with variance_k ~ InvGamma(shape=df / 2,
+      rate=scale / 2), one number for each cluster;
+    - `"tied"`: the matrix `scale` itself, the same for all clusters.
+
+    Given its covariance, the mean of a cluster is N(mean, covariance / mean_precision).
 
     Parameters
     ----------
     mean : float, array-like of shape (n_features,) or None, default=None
-        Prior mean. None: learned, as any of the four, see the notes.
+        Prior mean. None: learned, see the notes.
     mean_precision : float or None, default=None
-        Pseudo-observations of the prior mean.
+        Number of observations that the prior mean counts as. None: learned.
     df : float or None, default=None
-        Degrees of freedom, > n_features - 1 (full) or > 0 (diagonal).
+        Degrees of freedom, > n_features - 1 (full, tied) or > 0 (diagonal, spherical). None:
+        learned. With tied covariances they belong to the hyperprior of `scale`; None: \
+n_features + 2.
     scale : float, array-like of shape (n_features,) or (n_features, n_features), or None, \
 default=None
-        In squared units of the columns. A float s is s times the identity, a vector the diagonal.
-        None: learned, and diagonal.
-    covariance_type : {"full", "diag"}, default="full"
-        NaN in X stands for a missing entry with `"diag"` and is refused with `"full"`.
+        Scale of the covariances, in squared units of the columns. A number s stands for s times
+        the identity, a vector for a diagonal matrix. Diagonal covariances take no matrix,
+        spherical ones only a number. With tied covariances this is the covariance matrix itself.
+        None: learned; a matrix if tied, a number if spherical, else a diagonal.
+    covariance_type : {"full", "diag", "tied", "spherical"}, default="full"
+        Structure of the covariances. NaN in X stands for a missing entry with `"diag"` and
+        `"spherical"`. The others refuse it.
 
     Notes
     -----
-    A parameter that is None is learned, in every iteration or, where columns are many beside the
-    rows, in every second, third, ..., tenth. With m_d and v_d for the mean and the variance of
-    column d in `fit`, and k = df - (n_features - 1) (full) or k = df (diagonal), its prior is::
+    A parameter that is None is learned: drawn in every iteration or, with many columns and few
+    rows, in every second to tenth. Let m_d and v_d be the mean and the variance of column d in
+    `fit`, and k = df - (n_features - 1) (full) or k = df (diagonal). The priors are::
 
         mean_d                     ~ Normal(m_d, v_d)
         mean_precision             ~ Gamma(0.5, rate=5)
         k - 1                      ~ Gamma(2, rate=0.2)
         scale_d / k - f_d (1 + c_d / k)  ~ Gamma(0.5, rate=1 / v_d)
 
-    so that no unit of a column matters. f_d is 1e-8 v_d, but larger where values are tied: else
-    the best answer to a column of integers could be a cluster for each of its values, of no width.
-    With c_d for the number of ties of the most frequent value and g for the median gap between
-    different values, both of the first 4096 rows, it is the variance of rounding, g² / 12, and no
-    cluster of ties is narrower; but c_d f_d is at most v_d / 2, as it is where a column is
-    constant.
+    so that the unit of a column does not matter. f_d is 1e-8 v_d, and larger for columns with tied
+    values: otherwise the best answer to a column of integers could be one cluster of no width for
+    each value. Let c_d be the number of ties of the most frequent value and g_d the median gap
+    between different values in the first 4096 rows. Then f_d is the variance of rounding,
+    g_d² / 12, and no cluster of ties is narrower. c_d f_d is at most v_d / 2, its value for a
+    constant column.
 
-    What they say, and how each moves the number of clusters. `scale` / k is about the variance
-    of a column inside a cluster: the smaller, the more clusters. `df` says how alike the
-    covariances of clusters are: large, nearly the same for all, and small or elongated groups
-    become no clusters of their own; small, each of its own form. `mean_precision` says how far
-    apart clusters are: 0.01, their means spread over ten times the width of a cluster; a larger
-    one, closer together, makes a new cluster cheaper. `mean` says around which point, and matters
-    least.
+    *Spherical* clusters have k = df and one scale. Its v, also in the prior of `mean`, is the mean
+    of v_d over the columns that vary, so that only a common unit of the columns does not matter.
+    Ties count if a row has them in every column: c is the least c_d, f the mean of f_d, and c
+    times n_features stands in the place of c_d.
 
-    Chains start at mean = m, mean_precision = 0.1, df = n_features + 2 (full) or 4 (diagonal) and
-    `scale = 0.5 * v * (df - n_features - 1)` (full) or `0.5 * v * (df - 2)` (diagonal; a factor 1
-    where the bracket is not positive), so that half of the variance is expected inside a cluster.
+    *Tied* clusters have scale ~ IW(df, S) with S = diag(v_d / 2 * (df - n_features - 1) + n_d
+    h_d), where n_d is the number of rows and h_d the smaller of g_d² / 12 and v_d / 2 in columns
+    with ties, 0 in others. `scale` is drawn given the partition, with the means integrated out:
+    an inverse Wishart law.
 
-    The variance of a constant column counts as the square of 1e-6 times its absolute value, or 1
-    where that is 0, so that the priors exist for any data and for one row.
+    What the parameters mean for the number of clusters: `scale` / k is about the variance of a
+    column inside a cluster; the smaller, the more clusters. `df` says how alike the covariances
+    of clusters are. If it is large, they are nearly the same, and small or elongated groups do
+    not become clusters; if it is small, each cluster has its own form. `mean_precision` says how
+    far apart clusters are. With 0.01 their means spread over ten times the width of a cluster; a
+    larger value puts clusters closer together and makes a new one cheaper. `mean` is the point
+    around which clusters lie, and matters least.
+
+    Chains start at mean = m, mean_precision = 0.1, df = n_features + 2 (full) or 4 (diagonal,
+    spherical), and `scale = 0.5 * v * (df - n_features - 1)` (full), `0.5 * v * (df - 2)`
+    (diagonal, spherical; a factor 1 if the bracket is not positive) or `0.5 * v` (tied). Half of
+    the variance is then expected inside a cluster.
+
+    The variance of a constant column counts as the square of 1e-6 times its absolute value, or as
+    1 if that is 0, so that the priors exist for any data and for one row.
 
     References
     ----------
@@ -115,15 +130,25 @@ default=None
         self.covariance_type = covariance_type
 
     @property
+    def _structure(self):
+        return COVARIANCES[
+            check_choice(self.covariance_type, "Gaussian.covariance_type", tuple(COVARIANCES))
+        ]
+
+    @property
     def allow_nan(self):
-        # Also where the parameter is wrong: the message is to be about it, not about NaN.
-        return self.covariance_type != "full"
+        # True for a wrong name: the message is then about the name.
+        return all(
+            structure.allow_nan
+            for name, structure in COVARIANCES.items()
+            if name == self.covariance_type
+        )
 
     nan_hint = 'Gaussian(covariance_type="diag") takes NaN for a missing entry'
 
     def summarise(self, X):
         """Counts, means and sums of squares of the columns, their ranges, and the first rows."""
-        self._check_covariance_type()
+        _ = self._structure  # refuses unknown names
         X = np.asarray(X, dtype=np.float64)
         counts = np.count_nonzero(~np.isnan(X), axis=0)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
@@ -155,39 +180,37 @@ default=None
             }
 
     def resolve_summary(self, summary):
-        full = self._check_covariance_type() == "full"
+        structure = self._structure
         n_features = len(summary["mean"])
-        low = n_features - 1.0 if full else 0.0
+        low = structure.low(n_features)
         hyperpriors = {}
         floor = np.zeros(n_features)
         if self.mean is None or self.scale is None:
-            variances = _column_variances(summary)
-        if self.scale is None:
-            smallest, ties = _resolutions(summary, variances)
-            floor = smallest * ties
+            varies = summary["largest"] > summary["smallest"]
+            variances = structure.pooled(_column_variances(summary), varies)
         if self.mean is None:
             mean = summary["mean"]
             _refuse_overflow(mean)
             hyperpriors["mean"] = Normal(mean, variances)
         else:
-            mean = _as_vector(self.mean, n_features, "Gaussian.mean")
+            mean = as_vector(self.mean, n_features, "Gaussian.mean")
         if self.mean_precision is None:
             mean_precision = MEAN_PRECISION
             hyperpriors["mean_precision"] = Gamma(R_SHAPE, R_RATE)
         else:
             mean_precision = check_real(self.mean_precision, "Gaussian.mean_precision", low=0.0)
         if self.df is None:
-            df = low + (3.0 if full else 4.0)
-            hyperpriors["df"] = Gamma(DF_SHAPE, DF_RATE, low + DF_LOW)
+            df = low + structure.start
+            if structure.learns_df:
+                hyperpriors["df"] = Gamma(DF_SHAPE, DF_RATE, low + DF_LOW)
         else:
             df = check_real(self.df, "Gaussian.df", low=low)
         if self.scale is None:
-            factor = df - low - 2.0
-            scale = WITHIN * variances * (factor if factor > 0 else 1.0)
-            scale += (df - low) * smallest + floor
-            hyperpriors["scale"] = Gamma(S_SHAPE, S_RATE / variances, smallest)
+            scale, hyperpriors["scale"], floor = structure.learn_scale(
+                variances, *_resolutions(summary), summary["n"], df
+            )
         else:
-            scale = _as_scale(self.scale, n_features, full)
+            scale = structure.check_scale(_as_numbers(self.scale), n_features)
         resolved = self._copy(mean=mean, mean_precision=mean_precision, df=df, scale=scale)
         resolved._hyperpriors = hyperpriors
         resolved._origin = mean
@@ -196,19 +219,16 @@ default=None
         if "mean" in hyperpriors or "scale" in hyperpriors:
             resolved._spread = np.sqrt(variances)
         else:
-            resolved._spread = np.sqrt(scale if scale.ndim == 1 else np.diagonal(scale))
+            resolved._spread = np.sqrt(structure.variances(resolved))
         resolved._fitted_missing = summary["missing"]
         with np.errstate(over="ignore", invalid="ignore"):
             extreme = np.maximum(mean - summary["smallest"], summary["largest"] - mean)
             _refuse_uncentred((extreme == np.inf) & (summary["n"] > 0))
-            # The sum of squares about the prior mean, which the clusters' scatters make up.
+            # The sum of squares about the prior mean, to which the clusters' scatters add up.
             squares = summary["squares"] + summary["n"] * (summary["mean"] - mean) ** 2
         _refuse_overflow(squares)
         _refuse_underflow(summary["largest"] - summary["smallest"])
         return resolved
-
-    def _check_covariance_type(self):
-        return check_choice(self.covariance_type, "Gaussian.covariance_type", ("full", "diag"))
 
     def encode(self, X):
         return self.encode_new(X)
@@ -227,179 +247,63 @@ default=None
         return None if data["missing"] or X.shape[1] > MOST_BOXED else X
 
     def tables(self, data, n_max):
-        # A batch of a stream may be complete, and clusters of former ones not.
+        # A batch of a stream may be complete where clusters of earlier batches are not.
         missing = n_max is None or data["missing"] or self._fitted_missing
         n_max, n_tabled = bounds(n_max)
-        # log c_n, and of one column log g_n.
-        free = 1.0 if self.covariance_type == "diag" else len(self.mean)
-        log_gain = log_norm_table(n_tabled, self.mean_precision, self.df, free)
-        shared = {
-            "n_max": n_max,
-            "origin": self._origin,
-            "spread": self._spread,
-            "floor": self._floor,
-        }
-        if self.covariance_type != "diag":
-            return read_only({**shared, "log_norm": log_gain})
-        log_scale = np.log(self.scale)[None]
-        if missing:
-            log_scale = np.where(np.isnan(data["X"]), 0.0, log_scale)
         return read_only(
             {
-                **shared,
-                "missing": missing,
-                "log_gain": log_gain,
-                "log_norm": log_evidence_norm_table(n_tabled, self.mean_precision, self.df),
-                "log_scale": np.broadcast_to(log_scale.sum(axis=1), len(data["X"])).copy(),
+                "n_max": n_max,
+                "origin": self._origin,
+                "spread": self._spread,
+                "floor": self._floor,
+                **self._structure.tables(self, data, n_tabled, missing),
             }
         )
 
     def bind(self, data, tables):
-        model = GaussianDiagModel if self.covariance_type == "diag" else GaussianModel
-        return model(data, tables, self.mean, self.mean_precision, self.df, self.scale)
+        return self._structure.bind(self, data, tables)
 
     def parametric(self, X):
-        centred = _centred(X, self._origin)
-        mean = self.mean - self._origin
-        if self.covariance_type == "diag":
-            return ParametricGaussianDiag(
-                centred, mean, self.scale, self.mean_precision, self.df, self._fitted_missing
-            )
-        return ParametricGaussian(
-            centred, mean, self._scale_matrix(), self.mean_precision, self.df
-        )
+        return self._structure.parametric(self, _centred(X, self._origin))
 
     def log_hyperprior(self, values):
-        """That of `scale` is the density of (scale - floor) / k: see the class."""
-        values = dict(values)
-        total = 0.0
+        """See `Likelihood`. That of `scale` is a density of a function of it: see the class."""
+        values, log_jacobian = dict(values), 0.0
         if "scale" in self.hyperpriors:
-            low = len(self.mean) - 1.0 if self.covariance_type != "diag" else 0.0
-            beyond = values.get("df", self.df) - low
-            values["scale"] = (np.asarray(values["scale"]) - self._floor) / beyond
-            total -= len(self.mean) * np.log(beyond)
-        return total + super().log_hyperprior(values)
+            values["scale"], log_jacobian = self._structure.scale_to_share(self, values)
+        return super().log_hyperprior(values) + log_jacobian
 
     def draw_hyperparameters(self, rng):
         values = super().draw_hyperparameters(rng)
         if "scale" in values:
-            low = len(self.mean) - 1.0 if self.covariance_type != "diag" else 0.0
-            values["scale"] = self._floor + (values.get("df", self.df) - low) * values["scale"]
+            values["scale"] = self._structure.share_to_scale(self, values)
         return values
 
-    def _scale_matrix(self):
-        return np.diag(self.scale) if np.ndim(self.scale) == 1 else self.scale
-
     def divergences(self, params):
-        n_features = len(self.mean)
-        K = len(params)
-        out = np.empty((K, K))
-        if self.covariance_type == "diag":
-            w, center, log_w = np.split(params[:, 1:], 3, axis=1)
-            means = center / w
-            for k in range(K):
-                ratio = np.exp(2.0 * (log_w[k] - log_w))
-                gap = (w[k] * (means - means[k])) ** 2
-                out[k] = 0.5 * (ratio + gap - 1.0).sum(axis=1)
-            return out + out.T
-        rows, columns = np.tril_indices(n_features)
-        W = np.zeros((K, n_features, n_features))
-        W[:, rows, columns] = params[:, 1 + n_features :]
-        try:
-            V = np.linalg.inv(W)
-        except np.linalg.LinAlgError:
-            raise FloatingPointError("a cluster's drawn precision matrix is singular") from None
-        means = (V @ params[:, 1 : 1 + n_features, None])[..., 0]
-        for k in range(K):
-            # tr(W_k'W_k V_m V_m'), and the gaps of means on the scale of cluster k.
-            ratio = np.sum((W[k] @ V) ** 2, axis=(1, 2))
-            gap = np.sum(((means - means[k]) @ W[k].T) ** 2, axis=1)
-            out[k] = 0.5 * (ratio + gap - n_features)
-        return out + out.T
+        return self._structure.divergences(len(self.mean), params)
 
     def cluster_params(self, stats):
-        """`means`: (n_clusters, n_features); `covariances`: (n_clusters, n_features, n_features),
-        or the variances, (n_clusters, n_features), where covariances are diagonal.
+        """Posterior means of the clusters' parameters.
 
-        Posterior means. That of an inverse-Wishart distribution exists for df + n > n_features + 1
-        (inverse gamma: > 2); else its mode stands in.
+        Returns
+        -------
+        params : dict
+            `means` : (n_clusters, n_features). `covariances` : (n_clusters, n_features,
+            n_features) if full or tied; the variances of the columns, (n_clusters, n_features), if
+            diagonal or spherical. The posterior mean of a covariance exists if df + n >
+            n_features + 1 (full; otherwise > 2, with n entries of the column, or of the cluster if
+            spherical); else its mode.
         """
-        if self.covariance_type == "diag":
-            means, scales, df, _ = self._posterior_diag(stats)
-            return {"means": means, "covariances": scales / np.where(df > 2.0, df - 2.0, df + 2.0)}
-        means, scales, df = self._posterior(stats)
-        n_features = means.shape[1]
-        divisor = np.where(df > n_features + 1, df - n_features - 1, df + n_features + 1)
-        return {"means": means, "covariances": scales / divisor[:, None, None]}
+        return self._structure.cluster_params(self, stats)
 
     def centres(self, stats):
         return self.cluster_params(stats)["means"]
 
     def draw(self, stats, rng):
-        if self.covariance_type == "diag":
-            means, scales, df, rho = self._posterior_diag(stats)
-            spread = np.sqrt(scales * (rho + 1.0) / (rho * df))
-            return means + spread * rng.standard_t(df)
-        means, _, df = self._posterior(stats)
-        # The pull of the prior mean on its own, as an independent normal variate in its
-        # direction: added to the rest it could take all of its digits.
-        pull, scales = self._pull(stats), self._scale_matrix() + self._scatter(stats)
-        rho = self.mean_precision + stats[:, 0]
-        df_t = df - means.shape[1] + 1.0
-        try:
-            factor = np.linalg.cholesky(scales)
-        except np.linalg.LinAlgError:
-            raise FloatingPointError("a cluster's scatter is singular to rounding") from None
-        normal = np.einsum("kde,ke->kd", factor, rng.standard_normal(means.shape))
-        normal += pull * rng.standard_normal((len(means), 1))
-        factors = (rho + 1.0) / (rho * df_t) / (rng.chisquare(df_t) / df_t)
-        return means + normal * np.sqrt(factors)[:, None]
+        return self._structure.draw(self, stats, rng)
 
     def column_posterior(self, stats, column):
-        if self.covariance_type == "diag":
-            means, scales, df, rho = self._posterior_diag(stats)
-            return means[:, column], rho[:, column], df[:, column], scales[:, column], 0.0
-        # The marginal of a normal-inverse-Wishart law.
-        means, scales, df = self._posterior(stats)
-        rho = self.mean_precision + stats[:, 0]
-        df = df - means.shape[1] + 1.0
-        return means[:, column], rho, df, scales[:, column, column], 0.0
-
-    def _posterior(self, stats):
-        """Means, scale matrices and degrees of freedom of the clusters' posteriors."""
-        n = stats[:, :1]
-        rho = self.mean_precision + n
-        pull = self._pull(stats)
-        scales = self._scale_matrix() + self._scatter(stats)
-        scales = scales + pull[:, :, None] * pull[:, None, :]
-        return self.mean + n / rho * self._gaps(stats), scales, self.df + n[:, 0]
-
-    def _gaps(self, stats):
-        """Means of the clusters relative to the prior mean: those of `stats` are to the origin."""
-        return stats[:, 1 : 1 + len(self.mean)] - (self.mean - self._origin)
-
-    def _scatter(self, stats):
-        """Scatter matrices: packed by columns, lower triangle, so by rows the upper one."""
-        n_features = len(self.mean)
-        upper = np.triu_indices(n_features)
-        scatter = np.zeros((len(stats), n_features, n_features))
-        scatter[:, upper[0], upper[1]] = stats[:, 1 + n_features :]
-        scatter[:, upper[1], upper[0]] = stats[:, 1 + n_features :]
-        return scatter
-
-    def _pull(self, stats):
-        """The vectors whose squares the prior mean adds to the scale matrices."""
-        n = stats[:, :1]
-        weight = self.mean_precision * n / (self.mean_precision + n)
-        return np.sqrt(weight) * self._gaps(stats)
-
-    def _posterior_diag(self, stats):
-        """The same per column, (n_clusters, n_features) each, and rho = mean_precision + n."""
-        n, centre, scatter = np.split(stats[:, 1:], 3, axis=1)
-        rho = self.mean_precision + n
-        gap = centre - (self.mean - self._origin)
-        scales = self.scale + scatter + self.mean_precision * n / rho * gap**2
-        return self.mean + n / rho * gap, scales, self.df + n, rho
+        return self._structure.column_posterior(self, stats, column)
 
     @classmethod
     def _examples(cls):
@@ -414,6 +318,12 @@ default=None
         Y = X.copy()
         Y[rng.random(Y.shape) < 0.3] = np.nan
         yield cls(**diag), Y
+        spherical = {"covariance_type": "spherical"}
+        yield cls(**spherical), Y
+        yield cls(mean=0.5, mean_precision=0.3, df=0.5, scale=1.3, **spherical), X
+        tied = {"covariance_type": "tied"}
+        yield cls(**tied), X
+        yield cls(mean=0.5, mean_precision=0.3, scale=[1.0, 2.0, 0.7], **tied), X
 
 
 def _column_variances(summary):
@@ -431,23 +341,22 @@ def _column_variances(summary):
     return variances
 
 
-def _resolutions(summary, variances):
-    """Of each column, the smallest scale / k that may be learned, and how many ties a value has:
-    see the notes of `Gaussian`."""
+def _resolutions(summary):
+    """Variance of rounding of each column, and the number of ties of a value: see the notes of
+    `Gaussian`. The former is 0 in a column without ties and infinite in a constant one."""
     rows = summary["head"]
-    smallest, ties = np.zeros((2, rows.shape[1]))
+    rounding, ties = np.zeros((2, rows.shape[1]))
     for d, column in enumerate(rows.T):
         values, counts = np.unique(column[~np.isnan(column)], return_counts=True)
         if len(values) == 0:
             continue
         ties[d] = (counts.max() - 1) * summary["n"][d] / counts.sum()
         if len(values) == 1:
-            smallest[d] = np.inf
+            rounding[d] = np.inf
         elif ties[d] > 0:
             with np.errstate(over="ignore", under="ignore"):
-                smallest[d] = np.median(np.diff(values)) ** 2 / 12.0
-    largest = WITHIN * variances / np.maximum(ties, 1.0)
-    return np.clip(smallest, SMALLEST_SHARE * variances, largest), ties
+                rounding[d] = np.median(np.diff(values)) ** 2 / 12.0
+    return rounding, ties
 
 
 def _refuse_overflow(per_column):
@@ -489,36 +398,10 @@ def _refuse_uncentred(columns):
         raise ValueError(f"Gaussian: column {column} of X holds values too large to centre")
 
 
-def _as_vector(value, n_features, name):
+def _as_numbers(scale):
     try:
-        vector = np.asarray(value, dtype=np.float64)
+        return np.asarray(scale, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a number or one per column, got {value!r}") from None
-    if vector.ndim == 0:
-        vector = np.full(n_features, vector)
-    if vector.shape != (n_features,) or not np.isfinite(vector).all():
-        raise ValueError(f"{name} must be finite, a number or one per column ({n_features})")
-    return vector
-
-
-def _as_scale(value, n_features, full):
-    """The scale matrix (full) or its diagonal, checked: a vector stays one."""
-    name = "Gaussian.scale"
-    try:
-        matrix = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a number, a vector or a matrix, got {value!r}") from None
-    if matrix.ndim < 2:
-        vector = _as_vector(matrix, n_features, name)
-        if not (vector > 0).all():
-            raise ValueError(f"{name} must be positive, got {value!r}")
-        return vector
-    if not full:
-        raise ValueError(f'{name} must be a number or a vector with covariance_type="diag"')
-    if matrix.shape != (n_features, n_features) or not np.isfinite(matrix).all():
-        raise ValueError(f"{name} must be finite, of shape ({n_features}, {n_features})")
-    if not np.allclose(matrix, matrix.T):
-        raise ValueError(f"{name} must be symmetric")
-    if not np.linalg.eigvalsh(matrix)[0] > 0:
-        raise ValueError(f"{name} must be positive definite")
-    return np.ascontiguousarray(matrix)
+        raise ValueError(
+            f"Gaussian.scale must be a number, a vector or a matrix, got {scale!r}"
+        ) from None

@@ -247,8 +247,7 @@ class Subspace(Likelihood):
     def column_posterior(self, stats, column):
         # Of the sum of the coordinates times what the axes have of the column.
         stats, along = self._inner_stats(stats), self.axes_[:, column]
-        means, scales, df = self._inner._posterior(stats)
-        rho = self._inner.mean_precision + stats[:, 0]
+        means, scales, df, rho = self._inner._structure.posterior(self._inner, stats)
         return (
             self.center_[column] + means @ along,
             rho,

@@ -21,10 +21,11 @@ from skdpm.mixture.blocks.records import Held, Sweep, Task, TrialSplit
 from skdpm.mixture.blocks.rows import MemoryRows, visit_block
 from skdpm.mixture.blocks.super_clusters import GroupedSweep
 from skdpm.mixture.likelihoods import Gaussian
+from skdpm.mixture.likelihoods._gaussian_tied import whitened
 from skdpm.mixture.samplers._sub_cluster import SubClusterKernel
 from skdpm.mixture.state._tiles import RowTiles
 
-KINDS = ("full", "diag")
+KINDS = ("full", "diag", "tied", "spherical")
 
 
 def make_clusters(covariance_type, n_rows, n_features, n_clusters, seed=0, spread=6.0):
@@ -36,7 +37,8 @@ def make_clusters(covariance_type, n_rows, n_features, n_clusters, seed=0, sprea
     X = means[labels] + scales[labels] * rng.normal(size=(n_rows, n_features))
     X[:, -1] += 0.5 * X[:, 0]
     X[::100] *= 3.0
-    likelihood = Gaussian(covariance_type=covariance_type).resolve(X)
+    scale = 1.0 if covariance_type == "tied" else None
+    likelihood = Gaussian(covariance_type=covariance_type, scale=scale).resolve(X)
     model = likelihood.parametric(X)
     nothing = np.zeros(model.n_stats)
     codes = (2 * labels + rng.integers(2, size=n_rows)).astype(np.int32)
@@ -76,6 +78,8 @@ def test_densities_are_within_their_bounds(covariance_type, n_features, tile_row
         params[-1][:, 1:] *= factor
     params = np.concatenate(params)
     points = X - likelihood._origin
+    if covariance_type == "tied":
+        points = whitened(points, likelihood.scale)
     tiles = RowTiles(points, tile_rows, 4)
     boxes, rows = tiles.tile_boxes(), tiles.row_order()
     lower, upper = model.log_density_bounds(params, boxes)

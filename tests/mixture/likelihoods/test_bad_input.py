@@ -24,6 +24,8 @@ BINARY = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
 REALS = np.array([[0.5, -1.0, 2.0], [0.1, 3.0, 1.0], [0.0, 0.0, 4.0]])
 GRAPH = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
 
+COVARIANCES = ("full", "diag", "tied", "spherical")
+
 
 def with_entry(X, value, column, dtype=np.float64):
     X = np.array(X, dtype=dtype)
@@ -50,7 +52,7 @@ def bad_parameters():
             for case in positive(cls, name, X):
                 if case.values[0].get_params()[name] is not None:  # None: learned
                     yield case
-    for covariance_type in ("full", "diag"):
+    for covariance_type in COVARIANCES:
         for name in ("mean_precision", "df"):
             for case in positive(Gaussian, name, REALS, covariance_type=covariance_type):
                 if case.values[0].get_params()[name] is not None:  # None: the default
@@ -70,8 +72,24 @@ def bad_parameters():
         (Categorical(n_categories=[4, 4, 0]), COUNTS, "at least 1 in every column"),
         (Categorical(n_categories=[4, 4.5, 4]), COUNTS, "or 3 integers"),
         (Relational(directed=1), GRAPH, "Relational.directed must be a bool, got 1"),
-        (Gaussian(covariance_type="tied"), REALS, "must be one of diag, full; got 'tied'"),
-        (Gaussian(covariance_type=None), REALS, "must be one of diag, full; got None"),
+        (
+            Gaussian(covariance_type="band"),
+            REALS,
+            "must be one of diag, full, spherical, tied; got 'band'",
+        ),
+        (Gaussian(covariance_type=None), REALS, "must be one of diag, full, spherical, tied; got"),
+        (
+            Gaussian(scale=[1.0, 2.0, 1.0], covariance_type="spherical"),
+            REALS,
+            'Gaussian.scale must be a number with covariance_type="spherical"',
+        ),
+        (Gaussian(scale=-1.0, covariance_type="spherical"), REALS, "Gaussian.scale must be posi"),
+        (Gaussian(df=2.0, covariance_type="tied"), REALS, "Gaussian.df must be finite and > 2"),
+        (
+            Gaussian(scale=np.ones((3, 3)), covariance_type="tied"),
+            REALS,
+            "Gaussian.scale must be positive definite",
+        ),
         (Gaussian(df=2.0), REALS, "Gaussian.df must be finite and > 2, got 2.0"),
         (Gaussian(mean=[1.0, 2.0]), REALS, "Gaussian.mean must be finite, a number or one per"),
         (Gaussian(mean=np.nan), REALS, "Gaussian.mean must be finite"),
@@ -143,7 +161,7 @@ def bad_rows():
             message = f"0, 1 or NaN (unobserved); column 2 of X holds {shown}"
             yield Relational(directed=directed), GRAPH, bad, f"Relational needs {message}"
             yield Relational(directed=directed), GRAPH, sp.csr_array(bad), message
-    for covariance_type in ("full", "diag"):
+    for covariance_type in COVARIANCES:
         likelihood = Gaussian(mean=-1e308, scale=1.0, covariance_type=covariance_type)
         bad = with_entry(REALS, 1e308, 1)
         yield likelihood, REALS[:, :1] * 0 - 1e308, bad, "column 1 of X holds values too large"
@@ -225,7 +243,7 @@ def test_relational_shape_and_symmetry():
 
 def test_gaussian_variance_that_overflows():
     X = with_entry(REALS, 1e200, 2)
-    for covariance_type in ("full", "diag"):
+    for covariance_type in COVARIANCES:
         for scale in (None, 1.0):
             likelihood = Gaussian(scale=scale, covariance_type=covariance_type)
             with pytest.raises(ValueError, match="column 2 of X are so large that their variance"):

@@ -51,7 +51,7 @@ UNITS += [(1e12, 0.0, 1.0), (1.0, 1e8, 1.0), (1e-3, 1e8, 1e-6)]
 
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("n_features", [1, 2, 3, 6])
-@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "tied", "spherical"])
 def test_gaussian(covariance_type, n_features, unit, seed_sequence):
     spread, offset, share = unit
     rng = np.random.default_rng(seed_sequence)
@@ -59,11 +59,12 @@ def test_gaussian(covariance_type, n_features, unit, seed_sequence):
     X[-20:] *= 1e5
     X[-3:] *= 1e40
     X[-1] = X[0]
+    scale = share * spread**2 * 10.0 ** rng.uniform(-1.0, 1.0, size=n_features)
     likelihood = Gaussian(
         mean=offset + spread * rng.normal(size=n_features),
         mean_precision=10.0 ** rng.uniform(-6.0, 3.0),
         df=n_features - 0.9 + 10.0 ** rng.uniform(-2.0, 3.0),
-        scale=share * spread**2 * 10.0 ** rng.uniform(-1.0, 1.0, size=n_features),
+        scale=scale[0] if covariance_type == "spherical" else scale,
         covariance_type=covariance_type,
     ).resolve(offset + spread * X)
     X = offset + spread * X

@@ -166,7 +166,7 @@ def test_a_drawn_precision_that_is_singular_is_named():
         likelihood.divergences(params)
 
 
-@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "tied", "spherical"])
 @pytest.mark.parametrize("n_items", [0, 1, 2, 5])
 def test_gaussian_predictive_integrates_to_one(covariance_type, n_items):
     X = np.array([[0.3], [1.7], [-4.0], [2.0], [2.1]])
@@ -200,7 +200,7 @@ def test_cluster_params_gaussian_diag():
     assert_equal(params["covariances"], [[scale_0 / 2.0, scale_1 / 4.0]])
 
 
-@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "tied", "spherical"])
 @pytest.mark.parametrize("scale", [1.0, 1e-6, 1e6])
 @pytest.mark.parametrize("shift", [0.0, 1e6])
 def test_gaussian_shift_and_scale(covariance_type, scale, shift):
@@ -224,7 +224,7 @@ def test_gaussian_shift_and_scale(covariance_type, scale, shift):
     assert_equal(actual, log_marginal(X) - jacobian, atol=atol)
 
 
-@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "tied", "spherical"])
 @pytest.mark.parametrize(
     "X",
     [
@@ -254,7 +254,7 @@ def test_gaussian_defaults_on_degenerate_data(covariance_type, X):
     assert probe.log_marginal(slot) == 0.0
 
 
-@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "tied", "spherical"])
 @pytest.mark.parametrize("value", [1e20, 1e150, 1e200, -1e300, 1.7e308])
 @pytest.mark.parametrize("n_features", [1, 3, 40])
 def test_gaussian_rows_far_away(covariance_type, value, n_features):
@@ -279,6 +279,9 @@ def test_gaussian_rows_far_away(covariance_type, value, n_features):
         power = np.outer(df + 1.0, [1.0, n_features])
     else:
         power = np.outer(df + 1.0, [1.0, 1.0])
+    if covariance_type == "tied":  # normal, and from 1e150 on as far as possible
+        assert (near[:, :2] >= log_density[:, :2]).all()
+        return
     if n_features == 1:
         expected = power * np.log(16.0)
         assert_equal(near[:, :2] - log_density[:, :2], expected, rtol=1e-9)

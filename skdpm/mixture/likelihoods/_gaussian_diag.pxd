@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from numpy.random cimport bitgen_t
+
+from skdpm.mixture.likelihoods._base cimport ClusterModel
+from skdpm.mixture.likelihoods._parametric cimport ParametricModel
+
+cdef enum:
+    N_TERMS = 3     # cached terms before those of columns
+
+
+cdef class GaussianDiagModel(ClusterModel):
+    cdef Py_ssize_t n_features      # D
+    cdef const double* X
+    cdef double* prior_mean         # (D,): u minus the origin
+    cdef const double* scale
+    cdef double mean_precision, df
+    cdef bint missing
+    cdef const double* log_gain
+    cdef const double* log_norm
+    cdef Py_ssize_t n_tabled        # entries of these
+    cdef Py_ssize_t n_shared        # entries of these in `tables`
+    cdef const double* log_scale
+    cdef double* own                # tables of other hyperparameters than those of `tables`
+    cdef object origin, spread, floor
+    cdef const double[::1] origin_view
+    cdef object _owners
+
+    cdef object take_tables(self, tables)
+    cdef void take_hyperparameters(self) noexcept nogil
+    cdef double log_gain_of(self, double n) noexcept nogil
+    cdef double log_norm_of(self, double n) noexcept nogil
+    cdef void compute(self, double* stats) noexcept nogil
+    cdef void change(self, double* stats, const double* x, double by) noexcept nogil
+    cdef bint lost(self, const double* stats, const double* x) noexcept nogil
+    cdef void recover(self, Py_ssize_t slot) noexcept nogil
+    cdef double log_predictive_entries(self, const double* stats, const double* x) noexcept nogil
+
+
+cdef class ParametricGaussianDiag(ParametricModel):
+    cdef Py_ssize_t n_features
+    cdef const double* X
+    cdef const double* mean
+    cdef const double* scale
+    cdef double mean_precision, df
+    cdef bint missing
+    cdef double* work       # (n_features, LD)
+    cdef double* gaps       # (n_features + 1, LD)
+    cdef double* moments    # (n_stats,)
+    cdef object _owners

@@ -1,0 +1,485 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Covariance structures of `Gaussian`: one class each, and its kernel.
+
+A structure states the law of a cluster's covariance and reads what its kernel keeps. `Gaussian`
+checks parameters, centres the rows and asks its structure for everything else. A new structure is
+a subclass of `Covariance`, listed in `COVARIANCES`, with kernels for clusters and for drawn
+parameters.
+
+Methods take the resolved likelihood as `g`, with the parameters `mean`, `mean_precision`, `df` and
+`scale`. Rows and statistics are relative to `g._origin`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.special import multigammaln
+
+from skdpm.mixture.likelihoods._gaussian import GaussianModel, ParametricGaussian
+from skdpm.mixture.likelihoods._gaussian_diag import GaussianDiagModel, ParametricGaussianDiag
+from skdpm.mixture.likelihoods._gaussian_hyper import log_evidence_norm_table, log_norm_table
+from skdpm.mixture.likelihoods._gaussian_spherical import (
+    GaussianSphericalModel,
+    ParametricGaussianSpherical,
+)
+from skdpm.mixture.likelihoods._gaussian_tied import (
+    GaussianTiedModel,
+    ParametricGaussianTied,
+    whitened,
+)
+from skdpm.mixture.likelihoods.base import Gamma
+
+# scale / k, beyond a floor, ~ Gamma(S_SHAPE, S_RATE / v), with v for the variance of a column.
+S_SHAPE, S_RATE = 0.5, 1.0
+# Share of a column's variance that is expected inside a cluster where chains start.
+WITHIN = 0.5
+# Smallest scale / k that may be learned, as a share of v.
+SMALLEST_SHARE = 1e-8
+# Degrees of freedom that stand for a variance that is known.
+KNOWN = 1e6
+
+
+@dataclass(frozen=True)
+class InverseWishart:
+    """Hyperprior of a covariance matrix: Sigma ~ IW(df, scale)."""
+
+    df: float
+    scale: np.ndarray
+
+    def draw(self, rng):
+        """Draw a matrix, by Bartlett's decomposition of its inverse."""
+        n = len(self.scale)
+        root = np.tril(rng.standard_normal((n, n)), -1)
+        root[np.diag_indices(n)] = np.sqrt(rng.chisquare(self.df - np.arange(n)))
+        factor = solve_triangular(root, np.linalg.cholesky(self.scale).T, lower=True)
+        return factor.T @ factor
+
+    def log_density(self, value):
+        """Natural logarithm of the density of a matrix."""
+        n = len(self.scale)
+        return float(
+            0.5 * self.df * (np.linalg.slogdet(self.scale)[1] - n * np.log(2.0))
+            - 0.5 * (self.df + n + 1.0) * np.linalg.slogdet(value)[1]
+            - 0.5 * np.trace(np.linalg.solve(value, self.scale))
+            - multigammaln(0.5 * self.df, n)
+        )
+
+    def given(self, n, scatter):
+        """The law given the scatter matrix of n normal rows of known mean."""
+        return InverseWishart(self.df + n, self.scale + scatter)
+
+
+class Covariance:
+    """Base class of covariance structures.
+
+    Attributes
+    ----------
+    allow_nan : bool
+        Whether NaN may stand for a missing entry.
+    start : float
+        k = df - `low` of a chain's start.
+    learns_df : bool
+        Whether `df` is learned; else None stands for the value of the start.
+    """
+
+    allow_nan = True
+    start = 4.0
+    learns_df = True
+
+    def low(self, n_features):
+        """Largest number that `df` must exceed."""
+        return 0.0
+
+    def pooled(self, variances, varies):
+        """Variances of the columns as the hyperpriors use them: ndarray (n_features,).
+
+        varies : ndarray of bool, whether a column has two different values
+        """
+        return variances
+
+    def check_scale(self, value, n_features):
+        """The parameter `scale`, checked: a diagonal of shape (n_features,)."""
+        return as_positive_vector(value, n_features)
+
+    def learn_scale(self, variances, rounding, ties, n_rows, df):
+        """Start of a learned scale, its hyperprior, and its floor.
+
+        Parameters
+        ----------
+        variances, rounding, ties : ndarray of shape (n_features,)
+            See `_column_variances` and `_resolutions` of gaussian.py.
+        n_rows : ndarray of shape (n_features,)
+            Entries of each column.
+        df : float
+        """
+        k = df - self.low(len(variances))
+        largest = WITHIN * variances / np.maximum(ties, 1.0)
+        smallest = np.clip(rounding, SMALLEST_SHARE * variances, largest)
+        floor = smallest * ties
+        start = WITHIN * variances * max_or_one(k - 2.0) + k * smallest + floor
+        return start, Gamma(S_SHAPE, S_RATE / variances, smallest), floor
+
+    def scale_to_share(self, g, values):
+        """The number that the hyperprior of `scale` is about, and the log of its Jacobian.
+
+        values : dict, `scale`, and `df` if that is learned
+        """
+        k = values.get("df", g.df) - self.low(len(g.mean))
+        scale = np.asarray(values["scale"])
+        return (scale - g._floor) / k, -scale.size * np.log(k)
+
+    def share_to_scale(self, g, values):
+        """The inverse of `scale_to_share`."""
+        return g._floor + (values.get("df", g.df) - self.low(len(g.mean))) * values["scale"]
+
+    def variances(self, g):
+        """Squared units of the columns, from the scale."""
+        return g.scale
+
+    def tables(self, g, data, n_tabled, missing):
+        """What kernels share beyond `n_max`, `origin`, `spread` and `floor`: dict."""
+        raise NotImplementedError
+
+    def bind(self, g, data, tables):
+        """The kernel of clusters."""
+        return self.model(data, tables, g.mean, g.mean_precision, g.df, np.asarray(g.scale))
+
+    def parametric(self, g, rows):
+        """The kernel of drawn parameters, over rows minus the origin."""
+        raise NotImplementedError
+
+    def divergences(self, n_features, params):
+        """See `Likelihood.divergences`. By columns: w and w mu of each."""
+        w, center, log_w = np.split(params[:, 1:], 3, axis=1)
+        means = center / w
+        out = np.empty((len(params), len(params)))
+        for k in range(len(params)):
+            ratio = np.exp(2.0 * (log_w[k] - log_w))
+            gap = (w[k] * (means - means[k])) ** 2
+            out[k] = 0.5 * (ratio + gap - 1.0).sum(axis=1)
+        return out + out.T
+
+    def cluster_params(self, g, stats):
+        """Posterior means: `means` and `covariances`, see `Gaussian.cluster_params`."""
+        raise NotImplementedError
+
+    def draw(self, g, stats, rng):
+        """See `Likelihood.draw`."""
+        raise NotImplementedError
+
+    def column_posterior(self, g, stats, column):
+        """See `Likelihood.column_posterior`."""
+        raise NotImplementedError
+
+
+class ByColumn(Covariance):
+    """What the structures share whose statistics are counts, means and sums of squares of the
+    columns."""
+
+    def moments(self, g, stats):
+        """Posterior means, sums of squares about the prior mean, counts and mean_precision + n:
+        (n_clusters, n_features) each."""
+        n, center, scatter = np.split(stats[:, 1:], 3, axis=1)
+        rho = g.mean_precision + n
+        gap = center - (g.mean - g._origin)
+        squares = scatter + g.mean_precision * n / rho * gap**2
+        return g.mean + n / rho * gap, squares, n, rho
+
+    def posterior(self, g, stats):
+        """Means, scales, degrees of freedom and mean_precision + n of the clusters' posteriors:
+        (n_clusters, n_features) each."""
+        raise NotImplementedError
+
+    def cluster_params(self, g, stats):
+        means, scales, df, _ = self.posterior(g, stats)
+        return {"means": means, "covariances": scales / np.where(df > 2.0, df - 2.0, df + 2.0)}
+
+    def column_posterior(self, g, stats, column):
+        means, scales, df, rho = (each[:, column] for each in self.posterior(g, stats))
+        return means, rho, df, scales, 0.0
+
+
+class Diagonal(ByColumn):
+    """A variance for each column of each cluster."""
+
+    model = GaussianDiagModel
+
+    def check_scale(self, value, n_features):
+        if np.ndim(value) > 1:
+            raise ValueError(
+                'Gaussian.scale must be a number or a vector with covariance_type="diag"'
+            )
+        return super().check_scale(value, n_features)
+
+    def tables(self, g, data, n_tabled, missing):
+        log_scale = np.log(g.scale)[None]
+        if missing:
+            log_scale = np.where(np.isnan(data["X"]), 0.0, log_scale)
+        return {
+            "missing": missing,
+            "log_gain": log_norm_table(n_tabled, g.mean_precision, g.df, 1.0),
+            "log_norm": log_evidence_norm_table(n_tabled, g.mean_precision, g.df),
+            "log_scale": np.broadcast_to(log_scale.sum(axis=1), len(data["X"])).copy(),
+        }
+
+    def parametric(self, g, rows):
+        mean = g.mean - g._origin
+        return ParametricGaussianDiag(
+            rows, mean, g.scale, g.mean_precision, g.df, g._fitted_missing
+        )
+
+    def posterior(self, g, stats):
+        means, squares, n, rho = self.moments(g, stats)
+        return means, g.scale + squares, g.df + n, rho
+
+    def draw(self, g, stats, rng):
+        means, scales, df, rho = self.posterior(g, stats)
+        return means + np.sqrt(scales * (rho + 1.0) / (rho * df)) * rng.standard_t(df)
+
+
+class Spherical(ByColumn):
+    """One variance for each cluster, the same in every column."""
+
+    model = GaussianSphericalModel
+
+    def pooled(self, variances, varies):
+        pooled = variances[varies].mean() if varies.any() else variances.mean()
+        return np.full(len(variances), pooled)
+
+    def check_scale(self, value, n_features):
+        if np.ndim(value) > 0:
+            raise ValueError('Gaussian.scale must be a number with covariance_type="spherical"')
+        return super().check_scale(value, 1)[0]
+
+    def learn_scale(self, variances, rounding, ties, n_rows, df):
+        # Rows are equal where they are so in every column.
+        n_features, ties = len(variances), ties.min(keepdims=True)
+        rounding = np.minimum(rounding, variances).mean(keepdims=True)
+        start, law, floor = super().learn_scale(variances[:1], rounding, ties, n_rows, df)
+        start += (n_features - 1) * floor
+        return start[0], Gamma(law.shape, law.rate[0], law.low[0]), n_features * floor[0]
+
+    def variances(self, g):
+        return np.full(len(g.mean), g.scale)
+
+    def tables(self, g, data, n_tabled, missing):
+        return {"missing": missing}
+
+    def parametric(self, g, rows):
+        mean, scale = g.mean - g._origin, np.array([g.scale])
+        return ParametricGaussianSpherical(
+            rows, mean, scale, g.mean_precision, g.df, g._fitted_missing
+        )
+
+    def posterior(self, g, stats):
+        means, squares, n, rho = self.moments(g, stats)
+        scales = g.scale + squares.sum(axis=1, keepdims=True)
+        df = g.df + n.sum(axis=1, keepdims=True)
+        return means, scales + 0.0 * means, df + 0.0 * means, rho
+
+    def draw(self, g, stats, rng):
+        means, scales, df, rho = self.posterior(g, stats)
+        spread = np.sqrt(scales * (rho + 1.0) / rho / rng.chisquare(df[:, :1]))
+        return means + spread * rng.standard_normal(means.shape)
+
+
+class Matrix(Covariance):
+    """What the structures share whose statistics are counts, means and scatter matrices."""
+
+    allow_nan = False
+    start = 3.0
+
+    def low(self, n_features):
+        return n_features - 1.0
+
+    def check_scale(self, value, n_features):
+        if np.ndim(value) < 2:
+            return super().check_scale(value, n_features)
+        return as_positive_definite(value, n_features)
+
+    def gaps(self, g, stats):
+        """Means of the clusters relative to the prior mean."""
+        return stats[:, 1 : 1 + len(g.mean)] - (g.mean - g._origin)
+
+    def variances(self, g):
+        return np.diagonal(as_matrix(g.scale))
+
+
+class Full(Matrix):
+    """A covariance matrix for each cluster."""
+
+    model = GaussianModel
+
+    def tables(self, g, data, n_tabled, missing):
+        free = float(len(g.mean))
+        return {"log_norm": log_norm_table(n_tabled, g.mean_precision, g.df, free)}
+
+    def parametric(self, g, rows):
+        mean = g.mean - g._origin
+        return ParametricGaussian(rows, mean, as_matrix(g.scale), g.mean_precision, g.df)
+
+    def divergences(self, n_features, params):
+        rows, columns = np.tril_indices(n_features)
+        W = np.zeros((len(params), n_features, n_features))
+        W[:, rows, columns] = params[:, 1 + n_features :]
+        try:
+            V = np.linalg.inv(W)
+        except np.linalg.LinAlgError:
+            raise FloatingPointError("a cluster's drawn precision matrix is singular") from None
+        means = (V @ params[:, 1 : 1 + n_features, None])[..., 0]
+        out = np.empty((len(params), len(params)))
+        for k in range(len(params)):
+            # tr(W_k'W_k V_m V_m'), and the gaps of means on the scale of cluster k.
+            ratio = np.sum((W[k] @ V) ** 2, axis=(1, 2))
+            gap = np.sum(((means - means[k]) @ W[k].T) ** 2, axis=1)
+            out[k] = 0.5 * (ratio + gap - n_features)
+        return out + out.T
+
+    def posterior(self, g, stats):
+        """Means, scale matrices, degrees of freedom and mean_precision + n of the clusters'
+        posteriors."""
+        n = stats[:, :1]
+        rho = g.mean_precision + n
+        pull = self.pull(g, stats)
+        scales = self.scatters(g, stats) + pull[:, :, None] * pull[:, None, :]
+        return g.mean + n / rho * self.gaps(g, stats), scales, g.df + n[:, 0], rho[:, 0]
+
+    def scatters(self, g, stats):
+        """Scale matrix plus the scatter of each cluster. Packed by columns, lower triangle: by
+        rows the upper one."""
+        n_features = len(g.mean)
+        upper = np.triu_indices(n_features)
+        scatter = np.zeros((len(stats), n_features, n_features))
+        scatter[:, upper[0], upper[1]] = stats[:, 1 + n_features :]
+        scatter[:, upper[1], upper[0]] = stats[:, 1 + n_features :]
+        return as_matrix(g.scale) + scatter
+
+    def pull(self, g, stats):
+        """Vectors whose squares the prior mean adds to the scale matrices."""
+        n = stats[:, :1]
+        return np.sqrt(g.mean_precision * n / (g.mean_precision + n)) * self.gaps(g, stats)
+
+    def cluster_params(self, g, stats):
+        means, scales, df, _ = self.posterior(g, stats)
+        n_features = means.shape[1]
+        divisor = np.where(df > n_features + 1, df - n_features - 1, df + n_features + 1)
+        return {"means": means, "covariances": scales / divisor[:, None, None]}
+
+    def draw(self, g, stats, rng):
+        means, _, df, rho = self.posterior(g, stats)
+        # The pull of the prior mean as an independent normal variate in its direction: in a sum
+        # with the scatter it could take all digits of that.
+        pull = self.pull(g, stats)
+        df_t = df - means.shape[1] + 1.0
+        try:
+            factor = np.linalg.cholesky(self.scatters(g, stats))
+        except np.linalg.LinAlgError:
+            raise FloatingPointError("a cluster's scatter is singular to rounding") from None
+        normal = np.einsum("kde,ke->kd", factor, rng.standard_normal(means.shape))
+        normal += pull * rng.standard_normal((len(means), 1))
+        factors = (rho + 1.0) / (rho * df_t) / (rng.chisquare(df_t) / df_t)
+        return means + normal * np.sqrt(factors)[:, None]
+
+    def column_posterior(self, g, stats, column):
+        # The marginal of a normal-inverse-Wishart law.
+        means, scales, df, rho = self.posterior(g, stats)
+        return means[:, column], rho, df - means.shape[1] + 1.0, scales[:, column, column], 0.0
+
+
+class Tied(Matrix):
+    """One covariance matrix, `scale` itself, for all clusters."""
+
+    model = GaussianTiedModel
+    learns_df = False
+
+    def check_scale(self, value, n_features):
+        return as_matrix(super().check_scale(value, n_features))
+
+    def learn_scale(self, variances, rounding, ties, n_rows, df):
+        smallest = np.minimum(rounding, WITHIN * variances)
+        diagonal = WITHIN * variances * max_or_one(df - len(variances) - 1.0)
+        law = InverseWishart(df, np.diag(diagonal + n_rows * smallest))
+        return np.diag(WITHIN * variances + smallest), law, np.zeros(len(variances))
+
+    def scale_to_share(self, g, values):
+        return values["scale"], 0.0
+
+    def share_to_scale(self, g, values):
+        return values["scale"]
+
+    def tables(self, g, data, n_tabled, missing):
+        return {"white": whitened(data["X"], g.scale)}
+
+    def parametric(self, g, rows):
+        return ParametricGaussianTied(rows, g.mean - g._origin, g.scale, g.mean_precision)
+
+    def means(self, g, stats):
+        """Posterior means of the clusters, and mean_precision + n."""
+        rho = g.mean_precision + stats[:, :1]
+        return g.mean + stats[:, :1] / rho * self.gaps(g, stats), rho
+
+    def cluster_params(self, g, stats):
+        means, _ = self.means(g, stats)
+        return {"means": means, "covariances": np.tile(g.scale, (len(stats), 1, 1))}
+
+    def draw(self, g, stats, rng):
+        means, rho = self.means(g, stats)
+        normal = rng.standard_normal(means.shape) @ np.linalg.cholesky(g.scale).T
+        return means + np.sqrt((rho + 1.0) / rho) * normal
+
+    def column_posterior(self, g, stats, column):
+        means, rho = self.means(g, stats)
+        df = np.full(len(stats), KNOWN)
+        return means[:, column], rho[:, 0], df, df * g.scale[column, column], 0.0
+
+
+COVARIANCES = {
+    "full": Full(),
+    "diag": Diagonal(),
+    "tied": Tied(),
+    "spherical": Spherical(),
+}
+
+
+def max_or_one(factor):
+    """A factor that must be positive, else 1."""
+    return factor if factor > 0.0 else 1.0
+
+
+def as_matrix(scale):
+    """The matrix of a diagonal; a matrix as it is."""
+    return np.diag(scale) if np.ndim(scale) == 1 else scale
+
+
+def as_vector(value, n_features, name):
+    """A number or one per column, checked: ndarray of shape (n_features,)."""
+    try:
+        vector = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number or one per column, got {value!r}") from None
+    if vector.ndim == 0:
+        vector = np.full(n_features, vector)
+    if vector.shape != (n_features,) or not np.isfinite(vector).all():
+        raise ValueError(f"{name} must be finite, a number or one per column ({n_features})")
+    return vector
+
+
+def as_positive_vector(value, n_features):
+    """The same of the parameter `scale`."""
+    vector = as_vector(value, n_features, "Gaussian.scale")
+    if not (vector > 0).all():
+        raise ValueError(f"Gaussian.scale must be positive, got {value!r}")
+    return vector
+
+
+def as_positive_definite(value, n_features):
+    """The parameter `scale` as a matrix, checked."""
+    matrix = np.asarray(value, dtype=np.float64)
+    if matrix.shape != (n_features, n_features) or not np.isfinite(matrix).all():
+        raise ValueError(f"Gaussian.scale must be finite, of shape ({n_features}, {n_features})")
+    if not np.allclose(matrix, matrix.T):
+        raise ValueError("Gaussian.scale must be symmetric")
+    if not np.linalg.eigvalsh(matrix)[0] > 0:
+        raise ValueError("Gaussian.scale must be positive definite")
+    return np.ascontiguousarray(matrix)
