@@ -1,8 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Arithmetic on tiles: a few hundred items at a time, each array contiguous along the items, so
- * that every inner loop is vectorised over items that do not depend on each other. The compiler
- * makes a version for each instruction set and the loader chooses; as no sum runs along a vector
- * register, and none is contracted, all versions give the same bits. */
+ * Arithmetic on tiles: at most a few hundred items at a time, each array contiguous along the items,
+ * so that every inner loop is vectorised over items that do not depend on each other. The compiler
+ * makes a version for each instruction set and the loader chooses one. No sum runs along a vector
+ * register and none is contracted, so all versions give the same bits.
+ *
+ * Contents:
+ * - exponentials and logarithms: exp_negative, tile_exp; log_positive, tile_log
+ * - sums: tile_log_sigmoids; tile_sum_exp; tile_combine, tile_averages, tile_multiply
+ * - rows and columns: tile_gather; tile_rotate; tile_enclose, the box around items
+ * - statistics: tile_scatter, tile_moments, tile_keyed_moments
+ * - Gaussian densities: tile_gaussian, tile_gaussian_columns, tile_gaussian_diag, and tile_tails of
+ *   Student's t
+ * - densities of counts and categories: tile_categories, tile_counts, tile_poisson
+ * draws.h draws clusters from such densities. */
 #ifndef SKDPM_TILES_H
 #define SKDPM_TILES_H
 
@@ -26,16 +36,18 @@
 #define SKDPM_INLINE static inline
 #endif
 
+/* Exponentials and logarithms. */
+
 /* exp(x) for x <= 0, within two units in the last place; 0 below -700, NaN for NaN. */
 static inline double exp_negative(double x)
 {
-    /* Adding it rounds to an integer n, and puts n + 1023, the exponent of 2^n, into low bits. */
+    /* Adding this rounds to an integer n and puts n + 1023, the exponent of 2^n, in the low bits. */
     const double shift = 0x1.8p52 + 1023.0;
     const double bounded = x < -700.0 ? -700.0 : x;
     const double rounded = bounded * 0x1.71547652b82fep0 + shift;
     const double n = rounded - shift;
     const double r = (bounded - n * 0x1.62e42fefa0000p-1) - n * 0x1.cf79abc9e3b3ap-40;
-    /* Taylor's series on |r| <= log(2) / 2; the first term left out is below 2e-18. */
+    /* Taylor's series on |r| <= log(2) / 2; the first omitted term is below 2e-18. */
     double p = 1.0 / 6227020800.0;
     p = p * r + 1.0 / 479001600.0;
     p = p * r + 1.0 / 39916800.0;
@@ -58,6 +70,7 @@ static inline double exp_negative(double x)
     return p * (x > -700.0 ? scale : 0.0);
 }
 
+/* exp(x) for n numbers x <= 0, in place. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static void tile_exp(double *x, ptrdiff_t n)
 {
@@ -65,8 +78,43 @@ SKDPM_UNUSED static void tile_exp(double *x, ptrdiff_t n)
         x[i] = exp_negative(x[i]);
 }
 
-/* Sum of log(1 / (1 + exp(-u))) over u = y + by * effects, the running sums in a fixed order. One
- * logarithm does for 960 factors 1 + exp(-|u|), which are between 1 and 2. */
+/* log(x) for normal x > 0, within two units in the last place; 709.78... for infinity. */
+SKDPM_INLINE double log_positive(double x)
+{
+    /* x = 2^e m with m between the square roots of 1/2 and 2; m has the bits of x except for the
+     * exponent. log(m) = 2 artanh(s). */
+    uint64_t bits, biased;
+    double m, e;
+    memcpy(&bits, &x, sizeof bits);
+    biased = (bits + (0x3ff0000000000000u - 0x3fe6a09e667f3bcdu)) >> 52; /* e + 1023 */
+    bits -= (biased << 52) - 0x3ff0000000000000u;
+    memcpy(&m, &bits, sizeof m);
+    biased |= 0x4330000000000000u; /* the bits of 2^52 + e + 1023 */
+    memcpy(&e, &biased, sizeof e);
+    e -= 0x1p52 + 1023.0;
+    const double s = (m - 1.0) / (m + 1.0);
+    const double z = s * s, z2 = z * z, z4 = z2 * z2;
+    /* The series up to s^21, |s| < 0.1716; few products depend on others. */
+    const double p = ((1.0 / 3.0 + 1.0 / 5.0 * z) + (1.0 / 7.0 + 1.0 / 9.0 * z) * z2)
+        + (((1.0 / 11.0 + 1.0 / 13.0 * z) + (1.0 / 15.0 + 1.0 / 17.0 * z) * z2)
+            + (1.0 / 19.0 + 1.0 / 21.0 * z) * z4) * z4;
+    const double t = s + s;
+    return e * 0x1.62e42fefa0000p-1 + (e * 0x1.cf79abc9e3b3ap-40 + (t + t * (z * p)));
+}
+
+/* log(x) of n numbers, a multiple of 8, in place. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_log(double *x, ptrdiff_t n)
+{
+    for (ptrdiff_t first = 0; first < n; first += 8)
+        for (ptrdiff_t i = 0; i < 8; i++)
+            x[first + i] = log_positive(x[first + i]);
+}
+
+/* Sums. */
+
+/* Sum of log(1 / (1 + exp(-u))) over u = y + by * effects, with running sums in a fixed order.
+ * One logarithm serves 960 factors 1 + exp(-|u|), which are between 1 and 2. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static double tile_log_sigmoids(
     const double *restrict y, const double *restrict effects, double by, ptrdiff_t n)
@@ -95,37 +143,20 @@ SKDPM_UNUSED static double tile_log_sigmoids(
     return total;
 }
 
-/* log(x) for normal x > 0, within two units in the last place; 709.78... for infinity. */
-SKDPM_INLINE double log_positive(double x)
-{
-    /* x = 2^e m with m between the roots of 1/2 and of 2, whose bits are those of x but for the
-     * exponent; log(m) = 2 artanh(s). */
-    uint64_t bits, biased;
-    double m, e;
-    memcpy(&bits, &x, sizeof bits);
-    biased = (bits + (0x3ff0000000000000u - 0x3fe6a09e667f3bcdu)) >> 52; /* e + 1023 */
-    bits -= (biased << 52) - 0x3ff0000000000000u;
-    memcpy(&m, &bits, sizeof m);
-    biased |= 0x4330000000000000u; /* of 2^52 + e + 1023 */
-    memcpy(&e, &biased, sizeof e);
-    e -= 0x1p52 + 1023.0;
-    const double s = (m - 1.0) / (m + 1.0);
-    const double z = s * s, z2 = z * z, z4 = z2 * z2;
-    /* The series up to s^21, |s| < 0.1716; few products wait for others. */
-    const double p = ((1.0 / 3.0 + 1.0 / 5.0 * z) + (1.0 / 7.0 + 1.0 / 9.0 * z) * z2)
-        + (((1.0 / 11.0 + 1.0 / 13.0 * z) + (1.0 / 15.0 + 1.0 / 17.0 * z) * z2)
-            + (1.0 / 19.0 + 1.0 / 21.0 * z) * z4) * z4;
-    const double t = s + s;
-    return e * 0x1.62e42fefa0000p-1 + (e * 0x1.cf79abc9e3b3ap-40 + (t + t * (z * p)));
-}
-
-/* The same of n numbers, a multiple of 8, in place. */
+/* For each row, adds to total the sum of exp(w - top) over those of n_terms lines of w, in the given
+ * order, that are not below `limit`. w: (n_terms, n); top, limit, total: (n,). */
 SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_log(double *x, ptrdiff_t n)
+SKDPM_UNUSED static void tile_sum_exp(
+    const double *restrict w, const ptrdiff_t *restrict order, ptrdiff_t n_terms, ptrdiff_t n,
+    const double *restrict top, const double *restrict limit, double *restrict total)
 {
-    for (ptrdiff_t first = 0; first < n; first += 8)
-        for (ptrdiff_t i = 0; i < 8; i++)
-            x[first + i] = log_positive(x[first + i]);
+    for (ptrdiff_t k = 0; k < n_terms; k++) {
+        const double *restrict line = w + order[k] * n;
+        for (ptrdiff_t i = 0; i < n; i++) {
+            const double term = exp_negative(line[i] - top[i]);
+            total[i] += line[i] < limit[i] ? 0.0 : term;
+        }
+    }
 }
 
 /* out[i] = sum over j of by[j] table[j * n + i]. */
@@ -141,7 +172,7 @@ SKDPM_UNUSED static void tile_combine(
             out[i] += by[j] * table[i];
 }
 
-/* Sums of w a, w b and w c; eight running sums, in a fixed order. */
+/* Sums of w a, w b and w c: eight running sums each, in a fixed order. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static void tile_averages(
     const double *restrict w, const double *restrict a, const double *restrict b,
@@ -175,133 +206,55 @@ SKDPM_UNUSED static void tile_multiply(
         w[i] *= scale * (by * a[i] - b[i]);
 }
 
-/* A category per item, with probability proportional to exp(w[k][i]), from uniforms u on [0, 1).
- * w: (n_terms, ld), destroyed; u, top, total: (n,), the last two scratch. Returns 0 where an item
- * has no finite weight, or one that is NaN. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static int tile_categorical(
-    double *restrict w, ptrdiff_t n_terms, ptrdiff_t ld, ptrdiff_t n, double *restrict u,
-    double *restrict top, double *restrict total, ptrdiff_t *restrict out)
+/* Rows and columns. */
+
+/* Columns of chosen rows: out[d * ld + i] = x[items[i] * n_features + d]. */
+SKDPM_UNUSED static void tile_gather(
+    const double *restrict x, ptrdiff_t n_features, const ptrdiff_t *restrict items, ptrdiff_t n,
+    double *restrict out, ptrdiff_t ld)
 {
-    int good = 1;
+    if (n_features == 2) {
+        for (ptrdiff_t i = 0; i < n; i++) {
+            out[i] = x[2 * items[i]];
+            out[ld + i] = x[2 * items[i] + 1];
+        }
+        return;
+    }
     for (ptrdiff_t i = 0; i < n; i++) {
-        top[i] = w[i];
-        total[i] = 0.0;
-        out[i] = 0;
+        const double *restrict row = x + items[i] * n_features;
+        for (ptrdiff_t d = 0; d < n_features; d++)
+            out[d * ld + i] = row[d];
     }
-    for (ptrdiff_t k = 1; k < n_terms; k++) {
-        const double *restrict row = w + k * ld;
-        for (ptrdiff_t i = 0; i < n; i++)
-            top[i] = row[i] > top[i] ? row[i] : top[i];
-    }
-    for (ptrdiff_t k = 0; k < n_terms; k++) {
-        double *restrict row = w + k * ld;
-        for (ptrdiff_t i = 0; i < n; i++) {
-            row[i] = exp_negative(row[i] - top[i]);
-            total[i] += row[i];
-        }
-    }
-    /* A NaN is in the total, and so is one from a top that is infinite. */
-    for (ptrdiff_t i = 0; i < n; i++)
-        good &= total[i] < INFINITY;
-    if (!good)
-        return 0;
-    for (ptrdiff_t i = 0; i < n; i++)
-        u[i] *= total[i];
-    for (ptrdiff_t k = 0; k < n_terms; k++) {
-        const double *restrict row = w + k * ld;
-        for (ptrdiff_t i = 0; i < n; i++) {
-            u[i] -= row[i];
-            out[i] += u[i] >= 0.0;
-        }
-    }
-    /* Rounding may leave u at 0 or above past the last positive weight: never choose a weight of
-     * zero. (The loop ends: the largest weight is 1.) */
-    for (ptrdiff_t i = 0; i < n; i++)
-        if (out[i] == n_terms) {
-            do
-                out[i]--;
-            while (w[out[i] * ld + i] == 0.0);
-        }
-    return good;
 }
 
-/* The same draws where these terms are not all. The weight of term k for item i is
- * exp(w_ki + by[k]), at most 1, and all weights that are left out are nowhere more than `rest` in
- * sum. out[i] is -1 where they, or rounding, could change the draw, or where there is no
- * distribution. scratch: (3 n,). */
+/* Coordinates of rows on axes: out[i * n_axes + j] = sum over d of (x_id - center_d) axes[d][j], in
+ * an order that is the same for all rows. */
 SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_select(
-    double *restrict w, const double *restrict by, ptrdiff_t n_terms, ptrdiff_t ld, ptrdiff_t n,
-    const double *restrict u, double rest, double *restrict scratch, ptrdiff_t *restrict out)
+SKDPM_UNUSED static void tile_rotate(
+    const double *restrict x, ptrdiff_t n, ptrdiff_t n_features, const double *restrict center,
+    const double *restrict axes, ptrdiff_t n_axes, double *restrict out)
 {
-    double *restrict low = scratch, *restrict high = scratch + n, *restrict total = high + n;
-    double largest = 0.0;
-    for (ptrdiff_t i = 0; i < n; i++)
-        total[i] = 0.0;
-    for (ptrdiff_t k = 0; k < n_terms; k++) {
-        double *restrict row = w + k * ld;
-        const double by_k = by[k];
-        largest = fabs(by_k) > largest ? fabs(by_k) : largest;
-        for (ptrdiff_t i = 0; i < n; i++) {
-            row[i] = exp_negative(row[i] + by_k);
-            total[i] += row[i];
+    for (ptrdiff_t i = 0; i < n; i++, x += n_features, out += n_axes) {
+        const double *restrict axis = axes;
+        ptrdiff_t d = 0;
+        for (ptrdiff_t j = 0; j < n_axes; j++)
+            out[j] = 0.0;
+        for (; d + 4 <= n_features; d += 4, axis += 4 * n_axes) {
+            const double x0 = x[d] - center[d], x1 = x[d + 1] - center[d + 1];
+            const double x2 = x[d + 2] - center[d + 2], x3 = x[d + 3] - center[d + 3];
+            for (ptrdiff_t j = 0; j < n_axes; j++)
+                out[j] += (x0 * axis[j] + x1 * axis[n_axes + j])
+                    + (x2 * axis[2 * n_axes + j] + x3 * axis[3 * n_axes + j]);
+        }
+        for (; d < n_features; d++, axis += n_axes) {
+            const double x0 = x[d] - center[d];
+            for (ptrdiff_t j = 0; j < n_axes; j++)
+                out[j] += x0 * axis[j];
         }
     }
-    /* Term k is drawn if the terms before it are at most u times the total, and with it are more.
-     * What is left out is in the total, and may stand before any term. */
-    for (ptrdiff_t i = 0; i < n; i++) {
-        /* Logarithms of this size have so many digits behind the point. */
-        const double slack = (1e-11 + 1e-15 * largest) * total[i];
-        low[i] = u[i] * total[i] - rest - slack;
-        high[i] = u[i] * (total[i] + rest) + slack;
-        out[i] = low[i] >= 0.0 ? 0 : -n_terms - 1;
-    }
-    for (ptrdiff_t k = 0; k < n_terms; k++) {
-        const double *restrict row = w + k * ld;
-        for (ptrdiff_t i = 0; i < n; i++) {
-            low[i] -= row[i];
-            high[i] -= row[i];
-            /* Below 0 for good where the two disagree. */
-            out[i] += low[i] >= 0.0 ? 1 : high[i] >= 0.0 ? -n_terms - 1 : 0;
-        }
-    }
-    for (ptrdiff_t i = 0; i < n; i++)
-        out[i] = (out[i] >= 0) & (out[i] < n_terms) ? out[i] : -1;
 }
 
-/* Of the items whose key is `key`: out[i] = 2 * code + 1 with the probability that exp(b_i + by_b)
- * is of its sum with exp(a_i + by_a), 2 * code otherwise, as `tile_categorical` draws it; -2 where
- * that is no distribution. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_halves(
-    const double *restrict a, const double *restrict b, double by_a, double by_b, ptrdiff_t n,
-    const double *restrict u, const ptrdiff_t *restrict keys, ptrdiff_t key, ptrdiff_t code,
-    ptrdiff_t *restrict out)
-{
-    const ptrdiff_t left = 2 * code, right = 2 * code + 1;
-    for (ptrdiff_t i = 0; i < n; i++) {
-        const double log_a = a[i] + by_a, log_b = b[i] + by_b, gap = log_a - log_b;
-        const double most = log_a > log_b ? log_a : log_b;
-        const double less = exp_negative(gap < 0.0 ? gap : -gap);
-        const double first = gap < 0.0 ? less : 1.0; /* of 1 + less */
-        const ptrdiff_t draw = u[i] * (1.0 + less) >= first ? right : left;
-        const ptrdiff_t known = (gap == gap) & (most < INFINITY) ? draw : -2;
-        out[i] = keys[i] == key ? known : out[i];
-    }
-}
-
-SKDPM_VERSIONS
-SKDPM_UNUSED static ptrdiff_t tile_count(
-    const ptrdiff_t *restrict keys, ptrdiff_t n, ptrdiff_t key)
-{
-    ptrdiff_t count = 0;
-    for (ptrdiff_t i = 0; i < n; i++)
-        count += keys[i] == key;
-    return count;
-}
-
-/* The least box around items, x (n_features, ld): its centre and half its widths, rounded up. */
+/* The smallest box around items, x (n_features, ld): its centre and half its widths, rounded up. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static void tile_enclose(
     const double *restrict x, ptrdiff_t ld, ptrdiff_t n, ptrdiff_t n_features,
@@ -332,7 +285,74 @@ SKDPM_UNUSED static void tile_enclose(
     }
 }
 
-/* sum of a_i b_i: eight running sums, in a fixed order. */
+/* Statistics. */
+
+/* out += sum_i x_i x_i', packed by columns of the lower triangle; x: (n, n_features), row by row. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_scatter(
+    const double *restrict x, ptrdiff_t n, ptrdiff_t n_features, double *restrict out)
+{
+    if (n_features <= 4) { /* columns are too short to be vectorised */
+        for (ptrdiff_t d = 0; d < n_features; d++)
+            for (ptrdiff_t e = d; e < n_features; e++) {
+                double sum = 0.0;
+                for (ptrdiff_t i = 0; i < n; i++)
+                    sum += x[i * n_features + d] * x[i * n_features + e];
+                *out++ += sum;
+            }
+        return;
+    }
+    for (ptrdiff_t i = 0; i < n; i++) {
+        double *restrict column = out;
+        for (ptrdiff_t d = 0; d < n_features; d++) {
+            const double by = x[d];
+            for (ptrdiff_t e = 0; e < n_features - d; e++)
+                column[e] += by * x[d + e];
+            column += n_features - d;
+        }
+        x += n_features;
+    }
+}
+
+/* Number of entries of x that are not NaN, their mean, and the sum of squares about it: eight
+ * running sums, in a fixed order. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_moments(
+    const double *restrict x, ptrdiff_t n, double *count, double *mean, double *squares)
+{
+    double counts[8] = {0.0}, sums[8] = {0.0};
+    ptrdiff_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (ptrdiff_t j = 0; j < 8; j++) {
+            const int known = x[i + j] == x[i + j];
+            counts[j] += known ? 1.0 : 0.0;
+            sums[j] += known ? x[i + j] : 0.0;
+        }
+    for (; i < n; i++)
+        if (x[i] == x[i]) {
+            counts[0] += 1.0;
+            sums[0] += x[i];
+        }
+    *count = ((counts[0] + counts[1]) + (counts[2] + counts[3]))
+        + ((counts[4] + counts[5]) + (counts[6] + counts[7]));
+    const double total = ((sums[0] + sums[1]) + (sums[2] + sums[3]))
+        + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+    const double center = *mean = *count > 0.0 ? total / *count : 0.0;
+    for (ptrdiff_t j = 0; j < 8; j++)
+        sums[j] = 0.0;
+    for (i = 0; i + 8 <= n; i += 8)
+        for (ptrdiff_t j = 0; j < 8; j++) {
+            const double gap = x[i + j] - center;
+            sums[j] += gap == gap ? gap * gap : 0.0;
+        }
+    for (; i < n; i++)
+        if (x[i] == x[i])
+            sums[0] += (x[i] - center) * (x[i] - center);
+    *squares = ((sums[0] + sums[1]) + (sums[2] + sums[3]))
+        + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
+/* Sum of a_i b_i: eight running sums, in a fixed order. */
 SKDPM_INLINE double dot_of_lanes(
     const double *restrict a, const double *restrict b, ptrdiff_t n)
 {
@@ -348,7 +368,7 @@ SKDPM_INLINE double dot_of_lanes(
 }
 
 /* Moments of the items whose key is `key`, x (n_features, ld) without infinities: their number,
- * mean (D) and scatter about it (the lower triangle, packed by columns). Work grows with all n.
+ * mean (D) and scatter about it (lower triangle, packed by columns). The work grows with n.
  * gaps: (n_features + 1, ld), scratch. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static void tile_keyed_moments(
@@ -374,12 +394,14 @@ SKDPM_UNUSED static void tile_keyed_moments(
             *out++ = dot_of_lanes(gaps + d * ld, gaps + e * ld, n);
 }
 
-/* Items in strips: the columns of 32 items one after the other, then those of the next 32. So all
- * that a strip needs is in the fastest cache, and the sums of a row of W stay in registers. */
+/* Gaussian densities. */
+
+/* Items in strips: the columns of 32 items one after the other, then those of the next 32. All that
+ * a strip needs is then in the fastest cache, and the sums of a row of W stay in registers. */
 #define SKDPM_STRIP 32
 
-/* out[i] = top - |W x_i - c|^2 / 2, with W lower triangular, packed by rows; -inf where that is NaN
- * or overflows. Columns of a strip are `ld` apart, and strips `step`. */
+/* out[i] = top - |W x_i - c|^2 / 2, with W lower triangular, packed by rows; -inf if that is NaN or
+ * overflows. Columns of a strip are `ld` apart, and strips `step`. */
 SKDPM_INLINE void gaussian_of_strips(
     const double *restrict x, ptrdiff_t ld, ptrdiff_t step, ptrdiff_t n, ptrdiff_t n_features,
     const double *restrict w, const double *restrict c, double top, double *restrict out)
@@ -415,7 +437,7 @@ SKDPM_INLINE void gaussian_of_strips(
     }
 }
 
-/* x in strips. */
+/* The density of `gaussian_of_strips`, with x in strips. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static void tile_gaussian(
     const double *restrict x, ptrdiff_t n, ptrdiff_t n_features, const double *restrict w,
@@ -424,7 +446,7 @@ SKDPM_UNUSED static void tile_gaussian(
     gaussian_of_strips(x, SKDPM_STRIP, SKDPM_STRIP * n_features, n, n_features, w, c, top, out);
 }
 
-/* The same bits with x (n_features, ld), behind each column of which a strip can be read. */
+/* The same bits with x (n_features, ld); a strip can be read behind each column. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static void tile_gaussian_columns(
     const double *restrict x, ptrdiff_t ld, ptrdiff_t n, ptrdiff_t n_features,
@@ -436,81 +458,8 @@ SKDPM_UNUSED static void tile_gaussian_columns(
         gaussian_of_strips(x, ld, SKDPM_STRIP, n, n_features, w, c, top, out);
 }
 
-/* out += sum_i x_i x_i', packed by columns of the lower triangle; x: (n, n_features), row by row. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_scatter(
-    const double *restrict x, ptrdiff_t n, ptrdiff_t n_features, double *restrict out)
-{
-    if (n_features <= 4) { /* columns are too short to be vectorised */
-        for (ptrdiff_t d = 0; d < n_features; d++)
-            for (ptrdiff_t e = d; e < n_features; e++) {
-                double sum = 0.0;
-                for (ptrdiff_t i = 0; i < n; i++)
-                    sum += x[i * n_features + d] * x[i * n_features + e];
-                *out++ += sum;
-            }
-        return;
-    }
-    for (ptrdiff_t i = 0; i < n; i++) {
-        double *restrict column = out;
-        for (ptrdiff_t d = 0; d < n_features; d++) {
-            const double by = x[d];
-            for (ptrdiff_t e = 0; e < n_features - d; e++)
-                column[e] += by * x[d + e];
-            column += n_features - d;
-        }
-        x += n_features;
-    }
-}
-
-/* Coordinates of rows on axes: out[i * n_axes + j] = sum over d of (x_id - center_d) axes[d][j], in
- * an order that depends on nothing else. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_rotate(
-    const double *restrict x, ptrdiff_t n, ptrdiff_t n_features, const double *restrict center,
-    const double *restrict axes, ptrdiff_t n_axes, double *restrict out)
-{
-    for (ptrdiff_t i = 0; i < n; i++, x += n_features, out += n_axes) {
-        const double *restrict axis = axes;
-        ptrdiff_t d = 0;
-        for (ptrdiff_t j = 0; j < n_axes; j++)
-            out[j] = 0.0;
-        for (; d + 4 <= n_features; d += 4, axis += 4 * n_axes) {
-            const double x0 = x[d] - center[d], x1 = x[d + 1] - center[d + 1];
-            const double x2 = x[d + 2] - center[d + 2], x3 = x[d + 3] - center[d + 3];
-            for (ptrdiff_t j = 0; j < n_axes; j++)
-                out[j] += (x0 * axis[j] + x1 * axis[n_axes + j])
-                    + (x2 * axis[2 * n_axes + j] + x3 * axis[3 * n_axes + j]);
-        }
-        for (; d < n_features; d++, axis += n_axes) {
-            const double x0 = x[d] - center[d];
-            for (ptrdiff_t j = 0; j < n_axes; j++)
-                out[j] += x0 * axis[j];
-        }
-    }
-}
-
-/* Columns of chosen rows: out[d * ld + i] = x[items[i] * n_features + d]. */
-SKDPM_UNUSED static void tile_gather(
-    const double *restrict x, ptrdiff_t n_features, const ptrdiff_t *restrict items, ptrdiff_t n,
-    double *restrict out, ptrdiff_t ld)
-{
-    if (n_features == 2) {
-        for (ptrdiff_t i = 0; i < n; i++) {
-            out[i] = x[2 * items[i]];
-            out[ld + i] = x[2 * items[i] + 1];
-        }
-        return;
-    }
-    for (ptrdiff_t i = 0; i < n; i++) {
-        const double *restrict row = x + items[i] * n_features;
-        for (ptrdiff_t d = 0; d < n_features; d++)
-            out[d * ld + i] = row[d];
-    }
-}
-
 /* out[i] = sum over d of log_w_d - (w_d x_id - c_d)^2 / 2, with x (n_features, ld); the sum of
- * log_w is `top`. -inf where the squares overflow. With `missing`, a NaN in x drops its term. */
+ * log_w is `top`. -inf if the squares overflow. With `missing`, NaN entries of x add no term. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static void tile_gaussian_diag(
     const double *restrict x, ptrdiff_t ld, ptrdiff_t n, ptrdiff_t n_features,
@@ -552,51 +501,55 @@ SKDPM_UNUSED static void tile_gaussian_diag(
         out[i] = out[i] < INFINITY ? top - 0.5 * out[i] : -INFINITY;
 }
 
-/* Number of the entries of x that are not NaN, their mean, and their squares about it; eight
- * running sums, in a fixed order. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_moments(
-    const double *restrict x, ptrdiff_t n, double *count, double *mean, double *squares)
+/* out[i] = 1 + by (x_i - c)' A^-1 (x_i - c), infinity unless it is below 1e300, for the first
+ * `width` items of a strip of columns x (n_features, SKDPM_STRIP) and the factor of A as in
+ * cholesky.h; z is as large as x. */
+SKDPM_INLINE void strip_tails(
+    const double *restrict x, ptrdiff_t n_features, const double *restrict packed,
+    const double *restrict c, double by, ptrdiff_t width, double *restrict z,
+    double *restrict out)
 {
-    double counts[8] = {0.0}, sums[8] = {0.0};
-    ptrdiff_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (ptrdiff_t j = 0; j < 8; j++) {
-            const int known = x[i + j] == x[i + j];
-            counts[j] += known ? 1.0 : 0.0;
-            sums[j] += known ? x[i + j] : 0.0;
+    double q[SKDPM_STRIP] = {0.0};
+    for (ptrdiff_t d = 0; d < n_features; d++) {
+        const double *restrict factor = packed + d;
+        double gap[SKDPM_STRIP];
+        for (ptrdiff_t i = 0; i < width; i++)
+            gap[i] = x[d * SKDPM_STRIP + i] - c[d];
+        for (ptrdiff_t e = 0; e < d; e++) {
+            for (ptrdiff_t i = 0; i < width; i++)
+                gap[i] -= factor[0] * z[e * SKDPM_STRIP + i];
+            factor += n_features - e - 1;
         }
-    for (; i < n; i++)
-        if (x[i] == x[i]) {
-            counts[0] += 1.0;
-            sums[0] += x[i];
+        for (ptrdiff_t i = 0; i < width; i++) {
+            z[d * SKDPM_STRIP + i] = gap[i];
+            q[i] += gap[i] * (gap[i] * factor[0]);
         }
-    *count = ((counts[0] + counts[1]) + (counts[2] + counts[3]))
-        + ((counts[4] + counts[5]) + (counts[6] + counts[7]));
-    const double total = ((sums[0] + sums[1]) + (sums[2] + sums[3]))
-        + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
-    const double center = *mean = *count > 0.0 ? total / *count : 0.0;
-    for (ptrdiff_t j = 0; j < 8; j++)
-        sums[j] = 0.0;
-    for (i = 0; i + 8 <= n; i += 8)
-        for (ptrdiff_t j = 0; j < 8; j++) {
-            const double gap = x[i + j] - center;
-            sums[j] += gap == gap ? gap * gap : 0.0;
-        }
-    for (; i < n; i++)
-        if (x[i] == x[i])
-            sums[0] += (x[i] - center) * (x[i] - center);
-    *squares = ((sums[0] + sums[1]) + (sums[2] + sums[3]))
-        + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+    }
+    for (ptrdiff_t i = 0; i < width; i++)
+        out[i] = q[i] < 1e300 ? 1.0 + q[i] * by : INFINITY;
 }
 
-#define SKDPM_LANES 8 /* clusters whose sums run side by side */
+/* The same for n items, and possibly some behind them: the compiler knows both widths. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_tails(
+    const double *restrict x, ptrdiff_t n, ptrdiff_t n_features, const double *restrict packed,
+    const double *restrict c, double by, double *restrict z, double *restrict out)
+{
+    if (n <= 8)
+        strip_tails(x, n_features, packed, c, by, 8, z, out);
+    else
+        strip_tails(x, n_features, packed, c, by, SKDPM_STRIP, z, out);
+}
 
-/* Sums over the entries of chosen items: out[k * ld + i] = sum over e of counts[e] theta_k[t_e],
- * with t_e = indices[e] and theta_k = params + which[k] * n_params, for the entries
- * indptr[items[i]] <= e < indptr[items[i] + 1]; without `indptr` each item has `n_entries`, and
- * without `counts` each counts once. Added up in the order of the entries, even and odd ones by
- * themselves. table: (n_levels * SKDPM_LANES,), scratch. */
+/* Densities of counts and categories. */
+
+#define SKDPM_LANES 8 /* clusters with sums side by side */
+
+/* Sums over the entries of items: out[k * ld + i] = sum over e of counts[e] theta_k[t_e], with
+ * t_e = indices[e] and theta_k = params + which[k] * n_params, for the entries
+ * indptr[items[i]] <= e < indptr[items[i] + 1]. Without `indptr` each item has `n_entries`; without
+ * `counts` each entry counts once. Sums are in the order of the entries, even and odd ones apart.
+ * table: (n_levels * SKDPM_LANES,), scratch. */
 SKDPM_INLINE void entries_of_items(
     const double *restrict params, ptrdiff_t n_params, const ptrdiff_t *restrict which,
     ptrdiff_t n_which, ptrdiff_t n_levels, const ptrdiff_t *restrict items, ptrdiff_t n,
@@ -614,7 +567,7 @@ SKDPM_INLINE void entries_of_items(
         const double *theta[SKDPM_LANES];
         for (ptrdiff_t j = 0; j < SKDPM_LANES; j++)
             theta[j] = params + which[j < n_lanes ? k + j : k] * n_params;
-        /* Side by side in memory, the clusters' terms of an entry are one load. */
+        /* Side by side in memory, the terms of an entry for all clusters are one load. */
         const int side_by_side = total >= n_levels;
         if (side_by_side)
             for (ptrdiff_t t = 0; t < n_levels; t++)
@@ -662,6 +615,7 @@ SKDPM_INLINE void entries_of_items(
     }
 }
 
+/* For items with the same number of entries, each counted once. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static void tile_categories(
     const double *restrict params, ptrdiff_t n_params, const ptrdiff_t *restrict which,
@@ -674,6 +628,7 @@ SKDPM_UNUSED static void tile_categories(
         table, out, ld);
 }
 
+/* For items with entries and counts in rows of a sparse matrix. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static void tile_counts(
     const double *restrict params, ptrdiff_t n_params, const ptrdiff_t *restrict which,
@@ -687,7 +642,7 @@ SKDPM_UNUSED static void tile_counts(
 }
 
 /* out[i] = sum over d of x_id log_rate_d - rate_d, with x (n_features, ld); the sum of the rates
- * is -top. With `missing`, a NaN in x drops its term. */
+ * is -top. With `missing`, NaN entries of x add no term. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static void tile_poisson(
     const double *restrict x, ptrdiff_t ld, ptrdiff_t n, ptrdiff_t n_features,
@@ -718,62 +673,6 @@ SKDPM_UNUSED static void tile_poisson(
         for (ptrdiff_t i = 0; i < n; i++)
             out[i] += l0 * x[i];
     }
-}
-
-/* Sums, row by row, of exp(w - top) over those of n_terms lines of w, taken in a given order, that
- * are not below `limit`. w: (n_terms, n); top, limit, total: (n,), the last added to. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_sum_exp(
-    const double *restrict w, const ptrdiff_t *restrict order, ptrdiff_t n_terms, ptrdiff_t n,
-    const double *restrict top, const double *restrict limit, double *restrict total)
-{
-    for (ptrdiff_t k = 0; k < n_terms; k++) {
-        const double *restrict line = w + order[k] * n;
-        for (ptrdiff_t i = 0; i < n; i++) {
-            const double term = exp_negative(line[i] - top[i]);
-            total[i] += line[i] < limit[i] ? 0.0 : term;
-        }
-    }
-}
-
-/* out[i] = 1 + by (x_i - c)' A^-1 (x_i - c), infinity where that is not below 1e300, of the first
- * `width` items of a strip of columns x (n_features, SKDPM_STRIP) and the factor of A as in
- * cholesky.h; z is as large as x. */
-SKDPM_INLINE void strip_tails(
-    const double *restrict x, ptrdiff_t n_features, const double *restrict packed,
-    const double *restrict c, double by, ptrdiff_t width, double *restrict z,
-    double *restrict out)
-{
-    double q[SKDPM_STRIP] = {0.0};
-    for (ptrdiff_t d = 0; d < n_features; d++) {
-        const double *restrict factor = packed + d;
-        double gap[SKDPM_STRIP];
-        for (ptrdiff_t i = 0; i < width; i++)
-            gap[i] = x[d * SKDPM_STRIP + i] - c[d];
-        for (ptrdiff_t e = 0; e < d; e++) {
-            for (ptrdiff_t i = 0; i < width; i++)
-                gap[i] -= factor[0] * z[e * SKDPM_STRIP + i];
-            factor += n_features - e - 1;
-        }
-        for (ptrdiff_t i = 0; i < width; i++) {
-            z[d * SKDPM_STRIP + i] = gap[i];
-            q[i] += gap[i] * (gap[i] * factor[0]);
-        }
-    }
-    for (ptrdiff_t i = 0; i < width; i++)
-        out[i] = q[i] < 1e300 ? 1.0 + q[i] * by : INFINITY;
-}
-
-/* The same of n items, and perhaps of some behind them: the compiler knows both widths. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_tails(
-    const double *restrict x, ptrdiff_t n, ptrdiff_t n_features, const double *restrict packed,
-    const double *restrict c, double by, double *restrict z, double *restrict out)
-{
-    if (n <= 8)
-        strip_tails(x, n_features, packed, c, by, 8, z, out);
-    else
-        strip_tails(x, n_features, packed, c, by, SKDPM_STRIP, z, out);
 }
 
 #endif

@@ -162,9 +162,9 @@ def test_rows_in_tiles_of_other_rows_are_refused():
     mixture = Mixture("full 2")
     model, data = mixture.model()
     for points, size in ((data["X"][1:], 32), (data["X"], 33)):
-        with pytest.raises(ValueError, match="tiles of other rows, or too large"):
+        with pytest.raises(ValueError, match="tiles are of other rows, or too large"):
             MixtureRows(model, RowTiles(np.ascontiguousarray(points), size))
-    with pytest.raises(ValueError, match="weights of"):
+    with pytest.raises(ValueError, match="weights for"):
         MixtureRows(model).most_probable(np.zeros(N_CLUSTERS + 2))
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Sides of unions of clusters, drawn row by row under two sets of parameters each.
 
-Side 0 of row i has probability w_0 p(x_i | theta_0) / sum_s w_s p(x_i | theta_s), rows are
-independent, so that the log probability of sides is a sum over rows, and over blocks. Of each
-union four sums are told: of the sides that were drawn and of the opposite ones, then of the sides
-that the rows are on at present, where the union is two clusters, and of the opposite ones.
+Side 0 of row i has probability w_0 p(x_i | theta_0) / sum_s w_s p(x_i | theta_s). Rows are
+independent, so the log probability of sides is a sum over rows, and over blocks. Each union has
+four such sums: of the sides drawn and of the opposite sides; then, if the union is two clusters,
+of the sides that the rows are on now and of the opposite sides.
 """
 from libc.math cimport exp, log1p
 from numpy.random cimport bitgen_t
@@ -30,7 +30,7 @@ cdef void draw_tile(
     model.log_density_many(items, n_items, params, which, 2, log_density)
     for i in range(n_items):
         gap = log_density[TILE + i] + log_weights[1] - log_density[i] - log_weights[0]
-        # log p_0 = -log(1 + e^gap) and log p_1 = -log(1 + e^-gap), neither of which overflows.
+        # log p_0 = -log(1 + e^gap) and log p_1 = -log(1 + e^-gap), without overflow.
         if gap > 0.0:
             log_p[TILE + i] = -log1p(exp(-gap))
             log_p[i] = log_p[TILE + i] - gap
@@ -41,7 +41,7 @@ cdef void draw_tile(
 
 
 def launch_sides(ParametricModel model, const int[::1] codes, launch, list bit_generators):
-    """Draw sides for the rows of some unions of clusters, in a block; no code changes.
+    """Draw sides for the rows of unions of clusters, in a block; no code changes.
 
     Parameters
     ----------
@@ -55,9 +55,9 @@ def launch_sides(ParametricModel model, const int[::1] codes, launch, list bit_g
     Returns
     -------
     stats : ndarray of shape (2 n_unions, n_stats)
-        Of the sides drawn.
+        Statistics of the sides drawn.
     first_rows : ndarray of shape (2 n_unions,), intp
-        The first row of each, -1 where there is none.
+        The first row of each side; -1 if it has none.
     log_q : ndarray of shape (n_unions, 4)
         See the module.
     """
@@ -71,7 +71,7 @@ def launch_sides(ParametricModel model, const int[::1] codes, launch, list bit_g
     cdef double[:, ::1] stats = np.zeros((2 * n_unions, model.n_stats))
     cdef Py_ssize_t[::1] first_rows = np.full(2 * n_unions, -1, dtype=np.intp)
     cdef double[:, ::1] log_q = np.zeros((n_unions, 4))
-    # Of each cluster: its union, or n_unions, and the side that it is of it.
+    # For each cluster, its union (n_unions: none), and which side of it the cluster is.
     union_of = np.full(max(n_codes // 2 + 1, 1), n_unions, dtype=np.intp)
     side_of = np.zeros(len(union_of), dtype=np.intp)
     for j, clusters in enumerate(launch.unions):
@@ -131,7 +131,7 @@ def launch_sides(ParametricModel model, const int[::1] codes, launch, list bit_g
 def draw_sides(ParametricModel model, int[::1] codes, split, bit_generator):
     """Carry out a split that `launch_sides` drew, in place, from the same stream.
 
-    Side 0 stays in the cluster and side 1 goes to the new one, both to left sub-clusters.
+    Side 0 stays in the cluster and side 1 moves to the new one, both to left sub-clusters.
 
     Parameters
     ----------

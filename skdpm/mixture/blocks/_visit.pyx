@@ -31,7 +31,7 @@ from skdpm._core._rng cimport bit_generator_pointer, uniform
 from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel
 
 
-cdef extern from "tiles.h" nogil:
+cdef extern from "draws.h" nogil:
     bint tile_categorical(
         double* w, Py_ssize_t n_terms, Py_ssize_t ld, Py_ssize_t n, double* u, double* top,
         double* total, Py_ssize_t* out

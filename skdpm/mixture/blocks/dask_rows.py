@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The rows of a fit in the chunks of a dask array, visited where they are.
 
-Labels need not be kept anywhere. What a chain holds of them, its *recipe*, is the sweep that last
-drew them, small arrays and the key of its random streams, the few rows that it held back, and the
-changes made since: with the rows it gives the labels again, to the bit. So a worker that is lost
-costs the work it did, and nothing else.
+Labels need not be kept. A chain has a *recipe* of them: the last sweep (small arrays and the key
+of its random streams), the few rows that it held back, and the changes since. The recipe and the
+rows give the same labels again, to the bit. So when a worker is lost, only its work has to be
+repeated.
 
-On a cluster of `dask.distributed` a visit is one exchange: the scheduler passes the same message
-on to all workers that have chunks, and each answers with what its blocks have collected together.
-There is no task in it, as the scheduler needs milliseconds for one. `remote` is what the workers
-do; here is decided which chunks each of them has.
+On a cluster of `dask.distributed` a visit is one exchange: the scheduler sends the same message to
+all workers that have chunks, and each answers with the statistics of its blocks. It uses no tasks,
+as the scheduler needs milliseconds for one. This module decides which chunks each worker has;
+`remote` is the part that runs on the workers.
 """
 
 import threading
@@ -39,32 +39,32 @@ from skdpm.mixture.blocks.remote import (
 )
 from skdpm.mixture.blocks.rows import Rows, add_up, add_up_sides, even_blocks
 
-# Workers come and go: chunks are looked for anew after so many seconds, or so many times the
-# seconds that this takes, if that is longer.
+# Workers come and go. Time between searches for the chunks: this number of seconds, or this
+# multiple of the duration of a search if that is longer.
 SECONDS_PER_PLACING = 10.0
 TIMES_PER_PLACING = 20.0
 
-# A visit is repeated so often where workers are lost, as long as nothing is got from any.
+# Maximum number of consecutive attempts at a visit in which no worker answers.
 MOST_FAILURES = 10
 
-# A chunk is moved to another worker if that makes the slower of the two so much faster.
+# Minimum relative gain of the slower of two workers for which a chunk moves to the other.
 LEAST_GAIN = 0.15
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What the codes of all rows follow from; the default has them all in one cluster.
+    """Recipe of the codes of all rows; the default has all rows in one cluster.
 
     Parameters
     ----------
     task : Task or None
-        With the last sweep.
+        Task with the last sweep.
     key : tuple of int or None
-        Of its random streams.
+        Key of its random streams.
     held : dict of int to Held
         Rows that it held back, by the number of the block.
-    changes : tuple of Relabelling or RandomSplit
-        Since then.
+    changes : tuple of Relabelling, RandomSplit or LaunchedSplit
+        Changes since then.
     """
 
     task: Task | None = None
@@ -76,16 +76,16 @@ class Recipe:
 class DaskRows(Rows):
     """Rows of a dask array; codes are a `Recipe`.
 
-    Each chunk is cut into blocks as an array in memory is. Where the blocks are the same, so are
-    the results, to the bit.
+    Each chunk is cut into blocks like an array in memory. Equal blocks give equal results, to the
+    bit.
 
     Parameters
     ----------
     X : dask.array.Array of shape (n_samples, n_features)
-        Its chunks may be cut along the rows only, and have known sizes (`check_dask`). On a
-        cluster of `dask.distributed` they are persisted while this object lives.
+        Its chunks are cut along the rows only and have known sizes (`check_dask`). On a cluster
+        of `dask.distributed` they are persisted while this object lives.
     block_size : int
-        Most rows in a block.
+        Maximum number of rows in a block.
     """
 
     keeps_labels = False
@@ -95,7 +95,7 @@ class DaskRows(Rows):
         self._first_row = None
         self.n_samples = X.shape[0]
         starts = np.concatenate([[0], np.cumsum(X.chunks[0])])
-        # Of each chunk, the bounds of its blocks.
+        # Bounds of the blocks of each chunk.
         self.bounds = [
             even_blocks(stop - start, block_size) if stop > start else np.zeros(1, dtype=int)
             for start, stop in pairwise(starts)
@@ -113,9 +113,9 @@ class DaskRows(Rows):
         self.chunks = list(X.to_delayed().ravel())
         if self.client is not None:
             self.chunks = self.client.compute(self.chunks)
-        self._lock = threading.Lock()  # of the next two, which chains share
+        self._lock = threading.Lock()  # guards the next two, which chains share
         self._placing = None
-        self._paces = {}  # of workers, since the last placing: the least seconds per row
+        self._paces = {}  # minimum seconds per row of each worker since the last placing
 
     def _map(self, function, *arguments):
         pieces = self._exchange(_call_plainly, (function, *arguments), list)
@@ -123,19 +123,18 @@ class DaskRows(Rows):
         return [results[block] for block in range(1, self.n_blocks + 1)]
 
     def _exchange(self, function, arguments, finish, paced=False):
-        """Call a function for all blocks and put the results of those that are in one place
-        together there.
+        """Call a function for all blocks and combine the results of each worker on the worker.
 
         Parameters
         ----------
         function : callable
-            Of the rows of a block, its number, the number of its first row, a `BlockStore` or
+            Takes the rows of a block, its number, the number of its first row, a `BlockStore` or
             None, and `arguments`.
         arguments : tuple
         finish : callable
-            Of a list of (number of the block, result).
+            Takes a list of (number of the block, result).
         paced : bool
-            Does the time that it takes tell how fast workers are?
+            Whether the duration measures the speed of workers.
 
         Returns
         -------
@@ -162,7 +161,7 @@ class DaskRows(Rows):
                 workers=placing.called,
                 on_error="return",
             )
-            # Of a worker that has gone there is no answer; to others nothing was said.
+            # A worker that has gone gives no answer.
             answers = {
                 worker: answers.get(worker, Lost(f"{worker} has gone"))
                 for worker, chunks in placing.chunks.items()
@@ -181,7 +180,7 @@ class DaskRows(Rows):
         return pieces
 
     def _refuse(self, answers, n_failures):
-        """Raise what workers have raised, unless it is that some of them were lost."""
+        """Raise an error that a worker has raised, except for lost workers."""
         error = Lost("chunks are on no worker")
         for answer in answers.values():
             if isinstance(answer, (Lost, OSError)):
@@ -198,7 +197,7 @@ class DaskRows(Rows):
                 self._paces[worker] = min(pace, self._paces.get(worker, np.inf))
 
     def _current_placing(self):
-        """Where the chunks are, for one exchange: meanwhile another chain may look anew."""
+        """Return the places of the chunks for one exchange; other chains may change them."""
         with self._lock:
             if self._placing is None or not self._placing.is_good():
                 self._placing = self._place()
@@ -210,7 +209,7 @@ class DaskRows(Rows):
                 self._placing = replace(placing, expiry=-np.inf)
 
     def _place(self):
-        """Look for the chunks, move some where that helps, and tell workers of theirs."""
+        """Find the chunks, move some if that helps, and send workers the list of theirs."""
         began = time.monotonic()
         n_threads = self.client.nthreads()
         chunks_of = self._find_chunks(n_threads)
@@ -218,7 +217,7 @@ class DaskRows(Rows):
         paces, self._paces = self._paces, {}
         moved = moves(chunks_of, sizes, all_paces(paces, n_threads))
         for c, worker in moved.items():
-            # The task stays known to the scheduler, and so does how the chunk was made.
+            # The scheduler still knows how the chunk was made.
             self.chunks[c] = self.client.submit(
                 _itself, self.chunks[c], workers=[worker], allow_other_workers=True, pure=False
             )
@@ -242,14 +241,13 @@ class DaskRows(Rows):
         _wait(places)
         now = time.monotonic()
         expiry = now + max(SECONDS_PER_PLACING, TIMES_PER_PLACING * (now - began))
-        # A message to a worker that has gone waits for it: rather call all that the scheduler
+        # A message to a worker that has gone waits for it. So call all workers that the scheduler
         # knows, unless few of them have chunks.
         called = None if 2 * len(chunks_of) >= len(n_threads) else list(chunks_of)
         return Placing(token, chunks_of, called, places, expiry)
 
     def _find_chunks(self, workers):
-        """Return the numbers of each worker's chunks, in a dict; those that were lost are
-        computed again."""
+        """Return the numbers of each worker's chunks; lost chunks are computed again."""
         _wait(self.chunks)
         for chunk in self.chunks:
             if chunk.status == "error":
@@ -268,15 +266,15 @@ class DaskRows(Rows):
         return self._first_row
 
     def codes(self, labels):
-        """Return the recipe of labels that are all equal, the only ones that can be told."""
+        """Return the recipe of a single cluster, the only labels that need no array."""
         if labels is not None:
-            raise ValueError("labels of a dask array are drawn where its rows are, never given")
+            raise ValueError("a dask array cannot start from labels; pass labels=None")
         return Recipe()
 
     def visit(self, likelihood, codes, task, key):
         no_rows = self.first_row()[:0]
         recipe = codes if task.sweep is None or task.held_clusters else None
-        # Held rows by number, not by the clusters they were in: no recipe needs another.
+        # Held rows are kept by number, so that a recipe does not depend on an earlier one.
         drawn = replace(task, splits=(), held_clusters=())
         pieces = self._exchange(
             visit_by_recipe,
@@ -327,12 +325,12 @@ def check_dask(X, sampler, *, init, point_estimate):
     X : dask.array.Array
     sampler : Sampler
     init, point_estimate : object
-        The estimator's parameters.
+        Parameters of the estimator.
 
     Raises
     ------
     ValueError
-        Where a dask array, or this one, does not go together with the rest: names the way out.
+        If the settings do not support a dask array, or this one; it names an alternative.
     """
     if sampler.needs_labels:
         raise ValueError(
@@ -377,20 +375,20 @@ def _wait(futures):
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """Which worker visits which chunks.
+    """Assignment of chunks to workers.
 
     Parameters
     ----------
     token : str
-        Names the places.
+        Name of the places.
     chunks : dict of str to list of int
-        The numbers of each worker's.
+        Numbers of each worker's chunks.
     called : list of str, or None
-        The workers that are called in an exchange; None: all.
+        Workers that are called in an exchange; None: all.
     places : list of Future
-        Of each `Place`. One that is lost with its worker, and made again elsewhere, fails.
+        One for each `Place`. It fails if its worker is lost and it is made again elsewhere.
     expiry : float
-        When to look anew, in seconds of `time.monotonic`.
+        Time of the next search, in seconds of `time.monotonic`.
     """
 
     token: str
@@ -400,21 +398,21 @@ class Placing:
     expiry: float
 
     def is_good(self):
-        """Whether all workers are still there, for all that is known without asking."""
+        """Whether all workers are there, as far as known without asking."""
         in_time = time.monotonic() < self.expiry
         return in_time and all(place.status == "finished" for place in self.places)
 
 
 def all_paces(paces, n_threads):
-    """Return the seconds that each worker takes for a row; where not known, those of the others
-    for the same number of threads.
+    """Return the seconds per row of each worker; for those not known, the median of the others at
+    the same number of threads.
 
     Parameters
     ----------
     paces : dict of str to float
-        Known ones.
+        Known seconds per row.
     n_threads : dict of str to int
-        Of all workers.
+        Number of threads of all workers.
     """
     known = [pace * n_threads[worker] for worker, pace in paces.items() if worker in n_threads]
     usual = float(np.median(known)) if known else 1.0
@@ -422,30 +420,30 @@ def all_paces(paces, n_threads):
 
 
 def moves(chunks_of, sizes, paces):
-    """Return the chunks that had better be elsewhere.
+    """Choose chunks to move between workers.
 
-    While it makes the slowest worker and the one that gets it faster by `LEAST_GAIN`, the slowest
-    gives a chunk away. Results do not depend on where chunks are.
+    The slowest worker gives chunks away as long as both it and the receiver then need less than
+    its present time by `LEAST_GAIN`. Results do not depend on where chunks are.
 
     Parameters
     ----------
     chunks_of : dict of str to list of int
-        The numbers of the chunks of each worker, which may have none.
+        Numbers of the chunks of each worker, which may have none.
     sizes : list of int
-        Rows of each chunk.
+        Number of rows of each chunk.
     paces : dict of str to float
-        Seconds per row, of each worker.
+        Seconds per row of each worker.
 
     Returns
     -------
     moved : dict of int to str
-        The new worker of each chunk that moves.
+        New worker of each chunk that moves.
     """
     chunks_of = {worker: list(chunks) for worker, chunks in chunks_of.items()}
     seconds = {w: paces[w] * sum(sizes[c] for c in chunks) for w, chunks in chunks_of.items()}
     moved = {}
-    # Sorted, the latest first, the seconds fall at each turn in the order of a dictionary, and
-    # there are finitely many ways to deal the chunks out: there is a last turn.
+    # The loop ends: in descending order, the workers' seconds fall lexicographically at each turn,
+    # and there are finitely many ways to distribute the chunks.
     while seconds:
         slowest = max(seconds, key=seconds.get)
         if not chunks_of[slowest]:
@@ -462,7 +460,7 @@ def moves(chunks_of, sizes, paces):
     return moved
 
 
-# What is done where the chunks are; more is in `remote`.
+# Functions that run where the chunks are; more are in `remote`.
 
 
 def _itself(chunk):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Chains of a mixture model whose rows are visited in blocks.
 
-What a chain needs to go on is small: the statistics of its clusters, what its sampler remembers
-of them, and the rows' codes, which are kept beside the rows or computed again from the last sweep.
+A chain needs little to continue: the statistics of its clusters, the memory of its sampler, and
+the codes of the rows, which are kept with the rows or computed again from the last sweep.
 """
 
 import functools
@@ -23,8 +23,8 @@ from skdpm.mixture.chains.program import MixtureChain, MixtureProgram, check_cap
 
 
 class SampledClusters:
-    """Draws where a chain starts, of a program and a bit generator: clusters of a sample of rows,
-    or of all where these are few, found as `_automatic` does.
+    """Start of chains from clusters of a sample of rows, or of all if there are few, found as in
+    `chains.automatic`. Called with a program and a bit generator.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class SampledClusters:
         self.rows = rows
         self.likelihood = likelihood
         self._lock = threading.Lock()
-        self._whole = None  # all rows and their coordinates, for all chains
+        self._whole = None  # all rows and their coordinates, shared by all chains
 
     def __call__(self, program, bit_generator):
         X, points = self._sample(tuple(bit_generator.random_raw(2).tolist()))
@@ -57,9 +57,9 @@ class SampledClusters:
             return self._whole
 
 
-# Shares of the warm-up after which chains look around.
+# Shares of the warm-up after which chains try clusters of a sample of rows.
 LOOKS = 0.0, 0.2
-# Iterations from where they look, before they compare.
+# Iterations from these clusters before they are compared with those of the chain.
 N_SETTLING = 6
 
 
@@ -82,7 +82,7 @@ class BlockProgram(MixtureProgram):
     ):
         """The program of a fit to X: see `RowProgram.prepare`.
 
-        Threads that chains leave idle visit the blocks.
+        Threads that the chains leave idle visit the blocks.
         """
         rows = open_rows(X, block_size, idle_threads(n_jobs, settings["n_chains"]))
         with rows:
@@ -119,7 +119,7 @@ class BlockProgram(MixtureProgram):
 
 
 def idle_threads(n_jobs, n_chains):
-    """Threads that visit the blocks of each chain: what the chains leave of n_jobs."""
+    """Number of threads for the blocks of each chain: those of n_jobs that the chains leave."""
     return max(1, joblib.effective_n_jobs(n_jobs) // n_chains)
 
 
@@ -150,7 +150,7 @@ class BlockChain(MixtureChain):
         self.rows.__exit__(*exception)
 
     def _resume(self, saved):
-        """Make the state from what was saved."""
+        """Make the state from a saved one."""
         program = self.program
         self.values = dict(saved["values"])
         self.state = BlockState(
@@ -164,8 +164,8 @@ class BlockChain(MixtureChain):
             self.state.likelihood = program.likelihood.at(self.values)
 
     def _from(self, first, key):
-        """Return what a chain that is at a `FirstState` would save. The key names random streams,
-        but for those of the iteration."""
+        """Return what a chain at a `FirstState` would save. The key names random streams, other
+        than those of the iteration."""
         return {
             "state": self._state_from(first, key),
             "concentration": first.concentration,
@@ -173,7 +173,7 @@ class BlockChain(MixtureChain):
         }
 
     def _state_from(self, first, key):
-        """Return the state that a `FirstState` says, as if saved."""
+        """Return the state of a `FirstState`, as if saved."""
         likelihood, prior = self.program.likelihood, self.program.make_prior(first.concentration)
         if first.stats is None:
             n_clusters = 1 if first.labels is None else int(first.labels.max()) + 1
@@ -185,20 +185,21 @@ class BlockChain(MixtureChain):
         return BlockState.draw(self.rows, likelihood, first.stats, n_slots, key)
 
     def _looks(self):
-        """Iterations before which a chain looks around; one that starts from such clusters need
-        not do so at once."""
+        """Iterations before which a chain tries clusters of a sample of rows: not the first if it
+        starts from these."""
         program = self.program
         looks = {int(share * program.n_warmup) for share in LOOKS}
         return looks - {0} if program.first_state is program.found else looks
 
     def _look_around(self, bit_generator, key, adapting):
-        """Go to clusters of a sample of rows where these are more likely than where the chain is:
-        a step of the warm-up."""
+        """Move to clusters of a sample of rows if these are more likely than those of the chain: a
+        step of the warm-up."""
         before, value = self.save(), self._log_posterior()
         self._resume(self._from(self.program.found(self.program, bit_generator), key))
         self.kernel.set_adaptation({})
         rng = np.random.Generator(bit_generator)
-        # Rows are clearer cut in the sample than in any draw, which makes them look more likely.
+        # The clusters of the sample are clearer than those of any draw, and seem more likely: let
+        # them settle first.
         for n in range(N_SETTLING):
             self.kernel.step(self.state, rng, (*key, n), adapting)
         if not self._log_posterior() > value:
@@ -228,7 +229,7 @@ class BlockChain(MixtureChain):
             values = state.model.resample_hyperparameters(
                 np.arange(len(stats)), priors, bit_generator
             )
-            state.model.clear(0)  # only its own slot is needed to compute marginal likelihoods
+            state.model.clear(0)  # marginal likelihoods need no slot
             self.values = program.likelihood.learned_values(values)
             state.likelihood = program.likelihood.at(self.values)
 

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is done with the blocks of a dask array where they are.
+"""The part of visits to a dask array that runs where its blocks are.
 
-On a cluster each worker has a `Place`: which chunks it visits, in which order it takes their rows,
-and the codes that it drew last. It is the result of a task, so that dask drops it with the chunks.
-Nothing is lost with it that cannot be computed again: codes follow from a recipe
-(`dask_rows.Recipe`), and are taken from the store only where they were drawn by the same sweep, of
-the same streams and with the same rows held back.
+On a cluster each worker has a `Place`: the chunks that it visits, the orders of their rows, and
+the codes that it drew last. It is the result of a task, so that dask drops it with the chunks. All
+of it can be computed again: codes follow from a recipe (`dask_rows.Recipe`). The store gives codes
+only if they were drawn by the same sweep, on the same streams, with the same rows held back.
 """
 
 import asyncio
@@ -22,19 +21,20 @@ import numpy as np
 from skdpm.mixture.blocks.records import Held, change_codes
 from skdpm.mixture.blocks.rows import add_up, launch_block, numbered_from, visit_block
 
-# Of codes, that a worker keeps for one fit; a row and chain takes two, or four with many clusters.
+# Memory for codes that a worker keeps for a fit; a row takes two bytes per chain, four with many
+# clusters.
 STORE_BYTES = 2**28
 
 
 class Lost(Exception):
-    """A worker does not have what it is asked for, any more."""
+    """A worker no longer has the data that a message refers to."""
 
 
 # Blocks.
 
 
 def blocks_of(chunks):
-    """Yield (rows, number, first row) of each block of some chunks.
+    """Yield (rows, number, first row) of each block of chunks.
 
     Parameters
     ----------
@@ -54,15 +54,15 @@ def visit_by_recipe(X, block, start, store, likelihood, recipe, task, key, name)
     ----------
     X : array of shape (n_rows, n_features)
     block, start : int
-        Its number, and that of its first row.
+        Number of the block, and of its first row.
     store : BlockStore or None
     likelihood : Likelihood
     recipe : Recipe or None
-        Of the codes so far. None where they are not needed.
+        Recipe of the codes so far; None if they are not needed.
     task : Task
     key : tuple of int, or None
     name : bytes
-        Of the sweep, from `sweep_name`.
+        Name of the sweep, from `sweep_name`.
 
     Returns
     -------
@@ -102,15 +102,15 @@ def recipe_codes(X, block, likelihood, recipe, store=None):
 
 
 def launch_by_recipe(X, block, start, store, likelihood, recipe, launch, key):
-    """Have the rows of a block draw sides: Sides."""
+    """Draw sides for the rows of a block: Sides."""
     codes = recipe_codes(X, block, likelihood, recipe, store)
     return launch_block(likelihood, X, codes, launch, key, block, start)
 
 
 def sweep_name(task, key):
-    """Return what tells the codes that a task draws from those of any other: bytes.
+    """Return bytes that identify the codes drawn by a task, except for rows held back.
 
-    Rows held back are not told: they depend on the codes before, and are compared one by one.
+    Rows held back depend on the previous codes, and are compared one by one.
     """
     digest = hashlib.blake2b(digest_size=16)
     _feed(digest, (task, key))
@@ -118,7 +118,7 @@ def sweep_name(task, key):
 
 
 def _feed(digest, value):
-    """Feed a digest with what a value is, the same in all processes."""
+    """Feed a digest with a value, in the same way in all processes."""
     if dataclasses.is_dataclass(value):
         value = tuple(getattr(value, field.name) for field in dataclasses.fields(value))
     if isinstance(value, tuple):
@@ -133,16 +133,16 @@ def _feed(digest, value):
 
 
 def add_up_visits(likelihood, no_rows, n_blocks, results):
-    """Return what some blocks have collected together, and the rows that they held back.
+    """Add up the statistics of blocks, and list the rows that they held back.
 
     Parameters
     ----------
     likelihood : Likelihood
     no_rows : array of shape (0, n_features)
     n_blocks : int
-        Of the whole array.
+        Number of blocks of the whole array.
     results : list of (int, (Collected, Held or None))
-        The number of each block, and what `visit_by_recipe` returned.
+        Number of each block, and the result of `visit_by_recipe`.
 
     Returns
     -------
@@ -156,17 +156,17 @@ def add_up_visits(likelihood, no_rows, n_blocks, results):
 
 
 class BlockStore:
-    """What is kept of blocks while a fit lasts: the codes that chains have last drawn, and the
-    orders in which rows are visited, four bytes a row. Threads share it.
+    """Store of blocks during a fit: the codes that chains drew last, and the orders in which rows
+    are visited, of four bytes a row. Threads share it.
 
-    Two sweeps of each block and chain are kept, as a second visit of an iteration, in which rows
-    are held back, asks for the codes from before the first. Where memory is short, what was not
-    used for longest goes first.
+    It keeps two sweeps of each block and chain: the second visit of an iteration, in which rows
+    are held back, needs the codes from before the first. If memory is short, the codes that have
+    not been used for longest are dropped.
 
     Parameters
     ----------
     n_bytes : int
-        That the codes may take.
+        Maximum memory of the codes.
 
     Attributes
     ----------
@@ -182,7 +182,7 @@ class BlockStore:
         self._lock = threading.Lock()
 
     def find(self, where, name, held):
-        """Return the codes drawn by the sweep of this name, int32, or None.
+        """Return the codes drawn by a sweep, int32, or None.
 
         Parameters
         ----------
@@ -191,7 +191,7 @@ class BlockStore:
         name : bytes
             From `sweep_name`.
         held : Held or None
-            The rows that it held back.
+            Rows that it held back.
         """
         with self._lock:
             sweeps = self._sweeps.get(where, [])
@@ -203,7 +203,7 @@ class BlockStore:
         return None
 
     def put(self, where, name, held, codes):
-        """Keep codes in place of the older of two."""
+        """Store codes in place of the older of two."""
         small = codes.astype(np.min_scalar_type(int(codes.max(initial=0))))
         with self._lock:
             sweeps = self._sweeps.setdefault(where, [])
@@ -227,32 +227,32 @@ def _same(one, other):
 
 
 class Place:
-    """What a worker has of a fit.
+    """Data of a fit on a worker.
 
     Parameters
     ----------
     jobs : dict of int to tuple
         Key, bounds of the blocks, first block and first row of each of its chunks.
     worker : str
-        Address of the worker. A place that is made elsewhere, since this one was lost, is of no
-        use: its task fails, which tells the client.
+        Address of the worker. If the place is made again elsewhere because the worker was lost,
+        its task fails, which informs the client.
     n_threads : int
     token_before : str or None
-        Names the place that this one follows, and whose store it takes over.
+        Name of the previous place, whose store it takes over.
     """
 
     def __init__(self, jobs, worker, n_threads, token_before):
         from distributed import get_worker
 
         if get_worker().address != worker:
-            raise Lost(f"{worker} was lost before it was told of its chunks")
+            raise Lost(f"{worker} was lost before it received its list of chunks")
         before = get_worker().data.get(place_key(token_before, worker))
         self.jobs = jobs
         self.n_threads = n_threads
         self.store = BlockStore(STORE_BYTES) if before is None else before.store
 
     def __getstate__(self):
-        # Where a worker is short of memory it writes values to disk: codes had better be dropped.
+        # A worker short of memory writes values to disk; it is better to drop codes.
         return self.jobs, self.n_threads
 
     def __setstate__(self, state):
@@ -262,16 +262,16 @@ class Place:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """What a worker has done.
+    """Answer of a worker in an exchange.
 
     Parameters
     ----------
     chunks : tuple of int
-        The chunks that it has visited.
+        Chunks that it has visited.
     result : object
-        Of their blocks.
+        Combined result of their blocks.
     seconds : float
-        That a thread took, on average.
+        Mean duration over its threads.
     """
 
     chunks: tuple
@@ -282,14 +282,14 @@ class Answer:
 async def call_place(token, which, function, arguments, finish, dask_worker=None):
     """Call a function for all blocks of a worker's chunks: see `DaskRows._exchange`.
 
-    The threads are those of the worker, who shares them out between this and its tasks.
+    It uses the threads of the worker, which also run its tasks.
 
     Parameters
     ----------
     token : str
-        Names the places that the client has told workers of.
+        Name of the places.
     which : set of int, or None
-        Chunks. None: all of the place.
+        Chunks; None: all of the place.
     function, finish : callable
     arguments : tuple
     dask_worker : distributed.Worker
@@ -335,15 +335,15 @@ def _chunk(data, key):
 
 
 def _strand(blocks, function, store, arguments):
-    """Visit blocks, as one of several threads, while there are any. Returns the number and result
-    of each, and the seconds that this took."""
+    """Visit blocks, as one of several threads, until none are left. Returns the number and result
+    of each, and the duration in seconds."""
     began = time.perf_counter()
     try:
         results = [
             (block, function(X, block, start, store, *arguments)) for X, block, start in blocks
         ]
     except BaseException:
-        blocks.close()  # no use in visiting the others
+        blocks.close()  # the other blocks are not needed
         raise
     return results, time.perf_counter() - began
 

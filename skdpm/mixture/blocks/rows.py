@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The rows of a fit, in blocks: visited by threads here, by Dask in `dask_rows`.
+"""The rows of a fit, in blocks that threads visit; `dask_rows` has those of dask arrays.
 
-A visit is a map over blocks and a reduction. The map is `visit_block`: a pure function of the rows
-of a block, of the few arrays that a sweep needs and of the key of random streams. So it does not
-matter where, in which order and how often a block is computed. The reduction adds up statistics
-over a binary tree above the blocks, which depend on the number of rows and `block_size` alone: any
-part of the tree may be added up wherever its blocks are. `records` has the words used here.
+A visit is a map over blocks and a reduction. The map, `visit_block`, is a pure function of the
+rows of a block, the few arrays of a sweep and the key of random streams. So it does not matter
+where, in which order and how often a block is computed. The reduction adds up statistics over a
+binary tree above the blocks, which depend on the number of rows and `block_size` alone: any part
+of the tree may be added up where its blocks are. `records` explains the words used here.
 """
 
 import abc
@@ -26,13 +26,13 @@ from skdpm.mixture.blocks.records import Collected, Held, Sides, change_codes
 class Rows(abc.ABC):
     """Base class of rows in blocks; threads may share one.
 
-    What a chain holds of its labels is left to the subclass, which calls it the chain's `codes`.
-    Chains visit the rows within a ``with`` statement.
+    The labels of a chain are an object that depends on the subclass, the chain's `codes`. Chains
+    visit the rows within a ``with`` statement.
     """
 
     n_samples: int
-    first_rows: np.ndarray  # of each block
-    keeps_labels = True  # can `labels` tell those of every draw?
+    first_rows: np.ndarray  # number of the first row of each block
+    keeps_labels = True  # whether `labels` returns those of every draw
 
     def __enter__(self):
         return self
@@ -45,11 +45,11 @@ class Rows(abc.ABC):
         """Call function(rows, number of the block, *arguments) for all blocks: list, in order."""
 
     def summary(self, likelihood):
-        """Return the likelihood's summary of all rows, whose entries are checked."""
+        """Check the entries of all rows and return the likelihood's summary of them."""
         return functools.reduce(likelihood.merge_summaries, self._map(_summarise, likelihood))
 
     def condense(self, likelihood):
-        """Keep rows in the form that a resolved likelihood prefers, where that pays."""
+        """Store rows in the form that a resolved likelihood prefers, if that pays."""
         return None
 
     def log_constant(self, likelihood):
@@ -57,12 +57,14 @@ class Rows(abc.ABC):
         return sum(self._map(_log_constant, likelihood))
 
     def sample(self, n_rows, key):
-        """Return at most so many rows, in their order, drawn from every block according to its
-        size: X of shape (n_rows, n_features).
+        """Draw rows, in their order, from every block in proportion to its size.
+
+        Returns X of shape (n_rows, n_features).
 
         Parameters
         ----------
         n_rows : int
+            All rows if there are fewer.
         key : tuple of int
             Names random streams, with a block one of them.
         """
@@ -80,7 +82,7 @@ class Rows(abc.ABC):
 
     @abc.abstractmethod
     def codes(self, labels):
-        """Return codes to start from, all rows in left sub-clusters.
+        """Return codes to start from, with all rows in left sub-clusters.
 
         Parameters
         ----------
@@ -97,31 +99,31 @@ class Rows(abc.ABC):
         likelihood : Likelihood
             Resolved.
         codes : object
-            The chain's so far; they stay as they are.
+            Codes of the chain so far; they are not changed.
         task : Task
         key : tuple of int, or None
-            Entropy, chain and iteration. None where nothing is drawn.
+            Entropy, chain and iteration; None if nothing is drawn.
 
         Returns
         -------
         codes : object
         collected : Collected
-            Of each code, then of the four parts of each random split.
+            Statistics of each code, then of the four parts of each random split.
         """
 
     @abc.abstractmethod
     def launch(self, likelihood, codes, launch, key):
-        """Have the rows of some unions of clusters draw sides.
+        """Draw sides for the rows of unions of clusters.
 
         Parameters
         ----------
         likelihood : Likelihood
             Resolved.
         codes : object
-            They stay as they are.
+            They are not changed.
         launch : Launch
         key : tuple of int
-            With a block and the number of a union, from 0, it names a random stream.
+            Together with a block and the number of a union, from 0, it names a random stream.
 
         Returns
         -------
@@ -130,20 +132,20 @@ class Rows(abc.ABC):
 
     @abc.abstractmethod
     def changed(self, codes, changes, likelihood=None):
-        """Return the codes after some changes (`Relabelling`, `RandomSplit` or `LaunchedSplit`,
-        which needs the likelihood), in turn."""
+        """Apply changes in turn (`Relabelling`, `RandomSplit` or `LaunchedSplit`, which needs the
+        likelihood) and return the codes."""
 
     def labels(self, codes, cluster_numbers):
         """Return the number of each row's cluster: ndarray of shape (n_samples,)."""
-        raise TypeError(f"{type(self).__name__} keeps no labels, only what they follow from")
+        raise TypeError(f"{type(self).__name__} keeps no labels")
 
     @abc.abstractmethod
     def keep(self, codes):
-        """Return what lets `kept_labels` tell the labels of a draw later."""
+        """Return a record of a draw's labels for `kept_labels`."""
 
     @abc.abstractmethod
     def kept_labels(self, kept, cluster_numbers, likelihood):
-        """Return the number of each row's cluster, an int64 array, from what `keep` returned."""
+        """Return the number of each row's cluster, an int64 array, from a record of `keep`."""
 
 
 class MemoryRows(Rows):
@@ -153,7 +155,7 @@ class MemoryRows(Rows):
     ----------
     X : ndarray or CSR array of shape (n_samples, n_features), of any numeric type
     block_size : int
-        Most rows in a block.
+        Maximum number of rows in a block.
     n_threads : int, default=1
     """
 
@@ -166,8 +168,8 @@ class MemoryRows(Rows):
         self.first_rows = bounds[:-1]
         self.slices = [slice(*pair) for pair in pairwise(bounds)]
         self.n_threads = min(n_threads, len(self.slices))
-        self.orders = {}  # of blocks, once they were asked for
-        # Chains share the rows, each in a thread that has a pool of its own.
+        self.orders = {}  # order of each block that has been visited in one
+        # Chains share the rows; the thread of each has its own pool.
         self._own = threading.local()
 
     def __enter__(self):
@@ -218,7 +220,7 @@ class MemoryRows(Rows):
         return new_codes, collected
 
     def hold_back(self, codes, clusters):
-        """Return the rows of a block that some clusters hold back: Held, or None."""
+        """Return the rows of a block that stay in the given clusters: Held, or None."""
         return Held.of_clusters(codes, clusters)
 
     def launch(self, likelihood, codes, launch, key):
@@ -277,19 +279,19 @@ def visit_block(likelihood, X, codes, task, key, block, held=None, orders=None):
     block : int
     held : Held or None
     orders : dict, or None
-        Keeps `row_order` of each block. None: it is looked for among the last ones.
+        Orders of the blocks, added to. None: a cache of the last orders is used.
 
     Returns
     -------
     codes : ndarray of shape (n_rows,), int32
     collected : Collected
-        With rows numbered from the first of the block.
+        Its rows are numbered from the first of the block.
     """
     order = None
     if uses_order(task) and orders is None:
         order = KEPT_ORDERS.find(likelihood, X)
     elif uses_order(task):
-        if block not in orders:  # two threads may make the same
+        if block not in orders:  # two threads may make the same one
             orders[block] = row_order(likelihood, X)
         order = orders[block]
     streams = [None if task.sweep is None else stream(*key, block, 0)]
@@ -301,24 +303,24 @@ def visit_block(likelihood, X, codes, task, key, block, held=None, orders=None):
 
 
 def add_up(model, nodes, n_blocks):
-    """Add up what blocks have collected, as far as that goes.
+    """Add up nodes of the tree above the blocks as far as possible.
 
     Node (0, j) of the tree is the j-th block, from 0; node (l + 1, j) has the nodes (l, 2 j) and
-    (l, 2 j + 1) below it, in this order, or the former alone where it is the last. So sums of all
+    (l, 2 j + 1) below it, in this order, or the former alone if it is the last. So sums of all
     blocks have the same bits whichever nodes are added up beforehand, and where.
 
     Parameters
     ----------
     model : ParametricModel
     nodes : dict of (int, int) to Collected
-        Some nodes, none of them above another. Rows are numbered from the first of all.
+        Nodes, none of them above another. Rows are numbered from the first of all.
     n_blocks : int
-        Of the whole tree.
+        Number of blocks of the whole tree.
 
     Returns
     -------
     nodes : dict of (int, int) to Collected
-        The fewest that hold the same; a single one where all blocks are there.
+        The fewest nodes with the same content; a single one if all blocks are given.
     """
     levels = [{} for _ in range(max(n_blocks - 1, 0).bit_length() + 1)]
     for (level, j), collected in nodes.items():
@@ -337,7 +339,7 @@ def add_up(model, nodes, n_blocks):
 
 
 def _unions(model, pairs):
-    """Return what each pair has collected together, the rows of the first before the second's."""
+    """Return the union of each pair; the rows of the first come before those of the second."""
     lefts, rights = zip(*pairs, strict=True)
     n_groups = len(lefts[0])
     stats = model.combined(*(np.concatenate([c.stats for c in side]) for side in (lefts, rights)))
@@ -351,20 +353,20 @@ def _unions(model, pairs):
 
 
 def numbered_from(collected, start):
-    """Return what a block has collected, with rows numbered as if it began at row `start`."""
+    """Number the rows of a block as if it began at row `start`."""
     first_rows = collected.first_rows
     return Collected(collected.stats, np.where(first_rows >= 0, first_rows + start, -1))
 
 
 def launch_block(likelihood, X, codes, launch, key, block, start):
-    """Have the rows of one block, the first of which is number `start`, draw sides: Sides."""
+    """Draw sides for the rows of one block, whose first row has number `start`: Sides."""
     streams = [stream(*key, block, j) for j in range(len(launch.unions))]
     stats, first_rows, log_q = launch_sides(likelihood.parametric(X), codes, launch, streams)
     return Sides(numbered_from(Collected(stats, first_rows), start), log_q)
 
 
 def add_up_sides(model, parts):
-    """Return the sides of all blocks, from a dict of their numbers to those of each."""
+    """Return the sides of all blocks, from a dict of block numbers to the sides of each."""
     nodes = {(0, block - 1): part.collected for block, part in parts.items()}
     (collected,) = add_up(model, nodes, len(parts)).values()
     return Sides(collected, sum(parts[block].log_q for block in sorted(parts)))

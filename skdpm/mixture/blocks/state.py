@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The state of a chain whose rows are visited in blocks: clusters by their statistics."""
+"""State of a chain whose rows are visited in blocks: clusters by their statistics."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from skdpm.mixture.blocks.records import Collected, KeptPartition, Relabelling, 
 
 
 class BlockState:
-    """Clusters of a partition by their statistics; its labels are left to the rows.
+    """Clusters of a partition by their statistics. The rows keep the labels.
 
     Parameters
     ----------
@@ -17,16 +17,16 @@ class BlockState:
         Resolved.
     prior : PartitionPrior
     model : ClusterModel
-        Of any rows: it computes marginal likelihoods.
+        Bound to any rows: it computes marginal likelihoods.
     saved : dict
-        From `start` or `save`.
+        From `start`, `draw` or `save`.
 
     Attributes
     ----------
     codes : object
-        What the rows know of the labels.
+        Labels, as the rows keep them.
     collected : Collected
-        The statistics of each code: those of cluster k are 2 k and 2 k + 1.
+        Statistics of each code; those of cluster k are 2 k and 2 k + 1.
     """
 
     def __init__(self, rows, likelihood, prior, model, saved):
@@ -40,16 +40,16 @@ class BlockState:
 
     @staticmethod
     def start(rows, likelihood, labels, n_slots):
-        """Return what a state begins with, as if saved.
+        """Return a first state, as if saved.
 
         Parameters
         ----------
         rows : Rows
         likelihood : Likelihood
         labels : ndarray of shape (n_samples,), or None
-            Numbers from 0; None: all rows in one cluster.
+            Clusters, numbered from 0; None: all rows in one cluster.
         n_slots : int
-            Clusters, empty ones included.
+            Number of clusters, empty ones included.
         """
         codes = rows.codes(labels)
         _, collected = rows.visit(likelihood, codes, Task(n_slots), None)
@@ -61,8 +61,8 @@ class BlockState:
 
     @staticmethod
     def draw(rows, likelihood, stats, n_slots, key):
-        """Return what a state begins with, as if saved: all rows are drawn among clusters of which
-        the statistics of some rows are known, and weigh as many as these.
+        """Return a first state, as if saved: all rows are drawn among clusters given by the
+        statistics of some rows, with weights in proportion to the numbers of these rows.
 
         Parameters
         ----------
@@ -70,9 +70,9 @@ class BlockState:
         likelihood : Likelihood
         stats : ndarray of shape (n_clusters, n_stats)
         n_slots : callable
-            Of a number of clusters: so many with empty ones.
+            Turns a number of clusters into the number with empty ones.
         key : tuple of int
-            Of random streams.
+            Key of random streams.
         """
         model = likelihood.parametric(rows.first_row()[:0])
         params = model.draw(stats, np.ones(len(stats)), stream(*key, 0))
@@ -94,7 +94,7 @@ class BlockState:
         }
 
     def save(self):
-        """Return all that the state needs to go on to the bit."""
+        """Return all that the state needs to continue with the same bits."""
         return {
             "codes": self.codes,
             "collected": self.collected,
@@ -103,7 +103,7 @@ class BlockState:
 
     @property
     def likelihood(self):
-        """Resolved; another one may take its place between iterations."""
+        """Resolved likelihood; it may be replaced between iterations."""
         return self._likelihood
 
     @likelihood.setter
@@ -117,15 +117,15 @@ class BlockState:
 
     @property
     def n_slots(self):
-        """Clusters, empty ones included."""
+        """Number of clusters, empty ones included."""
         return len(self.stats) // 2
 
     def totals(self, clusters=slice(None)):
-        """Return the statistics of clusters, all or some: (n_clusters, n_stats)."""
+        """Return the statistics of the given clusters, by default all: (n_clusters, n_stats)."""
         return self.parametric.combined(self.stats[0::2][clusters], self.stats[1::2][clusters])
 
     def run_task(self, key, sweep=None, splits=(), held_clusters=()):
-        """Do a `Task` on the rows and return what `Rows.visit` does; the state stays as it is."""
+        """Do a `Task` on the rows and return what `Rows.visit` does; the state does not change."""
         task = Task(self.n_slots, sweep, tuple(splits), tuple(held_clusters))
         return self.rows.visit(self.likelihood, self.codes, task, key)
 
@@ -133,16 +133,17 @@ class BlockState:
         """Do a `Launch` on the rows and return what `Rows.launch` does."""
         return self.rows.launch(self.likelihood, self.codes, launch, key)
 
-    # Clusters that come and go.
+    # Splits and merges.
 
     def relabel(self, table, n_clusters):
-        """Change codes by a table, after which there are so many clusters.
+        """Change codes by a table.
 
         Parameters
         ----------
         table : ndarray of shape (2 n_slots,), int32
-            New code of each; the rows of codes that get the same are together.
+            New code of each code; codes with the same new code are united.
         n_clusters : int
+            Number of clusters afterwards.
         """
         old = self.collected
         stats = np.zeros((2 * n_clusters, old.stats.shape[1]))
@@ -152,7 +153,7 @@ class BlockState:
             new, which = np.unique(table[codes], return_index=True)
             now = codes[which]
             stats[new] = self.parametric.combined(stats[new], old.stats[now])
-            # -1, which says that there is none, becomes the largest of all.
+            # As unsigned numbers, -1 (no row) is the largest.
             first = np.minimum(first_rows[new].view(np.uintp), old.first_rows[now].view(np.uintp))
             first_rows[new] = first.view(np.intp)
             codes = np.delete(codes, which)
@@ -160,13 +161,13 @@ class BlockState:
         self.collected = Collected(stats, first_rows)
 
     def split_clusters(self, changes, sides):
-        """Split clusters in two, the second sides of which become new clusters, the last ones.
+        """Split clusters in two; the second sides become new, last clusters.
 
         Parameters
         ----------
         changes : list of LaunchedSplit
         sides : list of Collected
-            Of the two sides of each.
+            Statistics of the two sides of each.
         """
         n = 2 * self.n_slots
         stats = np.concatenate([self.stats, np.zeros((2 * len(changes), self.stats.shape[1]))])
@@ -180,13 +181,13 @@ class BlockState:
         self.collected = Collected(stats, first_rows)
 
     def join_clusters(self, pairs):
-        """Merge pairs of clusters, no cluster in two of them: the rows of the second join the left
-        sub-cluster of the first, where the rows of that are as well.
+        """Merge disjoint pairs of clusters: all rows of a pair go to the left sub-cluster of its
+        first cluster.
 
         Returns
         -------
         kept : ndarray of int
-            Those that are left, by their old numbers, in the order of the new ones.
+            Old numbers of the clusters that are left, in the order of the new numbers.
         """
         kept = np.ones(self.n_slots, dtype=bool)
         table = np.arange(2 * self.n_slots, dtype=np.int32)
@@ -199,15 +200,15 @@ class BlockState:
         return np.flatnonzero(kept)
 
     def split_cluster(self, cluster, change, parts):
-        """Split a cluster in two, the second of which becomes a new cluster, the last.
+        """Split a cluster in two; the second side becomes a new, last cluster.
 
         Parameters
         ----------
         cluster : int
         change : RandomSplit
-            Of the codes.
+            Change of the codes.
         parts : Collected
-            Of the sub-clusters of both.
+            Statistics of the sub-clusters of both.
         """
         first = slice(2 * cluster, 2 * cluster + 2)
         stats = np.concatenate([self.stats, parts.stats[2:]])
@@ -218,12 +219,12 @@ class BlockState:
         self.collected = Collected(stats, first_rows)
 
     def merge_clusters(self, one, other):
-        """Merge two clusters: the rows of the smaller join the left sub-cluster of the larger.
+        """Merge two clusters: the rows of the smaller go to the left sub-cluster of the larger.
 
         Returns
         -------
         kept, gone : int
-            The larger and the smaller. The last cluster takes the place of the latter.
+            The larger and the smaller cluster. The last cluster takes the place of the smaller.
         """
         sizes = self._sizes()
         kept, gone = (one, other) if sizes[one] >= sizes[other] else (other, one)
@@ -242,7 +243,7 @@ class BlockState:
         self.collected = Collected(stats, first_rows)[:-2]
         return kept, gone
 
-    # What kept draws ask of a state, in the order of the occupied clusters.
+    # `StateView`: occupied clusters, in their order.
 
     def _sizes(self):
         return self.stats[0::2, 0] + self.stats[1::2, 0]
@@ -263,7 +264,7 @@ class BlockState:
         return self.rows.labels(self.codes, cluster_numbers)
 
     def dump(self, clusters=slice(None)):
-        """Return the statistics of occupied clusters, all or some: (n_clusters, n_stats)."""
+        """Return the statistics of the given occupied clusters, by default all."""
         return self.totals(self._occupied()[clusters])
 
     def compute_log_joint(self):
@@ -272,12 +273,12 @@ class BlockState:
         return float(self.prior.log_probability(self.cluster_sizes()) + log_likelihood)
 
     def rebuild(self):
-        """Do nothing: statistics are computed anew in every visit."""
+        """Do nothing: every visit computes the statistics anew."""
 
     def keep(self):
-        """Return what tells the labels and the clusters of this draw later: KeptPartition."""
+        """Return a record of the labels and clusters of this draw: KeptPartition."""
         occupied = self._occupied()
-        # -1, which says that there is none, becomes the largest of all.
+        # As unsigned numbers, -1 (no row) is the largest.
         first_rows = self.collected.first_rows.reshape(-1, 2).astype(np.uintp).min(axis=1)
         order = np.lexsort((first_rows[occupied], -self.cluster_sizes()))
         cluster_numbers = np.zeros(self.n_slots, dtype=np.int64)

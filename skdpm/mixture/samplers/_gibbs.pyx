@@ -6,24 +6,24 @@
 
 which is Neal (2000), algorithm 3, for any prior of Gibbs type.
 
-Where the state has tiles of items, most of these weights are not computed. A draw takes a uniform
-u, and the cluster that the item comes from has the lowest u: it is chosen if u (w + r) < w, where
-w is its weight and r the sum of all others. For the items of a tile each cluster's weight has an
-upper bound: the prior's weight is the same for all of them, and the kernel bounds the densities
-(`log_predictive_bound_many`). With R, the sum of the other bounds, u (w + R) < w implies that the
-item stays; and with L, a lower bound of w (`log_predictive_floor`), so does u < L / (L + R), which
-knows nothing of the item but the tile and the cluster that it is in. Most items draw u, and that
-is all. Others take their own weight; then those of clusters whose bounds are not small, which
-mostly decide (`choose_among_few`); then those whose bound is above 2^-60 w, for what the rest adds
-to a sum is lost to rounding. So each draw is the one that all weights would have led to, but for
-the last digit of their sum.
+If the state has tiles of items, most of these weights are not computed. A uniform u selects among
+the clusters in an order in which the cluster that the item leaves comes first: it is selected if
+u (w + r) < w, with its weight w and the sum r of all other weights. Over the items of a tile every
+weight has an upper bound, as the prior's part is the same for all of them and the kernel bounds
+the densities (`log_predictive_bound_many`). Let R be the sum of the bounds of the other clusters.
+The item stays if u (w + R) < w. With a lower bound L of w (`log_predictive_floor`), it also stays
+if u < L / (L + R), which depends on the tile and the cluster alone: most items only draw u. The
+others evaluate their own cluster; then clusters with large bounds, which usually decide
+(`choose_among_few`); then all clusters with a bound above 2^-60 w, as smaller terms are lost when
+the sum is rounded. Each draw is the one that all weights lead to, except for the last digit of
+their sum; `_core/_culling` has the proof.
 
-What holds of a tile holds as long as its clusters are what they were: a cluster that an item has
-left or joined gets a new bound at once, and where a cluster has ended or begun, all do. (The item
-under update is in no cluster, and those of the others are as bounded.) A group of tiles is bounded
-in the same way first, with a margin, and its tiles look at the clusters near it only; all others
-enter R by their bounds, and should one of them matter after all, every cluster is evaluated.
-Groups where that costs more than it spares go without for some visits.
+The bounds of a tile hold until clusters change. A cluster that an item has left or joined is
+bounded again at once, and when a cluster ends or begins, all are. (Bounds hold for an item in no
+cluster, which the item under update is.) A group of tiles is bounded first, with a margin, and its
+tiles consider only clusters near the group. All others enter R by their bounds. If one of them
+could matter, every cluster is evaluated. Groups where bounds cost more than they save go without
+for some visits.
 """
 from libc.math cimport INFINITY, exp, fabs, log
 from numpy.random cimport bitgen_t
@@ -33,14 +33,16 @@ from skdpm._core._rng cimport categorical_log_at, uniform
 from skdpm.mixture.state._state cimport MixtureState, TileBounds
 from skdpm.mixture.samplers._base cimport PartitionKernel
 
-cdef double NEGLIGIBLE = 60.0 * log(2.0)    # below the best log weight: lost to rounding
+cdef double NEGLIGIBLE = 60.0 * log(2.0)    # gap of log weights that is lost to rounding
 cdef double CERTAIN = 53.0 * log(2.0)       # 1 + exp(-CERTAIN) is 1
-# Clusters this much below the best one of a group are far from all of its items, most likely.
+# A cluster with a bound this far below the best one of a group is likely to be far from all its
+# items.
 cdef double MARGIN = 25.0
 
-# Weights this much below an item's own are looked at only if it takes them to decide a draw.
+# Clusters whose bounds are this far below the weight of the item's own cluster are evaluated only
+# if needed to decide a draw.
 cdef double SMALL = 7.0
-cdef double MOST_REST = 0.1     # of these together, as a share of it
+cdef double MOST_REST = 0.1     # maximum sum of the bounds of these, as a share of that weight
 
 cdef enum:
     CALL = 3            # fixed cost of weighing an item, in evaluations
@@ -51,7 +53,7 @@ cdef extern from "tiles.h" nogil:
 
 
 cdef inline void exponentiate_many(double* x, Py_ssize_t n) noexcept nogil:
-    """exp(x), of numbers that there is room for eight more behind."""
+    """exp(x), in place; there must be room for eight more numbers behind."""
     cdef Py_ssize_t j
     cdef Py_ssize_t n_padded = (n + 7) // 8 * 8
     for j in range(n, n_padded):
@@ -60,7 +62,7 @@ cdef inline void exponentiate_many(double* x, Py_ssize_t n) noexcept nogil:
 
 
 cdef inline double log_prior_weight(MixtureState state, Py_ssize_t slot) noexcept nogil:
-    """Log weight of a cluster, or a new one, for an item in none, without its density."""
+    """Prior's log weight of a cluster, or of a new one, for an item in no cluster."""
     cdef Py_ssize_t k = state.n_clusters
     if state.position[slot] == k:
         return state.prior.log_v[k + 1] - state.prior.log_v[k]
@@ -70,7 +72,7 @@ cdef inline double log_prior_weight(MixtureState state, Py_ssize_t slot) noexcep
 cdef inline void weigh(
     MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* log_w
 ) noexcept nogil:
-    """Log weights of some clusters for an item in none."""
+    """Log weights of clusters for an item in no cluster."""
     cdef Py_ssize_t j
     cdef Py_ssize_t spare = state.slots[state.n_clusters]
     cdef double of_new = log_prior_weight(state, spare)
@@ -83,7 +85,7 @@ cdef inline void weigh(
 
 
 cdef bint place_among_all(MixtureState state, bitgen_t* rng, Py_ssize_t i) noexcept nogil:
-    """Update item i by the weights of all clusters. False if they are no distribution."""
+    """Update item i by the weights of all clusters. False if these are no distribution."""
     cdef Py_ssize_t own = state.detach(i)
     cdef Py_ssize_t j
     cdef Py_ssize_t first = 0
@@ -97,7 +99,7 @@ cdef bint place_among_all(MixtureState state, bitgen_t* rng, Py_ssize_t i) noexc
         log_w[j] += log_join[state.sizes[slots[j]]]
     log_w[k] += log_v[k + 1] - log_v[k]
     if state.bounds is not None:
-        # Where the cluster was the item's alone, it is gone, and like a new one.
+        # An item that was alone leaves no cluster behind; a new one takes its place in the order.
         first = state.position[own] if state.sizes[own] > 0 else k
     j = categorical_log_at(uniform(rng), log_w, k + 1, first)
     if j < 0:
@@ -109,7 +111,7 @@ cdef bint place_among_all(MixtureState state, bitgen_t* rng, Py_ssize_t i) noexc
 # Tiles.
 
 cdef void bound_group(MixtureState state, TileBounds bounds, Py_ssize_t group) noexcept nogil:
-    """Find the clusters near a group."""
+    """List the clusters near a group, and bound the sum of the weights of all others."""
     cdef Py_ssize_t k, n_near
     cdef Py_ssize_t n_slots = state.n_clusters + 1
     cdef double* log_w = bounds.log_w
@@ -122,7 +124,7 @@ cdef void bound_group(MixtureState state, TileBounds bounds, Py_ssize_t group) n
     for k in range(n_slots):
         log_w[k] += log_prior_weight(state, state.slots[k])
         top = max(top, log_w[k])
-    # The spare one is near whatever its bound is.
+    # The spare cluster, the last, always counts as near.
     n_near = part_near(log_w, n_slots - 1, top - NEGLIGIBLE - MARGIN, bounds.near)
     bounds.far = log_sum_far(log_w, bounds.near + n_near, n_slots - 1 - n_near, -INFINITY)
     for k in range(n_near):
@@ -135,7 +137,7 @@ cdef void bound_group(MixtureState state, TileBounds bounds, Py_ssize_t group) n
 
 
 cdef void bound_tile(MixtureState state, TileBounds bounds, Py_ssize_t tile) noexcept nogil:
-    """Bound the clusters near the group over one of its tiles."""
+    """Bound the weights of clusters near the group over one of its tiles."""
     cdef Py_ssize_t m
     cdef Py_ssize_t n = bounds.n_near
     cdef double* bound = bounds.bound
@@ -157,12 +159,12 @@ cdef void bound_tile(MixtureState state, TileBounds bounds, Py_ssize_t tile) noe
 
 
 cdef void bound_again(MixtureState state, TileBounds bounds, Py_ssize_t slot) noexcept nogil:
-    """Bound a cluster that has changed."""
+    """Bound a cluster again that has changed."""
     cdef Py_ssize_t m = 0
     cdef Py_ssize_t n
     if bounds.tile < 0:
-        return      # all will be, once more
-    while state.position[bounds.near[m]] < state.position[slot]:    # the spare one ends it
+        return      # all clusters will be bounded again
+    while state.position[bounds.near[m]] < state.position[slot]:    # the spare one is the last
         m += 1
     if bounds.near[m] != slot:
         for n in range(bounds.n_near, m, -1):
@@ -178,16 +180,16 @@ cdef void bound_again(MixtureState state, TileBounds bounds, Py_ssize_t slot) no
     if bounds.bound[m] - bounds.top < 600.0:
         bounds.share[m] = exp(bounds.bound[m] - bounds.top)
     else:
-        bounds.tile = -1    # it would be no double; NaN comes here as well
+        bounds.tile = -1    # its exponential is no double; the same with NaN
     bounds.work += 1 + CALL
     bounds.now += 1
 
 
 cdef void bound_rest(MixtureState state, TileBounds bounds, Py_ssize_t own) noexcept nogil:
-    """What the items of a cluster that are in the tile stay for: once per tile and cluster."""
+    """Find the u below which items of the tile stay in a cluster: once per tile and cluster."""
     cdef Py_ssize_t m
     cdef double gap
-    # Terms that are no doubles are counted as this.
+    # 1e-300 covers terms that underflow.
     cdef double total = exp(bounds.far - bounds.top) + 1e-300
     for m in range(bounds.n_near):
         if bounds.near[m] != own:
@@ -221,7 +223,7 @@ cdef inline Py_ssize_t slots_except(
 cdef Py_ssize_t choose_among_few(
     MixtureState state, TileBounds bounds, Py_ssize_t i, Py_ssize_t own, double log_own, double u
 ) noexcept nogil:
-    """`choose_near` where the clusters with the largest bounds decide; -1 where they do not."""
+    """`choose_near` by the clusters with the largest bounds; -1 if these do not decide."""
     cdef Py_ssize_t j, n
     cdef double top = log_own
     cdef double rest = exp(bounds.far - bounds.top) + 1e-300
@@ -261,8 +263,8 @@ cdef Py_ssize_t choose_among_few(
 cdef Py_ssize_t choose_near(
     MixtureState state, TileBounds bounds, Py_ssize_t i, Py_ssize_t own, double log_own, double u
 ) noexcept nogil:
-    """The slot that item i, which comes from the cluster `own`, of log weight `log_own`, is drawn
-    into by u; -1 if the weights are no distribution."""
+    """The slot that u selects for item i, which has left the cluster `own` of log weight
+    `log_own`; -1 if the weights are no distribution."""
     cdef Py_ssize_t j, m, n
     cdef double top = log_own
     cdef double* log_w = bounds.log_w
@@ -294,7 +296,7 @@ cdef Py_ssize_t choose_near(
 cdef inline bint place_near(
     MixtureState state, TileBounds bounds, bitgen_t* rng, Py_ssize_t i
 ) noexcept nogil:
-    """Update item i of the tile by the weights that its draw depends on."""
+    """Update item i of the tile. False if the weights are no distribution."""
     cdef Py_ssize_t own = state.labels[i]
     cdef Py_ssize_t slot
     cdef double log_own, gap, u
@@ -330,7 +332,7 @@ cdef inline bint place_near(
 cdef Py_ssize_t sweep_tiles(
     MixtureState state, TileBounds bounds, bitgen_t* rng, Py_ssize_t first
 ) noexcept nogil:
-    """`sweep_from`, of the items in the order of the tiles, by their place in it."""
+    """`sweep_from` in the order of the tiles; items are given by their places in it."""
     cdef Py_ssize_t group, i, m, start, stop
     cdef Py_ssize_t tile = 0
     cdef long long plain
@@ -376,8 +378,8 @@ cdef Py_ssize_t sweep_tiles(
 # The sweep.
 
 cdef Py_ssize_t sweep_from(MixtureState state, bitgen_t* rng, Py_ssize_t first) noexcept nogil:
-    """Update the items from `first` on. Returns the item at which it stopped: n_samples when
-    done, an earlier one for want of a free slot, -1 - i when item i has no full conditional."""
+    """Update the items from `first` on. Returns the item at which it stopped: n_samples when done,
+    an earlier one if no slot is free, -1 - i if item i has no full conditional."""
     cdef Py_ssize_t i
     for i in range(first, state.n_samples):
         if state.model.n_free == 0:
@@ -388,10 +390,10 @@ cdef Py_ssize_t sweep_from(MixtureState state, bitgen_t* rng, Py_ssize_t first) 
 
 
 cdef int gibbs_sweep(MixtureState state, bitgen_t* rng) except -1 nogil:
-    """One sweep over all items. It allocates nothing: where clusters outgrow the arena it pauses
-    between two items, and goes on with a larger one."""
+    """One sweep over all items. It allocates memory only when clusters outgrow the arena: it then
+    stops between two items and continues with a larger arena."""
     cdef Py_ssize_t i = 0
-    # It ends: the arena doubles at each pause, and n_samples + 2 slots are always enough.
+    # The arena doubles at each stop, and n_samples + 2 slots are always enough.
     while True:
         if state.bounds is not None:
             i = sweep_tiles(state, state.bounds, rng, i)

@@ -8,23 +8,23 @@ from skdpm.mixture.blocks.kernel import BlockKernel, log_gamma_variates
 from skdpm.mixture.blocks.records import Sweep
 from skdpm.mixture.samplers.base import BlockSampler
 
-# A tile of densities under so many components takes 4 GB.
+# With this number of components a tile of densities takes 4 GB.
 MOST_COMPONENTS = 2**20
 
 
 class BlockedGibbs(BlockSampler):
     """Weights, parameters and labels in turn: the finite symmetric Dirichlet sampler ("FSD").
 
-    For `FiniteMixture`. Given weights and parameters of all components, empty ones included, the
-    labels are independent and are drawn in one pass over the rows. Exact, and parallel, but it
-    moves one row at a time: where clusters are to split or merge it is slow to find them. Start it
-    from labels (`init`), or use `SubCluster`.
+    For `FiniteMixture`. Given the weights and parameters of all components, empty ones included,
+    the labels are independent and are drawn in one pass over the rows. It is exact and parallel,
+    but has no splits and merges, so that it is slow to find clusters. Start it from labels
+    (`init`), or use `SubCluster`.
 
     Parameters
     ----------
     block_size : int, default=65536
-        Most rows in a block, which is visited by one thread, on one random stream. Results
-        depend on it, but not on `n_jobs`.
+        Maximum number of rows in a block. A block is visited by one thread, on one random stream.
+        Results depend on it, but not on `n_jobs`.
 
     References
     ----------

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Densities of rows under mixtures, a tile of rows at a time, without the clusters that are too
-far away to matter.
+"""Densities of rows under mixtures, a tile of rows at a time, without clusters that are too far
+away to matter (`_core/_culling`).
 
-Of a row, let t_k be the log weight of cluster k plus the log density under it. The row's density
-is the sum of exp(t_k), in the order of the clusters, over those k whose t_k is not below
+For a row, let t_k be the log weight of cluster k plus the log density under it. The density of the
+row is the sum of exp(t_k), in the order of the clusters, over those k whose t_k is not below
 
-    max_j t_j - log(2^60 K):
+    max_j t_j - log(2^60 K).
 
-what is left out is less than 2^-60 of the sum. This rule looks at the row alone. Whoever knows an
-upper bound of t_k that is below the limits of all rows of a tile need not compute it, and no bit
-of the result changes, whatever tile a row is in and whatever the other rows are. The largest t_j
-is not known beforehand; but the t_j of any cluster is no larger, and that of the one with the
-largest bound hardly smaller. The same holds of the most likely cluster, with max_j t_j for limit.
+The terms left out are less than 2^-60 of the sum. This rule depends on the row alone. A cluster
+whose upper bound is below the limits of all rows of a tile need not be evaluated there, and no bit
+of the result depends on the tile of a row or on the other rows. The largest t_j is not known in
+advance; the t_j of any one cluster is a lower bound of it, and the cluster with the largest bound
+gives a close one. The most likely cluster is found in the same way, with max_j t_j as the limit.
 """
 from libc.math cimport INFINITY, log
 from libc.stdlib cimport free
@@ -24,8 +24,8 @@ from skdpm.mixture.state._tiles cimport RowTiles
 from skdpm.mixture.likelihoods._base cimport STRIP, ClusterModel
 
 cdef enum:
-    # A cluster whose row fills much of a cache is evaluated for several strips of rows in turn, as
-    # many as have so many weights.
+    # A cluster with statistics wider than WIDE, which fill much of a cache, is evaluated for
+    # several strips of rows in turn: at most MOST_STRIPS, with at most ENTRIES weights.
     WIDE = 2048
     MOST_STRIPS = 16
     ENTRIES = 262144
@@ -39,23 +39,24 @@ cdef extern from "tiles.h" nogil:
     )
 
 
-# Rows are put into tiles where there are more than so many, and more clusters: making the tiles
-# takes as long as some evaluations of each row.
+# Minimum numbers of rows and of clusters for tiles: making them takes as long as some evaluations
+# of each row.
 FEWEST_TILED = 128
 FEWEST_CULLED = 48
 
 
 def mixture_rows(likelihood, data, model, n_clusters):
-    """Rows to be evaluated under so many clusters in all, in tiles where that is likely to pay.
+    """Make rows to be evaluated under mixtures, in tiles if that is likely to pay.
 
     Parameters
     ----------
     likelihood : Likelihood
     data : dict
-        Of its `encode` or `encode_new`.
+        From its `encode` or `encode_new`.
     model : ClusterModel
         Bound to these rows.
     n_clusters : int
+        Number of clusters of all mixtures together.
 
     Returns
     -------
@@ -68,34 +69,34 @@ def mixture_rows(likelihood, data, model, n_clusters):
 
 
 cdef class MixtureRows:
-    """The rows of a kernel under mixtures of clusters that it is given.
+    """The rows of a kernel, to be evaluated under mixtures of its clusters.
 
     Parameters
     ----------
     model : ClusterModel
         Its clusters are in the slots 0, 1, ...
     tiles : RowTiles or None
-        Of its rows, of at most STRIP rows each. None: every cluster is evaluated for every row.
+        Tiles of its rows, of at most STRIP rows. None: every cluster is evaluated for every row.
     """
     cdef readonly ClusterModel model
     cdef RowTiles tiles
-    cdef readonly Py_ssize_t n_evaluated    # rows under a cluster, so far
-    cdef readonly Py_ssize_t n_bounded      # tiles with bounds, so far
+    cdef readonly Py_ssize_t n_evaluated    # evaluations of a row under a cluster so far
+    cdef readonly Py_ssize_t n_bounded      # tiles with bounds so far
     cdef Py_ssize_t n_rows
     cdef Py_ssize_t tile_size
     cdef Py_ssize_t n_tiles
     cdef Py_ssize_t n_clusters
     cdef const double[::1] log_weights      # (n_clusters,)
-    cdef Py_ssize_t room                    # clusters that there is memory for
+    cdef Py_ssize_t room                    # maximum number of clusters in memory
     cdef const Py_ssize_t* order            # (n_rows,): the rows, tile after tile
-    cdef Py_ssize_t* own_order              # likewise, where there are no tiles
-    cdef Py_ssize_t* slots                  # (room,): what is evaluated, line by line of log_w;
-    cdef Py_ssize_t* kept                   # (room,): ... in the order of the clusters;
-    cdef Py_ssize_t* lines                  # (room,): ... where in log_w these are
+    cdef Py_ssize_t* own_order              # the same without tiles
+    cdef Py_ssize_t* slots                  # (room,): cluster of each line of log_w
+    cdef Py_ssize_t* kept                   # (room,): the same clusters in ascending order
+    cdef Py_ssize_t* lines                  # (room,): line of each of these
     cdef double* bounds                     # (room,)
     cdef double* log_w                      # (n_clusters, rows of the tile)
     cdef Backoff backoff                    # tiles that go without bounds
-    cdef double top[STRIP * MOST_STRIPS]    # of the rows of the tile
+    cdef double top[STRIP * MOST_STRIPS]    # for each row of the tile, as the next two
     cdef double limit[STRIP * MOST_STRIPS]
     cdef double total[STRIP * MOST_STRIPS]
 
@@ -105,7 +106,7 @@ cdef class MixtureRows:
         self.tiles = tiles
         self.n_rows = model.n_samples
         if tiles is not None and (tiles.n_rows != self.n_rows or tiles.tile_size > STRIP):
-            raise ValueError("tiles of other rows, or too large")
+            raise ValueError("tiles are of other rows, or too large")
         if tiles is None:
             self.own_order = <Py_ssize_t*>resized(NULL, self.n_rows, sizeof(Py_ssize_t))
             for i in range(self.n_rows):
@@ -121,11 +122,11 @@ cdef class MixtureRows:
         free(self.log_w)
 
     cdef int take(self, log_weights) except -1:
-        """Weigh the first clusters."""
+        """Set the weights of the first clusters."""
         self.log_weights = np.ascontiguousarray(log_weights, dtype=np.float64)
         self.n_clusters = self.log_weights.shape[0]
         if not 0 < self.n_clusters <= self.model.n_slots:
-            raise ValueError(f"{self.n_clusters} weights of {self.model.n_slots} clusters")
+            raise ValueError(f"{self.n_clusters} weights for {self.model.n_slots} clusters")
         if self.n_clusters > self.room:
             self.room = self.n_clusters
             self.slots = <Py_ssize_t*>resized(self.slots, self.room, sizeof(Py_ssize_t))
@@ -148,7 +149,7 @@ cdef class MixtureRows:
         return 0
 
     cdef inline Py_ssize_t start(self, Py_ssize_t t) noexcept nogil:
-        """The place of a tile in the order; behind the last one, the number of rows."""
+        """The place of a tile in the order; for the tile after the last, the number of rows."""
         if self.tiles is not None:
             return self.tiles.starts[t]
         return min(t * self.tile_size, self.n_rows)
@@ -156,7 +157,7 @@ cdef class MixtureRows:
     cdef void evaluate(
         self, Py_ssize_t line, Py_ssize_t n_lines, const Py_ssize_t* items, Py_ssize_t n
     ) noexcept nogil:
-        """Some lines of log_w, of the clusters in the same places of `slots`."""
+        """Fill lines of log_w, for the clusters in the same places of `slots`."""
         cdef Py_ssize_t i, k, m
         cdef double* out = self.log_w + line * n
         cdef const Py_ssize_t* slots = self.slots + line
@@ -184,8 +185,8 @@ cdef class MixtureRows:
     cdef Py_ssize_t weigh(
         self, Py_ssize_t t, Py_ssize_t first, Py_ssize_t n, double cutoff
     ) noexcept nogil:
-        """Evaluate the clusters of which some t_k may be within `cutoff` of its row's largest, and
-        tell how many: `kept` and `lines`. Sets the tops."""
+        """Evaluate the clusters that may have a t_k within `cutoff` of a row's largest; `kept` and
+        `lines` list them. Sets `top`. Returns their number."""
         cdef Py_ssize_t i, k
         cdef Py_ssize_t best = 0
         cdef Py_ssize_t n_kept = 0
@@ -238,7 +239,7 @@ cdef class MixtureRows:
     cdef Py_ssize_t add_up(
         self, Py_ssize_t t, Py_ssize_t first, Py_ssize_t n, double cutoff
     ) noexcept nogil:
-        """`weigh`, and the sums of exp(t_k - top): `total`."""
+        """`weigh`, then set `total` to the sums of exp(t_k - top)."""
         cdef Py_ssize_t i
         cdef Py_ssize_t n_kept = self.weigh(t, first, n, cutoff)
         for i in range(n):
@@ -256,16 +257,16 @@ cdef class MixtureRows:
         Parameters
         ----------
         log_weights : ndarray of shape (n_clusters,)
-            Of the mixture's clusters.
+            Log weights of the mixture's clusters.
         tops, totals : ndarray of shape (n_rows,)
-            To begin with, minus infinity and 0.
+            Start with minus infinity and 0.
         """
         cdef Py_ssize_t first, i, item, n, t
         cdef double cutoff = log(2.0) * 60.0 + log(<double>len(log_weights))
         cdef double gap
         self.take(log_weights)
         if tops.shape[0] != self.n_rows or totals.shape[0] != self.n_rows:
-            raise ValueError("a top and a total for each row")
+            raise ValueError("tops and totals need an entry for each row")
         with nogil:
             for t in range(self.n_tiles):
                 first = self.start(t)
@@ -283,7 +284,7 @@ cdef class MixtureRows:
                         totals[item] += self.total[i] * exp_negative(gap)
 
     def most_probable(self, log_weights):
-        """The cluster of the largest weight times density of each row, the first of several:
+        """Cluster with the largest weight times density for each row, the first one of ties:
         ndarray of shape (n_rows,), intp."""
         cdef Py_ssize_t first, i, k, n, n_kept, t
         cdef const double* line
@@ -303,7 +304,7 @@ cdef class MixtureRows:
         return labels
 
     def fill_log_probabilities(self, log_weights, double[:, ::1] out):
-        """log probability of each cluster given each row, all clusters evaluated.
+        """Log probability of each cluster given each row; evaluates all clusters.
 
         Parameters
         ----------
@@ -314,7 +315,7 @@ cdef class MixtureRows:
         cdef double cutoff = log(2.0) * 60.0 + log(<double>len(log_weights))
         self.take(log_weights)
         if out.shape[0] != self.n_rows or out.shape[1] != self.n_clusters:
-            raise ValueError("a number for each row and cluster")
+            raise ValueError("out must have shape (n_rows, n_clusters)")
         with nogil:
             for t in range(self.n_tiles):
                 first = self.start(t)
@@ -324,8 +325,7 @@ cdef class MixtureRows:
                 for i in range(n):
                     self.total[i] = log(self.total[i])
                     for k in range(self.n_clusters):
-                        # In this order: of a row far off, the top is so large that the total
-                        # would be lost in it.
+                        # In this order: the total would be lost in the large top of a far row.
                         out[self.order[first + i], k] = (
                             self.log_w[k * n + i] - self.top[i] - self.total[i]
                         )

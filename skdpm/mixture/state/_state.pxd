@@ -6,26 +6,26 @@ from skdpm.mixture.priors._base cimport PartitionPrior
 
 
 cdef class TileBounds:
-    """What the clusters of a state can weigh, at most, for the items of a tile; see
-    `samplers/_gibbs`, which works with it."""
+    """Upper bounds of the weights of a state's clusters over the items of a tile; sweeps use them
+    (`samplers/_gibbs`)."""
     cdef readonly RowTiles tiles
-    # For comparisons: go without bounds, or with them wherever that pays or not.
+    # For comparisons: use bounds nowhere, or everywhere whether they pay or not.
     cdef public bint off
     cdef public bint always
     cdef readonly long long n_bounded   # visits of groups with bounds, so far
-    cdef Py_ssize_t group, tile     # whose bounds these are, -1: none
+    cdef Py_ssize_t group, tile     # group and tile that these bounds are for, -1: none
     # Clusters near the group, in the order of their positions, the spare one last.
     cdef Py_ssize_t n_near
     cdef Py_ssize_t* near           # (n_near,): slots
-    cdef double* bound              # (n_near,): log weights at most, over the tile
+    cdef double* bound              # (n_near,): bounds of log weights over the tile
     cdef double* share              # (n_near,): exp(bound - top)
     cdef double top                 # at least the largest bound
-    cdef double far                 # log of the sum of the bounds of all others, over the group
-    # By slot, where `known` is `now`, which goes on with every change of bounds:
+    cdef double far                 # log of the sum of all other clusters' bounds over the group
+    # By slot, valid if `known` equals `now`, which every change of bounds increments:
     cdef long long now
     cdef long long* known
-    cdef double* rest               # log of the sum of the bounds of all others
-    cdef double* stays              # u below which all items of the tile stay in the cluster
+    cdef double* rest               # log of the sum of all other clusters' bounds
+    cdef double* stays              # u below which items of the tile stay in the cluster
     cdef Py_ssize_t* some           # scratch: slots
     cdef double* log_w              # scratch: their log weights
     # Cost, in evaluations of an item for a cluster, of this visit of the group and of the last

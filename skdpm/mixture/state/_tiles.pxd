@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 cdef class RowTiles:
-    """Rows in an order in which close ones follow one another, in tiles, and these in groups."""
+    """Rows in an order in which close rows follow one another, in tiles and groups of tiles."""
     cdef readonly Py_ssize_t n_rows
     cdef readonly Py_ssize_t n_features
-    cdef readonly Py_ssize_t tile_size      # most rows in a tile
-    cdef readonly Py_ssize_t group_size     # most rows in a group, in tiles
+    cdef readonly Py_ssize_t tile_size      # maximum number of rows in a tile
+    cdef readonly Py_ssize_t group_size     # the same of a group, divided by tile_size
     cdef readonly Py_ssize_t n_tiles
     cdef readonly Py_ssize_t n_groups
     cdef Py_ssize_t* order                  # (n_rows,)

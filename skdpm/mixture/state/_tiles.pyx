@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tiles of rows that are close, and boxes around them.
+"""Tiles of close rows, and boxes around them.
 
-Rows are cut at a median of their widest column (in units of its standard deviation), and so are
-both halves, as in a k-d tree (Bentley 1975), until a tile is left: any rows, in any number of
-columns, in n log n steps, without random numbers. Cuts are made at multiples of a group of tiles,
-so that all but the last ones are full; then of a tile, or where rows leave a gap, so that few
-boxes have rows of two clusters that are apart.
+Rows are cut at a median of their widest column (in units of its standard deviation), and both
+halves again, as in a k-d tree (Bentley 1975), until tiles are left. It works for any rows in any
+number of columns, in n log n steps, without random numbers. Cuts are at multiples of a group of
+tiles, so that all groups but the last are full. Groups are cut at multiples of a tile, or at gaps
+between rows, so that few boxes have rows of two clusters that are apart.
 
-A kernel that can bound a density over a box (`ClusterModel.log_predictive_bound_many`) spares its
-caller the clusters that are too far from a tile to weigh anything there.
+`sklearn.neighbors.KDTree` has no such cuts: its leaves are n / 2^m rows, half full on average,
+whose boxes cost as much as those of full ones, and it ignores gaps. With it, Gibbs sweeps over 100
+and 500 clusters 6 standard deviations apart (20,000 to 87,000 x 2) took 10 to 40 % longer.
+
+If a kernel bounds a density over a box (`ClusterModel.log_predictive_bound_many`), clusters that
+are too far from a tile to matter there can be passed over (`_core/_culling`).
 """
 from libc.float cimport DBL_EPSILON, DBL_MIN
 from libc.math cimport fabs
@@ -20,17 +24,17 @@ from skdpm._core._culling cimport join_boxes
 from skdpm._core._memory cimport resized
 
 cdef enum:
-    FEWEST = 4      # rows on either side of a gap
+    FEWEST = 4      # minimum number of rows on either side of a gap
 
-# A gap this wide, as a share of all rows in question, tells clusters apart.
+# A gap of this share of the rows' range separates clusters.
 cdef double WIDE = 0.25
 
 
 cdef void select(
     const double* x, Py_ssize_t stride, Py_ssize_t* order, Py_ssize_t n, Py_ssize_t middle
 ) noexcept nogil:
-    """Arrange row numbers so that those before `middle` have values not above, and those from it
-    on not below, one another's: Hoare's quickselect."""
+    """Arrange row numbers so that no value before `middle` is above a value from there on: Hoare's
+    quickselect."""
     cdef Py_ssize_t i, j, t
     cdef Py_ssize_t low = 0
     cdef Py_ssize_t high = n - 1
@@ -65,7 +69,7 @@ cdef void enclose(
     const double* x, Py_ssize_t n_features, const Py_ssize_t* order, Py_ssize_t n,
     double* box     # OUT (2 n_features,)
 ) noexcept nogil:
-    """The least box around some rows, rounded up."""
+    """The smallest box around rows, rounded up."""
     cdef Py_ssize_t d, i
     cdef double value
     cdef double* low = box
@@ -85,7 +89,7 @@ cdef void enclose(
 
 
 cdef void sort(double* values, Py_ssize_t n) noexcept nogil:
-    """Shell's sort, of a few hundred numbers at most."""
+    """Shell's sort, for at most a few hundred numbers."""
     cdef Py_ssize_t i, j
     cdef Py_ssize_t step = 1
     cdef double value
@@ -103,19 +107,19 @@ cdef void sort(double* values, Py_ssize_t n) noexcept nogil:
 
 
 cdef class RowTiles:
-    """Rows in an order in which close ones follow one another, in tiles, and these in groups.
+    """Rows in an order in which close rows follow one another, in tiles and groups of tiles.
 
     Parameters
     ----------
     points : ndarray of shape (n_rows, n_features)
         Finite; n_features > 0.
     tile_size : int, default=32
-        Most rows in a tile.
+        Maximum number of rows in a tile.
     group_size : int, default=16
-        Most rows in a group, in tiles.
+        Maximum number of rows in a group, divided by the tile size.
     at_gaps : bool, default=False
-        Whether groups are cut where rows leave a gap, rather than at medians, and tiles that have
-        a wide gap as well. Otherwise all tiles but the last are full.
+        Whether groups, and tiles with a wide gap, are cut at gaps between rows. Otherwise all
+        tiles but the last are full.
     """
 
     def __cinit__(
@@ -129,7 +133,7 @@ cdef class RowTiles:
         cdef double[::1] scratch
         cdef const double* x = &points[0, 0] if n_rows and n_features else NULL
         if n_features < 1 or tile_size < 1 or group_size < 1:
-            raise ValueError("tiles need columns, rows and groups tiles")
+            raise ValueError("tiles need columns, and sizes of at least 1")
         self.n_rows = n_rows
         self.n_features = n_features
         self.tile_size = tile_size
@@ -137,7 +141,7 @@ cdef class RowTiles:
         self.order = <Py_ssize_t*>resized(NULL, n_rows, sizeof(Py_ssize_t))
         self.starts = <Py_ssize_t*>resized(NULL, n_rows + 1, sizeof(Py_ssize_t))
         self.group_starts = <Py_ssize_t*>resized(NULL, n_rows + 1, sizeof(Py_ssize_t))
-        # Columns may be in any unit.
+        # Columns may be in different units.
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             deviations = np.std(points, axis=0) if n_rows else np.ones(n_features)
             scale = np.nan_to_num(np.where(deviations > 0.0, 1.0 / deviations, 0.0))
@@ -172,7 +176,7 @@ cdef class RowTiles:
         self, const double* x, const double* scale, Py_ssize_t first, Py_ssize_t n, bint at_gaps,
         double* scratch
     ) noexcept nogil:
-        """Order some rows, and note their tiles and groups: see the head of this file."""
+        """Order rows, and record their tiles and groups: see the head of this file."""
         cdef Py_ssize_t middle, widest
         cdef Py_ssize_t group = self.group_size * self.tile_size
         if n <= group:
@@ -190,7 +194,7 @@ cdef class RowTiles:
         self, const double* x, const double* scale, Py_ssize_t first, Py_ssize_t n, bint at_gaps,
         double* scratch
     ) noexcept nogil:
-        """The same of the rows of a group."""
+        """The same for the rows of a group."""
         cdef Py_ssize_t d, i, least
         cdef Py_ssize_t n_features = self.n_features
         cdef Py_ssize_t column = -1
@@ -225,7 +229,7 @@ cdef class RowTiles:
         self, const double* x, const double* scale, Py_ssize_t first, Py_ssize_t n,
         double* box     # (2 n_features,): scratch
     ) noexcept nogil:
-        """The widest column of some rows, in units of the scales."""
+        """The widest column of rows, in units of the scales."""
         cdef Py_ssize_t d
         cdef Py_ssize_t best = 0
         enclose(x, self.n_features, self.order + first, n, box)
@@ -242,7 +246,7 @@ cdef class RowTiles:
         free(self.group_boxes)
 
     def row_order(self):
-        """The order of the rows: ndarray of shape (n_rows,), intp."""
+        """Order of the rows: ndarray of shape (n_rows,), intp."""
         order = np.empty(self.n_rows, dtype=np.intp)
         cdef Py_ssize_t[::1] view = order
         cdef Py_ssize_t i
@@ -251,7 +255,7 @@ cdef class RowTiles:
         return order
 
     def tile_starts(self):
-        """The place of each tile in the order, then the number of rows: (n_tiles + 1,), intp."""
+        """Place of each tile in the order, then the number of rows: (n_tiles + 1,), intp."""
         starts = np.empty(self.n_tiles + 1, dtype=np.intp)
         cdef Py_ssize_t[::1] view = starts
         cdef Py_ssize_t t

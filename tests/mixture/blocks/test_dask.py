@@ -330,7 +330,7 @@ def test_rows_without_labels(X):
     assert codes == Recipe() and pickle.loads(pickle.dumps(codes)) == codes
     with pytest.raises(TypeError, match="DaskRows keeps no labels"):
         rows.labels(codes, np.zeros(1, dtype=int))
-    with pytest.raises(ValueError, match="never given"):
+    with pytest.raises(ValueError, match="cannot start from labels"):
         rows.codes(np.zeros(len(X), dtype=int))
 
 

@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Splits that look at the rows, and merges of close clusters, each the other's reverse: exact.
+"""Splits that evaluate the rows, and merges of close clusters, their reverse: exact.
 
-The rows U of a cluster, or of two, are a *union*. A split of U is drawn in two stages (Jain & Neal
-2004, with the rows drawn at once in place of one after the other). The *launch*: parameters of two
-sides are drawn given the statistics of U as if of very few rows; then all rows of U draw sides,
-and parameters and weights are drawn given these, some times over. Last, rows draw the sides that
-are proposed. With theta the parameters in the end and q(s | theta) the product over rows of the
-probabilities of sides s, a partition of U into A and B is proposed with probability
+The rows U of one or two clusters are a *union*. A split of U is drawn in two stages (Jain & Neal
+2004, except that all rows are drawn at once). In the *launch*, parameters of two sides are drawn
+given the statistics of U as if it had very few rows; then, several times, all rows of U draw sides
+and parameters and weights are drawn given these. Last, rows draw the proposed sides. With theta
+the final parameters and q(s | theta) the product over rows of the probabilities of sides s, a
+partition of U into A and B is proposed with probability
 
     Q(A, B | theta) = q(A first, B second | theta) + q(B first, A second | theta).
 
-A merge of A and B does the same launch, and draws nothing in the end. As the launch knows U and
-not the clusters that its rows are in, theta has one law in both directions. So a split is accepted
-with the ratio
+A merge of A and B makes the same launch and draws no sides in the end. As the launch depends on U
+and not on the clusters that its rows are in, theta has the same law in both directions. So a split
+is accepted with the ratio
 
     p(X, partition split) / p(X, partition) * r / Q(A, B | theta),
 
-a merge with the inverse, and r is what the choice of unions has to say. Several disjoint unions
-are chosen at once, since their launches share passes over the rows. They are drawn in turn, each
-among the clusters that are left: one of n uniformly, with probability 1/2 (1 where it is the only
-one); otherwise a pair, the first uniformly and the second, b, with probability w(b | a), so that
-it has probability (w(b | a) + w(a | b)) / (2 n). Given the unions, the partition has a law
+and a merge with the inverse, where r accounts for the choice of unions. Several disjoint unions
+are chosen at once, because their launches share passes over the rows. They are drawn in turn, each
+among the n clusters that are left: with probability 1/2 (1 if n = 1) a single cluster, uniformly;
+otherwise a pair, its first cluster a uniformly and its second b with probability w(b | a), so that
+the pair has probability (w(b | a) + w(a | b)) / (2 n). Given the unions, the partition has a law
 proportional to p(X, partition) times the probability of drawing these unions from it, in this
-order, and each move, in turn, leaves this law as it is: r is the ratio of the probabilities of the
+order. Each move, in turn, leaves this law invariant: r is the ratio of the probabilities of the
 unions.
 
 Closeness: w(b | a) is a mixture of the uniform law and one proportional to exp(2 log(m(a + b) /
@@ -36,12 +36,11 @@ from skdpm.mixture.blocks.kernel import log_gamma_variates
 from skdpm.mixture.blocks.moves.random import proposal_alpha
 from skdpm.mixture.blocks.records import Launch, LaunchedSplit
 
-# Parameters that a launch begins with are drawn as if the union had this many rows: as far apart
-# as its rows are.
+# Number of rows that a union counts as when the first parameters of a launch are drawn: with one
+# row, the sides are as far apart as the rows.
 N_FRESH_ROWS = 1
-# Of the uniform law among pairs, and how sharp the other is.
-UNIFORM_SHARE = 0.1
-SHARPNESS = 2.0
+UNIFORM_SHARE = 0.1  # of the uniform law, in the mixture that pairs are drawn from
+SHARPNESS = 2.0  # factor in the exponent of the other law
 
 
 class LaunchedMoves:
@@ -50,9 +49,9 @@ class LaunchedMoves:
     Parameters
     ----------
     n_unions : int, default=10
-        At a time, where there are so many.
+        Maximum number of unions at a time.
     n_passes : int, default=4
-        Over the rows of the unions, before the one that draws what is proposed.
+        Number of passes over the rows of the unions before the one that draws the proposal.
     """
 
     def __init__(self, n_unions=10, n_passes=4):
@@ -63,7 +62,7 @@ class LaunchedMoves:
         }
 
     def make(self, state, rng, key):
-        """Propose moves of some disjoint unions in turn.
+        """Propose moves of disjoint unions in turn.
 
         Parameters
         ----------
@@ -132,14 +131,14 @@ class LaunchedMoves:
         return unions
 
     def launch(self, state, unions, rng, key):
-        """Do the passes over the rows of unions.
+        """Make the passes over the rows of unions.
 
         Returns
         -------
         launch : Launch
-            The last one.
+            The launch of the last pass.
         key : tuple of int
-            Of its streams.
+            Key of its streams.
         sides : Sides
         """
         params = self.first_params(state, unions, rng)
@@ -166,7 +165,7 @@ class LaunchedMoves:
         )
 
     def log_ratio(self, state, nodes, j, log_q):
-        """Compute log of the ratio of the move of a union, but for the choice of the unions."""
+        """Compute the log ratio of the move of a union, without the choice of the unions."""
         is_split = nodes.is_whole[j]
         left, right = nodes.totals[nodes.sides[j], 0]
         gain = nodes.log_m[nodes.sides[j]].sum() - nodes.log_m[nodes.wholes[j]]
@@ -181,16 +180,16 @@ class Nodes:
     Attributes
     ----------
     totals : ndarray of shape (n_nodes, n_stats)
-        Of the clusters, then of the wholes and sides that they are not.
+        Statistics of the clusters, then of the wholes and sides that are not clusters now.
     log_m : ndarray of shape (n_nodes,)
     wholes : ndarray of shape (n_unions,)
-        The node that each union is, or would be, in one cluster.
+        Node of each union as one cluster.
     sides : ndarray of shape (n_unions, 2)
-        Those that it is, or would be, in two.
+        Nodes of each union as two clusters.
     is_whole : ndarray of shape (n_unions,), bool
         Whether it is one cluster now.
     alive : ndarray of shape (n_nodes,), bool
-        Clusters now.
+        Whether each node is a cluster now.
     """
 
     def __init__(self, state, unions, stats):
@@ -212,12 +211,12 @@ class Nodes:
         self.totals = np.concatenate([totals, np.array(new)])
         self.log_m = state.model.log_marginals(self.totals)
         self.alive = np.arange(len(self.totals)) < n
-        # The union that each node belongs to: while the j-th is drawn those of earlier ones are
-        # not there.
+        # The union that each node belongs to: nodes of earlier unions are gone when the j-th is
+        # drawn.
         self.union_of = np.full(len(self.totals), n_unions)
         self.union_of[self.wholes] = np.arange(n_unions)
         self.union_of[self.sides] = np.arange(n_unions)[:, None]
-        # Of the sides with all nodes; sides without rows are never alive.
+        # Closeness of the sides and all nodes; sides without rows are never alive.
         full = self.totals[:, 0] > 0
         self.closeness = np.full((2 * n_unions, len(self.totals)), -np.inf)
         rows, columns = np.flatnonzero(full[self.sides.ravel()]), np.flatnonzero(full)
@@ -247,15 +246,15 @@ class Nodes:
         return log_p.sum() + np.log(weights.reshape(-1, 2).sum(axis=1)).sum()
 
     def flip(self, j):
-        """Let a union be two clusters where it is one, and the other way round."""
+        """Turn a union of one cluster into two, or the reverse."""
         self.is_whole[j] = not self.is_whole[j]
         self.alive[self.wholes[j]] = self.is_whole[j]
         self.alive[self.sides[j]] = not self.is_whole[j]
 
 
 def _closeness(state, totals, log_m, ones, others):
-    """Compute the logarithm that the weight of a pair has but for a constant of the first one, of
-    clusters with some statistics: (len(ones), len(others))."""
+    """Compute the log weights of pairs of clusters, up to a constant for each first one:
+    (len(ones), len(others))."""
     n = len(others)
     first, second = np.repeat(ones, n), np.tile(others, len(ones))
     gains = state.model.log_marginals(state.parametric.combined(totals[first], totals[second]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Random splits and merges of clusters whose rows are in blocks: exact, and blind to the rows.
+"""Random splits and merges of clusters whose rows are in blocks: exact, drawn without the rows.
 
 A move is a split with probability `split_share`, otherwise a merge of two clusters chosen
 uniformly. A split chooses a cluster uniformly, a share ~ Beta(alpha / 2, alpha / 2), and sends
@@ -25,20 +25,20 @@ from skdpm.mixture.blocks.records import RandomSplit, TrialSplit
 
 
 def proposal_alpha(state):
-    """Return the paper's alpha where it only shapes proposals: a Pitman-Yor concentration may not
-    be positive."""
+    """Return the paper's alpha where it only shapes proposals; 1 for a Pitman-Yor concentration
+    that is not positive."""
     return state.prior.concentration if state.prior.concentration > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class RandomMove:
-    """What a random split or merge draws beforehand, whatever the clusters will be."""
+    """Random numbers of a split or merge, drawn before the clusters are known."""
 
-    stream_number: int  # of the split's random streams over the rows, from 1
+    stream_number: int  # number of the split's random streams over the rows, from 1
     is_split: bool
-    log_u: float  # of the acceptance
+    log_u: float  # log of the uniform that decides acceptance
     u: tuple  # two uniforms, which choose clusters
-    share: float | None = None  # of the first side; None: a merge
+    share: float | None = None  # probability of the first side; None for a merge
 
     @classmethod
     def draw(cls, rng, alpha, stream_number, split_share):
@@ -49,7 +49,7 @@ class RandomMove:
         return cls(stream_number, is_split, log_u, u, share)
 
     def trial(self, n_clusters):
-        """Return the split of one of so many clusters: TrialSplit."""
+        """Return the split of one of n_clusters clusters: TrialSplit."""
         return TrialSplit(int(self.u[0] * n_clusters), self.share, self.stream_number)
 
     def pair(self, n_clusters):
@@ -66,10 +66,10 @@ class RandomMoves:
     Parameters
     ----------
     n_moves : int, default=10
-        Per iteration.
+        Number of moves per iteration.
     split_share : float, default=0.1
-        Of splits among them. A merge costs no visit to the rows, and as a pair is drawn blindly it
-        takes many to find one that should merge.
+        Probability that a move is a split. Merges need no visit to the rows, and many are needed
+        to find a pair that should merge, because pairs are drawn uniformly.
     """
 
     def __init__(self, n_moves=10, split_share=0.1):
@@ -87,7 +87,7 @@ class RandomMoves:
             for number in range(1, 1 + self.n_moves)
         ]
 
-    def make(self, state, key, moves, looked_at, memory):
+    def make(self, state, key, moves, evaluated, memory):
         """Propose moves in turn.
 
         Parameters
@@ -96,11 +96,11 @@ class RandomMoves:
         key : tuple of int
             Entropy, chain and iteration.
         moves : list of RandomMove
-        looked_at : dict of int to (TrialSplit, Collected)
-            Splits, by their stream numbers, whose parts are known until a move changes the
-            clusters.
+        evaluated : dict of int to (TrialSplit, Collected)
+            Splits whose parts are known, by their stream numbers. They hold until a move changes
+            the clusters.
         memory : SubClusterMemory or None
-            Follows the clusters.
+            Updated with the clusters.
 
         Returns
         -------
@@ -110,17 +110,17 @@ class RandomMoves:
         for move in moves:
             n_slots = state.n_slots
             if move.is_split:
-                if move.stream_number not in looked_at:
+                if move.stream_number not in evaluated:
                     trial = move.trial(n_slots)
                     _, collected = state.run_task(key, splits=[trial])
-                    looked_at = {move.stream_number: (trial, collected[2 * n_slots :])}
-                trial, parts = looked_at[move.stream_number]
+                    evaluated = {move.stream_number: (trial, collected[2 * n_slots :])}
+                trial, parts = evaluated[move.stream_number]
                 accepted = self.split(state, key, move, trial, parts, memory)
             else:
                 accepted = n_slots > 1 and self.merge(state, move, memory)
             if accepted:
                 changed = True
-                looked_at = {}
+                evaluated = {}
         return changed
 
     def split(self, state, key, move, trial, parts, memory):
@@ -162,8 +162,8 @@ class RandomMoves:
         return True
 
     def log_ratio(self, state, n_clusters, left, right):
-        """Compute log of a split's ratio but for the marginal likelihoods: the prior's, the
-        probability of the merge over that of the split, with so many clusters before it."""
+        """Compute the log ratio of a split of one of n_clusters clusters, without the marginal
+        likelihoods: the prior's ratio, and the probability of the merge over that of the split."""
         half = 0.5 * proposal_alpha(state)
         log_sides = np.log(2) + betaln(half + left, half + right) - betaln(half, half)
         log_split = np.log(self.split_share) - np.log(n_clusters) + log_sides
