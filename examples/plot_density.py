@@ -4,10 +4,10 @@ A density and its uncertainty
 =============================
 
 A mixture of unknown size is a density estimate that chooses its own smoothness. `score_samples`
-gives the posterior mean density. The draws of the posterior give its uncertainty too: each is a
-partition of the rows, which with the likelihood's conjugate prior says how the weights, means and
-variances of the clusters are distributed. `DensityDisplay` draws a few random mixtures for each,
-and the quantiles of their densities at each point make the band.
+gives the posterior mean density, and the draws give its uncertainty. Each draw is a partition of
+the rows. The weights, means and variances of its clusters have a known distribution, because the
+prior is conjugate. `DensityDisplay` draws a few random mixtures for each partition. Quantiles of
+their densities at each point make the band.
 
 The data are the petal lengths of 150 irises.
 """
@@ -26,10 +26,9 @@ from skdpm import DPMixture
 from skdpm.plotting import DensityDisplay, NumberOfClustersDisplay
 
 x = load_iris(as_frame=True).data[["petal length (cm)"]]
-x = x.sample(frac=1.0, random_state=0)  # the file is sorted by species; folds below should not be
+x = x.sample(frac=1.0, random_state=0)  # the file is sorted by species, and folds must not be
 
-# Small clusters come and go slowly: thinning buys draws worth having without storing four times as
-# many.
+# Small clusters come and go slowly. Thinning runs longer chains without storing more draws.
 start = time.perf_counter()
 model = DPMixture(n_warmup=500, n_draws=500, thin=4, random_state=0).fit(x)
 seconds = time.perf_counter() - start
@@ -37,7 +36,7 @@ print(f"{model.n_chains} chains of {model.n_iter_} iterations took {seconds:.1f}
 for name, figures in model.diagnostics_.items():
     print(f"  {name:27} R-hat {figures['r_hat']:.3f}, effective draws {figures['ess_bulk']:.0f}")
 
-# Held-out score, in nats per flower, of this and of two scikit-learn estimators.
+# Held-out score, in nats per flower, of this model and of two scikit-learn estimators.
 bgm = BayesianGaussianMixture(n_components=10, random_state=0)
 kde = GridSearchCV(KernelDensity(), {"bandwidth": np.geomspace(0.05, 1, 15)})
 print("held-out log density per flower, mean of 5 folds")
@@ -48,7 +47,7 @@ for name, rival in [
 ]:
     scores = cross_val_score(rival, x, cv=5)
     if rival is kde:
-        scores /= len(x) / 5  # its score is the sum over rows, not their mean
+        scores /= len(x) / 5  # its score is a sum over rows, not a mean
     print(f"  {name:40} {scores.mean():.3f}")
 
 fig, (left, right) = plt.subplots(

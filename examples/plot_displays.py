@@ -3,10 +3,13 @@
 Pictures of a fit
 =================
 
-Every fitted mixture can be looked at in a line or two: `skdpm.plotting` has displays in
-scikit-learn's style. Here are four of them, of 178 wines by 13 chemical measurements: the clusters
-in the two columns that set them apart best; the probability of each pair of wines to be of the
-same kind; how many clusters there are in the draws; and whether the chains have mixed.
+`skdpm.plotting` has displays in scikit-learn's style, which draw a fitted mixture in a line or
+two. Four of them show 178 wines with 13 chemical measurements:
+
+- the clusters, in the two columns that separate them best;
+- the probability that two wines belong together, for each pair;
+- the number of clusters in the draws;
+- the traces of the chains.
 """
 
 import time
@@ -34,15 +37,15 @@ numbers = NumberOfClustersDisplay.from_estimator(model, ax=axes[1, 0])
 traces = TraceDisplay.from_estimator(model, ax=axes[1, 1])
 for display, title in (
     (clusters, "Which wines are alike"),
-    (coclustering, "How sure that is"),
+    (coclustering, "How certain that is"),
     (numbers, "How many kinds there are"),
 ):
     display.ax_.set_title(title, loc="left", weight="bold")
 
 print(f"columns shown: {' and '.join(clusters.column_names)}")
 unsure = (clusters.certainty < 0.5).sum()
-print(f"{unsure} of {len(X)} wines share a cluster with others of theirs in less than half")
-print("of the draws, on average; {} to {} clusters in 90% of them".format(*numbers.interval_))
+print(f"{unsure} of {len(X)} wines have an uncertain cluster (certainty below 0.5)")
+print("90% of the draws have {} to {} clusters".format(*numbers.interval_))
 
 fig.savefig("plot_displays.png", dpi=120)
 print("figure: plot_displays.png")

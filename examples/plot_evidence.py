@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """
-Model choice: evidence beside held-out score
-============================================
+Model choice: evidence and held-out score
+=========================================
 
-How many components, full or diagonal covariances? Two numbers answer. The evidence, log p(X |
-model), is the density of all rows with everything unknown integrated out, each row predicted from
-those before it; `log_evidence` estimates it by sequential Monte Carlo, with its error. The
-held-out score is the density of rows that a fit has not seen, by cross-validation: each row
-predicted from most of the others. So the evidence counts what it takes to learn a model, and
-the score does not.
+How many components, and full or diagonal covariances? Two numbers compare models.
 
-One run of a Dirichlet process mixture has the evidence of every concentration: its particles are
-weighed anew.
+- The evidence, log p(X | model), is the density of all rows with everything unknown integrated
+  out. Each row is predicted from the rows before it, so the evidence counts the cost of learning
+  the model. `log_evidence` estimates it by sequential Monte Carlo, with its error.
+- The held-out score is the density of rows that the fit has not seen, by cross-validation. Each
+  row is predicted from most of the others, so the score does not count that cost.
+
+One run of a Dirichlet process mixture gives the evidence for every concentration, by reweighting
+its particles.
 
 The data are petal lengths and widths of 150 irises of three species.
 """
@@ -31,7 +32,7 @@ from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.model_selection import concentration_curve, log_evidence
 
-threadpool_limits(1)  # small matrices: BLAS threads would only wait for each other
+threadpool_limits(1)  # small matrices: more BLAS threads only wait for each other
 X = load_iris().data[:, 2:]  # cm
 names = ["2", "3", "4", "DP"]
 models = {}
@@ -59,7 +60,7 @@ with warnings.catch_warnings():
         for key, model in models.items()
     }
 held_out = {key: len(X) * of_folds.mean() for key, of_folds in scores.items()}
-print(f"five-fold scores of the same: {time.perf_counter() - start:.1f} s")
+print(f"five-fold scores of the same models: {time.perf_counter() - start:.1f} s")
 
 print("covariances, components   log evidence   log Bayes factor   held-out score x 150")
 for key in models:
@@ -108,7 +109,7 @@ right.fill_between(
 )
 right.plot(concentrations, np.where(enough, y, np.nan), color="#0072B2", label="one run")
 right.plot(
-    concentrations, y, color="#0072B2", lw=0.8, ls=":", label="less than 20 particles' worth"
+    concentrations, y, color="#0072B2", lw=0.8, ls=":", label="effective sample size below 20"
 )
 right.set(xscale="log", xlabel="concentration", ylim=(y.max() - 15, y.max() + 3))
 right.set_title("log p(X | concentration), full")

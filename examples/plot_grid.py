@@ -3,15 +3,15 @@
 Clusters of any law
 ===================
 
-`Grid` takes any likelihood whose parameters are few enough to be put on a grid: a function of rows
-and grid that returns log densities is all. Four mixtures, none of which is conjugate:
+`Grid` takes any likelihood with few parameters: a function that returns the log density of each
+row at each point of a grid. Here are four mixtures without a conjugate prior:
 
-- *beta-binomial*: successes out of a number of trials that differs from row to row, spread more
-  widely than a binomial law allows. The grid is over share and precision.
-- *Student t*: locations that a few outliers do not move. Under a Gaussian likelihood the outliers
-  become clusters of their own.
-- *von Mises*: directions; 360° is where 0° is. The grid is over direction and concentration.
-- *Weibull*: times to failure, early ones and those of wear. The grid is over shape and scale.
+- *beta-binomial*: successes in a number of trials that differs between rows, with more spread than
+  a binomial law allows. The grid is over share and precision.
+- *Student t*: locations that a few outliers do not move. With a Gaussian likelihood the outliers
+  would become separate clusters.
+- *von Mises*: directions, for which 360° equals 0°. The grid is over direction and concentration.
+- *Weibull*: times to early failure and to failure by wear. The grid is over shape and scale.
 """
 
 import time
@@ -28,7 +28,7 @@ colours = np.array(["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69
 
 
 def product(*axes):
-    """All combinations of the values of some parameters, one a row."""
+    """All combinations of the values of some parameters, one per row."""
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
 
 
@@ -36,7 +36,7 @@ def fit(name, X, truth, likelihood):
     start = time.process_time()
     model = DPMixture(likelihood=likelihood, n_chains=2, random_state=0).fit(X)
     seconds = time.process_time() - start
-    print(f"{name}: {model.n_clusters_} clusters found of {truth.max() + 1}, {seconds:.1f} s")
+    print(f"{name}: {model.n_clusters_} clusters found ({truth.max() + 1} true), {seconds:.1f} s")
     return model
 
 
@@ -51,7 +51,7 @@ def describe(model, *names):
 
 
 def histogram(ax, x, labels, bins):
-    """Rows by cluster, one on top of the other, as a density."""
+    """Stacked histogram of the rows of each cluster, as a density."""
     groups = [x[labels == k] for k in range(labels.max() + 1)]
     weights = [np.full(len(group), 1 / len(x) / np.diff(bins)[0]) for group in groups]
     shades = colours[np.minimum(range(len(groups)), len(colours) - 1)]
@@ -70,7 +70,7 @@ fig, axes = plt.subplot_mosaic(
 )
 
 
-# Successes and trials. A law of successes given the trials: nothing is said of the latter.
+# Successes and trials: the law of successes given the trials, which are not modelled.
 def beta_binomial(X, grid):
     successes, trials = X[:, :1], X[:, 1:]
     share, precision = grid.T
@@ -89,7 +89,7 @@ ax.scatter(X[:, 1], X[:, 0] / X[:, 1], s=12, c=colours[model.labels_])
 ax.set(xlabel="trials", ylabel="share of successes", ylim=(0, 1), title="Beta-binomial")
 
 
-# Measurements, one in twelve of which is a gross error.
+# Measurements; one in twelve is a gross error.
 def student_t(X, grid):
     return stats.t.logpdf(X, df=2, loc=grid, scale=0.3)
 

@@ -3,16 +3,16 @@
 Choosing a prior and a sampler by grid search
 =============================================
 
-`GridSearchCV` reaches the parameters of the likelihood and of the sampler by their nested names,
-`likelihood__df` or `sampler__n_sweeps`, where `DPMixture` is given objects and not names. Without
-`scoring` it maximises `score`, the held-out log density per row, and needs no labels. Where some
-rows are labelled, `scoring="v_measure_score"` judges the clusters by them instead.
+`GridSearchCV` reaches parameters of the likelihood and of the sampler by nested names such as
+`likelihood__df` or `sampler__n_sweeps`, if `DPMixture` is given objects instead of names. By
+default it maximises `score`, the held-out log density per row, which needs no labels. If some rows
+have labels, `scoring="v_measure_score"` compares the clusters with them.
 
 Hyperparameters that are None, the default, are learned in every fit; numbers fix them. The search
-puts both side by side.
+compares both.
 
-The data are 178 wines, 13 chemical measurements each, of three cultivars. The prior matters: 13
-columns make covariances of 91 numbers, from about 40 wines each.
+The data are 178 wines of three cultivars with 13 chemical measurements. The prior matters here: a
+covariance of 13 columns has 91 entries, estimated from about 40 wines.
 """
 
 import time
@@ -31,11 +31,11 @@ from skdpm import DPMixture
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import Gibbs
 
-threadpool_limits(1)  # small matrices: BLAS threads would only wait for each other
+threadpool_limits(1)  # small matrices: more BLAS threads only wait for each other
 X, cultivar = load_wine(return_X_y=True)
 
-# Short chains do for comparing settings: some of the fits say that they have not mixed (muted
-# below), and the winner deserves a longer run.
+# Short chains suffice to compare settings. Some fits warn that they have not converged (muted
+# below); run the winner longer.
 model = make_pipeline(
     StandardScaler(),
     DPMixture(
@@ -48,8 +48,8 @@ model = make_pipeline(
     ),
 )
 
-# The prior expects covariances around scale / (df - n_features - 1) times the identity, and holds
-# to them the more firmly, the larger df is. Columns are standardised: 1 is the variance of all.
+# The prior mean of covariances is scale / (df - n_features - 1) times the identity; a larger df
+# makes the prior stronger. Columns are standardised, so each has variance 1.
 grid = {
     "dpmixture__likelihood__df": [None, 15, 30],
     "dpmixture__likelihood__scale": [None, 1.0, 4.0, 8.0, 16.0],
@@ -68,8 +68,8 @@ with warnings.catch_warnings():
 print(f"{time.perf_counter() - start:.1f} s for both searches")
 
 
-# Scores of all folds vary together, as some wines are harder than others: the bars show what is
-# left, the standard error of the mean after each fold's own level is taken out.
+# Some folds are harder than others for all settings. The bars are standard errors of the mean
+# after subtracting the mean level of each fold.
 fig, axes = plt.subplots(1, 2, figsize=(9.5, 4.2), layout="constrained")
 styles = {None: ("#009E73", "^"), 15: ("#0072B2", "o"), 30: ("#D55E00", "s")}
 places = {None: 0.4, 1.0: 1.0, 4.0: 4.0, 8.0: 8.0, 16.0: 16.0}

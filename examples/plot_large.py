@@ -3,10 +3,10 @@
 300,000 rows in a file, and on a Dask cluster
 =============================================
 
-`SubCluster` reads the rows once per iteration, in blocks, and keeps a few numbers per cluster
-besides: so the data may stay in a memory-mapped file, and threads may share the blocks of one
-chain. The same estimator takes a dask array, whose chunks are then visited by the workers that
-hold them. Where chunks are the blocks of the other fit, the draws are the same to the bit.
+`SubCluster` reads the rows once per iteration, in blocks, and keeps a few numbers per cluster. So
+the data can stay in a memory-mapped file, and threads can share the blocks of one chain. The same
+estimator takes a dask array: each worker then visits the chunks that it holds. If the chunks equal
+the blocks of a fit in memory, the draws are the same to the bit.
 """
 
 import tempfile
@@ -31,12 +31,12 @@ BLOCK = 50_000
 
 
 def estimator():
-    """One chain from one cluster; no warm-up, as its beginning is to be seen.
+    """One chain from one cluster, without warm-up, to show how it begins.
 
-    Partitions of so many rows fill much memory when all are kept: `store_labels=False` keeps the
-    last one, which then has to be the point estimate.
+    All partitions of 300,000 rows would fill much memory. `store_labels=False` keeps only the last
+    one, which must then be the point estimate.
     """
-    warnings.simplefilter("ignore", ConvergenceWarning)  # it has not mixed, and is not to
+    warnings.simplefilter("ignore", ConvergenceWarning)  # the start of a chain cannot converge
     return DPMixture(
         sampler=SubCluster(block_size=BLOCK),
         n_chains=1,
@@ -51,7 +51,7 @@ def estimator():
 
 
 def fit_mapped(path):
-    """A fit of the rows of a file, in two threads: the estimator and seconds."""
+    """Fit the rows of a file in two threads; return the estimator and the seconds."""
     X = np.load(path, mmap_mode="r")
     began = time.perf_counter()
     model = estimator().fit(X)
@@ -65,7 +65,7 @@ def read_block(path, block_info=None):
 
 
 def fit_dask(path):
-    """The same on a cluster of two processes, which read the file themselves."""
+    """The same fit on a cluster of two processes, which read the file themselves."""
     X = dask.array.map_blocks(
         read_block, path, chunks=((BLOCK,) * (N_ROWS // BLOCK), (2,)), dtype=np.float32
     )
@@ -78,13 +78,13 @@ def fit_dask(path):
         began = time.perf_counter()
         model = estimator().fit(X)
         seconds = time.perf_counter() - began
-        # `labels_` is a lazy dask array: computed here, while there are workers.
+        # `labels_` is a lazy dask array: compute it while the workers run.
         labels = model.labels_.compute()
     return model, seconds, labels
 
 
 def draw(path, fits):
-    """Density of the rows with the clusters, and traces of the chain by seconds."""
+    """Draw the rows with the clusters, and traces of the chain by seconds."""
     fig, axes = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
     X = np.load(path)
     axes[0].hist2d(*X.T, bins=200, cmap="Greys", norm="log")

@@ -3,13 +3,13 @@
 A table of mixed columns
 ========================
 
-Trips with hired bicycles: length and speed are measured, stops are counted, the purpose is one of
-four words, and whether it was on a weekend is yes or no; some entries are missing. `Product` gives
-each part of the columns a likelihood of its own, and the rows are clustered as they are: nothing
-is binned, scaled, encoded or filled in.
+The rows are trips with hired bicycles. Length and speed are measured, stops are counted, the
+purpose is one of four words, and the weekend is yes or no; some entries are missing. `Product`
+gives each part of the columns a separate likelihood. The rows are clustered as they are: nothing
+is binned, scaled, encoded or imputed.
 
-The figure shows the clusters in the measured columns, and what each is like in the others. With
-the measurements alone two kinds of trips cannot be told apart.
+The figure shows the clusters in the measured columns and in the others. The measurements alone do
+not separate two kinds of trips.
 """
 
 import time
@@ -23,7 +23,7 @@ from skdpm import DPMixture
 from skdpm.mixture.likelihoods import Bernoulli, Categorical, Gaussian, Poisson, Product
 from skdpm.plotting import cluster_colors
 
-# Three kinds of trips: to work, to the shops, and tours. The first two are as long.
+# Three kinds of trips: to work, to the shops, and tours. The first two are equally long.
 PURPOSES = ["work", "shopping", "leisure", "other"]
 rng = np.random.default_rng(0)
 kind = rng.choice(3, size=300, p=[0.45, 0.3, 0.25])
@@ -55,8 +55,8 @@ model = DPMixture(likelihood=likelihood, thin=4, random_state=0).fit(trips)
 print(f"{model.n_clusters_} clusters in {time.perf_counter() - start:.1f} s")
 alone = DPMixture(likelihood=Gaussian(covariance_type="diag"), thin=4, random_state=0)
 alone.fit(measured)
-large = np.flatnonzero(np.bincount(model.labels_) > 3)  # the others are trips unlike any
-print(f"{len(large)} of them of more than 3 trips")
+large = np.flatnonzero(np.bincount(model.labels_) > 3)  # the others are single unusual trips
+print(f"{len(large)} of them have more than 3 trips")
 print(f"adjusted Rand index, all columns: {adjusted_rand_score(kind, model.labels_):.2f}")
 print(f"measured columns alone: {adjusted_rand_score(kind, alone.labels_):.2f}")
 
@@ -67,8 +67,8 @@ colors = cluster_colors(model.n_clusters_)
 width = 0.8 / len(large)
 fig, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
 for k in range(model.n_clusters_):
-    own = model.labels_ == k
-    left.plot(trips["log_km"][own], trips["speed"][own], "o", ms=4, alpha=0.6, color=colors[k])
+    trip = model.labels_ == k
+    left.plot(trips["log_km"][trip], trips["speed"][trip], "o", ms=4, alpha=0.6, color=colors[k])
 for j, k in enumerate(large):
     at = np.arange(len(categories)) + (j + 0.5) * width - 0.4
     middle.bar(at, params["purpose"]["probabilities"][k, 0], width, color=colors[k])

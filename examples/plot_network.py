@@ -3,17 +3,16 @@
 Communities in a network
 ========================
 
-The network: 200 images of handwritten digits, each linked to the six that it resembles most. The
-likelihood `Relational`, the infinite relational model, sees links alone, and puts nodes into one
-cluster that link to the same clusters. The digits serve for comparison only. Another network, such
-as the paper's football games, can be given as a file with its adjacency matrix `A` and labels `y`
-of the nodes, if there are any:
+The nodes are 200 images of handwritten digits, each linked to the six most similar images. The
+likelihood `Relational`, the infinite relational model, sees only links. It clusters nodes that
+link to the same clusters. The digits serve for comparison only. You can pass another network as a
+file with an adjacency matrix `A` and, optionally, labels `y` of the nodes:
 
     python plot_network.py football.npz
 
 Chains of two samplers start with all nodes in one cluster. `Gibbs` moves one node at a time and
-does not get far. `ARM` moves whole blocks of nodes, which it knows from partitions that it has
-seen in warm-up; its chains agree. Both have about the same time, and the same posterior.
+gets stuck. `ARM` moves whole blocks of nodes, which it learns in warm-up from earlier partitions;
+its chains agree. Both samplers take about the same time and have the same posterior.
 """
 
 import sys
@@ -45,7 +44,7 @@ else:
 names, known = np.unique(known, return_inverse=True)
 n_nodes = len(A)
 
-# Hyperparameters are fixed, so that the log joint of all chains is of the same posterior.
+# With fixed hyperparameters the log joints of all chains are comparable.
 settings = {"likelihood": Relational(a=1.0, b=1.0), "concentration": 1.0, "init": "single"}
 settings |= {"n_chains": 4, "n_warmup": 250, "n_draws": 400, "random_state": 0}
 samplers = {"Gibbs": (Gibbs(n_sweeps=25), "#0072B2"), "ARM": (ARM(), "#D55E00")}
@@ -54,7 +53,7 @@ models = {}
 for name, (sampler, _) in samplers.items():
     began = time.process_time()
     with warnings.catch_warnings():
-        # The chains of one sampler will not have mixed: that is what is to be seen.
+        # The example shows that the chains of one sampler do not converge.
         warnings.simplefilter("ignore", ConvergenceWarning)
         models[name] = model = DPMixture(sampler=sampler, **settings).fit(A)
     seconds = time.process_time() - began
@@ -69,7 +68,7 @@ model = models["ARM"]
 rates = ", ".join(f"{move} {rate.mean():.2f}" for move, rate in model.acceptance_rate_.items())
 print(f"ARM accepted: {rates}")
 
-# Clusters of mostly the same digit next to each other, within a cluster sorted by digit.
+# Order clusters by their most frequent digit, and nodes of a cluster by digit.
 labels = model.labels_
 most = np.array([np.bincount(known[labels == k]).argmax() for k in range(model.n_clusters_)])
 order = np.lexsort((known, labels, most[labels]))
@@ -91,7 +90,7 @@ bar.set_ticklabels(names)
 bar.set_label(f"{kind} of the row's node")
 shown = axes[1].imshow(together[np.ix_(order, order)], cmap="magma_r", vmin=0, vmax=1)
 fig.colorbar(shown, ax=axes[1], shrink=0.85, label="share of draws together")
-axes[1].set(title="Co-clustering, the same order")
+axes[1].set(title="Co-clustering, in the same order")
 for ax in axes[:2]:
     ax.set(xlabel="node", ylabel="node")
 for name, (_, color) in samplers.items():

@@ -3,12 +3,12 @@
 Outliers
 ========
 
-A row that fits no cluster gets a cluster of its own. Seen from there it is not so rare: its own
-presence raises the density that `score_samples` finds at its place. `outlier_scores_` asks instead
-how likely a row is given all others, with the row itself taken out of its cluster.
+A row that fits no cluster gets a separate cluster. `score_samples` then finds the row less unusual
+than it is, because the row itself raises the density at its place. `outlier_scores_` removes the
+row from its cluster first and scores it given all other rows.
 
-The data are the petals of 150 irises and eight mistakes: a flower's columns in the wrong order, or
-one number that is far too large or too small.
+The data are the petals of 150 irises and eight mistakes: flowers with their columns exchanged, or
+with one number far too large or too small.
 """
 
 import matplotlib.pyplot as plt
@@ -59,7 +59,7 @@ left.contourf(x, y, none, levels=[0.5, 0.9, 1.0], colors=["0.93", "0.86"])
 points = left.scatter(*X.T, c=scores, s=24, cmap="viridis_r", edgecolors="k", linewidths=0.3)
 left.scatter(*X[wrong].T, s=110, facecolors="none", edgecolors="#D55E00", label="mistakes")
 left.set(xlabel="petal length (cm)", ylabel="petal width (cm)")
-left.set_title("Grey: a new row would belong to none of the clusters\n(probability over 0.5, 0.9)")
+left.set_title("Grey: a new row would open a new cluster\n(probability above 0.5, 0.9)")
 left.legend(loc="upper right")
 fig.colorbar(points, ax=left, label="outlier_scores_ (nats)")
 
@@ -67,10 +67,8 @@ right.scatter(-model.score_samples(X)[~wrong], scores[~wrong], s=14, label="flow
 right.scatter(
     -model.score_samples(X)[wrong], scores[wrong], s=40, color="#D55E00", label="mistakes"
 )
-right.set(
-    xlabel="-score_samples(X), as if it were new", ylabel="outlier_scores_, given the others"
-)
-right.set_title("Each row with itself, and without")
+right.set(xlabel="-score_samples(X), row included", ylabel="outlier_scores_, row left out")
+right.set_title("Scores with and without the row itself")
 right.legend(loc="lower right")
 
 fig.savefig("plot_outliers.png", dpi=120)

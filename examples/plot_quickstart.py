@@ -3,10 +3,10 @@
 Quick start: how many kinds of wine?
 ====================================
 
-178 wines, 13 chemical measurements each, of three cultivars that are hidden from the model. The
-number of clusters is not given: its posterior is part of the answer, as are the pairs of wines
-that belong together in some draws and not in others. Rows that were held out then tell how good
-the fitted density is, beside scikit-learn's `BayesianGaussianMixture`.
+The rows are 178 wines of three cultivars with 13 chemical measurements. The cultivars are hidden
+from the model, and the number of clusters is not given. The fit returns the posterior of that
+number, and how often each pair of wines belongs together. Held-out rows then compare the fitted
+density with scikit-learn's `BayesianGaussianMixture`.
 """
 
 import time
@@ -30,11 +30,11 @@ from threadpoolctl import threadpool_limits
 from skdpm import DPMixture
 from skdpm.plotting import CoclusteringDisplay, NumberOfClustersDisplay
 
-threadpool_limits(1)  # small matrices: BLAS threads would only wait for each other
+threadpool_limits(1)  # small matrices: more BLAS threads only wait for each other
 X, cultivar = load_wine(return_X_y=True)
 
-# Everything is left at its default but for thinning: small components come and go slowly. Columns
-# are standardised only for the rivals below; `DPMixture` finds the same in any units.
+# All settings are defaults except thinning: small components come and go slowly. Columns are
+# standardised only for the rivals below; `DPMixture` gives the same answer in any units.
 model = make_pipeline(StandardScaler(), DPMixture(thin=4, random_state=0))
 start = time.perf_counter()
 labels = model.fit_predict(X)
@@ -50,16 +50,16 @@ for count, p in zip(counts, probability, strict=True):
 v_measure = v_measure_score(cultivar, labels)
 print(f"point estimate: clusters of {np.bincount(labels)}, V-measure {v_measure:.2f}")
 
-# Have the chains reached the same partitions, and would other starts do better?
+# Do the chains agree, and do other starts reach a higher log joint?
 for name, figures in mixture.diagnostics_.items():
     print(f"  {name:27} R-hat {figures['r_hat']:.3f}, effective draws {figures['ess_bulk']:.0f}")
 print(f"mean log joint of each chain: {mixture.log_joint_samples_.mean(axis=1).round(1)}")
 other = clone(mixture).set_params(init="single").fit(model[:-1].transform(X))
-print(f"the same, started in one cluster: {other.log_joint_samples_.mean(axis=1).round(1)}")
+print(f"started in one cluster: {other.log_joint_samples_.mean(axis=1).round(1)}")
 
-# Held-out log density of each wine, in nats. All models get the same folds, and columns scaled by
-# the same training rows. scikit-learn's `score` is a lower bound, from means of logarithms: what
-# its posterior says about new rows is a mixture of Student t densities, computed here as well.
+# Held-out log density per wine, in nats. All models get the same folds, scaled by the same
+# training rows. scikit-learn's `score` is a lower bound, from means of logarithms. The posterior
+# predictive density of its model is a mixture of Student t densities, which is also computed.
 
 
 def predictive_score(pipeline, X, y=None):
@@ -76,8 +76,8 @@ def predictive_score(pipeline, X, y=None):
 
 folds = StratifiedKFold(4, shuffle=True, random_state=0)
 with warnings.catch_warnings():
-    # In some folds the short chains differ in how many small components they have; the mean
-    # density hardly does.
+    # In some folds the short chains differ in the number of small components. This hardly affects
+    # the mean density.
     warnings.simplefilter("ignore", ConvergenceWarning)
     shorter = clone(model).set_params(dpmixture__thin=1, dpmixture__n_chains=2)
     score = cross_val_score(shorter, X, cultivar, cv=folds).mean()
@@ -109,7 +109,7 @@ blue, orange, green = "#0072B2", "#D55E00", "#009E73"
 NumberOfClustersDisplay.from_estimator(model, ax=axes[0])
 axes[0].set_title("How many components?")
 
-# Beside the matrix, to the right, the cultivars that the model was not told.
+# The strip to the right of the matrix shows the cultivars, which the model has not seen.
 together = CoclusteringDisplay.from_estimator(model, ax=axes[1])
 strip = axes[1].inset_axes([1.015, 0, 0.03, 1])
 cultivars = ListedColormap(["0.2", "0.55", "0.85"])

@@ -3,15 +3,15 @@
 Four samplers from the same start
 =================================
 
-All samplers draw from the same posterior; what differs is how soon they get there. Here each
-starts with all rows in one cluster (`init="single"`; the default start would leave them little to
-do). `Gibbs` moves one row at a time, so that a cluster is split by a few rows that happen to leave
-it together. `SAMS`, `SplitMerge` (Jain-Neal) and `PGSM` propose whole splits and merges, and sweep
-by Gibbs in between. The log joint and the agreement with the clusters that the rows were drawn
-from (V-measure) are plotted against the time spent in `fit`.
+All samplers draw from the same posterior. They differ in how soon they get there. Here each starts
+with all rows in one cluster (`init="single"`), because the default start leaves little to do.
+`Gibbs` moves one row at a time, so a cluster splits only if a few rows happen to leave it
+together. `SAMS`, `SplitMerge` (Jain-Neal) and `PGSM` propose whole splits and merges, with Gibbs
+sweeps in between. The figure shows the log joint and the agreement with the true clusters
+(V-measure) against the time spent in `fit`.
 
-A chain is watched with `warm_start=True`: each `fit` with a larger `n_draws` continues it exactly,
-so that only the clock is stopped in between. Times vary from run to run, draws do not.
+`warm_start=True` makes it possible to watch a chain: each `fit` with a larger `n_draws` continues
+it exactly. Times vary between runs; draws do not.
 """
 
 import time
@@ -27,16 +27,16 @@ from skdpm import DPMixture
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.samplers import PGSM, SAMS, Gibbs, SplitMerge
 
-# That chains from a bad start have not mixed is what is to be seen.
+# Chains from a bad start do not converge, which is the point of this example.
 warnings.simplefilter("ignore", ConvergenceWarning)
 
 X, truth = make_blobs(2000, centers=10, cluster_std=0.7, random_state=8)
 
-# Hyperparameters are fixed, so that the log joint of all chains is of the same posterior.
+# With fixed hyperparameters the log joints of all chains are comparable.
 fixed = {"mean": X.mean(axis=0), "mean_precision": 0.01, "df": 4.0, "scale": X.var(axis=0) / 2}
 
-# No warm-up: the start is what is to be seen. (PGSM would use it to learn which pairs of rows to
-# look at; without it, its anchors are uniform.)
+# Without warm-up the figure shows the start. (PGSM would use warm-up to learn which pairs of rows
+# to choose as anchors; without it, anchors are uniform.)
 settings = {"init": "single", "n_chains": 1, "n_warmup": 0, "point_estimate": "last"}
 settings |= {"likelihood": Gaussian(**fixed), "warm_start": True}
 samplers = {
@@ -49,7 +49,7 @@ seeds = [0, 1]
 
 
 def watch(sampler, n_iterations, seed):
-    """Seconds, log joint and V-measure of a chain at about 35 of its iterations."""
+    """Seconds, log joint and V-measure of a chain at about 35 iterations, and its estimator."""
     model = DPMixture(sampler=sampler, random_state=seed, **settings)
     seconds, log_joint, v_measure = [0.0], [], []
     for n_draws in np.unique(np.geomspace(1, n_iterations, 40).astype(int)):
@@ -62,7 +62,7 @@ def watch(sampler, n_iterations, seed):
     return np.array(seconds[1:]), np.array(log_joint), np.array(v_measure), model
 
 
-# Where chains should end up: one that starts at the truth.
+# A chain that starts at the truth shows where the others should end.
 reference = DPMixture(likelihood=Gaussian(**fixed), init=truth, n_chains=1, random_state=0).fit(X)
 goal = reference.log_joint_samples_.mean()
 v_goal = np.mean([v_measure_score(truth, labels) for labels in reference.label_samples_[0, ::10]])

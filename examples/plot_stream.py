@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """
-A stream whose clusters appear one after the other
-==================================================
+A stream with new clusters over time
+====================================
 
-`partial_fit` with `sampler="smc"` learns a batch of rows and forgets them: what it keeps is the
-statistics of clusters, in a number of weighted partitions, the particles. Here rows are read from
-a memory-mapped file, 500 at a time, and every 5,000 rows a new kind of rows begins.
+`partial_fit` with `sampler="smc"` learns a batch of rows and forgets them. It keeps the statistics
+of clusters in a number of weighted partitions, the particles. This example reads 500 rows at a
+time from a memory-mapped file. Every 5,000 rows a new kind of row appears.
 
-By how much `log_evidence_` rises in a call is the log predictive density of the batch, before it
-was learned. So each batch tests the model on rows that it has not seen, at no cost: the score
-drops where something is new, and recovers as it is learned. The first rows are at hand, and `fit`
-moves the particles on them; the others are streamed. Nothing tells hyperparameters of what is yet
-to come, so they are given.
+The increase of `log_evidence_` in a call is the log predictive density of the batch before it was
+learned. So each batch tests the model on unseen rows, at no extra cost: the score drops at
+something new and recovers when it has been learned. `fit` takes the first rows and moves the
+particles on them; `partial_fit` takes the others. Hyperparameters are given, because the
+first rows do not show what is to come.
 
-Particles of a stream do not move: a cluster that an odd row began, once, stays. It has next to no
-weight, but chains differ in how many such clusters they have, of which a warning would tell.
+Particles of a stream do not move, so a cluster once opened by an unusual row stays. Its weight is
+tiny, but the chains differ in their numbers of these clusters, and a warning would say so.
 """
 
 import pickle
@@ -36,7 +36,7 @@ FITTED = 1_000
 
 
 def write_rows(path):
-    """A file of rows: kind k can come from row k * N_EACH on."""
+    """Write a file of rows; kind k appears from row k * N_EACH on."""
     rng = np.random.default_rng(0)
     centres = rng.uniform(-10.0, 10.0, size=(N_KINDS, 2))
     kinds = rng.integers(1 + np.arange(N_ROWS) // N_EACH)
@@ -46,7 +46,7 @@ def write_rows(path):
 
 
 def batches(path):
-    """The rows of the file, some at a time: an iterator is all that a stream needs."""
+    """The rows of the file in batches; any iterator of batches will do."""
     X = np.memmap(path, dtype=np.float32, mode="r", shape=(N_ROWS, 2))
     yield X[:FITTED]
     for start in range(FITTED, N_ROWS, BATCH):
@@ -54,8 +54,8 @@ def batches(path):
 
 
 def follow(path):
-    """The model at the end, and at every batch: rows seen, score per row, clusters in the draws,
-    bytes that a pickle takes."""
+    """The final model, and for each batch: rows seen, score per row, numbers of clusters in the
+    draws, bytes of a pickle."""
     model = DPMixture(
         likelihood=Gaussian(mean=0.0, mean_precision=0.02, df=5.0, scale=2.0),
         sampler="smc",
@@ -90,7 +90,7 @@ def draw(path, model, history):
     axes[0].scatter(*means.T, s=2_000 * model.weights_, facecolors="none", edgecolors="C3")
     axes[0].set(title=f"{N_ROWS} rows, {model.n_clusters_} clusters", aspect="equal")
     axes[1].plot(rows, scores, lw=1.2)
-    axes[1].set(title="Score of a batch before it is learned", ylabel="nats per row")
+    axes[1].set(title="Score of a batch before learning it", ylabel="nats per row")
     axes[2].fill_between(rows, clusters.min(axis=1), clusters.max(axis=1), alpha=0.3, step="pre")
     axes[2].step(rows, clusters.mean(axis=1), where="pre", lw=1.2)
     kinds = 1 + np.arange(N_ROWS) // N_EACH
