@@ -21,7 +21,7 @@ def partitions(n):
 
 
 def log_marginal(rows):
-    """log p(rows of one cluster), mean and variance integrated out (normal-inverse-gamma)."""
+    """log p(rows of one cluster) with mean and variance integrated out (normal-inverse-gamma)."""
     n = len(rows)
     precision, df = MEAN_PRECISION + n, DF + n
     scale = SCALE + np.sum((rows - rows.mean()) ** 2)
@@ -37,7 +37,7 @@ def log_marginal(rows):
 
 
 def log_prior(sizes):
-    """log p(partition) of the Dirichlet process, but for a constant."""
+    """log p(partition) of the Dirichlet process, up to a constant."""
     return len(sizes) * np.log(CONCENTRATION) + gammaln(sizes).sum()
 
 

@@ -10,7 +10,7 @@ rng = np.random.default_rng(3)
 
 
 def sizes_of_clusters(concentration):
-    """Seat the rows one after the other; sizes of the clusters by their first row."""
+    """Seat the rows one by one; return cluster sizes, ordered by first row."""
     sizes = []
     for n in range(N_ROWS):
         weights = np.array([*sizes, concentration]) / (n + concentration)
@@ -22,7 +22,7 @@ def sizes_of_clusters(concentration):
 
 
 def number_of_clusters(concentration):
-    """Its law: row n + 1 opens a cluster with probability A / (n + A), whatever came before."""
+    """Its distribution: row n + 1 opens a cluster with probability A / (n + A), independently."""
     probability = np.ones(1)
     for n in range(N_ROWS):
         opens = concentration / (n + concentration)
@@ -53,4 +53,4 @@ right.set(xlim=(0, 50), xlabel="clusters of 200 rows", ylabel="probability")
 right.set_ylim(0)
 right.spines[["top", "right"]].set_visible(False)
 right.legend(frameon=False)
-right.set_title("How many clusters it expects")
+right.set_title("Prior of the number of clusters")

@@ -22,7 +22,7 @@ ClustersDisplay.from_estimator(model, X, columns=columns, ax=axes[0])
 CoclusteringDisplay.from_estimator(model, ax=axes[1])
 NumberOfClustersDisplay.from_estimator(model, ax=axes[2])
 axes[2].set(ylim=(0, 1.25), yticks=[0, 0.25, 0.5, 0.75, 1])
-titles = ("Clusters, and how sure they are", "Which belong together", "How many there are")
+titles = ("Clusters and their certainty", "Which belong together", "How many clusters")
 for ax, title in zip(axes, titles, strict=True):
     ax.set_title(title, loc="left", weight="bold", pad=22)
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A chain of the default sampler from one cluster: states after some iterations."""
+"""States of a chain of the default sampler that starts with all rows in one cluster."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -18,7 +18,7 @@ model = DPMixture(likelihood=known_width, n_chains=1, n_warmup=0, init="single")
 model.set_params(random_state=1, point_estimate="last", warm_start=True)
 fig, axes = plt.subplots(1, 4, figsize=(9.5, 2.8), layout="constrained")
 axes[0].scatter(*X.T, s=8, color=colors[0])
-axes[0].set_title("start: all in one")
+axes[0].set_title("start: one cluster")
 for ax, iteration in zip(axes[1:], (1, 3, 100), strict=True):
     model.set_params(n_draws=iteration).fit(X)
     labels = model.labels_
