@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The speed targets of the project, each measured in one run on one machine.
+"""Speed targets of the project, each measured in one run on one machine.
 
     python benchmarks/sweep_yardstick.py            # all of them, some minutes
     python benchmarks/sweep_yardstick.py bare gaussian
 
-Run it on an otherwise idle machine. Times of sweeps and of scoring are processor time of the one
-thread that does them, the smallest of several repetitions, and what is compared with each other
-alternates, so that a busy neighbour disturbs both sides. Sweeps run under a finite Dirichlet
-prior over the stated number of clusters, so that the number stays what it is. A missed target is
-printed, not raised: this is no test.
+Run it on an otherwise idle machine. Times of sweeps and scores are processor time of their thread,
+the smallest of several repetitions. Compared functions alternate, so that other load affects both.
+Sweeps run under a finite Dirichlet prior over the stated number of clusters, so that the number
+stays the same. A missed target is printed, not raised: this is not a test.
 """
 
 import argparse
@@ -41,7 +40,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def report(what, value, target, unit=""):
-    """One line of the table; a target of None is for orientation."""
+    """Print one line of the table; a target of None is no target."""
     if target is None:
         print(f"{what:<72} {value:>9.4g} {unit}", flush=True)
     else:
@@ -83,7 +82,7 @@ def compile_bare_loop(folder):
 
 
 def student_clusters(gaussian, X, labels):
-    """The clusters' predictive densities as the C loop wants them, from the formulas in NumPy."""
+    """Predictive densities of the clusters for the C loop, by NumPy."""
     n_samples, n_clusters = len(X), labels.max() + 1
     u, r, nu = np.broadcast_to(gaussian.mean, 2), gaussian.mean_precision, gaussian.df
     scale = np.asarray(gaussian.scale, dtype=float)
@@ -165,7 +164,7 @@ def bare():
 
 
 def moves():
-    """A move depends on chance (a split of one cluster, or a merge of two): means over many."""
+    """Means over many moves, as the cost of a move is random."""
     n_moves = 200
     problem = make_problem("gaussian", 5000, 2, 15)
     targets = {"pgsm": 1.5, "sams": 0.1, "split_merge": None}
@@ -234,7 +233,7 @@ def gaussian():
     (seconds,) = smallest_times(sweeper.step, repetitions=20)
     clusters = f"({sweeper.state.n_clusters} at the end)"
     report(f"  under a Dirichlet process prior {clusters}", 1e3 * seconds, None, "ms")
-    # A row that changes its cluster costs a downdate and an update more: here nearly all do.
+    # Nearly all rows change their cluster here, which costs a downdate and an update each.
     seconds = np.inf
     for seed in range(3):
         likelihood, X, labels = make_problem("gaussian", 1024, 128, 16, seed=seed)
@@ -296,10 +295,10 @@ def linearity():
 
 # Sweeps that pass over clusters.
 
-# Of unit Gaussians on a grid: name, rows, clusters, step of the grid, how many times faster.
+# Unit Gaussians on a grid: name, rows, clusters, step of the grid, target ratio.
 CULLED = [
     ("apart", 100_000, 100, 6.0, 10),
-    ("as dense as may be told apart", 100_000, 100, 4.0, None),
+    ("as dense as can be separated", 100_000, 100, 4.0, None),
     ("apart", 5000, 15, 6.0, 2.5),
     ("overlapping", 5000, 15, 2.5, 1),
     ("overlapping more", 5000, 15, 1.8, 1),
@@ -309,8 +308,8 @@ CULLED_K = (15, 50, 150, 500, 1500)
 
 
 def unit_gaussians(n_samples, n_clusters, step, covariance_type="full"):
-    """Rows on a grid, their clusters, and a likelihood that expects clusters of this size (the
-    default one, before any draw of its hyperparameters, expects them as wide as the data)."""
+    """Rows on a grid, their clusters, and a likelihood that expects clusters of this size (before
+    a draw of its hyperparameters, the default one expects clusters as wide as the data)."""
     _, X, labels = make_problem("gaussian", n_samples, 2, n_clusters, spread=step)
     likelihood = Gaussian(
         mean=X.mean(axis=0),
@@ -323,8 +322,8 @@ def unit_gaussians(n_samples, n_clusters, step, covariance_type="full"):
 
 
 def culled():
-    """Sweeps with bounds against sweeps that weigh all clusters, which rows take as they come:
-    means over many, as those of a group of tiles differ from one visit to the next."""
+    """Sweeps with bounds against sweeps that weigh all clusters: means over many, as visits of a
+    group of tiles differ."""
     for name, n_samples, n_clusters, step, target in CULLED:
         for kind in ("full", "diag"):
             problem = unit_gaussians(n_samples, n_clusters, step, kind)
@@ -425,7 +424,7 @@ def product():
 
 
 def blocks():
-    """Iterations of SubCluster from the true clusters, as they are and with every cluster
+    """Iterations of SubCluster from the true clusters, with bounds and with every cluster
     evaluated for every row."""
     fewest = order.FEWEST_CLUSTERS
     for n_samples, n_clusters, spread, target in [

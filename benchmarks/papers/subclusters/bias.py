@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How far sub-cluster samplers are from the posterior, where that can be enumerated.
+"""Distance of sub-cluster samplers from posteriors that can be enumerated.
 
-Chains start from the posterior of a few Gaussian rows and run for 1, 5 and many iterations; the
-total variation between the law of their partitions and the posterior says how far an iteration
-takes them away. Of the samplers of `skdpm` it also tells the long run: the law of all iterations
-after the first hundred. The published restricted sweep (Chang & Fisher 2013, eqs. 7-9), which
-lets clusters empty, is here in NumPy: the package has it only as corrected.
+Chains start from the posterior of a few Gaussian rows and run for 1, 5 and many iterations. The
+distance is the total variation between the law of their partitions and the posterior. For samplers
+of `skdpm` there is also the long run: the law of all iterations after the first hundred. The
+published restricted sweep (Chang & Fisher 2013, eqs. 7-9), in which clusters may become empty, is
+written here in NumPy: the package has only the corrected one.
 
     python benchmarks/papers/subclusters/bias.py [--chains 4000] [--iterations 40000]
 """
@@ -33,7 +33,7 @@ CASES = {
         1.0,
     ),
 }
-# Launched moves as often as anything else; a warm-up that never ends, as published.
+# A warm-up that never ends, as published.
 PUBLISHED = {"adapting": 1.0}
 SAMPLERS = {
     "SUBC": {},
@@ -93,7 +93,7 @@ class Case:
         return 0.5 * np.abs(counts / counts.sum() - self.probabilities).sum()
 
     def floor(self, size):
-        """The same for independent draws from the posterior, about."""
+        """Approximate distance of independent draws from the posterior."""
         p = self.probabilities
         return 0.5 * np.sqrt(2 * p * (1 - p) / (np.pi * size)).sum()
 
@@ -114,7 +114,7 @@ def chain(case, options, start, n_iterations, rng):
 
 def restricted_sweeps(case, starts, n_sweeps, rng, reject):
     """Sweeps of eqs. 7-9 from many partitions at once: weights, parameters, labels. A cluster
-    that loses all its rows is gone, or, with `reject`, the sweep is undone.
+    without rows disappears; with `reject`, the sweep is undone instead.
 
     Returns
     -------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Chang & Fisher (2013), section 6: their comparisons repeated, and how an iteration's cost grows.
+"""Comparisons of Chang & Fisher (2013), section 6, and the growth of the cost of an iteration.
 
     python benchmarks/papers/subclusters/run.py synthetic --out FOLDER
     python benchmarks/papers/subclusters/run.py all --data FOLDER --out FOLDER
@@ -7,11 +7,11 @@
 
 FOLDER of the data holds mnist70k.npz (images as rows of an array X, digits y) and kos.npz (bags
 of words, a scipy.sparse file). Each figure writes its traces (npz), a table (txt) and a picture
-(png); `--redraw` makes the last two anew from the traces.
+(png); `--redraw` makes the last two again from the traces.
 
 Chains start from one cluster, or from labels drawn uniformly among 50, the same for all samplers;
-the concentration is fixed. A panel's clock is the processor time of the chain where all its chains
-have one thread, else the time on the wall, of which a busy machine takes its share.
+the concentration is fixed. Time is the processor time of the chain if all chains of a panel have
+one thread, otherwise wall time, which depends on the load of the machine.
 """
 
 import argparse

@@ -162,7 +162,7 @@ class PaperSubClusterKernel(SubClusterKernel):
     ----------
     super_clusters, wait : bool
     **options
-        Of `SubClusterKernel`.
+        Parameters of `SubClusterKernel`.
     """
 
     def __init__(self, super_clusters=False, wait=True, **options):
