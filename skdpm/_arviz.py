@@ -8,6 +8,7 @@ import scipy.sparse
 
 from skdpm._validation import is_dask
 from skdpm.diagnostics import without_last_bits
+from skdpm.draws import column_of
 
 # Names of draws that are not parameters: what ArviZ calls them.
 STATISTICS = {"log_joint": "lp", "log_marginal": "log_marginal"}
@@ -90,11 +91,10 @@ def datatree(estimator, X=None, log_likelihood=None):
 
 def _parameters(estimator):
     """Draws that are parameters, by name: those that are not fixed and have one shape."""
-    draws, likelihood = estimator.draws_, estimator.likelihood_
+    draws = estimator.draws_
     fixed = set() if estimator.concentration is None else {"concentration"}
-    for name in getattr(likelihood, "hyperparameters", ()):
-        if getattr(likelihood, name) is not None:
-            fixed.add(name)
+    learned = {column_of(name) for name in estimator.hyperparameter_samples_}
+    fixed |= {name for name in draws if name.startswith(column_of("")) and name not in learned}
     return [
         name
         for name in draws

@@ -187,7 +187,7 @@ def test_features(table):
     assert set(tree.posterior.data_vars) == {
         "n_components",
         "concentration",
-        "component_precision",
+        "likelihood__component_precision",
         "intercept",
     }
     np.testing.assert_array_equal(tree.posterior["n_components"], model.n_components_samples_)

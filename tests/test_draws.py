@@ -150,10 +150,12 @@ def test_draws_of_features_are_the_attributes(blobs):
     model = FeatureAllocation(**FAST).fit(blobs)
     assert model.draws_["allocations"] is model.allocation_samples_
     assert model.draws_["components"] is model.component_samples_
-    assert model.draws_["noise_precision"] is model.noise_precision_samples_
+    samples = model.hyperparameter_samples_
+    assert set(samples) == {"noise_precision", "component_precision"}
+    assert model.draws_["likelihood__noise_precision"] is samples["noise_precision"]
     for values in model.draws_.values():
         assert len(values) == 2 and len(values[0]) == 12
-    assert set(model.draws_) >= {"log_joint", "concentration", "component_precision"}
+    assert set(model.draws_) >= {"log_joint", "concentration", "likelihood__component_precision"}
 
 
 def test_scored_draws_tell_densities_draw_by_draw(blobs):

@@ -444,7 +444,9 @@ def test_features_as_a_heat_map(bars):
 def test_other_displays_of_features(bars):
     numbers = draw(NumberOfClustersDisplay.from_estimator(bars))
     assert numbers.ax_.get_xlabel() == "number of features"
-    traces = draw(TraceDisplay.from_estimator(bars, ["n_components", "noise_precision"]))
+    traces = draw(
+        TraceDisplay.from_estimator(bars, ["n_components", "likelihood__noise_precision"])
+    )
     assert traces.axes_[0].get_ylabel() == "features"
     with pytest.raises(TypeError, match="CoclusteringDisplay takes a DPMixture"):
         CoclusteringDisplay.from_estimator(bars)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skdpm.chains import ChainProgram, LiveChain, stream
-from skdpm.draws import Column, Snapshots
+from skdpm.draws import Column, Snapshots, column_of
 from skdpm.features._start import first_state
 from skdpm.features._state import FeatureState
 
@@ -54,7 +54,7 @@ class FeatureProgram(ChainProgram):
             Column("log_marginal"),
             Column("concentration"),
             Column("n_components", dtype=np.int64),
-            *(Column(name) for name in self.likelihood.hyperparameters),
+            *(Column(column_of(name)) for name in self.likelihood.hyperparameters),
             *(
                 Column(name, "params", shape=np.shape(saved[name]))
                 for name in self.likelihood.common_params
@@ -127,7 +127,7 @@ class FeatureChain(LiveChain):
             "concentration": state.prior.concentration,
             "n_components": len(used),
             "allocations": Z,
-            **{name: params[name] for name in likelihood.hyperparameters},
+            **{column_of(name): params[name] for name in likelihood.hyperparameters},
             **{name: params[name] for name in likelihood.common_params},
             **{name: params[name] for name in likelihood.feature_params},
         }

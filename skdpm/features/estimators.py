@@ -23,7 +23,7 @@ from skdpm._validation import (
     given_shape,
     warn,
 )
-from skdpm.draws import common_snapshots
+from skdpm.draws import column_of, common_snapshots
 from skdpm.features._predictive import RowLaw
 from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LIKELIHOODS
@@ -127,7 +127,8 @@ default="auto"
     intercept_samples_ : ndarray of shape (n_chains, n_draws, n_features)
     n_components_samples_ : ndarray of shape (n_chains, n_draws), int64
     concentration_samples_ : ndarray of shape (n_chains, n_draws)
-    noise_precision_samples_, component_precision_samples_ : ndarray of shape (n_chains, n_draws)
+    hyperparameter_samples_ : dict of str to ndarray of shape (n_chains, n_draws)
+        Draws of the learned hyperparameters of the likelihood, such as "noise_precision".
     log_joint_samples_ : ndarray of shape (n_chains, n_draws)
         log p(Z given the concentration) + log p(X given Z, components, intercept and precisions)
         + log p(components given their precision) + log p(intercept), natural logarithm.
@@ -373,11 +374,7 @@ default="auto"
             Z = draws["allocations"][c][s]
             params = {
                 "allocations": Z,
-                **{
-                    name: draws[name][c, s]
-                    for name in likelihood.hyperparameters + likelihood.common_params
-                },
-                **{name: draws[name][c][s] for name in likelihood.feature_params},
+                **self._params_of(likelihood, c, s),
             }
             means += (likelihood.reconstruct(Z.astype(np.float64), params) - means) / (j + 1)
         return means
@@ -489,10 +486,25 @@ default="auto"
         self.concentration_samples_ = draws["concentration"]
         self.n_components_samples_ = draws["n_components"]
         self.allocation_samples_ = draws["allocations"]
-        for name in program.likelihood.hyperparameters + program.likelihood.common_params:
+        likelihood = program.likelihood
+        self.hyperparameter_samples_ = {
+            name: draws[column_of(name)] for name in likelihood.learned
+        }
+        for name in likelihood.common_params:
             setattr(self, f"{name}_samples_", draws[name])
-        for name in program.likelihood.feature_params:
+        for name in likelihood.feature_params:
             setattr(self, f"{name.removesuffix('s')}_samples_", draws[name])
+
+    def _params_of(self, likelihood, c, s):
+        """Parameters of draw s of chain c, as `FeatureModel.load` takes them: dict."""
+        draws = self.draws_
+        return {
+            **{name: draws[column_of(name)][c, s] for name in likelihood.hyperparameters},
+            **{
+                name: draws[name][c][s]
+                for name in likelihood.common_params + likelihood.feature_params
+            },
+        }
 
     def _forget(self):
         super()._forget()
@@ -503,15 +515,8 @@ default="auto"
         likelihood, draws = program.likelihood, self.draws_
         c, s = np.unravel_index(np.argmax(draws["log_marginal"]), draws["log_marginal"].shape)
         Z = draws["allocations"][c][s]
-        saved = {
-            **{
-                name: draws[name][c, s]
-                for name in likelihood.hyperparameters + likelihood.common_params
-            },
-            **{name: draws[name][c][s] for name in likelihood.feature_params},
-        }
         model = likelihood.bind(program.data)
-        model.load(saved)
+        model.load(self._params_of(likelihood, c, s))
         prior = program.make_prior(float(draws["concentration"][c, s]))
         state = FeatureState(model, prior, Z)
         state.choose_complements()
@@ -532,7 +537,7 @@ default="auto"
         names = ["log_joint", "n_components"]
         if program.concentration is None:
             names.append("concentration")
-        names += [name for name in likelihood.hyperparameters if getattr(likelihood, name) is None]
+        names += [column_of(name) for name in likelihood.learned]
         self._conclude(program, self._diagnose({name: draws[name] for name in names}))
         snapshots = [chain["snapshots"] for chain in chains if chain["snapshots"]["draws"]]
         draws.scored = [

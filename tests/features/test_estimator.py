@@ -99,8 +99,9 @@ def test_protocol(sampler, n_components):
     assert ((probabilities >= 0) & (probabilities <= 1)).all()
     predicted = model.predict(X)
     assert predicted.dtype == np.int64 and set(np.unique(predicted)) <= {0, 1}
-    for name in ("log_joint", "n_components", "concentration", "noise_precision"):
+    for name in ("log_joint", "n_components", "concentration"):
         assert getattr(model, f"{name}_samples_").shape == (2, 10)
+    assert model.hyperparameter_samples_["noise_precision"].shape == (2, 10)
     for c in range(2):
         for s in range(10):
             Z = model.allocation_samples_[c][s]
@@ -108,8 +109,12 @@ def test_protocol(sampler, n_components):
             assert Z.dtype == bool and Z.any(axis=0).all()
             assert model.component_samples_[c][s].shape == (Z.shape[1], 5)
     assert set(model.diagnostics_) == {
-        "log_joint", "n_components", "concentration", "noise_precision", "component_precision"
-    }  # fmt: skip
+        "log_joint",
+        "n_components",
+        "concentration",
+        "likelihood__noise_precision",
+        "likelihood__component_precision",
+    }
     assert len(model.get_feature_names_out()) == K
     if n_components is not None:
         assert model.n_components_samples_.max() <= n_components
@@ -130,8 +135,8 @@ def test_log_joint_is_that_of_the_draw():
         if Z.shape[1] < 3:
             continue  # features without rows are not public
         tau_x, tau_v = (
-            model.noise_precision_samples_[0, s],
-            model.component_precision_samples_[0, s],
+            model.hyperparameter_samples_["noise_precision"][0, s],
+            model.hyperparameter_samples_["component_precision"][0, s],
         )
         expected = (
             log_beta_bernoulli(Z.astype(int), model.concentration_samples_[0, s])
@@ -149,7 +154,8 @@ def reference_law(x, model, c, s):
     """log p(x), and p(each feature | x), of one draw, by enumeration of Z and of the number of
     further features."""
     V, Z = model.component_samples_[c][s], model.allocation_samples_[c][s]
-    tau_x, tau_v = model.noise_precision_samples_[c, s], model.component_precision_samples_[c, s]
+    tau_x = model.hyperparameter_samples_["noise_precision"][c, s]
+    tau_v = model.hyperparameter_samples_["component_precision"][c, s]
     n, K = Z.shape
     rho = Z.sum(axis=0) / (n + 1)
     x = x - model.intercept_samples_[c, s]

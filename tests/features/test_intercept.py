@@ -96,11 +96,12 @@ def test_log_joint_has_the_intercept():
         if Z.shape[1] < 2:
             continue  # features without rows are not public
         checked += 1
-        b, tau_x = model.intercept_samples_[0, s], model.noise_precision_samples_[0, s]
+        b, precisions = model.intercept_samples_[0, s], model.hyperparameter_samples_
+        tau_x = precisions["noise_precision"][0, s]
         expected = (
             log_beta_bernoulli(Z.astype(int), model.concentration_samples_[0, s])
             + log_linear_gaussian(X, Z, V, tau_x, b)
-            + norm.logpdf(V, 0, model.component_precision_samples_[0, s] ** -0.5).sum()
+            + norm.logpdf(V, 0, precisions["component_precision"][0, s] ** -0.5).sum()
             + norm.logpdf(b, np.nanmean(X, axis=0), deviation).sum()
         )
         assert model.log_joint_samples_[0, s] == pytest.approx(expected, rel=1e-10)

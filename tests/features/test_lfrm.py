@@ -485,7 +485,7 @@ def test_held_out_links_are_found():
         for s in range(20):
             Zs, Ws = model.allocation_samples_[c][s], model.weight_samples_[c][s]
             assert Ws.shape == (Zs.shape[1],) * 2
-            expected += expit(model.bias_samples_[c, s] + Zs @ Ws @ Zs.T) / 40
+            expected += expit(model.hyperparameter_samples_["bias"][c, s] + Zs @ Ws @ Zs.T) / 40
     np.testing.assert_allclose(fitted, expected, rtol=1e-10)
     truth = expit(-2.0 + Z @ W @ Z.T)
     assert np.abs(fitted - truth)[held].mean() < 0.12
@@ -526,7 +526,7 @@ def test_new_nodes_are_scored_by_enumeration(directed):
     for Z, W, bias in zip(
         model.allocation_samples_[0],
         model.weight_samples_[0],
-        model.bias_samples_[0],
+        model.hyperparameter_samples_["bias"][0],
         strict=True,
     ):
         K = Z.shape[1]

@@ -427,7 +427,7 @@ def test_finds_the_clones():
     assert (model.predict(X) == model.allocations_).mean() > 0.95
     for method in ("impute", "inverse_transform"):
         assert not hasattr(model, method)
-    assert not hasattr(model, "precision_samples_")
+    assert model.hyperparameter_samples_ == {}
 
 
 def test_scores_with_clones_that_no_mutation_has():
@@ -437,7 +437,8 @@ def test_scores_with_clones_that_no_mutation_has():
     likelihood = PyClone("beta_binomial", precision=80.0)
     model = fit(X, most, likelihood, concentration=0.5, n_draws=20)
     assert model.n_components_samples_.min() < most
-    np.testing.assert_array_equal(model.precision_samples_, 80.0)
+    assert model.hyperparameter_samples_ == {}
+    np.testing.assert_array_equal(model.draws_["likelihood__precision"], 80.0)
     new = X[:3].copy()
     new[0, 6:8] = new[2, [0, 1, 6, 7]] = np.nan
     logs = []
@@ -464,9 +465,9 @@ def test_scores_with_clones_that_no_mutation_has():
 def test_a_learned_precision_has_draws():
     X, _, _ = make_pyclone_features(80, 2, 3, precision=40.0, random_state=0)
     model = fit(X, 2, PyClone("beta_binomial"), n_draws=100)
-    assert model.precision_samples_.shape == (2, 100)
-    assert 25.0 < model.precision_samples_.mean() < 60.0
-    assert {"precision"} <= model.diagnostics_.keys()
+    samples = model.hyperparameter_samples_["precision"]
+    assert samples.shape == (2, 100) and 25.0 < samples.mean() < 60.0
+    assert {"likelihood__precision"} <= model.diagnostics_.keys()
 
 
 def test_continued_chains():

@@ -46,6 +46,11 @@ class FeatureLikelihood(BaseEstimator):
     common_params = ()
     hyperparameters = ()
 
+    @property
+    def learned(self):
+        """Names of the hyperparameters that are learned: those that are None."""
+        return tuple(name for name in self.hyperparameters if getattr(self, name) is None)
+
     def check_entries(self, X):
         """Refuse infinities, and NaN where it has no meaning.
 
