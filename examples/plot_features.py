@@ -4,10 +4,10 @@ The parts of which images are made
 ==================================
 
 Each image of 6 x 6 pixels contains any of four overlapping parts, and noise half as strong as a
-part. A fifth of all pixels is missing. `FeatureAllocation` is told neither the parts nor their
-number: it learns them, says which image has which, and fills in what is missing. A sampler that
-does no more than change one entry of the allocation at a time does not get there from every
-random start: its chains end in different places, which R-hat shows.
+part. A fifth of all pixels is missing. `FeatureAllocation` knows neither the parts nor their
+number. It learns them, finds the parts of each image, and imputes the missing pixels. A sampler
+that only changes one entry of the allocation at a time gets stuck from some random starts: its
+chains end in different places, which R-hat shows.
 """
 
 import time
@@ -28,7 +28,7 @@ rng = np.random.default_rng(0)
 X = np.where(rng.random(complete.shape) < 0.2, np.nan, complete)
 missing = np.isnan(X)
 
-# An image without parts is black: no intercept.
+# An image without parts is black, so there is no intercept.
 model = FeatureAllocation(LinearGaussian(intercept=False), n_warmup=500, random_state=2)
 start = time.perf_counter()
 model.fit(X)
@@ -52,7 +52,7 @@ for name, guess in guesses.items():
         print(f"  {name}, RMSE to the {target}: {rmse:.2f}")
 
 # The same posterior, one entry of Z at a time, from random starts and without moves of whole
-# features. (Its warning is what this is about.)
+# features. (The muted warning says that the chains disagree, which is the point.)
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", ConvergenceWarning)
     element = FeatureAllocation(
@@ -69,7 +69,7 @@ print(
 print(f"  {element.log_joint_samples_.mean(axis=1).round(0)}")
 print(f"  {model.log_joint_samples_.mean(axis=1).round(0)} by the discrete particle filter")
 
-# Learned features beside the true parts that most of their images have.
+# Each learned feature below the true part that most of its images have.
 order = []
 for part in Z_true.T:
     agreement = (model.allocations_ == part[:, None]).mean(axis=0)
@@ -102,7 +102,7 @@ axes[0, 0].set_ylabel("true parts", fontsize=9)
 axes[1, 0].set_ylabel("learned", fontsize=9)
 top.suptitle("The parts, and the images that have them")
 
-# Images in which three parts or all four meet say most about the pixels that parts share.
+# Images with three or four parts are most informative about pixels that parts share.
 chosen = np.argsort(-Z_true.sum(axis=1) - 0.01 * missing.sum(axis=1), kind="stable")[:5]
 axes = bottom.subplots(3, len(chosen))
 for k, i in enumerate(chosen):

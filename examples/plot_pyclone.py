@@ -3,14 +3,14 @@
 Clusters of mutations, and the clones of a tumour
 =================================================
 
-Sequencing counts how many reads of a sample show a mutation. Given copy numbers and the share of
-cancer cells in the sample, `PyClone` tells in what share of the cancer cells the mutation is, its
-cellular prevalence, and which mutations go together. Here the truth is known: 300 mutations of
-five clusters in three samples of a tumour, with changes of copy number; one line in twenty is
-missing from the table, as where a mutation was not covered.
+Sequencing counts the reads of a sample that show a mutation. Given copy numbers and the share of
+cancer cells in the sample, `PyClone` infers the cellular prevalence of each mutation, its share of
+the cancer cells, and the mutations that belong together. The truth is known here: 300 mutations of
+five clusters in three samples of a tumour, with changes of copy number. One line in twenty is
+missing from the table, as if the mutation was not covered.
 
-Then the other view of the same kind of data: clones, each with a set of mutations, that make up
-the cells of a sample. The prevalence of a mutation is the sum over the clones that have it.
+The second model sees the same kind of data as clones that make up the cells of a sample, each with
+a set of mutations. The prevalence of a mutation is the sum over the clones that have it.
 """
 
 import matplotlib.pyplot as plt
@@ -55,7 +55,7 @@ print(f"mean error of a prevalence: {error.mean():.3f}")
 inside = np.mean(error <= 2 * table["mutation_prevalence_std"] + 0.005)
 print(f"within two standard deviations, or the grid's resolution, of the truth: {inside:.0%}")
 
-# Clones. Their number must be given; the guide says what becomes of too many.
+# Clones. Their number must be given; the guide explains the effect of too many.
 reads, Z, shares = make_pyclone_features(200, 4, 4, depth=400, random_state=1)
 clones = FeatureAllocation(likelihood="pyclone", n_components=4, random_state=0).fit(reads)
 of_clones = pyclone_table(clones, reads)

@@ -3,11 +3,11 @@
 Overlapping roles in a network
 ==============================
 
-A node of this simulated network of 120 has any of six roles, and every two roles have a weight
-that says how far they attract or repel each other. A fifth of the pairs is held out. `LFRM` learns
-the roles and their weights from the others, and says how probable the links among the held-out
-pairs are. The infinite relational model (`Relational`) does the same with clusters, of which a
-node has one: every combination of roles is a cluster of its own, with few nodes to learn from.
+A node of this simulated network of 120 nodes has any of six roles. A weight for every two roles
+determines how strongly they attract or repel each other. A fifth of the pairs is held out. `LFRM`
+learns the roles and weights from the others and predicts the held-out links. The infinite
+relational model (`Relational`) does the same with clusters, but a node has only one: every
+combination of roles is a separate cluster, with few nodes to learn from.
 """
 
 import time
@@ -51,7 +51,7 @@ def mixture_probabilities(model, X):
 found = {}
 began = time.process_time()
 with warnings.catch_warnings():
-    # That chains of either differ in a detail is no matter here.
+    # Small differences between chains do not matter here.
     warnings.simplefilter("ignore", ConvergenceWarning)
     model = FeatureAllocation(LFRM(), n_chains=3, random_state=0).fit(X)
     found["LFRM"] = model.fitted_values()
@@ -69,7 +69,7 @@ print(f"Relational: {mixture.n_clusters_} clusters")
 for name, p in found.items():
     print(f"{name}: AUC of {truth.size} held-out pairs {roc_auc_score(truth, p[held_out]):.3f}")
 
-# Nodes by their roles, the first one first.
+# Order nodes by their roles, the first role first.
 Z = model.allocations_
 order = np.lexsort(Z.T[::-1])[::-1]
 fig, axes = plt.subplots(1, 4, figsize=(15, 3.9), layout="constrained")
