@@ -222,6 +222,7 @@ def convergence_runs(designs, error=None):
     return runs
 
 
+@pytest.mark.slow
 def test_convergence(seed_sequence, record_property):
     """Chains from one cluster end up i.i.d. from the posterior."""
     likelihood = block_likelihoods()[-1]
@@ -273,6 +274,7 @@ def prior_run(kernel, prior_case, error=None):
     return run_sizes
 
 
+@pytest.mark.slow
 def test_weights(seed_sequence, record_property):
     runs = {
         f"{kernel} {prior}": prior_run(kernel, prior)

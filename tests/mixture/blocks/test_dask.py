@@ -466,6 +466,7 @@ def cluster():
         yield client
 
 
+@pytest.mark.slow
 def test_a_killed_worker_changes_no_bit(X, cluster, monkeypatch):
     """Two worker processes, one of which dies between two passes, while it holds rows."""
 

@@ -679,7 +679,9 @@ def test_convergence_with_sweeps(blocks, seed_sequence, record_property):
     record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))
 
 
-@pytest.mark.parametrize("n_scans", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "n_scans", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))]
+)
 def test_law_of_a_split_merge_from_the_past(n_scans, seed_sequence, record_property):
     """Rows outside c_i and c_j are in no cluster until a scan reaches them."""
     sampler = SplitMerge.from_paper("bSM", n_restricted_scans=n_scans, gibbs_sweeps=0)

@@ -311,8 +311,11 @@ def test_acceptance_rates(sampler):
     "sampler",
     [
         ARM(n_history_chains=2, n_history=4),
-        ARM(blocks="pair", n_history_chains=3, n_history=2),
-        SplitMerge.from_paper("bSM", n_history_chains=2, n_history=4, n_restricted_scans=1),
+        pytest.param(ARM(blocks="pair", n_history_chains=3, n_history=2), marks=pytest.mark.slow),
+        pytest.param(
+            SplitMerge.from_paper("bSM", n_history_chains=2, n_history=4, n_restricted_scans=1),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=repr,
 )

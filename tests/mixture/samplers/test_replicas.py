@@ -198,6 +198,7 @@ PURE = [
 ]
 
 
+@pytest.mark.slow
 def test_replicas_stay_independent(seed_sequence, record_property):
     runs = {
         f"{sampler!r} {name} {prior}": pair_run(sampler, name, prior)

@@ -173,7 +173,7 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize("active_block", [0, 1, 4])
+@pytest.mark.parametrize("active_block", [0, pytest.param(1, marks=pytest.mark.slow), 4])
 @pytest.mark.parametrize("prior, how", WAYS)
 def test_filter_is_the_reference(prior, how, active_block):
     """The same uniform numbers give the same particles and weights, also where every part of the
@@ -358,6 +358,7 @@ def unbiased_run(likelihood, prior, how, scheme, active_block):
     return run
 
 
+@pytest.mark.slow
 def test_unbiased(seed_sequence):
     """Three particles, resampled before every draw: on average the weight on each partition is
     its joint density."""

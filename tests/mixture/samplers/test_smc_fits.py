@@ -72,6 +72,7 @@ def fit_run(name, prior, sampler, *, resampled=False, n_chains=600):
     return run
 
 
+@pytest.mark.slow
 def test_fits_have_the_evidence_and_the_posterior(seed_sequence):
     """A few particles, moved after nearly every row and resampled before every draw; or never,
     and then draws go by the last weights."""
@@ -94,6 +95,7 @@ def test_fits_have_the_evidence_and_the_posterior(seed_sequence):
     assert_p_matrix(runs, seed_sequence=seed_sequence)
 
 
+@pytest.mark.slow
 def test_annealed_and_redrawn_fits(seed_sequence):
     """The same where the concentration changes while rows come in, and where some old rows are
     drawn anew after each row; with moves and without."""
@@ -145,6 +147,7 @@ def test_learned_hyperparameters_are_integrated_out(seed_sequence):
     assert_p(run, seed_sequence=seed_sequence)
 
 
+@pytest.mark.slow
 def test_moves_draw_the_concentration_given_the_partition(seed_sequence):
     """Rows without data and a wide hyperprior: moves leave the prior law of partitions as it is,
     the concentration integrated out."""
