@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from skdpm import DPMixture
-from skdpm.mixture.particles._smc import ParticleSystem
+from skdpm.mixture.particles._system import ParticleSystem
 from skdpm.mixture.priors import (
     DirichletProcessPrior,
     FiniteDirichletPrior,

@@ -117,6 +117,25 @@ cdef inline void resample(
         counts[particles[p]] += 1
 
 
+cdef inline bint resample_if_uneven(
+    bitgen_t* rng, int scheme, double threshold,
+    double* log_w, double* w,               # INOUT (n_nodes,); scratch (n_nodes,)
+    Py_ssize_t* counts, Py_ssize_t n_nodes, Py_ssize_t retained,
+    Py_ssize_t* particles                   # scratch (sum of counts,)
+) noexcept nogil:
+    """Resample nodes as `resample` does if their effective sample size is below the threshold.
+    Returns whether they were; then the particles have equal weights."""
+    cdef Py_ssize_t g
+    exponentiate(log_w, w, n_nodes)
+    if not ess_is_below(threshold, w, counts, n_nodes):
+        return False
+    resample(rng, scheme, w, counts, n_nodes, retained, particles)
+    for g in range(n_nodes):
+        # The dead must not scale the weights of the living, which might underflow.
+        log_w[g] = 0.0 if counts[g] > 0 else -INFINITY
+    return True
+
+
 cdef inline double thinning_scale(
     const double* w, Py_ssize_t* light, Py_ssize_t n, Py_ssize_t n_expected     # scratch (n,)
 ) noexcept nogil:

@@ -21,9 +21,10 @@ from skdpm import DPMixture, FiniteMixture, chains
 from skdpm.mixture.likelihoods import Bernoulli, Categorical, Gaussian, Poisson
 from skdpm.mixture.particles import program as _particles
 from skdpm.mixture.particles import streams as _streams
-from skdpm.mixture.particles._smc import ParticleSystem
+from skdpm.mixture.particles._system import ParticleSystem
 from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import SAMPLERS, SMC, Gibbs
+from skdpm.mixture.samplers.smc import AnnealedSMC
 from skdpm.mixture.state.view import StateView
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -277,7 +278,11 @@ def test_nothing_moves():
     """Rejuvenation and the active block are of `fit` alone; so "auto" is "optimal"."""
     case = fit_case("gaussian", n_samples=40)
     plain = learn(stream(case, sampler=SMC(5, rejuvenation=None)), case.X)
-    for sampler in (SMC(5), SMC(5, active_block=3), SMC(5, resampling="optimal", order="given")):
+    for sampler in (
+        SMC(5),
+        AnnealedSMC(5, active_block=3, resample_threshold=0.5),
+        SMC(5, resampling="optimal", order="given"),
+    ):
         assert_same_stream(learn(stream(case, sampler=sampler), case.X, [9]), plain, case.X_new)
     other = learn(stream(case, sampler=SMC(5, resampling="systematic")), case.X)
     assert other.log_evidence_ != plain.log_evidence_
@@ -288,7 +293,9 @@ def test_annealing(prior):
     """Batches are weighed under the schedule, all outputs under the prior itself; the schedule
     goes on after a fit."""
     X, posterior = case_rows("gaussian"), case_posterior("gaussian", prior)
-    sampler = SMC(52, initial_concentration=7.0, annealing_rate=0.3)
+    sampler = AnnealedSMC(
+        52, initial_concentration=7.0, annealing_rate=0.3, resample_threshold=0.5
+    )
     params = {"sampler": sampler, "n_draws": 2000, "n_chains": 1, "random_state": 0}
     estimator = make_estimator(make_likelihood("gaussian"), prior, **params)
     estimator = learn(estimator, X, [2, 3], "pickle")
@@ -300,7 +307,17 @@ def test_annealing(prior):
         share = (estimator.n_components_samples_ == k).mean()
         assert abs(share - posterior.probabilities[n_clusters == k].sum()) < 0.01
     case = fit_case("gaussian", n_samples=60)
-    fit = stream(case, prior, sampler=SMC(6, initial_concentration=7.0)).fit(case.X[:20])
+    fit = stream(
+        case,
+        prior,
+        sampler=AnnealedSMC(
+            6,
+            rejuvenation="sams",
+            active_block=0,
+            initial_concentration=7.0,
+            resample_threshold=0.5,
+        ),
+    ).fit(case.X[:20])
     copies = [pickle.loads(pickle.dumps(fit)) for _ in range(2)]
     whole = learn(copies[0], case.X[20:])
     parts = learn(copies[1], case.X[20:], [1, 9, 30], "pickle")

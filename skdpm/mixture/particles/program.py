@@ -24,7 +24,7 @@ from skdpm.mixture.chains.program import (
     StateChain,
     set_hyperparameters,
 )
-from skdpm.mixture.particles._smc import ParticleSystem, concentration_nodes, log_ratios
+from skdpm.mixture.particles._nodes import concentration_nodes, log_ratios
 from skdpm.mixture.state._state import MixtureState
 from skdpm.partitions import relabel_by_size
 
@@ -61,6 +61,7 @@ class ParticleProgram(MixtureProgram):
     halts = False  # draws are made after the last row
     n_before = 0  # rows taken earlier
     makes_draws = True
+    moves_rows = True  # whether the sampler may move rows taken earlier
     complaint = "the chains, which are independent particle systems, disagree"
     remedies = "more particles (SMC(n_particles=...))"
     # R-hat of independent draws is large by chance: for two chains of 50 draws in one case of 25,
@@ -151,14 +152,11 @@ class ParticleChain(MixtureChain):
         self.bit_generator = stream(self.entropy, self.index)
         self.order = chain["grouped"] if "grouped" in chain else self.row_order()
         self.encoded = program.encoded(self.order)
-        sampler, integrated = program.sampler, program.concentration is None
-        self.system = ParticleSystem(
-            sampler.n_particles,
-            program.scheme,
-            sampler.resample_threshold,
+        sampler = program.sampler
+        self.system = sampler.system(
             program.make_prior(program.first_concentration),
-            program.concentration_prior if integrated else None,
-            sampler.annealing,
+            program.concentration_prior if program.concentration is None else None,
+            program.moves_rows,
         )
         if "system" in chain:
             self.bit_generator.state = chain["bit_generator"]
@@ -195,12 +193,7 @@ class ParticleChain(MixtureChain):
         try:
             # The kernels do not have the rows that were taken earlier.
             n_before = self.program.n_before
-            self.system.run(
-                self.bit_generator,
-                self.system.n_rows - n_before,
-                stop - n_before,
-                self.program.active_block,
-            )
+            self.system.run(self.bit_generator, self.system.n_rows - n_before, stop - n_before)
         except FloatingPointError as error:
             row = self.order[self.system.row_at_hand]
             raise FloatingPointError(f"row {row}: {str(error).split(': ')[-1]}") from None
@@ -262,14 +255,6 @@ class FitProgram(ParticleProgram, RowProgram):
         times = move_times(n, self.sampler.growth) if self.sampler.moves else ()
         self.move_times = {time: number for number, time in enumerate(times, start=1)}
         self.stops = sorted({*range(BLOCK, n, BLOCK), *self.move_times, n})
-
-    @property
-    def scheme(self):
-        return self.sampler.scheme
-
-    @property
-    def active_block(self):
-        return self.sampler.active_block
 
     def resume(self, chain):
         return FitChain(self, chain)

@@ -39,7 +39,7 @@ class StreamProgram(ParticleProgram):
 
     keeps_rows = False
     remedies = "a new start with more particles (SMC(n_particles=...)), with a fit,"
-    active_block = 0  # old rows are gone
+    moves_rows = False  # they are gone
 
     @classmethod
     def prepare(cls, X, likelihood, *, n_before, **settings):
@@ -78,10 +78,6 @@ class StreamProgram(ParticleProgram):
     def n_new(self):
         """Number of rows in the batch."""
         return self.n_samples - self.n_before
-
-    @property
-    def scheme(self):
-        return "optimal" if self.sampler.resampling == "auto" else self.sampler.resampling
 
     def make_prior(self, concentration, n_samples=STREAM_LENGTH):
         return super().make_prior(concentration, n_samples)

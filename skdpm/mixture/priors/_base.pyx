@@ -38,6 +38,7 @@ cdef class PartitionPrior:
     capabilities : frozenset
         "weights": given a partition, the weights of its clusters and of all others together are
         Dirichlet, `weight_parameters`. "n_components": there are `n_components` components.
+        "constant_ratios": V_{n,k+1} / V_{n,k} does not depend on n.
     lowest_concentration : float
         A fixed concentration must be larger.
     most_clusters : int

@@ -20,7 +20,7 @@ cdef class FiniteDirichletPrior(TwoParameterPrior):
     """
     cdef readonly Py_ssize_t n_components
 
-    capabilities = frozenset({"weights", "n_components"})
+    capabilities = TwoParameterPrior.capabilities | {"n_components"}
 
     def __init__(self, Py_ssize_t n_samples, double concentration, Py_ssize_t n_components):
         self.n_components = n_components

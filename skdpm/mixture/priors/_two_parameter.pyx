@@ -17,7 +17,7 @@ from skdpm._core._math cimport log_rising
 
 cdef class TwoParameterPrior:
 
-    capabilities = frozenset({"weights"})
+    capabilities = frozenset({"weights", "constant_ratios"})
 
     cdef double log_new_weight(
         self, double concentration, Py_ssize_t n, Py_ssize_t k

@@ -24,28 +24,23 @@ conditional form: Whiteley, Andrieu & Doucet 2010).
 """
 from libc.math cimport INFINITY, exp, log
 from libc.stdlib cimport free
-from libc.string cimport memset
 from numpy.random cimport bitgen_t
 
 from skdpm._core cimport _resampling
 from skdpm._core._memory cimport resized
-from skdpm._core._resampling cimport MULTINOMIAL, OPTIMAL, STRATIFIED, SYSTEMATIC
+from skdpm._core._resampling cimport OPTIMAL
 from skdpm._core._rng cimport uniform
+from skdpm.mixture.particles._slots cimport SharedSlots
 from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal
 from skdpm.mixture.samplers._base cimport PartitionKernel
 from skdpm.mixture.samplers._gibbs cimport gibbs_sweep, sweep_work
 from skdpm.mixture.samplers._moves cimport Closure
 
+from skdpm.mixture.particles._weights import RESAMPLING
+
 cdef enum:
     MAX_CHOICES = 6     # a cell of each anchor, or a new one
-
-RESAMPLING = {
-    "multinomial": MULTINOMIAL,
-    "stratified": STRATIFIED,
-    "systematic": SYSTEMATIC,
-    "optimal": OPTIMAL,
-}
 
 
 cdef struct Node:
@@ -76,12 +71,12 @@ cdef class PGSMKernel(PartitionKernel):
     cdef public Py_ssize_t n_reserved   # nodes for which there is room before a move
 
     # Sizes below are for one closure of all items and `n_nodes` nodes.
-    cdef Py_ssize_t n_nodes, n_items_reserved, n_slots_reserved
+    cdef Py_ssize_t n_nodes, n_items_reserved
     cdef Closure closure            # its cells are those of the retained particle
     cdef signed char* chosen        # (n_samples,): cells of the particle drawn at the end
     cdef int* parents               # (n_samples, n_nodes): the genealogy
     cdef signed char* cells        # (n_samples, n_nodes)
-    cdef Py_ssize_t* refs           # (n_slots,): nodes that share a slot
+    cdef SharedSlots shared         # holders: nodes
     cdef Node* nodes                # (n_nodes,)
     cdef Node* next_nodes           # (n_nodes,)
     cdef Child* children            # (n_nodes * MAX_CHOICES,)
@@ -104,6 +99,7 @@ cdef class PGSMKernel(PartitionKernel):
         self.resampling = RESAMPLING[resampling]
         self.gibbs_sweeps = gibbs_sweeps
         self.closure = Closure(anchors)
+        self.shared = SharedSlots()
         # The number of nodes is at most that of particles, but random under optimal resampling,
         # with mean and variance at most n_particles.
         self.n_reserved = 2 * n_particles + 32 if self.resampling == OPTIMAL else n_particles
@@ -112,7 +108,6 @@ cdef class PGSMKernel(PartitionKernel):
         free(self.chosen)
         free(self.parents)
         free(self.cells)
-        free(self.refs)
         free(self.nodes)
         free(self.next_nodes)
         free(self.children)
@@ -155,13 +150,7 @@ cdef class PGSMKernel(PartitionKernel):
     cdef int reserve_slots(self, MixtureState state) except -1:
         """Room for the state's clusters and all cells of all nodes."""
         state.reserve(state.n_clusters + 2 + (self.n_nodes + 1) * self.n_anchors)
-        if state.capacity > self.n_slots_reserved:
-            self.refs = <Py_ssize_t*>resized(self.refs, state.capacity, sizeof(Py_ssize_t))
-            memset(
-                self.refs + self.n_slots_reserved, 0,
-                (state.capacity - self.n_slots_reserved) * sizeof(Py_ssize_t)
-            )
-            self.n_slots_reserved = state.capacity
+        self.shared.bind(state.model, state.capacity)
         self.closure.reserve(state)
         return 0
 
@@ -210,11 +199,11 @@ cdef class PGSMKernel(PartitionKernel):
         changed = self.trace(node, n)
         for t in range(self.n_current):
             if not (changed and t == node):
-                self.drop_slots(state, &self.nodes[t])
+                self.drop_slots(&self.nodes[t])
         if changed:
             self.n_changes += 1
             for t in range(self.nodes[node].n_cells):
-                self.refs[self.nodes[node].slots[t]] = 0
+                self.shared.give_away(self.nodes[node].slots[t])
             self.closure.replace(
                 state, self.chosen, self.nodes[node].slots, self.nodes[node].n_cells
             )
@@ -224,14 +213,14 @@ cdef class PGSMKernel(PartitionKernel):
         """Generation 1: the first item is alone in a cell, in every particle."""
         cdef Node* node = self.nodes
         cdef Py_ssize_t spare = state.slots[state.n_clusters]
-        node.slots[0] = state.model.acquire()
+        node.slots[0] = self.shared.open()
+        self.shared.hold(node.slots[0])
         node.sizes[0] = 1
         node.n_cells = 1
         node.count = 1 if self.resampling == OPTIMAL else self.n_particles
         node.log_w = 0.0
         node.log_gamma = state.model.log_predictive(spare, self.closure.items[0])
         state.model.add(node.slots[0], self.closure.items[0])
-        self.refs[node.slots[0]] = 1
         self.n_current = 1
         self.retained = 0
         self.cells[0] = 0
@@ -328,7 +317,7 @@ cdef class PGSMKernel(PartitionKernel):
     cdef int branch(self, MixtureState state, Py_ssize_t t, Py_ssize_t n_children) except -1 nogil:
         """Make the nodes of the next generation. Two passes: once the parents have let go of
         their slots, a cell that only one child still has can grow in place."""
-        cdef Py_ssize_t b, c, slot
+        cdef Py_ssize_t b, c
         cdef Py_ssize_t n_next = 0
         cdef Child* child
         cdef Node* node
@@ -352,31 +341,26 @@ cdef class PGSMKernel(PartitionKernel):
             node.log_w = child.log_w
             node.log_gamma = child.log_gamma
             for b in range(parent.n_cells):
-                self.refs[parent.slots[b]] += 1
+                self.shared.hold(parent.slots[b])
             self.parents[t * self.n_nodes + n_next] = <int>child.parent
             self.cells[t * self.n_nodes + n_next] = <signed char>child.cell
             if child.retained:
                 self.retained = n_next
             n_next += 1
         for c in range(self.n_current):
-            self.drop_slots(state, &self.nodes[c])
+            self.drop_slots(&self.nodes[c])
         for c in range(n_next):
             node = &self.next_nodes[c]
             b = self.cells[t * self.n_nodes + c]
             if b == node.n_cells:
-                slot = state.model.acquire()
+                node.slots[b] = self.shared.open()
+                self.shared.hold(node.slots[b])
                 node.n_cells += 1
                 node.sizes[b] = 0
-            elif self.refs[node.slots[b]] > 1:
-                slot = state.model.acquire()
-                state.model.copy(slot, node.slots[b])
-                self.refs[node.slots[b]] -= 1
             else:
-                slot = node.slots[b]
-            self.refs[slot] = 1
-            node.slots[b] = slot
+                node.slots[b] = self.shared.writable(node.slots[b])
             node.sizes[b] += 1
-            state.model.add(slot, self.closure.items[t])
+            state.model.add(node.slots[b], self.closure.items[t])
         self.work += n_next
         self.nodes, self.next_nodes = self.next_nodes, self.nodes
         self.n_current = n_next
@@ -394,30 +378,23 @@ cdef class PGSMKernel(PartitionKernel):
                 self.cells[t * self.n_nodes + g] = self.cells[t * old + g]
         return 0
 
-    cdef void drop_slots(self, MixtureState state, Node* node) noexcept nogil:
-        """A node lets go of its slots; those that no other node shares become free."""
+    cdef void drop_slots(self, Node* node) noexcept nogil:
+        """A node lets go of its slots."""
         cdef Py_ssize_t b
         for b in range(node.n_cells):
-            self.refs[node.slots[b]] -= 1
-            if self.refs[node.slots[b]] == 0:
-                state.model.release(node.slots[b])
+            self.shared.let_go(node.slots[b])
 
     cdef void resample(self, bitgen_t* rng) noexcept nogil:
-        """Conditional resampling, where the effective sample size is relatively small."""
+        """Conditional resampling."""
         cdef Py_ssize_t g
         self.gather_weights()
-        _resampling.exponentiate(self.log_w, self.weights, self.n_current)
-        if not _resampling.ess_is_below(
-            self.resample_threshold, self.weights, self.counts, self.n_current
+        if _resampling.resample_if_uneven(
+            rng, self.resampling, self.resample_threshold, self.log_w, self.weights, self.counts,
+            self.n_current, self.retained, self.particles
         ):
-            return
-        _resampling.resample(
-            rng, self.resampling, self.weights, self.counts, self.n_current, self.retained,
-            self.particles
-        )
-        for g in range(self.n_current):
-            self.nodes[g].count = self.counts[g]
-            self.nodes[g].log_w = 0.0 if self.counts[g] > 0 else -INFINITY
+            for g in range(self.n_current):
+                self.nodes[g].count = self.counts[g]
+                self.nodes[g].log_w = self.log_w[g]
 
     cdef void gather_weights(self) noexcept nogil:
         cdef Py_ssize_t g

@@ -2,8 +2,9 @@
 """Particle Gibbs split-merge."""
 
 from skdpm._validation import check_choice, check_integer, check_real
+from skdpm.mixture.particles._weights import RESAMPLING
 from skdpm.mixture.samplers._anchors import INFORMED, AnchorProposal
-from skdpm.mixture.samplers._pgsm import RESAMPLING, PGSMKernel
+from skdpm.mixture.samplers._pgsm import PGSMKernel
 from skdpm.mixture.samplers.base import Sampler
 
 

@@ -2,61 +2,66 @@
 """Sequential Monte Carlo."""
 
 from skdpm._validation import check_choice, check_integer, check_real, is_dask
-from skdpm.mixture.particles._smc import RESAMPLING
+from skdpm.mixture.particles._annealed import AnnealedSystem
+from skdpm.mixture.particles._system import ParticleSystem
+from skdpm.mixture.particles._weights import RESAMPLING
 from skdpm.mixture.particles.program import FitProgram
 from skdpm.mixture.particles.streams import StreamProgram
+from skdpm.mixture.samplers.alternate import Alternate
+from skdpm.mixture.samplers.arm import ARM
 from skdpm.mixture.samplers.base import BlockSampler, Sampler
+from skdpm.mixture.samplers.gibbs import Gibbs
+from skdpm.mixture.samplers.pgsm import PGSM
+from skdpm.mixture.samplers.sams import SAMS
+from skdpm.mixture.samplers.split_merge import SplitMerge
+
+# Samplers that can move particles, by name.
+MOVERS = {
+    "alternate": Alternate,
+    "arm": ARM,
+    "gibbs": Gibbs,
+    "pgsm": PGSM,
+    "sams": SAMS,
+    "split_merge": SplitMerge,
+}
 
 
 class SMC(Sampler):
     """Sequential Monte Carlo: weighted partitions, the particles, take one row after the other.
 
     Chains are independent particle systems, each with its own order of the rows. Their weights
-    estimate the evidence p(X), without bias: `log_evidence_`. Needs a likelihood whose clusters
-    are independent (capability "product"). Nothing is adapted, and draws are no Markov chain:
-    `n_warmup` and `thin` are not used, `n_draws` draws of equal weight are made at the end. An
-    interrupted fit has none; Ctrl-C takes effect between moves of all particles, a second one at
-    once.
-
-    The methods that Ulker, Gunsel & Cemgil (2010) compare, at a fixed concentration of the model:
-
-    - PF: `SMC(1000, rejuvenation=None, resampling="systematic", resample_threshold=0.8)`
-    - SMC-G: `SMC(100, rejuvenation=None, active_block=9, resample_threshold=0.8)`
-    - SMC-A: SMC-G with `initial_concentration=1.0`
+    give an unbiased estimate of the evidence p(X): `log_evidence_`. Needs a likelihood whose
+    clusters are independent (capability "product"). `n_draws` draws of equal weight are made at
+    the end; `n_warmup` and `thin` are not used. An interrupted fit has no draws. Ctrl-C takes
+    effect between moves of all particles, a second one at once.
 
     Parameters
     ----------
     n_particles : int, default=100
-        Of each chain.
+        Number of particles of each chain.
     rejuvenation : None, str or Sampler, default="sams"
-        What moves every particle, on the rows so far, when these have grown by `growth`, and at
-        the end; hyperparameters of the likelihood that are learned are then drawn, too. None: a
-        pure particle filter.
+        Sampler that moves every particle, given the rows so far, each time their number has grown
+        by the factor `growth`, and at the end. Learned hyperparameters of the likelihood are drawn
+        then, too. None: nothing is moved (a particle filter).
     growth : float, default=1.25
-        Above 1.
-    active_block : int, default=0
-        So many old rows Gibbs draws anew, in every particle, after each new row: the next ones in
-        turn; once they have reached the newest, the first ones again. (With 1 they never reach
-        it, as there is a new one each time.) Only in `fit`.
-    initial_concentration : None or float, default=None
-        Annealing: the concentration of the prior before the first row. Before row n it goes part
-        of the way to that of the model, and the weights follow; results are of the model's. Needs
-        a fixed concentration, and pays where that is small: particles then open clusters that
-        turn out to be needed many rows later.
-    annealing_rate : float, default=0.01
-        That part, 0 to 1.
+        Factor, above 1, by which the number of rows grows between moves.
     resampling : {"auto", "systematic", "stratified", "multinomial", "optimal"}, default="auto"
-        "optimal" follows all choices of every particle, and thins them where weights have become
-        uneven (Fearnhead & Clifford 2003). "auto": "optimal" where nothing is moved, otherwise
-        "systematic".
+        Resampling scheme. "optimal" follows all choices of every particle, and thins them when
+        weights have become uneven (Fearnhead & Clifford 2003). "auto": "optimal" if nothing is
+        moved, otherwise "systematic".
     resample_threshold : float, default=0.5
-        Particles are resampled where their effective sample size, divided by their number, is
-        below this; 0 to 1.
+        Threshold, 0 to 1, of the effective sample size divided by the number of particles, below
+        which particles are resampled.
     order : {"random", "given"}, default="random"
-        Of the rows. "random": of each chain's own; where the estimator's `init` is "kmeans" or an
-        array of labels, cluster after cluster of these by size, in random order inside each: it
-        finds many separated clusters that a random order would fuse at first, and is worse on
-        clusters that overlap. Particles themselves start without rows, whatever `init` is.
+        Order in which rows are taken. "random": a separate random order for each chain. If the
+        estimator's `init` is "kmeans" or an array of labels, rows come cluster after cluster of
+        these by size, in random order inside each: that finds many separated clusters that a
+        random order would fuse at first, and is worse for clusters that overlap. Particles
+        themselves start without rows, whatever `init` is.
+
+    See Also
+    --------
+    SMC.from_paper : Variants that Ulker, Gunsel & Cemgil (2010) compare.
 
     References
     ----------
@@ -73,9 +78,6 @@ class SMC(Sampler):
         *,
         rejuvenation="sams",
         growth=1.25,
-        active_block=0,
-        initial_concentration=None,
-        annealing_rate=0.01,
         resampling="auto",
         resample_threshold=0.5,
         order="random",
@@ -83,45 +85,82 @@ class SMC(Sampler):
         self.n_particles = n_particles
         self.rejuvenation = rejuvenation
         self.growth = growth
-        self.active_block = active_block
-        self.initial_concentration = initial_concentration
-        self.annealing_rate = annealing_rate
         self.resampling = resampling
         self.resample_threshold = resample_threshold
         self.order = order
+
+    @staticmethod
+    def from_paper(variant, **changes):
+        """Make a variant that Ulker, Gunsel & Cemgil (2010) compare.
+
+        Parameters
+        ----------
+        variant : {"PF", "SMC-G", "SMC-A"}
+            "PF": particle filter, 1000 particles. "SMC-G": 100 particles, and Gibbs draws the next
+            9 earlier rows again after each row. "SMC-A": the same, with a concentration that
+            starts at 1.0 and moves towards that of the model, which must be fixed.
+        **changes
+            Parameters to change.
+
+        Returns
+        -------
+        sampler : SMC
+            For "SMC-G" and "SMC-A" an `AnnealedSMC`.
+
+        Raises
+        ------
+        ValueError
+            For an unknown variant.
+        """
+        settings = {"rejuvenation": None, "resample_threshold": 0.8, **changes}
+        check_choice(variant, "variant", ("PF", "SMC-G", "SMC-A"))
+        if variant == "PF":
+            return SMC(**{"n_particles": 1000, "resampling": "systematic", **settings})
+        if variant == "SMC-A":
+            settings = {"initial_concentration": 1.0, **settings}
+        return AnnealedSMC(**settings)
 
     @property
     def moves(self):
         """Whether particles are moved."""
         return self.rejuvenation is not None
 
-    @property
-    def annealing(self):
-        """Initial concentration and rate, or None."""
-        if self.initial_concentration is None:
-            return None
-        return self.initial_concentration, self.annealing_rate
+    def system(self, prior, concentration_prior, moves_rows):
+        """Make the particle system of a chain.
 
-    @property
-    def scheme(self):
+        Parameters
+        ----------
+        prior : PartitionPrior
+        concentration_prior : tuple (shape, rate) or None
+            Gamma prior of a concentration that is integrated out.
+        moves_rows : bool
+            Whether rows taken earlier can be moved; they cannot in a stream.
+        """
+        return ParticleSystem(
+            self.n_particles,
+            self._scheme(moves_rows and self.moves),
+            self.resample_threshold,
+            prior,
+            concentration_prior,
+        )
+
+    def _scheme(self, moves):
         """The resampling scheme, "auto" resolved."""
         if self.resampling == "auto":
-            return "systematic" if self.moves or self.active_block > 0 else "optimal"
+            return "systematic" if moves else "optimal"
         return self.resampling
 
     def _mover(self):
         """The sampler that moves particles, or None."""
-        from skdpm.mixture.samplers import SAMPLERS
-
         mover = self.rejuvenation
         if isinstance(mover, str):
-            mover = SAMPLERS[check_choice(mover, "SMC.rejuvenation", SAMPLERS)]()
+            mover = MOVERS[check_choice(mover, "SMC.rejuvenation", MOVERS)]()
         if mover is not None and (
             not isinstance(mover, Sampler) or isinstance(mover, (BlockSampler, SMC))
         ):
             raise ValueError(
-                "SMC.rejuvenation must be None or a sampler that moves rows one by one or by "
-                f"clusters, got {self.rejuvenation!r}"
+                "SMC.rejuvenation must be None or a sampler that keeps its rows in memory, got "
+                f"{self.rejuvenation!r}; choose one of {', '.join(MOVERS)}"
             )
         return mover
 
@@ -131,21 +170,9 @@ class SMC(Sampler):
         check_choice(self.resampling, "SMC.resampling", ("auto", *RESAMPLING))
         check_choice(self.order, "SMC.order", ("random", "given"))
         check_real(self.growth, "SMC.growth", low=1.0)
-        check_integer(self.active_block, "SMC.active_block", low=0)
-        for name in ("annealing_rate", "resample_threshold"):
-            value = check_real(getattr(self, name), f"SMC.{name}", low=0.0, closed=True)
-            if value > 1.0:
-                raise ValueError(f"SMC.{name} must be at most 1, got {value}")
+        _check_share(self.resample_threshold, "SMC.resample_threshold")
         mover = self._mover()
         return None if mover is None else mover.kernel()
-
-    def check_prior(self, prior):
-        if self.initial_concentration is not None:
-            check_real(
-                self.initial_concentration,
-                "SMC.initial_concentration",
-                low=prior.lowest_concentration,
-            )
 
     def objection(self, likelihood, X):
         if is_dask(X):
@@ -158,28 +185,113 @@ class SMC(Sampler):
             reason = self._mover().objection(likelihood, X)
         return reason
 
-    def _check_annealing(self, *, concentration, **_):
-        if self.initial_concentration is not None and concentration is None:
-            raise ValueError(
-                "SMC.initial_concentration goes over to a fixed concentration, and "
-                "concentration=None is learned: give the mixture a number, or leave "
-                "initial_concentration out"
-            )
-
     def validate(self, estimator, X, likelihood, reset):
         if estimator.warm_start:
             raise ValueError(
-                "warm_start goes on with Markov chains, and SMC runs none: more rows come by "
-                "partial_fit, and n_draws draws are made at the end, however many; set "
-                "warm_start=False"
+                "warm_start is not supported with SMC; set warm_start=False, and use partial_fit "
+                "to add rows"
             )
         return super().validate(estimator, X, likelihood, reset)
 
     def program(self, X, likelihood, *, init, **settings):
-        self._check_annealing(**settings)
         grouped = not (isinstance(init, str) and init in ("auto", "single", "singletons"))
         return FitProgram.prepare(X, likelihood, rows=X, init=init, grouped=grouped, **settings)
 
     def batch_program(self, X, likelihood, **settings):
-        self._check_annealing(**settings)
         return StreamProgram.prepare(X, likelihood, **settings)
+
+
+class AnnealedSMC(SMC):
+    """`SMC` with an active block and an annealed concentration, of Ulker, Gunsel & Cemgil (2010).
+
+    `SMC.from_paper` makes the paper's settings, which are the defaults here (SMC-G).
+
+    Parameters
+    ----------
+    n_particles, rejuvenation, growth, resampling, resample_threshold, order
+        As for `SMC`. Resampling "auto" is "optimal" if nothing is moved and no row drawn again.
+    active_block : int, default=9
+        Number of earlier rows that Gibbs draws again, in every particle, after each new row: the
+        next ones in turn. When they reach the newest row they start again from the first one.
+        (With 1 they never reach it, as each time there is a new one.) Only in `fit`.
+    initial_concentration : None or float, default=None
+        Concentration of the prior at the first row. Before each further row it moves part of the
+        way to that of the model, and the weights follow; results are for that of the model. Needs
+        a fixed concentration, and helps if that is small: particles then open clusters that turn
+        out to be needed many rows later. None: the concentration does not change.
+    annealing_rate : float, default=0.01
+        Fraction of the remaining distance that the concentration moves per row, 0 to 1.
+    """
+
+    def __init__(
+        self,
+        n_particles=100,
+        *,
+        rejuvenation=None,
+        growth=1.25,
+        resampling="auto",
+        resample_threshold=0.8,
+        order="random",
+        active_block=9,
+        initial_concentration=None,
+        annealing_rate=0.01,
+    ):
+        super().__init__(
+            n_particles,
+            rejuvenation=rejuvenation,
+            growth=growth,
+            resampling=resampling,
+            resample_threshold=resample_threshold,
+            order=order,
+        )
+        self.active_block = active_block
+        self.initial_concentration = initial_concentration
+        self.annealing_rate = annealing_rate
+
+    def system(self, prior, concentration_prior, moves_rows):
+        annealing = None
+        if self.initial_concentration is not None:
+            annealing = self.initial_concentration, self.annealing_rate
+        return AnnealedSystem(
+            self.n_particles,
+            self._scheme(moves_rows and (self.moves or self.active_block > 0)),
+            self.resample_threshold,
+            prior,
+            concentration_prior,
+            annealing,
+            self.active_block if moves_rows else 0,
+        )
+
+    def kernel(self):
+        check_integer(self.active_block, "AnnealedSMC.active_block", low=0)
+        _check_share(self.annealing_rate, "AnnealedSMC.annealing_rate")
+        return super().kernel()
+
+    def check_prior(self, prior):
+        if self.initial_concentration is not None:
+            check_real(
+                self.initial_concentration,
+                "AnnealedSMC.initial_concentration",
+                low=prior.lowest_concentration,
+            )
+
+    def program(self, X, likelihood, **settings):
+        self._check_annealing(settings["concentration"])
+        return super().program(X, likelihood, **settings)
+
+    def batch_program(self, X, likelihood, **settings):
+        self._check_annealing(settings["concentration"])
+        return super().batch_program(X, likelihood, **settings)
+
+    def _check_annealing(self, concentration):
+        if self.initial_concentration is not None and concentration is None:
+            raise ValueError(
+                "AnnealedSMC.initial_concentration needs a fixed concentration, and "
+                "concentration=None is learned: set the mixture's concentration to a number, or "
+                "initial_concentration=None"
+            )
+
+
+def _check_share(value, name):
+    if check_real(value, name, low=0.0, closed=True) > 1.0:
+        raise ValueError(f"{name} must be at most 1, got {value}")

@@ -377,10 +377,10 @@ def test_forgotten_overrides_are_refused(sampler):
 def test_what_priors_say_of_themselves():
     made = {name: make_prior(prior, 8, **params) for name, (prior, params) in PRIOR_CASES.items()}
     assert {name: sorted(prior.capabilities) for name, prior in made.items()} == {
-        "dp": ["weights"],
-        "pitman_yor": ["weights"],
-        "pitman_yor_negative": ["weights"],
-        "finite": ["n_components", "weights"],
+        "dp": ["constant_ratios", "weights"],
+        "pitman_yor": ["constant_ratios", "weights"],
+        "pitman_yor_negative": ["constant_ratios", "weights"],
+        "finite": ["constant_ratios", "n_components", "weights"],
         "mfm": [],
     }
     assert made["pitman_yor_negative"].lowest_concentration == -0.5

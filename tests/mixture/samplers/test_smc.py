@@ -21,10 +21,8 @@ from support.probes import ResamplingProbe
 from support.pvalues import assert_p, assert_p_matrix, mean_p
 from support.smc import CONCENTRATION_PRIOR, INTEGRATED, all_labels, bind_rows
 
-from skdpm.mixture.particles._smc import (
-    ParticleSystem,
-    concentration_nodes,
-)
+from skdpm.mixture.particles._nodes import concentration_nodes
+from skdpm.mixture.particles._system import ParticleSystem
 
 PRODUCT = [name for name in likelihood_names() if "product" in make_likelihood(name).capabilities]
 SCHEMES = ("systematic", "stratified", "multinomial", "optimal")

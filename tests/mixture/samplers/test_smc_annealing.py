@@ -18,9 +18,11 @@ from support.exactness import case_rows, make_likelihood, make_prior
 from support.pvalues import assert_p_matrix, mean_p
 from support.smc import CONCENTRATION_PRIOR, INTEGRATED, all_labels, bind_rows
 
-from skdpm.mixture.particles._smc import ParticleSystem, concentration_nodes
+from skdpm.mixture.particles._annealed import AnnealedSystem
+from skdpm.mixture.particles._nodes import concentration_nodes
+from skdpm.mixture.particles._system import ParticleSystem
 from skdpm.mixture.particles.program import log_weights_at
-from skdpm.mixture.samplers.smc import SMC
+from skdpm.mixture.samplers.smc import AnnealedSMC
 
 
 def enumerated(likelihood, prior, **changes):
@@ -96,14 +98,19 @@ def log_prior_of(prior, how, sizes):
     return logsumexp(log_weights + log_eppf(sizes, name, **{**params, "concentration": nodes}))
 
 
-def annealed_system(prior, n_samples, *, n_particles, scheme, threshold=0.5):
-    return new_system(prior, n_samples, n_particles, scheme, threshold, annealing=ANNEALING[prior])
+def annealed_system(prior, n_samples, *, n_particles, scheme, threshold=0.5, block=0):
+    annealing = ANNEALING[prior]
+    return new_system(
+        prior, n_samples, n_particles, scheme, threshold, annealing=annealing, block=block
+    )
 
 
-def new_system(prior, n_samples, n_particles, scheme, threshold, *, gamma=None, annealing=None):
+def new_system(
+    prior, n_samples, n_particles, scheme, threshold, *, gamma=None, annealing=None, block=0
+):
     name, params = PRIOR_CASES[prior]
     kernel = make_prior(name, n_samples, **params)
-    return ParticleSystem(n_particles, scheme, threshold, kernel, gamma, annealing)
+    return AnnealedSystem(n_particles, scheme, threshold, kernel, gamma, annealing, block)
 
 
 @pytest.mark.parametrize("prior", PRIOR_CASES)
@@ -128,14 +135,14 @@ def test_schedule(prior):
 @pytest.mark.parametrize("rate", [0.0, 1.0])
 def test_schedule_at_its_ends(rate):
     kernel = make_prior("dp", 9, concentration=0.25)
-    system = ParticleSystem(2, "systematic", 0.5, kernel, None, (8.0, rate))
+    system = AnnealedSystem(2, "systematic", 0.5, kernel, None, (8.0, rate))
     system.begin([bind_rows(make_likelihood("bernoulli"), np.full((9, 1), np.nan))])
     system.run(np.random.PCG64(0), 0, 1)
     assert system.concentration == 8.0
     system.run(np.random.PCG64(0), 1, 9)
     assert system.concentration == (8.0 if rate == 0.0 else 0.25)
     with pytest.raises(ValueError, match="fixed concentration"):
-        ParticleSystem(2, "systematic", 0.5, kernel, (1.0, 1.0), (8.0, rate))
+        AnnealedSystem(2, "systematic", 0.5, kernel, (1.0, 1.0), (8.0, rate))
 
 
 @pytest.mark.parametrize("prior", PRIOR_CASES)
@@ -196,12 +203,13 @@ def test_filter_is_the_reference(prior, how, active_block):
                 threshold,
                 gamma=CONCENTRATION_PRIOR if how == "integrated" else None,
                 annealing=ANNEALING[prior] if how == "annealed" else None,
+                block=active_block,
             )
             if state is None:
                 system.begin([model])
             else:
                 system.set_state([model], state)
-            system.run(bit_generator, first, stop, active_block)
+            system.run(bit_generator, first, stop)
             system.audit()
             state = system.get_state()
         expected = filter_rows(
@@ -229,12 +237,12 @@ def test_filter_is_the_reference(prior, how, active_block):
 def test_active_blocks_are_cycles(n_block):
     """In every cycle each old row has its turn once."""
     n = 60
-    system = new_system("dp", n, 2, "systematic", 0.5)
+    system = new_system("dp", n, 2, "systematic", 0.5, block=n_block)
     system.begin([bind_rows(make_likelihood("bernoulli"), np.full((n, 1), np.nan))])
     turns, n_cycles, start = [], 0, 0
     for m, block in enumerate(blocks(n, n_block)):
         assert system.block_start == block.start == start
-        system.run(np.random.PCG64(m), m, m + 1, n_block)
+        system.run(np.random.PCG64(m), m, m + 1)
         turns += block
         start = block.stop
         if block.stop == m:
@@ -250,9 +258,9 @@ def test_law_of_the_concentration_follows_the_block(prior):
     n = 60
     X = np.random.default_rng(3).integers(2, size=(n, 6)).astype(float)
     name, params = PRIOR_CASES[prior]
-    system = new_system(prior, n, 4, "systematic", 0.8, gamma=CONCENTRATION_PRIOR)
+    system = new_system(prior, n, 4, "systematic", 0.8, gamma=CONCENTRATION_PRIOR, block=7)
     system.begin([bind_rows(make_likelihood("bernoulli"), X)])
-    system.run(np.random.PCG64(1), 0, n, 7)
+    system.run(np.random.PCG64(1), 0, n)
     nodes, log_hyper = concentration_nodes(*CONCENTRATION_PRIOR, 0.0625)
     for p in range(4):
         sizes = system.sizes_of(p)
@@ -266,9 +274,10 @@ def test_without_data_the_evidence_is_one(prior, integrated):
     """Where clusters come and go; also where tables and nodes have to be made for more."""
     n = 100
     kernel = make_prior(prior, n, concentration=600.0, n_components=400)
-    system = ParticleSystem(3, "systematic", 1.0, kernel, (600.0, 1.0) if integrated else None)
+    gamma = (600.0, 1.0) if integrated else None
+    system = AnnealedSystem(3, "systematic", 1.0, kernel, gamma, active_block=9)
     system.begin([bind_rows(make_likelihood("bernoulli"), np.full((n, 1), np.nan))])
-    system.run(np.random.PCG64(1), 0, n, 9)
+    system.run(np.random.PCG64(1), 0, n)
     system.audit()
     assert min(len(system.sizes_of(p)) for p in range(3)) > 64
     assert abs(system.log_evidence) < 1e-9
@@ -288,9 +297,9 @@ def test_an_outlier_of_one_particle():
     kernel = make_prior("finite", len(X), concentration=1.0, n_components=1)
     ends = []
     for active_block in (0, 3):
-        system = ParticleSystem(2, "systematic", 0.0, kernel)
+        system = AnnealedSystem(2, "systematic", 0.0, kernel, active_block=active_block)
         system.begin(models)
-        system.run(np.random.PCG64(0), 0, len(X), active_block)
+        system.run(np.random.PCG64(0), 0, len(X))
         ends.append(system.log_weights())
     np.testing.assert_allclose(ends[1], ends[0], rtol=1e-6)
 
@@ -300,9 +309,11 @@ def test_families_take_the_same_part():
     case = fit_case("poisson", n_samples=30)
     ends = []
     for n_families in (1, 5):
-        system = annealed_system("finite", 30, n_particles=5, scheme="systematic", threshold=0.9)
+        system = annealed_system(
+            "finite", 30, n_particles=5, scheme="systematic", threshold=0.9, block=4
+        )
         system.begin([bind_rows(case.likelihood, case.X) for _ in range(n_families)])
-        system.run(np.random.PCG64(0), 0, 30, 4)
+        system.run(np.random.PCG64(0), 0, 30)
         system.audit()
         assert system.n_resampled > 0
         ends.append(system)
@@ -311,14 +322,14 @@ def test_families_take_the_same_part():
 
 
 def test_a_block_needs_all_rows():
-    system = new_system("dp", 9, 2, "systematic", 0.5)
+    system = new_system("dp", 9, 2, "systematic", 0.5, block=2)
     system.begin([bind_rows(make_likelihood("bernoulli"), np.zeros((9, 1)))])
-    system.run(np.random.PCG64(0), 0, 4, 2)
+    system.run(np.random.PCG64(0), 0, 4)
     with pytest.raises(ValueError, match="labels of all rows"):
-        system.run(np.random.PCG64(0), 3, 5, 2)
+        system.run(np.random.PCG64(0), 3, 5)
     system.forget_labels()
     with pytest.raises(ValueError, match="labels of all rows"):
-        system.run(np.random.PCG64(0), 4, 5, 2)
+        system.run(np.random.PCG64(0), 4, 5)
 
 
 def unbiased_run(likelihood, prior, how, scheme, active_block):
@@ -339,6 +350,7 @@ def unbiased_run(likelihood, prior, how, scheme, active_block):
         1.0,
         gamma=CONCENTRATION_PRIOR if how == "integrated" else None,
         annealing=ANNEALING[prior] if how == "annealed" else None,
+        block=active_block,
     )
     model = bind_rows(make_likelihood(likelihood), X)
 
@@ -348,7 +360,7 @@ def unbiased_run(likelihood, prior, how, scheme, active_block):
         Y = np.zeros((n_runs, len(probabilities)))
         for y in Y:
             system.begin([model])
-            system.run(bit_generator, 0, len(X), active_block)
+            system.run(bit_generator, 0, len(X))
             n_resampled += system.n_resampled
             weights = np.exp(system.final_log_weights() - log_evidence)
             np.add.at(y, partition_index(all_labels(system)), weights)
@@ -383,7 +395,9 @@ def test_outputs_of_an_annealed_fit():
     n_clusters = posterior.partitions.max(axis=1) + 1.0
     mean_clusters = posterior.probabilities @ n_clusters
     assert annealed.probabilities @ n_clusters > mean_clusters + 1.0
-    sampler = SMC(52, rejuvenation=None, initial_concentration=20.0, annealing_rate=0.1)
+    sampler = AnnealedSMC(
+        52, active_block=0, initial_concentration=20.0, annealing_rate=0.1, resample_threshold=0.5
+    )
     settings = {"concentration": 0.1, "n_draws": 100, "n_chains": 1, "point_estimate": "map"}
     estimator = make_estimator(make_likelihood("bernoulli"), sampler=sampler, **settings)
     log_score = [

@@ -1,5 +1,6 @@
 """`fit` with SMC: every output against enumeration, moves and hyperparameters included."""
 
+import pickle
 import warnings
 
 import numpy as np
@@ -10,6 +11,7 @@ from reference.priors import log_eppf, log_gamma_density
 from reference.simulate import PRIOR_CASES, enumeration_case
 from scipy.special import logsumexp
 from scipy.stats import norm
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from support.cases import fit_case, make_estimator
 from support.exactness import case_posterior, make_likelihood
@@ -18,9 +20,9 @@ from support.smc import CONCENTRATION_PRIOR, fitted
 from support.states import log_joint_of
 
 from skdpm.chains import stream
-from skdpm.mixture.particles._smc import concentration_nodes
+from skdpm.mixture.particles._nodes import concentration_nodes
 from skdpm.mixture.particles.program import move_times
-from skdpm.mixture.samplers.smc import SMC
+from skdpm.mixture.samplers.smc import SMC, AnnealedSMC
 
 
 def fit_run(name, prior, sampler, *, resampled=False, n_chains=600):
@@ -102,14 +104,18 @@ def test_annealed_and_redrawn_fits(seed_sequence):
     pure = {"rejuvenation": None, "resample_threshold": 1.0}
     gibbs = {"rejuvenation": "gibbs", "growth": 1.01, "resample_threshold": 1.0}
     designs = {
-        "bernoulli dp": SMC(2, **gibbs, initial_concentration=15.0, annealing_rate=0.4),
-        "poisson finite": SMC(
+        "bernoulli dp": AnnealedSMC(
+            2, **gibbs, initial_concentration=15.0, annealing_rate=0.4, active_block=0
+        ),
+        "poisson finite": AnnealedSMC(
             2, **gibbs, initial_concentration=40.0, annealing_rate=0.5, active_block=2
         ),
-        "gaussian pitman_yor": SMC(
+        "gaussian pitman_yor": AnnealedSMC(
             3, **pure, initial_concentration=-0.3, annealing_rate=0.3, active_block=3
         ),
-        "categorical mfm": SMC(3, **pure, initial_concentration=9.0, annealing_rate=0.3),
+        "categorical mfm": AnnealedSMC(
+            3, **pure, initial_concentration=9.0, annealing_rate=0.3, active_block=0
+        ),
     }
     runs = {
         name: fit_run(*name.split(), sampler, n_chains=300) for name, sampler in designs.items()
@@ -135,7 +141,7 @@ def test_learned_hyperparameters_are_integrated_out(seed_sequence):
             make_likelihood("bernoulli", a=None, b=None),
             "finite",
             X,
-            SMC(4, rejuvenation="gibbs", active_block=2),
+            AnnealedSMC(4, rejuvenation="gibbs", active_block=2, resample_threshold=0.5),
             n_components=1,
             n_chains=400 * factor,
             point_estimate="last",
@@ -222,7 +228,7 @@ def test_log_joint_of_draws_is_that_of_their_labels():
         )
 
 
-@pytest.mark.parametrize("sampler", [SMC(5), SMC(5, rejuvenation=None, active_block=3)])
+@pytest.mark.parametrize("sampler", [SMC(5), AnnealedSMC(5, active_block=3)])
 def test_resumes_to_the_bit(sampler):
     """A chain that is interrupted after every block of rows."""
     case = fit_case("poisson")
@@ -272,13 +278,15 @@ def test_all_partitions_of_a_few_rows_are_followed():
 )
 def test_refuses(params):
     case = fit_case("gaussian")
-    with pytest.raises(ValueError, match=f"SMC.{next(iter(params))}"):
-        fitted(case.likelihood, "dp", case.X, SMC(**params))
+    name = next(iter(params))
+    cls = SMC if hasattr(SMC(), name) else AnnealedSMC
+    with pytest.raises(ValueError, match=rf"^{cls.__name__}\.{name}"):
+        fitted(case.likelihood, "dp", case.X, cls(**params))
 
 
 def test_refuses_annealing_of_a_learned_concentration():
     case = fit_case("gaussian")
-    sampler = SMC(initial_concentration=1.0)
+    sampler = SMC.from_paper("SMC-A")
     with pytest.raises(ValueError, match=r"SMC\.initial_concentration .* concentration=None"):
         fitted(case.likelihood, "dp", case.X, sampler, resampled=True)
 
@@ -326,3 +334,31 @@ def test_few_draws_are_not_warned_of():
     model.diagnostics_ = {"log_joint": {"r_hat": 1.2}}
     with pytest.warns(ConvergenceWarning, match=r"disagree: log_joint: .* \(R-hat 1.20\)"):
         model._warn_if_not_mixed(program)
+
+
+def test_variants_of_the_paper():
+    """Settings by name; they are estimators like others."""
+    pf = SMC.from_paper("PF")
+    assert type(pf) is SMC
+    assert pf.get_params() == {
+        **SMC().get_params(),
+        "n_particles": 1000,
+        "rejuvenation": None,
+        "resampling": "systematic",
+        "resample_threshold": 0.8,
+    }
+    plain, annealed = SMC.from_paper("SMC-G"), SMC.from_paper("SMC-A", n_particles=7)
+    assert repr(plain) == "AnnealedSMC()"
+    assert repr(annealed) == "AnnealedSMC(initial_concentration=1.0, n_particles=7)"
+    assert clone(annealed).get_params() == annealed.get_params()
+    assert clone(annealed).set_params(active_block=3).get_params()["active_block"] == 3
+    with pytest.raises(ValueError, match=r"variant must be one of .*SMC-G"):
+        SMC.from_paper("SMC")
+    case = fit_case("gaussian")
+    estimator = fitted(case.likelihood, "dp", case.X, annealed)
+    again = pickle.loads(pickle.dumps(clone(estimator))).fit(case.X)
+    np.testing.assert_array_equal(again.log_evidence_chains_, estimator.log_evidence_chains_)
+
+
+def test_the_everyday_sampler_knows_no_setting_of_the_paper():
+    assert len(SMC().get_params()) == 6

@@ -19,7 +19,8 @@ from support.kernels import bind
 from support.pvalues import assert_p, assert_p_matrix
 from support.smc import CONCENTRATION_PRIOR, fitted
 
-from skdpm.mixture.particles._smc import ParticleSystem, concentration_nodes
+from skdpm.mixture.particles._nodes import concentration_nodes
+from skdpm.mixture.particles._system import ParticleSystem
 from skdpm.mixture.samplers.smc import SMC
 
 A, B = 0.1, 0.15

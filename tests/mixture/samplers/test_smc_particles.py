@@ -12,8 +12,9 @@ from support.cases import CLASSES, fit_case, make_estimator
 from support.exactness import case_posterior, case_rows, make_likelihood, make_prior
 
 from skdpm.mixture.likelihoods import Gaussian
-from skdpm.mixture.particles._smc import ParticleSystem, concentration_nodes
-from skdpm.mixture.samplers.smc import SMC
+from skdpm.mixture.particles._nodes import concentration_nodes
+from skdpm.mixture.particles._system import ParticleSystem
+from skdpm.mixture.samplers.smc import SMC, AnnealedSMC
 from skdpm.mixture.state._state import MixtureState
 
 
@@ -66,7 +67,12 @@ def check_particles(name, prior, case, live):
         ("bernoulli", "finite", True, SMC(6, growth=1.05, resample_threshold=0.9)),
         ("poisson", "dp", True, SMC(5, rejuvenation="split_merge", resampling="optimal")),
         ("categorical", "dp", False, SMC(7, resampling="optimal", resample_threshold=1.0)),
-        ("gaussian", "finite", True, SMC(5, active_block=7, resample_threshold=0.9)),
+        (
+            "gaussian",
+            "finite",
+            True,
+            AnnealedSMC(5, rejuvenation="sams", active_block=7, resample_threshold=0.9),
+        ),
     ],
 )
 def test_particles_are_those_of_their_labels(name, prior, learned, sampler):

@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Particle systems of Ulker, Gunsel & Cemgil (2010): an annealed concentration, an active block.
+
+The concentration changes with n: p_n, the prior of n rows, moves from alpha_1 to kappa, the
+concentration of the model. Before row n a weight is multiplied by p_n(z) / p_{n-1}(z), z being the
+partition of the rows before it, and where results are read by p_kappa(z) / p_n(z).
+
+After row n Gibbs draws some old rows again, each given all other rows: the *active block*, the
+next rows in turn, whatever their labels. That leaves p_n(z) p(X | z) and the weights as they are.
+All particles that hold a cluster lose the row at once; then it joins as a new row does.
+"""
+from libc.math cimport INFINITY, pow
+from numpy.random cimport bitgen_t
+
+import numpy as np
+from scipy.special import logsumexp
+
+from skdpm._core._math cimport log_rising
+from skdpm._core._rng cimport uniform
+from skdpm.mixture.particles._slots cimport ALONE, Family, Turn
+from skdpm.mixture.particles._system cimport FAINT, ParticleSystem, pick
+from skdpm.mixture.priors._base cimport PartitionPrior
+
+
+cdef class AnnealedSystem(ParticleSystem):
+    """A particle system whose concentration changes, and that draws old rows again.
+
+    Parameters
+    ----------
+    n_particles, resampling, resample_threshold, prior, concentration_prior
+        As for `ParticleSystem`.
+    annealing : tuple (first, rate) or None
+        The concentration of n rows is that of the prior plus its distance to `first` times
+        (1 - rate)^(n - 1). Needs a fixed concentration.
+    active_block : int
+        Number of old rows drawn again after each row. The kernels must have all rows.
+
+    Attributes
+    ----------
+    block_start : int
+        The first row of the next active block.
+    """
+    cdef readonly Py_ssize_t block_start
+    cdef Py_ssize_t active_block
+    cdef bint annealed
+    cdef double first_concentration, rate
+    # The old row that is drawn again: (n_particles,).
+    cdef Py_ssize_t[::1] origins        # cluster that it comes from ...
+    cdef unsigned char[::1] alone       # ... and whether it was alone there
+
+    def __init__(
+        self, Py_ssize_t n_particles, str resampling, double resample_threshold,
+        PartitionPrior prior, concentration_prior=None, annealing=None, Py_ssize_t active_block=0
+    ):
+        super().__init__(n_particles, resampling, resample_threshold, prior, concentration_prior)
+        self.active_block = active_block
+        if annealing is not None:
+            if concentration_prior is not None:
+                raise ValueError("annealing needs a fixed concentration")
+            self.annealed = True
+            self.first_concentration, self.rate = annealing
+            self.nodes.concentration = self.concentration_of(0)
+        self.origins = np.empty(n_particles, np.intp)
+        self.alone = np.empty(n_particles, np.uint8)
+
+    cdef int step(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
+        if self.annealed:
+            self.anneal()
+        self.place(i, rng)
+        if self.active_block > 0:
+            self.move_block(rng)
+        return 0
+
+    # The concentration.
+
+    cdef double concentration_of(self, Py_ssize_t n) noexcept nogil:
+        """The concentration of the prior of n rows."""
+        cdef double last = self.nodes.prior.concentration
+        return last + (self.first_concentration - last) * pow(
+            1.0 - self.rate, max(n - 1.0, 0.0)
+        )
+
+    cdef void anneal(self) noexcept nogil:
+        """Change to the prior of one more row. A particle's weight follows the probability of its
+        partition: V_{n,k} and, if sigma changes, the factors of its clusters."""
+        cdef Py_ssize_t f, j, k, p, slot
+        cdef double before = self.nodes.concentration
+        cdef double after = self.concentration_of(self.n_rows + 1)
+        cdef double old_sigma = self.nodes.sigmas[0]
+        cdef double* log_ratio = &self.nodes.join_k[0]  # by k, scratch
+        cdef double sigma
+        cdef double* v
+        cdef const double* sizes
+        if after == before:
+            return
+        self.count()
+        for k in range(1, self.k_most + 1):
+            if self.nodes.users[k] > 0:
+                log_ratio[k] = (
+                    self.nodes.prior.log_v_at(after, self.n_rows, k)
+                    - self.nodes.prior.log_v_at(before, self.n_rows, k)
+                )
+        for p in range(self.weights.n):
+            if self.n_clusters[p] > 0:
+                self.weights.log_w[p] += log_ratio[self.n_clusters[p]]
+        self.nodes.set_concentration(after)
+        sigma = self.nodes.sigmas[0]
+        if sigma == old_sigma:
+            return
+        for f in range(self.n_families):
+            v = (<Family>self.family_at[f]).v       # scratch until the row is evaluated
+            sizes = (<Family>self.family_at[f]).sizes
+            for j in range((<Family>self.family_at[f]).n_live):
+                slot = (<Family>self.family_at[f]).live[j]
+                v[slot] = (
+                    log_rising(1.0 - sigma, sizes[slot] - 1.0)
+                    - log_rising(1.0 - old_sigma, sizes[slot] - 1.0)
+                )
+        for p in range(self.weights.n):
+            v = (<Family>self.kin[p]).v
+            for j in range(self.n_clusters[p]):
+                self.weights.log_w[p] += v[self.slots[p, j]]
+
+    # Old rows.
+
+    cdef int move_block(self, bitgen_t* rng) except -1 nogil:
+        """Draw the rows of the active block again, one after the other. The block ends before the
+        newest row; one that gets there is the last of a cycle."""
+        cdef Py_ssize_t i, k, p
+        cdef Py_ssize_t n_old = self.n_rows - 1
+        cdef Py_ssize_t stop = min(self.block_start + self.active_block, n_old)
+        self.count()
+        for k in range(self.k_capacity + 2):
+            self.nodes.new_k[k] = -1.0      # not known, see `average_ratio`
+        for i in range(self.block_start, stop):
+            if not self.has_room(0):
+                with gil:
+                    self.make_room(0)
+            self.row_at_hand = i
+            self.detach(i)
+            self.evaluate(i)
+            for p in range(self.weights.n):
+                if not self.redraw(p, rng):
+                    with gil:
+                        raise FloatingPointError(f"row {i}: no cluster has a positive weight")
+            self.reattach(i)
+        self.block_start = stop if stop < n_old else 0
+        return 0
+
+    cdef void detach(self, Py_ssize_t i) noexcept nogil:
+        """An old row leaves its cluster in all particles. A cluster of this row alone stays, but
+        is no choice."""
+        cdef Py_ssize_t p
+        self.tick += 1
+        for p in range(self.weights.n):
+            self.origins[p] = self.labels.at(p, i)
+            self.alone[p] = leave(
+                <Family>self.kin[p], self.slots[p, self.origins[p]], i, self.tick
+            )
+
+    cdef double average_ratio(self, Py_ssize_t k) noexcept nogil:
+        """r of all rows, averaged over the law of the concentration given k clusters, where sigma
+        is common. That is the weight of a new cluster for an old row, the other rows being in k
+        clusters; a cluster of m has m - sigma."""
+        cdef Py_ssize_t g
+        cdef const double* r
+        if self.nodes.new_k[k] < 0.0:
+            if not self.nodes.known[k]:
+                self.nodes.make_law(k, self.n_rows)
+            r = self.nodes.ratios.at(self.n_rows, k)
+            self.nodes.new_k[k] = 0.0
+            for g in range(self.nodes.n_nodes):
+                self.nodes.new_k[k] += self.nodes.by_k[k, g] * r[g]
+        return self.nodes.new_k[k]
+
+    cdef void take_out(self, Py_ssize_t p) noexcept nogil:
+        """Divide the law of a particle, where each has one, by the factor of the current row, and
+        average the factors of all choices."""
+        cdef Py_ssize_t g, k
+        cdef double s_join = 0.0
+        cdef double s_new = 0.0
+        cdef double s_sigma = 0.0
+        cdef double size
+        cdef double* w = &self.nodes.own[p, 0]
+        cdef const double* r
+        if self.alone[p]:
+            # A product would not come back from underflow.
+            k = self.n_clusters[p] - 1
+            self.renew_own_law(p, self.origins[p])
+        else:
+            k = self.n_clusters[p]
+            size = (<Family>self.kin[p]).sizes[self.slots[p, self.origins[p]]]
+            for g in range(self.nodes.n_nodes):
+                w[g] /= size - self.nodes.sigmas[g]
+        r = self.nodes.ratios.at(self.n_rows, k)
+        for g in range(self.nodes.n_nodes):
+            s_join += w[g]
+            s_sigma -= w[g] * self.nodes.sigmas[g]
+            s_new += w[g] * r[g]
+        self.nodes.slope[p] = s_join
+        self.nodes.offset[p] = s_sigma / s_join
+        self.nodes.fresh[p] = s_new
+
+    cdef void put_back(self, Py_ssize_t p, Py_ssize_t j) noexcept nogil:
+        """Multiply the law of a particle by the factor of the row's new cluster."""
+        cdef Py_ssize_t g
+        cdef double size, scale
+        cdef double* w = &self.nodes.own[p, 0]
+        cdef const double* r
+        if j < self.n_clusters[p]:
+            size = (<Family>self.kin[p]).sizes[self.slots[p, j]]
+            scale = 1.0 / (self.nodes.slope[p] * (size + self.nodes.offset[p]))
+            for g in range(self.nodes.n_nodes):
+                w[g] *= (size - self.nodes.sigmas[g]) * scale
+        else:
+            r = self.nodes.ratios.at(self.n_rows, self.n_clusters[p] - self.alone[p])
+            scale = 1.0 / self.nodes.fresh[p]
+            for g in range(self.nodes.n_nodes):
+                w[g] *= r[g] * scale
+
+    cdef bint redraw(self, Py_ssize_t p, bitgen_t* rng) noexcept nogil:
+        """Draw the cluster of an old row given all other rows. Uses one uniform number. Returns
+        False if no choice has a positive weight."""
+        cdef Py_ssize_t j
+        cdef Py_ssize_t k = self.n_clusters[p]
+        cdef Py_ssize_t left_out = self.origins[p] if self.alone[p] else -1
+        cdef const int* slots = &self.slots[p, 0]
+        cdef const double* v = (<Family>self.kin[p]).v
+        cdef double* terms = &self.terms[0]
+        cdef double total
+        if self.nodes.common:
+            self.nodes.slope[p] = 1.0
+            self.nodes.offset[p] = -self.nodes.sigmas[0]
+            self.nodes.fresh[p] = self.average_ratio(k - self.alone[p])
+            for j in range(k):
+                terms[j] = v[slots[j]]
+            terms[k] = (<Family>self.kin[p]).v_new * self.nodes.fresh[p]
+        else:
+            self.take_out(p)
+            self.list_terms(p, self.top, terms)
+        total = sum_without(terms, k + 1, left_out)
+        if total < FAINT:
+            self.list_terms(p, self.top_of(p, left_out), terms)
+            total = sum_without(terms, k + 1, left_out)
+        if not (0.0 < total < INFINITY):
+            return False
+        self.choices[p] = pick(terms, k, uniform(rng) * total)
+        if not self.nodes.common:
+            self.put_back(p, self.choices[p])
+        return True
+
+    cdef void reattach(self, Py_ssize_t i) noexcept nogil:
+        """The old row joins the cluster that each particle has chosen."""
+        cdef Py_ssize_t j, p
+        for p in range(self.weights.n):
+            j = self.choices[p]
+            if j < self.n_clusters[p]:
+                (<Family>self.kin[p]).choose(self.slots[p, j], self.tick)
+        for p in range(self.weights.n):
+            j = self.choices[p]
+            if self.alone[p]:
+                (<Family>self.kin[p]).let_go_live(self.slots[p, self.origins[p]])
+                if j == self.n_clusters[p]:     # alone again
+                    self.slots[p, self.origins[p]] = <int>(<Family>self.kin[p]).enter_newborn(
+                        i, self.tick
+                    )
+                    continue
+                j = self.close(p, self.origins[p], j)
+            self.labels.set(p, i, j)
+            self.enter(p, j, i)
+
+    cdef Py_ssize_t close(self, Py_ssize_t p, Py_ssize_t place, Py_ssize_t j) noexcept nogil:
+        """The last cluster of a particle takes the place of an empty one. Returns the number that
+        cluster j has then."""
+        cdef Py_ssize_t m
+        cdef Py_ssize_t last = self.n_clusters[p] - 1
+        self.n_clusters[p] = last
+        if place == last:
+            return j
+        self.slots[p, place] = self.slots[p, last]
+        for m in range(self.n_rows - self.labels.n_before):
+            if self.labels.at(p, m) == last:
+                self.labels.set(p, m, place)
+        return place if j == last else j
+
+    # The Python boundary.
+
+    def run(self, bit_generator, Py_ssize_t first, Py_ssize_t stop):
+        if self.active_block > 0 and (first != self.n_rows or self.labels.n_before > 0):
+            raise ValueError("an active block needs the labels of all rows")
+        super().run(bit_generator, first, stop)
+
+    @property
+    def log_evidence(self):
+        """log of the sum of the final weights: of the estimate of p(rows so far)."""
+        if not self.annealed:
+            return self.weights.log_total()
+        return float(logsumexp(self.final_log_weights()))
+
+    @property
+    def effective_sample_size(self):
+        """Effective sample size of the final weights."""
+        if not self.annealed:
+            return self.weights.sample_size()
+        log_w = self.final_log_weights()
+        return float(np.exp(2.0 * logsumexp(log_w) - logsumexp(2.0 * log_w)))
+
+    def final_log_weights(self):
+        log_w = self.log_weights()
+        if not self.annealed:
+            return log_w
+        return log_w + self.log_ratios([self.nodes.prior.concentration])[0]
+
+    def get_state(self):
+        return {**super().get_state(), "block_start": self.block_start}
+
+    def set_state(self, models, state):
+        if self.annealed:
+            self.nodes.concentration = self.concentration_of(state["n_rows"])
+        super().set_state(models, state)
+        self.block_start = state.get("block_start", 0)
+
+
+cdef inline bint leave(
+    Family family, Py_ssize_t slot, Py_ssize_t i, Py_ssize_t tick
+) noexcept nogil:
+    """Row i leaves a slot, once per placement. Returns whether it is the only item there; then it
+    stays."""
+    cdef Turn* turn = &family.turns[slot]
+    if turn.tick != tick:
+        turn.tick = tick
+        turn.n_choosers = 0
+        turn.heir = ALONE if family.sizes[slot] == 1.0 else -1
+        if turn.heir != ALONE:
+            family.model.remove(slot, i)
+            family.sizes[slot] -= 1.0
+    return turn.heir == ALONE
+
+
+cdef inline double sum_without(double* terms, Py_ssize_t n, Py_ssize_t left_out) noexcept nogil:
+    """Sum of the terms; the one left_out, unless it is -1, is set to 0."""
+    cdef Py_ssize_t j
+    cdef double total = 0.0
+    if left_out >= 0:
+        terms[left_out] = 0.0
+    for j in range(n):
+        total += terms[j]
+    return total

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: BSD-3-Clause
+cdef enum:
+    MOST_NARROW = 65535     # most clusters that 16 bits can number
+
+
+cdef class KeptLabels:
+    """Labels of the rows from n_before on, of each particle, in 16 bits or, where needed, 32."""
+    cdef readonly Py_ssize_t n_before
+    cdef readonly bint wide
+    cdef Py_ssize_t n_particles, capacity
+    cdef Py_ssize_t width               # bytes of a label
+    cdef unsigned char[:, ::1] memory   # (n_particles, capacity * width)
+
+    cdef int reserve(self, Py_ssize_t n_rows, Py_ssize_t n_more, bint wide) except -1
+    cdef void copy(self, Py_ssize_t dst, Py_ssize_t src, Py_ssize_t n_rows) noexcept nogil
+
+    cdef inline bint has_room(
+        self, Py_ssize_t n_rows, Py_ssize_t n_more, Py_ssize_t k    # clusters
+    ) noexcept nogil:
+        return n_rows - self.n_before + n_more <= self.capacity and (self.wide or k < MOST_NARROW)
+
+    cdef inline Py_ssize_t at(self, Py_ssize_t p, Py_ssize_t m) noexcept nogil:
+        """Label of row n_before + m."""
+        cdef unsigned char* labels = &self.memory[p, 0]
+        return (<unsigned int*>labels)[m] if self.wide else (<unsigned short*>labels)[m]
+
+    cdef inline void set(self, Py_ssize_t p, Py_ssize_t m, Py_ssize_t k) noexcept nogil:
+        cdef unsigned char* labels = &self.memory[p, 0]
+        if self.wide:
+            (<unsigned int*>labels)[m] = <unsigned int>k
+        else:
+            (<unsigned short*>labels)[m] = <unsigned short>k

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Labels that particles keep of their rows."""
+from libc.string cimport memcpy
+
+import numpy as np
+
+
+cdef class KeptLabels:
+
+    def __init__(self, Py_ssize_t n_particles, labels, Py_ssize_t n_rows, bint wide):
+        """Labels of the last of n_rows rows: (n_current, n_kept)."""
+        labels = np.asarray(labels)
+        self.n_particles = n_particles
+        self.n_before = n_rows - labels.shape[1]
+        self.width = 0
+        self.memory = np.empty((n_particles, 1), np.uint8)
+        self.reserve(n_rows, 0, wide)
+        self._view()[: len(labels), : labels.shape[1]] = labels
+
+    def _view(self):
+        return np.asarray(self.memory).view(np.uint32 if self.wide else np.uint16)
+
+    cdef int reserve(self, Py_ssize_t n_rows, Py_ssize_t n_more, bint wide) except -1:
+        """Make room for more labels beside those of the first n_rows rows."""
+        cdef Py_ssize_t n_kept = n_rows - self.n_before
+        cdef Py_ssize_t capacity = max(n_kept + n_more, 1)
+        if capacity <= self.capacity and wide == self.wide:
+            return 0
+        if capacity > self.capacity:
+            capacity = max(capacity, self.capacity + self.capacity // 2)
+        kept = self._view()[:, :n_kept] if self.capacity > 0 else None
+        self.capacity, self.wide, self.width = capacity, wide, 4 if wide else 2
+        self.memory = np.empty((self.n_particles, capacity * self.width), np.uint8)
+        if kept is not None:
+            self._view()[:, :n_kept] = kept
+        return 0
+
+    cdef void copy(self, Py_ssize_t dst, Py_ssize_t src, Py_ssize_t n_rows) noexcept nogil:
+        memcpy(
+            &self.memory[dst, 0], &self.memory[src, 0], (n_rows - self.n_before) * self.width
+        )
+
+    def array(self, particles, Py_ssize_t n_rows):
+        """A copy for a slice of the particles, uint16 or uint32: (n, n_kept)."""
+        return self._view()[particles, :n_rows - self.n_before].copy()
+
+    def forget(self, Py_ssize_t n_rows):
+        """Keep no label of the first n_rows rows, which are all so far."""
+        self.n_before = n_rows

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from skdpm.mixture.particles._ratios cimport NewClusterRatios
+from skdpm.mixture.priors._base cimport PartitionPrior
+
+
+cdef class ConcentrationNodes:
+    """Law of the concentration given the partition of each particle, on a grid of nodes.
+
+    A fixed concentration is a single node.
+    """
+    cdef PartitionPrior prior
+    cdef readonly object hyperprior         # tuple (shape, rate); None: fixed
+    cdef readonly double concentration      # of the single node
+    cdef readonly bint common               # sigma is the same at all nodes
+    cdef readonly double step               # largest distance of the nodes' logarithms
+    cdef readonly Py_ssize_t n_nodes, k_capacity
+    cdef Py_ssize_t k_most                  # largest k in use
+    cdef Py_ssize_t n_particles
+    cdef double[::1] values, log_hyper, sigmas      # (n_nodes,); log_hyper: prior weights
+    cdef double[::1] inverse                # (n_nodes,): 1 / (n - 1 + concentration)
+    cdef NewClusterRatios ratios
+    # Tables by k, (k_capacity + 2,) or (k_capacity + 2, n_nodes).
+    cdef Py_ssize_t[::1] users              # particles with k clusters
+    cdef unsigned char[::1] known           # whether `by_k` has the law
+    cdef double[:, ::1] by_k                # the law given k clusters, where sigma is common
+    cdef double[:, ::1] factors             # 1 / (n - 1 - sigma k + r), unless r is constant
+    cdef double[:, ::1] factors_sigma       # ... times sigma
+    cdef double[:, ::1] factors_new         # ... times r
+    cdef double[::1] join_k                 # average factor to join a cluster of m, over m - sigma
+    cdef double[::1] new_k                  # average factor of a new cluster
+    # Of each particle: its factor to join a cluster of m is slope (m + offset).
+    cdef double[:, ::1] own                 # (n_particles, n_nodes): its law, unless common
+    cdef double[::1] slope, offset, fresh   # fresh: its factor of a new cluster
+
+    cdef Py_ssize_t count(
+        self, const Py_ssize_t* n_clusters, Py_ssize_t n, Py_ssize_t n_rows    # IN (n,)
+    ) noexcept nogil
+    cdef void set_concentration(self, double concentration) noexcept nogil
+    cdef void make_law(self, Py_ssize_t k, Py_ssize_t n_rows) noexcept nogil
+    cdef void make_own_law(
+        self, Py_ssize_t p, Py_ssize_t n_rows, const double* sizes, const int* slots,
+        Py_ssize_t n_clusters, Py_ssize_t left_out
+    ) noexcept nogil
+    cdef void weigh(
+        self, const Py_ssize_t* n_clusters, Py_ssize_t n, Py_ssize_t n_rows    # IN (n,)
+    ) noexcept nogil
+    cdef const double* factors_of(self, Py_ssize_t k) noexcept nogil
+    cdef void follow_laws(self, Py_ssize_t n_rows) noexcept nogil
+    cdef void follow(self, Py_ssize_t p, Py_ssize_t k, double size) noexcept nogil
+    cdef void branch(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil
+    cdef double[::1] law(self, Py_ssize_t p, Py_ssize_t k)

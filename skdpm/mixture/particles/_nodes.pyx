@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The prior's part of the weights of a row's choices, the concentration integrated out.
+
+Row n meets k clusters of the n - 1 rows before it. Under a prior of Gibbs type (priors/_base) the
+factors of its choices are
+
+    join a cluster of m:  (m - sigma) V_{n,k} / V_{n-1,k},    a new one:  V_{n,k+1} / V_{n-1,k}.
+
+By the recursion of V, and with r = V_{n,k+1} / V_{n,k}, both follow from r alone, without a
+difference of logarithms:
+
+    V_{n,k} / V_{n-1,k} = 1 / (n - 1 - sigma k + r),    V_{n,k+1} / V_{n-1,k} = r times that.
+
+An unknown concentration is integrated out over nodes, each with a weight w given the particle's
+partition. The factors are averages over w. Once the row has drawn its cluster, w is multiplied by
+each node's own factor. If sigma is the same at all nodes, w depends on (n, k) alone: there is one
+vector for each k in use.
+"""
+from libc.math cimport INFINITY
+from libc.string cimport memcpy
+
+import numpy as np
+from scipy.special import gammaln, logsumexp
+
+from skdpm._core cimport _resampling
+from skdpm._core._math cimport log_rising
+from skdpm.mixture.priors._base cimport PartitionPrior
+
+# Distance of the nodes' logarithms. With k clusters it is at most k^(-1/2): the factor of the
+# concentration is then smooth between nodes.
+STEP = 0.0625
+
+cdef extern from "tiles.h" nogil:
+    void tile_averages(
+        const double* w, const double* a, const double* b, const double* c, Py_ssize_t n,
+        double* out
+    )
+    void tile_multiply(
+        double* w, const double* a, const double* b, double by, double scale, Py_ssize_t n
+    )
+
+
+cdef class ConcentrationNodes:
+
+    def __init__(self, PartitionPrior prior, hyperprior, Py_ssize_t n_particles):
+        self.prior = prior
+        self.hyperprior = hyperprior
+        self.concentration = prior.concentration
+        self.n_particles = n_particles
+        self.ratios = NewClusterRatios(prior)
+        self.step = STEP
+        self.slope, self.offset, self.fresh = np.empty((3, n_particles))
+
+    def resize(self, Py_ssize_t k_capacity, step=None):
+        """Make nodes and tables for particles of up to k_capacity clusters. No law is known
+        afterwards."""
+        cdef Py_ssize_t n_k = k_capacity + 2
+        self.k_capacity, self.k_most = k_capacity, 0
+        if step is not None:
+            self.step = step
+        while k_capacity * self.step * self.step > 1.0:
+            self.step *= 0.5
+        if self.hyperprior is None:
+            self.values, self.log_hyper = np.array([self.concentration]), np.zeros(1)
+        else:
+            self.values, self.log_hyper = concentration_nodes(*self.hyperprior, self.step)
+        self.n_nodes = n = self.values.shape[0]
+        self.sigmas = sigmas = np.array([self.prior.sigma_at(value) for value in self.values])
+        self.common = (sigmas == sigmas[0]).all()
+        self.inverse = np.empty(n)
+        self.ratios.resize(self.values, n_k)
+        self.users = np.zeros(n_k, np.intp)
+        self.known = np.zeros(n_k, np.uint8)
+        self.join_k, self.new_k = np.empty(n_k), np.full(n_k, -1.0)
+        if not self.ratios.constant:
+            self.factors = np.empty((n_k, n))
+        if self.common:
+            self.by_k = np.empty((n_k, n))
+        else:
+            self.own = np.empty((self.n_particles, n))
+            self.factors_sigma, self.factors_new = np.empty((2, n_k, n))
+
+    cdef void set_concentration(self, double concentration) noexcept nogil:
+        """Change a fixed concentration; all laws have to be made anew."""
+        cdef Py_ssize_t k
+        self.concentration = self.values[0] = concentration
+        self.sigmas[0] = self.prior.sigma_at(concentration)
+        self.ratios.forget()
+        for k in range(self.k_capacity + 2):
+            self.known[k] = False
+            self.new_k[k] = -1.0
+
+    cdef Py_ssize_t count(
+        self, const Py_ssize_t* n_clusters, Py_ssize_t n, Py_ssize_t n_rows    # IN (n,)
+    ) noexcept nogil:
+        """Count the particles by number of clusters. Make the laws of numbers that have come into
+        use, in closed form (from then on products follow the rows), and forget those out of use.
+        Returns the largest number of clusters."""
+        cdef Py_ssize_t k, p
+        for k in range(self.k_most + 1):
+            self.users[k] = 0
+        self.k_most = 0
+        for p in range(n):
+            self.users[n_clusters[p]] += 1
+            self.k_most = max(self.k_most, n_clusters[p])
+        for k in range(self.k_capacity + 2):
+            if self.users[k] == 0:
+                self.known[k] = False
+            elif not self.known[k]:
+                self.make_law(k, n_rows)
+        return self.k_most
+
+    cdef void make_law(self, Py_ssize_t k, Py_ssize_t n_rows) noexcept nogil:
+        """The law given k clusters, in closed form."""
+        cdef Py_ssize_t g
+        self.known[k] = True
+        if not self.common:
+            return
+        for g in range(self.n_nodes):
+            self.by_k[k, g] = self.log_hyper[g]
+            if k > 0:
+                self.by_k[k, g] += self.prior.log_v_at(self.values[g], n_rows, k)
+        normalise(&self.by_k[k, 0], self.n_nodes)
+
+    cdef void make_own_law(
+        self, Py_ssize_t p, Py_ssize_t n_rows, const double* sizes, const int* slots,
+        Py_ssize_t n_clusters, Py_ssize_t left_out
+    ) noexcept nogil:
+        """The law of a particle, in closed form. A cluster left_out, unless it is -1, does not
+        count; V is still that of n_rows rows."""
+        cdef Py_ssize_t g, j
+        cdef Py_ssize_t k = n_clusters - (left_out >= 0)
+        cdef double* w = &self.own[p, 0]
+        for g in range(self.n_nodes):
+            w[g] = self.log_hyper[g]
+            if k > 0:
+                w[g] += self.prior.log_v_at(self.values[g], n_rows, k)
+            for j in range(n_clusters):
+                if j != left_out:
+                    w[g] += log_rising(1.0 - self.sigmas[g], sizes[slots[j]] - 1.0)
+        normalise(w, self.n_nodes)
+
+    cdef const double* factors_of(self, Py_ssize_t k) noexcept nogil:
+        return &self.inverse[0] if self.ratios.constant else &self.factors[k, 0]
+
+    cdef void weigh(
+        self, const Py_ssize_t* n_clusters, Py_ssize_t n, Py_ssize_t n_rows    # IN (n,)
+    ) noexcept nogil:
+        """Compute the average factors of all choices of the row after n_rows; `count` has been
+        called."""
+        cdef Py_ssize_t g, k, p
+        cdef double s_join, s_new, a
+        cdef double sums[3]
+        cdef const double* w
+        cdef const double* r
+        cdef const double* factors
+        for g in range(self.n_nodes):
+            self.inverse[g] = 1.0 / (n_rows + self.values[g])
+        for k in range(1, self.k_most + 1):
+            if self.users[k] == 0:
+                continue
+            r = self.ratios.at(n_rows + 1, k)
+            if not self.ratios.constant:
+                for g in range(self.n_nodes):
+                    self.factors[k, g] = 1.0 / (n_rows - self.sigmas[g] * k + r[g])
+            factors = self.factors_of(k)
+            if self.common:
+                w = &self.by_k[k, 0]
+                s_join = s_new = 0.0
+                for g in range(self.n_nodes):
+                    a = w[g] * factors[g]
+                    s_join += a
+                    s_new += a * r[g]
+                self.join_k[k] = s_join
+                self.new_k[k] = s_new
+            else:
+                for g in range(self.n_nodes):
+                    self.factors_sigma[k, g] = factors[g] * self.sigmas[g]
+                    self.factors_new[k, g] = factors[g] * r[g]
+        for p in range(n):
+            k = n_clusters[p]
+            if k == 0:      # the first row
+                self.slope[p] = 0.0
+                self.offset[p] = 0.0
+                self.fresh[p] = 1.0
+            elif self.common:
+                self.slope[p] = self.join_k[k]
+                self.offset[p] = -self.sigmas[0]
+                self.fresh[p] = self.new_k[k]
+            else:
+                tile_averages(
+                    &self.own[p, 0], self.factors_of(k), &self.factors_sigma[k, 0],
+                    &self.factors_new[k, 0], self.n_nodes, sums
+                )
+                self.slope[p] = sums[0]
+                self.offset[p] = -sums[1] / sums[0]
+                self.fresh[p] = sums[2]
+
+    cdef void follow_laws(self, Py_ssize_t n_rows) noexcept nogil:
+        """Multiply each law of k clusters by the nodes' factors of a row that joined one of them.
+        A particle that opened a cluster changes to the law of k + 1."""
+        cdef Py_ssize_t g, k
+        cdef double* w
+        cdef const double* factors
+        if not self.common or n_rows == 0 or self.n_nodes == 1:
+            return
+        for k in range(1, self.k_most + 1):
+            if self.users[k] == 0:
+                continue
+            w = &self.by_k[k, 0]
+            factors = self.factors_of(k)
+            for g in range(self.n_nodes):
+                w[g] *= factors[g] / self.join_k[k]
+
+    cdef void follow(self, Py_ssize_t p, Py_ssize_t k, double size) noexcept nogil:
+        """Multiply the law of a particle of k clusters by the nodes' factors of a row that joined
+        a cluster of `size` others; 0: a new one."""
+        cdef Py_ssize_t g
+        cdef double* w = &self.own[p, 0]
+        if k == 0:
+            return
+        if size > 0.0:
+            tile_multiply(
+                w, self.factors_of(k), &self.factors_sigma[k, 0], size,
+                1.0 / (self.slope[p] * (size + self.offset[p])), self.n_nodes
+            )
+        else:
+            for g in range(self.n_nodes):
+                w[g] *= self.factors_new[k, g] / self.fresh[p]
+
+    cdef void branch(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
+        """Particle dst becomes a copy of particle src."""
+        self.slope[dst] = self.slope[src]
+        self.offset[dst] = self.offset[src]
+        self.fresh[dst] = self.fresh[src]
+        if not self.common:
+            memcpy(&self.own[dst, 0], &self.own[src, 0], self.n_nodes * sizeof(double))
+
+    cdef double[::1] law(self, Py_ssize_t p, Py_ssize_t k):
+        """The law of a particle of k clusters, (n_nodes,); `count` has been called."""
+        return self.by_k[k] if self.common else self.own[p]
+
+    # The Python boundary.
+
+    def forget_laws(self):
+        """Make the laws by k anew when they are next needed."""
+        self.known[:] = False
+
+    def arrays(self):
+        """Nodes and log prior weights: two ndarrays of shape (n_nodes,)."""
+        return np.array(self.values), np.array(self.log_hyper)
+
+    def save(self, Py_ssize_t n):
+        """The laws in use of n particles, by k or by particle: dict of ndarray (n_nodes,)."""
+        cdef Py_ssize_t k, p
+        if not self.common:
+            return {p: np.array(self.own[p]) for p in range(n)}
+        return {k: np.array(self.by_k[k]) for k in range(self.k_most + 1) if self.users[k] > 0}
+
+    def load(self, laws):
+        """Take over what `save` gave."""
+        for j, law in laws.items():
+            if self.common:
+                self.known[j] = True
+                np.asarray(self.by_k)[j] = law
+            else:
+                np.asarray(self.own)[j] = law
+
+
+cdef inline void normalise(double* w, Py_ssize_t n) noexcept nogil:
+    """From logarithms to weights of sum 1."""
+    cdef Py_ssize_t g
+    cdef double total = 0.0
+    _resampling.exponentiate(w, w, n)
+    for g in range(n):
+        total += w[g]
+    for g in range(n):
+        w[g] /= total
+
+
+def log_ratios(PartitionPrior prior, sizes, concentrations, nodes, log_hyper):
+    """log p(partition | concentration) - log p(partition), the latter over weighted nodes.
+
+    Parameters
+    ----------
+    prior : PartitionPrior
+    sizes : list of ndarray of shape (n_clusters,)
+        Cluster sizes of each partition.
+    concentrations : array-like
+        Finite, above the lowest concentration of the prior.
+    nodes, log_hyper : ndarray of shape (n_nodes,)
+
+    Returns
+    -------
+    log_ratios : ndarray of shape (len(concentrations), len(sizes))
+
+    Raises
+    ------
+    ValueError
+        For a concentration that the prior cannot have.
+    """
+    cdef Py_ssize_t c, p
+    cdef const double[::1] at = np.concatenate([concentrations, nodes]).astype(np.float64)
+    cdef const Py_ssize_t[::1] view
+    cdef Py_ssize_t m = len(concentrations)
+    log_p = np.empty((at.shape[0], len(sizes)))
+    cdef double[:, ::1] log_p_view = log_p
+    for c in range(m):
+        if not prior.lowest_concentration < at[c] < INFINITY:
+            raise ValueError(
+                "concentrations must be finite and above "
+                f"{prior.lowest_concentration}, got {at[c]}"
+            )
+    for p in range(log_p_view.shape[1]):
+        view = np.ascontiguousarray(sizes[p], dtype=np.intp)
+        if view.shape[0] == 0:      # no row yet
+            log_p[:, p] = 0.0
+            continue
+        with nogil:
+            for c in range(at.shape[0]):
+                log_p_view[c, p] = prior.log_eppf_at(at[c], &view[0], view.shape[0])
+    if len(nodes) == 1:     # exactly 0 at the same concentration
+        return log_p[:m] - log_p[m:]
+    return log_p[:m] - logsumexp(log_p[m:].T + log_hyper, axis=1)
+
+
+def concentration_nodes(double shape, double rate, double step):
+    """Nodes of a trapezoidal rule in the logarithm of a concentration ~ Gamma(shape, rate).
+
+    The factor of the concentration given a partition, concentration^(k-1) / (concentration + 1)
+    ... (concentration + n - 1) or the like, is constant below the first node if k is 1, and
+    negligible there otherwise: the first node stands for all concentrations below it, too.
+
+    Parameters
+    ----------
+    shape, rate : float
+    step : float
+        Largest distance of the logarithms; smaller where the prior is narrow.
+
+    Returns
+    -------
+    nodes, log_weights : ndarray of shape (n_nodes,)
+        The weights sum to 1.
+    """
+    # Given rows the rate is larger, by log n at most; given clusters the mean is.
+    low = max(np.log(1e-14) / (1.0 + shape), (np.log(1e-13) + gammaln(shape + 1.0)) / shape)
+    low -= np.log(rate + 30.0)
+    high = np.log(shape + 10.0 * np.sqrt(shape) + 500.0) - np.log(rate)
+    step = min(step, 0.75 / np.sqrt(shape))
+    x = low + step * np.arange(int((high - low) / step) + 2)
+    nodes = np.exp(x)
+    log_weights = shape * x - rate * nodes      # log density of the logarithm
+    log_weights[0] -= np.log(-np.expm1(-shape * step))
+    log_weights -= log_weights.max()
+    return nodes, log_weights - np.log(np.exp(log_weights).sum())

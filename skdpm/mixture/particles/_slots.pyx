@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Clusters that particles share by reference, and are copied when only some holders change them.
+
+The methods that run once per particle and row are in the .pxd file, so that callers inline them.
+"""
+from libc.math cimport INFINITY
+from libc.stdlib cimport free
+from libc.string cimport memset
+
+import numpy as np
+
+from skdpm._core._memory cimport resized
+from skdpm.mixture.likelihoods._base cimport ClusterModel
+
+cdef extern from "tiles.h" nogil:
+    void tile_exp(double* x, Py_ssize_t n)
+
+
+cdef class SharedSlots:
+
+    def __dealloc__(self):
+        free(self.refs)
+
+    cdef int bind(self, ClusterModel model, Py_ssize_t n_slots) except -1:
+        """Count the holders of the first n_slots slots of a kernel; new slots have none."""
+        self.model = model
+        if n_slots > self.capacity:
+            self.refs = <Py_ssize_t*>resized(self.refs, n_slots, sizeof(Py_ssize_t))
+            memset(
+                self.refs + self.capacity, 0, (n_slots - self.capacity) * sizeof(Py_ssize_t)
+            )
+            self.capacity = n_slots
+        return 0
+
+
+cdef class Family:
+
+    def __init__(self, Py_ssize_t number, ClusterModel model, stats):
+        """Load clusters, (n, n_stats) or with the cached terms (n, width), which no particle
+        holds yet."""
+        cdef Py_ssize_t slot
+        self.number = number
+        self.n_live = self.empty = len(stats)
+        self.newborn_tick = -1
+        model.load(
+            stats, np.arange(self.n_live + 1), np.arange(model.n_slots - 1, self.n_live, -1)
+        )
+        self.model = model
+        self.reserve(model.n_slots)
+        for slot in range(self.n_live):
+            self.live[slot] = self.position[slot] = slot
+            self.sizes[slot] = stats[slot, 0]
+
+    def __dealloc__(self):
+        free(self.live)
+        free(self.position)
+        free(self.turns)
+        free(self.sizes)
+        free(self.by_position)
+        free(self.log_p)
+        free(self.v)
+
+    cdef int reserve(self, Py_ssize_t n_slots) except -1:
+        """Make room for n_slots slots, the empty one included."""
+        cdef Py_ssize_t slot
+        cdef Py_ssize_t before = self.capacity
+        self.model.reserve(n_slots)
+        n_slots = self.model.n_slots
+        if n_slots <= before:
+            return 0
+        self.live = <Py_ssize_t*>resized(self.live, n_slots + 1, sizeof(Py_ssize_t))
+        self.position = <Py_ssize_t*>resized(self.position, n_slots, sizeof(Py_ssize_t))
+        self.turns = <Turn*>resized(self.turns, n_slots, sizeof(Turn))
+        self.sizes = <double*>resized(self.sizes, n_slots, sizeof(double))
+        self.by_position = <double*>resized(self.by_position, n_slots + 1, sizeof(double))
+        self.log_p = <double*>resized(self.log_p, n_slots, sizeof(double))
+        self.v = <double*>resized(self.v, n_slots, sizeof(double))
+        for slot in range(before, n_slots):
+            self.turns[slot].tick = -1
+        return self.bind(self.model, n_slots)
+
+    cdef double evaluate(self, Py_ssize_t i) noexcept nogil:
+        """Evaluate row i in all live slots and in a new cluster. Returns the largest log density;
+        a NaN counts as larger than what came before it."""
+        cdef Py_ssize_t j
+        cdef double top = -INFINITY
+        self.live[self.n_live] = self.empty
+        self.model.log_predictive_many(self.live, self.n_live + 1, i, self.by_position)
+        for j in range(self.n_live + 1):
+            if not (self.by_position[j] <= top):
+                top = self.by_position[j]
+        return top
+
+    cdef void scale(self, double top, bint common, double sigma) noexcept nogil:
+        """Write `log_p`, and `v`: densities relative to exp(top). Where sigma is common to all
+        particles, `v` of a slot of size m is multiplied by m - sigma."""
+        cdef Py_ssize_t j, slot
+        for j in range(self.n_live):
+            # By slot: positions change when particles are resampled.
+            self.log_p[self.live[j]] = self.by_position[j]
+        self.log_p_new = self.by_position[self.n_live]
+        for j in range(self.n_live + 1):
+            self.by_position[j] -= top
+        tile_exp(self.by_position, self.n_live + 1)
+        for j in range(self.n_live):
+            slot = self.live[j]
+            self.v[slot] = self.by_position[j]
+            if common:
+                self.v[slot] *= self.sizes[slot] - sigma
+        self.v_new = self.by_position[self.n_live]
+
+    cdef void hold_all(self, const int* slots, Py_ssize_t n_slots) noexcept nogil:
+        """A new particle of the family holds these slots."""
+        cdef Py_ssize_t j
+        for j in range(n_slots):
+            self.refs[slots[j]] += 1
+        self.n_members += 1
+
+    cdef void let_go_all(self, const int* slots, Py_ssize_t n_slots) noexcept nogil:
+        """A particle leaves the family, and lets go of its slots."""
+        cdef Py_ssize_t j
+        for j in range(n_slots):
+            self.let_go_live(slots[j])
+        self.n_members -= 1
+
+    # The Python boundary.
+
+    def save(self):
+        """Statistics of the live slots, with the cached terms: (n_live, width)."""
+        cdef Py_ssize_t j
+        return self.model.dump(
+            np.array([self.live[j] for j in range(self.n_live)], dtype=np.intp), True
+        )
+
+    def audit(self, holders, Py_ssize_t n_members):
+        """Raise an AssertionError unless the counts are those of the particles; for tests.
+
+        Parameters
+        ----------
+        holders : dict of slot to int
+        n_members : int
+        """
+        cdef Py_ssize_t j
+        live = [self.live[j] for j in range(self.n_live)]
+        assert n_members == self.n_members
+        assert self.n_live + 1 + self.model.n_free == self.model.n_slots
+        assert [self.position[slot] for slot in live] == list(range(self.n_live))
+        assert {slot: self.refs[slot] for slot in live} == holders

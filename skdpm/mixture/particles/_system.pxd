@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from numpy.random cimport bitgen_t
+
+from skdpm.mixture.particles._labels cimport KeptLabels
+from skdpm.mixture.particles._nodes cimport ConcentrationNodes
+from skdpm.mixture.particles._weights cimport Weights
+
+cdef extern from *:
+    """
+    /* Terms are relative to the best cluster of all particles. If the sum of a particle's terms is
+       less than this, they are computed again relative to its own best cluster. */
+    #define SKDPM_FAINT 1e-200
+    """
+    const double FAINT "SKDPM_FAINT"
+
+
+cdef class ParticleSystem:
+    """See `_system.pyx`. The memory of a placement is reserved before it: the rest runs without
+    the interpreter's lock."""
+    cdef readonly Py_ssize_t n_rows, row_at_hand
+    cdef readonly list families             # of Family
+    cdef void** family_at                   # (n_families,): the same objects
+    cdef Py_ssize_t n_families
+    cdef void** kin                         # (n_particles,): the Family of each particle
+    cdef readonly Weights weights
+    cdef readonly ConcentrationNodes nodes
+    cdef readonly KeptLabels labels
+    cdef Py_ssize_t[::1] n_clusters         # (n_particles,)
+    cdef int[:, ::1] slots                  # (n_particles, k_capacity): clusters in order
+    cdef Py_ssize_t k_capacity, k_most
+    # The current row.
+    cdef Py_ssize_t tick                    # number of its placement
+    cdef double top                         # its largest log density
+    cdef double[::1] tops                   # (n_particles,): what terms are relative to, and ...
+    cdef double[::1] totals                 # ... their sum
+    cdef Py_ssize_t[::1] choices            # (n_particles,): its cluster; n_clusters: a new one
+    cdef double[::1] terms                  # (k_capacity + 1,): scratch
+
+    cdef int reserve_clusters(self, Py_ssize_t k) except -1
+    cdef int make_room(self, Py_ssize_t n_new) except -1
+    cdef Py_ssize_t most_children(self) noexcept nogil
+    cdef bint has_room(self, Py_ssize_t n_new) noexcept nogil
+    cdef void drop(self, Py_ssize_t p) noexcept nogil
+    cdef void branch(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil
+    cdef void evaluate(self, Py_ssize_t i) noexcept nogil
+    cdef double list_terms(self, Py_ssize_t p, double top, double* terms) noexcept nogil
+    cdef double top_of(self, Py_ssize_t p, Py_ssize_t left_out) noexcept nogil
+    cdef bint weigh(self, Py_ssize_t p) noexcept nogil
+    cdef Py_ssize_t draw(self, Py_ssize_t p, bitgen_t* rng) noexcept nogil
+    cdef int step(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil
+    cdef int place(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil
+    cdef void resample(self, bitgen_t* rng) noexcept nogil
+    cdef void draw_all(self, bitgen_t* rng) noexcept nogil
+    cdef bint follow_children(self, bitgen_t* rng) noexcept nogil
+    cdef void grow(self, Py_ssize_t i) noexcept nogil
+    cdef void enter(self, Py_ssize_t p, Py_ssize_t j, Py_ssize_t i) noexcept nogil
+    cdef void count(self) noexcept nogil
+    cdef void renew_own_law(self, Py_ssize_t p, Py_ssize_t left_out) noexcept nogil
+
+
+cdef inline Py_ssize_t pick(const double* terms, Py_ssize_t k, double u) noexcept nogil:
+    """The choice, of k clusters and a new one, that u falls on, which is below the sum of the
+    terms; the new one comes first."""
+    cdef Py_ssize_t j
+    u -= terms[k]
+    if u < 0.0:
+        return k
+    for j in range(k):
+        u -= terms[j]
+        if u < 0.0:
+            return j
+    # Rounding may leave u at 0: never take a choice of weight zero.
+    j = k
+    while j > 0 and terms[j] == 0.0:
+        j -= 1
+    return j

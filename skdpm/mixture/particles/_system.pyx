@@ -1,0 +1,755 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Sequential Monte Carlo: weighted partitions of the rows so far, the particles, take one row
+after the other. With unnormalised weights W, over all randomness and for every partition z,
+
+    E sum_i W_i 1(z_i = z) = p(z) p(X | z);    the sum of weights estimates the evidence p(X).
+
+Row n, y, meets k clusters of the n - 1 rows before it. Under a prior of Gibbs type (priors/_base)
+the terms of its choices are
+
+    join a cluster of m:  (m - sigma) V_{n,k} / V_{n-1,k} p(y | cluster)
+    a new one:            V_{n,k+1} / V_{n-1,k} p(y)
+
+It draws a cluster with probabilities proportional to them, and W is multiplied by their sum. The
+prior's factors are computed by `_nodes`, where an unknown concentration is integrated out.
+Particles are resampled between weighing and drawing (`_weights`). They share clusters by reference
+(`_slots`).
+"""
+from libc.math cimport INFINITY, log
+from libc.stdlib cimport free
+from libc.string cimport memcpy
+from numpy.random cimport bitgen_t
+
+import numpy as np
+from scipy.special import logsumexp
+
+from skdpm._core._memory cimport resized
+from skdpm._core._rng cimport bit_generator_pointer, uniform
+from skdpm.mixture.likelihoods._base cimport ClusterModel, row
+from skdpm.mixture.particles._labels cimport MOST_NARROW, KeptLabels
+from skdpm.mixture.particles._nodes cimport ConcentrationNodes
+from skdpm.mixture.particles._slots cimport Family
+from skdpm.mixture.particles._weights cimport Weights
+from skdpm.mixture.priors._base cimport PartitionPrior
+from skdpm.mixture.state._state cimport MixtureState
+
+from skdpm.mixture.particles._nodes import STEP, log_ratios
+
+cdef enum:
+    FEWEST_CLUSTERS = 64    # for which there is room at first
+
+cdef extern from "tiles.h" nogil:
+    void tile_exp(double* x, Py_ssize_t n)
+
+
+cdef class ParticleSystem:
+    """Particles of one chain, and the rows they have taken.
+
+    Parameters
+    ----------
+    n_particles : int
+        Largest number of particles.
+    resampling : {"systematic", "stratified", "multinomial", "optimal"}
+    resample_threshold : float
+        Threshold of the effective sample size divided by the number of particles.
+    prior : PartitionPrior
+        Its number of rows does not matter: no table is used.
+    concentration_prior : tuple (shape, rate) or None
+        Gamma prior of a concentration that is integrated out; None: it is that of the prior.
+
+    Attributes
+    ----------
+    n_rows : int
+        Number of rows taken so far.
+    n_current : int
+        Number of particles.
+    n_resampled : int
+        How often they were resampled.
+    row_at_hand : int
+        Number, in the kernels, of the last row that was placed.
+    """
+
+    def __init__(
+        self, Py_ssize_t n_particles, str resampling, double resample_threshold,
+        PartitionPrior prior, concentration_prior=None
+    ):
+        cdef Py_ssize_t n = n_particles
+        self.weights = Weights(n, resampling, resample_threshold)
+        self.nodes = ConcentrationNodes(prior, concentration_prior, n)
+        self.families = []
+        self.kin = <void**>resized(NULL, n, sizeof(void*))
+        self.n_clusters, self.choices = np.empty((2, n), np.intp)
+        self.tops, self.totals = np.empty((2, n))
+
+    def __dealloc__(self):
+        free(self.family_at)
+        free(self.kin)
+
+    # Memory: with the lock.
+
+    cdef int reserve_clusters(self, Py_ssize_t k) except -1:
+        """Make room for particles of k clusters, and the nodes that these need."""
+        cdef Py_ssize_t p
+        cdef Py_ssize_t capacity = max(self.k_capacity, FEWEST_CLUSTERS)
+        while capacity < k:
+            capacity *= 2
+        if capacity == self.k_capacity:
+            return 0
+        slots = np.empty((self.weights.n_most, capacity), np.intc)
+        if self.k_capacity > 0:
+            slots[:, :self.k_capacity] = self.slots
+        self.slots = slots
+        self.terms = np.empty(capacity + 1)
+        self.k_capacity = capacity
+        self.nodes.resize(capacity)
+        for p in range(self.weights.n):
+            self.renew_own_law(p, -1)
+        return 0
+
+    cdef int make_room(self, Py_ssize_t n_new) except -1:
+        """Take the memory that the next placement, of n_new new rows, may need."""
+        cdef Family family
+        for family in self.families:
+            if not family.has_room(self.weights.n_most):
+                family.reserve(2 * family.n_live + family.most_born(self.weights.n_most) + 2)
+        self.reserve_clusters(self.k_most + 1)
+        self.labels.reserve(
+            self.n_rows, n_new, self.labels.wide or self.k_most >= MOST_NARROW
+        )
+        self.weights.reserve_children(self.most_children())
+        return 0
+
+    cdef Py_ssize_t most_children(self) noexcept nogil:
+        """Largest number of choices that "optimal" resampling follows."""
+        cdef Py_ssize_t p
+        cdef Py_ssize_t n_children = 0
+        if self.weights.optimal:
+            for p in range(self.weights.n):
+                n_children += self.n_clusters[p] + 1
+        return n_children
+
+    cdef bint has_room(self, Py_ssize_t n_new) noexcept nogil:
+        cdef Py_ssize_t f
+        for f in range(self.n_families):
+            if not (<Family>self.family_at[f]).has_room(self.weights.n_most):
+                return False
+        return (
+            self.k_most < self.k_capacity
+            and self.labels.has_room(self.n_rows, n_new, self.k_most)
+            and self.most_children() <= self.weights.capacity
+        )
+
+    # Particles.
+
+    cdef void drop(self, Py_ssize_t p) noexcept nogil:
+        """A particle dies: it lets go of its slots."""
+        (<Family>self.kin[p]).let_go_all(&self.slots[p, 0], self.n_clusters[p])
+
+    cdef void branch(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
+        """Particle dst, which is dead, becomes a copy of particle src, except for its weight and
+        its choice."""
+        cdef Py_ssize_t k = self.n_clusters[src]
+        self.kin[dst] = self.kin[src]
+        self.n_clusters[dst] = k
+        self.tops[dst] = self.tops[src]
+        self.totals[dst] = self.totals[src]
+        (<Family>self.kin[src]).hold_all(&self.slots[src, 0], k)
+        memcpy(&self.slots[dst, 0], &self.slots[src, 0], k * sizeof(int))
+        self.labels.copy(dst, src, self.n_rows)
+        self.nodes.branch(dst, src)
+
+    cdef void count(self) noexcept nogil:
+        """Bring the laws of the concentration up to date with the particles."""
+        self.k_most = self.nodes.count(&self.n_clusters[0], self.weights.n, self.n_rows)
+
+    cdef void renew_own_law(self, Py_ssize_t p, Py_ssize_t left_out) noexcept nogil:
+        """Compute the law of the concentration of a particle in closed form, if each has one."""
+        if not self.nodes.common:
+            self.nodes.make_own_law(
+                p, self.n_rows, (<Family>self.kin[p]).sizes, &self.slots[p, 0],
+                self.n_clusters[p], left_out
+            )
+
+    # A row.
+
+    cdef void evaluate(self, Py_ssize_t i) noexcept nogil:
+        """Compute the density of row i in all clusters."""
+        cdef Py_ssize_t f
+        cdef double top
+        self.top = -INFINITY
+        for f in range(self.n_families):
+            if (<Family>self.family_at[f]).n_members > 0:
+                top = (<Family>self.family_at[f]).evaluate(i)
+                if not (top <= self.top):
+                    self.top = top
+        for f in range(self.n_families):
+            if (<Family>self.family_at[f]).n_members > 0:
+                (<Family>self.family_at[f]).scale(
+                    self.top, self.nodes.common, self.nodes.sigmas[0]
+                )
+
+    cdef double list_terms(self, Py_ssize_t p, double top, double* terms) noexcept nogil:
+        """Write the terms of all choices, times exp(-top): (n_clusters + 1,). Returns the sum."""
+        cdef Py_ssize_t j
+        cdef Py_ssize_t k = self.n_clusters[p]
+        cdef const int* slots = &self.slots[p, 0]
+        cdef const double* v = (<Family>self.kin[p]).v
+        cdef const double* log_p = (<Family>self.kin[p]).log_p
+        cdef const double* sizes = (<Family>self.kin[p]).sizes
+        cdef double slope = self.nodes.slope[p]
+        cdef double offset = self.nodes.offset[p]
+        cdef double fresh = self.nodes.fresh[p]
+        cdef double total = 0.0
+        if top == self.top and self.nodes.common:
+            for j in range(k):
+                terms[j] = slope * v[slots[j]]
+                total += terms[j]
+            terms[k] = (<Family>self.kin[p]).v_new * fresh
+            return total + terms[k]
+        for j in range(k):
+            terms[j] = log_p[slots[j]] - top
+        terms[k] = (<Family>self.kin[p]).log_p_new - top
+        tile_exp(terms, k + 1)
+        for j in range(k):
+            terms[j] *= slope * (sizes[slots[j]] + offset)
+            total += terms[j]
+        terms[k] *= fresh
+        return total + terms[k]
+
+    cdef double top_of(self, Py_ssize_t p, Py_ssize_t left_out) noexcept nogil:
+        """The largest log density of the row among the choices of a particle; a cluster left_out,
+        unless it is -1, does not count."""
+        cdef Py_ssize_t j
+        cdef const int* slots = &self.slots[p, 0]
+        cdef const double* log_p = (<Family>self.kin[p]).log_p
+        cdef double top = -INFINITY
+        if self.nodes.fresh[p] > 0.0:
+            top = (<Family>self.kin[p]).log_p_new
+        for j in range(self.n_clusters[p]):
+            if j != left_out and log_p[slots[j]] > top:
+                top = log_p[slots[j]]
+        return top
+
+    cdef bint weigh(self, Py_ssize_t p) noexcept nogil:
+        """Multiply a particle's weight by the sum of its terms. Returns False unless that is a
+        positive number."""
+        cdef Py_ssize_t j
+        cdef Py_ssize_t k = self.n_clusters[p]
+        cdef const int* slots = &self.slots[p, 0]
+        cdef const double* v = (<Family>self.kin[p]).v
+        cdef const double* sizes = (<Family>self.kin[p]).sizes
+        cdef double offset = self.nodes.offset[p]
+        cdef double total = 0.0
+        if self.nodes.common:
+            for j in range(k):
+                total += v[slots[j]]
+        else:
+            for j in range(k):
+                total += v[slots[j]] * (sizes[slots[j]] + offset)
+        total = total * self.nodes.slope[p] + (<Family>self.kin[p]).v_new * self.nodes.fresh[p]
+        self.tops[p] = self.top
+        if total < FAINT:
+            # A row may be an outlier to this particle, and none to others.
+            self.tops[p] = self.top_of(p, -1)
+            if self.tops[p] == -INFINITY:
+                return False
+            total = self.list_terms(p, self.tops[p], &self.terms[0])
+        if not (0.0 < total < INFINITY):
+            return False
+        self.totals[p] = total
+        self.weights.log_w[p] += self.tops[p] + log(total)
+        return True
+
+    cdef Py_ssize_t draw(self, Py_ssize_t p, bitgen_t* rng) noexcept nogil:
+        """Draw the cluster that the row joins in a particle. Uses one uniform number."""
+        cdef Py_ssize_t j
+        cdef Py_ssize_t k = self.n_clusters[p]
+        cdef const int* slots = &self.slots[p, 0]
+        cdef const double* v = (<Family>self.kin[p]).v
+        cdef double u = uniform(rng) * self.totals[p]
+        if self.tops[p] != self.top or not self.nodes.common:
+            self.list_terms(p, self.tops[p], &self.terms[0])
+            return pick(&self.terms[0], k, u)
+        u -= (<Family>self.kin[p]).v_new * self.nodes.fresh[p]
+        if u < 0.0:
+            return k
+        u /= self.nodes.slope[p]
+        for j in range(k):
+            u -= v[slots[j]]
+            if u < 0.0:
+                return j
+        j = k - 1       # as in `pick`
+        while j > 0 and v[slots[j]] == 0.0:
+            j -= 1
+        return j
+
+    cdef int step(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
+        """Take row i of the kernels. Other systems override this."""
+        return self.place(i, rng)
+
+    cdef int place(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
+        """Weigh the particles by row i of the kernels, resample them, and let the row join."""
+        cdef Py_ssize_t p
+        if not self.has_room(1):
+            with gil:
+                self.make_room(1)
+        self.row_at_hand = i
+        self.evaluate(i)
+        self.count()
+        self.nodes.weigh(&self.n_clusters[0], self.weights.n, self.n_rows)
+        for p in range(self.weights.n):
+            if not self.weigh(p):
+                with gil:
+                    raise FloatingPointError(f"row {i}: no cluster has a positive weight")
+        if not self.weights.optimal:
+            if self.weights.is_degenerate():
+                self.resample(rng)
+            self.draw_all(rng)
+        elif not self.follow_children(rng):
+            with gil:
+                raise FloatingPointError(f"row {i}: the weights are no distribution")
+        self.nodes.follow_laws(self.n_rows)
+        self.grow(i)
+        self.n_rows += 1
+        return 0
+
+    cdef void resample(self, bitgen_t* rng) noexcept nogil:
+        """Replace the particles by as many of equal weight. Survivors stay where they are."""
+        cdef Py_ssize_t p, _copy
+        cdef Py_ssize_t place = 0
+        cdef Py_ssize_t* counts = &self.weights.counts[0]
+        self.weights.resample(rng)
+        for p in range(self.weights.n):
+            if counts[p] == 0:
+                self.drop(p)
+        for p in range(self.weights.n):
+            for _copy in range(counts[p] - 1):
+                while counts[place] > 0:        # ends: there are as many places as copies
+                    place += 1
+                self.branch(place, p)
+                place += 1
+
+    cdef void draw_all(self, bitgen_t* rng) noexcept nogil:
+        cdef Py_ssize_t p
+        for p in range(self.weights.n):
+            self.choices[p] = self.draw(p, rng)
+
+    cdef bint follow_children(self, bitgen_t* rng) noexcept nogil:
+        """Turn all choices of all particles into particles, thinned to the largest number. If the
+        particles have that number already, and even weights, each draws one choice. Returns False
+        if the weights are not finite."""
+        cdef Py_ssize_t c, j, p
+        cdef Py_ssize_t place = 0
+        cdef Py_ssize_t n = self.weights.n
+        cdef Py_ssize_t* counts = &self.weights.counts[0]
+        cdef double* terms = &self.terms[0]
+        cdef double log_scale
+        if n == self.weights.n_most and not self.weights.is_degenerate():
+            self.draw_all(rng)
+            return True
+        self.weights.n_children = 0
+        for p in range(n):
+            self.list_terms(p, self.tops[p], terms)
+            log_scale = self.weights.log_w[p] - log(self.totals[p])
+            for j in range(self.n_clusters[p] + 1):
+                if terms[j] > 0.0:
+                    self.weights.add_child(p, j, log_scale + log(terms[j]))
+        if not self.weights.thin(rng):
+            return False
+        for p in range(n):
+            if counts[p] == 0:
+                self.drop(p)
+        # The first child takes its parent's place, the others take free ones.
+        for c in range(self.weights.n_children):
+            if self.weights.child_counts[c] == 0:
+                continue
+            p = self.weights.parents[c]
+            if counts[p] > 0:
+                counts[p] = -1
+                j = p
+            else:
+                while place < n and counts[place] != 0:
+                    place += 1
+                j = place
+                place += 1
+                self.branch(j, p)
+            self.choices[j] = self.weights.choices[c]
+            self.weights.log_w[j] = self.weights.child_log_w[c]
+        self.weights.n = max(n, place)
+        return True
+
+    cdef void grow(self, Py_ssize_t i) noexcept nogil:
+        """The row joins the cluster that each particle has chosen."""
+        cdef Py_ssize_t j, p, slot
+        self.tick += 1
+        for p in range(self.weights.n):
+            j = self.choices[p]
+            if j == self.n_clusters[p]:
+                if not self.nodes.common:
+                    self.nodes.follow(p, j, 0.0)
+                continue
+            slot = self.slots[p, j]
+            if not self.nodes.common:
+                self.nodes.follow(p, self.n_clusters[p], (<Family>self.kin[p]).sizes[slot])
+            (<Family>self.kin[p]).choose(slot, self.tick)
+        for p in range(self.weights.n):
+            self.labels.set(p, self.n_rows - self.labels.n_before, self.choices[p])
+            self.enter(p, self.choices[p], i)
+
+    cdef void enter(self, Py_ssize_t p, Py_ssize_t j, Py_ssize_t i) noexcept nogil:
+        """The row joins cluster j of a particle, or a new one; choosers have been counted."""
+        if j < self.n_clusters[p]:
+            self.slots[p, j] = <int>(<Family>self.kin[p]).enter(self.slots[p, j], i)
+            return
+        self.slots[p, j] = <int>(<Family>self.kin[p]).enter_newborn(i, self.tick)
+        self.n_clusters[p] += 1
+        self.k_most = max(self.k_most, self.n_clusters[p])
+
+    # The Python boundary.
+
+    @property
+    def n_particles(self):
+        return self.weights.n_most
+
+    @property
+    def n_current(self):
+        return self.weights.n
+
+    @property
+    def n_resampled(self):
+        return self.weights.n_resampled
+
+    @property
+    def models(self):
+        """Kernels of the families."""
+        return [family.model for family in self.families]
+
+    def begin(self, models):
+        """Start without rows.
+
+        Parameters
+        ----------
+        models : list of ClusterModel
+            One kernel for all particles, or one for each.
+        """
+        n = self.weights.n_most
+        if len(models) == 1 and self.weights.optimal:
+            n = 1       # its choices are followed
+        self.set_state(models, {
+            "n_rows": 0,
+            "n_resampled": 0,
+            "log_w": np.full(n, -np.log(n)),
+            "family": np.arange(n) if len(models) > 1 else np.zeros(n, np.intp),
+            "slots": [np.empty(0, np.intp)] * n,
+            "stats": [np.empty((0, model.n_stats)) for model in models],
+            "labels": np.empty((n, 0), np.intp),
+        })
+
+    def run(self, bit_generator, Py_ssize_t first, Py_ssize_t stop):
+        """Take the rows first, ..., stop - 1 of the kernels.
+
+        Raises
+        ------
+        FloatingPointError
+            If no cluster can explain a row, which the message names.
+        """
+        cdef Py_ssize_t i
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        for model in self.models:
+            if not 0 <= first <= stop <= model.n_samples:
+                raise IndexError(f"rows {first}:{stop} of {model.n_samples}")
+        self.labels.reserve(self.n_rows, stop - first, self.labels.wide)
+        with bit_generator.lock, nogil:
+            for i in range(first, stop):
+                self.step(i, rng)
+
+    def expect(self, Py_ssize_t n_rows):
+        """Take memory for the labels of n_rows rows, those so far included."""
+        self.labels.reserve(self.n_rows, n_rows - self.n_rows, self.labels.wide)
+
+    @property
+    def log_evidence(self):
+        """log of the sum of the final weights: of the estimate of p(rows so far)."""
+        return self.weights.log_total()
+
+    @property
+    def effective_sample_size(self):
+        """Effective sample size of the final weights."""
+        return self.weights.sample_size()
+
+    @property
+    def concentration(self):
+        """Concentration that the weights are for; None if it is integrated out."""
+        return self.nodes.concentration if self.nodes.hyperprior is None else None
+
+    def log_weights(self):
+        """Unnormalised log weights that the next row continues: ndarray (n_current,)."""
+        return self.weights.array()
+
+    def final_log_weights(self):
+        """Unnormalised log weights for the prior of the model: ndarray (n_current,)."""
+        return self.log_weights()
+
+    def labels_of(self, Py_ssize_t p):
+        """Labels of the rows whose labels are kept, in a particle: ndarray of intp, positions of
+        clusters in `sizes_of` and `stats_of`."""
+        self._check_particle(p)
+        return self.labels.array(slice(p, p + 1), self.n_rows)[0].astype(np.intp)
+
+    def all_labels(self):
+        """The same of all particles: ndarray (n_current, n_kept) of uint16 or uint32."""
+        return self.labels.array(slice(self.weights.n), self.n_rows)
+
+    def sizes_of(self, Py_ssize_t p):
+        """Numbers of items of the clusters of a particle: (n_clusters,)."""
+        cdef Family family = self.families[self.family_of(p)]
+        return np.array([family.sizes[slot] for slot in self.slots_of(p)], dtype=np.intp)
+
+    def slots_of(self, Py_ssize_t p):
+        """Slots of the clusters of a particle in the kernel of its family: (n_clusters,)."""
+        self._check_particle(p)
+        return np.array(self.slots[p, :self.n_clusters[p]], dtype=np.intp)
+
+    def family_of(self, Py_ssize_t p):
+        """Number of the family of a particle, an index of `models`."""
+        self._check_particle(p)
+        return (<Family>self.kin[p]).number
+
+    def stats_of(self, Py_ssize_t p):
+        """Statistics of the clusters of a particle: (n_clusters, n_stats)."""
+        return self.models[self.family_of(p)].dump(self.slots_of(p))
+
+    def log_ratios(self, concentrations):
+        """log p(partition | concentration) of every particle, less its log prior probability under
+        which it is weighed: (len(concentrations), n_current)."""
+        sizes = [self.sizes_of(p) for p in range(self.weights.n)]
+        return log_ratios(self.nodes.prior, sizes, concentrations, *self.nodes.arrays())
+
+    def log_evidence_at(self, concentrations):
+        """log of the estimate of p(rows so far | concentration): (len(concentrations),). The
+        particles are reweighted, so the further a concentration, the noisier."""
+        return logsumexp(self.log_weights() + self.log_ratios(concentrations), axis=1)
+
+    def log_joint_of(self, Py_ssize_t p, PartitionPrior prior):
+        """log p(partition) + log p(rows so far | partition) of a particle, at the concentration of
+        a prior, whose tables are not used."""
+        cdef Py_ssize_t j
+        cdef ClusterModel model = self.models[self.family_of(p)]
+        cdef double total = prior.log_probability(self.sizes_of(p))
+        model.settle()
+        for j in range(self.n_clusters[p]):
+            total += model.log_marginal(self.slots[p, j])
+        return total
+
+    def concentration_weights(self, Py_ssize_t p):
+        """Law of the concentration given the partition of a particle.
+
+        Returns
+        -------
+        nodes, weights : ndarray of shape (n_nodes,)
+        """
+        self._check_particle(p)
+        self.count()
+        return np.array(self.nodes.values), np.array(self.nodes.law(p, self.n_clusters[p]))
+
+    def draw_concentration(self, Py_ssize_t p, bit_generator):
+        """Draw one of the nodes by that law. Uses one uniform number."""
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        nodes, weights = self.concentration_weights(p)
+        with bit_generator.lock:
+            u = uniform(rng)
+        at = np.searchsorted(np.cumsum(weights), u * weights.sum(), side="right")
+        return nodes[min(at, len(nodes) - 1)]
+
+    def lend(self, Py_ssize_t p, MixtureState state, order=None):
+        """Copy the partition of a particle, with its clusters, to a state.
+
+        Parameters
+        ----------
+        p : int
+        state : MixtureState
+            Has as many items as there are rows, all of whose labels are kept. Its kernel takes
+            over the hyperparameters.
+        order : ndarray of shape (n_rows,), intp, optional
+            The state's number of each row. Default: 0, 1, ...
+        """
+        cdef const Py_ssize_t[::1] items
+        cdef const Py_ssize_t* first = NULL
+        self._check_state(p, state)
+        if order is not None:
+            items = order
+            if items.shape[0] != self.n_rows:
+                raise ValueError(f"an order of {items.shape[0]} items, not {self.n_rows}")
+            first = &items[0]
+        state.adopt(
+            (<Family>self.kin[p]).model, &self.slots[p, 0], self.n_clusters[p],
+            &self.labels.memory[p, 0], self.labels.wide, first
+        )
+
+    def take(self, Py_ssize_t p, MixtureState state):
+        """Replace a particle by the partition of a state, under its hyperparameters. The particle
+        shares no cluster afterwards and, if there are several families, no family. Call `renew`
+        when all particles have been replaced.
+
+        Parameters
+        ----------
+        p : int
+        state : MixtureState
+            As for `lend`, in the order of the rows.
+        """
+        cdef Py_ssize_t k, m, slot
+        cdef Py_ssize_t n_clusters = state.n_clusters
+        cdef ClusterModel model
+        self._check_state(p, state)
+        cdef Family family = self.families[self.family_of(p)]
+        if self.n_families > 1 and family.n_members > 1:
+            # The others stay with their hyperparameters.
+            for family in self.families:
+                if family.n_members == 0:
+                    break
+            else:
+                raise ValueError(f"{self.n_families} families for {self.weights.n} particles")
+        self.reserve_clusters(n_clusters + 1)
+        self.labels.reserve(
+            self.n_rows, 0, self.labels.wide or n_clusters >= MOST_NARROW
+        )
+        self.drop(p)
+        self.kin[p] = <void*>family
+        model = family.model
+        if family.n_members == 0:
+            model.set_hyperparameters(state.model.hyperparameters())
+            model.reset(family.empty)
+        if model.n_free < n_clusters:
+            family.reserve(2 * family.n_live + n_clusters + 2)
+        state.model.settle()
+        for k in range(n_clusters):
+            slot = family.open_live()
+            memcpy(
+                row(model, slot), row(state.model, state.slots[k]), model.width * sizeof(double)
+            )
+            family.sizes[slot] = state.sizes[state.slots[k]]
+            self.slots[p, k] = <int>slot
+        family.hold_all(&self.slots[p, 0], n_clusters)
+        self.n_clusters[p] = n_clusters
+        self.k_most = max(self.k_most, n_clusters)
+        with nogil:
+            for m in range(self.n_rows):
+                self.labels.set(p, m, state.position[state.labels[m]])
+
+    def renew(self):
+        """Compute the laws of the concentration in closed form, once particles were replaced."""
+        cdef Py_ssize_t p
+        self.nodes.forget_laws()
+        self.count()
+        for p in range(self.weights.n):
+            self.renew_own_law(p, -1)
+
+    def get_state(self):
+        """All that `set_state` needs: dict of plain objects. Slots are numbered by family."""
+        cdef Py_ssize_t p
+        cdef Family family
+        self.count()
+        slots = []
+        for p in range(self.weights.n):
+            family = self.families[self.family_of(p)]
+            slots.append(
+                np.array([family.position[slot] for slot in self.slots_of(p)], dtype=np.intp)
+            )
+        return {
+            "n_rows": self.n_rows,
+            "n_resampled": self.n_resampled,
+            "concentration": self.concentration,
+            "log_w": self.log_weights(),
+            "family": np.array([self.family_of(p) for p in range(self.weights.n)], np.intp),
+            "slots": slots,
+            "stats": [family.save() for family in self.families],
+            "labels": self.all_labels(),
+            "step": self.nodes.step,
+            "k_capacity": self.k_capacity,
+            "vectors": self.nodes.save(self.weights.n),
+        }
+
+    def set_state(self, models, state):
+        """Continue from `get_state`, or from partitions made elsewhere.
+
+        Parameters
+        ----------
+        models : list of ClusterModel
+            Kernels of the families, at their hyperparameters. Their slots are replaced.
+        state : dict
+            n_rows, n_resampled : int
+            log_w : (n_current,)
+            family : (n_current,) indices of `models`
+            slots : list of (n_clusters,) indices of the stats of the particle's family
+            stats : list of (n, n_stats) or, with the terms cached from them, (n, width)
+            labels : (n_current, n_kept), of the last rows
+            step, k_capacity, vectors : laws of the concentration; without them they are computed
+                in closed form, as they are whenever the capacity has grown
+        """
+        cdef Py_ssize_t f, k, p
+        cdef Py_ssize_t n = len(state["log_w"])
+        cdef Family family
+        if not 1 <= n <= self.weights.n_most:
+            raise ValueError(f"{n} particles; expected 1 to {self.weights.n_most}")
+        for model in models:
+            if not (<ClusterModel?>model).factorizes:
+                raise ValueError(f"clusters of {type(model).__name__} are not independent")
+        self.families = [
+            Family(f, model, stats)
+            for f, (model, stats) in enumerate(zip(models, state["stats"], strict=True))
+        ]
+        self.family_at = <void**>resized(self.family_at, len(models), sizeof(void*))
+        self.n_families = len(models)
+        for f in range(self.n_families):
+            self.family_at[f] = <void*>self.families[f]
+        self.n_rows = state["n_rows"]
+        self.weights.n = 0
+        self.k_most = max(len(slots) for slots in state["slots"])
+        self.k_capacity = 0
+        self.nodes.step = state.get("step", STEP)
+        self.reserve_clusters(max(self.k_most + 1, state.get("k_capacity", 0)))
+        self.labels = KeptLabels(
+            self.weights.n_most, state["labels"], self.n_rows, self.k_most >= MOST_NARROW
+        )
+        self.weights.load(state["log_w"], state["n_resampled"])
+        for p in range(n):
+            family = self.families[state["family"][p]]
+            k = len(state["slots"][p])
+            self.kin[p] = <void*>family
+            self.n_clusters[p] = k
+            np.asarray(self.slots)[p, :k] = state["slots"][p]
+            family.hold_all(&self.slots[p, 0], k)
+        if "vectors" in state:
+            self.nodes.load(state["vectors"])
+            self.count()
+        else:
+            self.renew()
+
+    def forget_labels(self):
+        """Keep no label of the rows so far."""
+        self.labels.forget(self.n_rows)
+
+    def audit(self):
+        """Raise an AssertionError if slots and particles disagree; for tests."""
+        particles = range(self.weights.n)
+        for p in particles:
+            assert self.sizes_of(p).sum() == self.n_rows
+            assert (self.stats_of(p)[:, 0] == self.sizes_of(p)).all()
+        for f, family in enumerate(self.families):
+            members = [p for p in particles if self.family_of(p) == f]
+            held = np.concatenate([np.empty(0, int), *(self.slots_of(p) for p in members)])
+            family.audit(dict(zip(*np.unique(held, return_counts=True))), len(members))
+
+    def _check_state(self, Py_ssize_t p, MixtureState state):
+        self._check_particle(p)
+        if self.labels.n_before > 0:
+            raise ValueError("labels of rows have been forgotten")
+        if state.n_samples != self.n_rows:
+            raise ValueError(f"a state of {state.n_samples} items, not {self.n_rows}")
+        model = self.models[self.family_of(p)]
+        if type(state.model) is not type(model) or state.model.width != model.width:
+            raise ValueError("the state has another kind of kernel")
+
+    def _check_particle(self, Py_ssize_t p):
+        if not 0 <= p < self.weights.n:
+            raise IndexError(f"particle {p} of {self.weights.n}")
