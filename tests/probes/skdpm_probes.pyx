@@ -17,7 +17,7 @@ from skdpm.mixture.samplers._arm cimport Reconfiguration
 from skdpm.mixture.samplers._moves cimport Closure, Trial, log_predictive_block, make_trial
 from skdpm.mixture.state._state cimport MixtureState, StoredState
 
-from skdpm.mixture.particles._smc import RESAMPLING
+from skdpm.mixture.particles._weights import RESAMPLING
 from skdpm.mixture.state._state import labels_by_first_appearance
 
 

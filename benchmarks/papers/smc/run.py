@@ -17,6 +17,7 @@ import argparse
 import sys
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 import matplotlib
@@ -42,11 +43,8 @@ MIXTURES = {
 }
 SIZES = (200, 500, 1000)
 
-FILTER = {"rejuvenation": None, "resample_threshold": 0.8}
 METHODS = {
-    "PF": lambda: SMC(1000, resampling="systematic", **FILTER),
-    "SMC-G": lambda: SMC(100, active_block=9, **FILTER),
-    "SMC-A": lambda: SMC(100, active_block=9, initial_concentration=1.0, **FILTER),
+    **{name: partial(SMC.from_paper, name) for name in ("PF", "SMC-G", "SMC-A")},
     "PF optimal": lambda: SMC(1000, rejuvenation=None),
     "SMC()": SMC,
 }

@@ -312,7 +312,8 @@ cdef class AnnealedSystem(ParticleSystem):
         return log_w + self.log_ratios([self.nodes.prior.concentration])[0]
 
     def get_state(self):
-        return {**super().get_state(), "block_start": self.block_start}
+        block = {"block_start": self.block_start} if self.active_block > 0 else {}
+        return {**super().get_state(), **block}
 
     def set_state(self, models, state):
         if self.annealed:
