@@ -102,7 +102,7 @@ def draw(path, fits):
         at = seconds / model.n_iter_ * np.arange(1, model.n_iter_ + 1)
         axes[1].plot(at, model.n_components_samples_[0], label=name, lw=1.2)
         axes[2].plot(at, model.log_joint_samples_[0] / len(X), label=name, lw=1.2)
-    axes[1].set(title="Clusters", xlabel="seconds (mean per iteration)")
+    axes[1].set(title="Components", xlabel="seconds (mean per iteration)")
     axes[2].set(title="Log joint (nats per row)", xlabel=axes[1].get_xlabel())
     axes[2].legend(loc="lower right")
     fig.savefig("plot_large.png", dpi=120)

@@ -42,11 +42,11 @@ mixture = model[-1]
 seconds = time.perf_counter() - start
 print(f"{mixture.n_chains} chains of {mixture.n_iter_} iterations took {seconds:.1f} s")
 
-counts, frequency = np.unique(mixture.n_components_samples_, return_counts=True)
+counts, frequency = np.unique(mixture.n_clusters_samples_, return_counts=True)
 probability = frequency / frequency.sum()
-print("posterior of the number of components:")
+print("posterior of the number of clusters:")
 for count, p in zip(counts, probability, strict=True):
-    print(f"  {count} components: {p:.3f}")
+    print(f"  {count} clusters: {p:.3f}")
 v_measure = v_measure_score(cultivar, labels)
 print(f"point estimate: clusters of {np.bincount(labels)}, V-measure {v_measure:.2f}")
 
@@ -107,7 +107,7 @@ for name, (prior, scoring) in rivals.items():
 fig, axes = plt.subplots(1, 3, figsize=(12, 4), layout="constrained", width_ratios=[1, 1.3, 1.2])
 blue, orange, green = "#0072B2", "#D55E00", "#009E73"
 NumberOfClustersDisplay.from_estimator(model, ax=axes[0])
-axes[0].set_title("How many components?")
+axes[0].set_title("How many clusters?")
 
 # The strip to the right of the matrix shows the cultivars, which the model has not seen.
 together = CoclusteringDisplay.from_estimator(model, ax=axes[1])

@@ -54,7 +54,7 @@ def batches(path):
 
 
 def follow(path):
-    """The final model, and for each batch: rows seen, score per row, numbers of clusters in the
+    """The final model, and for each batch: rows seen, score per row, numbers of components in the
     draws, bytes of a pickle."""
     model = DPMixture(
         likelihood=Gaussian(mean=0.0, mean_precision=0.02, df=5.0, scale=2.0),
@@ -95,7 +95,7 @@ def draw(path, model, history):
     axes[2].step(rows, clusters.mean(axis=1), where="pre", lw=1.2)
     kinds = 1 + np.arange(N_ROWS) // N_EACH
     axes[2].plot(kinds, color="0.5", ls=":", label="kinds of rows")
-    axes[2].set(title="Clusters, mean and range of the draws")
+    axes[2].set(title="Components, mean and range of the draws")
     axes[2].legend(loc="upper left")
     for axis in axes[1:]:
         axis.set(xlabel="rows seen")
