@@ -105,13 +105,12 @@ class Chain:
 
     @property
     def sweep_seconds(self):
-        """Of a Gibbs sweep, mean over probes; those of the first quarter, from where chains
-        start, count only while there are no others."""
+        """Mean processor time of a Gibbs sweep over probes, without their first quarter."""
         return np.mean(self.probed[len(self.probed) // 4 :])
 
     @property
     def cost(self):
-        """Gibbs sweeps that the time so far was worth, per state that is kept."""
+        """Time so far in units of Gibbs sweeps, per state that is kept."""
         return self.seconds / self.sweep_seconds / self.n_states
 
     def _moves(self):
@@ -137,7 +136,7 @@ def _labels(state):
 
 
 class Cells:
-    """Results of chains, a file each, so that a run that was stopped goes on where it was."""
+    """Results of chains, one file each, so that a run that was stopped can continue."""
 
     def __init__(self, folder):
         self.folder = Path(folder)
