@@ -9,7 +9,7 @@ import pytest
 from reference.enumerate import partition_sizes
 from reference.likelihoods import log_posterior_concentration
 from reference.priors import log_eppf, log_eppf_finite
-from reference.simulate import PRIOR_CASES, enumeration_case
+from reference.simulate import COVARIANCE_NAMES, PRIOR_CASES, enumeration_case
 from scipy.special import logsumexp
 from scipy.stats import poisson
 from support.exactness import (
@@ -104,7 +104,7 @@ def test_wrong_prior(prior, changes, seed_sequence):
     "name, changes",
     [
         (name, changes)
-        for name in likelihood_names()
+        for name in (*likelihood_names(), *COVARIANCE_NAMES)
         for changes in likelihood_errors(name, 1.4 if name == "gaussian" else 1.25)
     ],
     ids=case_ids,

@@ -10,8 +10,8 @@
 #include <math.h>
 #include <stddef.h>
 
-/* A -> its factor, in place. Returns 0, and leaves log_det NaN, where A is not positive
- * definite. O(n^3 / 3).
+/* A -> its factor, in place. Returns 0, and leaves log_det NaN, if A is not positive definite.
+ * O(n^3 / 3).
  *
  * `least` is NULL, or the factor of a matrix S of which A is known to be the sum with a positive
  * semidefinite one. Then no pivot of A is below that of S (Schur complements keep the order of
@@ -58,8 +58,8 @@ static inline int cholesky(double *packed, ptrdiff_t n, double *log_det)
 
 /* Factor of A -> factor of A + alpha v v', in place; v is destroyed and log_det brought up to date.
  * By one elementary transformation per column (Gill, Golub, Murray & Saunders 1974, method C1).
- * Returns 0 where a downdate (alpha < 0) would leave too few digits of a pivot, and where a number
- * is no double; the factor is then spoilt. O(n^2). */
+ * Returns 0 if a downdate (alpha < 0) would leave too few digits of a pivot, or if a number is no
+ * double; the factor is then spoilt. O(n^2). */
 static inline int cholesky_update(
     double *packed, ptrdiff_t n, double *restrict v, double alpha, double *log_det)
 {

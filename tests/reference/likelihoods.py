@@ -45,7 +45,7 @@ def _log_matrix_t(X, mean, mean_precision, df, scale):
     )
 
 
-def log_marginal_gaussian(X, *, mean, mean_precision, df, scale, covariance_type="full"):
+def log_marginal_gaussian(X, *, mean, mean_precision, scale, df=None, covariance_type="full"):
     """Normal rows, covariance ~ InvWishart(df, scale), mean | cov ~ N(mean, cov / mean_precision).
 
     "diag": the columns are independent, each with variance ~ InvGamma(df / 2, rate scale / 2); NaN

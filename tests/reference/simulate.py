@@ -83,7 +83,9 @@ def simulate_partitions(
     return labels
 
 
-def _gaussian(rng, labels, n_features, *, mean, mean_precision, df, scale, covariance_type="full"):
+def _gaussian(
+    rng, labels, n_features, *, mean, mean_precision, scale, df=None, covariance_type="full"
+):
     size, n = labels.shape
     mean = np.broadcast_to(np.asarray(mean, dtype=float), n_features)
     z_mean, z = rng.standard_normal((2, size, n, n_features))
@@ -369,6 +371,30 @@ _CASES = {
 }
 
 LIKELIHOOD_NAMES = tuple(_CASES)
+
+# Further structures of Gaussian covariances, tested in likelihoods/test_covariances.py.
+_CASES |= {
+    "gaussian_spherical": (
+        [[1.3, 1.6], [NAN, -0.9], [-0.7, -1.4], [1.6, NAN], [0.4, -0.6]],
+        {
+            "mean": [0.3, -0.5],
+            "mean_precision": 0.6,
+            "df": 3.5,
+            "scale": 1.7,
+            "covariance_type": "spherical",
+        },
+    ),
+    "gaussian_tied": (
+        [[1.8, 1.0], [0.1, -1.0], [-0.3, -1.4], [2.1, 0.4], [0.0, -1.2]],
+        {
+            "mean": [0.3, -0.5],
+            "mean_precision": 0.3,
+            "scale": [[0.9, 0.3], [0.3, 0.7]],
+            "covariance_type": "tied",
+        },
+    ),
+}
+COVARIANCE_NAMES = tuple(_CASES)[len(LIKELIHOOD_NAMES) :]
 
 
 def enumeration_case(likelihood_name):

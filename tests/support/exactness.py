@@ -29,7 +29,12 @@ from support.pvalues import Cells
 OF_ALL_ROWS = {"subspace", "product"}
 
 # Variants of a registered likelihood that are cases of their own.
-VARIANTS = {"gaussian_diag": "gaussian", "relational_directed": "relational"}
+VARIANTS = {
+    "gaussian_diag": "gaussian",
+    "gaussian_spherical": "gaussian",
+    "gaussian_tied": "gaussian",
+    "relational_directed": "relational",
+}
 
 
 def moves_rows(cls):

@@ -10,21 +10,21 @@ With n items, mean x_bar and scatter C = sum (x - x_bar)(x - x_bar)', and rho = 
     q   = (x - m)' S_n^-1 (x - m),
     c_n = pi^(-D/2) (rho / (rho + 1))^(D/2) Gamma((nu + n + 1) / 2) / Gamma((nu + n + 1 - D) / 2).
 
-S_n = L D L' is kept as its Cholesky factor and changes by one rank per item. The data come centred
-at an origin, u itself where that is fixed, so that a far origin costs no digits; statistics, and u
-below, are relative to it. Where the factor is computed anew, it
-is that of S + C, and the terms of means follow by updates of one rank: in a sum with them, S + C
-would lose its digits as soon as a cluster is far from u on the scale of S. (So does C itself where
-items of one cluster are that far apart; then a factor from statistics alone is as good as C.)
+The kernel keeps the Cholesky factor of S_n = L D L', which changes by one rank per item. Rows are
+centred at an origin (u itself if that is fixed), so that a far origin costs no digits. Statistics,
+and u below, are relative to it. A factor that is computed anew is that of S + C, and the terms of
+means follow by updates of one rank: in a sum with them, S + C would lose its digits as soon as a
+cluster is far from u on the scale of S. (C itself loses them if items of one cluster are that far
+apart. A factor from statistics alone is then as good as C.)
 
 A removal is deferred: an item that leaves a cluster mostly comes back at once, and then nothing
-has to be done (nor is anything rounded). In between, its predictive density without itself
-follows from the factor with it: with h = q rho / (rho - 1),
+has to be done, and nothing is rounded. In between, the item's predictive density given the others
+follows from the factor with it. With h = q rho / (rho - 1),
 
     p(x | cluster without x) = c_{n-1} |S_n|^(-1/2) (1 - h)^((nu + n - 1) / 2).
 
-Hyperparameters: u (D), r, nu, S (its diagonal, or all of it by rows); how those that are learned
-are drawn stands in _gaussian_hyper.
+Hyperparameters: u (D), r, nu, S (its diagonal, or all of it by rows). _gaussian_hyper draws those
+that are learned.
 
 Row: n, x_bar (D), C (packed) | log |S_n|, log c_n |S_n|^(-1/2), rho / (rho + 1),
 (nu + n + 1) / 2, m (D), the factor (packed, by columns, 1 / D on the diagonal).
@@ -56,7 +56,8 @@ cdef double LOG_PI = log(PI)
 cdef double LOG_1E100 = log(1e100)
 
 cdef enum:
-    # Learning costs as much as a sweep over some 10 D rows, and is to stay below a quarter of one.
+    # Learning costs as much as a sweep over about 10 D rows. It should take less than a quarter of
+    # a sweep.
     LEARNING_ROWS = 40  # times D
     MOST_PERIOD = 10
 
@@ -116,9 +117,8 @@ cdef inline void substitute_box(
     const double* box,              # (2 D,)
     double* z, double* r            # OUT (D,) each
 ) noexcept nogil:
-    """z = L^-1 (c - m) of the box's centre c, and the most r by which any z_d changes from there
-    to a point of the box: r_d = h_d + sum_{e < d} |L_de| r_e, forward substitution being a sum of
-    such terms."""
+    """z = L^-1 (c - m) of the box's centre c, and the largest change r of each z_d from there to a
+    point of the box: r_d = h_d + sum_{e < d} |L_de| r_e, by forward substitution."""
     cdef Py_ssize_t d, i
     for d in range(n_features):
         z[d] = box[d] - center[d]
@@ -171,9 +171,10 @@ cdef class GaussianModel(ClusterModel):
         n_max : int
             Most items that one cluster may hold.
         origin, spread : ndarray of shape (n_features,)
-            Where the rows are centred; units of the columns, in which hyperparameters are drawn.
+            Point at which the rows are centred; units of the columns in which hyperparameters are
+            drawn.
         floor : ndarray of shape (n_features,)
-            Of a diagonal of S that is learned.
+            Smallest diagonal of S, if that is learned.
         log_norm : ndarray
             log c_n, n = 0, 1, ...; `log_norm_at` beyond its end.
     mean : ndarray of shape (n_features,)
@@ -299,8 +300,8 @@ cdef class GaussianModel(ClusterModel):
         return log_norm_at(n, self.mean_precision, self.df, self.n_features)
 
     cdef bint factorize(self, double* stats, const double* other=NULL) noexcept nogil:
-        """Cached terms from the statistics, O(D^3), once the items of another cluster, if any,
-        have joined. False, and a determinant of NaN, where rounding leaves no factor."""
+        """Add the items of another cluster, if given, and compute the cached terms from the
+        statistics, O(D^3). False, and a determinant of NaN, if rounding leaves no factor."""
         cdef Py_ssize_t d, t
         cdef Py_ssize_t n_features = self.n_features
         cdef double weight
@@ -342,9 +343,8 @@ cdef class GaussianModel(ClusterModel):
         return positive_definite
 
     cdef void recover(self, Py_ssize_t slot) noexcept nogil:
-        """The factor of a row was lost to rounding: start from its items, if the labels tell
-        them; failing that, from its scatter. What then still fails has NaN for its determinant,
-        and is refused by the sampler."""
+        """Rounding has spoilt the factor of a row: start from its items, if the labels show them,
+        else from its scatter. If that fails, the determinant is NaN, and samplers refuse it."""
         cdef Py_ssize_t i
         cdef bint good
         cdef Py_ssize_t n_items = 0
@@ -362,7 +362,7 @@ cdef class GaussianModel(ClusterModel):
             self.factorize(stats)
 
     cdef bint shift(self, double* stats, const double* x, double sign) noexcept nogil:
-        """Item x enters (sign = 1) or leaves (-1): all terms of the row, O(D^2). False where the
+        """Item x enters (sign = 1) or leaves (-1): all terms of the row, O(D^2). False if the
         factor is no longer positive definite."""
         cdef Py_ssize_t d, e
         cdef Py_ssize_t n_features = self.n_features
@@ -394,7 +394,7 @@ cdef class GaussianModel(ClusterModel):
         )
 
     cdef void settle(self) noexcept nogil:
-        """Do the removal that was put off."""
+        """Do the deferred removal."""
         cdef Py_ssize_t slot = self.pending_slot
         if slot == NONE:
             return
@@ -425,7 +425,7 @@ cdef class GaussianModel(ClusterModel):
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
         if row(self, slot)[0] == 0.0:
-            self.reset(slot)  # to the bit, as in chains that go on
+            self.reset(slot)  # to the bit, as in chains that continue
         else:
             self.factorize(row(self, slot))
 
@@ -499,8 +499,8 @@ cdef class GaussianModel(ClusterModel):
             self.factorize(row(self, dst), row(self, src))
 
     cdef double log_far_tail(self, const double* x, const double* cached) noexcept nogil:
-        """log(1 + q rho / (rho + 1)) for a new row so far away that the square q overflows: on the
-        first scale, in steps of 1e100, on which it does not."""
+        """log(1 + q rho / (rho + 1)) for a new row so far away that the square q overflows, from
+        distances divided by 1e100 until it does not."""
         cdef Py_ssize_t d, _step
         cdef Py_ssize_t n_steps = 0
         cdef double q = INFINITY
@@ -532,7 +532,7 @@ cdef class GaussianModel(ClusterModel):
             n_slots -= m
 
     cdef inline double log_predictive_alone(self, Py_ssize_t slot, const double* x) noexcept nogil:
-        """The same of one slot, without what it takes to go over several."""
+        """The same for one slot, without the loop over slots."""
         cdef const double* cached = row(self, slot) + self.n_stats
         cdef double q = gap_squared(
             cached + CENTER + self.n_features, self.n_features, x, cached + CENTER, self.work
@@ -544,8 +544,8 @@ cdef class GaussianModel(ClusterModel):
     cdef inline void log_predictive_some(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* x, double* out
     ) noexcept nogil:
-        """The same of at most MANY slots; an item whose removal is put off is x. Logarithms, which
-        take longest, are taken side by side."""
+        """The same for at most MANY slots. An item whose removal is deferred is x. Logarithms, the
+        slowest part, are taken together."""
         cdef Py_ssize_t k
         cdef Py_ssize_t with_item = NONE    # the index of the slot that still holds x
         cdef Py_ssize_t n_features = self.n_features
@@ -564,8 +564,8 @@ cdef class GaussianModel(ClusterModel):
                     tails[k] = rest
                     with_item = k
                     continue
-                # The item is nearly all of the scatter in its direction: too few digits are left
-                # in 1 - h, so remove it in earnest.
+                # The item makes up nearly all of the scatter in its direction. 1 - h has too few
+                # digits, so remove the item at once.
                 self.settle()
                 q = gap_squared(
                     cached + CENTER + n_features, n_features, x, cached + CENTER, self.work
@@ -629,7 +629,7 @@ cdef class GaussianModel(ClusterModel):
                         if least > 0.0:
                             q += least * (least * factor[0])
                         factor += n_features - d
-                # Beyond, any lower bound will do.
+                # Beyond, any lower bound is enough.
                 tails[k] = 1.0 + min(q, 1e300) * cached[SHRINKAGE]
             for k in range(m, (m + 7) // 8 * 8):
                 tails[k] = 1.0
@@ -664,7 +664,7 @@ cdef class GaussianModel(ClusterModel):
             q += tail * (tail * factor[0])
             factor += n_features - d
         tail = 1.0 - q * ABOVE * rho / (rho - 1.0)
-        if not tail > 1e-3:     # digits are few there, and so is what it would spare
+        if not tail > 1e-3:     # few digits are left, and little time would be saved
             return -INFINITY
         peak = self.log_norm_of(stats[0] - 1.0) - 0.5 * cached[LOG_DET]
         tail = (cached[EXPONENT] - 1.0) * log_positive(tail)
@@ -717,7 +717,7 @@ cdef class FullLaws(GaussianLaws):
     cdef const double[:, ::1] stats     # in units of the spreads
     cdef double[:, ::1] factors         # (K, n_packed): of S_n, while columns take their steps
     cdef double[::1] squares            # (K,): g' (S + C)^-1 g with g = x_bar - u; or (S_n^-1)_dd
-    cdef const double[::1] scale        # (n_packed,): S where it is fixed
+    cdef const double[::1] scale        # (n_packed,): S if it is fixed
     cdef double[::1] work               # (3 D + n_packed,)
 
     def __init__(self, priors, values, spread, origin, floor, stats, scale):
@@ -736,7 +736,7 @@ cdef class FullLaws(GaussianLaws):
     cdef double* factor_of(
         self, Py_ssize_t k, double excess, double* factor, double* log_det, double* square
     ) noexcept nogil:
-        """Factor S + C of cluster k; `square` becomes g' (S + C)^-1 g. NULL where that fails."""
+        """Factor S + C of cluster k; `square` becomes g' (S + C)^-1 g. NULL if that fails."""
         cdef Py_ssize_t d
         cdef Py_ssize_t t = 0
         cdef Py_ssize_t n_features = self.n_features
@@ -822,7 +822,7 @@ cdef class FullLaws(GaussianLaws):
         return good
 
     cdef inline Py_ssize_t unit_vector(self, Py_ssize_t d) noexcept nogil:
-        """Write e_d, from entry d on, to `work`; return where a factor's column d begins."""
+        """Write e_d, from entry d on, to `work`. Returns the start of a factor's column d."""
         memset(&self.work[0], 0, (self.n_features - d) * sizeof(double))
         self.work[0] = 1.0
         return d * self.n_features - d * (d - 1) // 2
@@ -912,8 +912,8 @@ cdef inline void bound_densities(
 ) noexcept nogil:
     """With z = W x - W mu the log density is a constant less sum_d z_d^2 / 2. From the box's
     centre c, with half-widths h, to x, z_d changes by at most r_d = sum_e |W_de| h_e, so that
-    |z_d| is between max(0, |z_d(c)| - r_d) and |z_d(c)| + r_d. What rounding makes of z_d is a
-    share of the terms that it is the sum of, and part of r_d."""
+    |z_d| is between max(0, |z_d(c)| - r_d) and |z_d(c)| + r_d. r_d includes the rounding of z_d, a
+    share of the terms that it is the sum of."""
     cdef Py_ssize_t d, e, k
     cdef const double* half = box + n_features
     cdef const double* c
@@ -941,7 +941,7 @@ cdef inline void bound_densities(
             z -= r
             if not z <= 0.0:
                 least += z * z
-        # The density of a row that is beyond counts as -inf: a lower one is none.
+        # A row that is farther away has the density 0.
         least = 0.5 * min(least, 1e300)
         most *= 0.5
         lower[k] = top - most - SLACK * (1.0 + fabs(top) + most)
@@ -1036,7 +1036,7 @@ cdef class ParametricGaussian(ParametricModel):
             factor[t] = self.prior[t] + power * scatter[t]
         for d in range(n_features):
             self.work[d] = mean[d] - self.mean[d]
-        # As in `GaussianModel.factorize`; NaN where that fails, and so params[0].
+        # As in `GaussianModel.factorize`. NaN if that fails, also in params[0].
         if not (
             cholesky_above(factor, n_features, self.prior + self.n_packed, &log_det)
             and cholesky_update(factor, n_features, self.work, weight, &log_det)

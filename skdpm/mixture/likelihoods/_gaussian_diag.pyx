@@ -13,9 +13,8 @@ sum of squares C in a column of a cluster, and rho = r + n,
 
 Columns with the same n share one logarithm of the product of their 1 + t^2.
 
-The data come centred at an origin, u itself where that is fixed; statistics, and u above, are
-relative to it. Hyperparameters: u (D), r, nu, s (D); how those that are learned are drawn stands
-in _gaussian_hyper.
+Rows are centred at an origin (u itself if that is fixed). Statistics, and u above, are relative to
+it. Hyperparameters: u (D), r, nu, s (D). _gaussian_hyper draws those that are learned.
 
 Row: n, n_d (D), x_bar (D), C (D) | sum_d log S / s, whether all n_d are n, log g_n, m (D),
 t / (x - m) (D), S / s (D).
@@ -88,7 +87,7 @@ cdef inline void combine_moments(
 
 
 cdef inline double log_factor(double x, double center, double spread) noexcept nogil:
-    """log(1 + t^2), also where the square overflows."""
+    """log(1 + t^2), also if the square overflows."""
     cdef double t = fabs(x - center) * spread
     if t < LARGE:
         return log1p(t * t)
@@ -103,8 +102,8 @@ cdef inline double log_factors(
     cdef double a, b, p, q, t, u, v, w
     cdef double product = 1.0
     cdef double total = 0.0
-    # Sixteen factors between two looks for an overflow, in four products, so that a multiplication
-    # need not wait for the one before.
+    # Sixteen factors between two checks for an overflow, in four products, so that no
+    # multiplication waits for the one before.
     for d in range(0, n, 16):
         a = b = p = q = 1.0
         if n - d >= 16:
@@ -140,16 +139,17 @@ cdef class GaussianDiagModel(ClusterModel):
     ----------
     data : dict
         X : ndarray of shape (n_samples, n_features)
-            Rows minus the origin, NaN where an entry is missing.
+            Rows minus the origin; NaN for a missing entry.
     tables : dict
         n_max : int
             Most items that one cluster may hold.
         missing : bool
             Whether an entry of the data may be missing.
         origin, spread : ndarray of shape (n_features,)
-            Where the rows are centred; units of the columns, in which hyperparameters are drawn.
+            Point at which the rows are centred; units of the columns in which hyperparameters are
+            drawn.
         floor : ndarray of shape (n_features,)
-            Of a diagonal of S that is learned.
+            Smallest s, if that is learned.
         log_gain, log_norm : ndarray
             log g_n, n = 0, 1, ..., and the sum of the log g_m, m < n; `log_norm_at` and
             `log_evidence_norm` beyond their end.
@@ -361,7 +361,7 @@ cdef class GaussianDiagModel(ClusterModel):
         return False
 
     cdef void recover(self, Py_ssize_t slot) noexcept nogil:
-        """The removal of an outlier cost digits: start from the items, if the labels tell them."""
+        """The removal of an outlier cost digits: start from the items, if the labels show them."""
         cdef Py_ssize_t i
         cdef Py_ssize_t n_items = 0
         cdef double* stats = row(self, slot)
@@ -448,8 +448,8 @@ cdef class GaussianDiagModel(ClusterModel):
         return laws.resample(self, bit_generator)
 
     cdef double log_predictive_entries(self, const double* stats, const double* x) noexcept nogil:
-        """log p(x | cluster) + sum log s / 2, entry by entry; a run of columns with as many
-        entries shares a logarithm."""
+        """log p(x | cluster) + sum log s / 2, entry by entry. Neighbouring columns with the same
+        number of entries share a logarithm."""
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* counts = stats + 1
@@ -538,7 +538,7 @@ cdef class GaussianDiagModel(ClusterModel):
             for d in range(n_features):
                 t = (fabs(box[d] - center[d]) * BELOW - box[n_features + d] * ABOVE) * spread[d]
                 if t > 0.0:
-                    product *= 1.0 + min(t * t, LARGE)  # beyond, any lower bound will do
+                    product *= 1.0 + min(t * t, LARGE)  # beyond, any lower bound is enough
                     if product > LARGE:
                         tail += log(product)
                         product = 1.0
@@ -572,7 +572,7 @@ cdef class GaussianDiagModel(ClusterModel):
         for d in range(n_features):
             t = (fabs(box[d] - center[d]) + box[n_features + d]) * ABOVE * spread[d]
             t = 1.0 - t * t * ratio
-            if not t > 1e-3:    # digits are few there, and so is what it would spare
+            if not t > 1e-3:    # few digits are left, and little time would be saved
                 return -INFINITY
             product *= t
             if product < 1e-150:
@@ -597,7 +597,7 @@ cdef class DiagLaws(GaussianLaws):
     cdef const double[:, :, ::1] stats  # (K, 3, D): n, x_bar and C, in units of the spreads
     cdef double[:, ::1] squares         # (K, D): C + w (x_bar - u)^2
     cdef const double[::1] entries      # (D,): of all clusters
-    cdef const double[::1] scale        # (D,): s where it is fixed
+    cdef const double[::1] scale        # (D,): s if it is fixed
 
     def __init__(self, priors, values, spread, origin, floor, stats):
         GaussianLaws.__init__(self, priors, values, spread, origin, 0.0, floor)
@@ -619,8 +619,8 @@ cdef class DiagLaws(GaussianLaws):
         return self.stats[k, 2, d] + gap * gap / (1.0 / r + 1.0 / self.stats[k, 0, d])
 
     cdef double log_ratios(self, Py_ssize_t k, double r, double excess) noexcept nogil:
-        """Sum over the columns of cluster k of (nu + n) log(S / s): columns with as many entries
-        share a logarithm."""
+        """Sum over the columns of cluster k of (nu + n) log(S / s). Neighbouring columns with the
+        same number of entries share a logarithm."""
         cdef Py_ssize_t d
         cdef double n, ratio
         cdef double last = 0.0
@@ -725,7 +725,7 @@ cdef class ParametricGaussianDiag(ParametricModel):
     Parameters
     ----------
     X : ndarray of shape (n_samples, n_features)
-        Rows minus the origin, NaN where an entry is missing.
+        Rows minus the origin; NaN for a missing entry.
     mean : ndarray of shape (n_features,)
         u minus the origin.
     scale : ndarray of shape (n_features,)
@@ -852,8 +852,8 @@ cdef class ParametricGaussianDiag(ParametricModel):
         double* lower, double* upper                                    # OUT (n_which,) each
     ) noexcept nogil:
         """Column by column |w x - w mu| is between max(0, |w c - w mu| - w h) and |w c - w mu| +
-        w h, of the box's centre c and half-width h; what rounding makes of it is a share of its
-        terms. Rows without missing entries only."""
+        w h, of the box's centre c and half-width h, plus rounding, a share of the terms. Rows
+        without missing entries only."""
         cdef Py_ssize_t d, k
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* half = box + n_features
@@ -878,7 +878,7 @@ cdef class ParametricGaussianDiag(ParametricModel):
                 if not z <= 0.0:
                     least += z * z
                 size += fabs(log_w[d])
-            # The density of a row that is beyond counts as -inf: a lower one is none.
+            # A row that is farther away has the density 0.
             least = 0.5 * min(least, 1e300)
             most *= 0.5
             lower[k] = top - most - SLACK * (1.0 + size + most)

@@ -10,15 +10,15 @@ from skdpm._core._slice cimport SliceSampled
 
 
 cdef enum:
-    # Tables of hyperparameters that change hold so many entries more than there are rows, and
-    # those of a stream no more than these, so that no value depends on how many rows come at a
-    # time; what is beyond is computed.
+    # Number of entries, beyond the number of rows, in tables for hyperparameters that change.
+    # Tables of a stream have no more than these, so that no value depends on how many rows come at
+    # a time. Values beyond the end are computed.
     OWN_TABLE = 2048
     RUN = 64    # entries of a table from one value of log Gamma to the next
 
 
 cdef inline double log_step(double x, double by) noexcept nogil:
-    """log((x + by) / x), x and by > 0; where the step is small by the series of the logarithm in
+    """log((x + by) / x), x and by > 0. A small step takes the series of the logarithm in
     y = by / (2 x + by)."""
     cdef double y = by / (2.0 * x + by)
     cdef double s = y * y
@@ -30,7 +30,7 @@ cdef inline double log_step(double x, double by) noexcept nogil:
 cdef inline Py_ssize_t own_size(
     Py_ssize_t n_max, Py_ssize_t n_tabled, Py_ssize_t n_samples
 ) noexcept nogil:
-    """Entries of such a table; `n_tabled` is how many there are in those that kernels share."""
+    """Number of entries of such a table; `n_tabled`: that of the tables that kernels share."""
     if n_max >= n_tabled:
         return OWN_TABLE
     # No longer than pays for itself in a sweep over the rows.
@@ -84,16 +84,16 @@ cdef inline void fill_log_evidence_norm(
 
 cdef class GaussianLaws(SliceSampled):
     cdef Py_ssize_t n_features      # D
-    cdef Py_ssize_t n_scales        # entries of t: D, or 1 where covariances are spherical
+    cdef Py_ssize_t n_scales        # entries of t: D; 1 if covariances are spherical
     cdef Py_ssize_t n_clusters      # K, all with items
     cdef bint learns_mean, learns_precision, learns_df, learns_scale
-    cdef double low                 # D - 1; 0 where covariances are diagonal or spherical
+    cdef double low                 # D - 1; 0 if covariances are diagonal or spherical
     cdef double r, excess           # excess: nu - low
-    cdef double least               # excess is above it, where it is learned
+    cdef double least               # lower limit of a learned excess
     cdef double* u                  # (D,), in units of the spreads, as all that follows
     cdef double* center             # (D,): prior means of u
     cdef double* floor              # (D,): see `scale_of`
-    cdef double* t                  # (D,), where the scale is learned
+    cdef double* t                  # (n_scales,), if the scale is learned
     cdef double* t_low              # (D,)
     cdef double* t_rate             # (D,)
     cdef double* memory             # of all these

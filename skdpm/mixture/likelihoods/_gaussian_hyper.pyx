@@ -75,7 +75,7 @@ cdef class GaussianLaws(SliceSampled):
     values : dict of str to ndarray
         All of them: "mean", "mean_precision", "df", "scale", each of at least one dimension.
     spread, origin : ndarray of shape (n_features,)
-        Spreads of the columns, and where their rows are centred.
+        Spreads of the columns, and the point at which rows are centred.
     low : float
     floor : ndarray of shape (n_features,)
         In the units of the data, as all above.
@@ -131,7 +131,7 @@ cdef class GaussianLaws(SliceSampled):
         free(self.memory)
 
     cdef double scale_of(self, Py_ssize_t d, double excess, double t) noexcept nogil:
-        """S_dd, where it is learned."""
+        """S_dd, if it is learned."""
         return excess * t + self.floor[d]
 
     # What a subclass writes; where it is to prepare something, it says whether that went well.

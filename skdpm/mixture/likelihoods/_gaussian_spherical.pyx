@@ -282,7 +282,7 @@ cdef class GaussianSphericalModel(GaussianDiagModel):
             q += t * t
         # From the spread, which is for a new row, rho / ((rho + 1) S).
         q = 1.0 - q * ABOVE * (rho + 1.0) / (rho - 1.0)
-        if not q > 1e-3:    # digits are few there, and so is what it would spare
+        if not q > 1e-3:    # few digits are left, and little time would be saved
             return -INFINITY
         q = 0.5 * nu * log(q)
         peak = log_rising(0.5 * nu, 0.5 * n_features) - 0.5 * n_features * (

@@ -139,7 +139,8 @@ cdef class GaussianTiedModel(ClusterModel):
         n_max : int
             Most items that one cluster may hold.
         origin, spread : ndarray of shape (n_features,)
-            Where the rows are centred; units of the columns, in which hyperparameters are drawn.
+            Point at which the rows are centred; units of the columns in which hyperparameters are
+            drawn.
         white : ndarray of shape (n_samples, n_features)
             Whitened rows of `X`.
     mean : ndarray of shape (n_features,)
@@ -374,9 +375,9 @@ cdef class GaussianTiedModel(ClusterModel):
     cdef inline void whiten_box(
         self, const double* box, double* z, double* r, double* size     # OUT (D,) each
     ) noexcept nogil:
-        """z = F^-1 c of the box's centre c, and the most r by which any z_d changes from there to
-        a point of the box: r_d is the sum of |(F^-1)_de| h_e at most, as forward substitution is
-        a sum of such terms, plus a share of the terms for rounding."""
+        """z = F^-1 c of the box's centre c, and a bound r of the change of each z_d from there to
+        a point of the box: forward substitution with absolute values, plus rounding, a share of the
+        terms."""
         cdef Py_ssize_t d, i
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* factor = &self.factor[0]
@@ -438,7 +439,7 @@ cdef class GaussianTiedModel(ClusterModel):
             tail = (fabs(z[d] - center[d]) + r[d]) * ABOVE
             q += tail * tail
         q *= 0.5 * rho / (rho - 1.0)
-        if not q < 1e9:     # digits are few there, and so is what it would spare
+        if not q < 1e9:     # few digits are left, and little time would be saved
             return -INFINITY
         peak = -0.5 * (n_features * (LOG_2PI - log1p(-1.0 / rho)) + self.log_det)
         return peak - q - SLACK * (1.0 + fabs(peak) + q)

@@ -94,13 +94,13 @@ default=None
     with ties, 0 in others. `scale` is drawn given the partition, with the means integrated out:
     an inverse Wishart law.
 
-    What the parameters mean for the number of clusters: `scale` / k is about the variance of a
-    column inside a cluster; the smaller, the more clusters. `df` says how alike the covariances
-    of clusters are. If it is large, they are nearly the same, and small or elongated groups do
-    not become clusters; if it is small, each cluster has its own form. `mean_precision` says how
-    far apart clusters are. With 0.01 their means spread over ten times the width of a cluster; a
-    larger value puts clusters closer together and makes a new one cheaper. `mean` is the point
-    around which clusters lie, and matters least.
+    The parameters affect the number of clusters as follows. `scale` / k is about the variance of
+    a column inside a cluster; the smaller, the more clusters. `df` is large if the covariances of
+    clusters are alike: small or elongated groups then do not become clusters. If it is small, each
+    cluster has its own form. `mean_precision` is small if clusters are far apart. With 0.01 their
+    means spread over ten times the width of a cluster; a larger value puts clusters closer
+    together and makes a new one cheaper. `mean` is the point around which clusters lie, and
+    matters least.
 
     Chains start at mean = m, mean_precision = 0.1, df = n_features + 2 (full) or 4 (diagonal,
     spherical), and `scale = 0.5 * v * (df - n_features - 1)` (full), `0.5 * v * (df - 2)`
@@ -333,7 +333,7 @@ def _column_variances(summary):
         variances = summary["squares"] / np.maximum(summary["n"], 1)
         extent = np.where(summary["n"] > 0, np.maximum(np.abs(smallest), np.abs(largest)), 0.0)
         constant = ~(largest > smallest)
-        # Below 1e-12 of its values, what varies in a column is mostly rounding.
+        # Variation of a column below 1e-12 of its values is mostly rounding.
         floor = np.where(extent > 0, (np.where(constant, 1e-6, 1e-12) * extent) ** 2, 1.0)
     variances = np.maximum(variances, np.maximum(floor, np.finfo(float).tiny))
     # A scale that is learned is many times as large at times.

@@ -1,0 +1,295 @@
+"""Tied and spherical covariances: samplers against enumerated posteriors, and the laws of what is
+learned. The laws that every kernel obeys are tested for all examples of `Gaussian`."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from reference.simulate import COVARIANCE_NAMES, PRIOR_CASES, simulate_partitions
+from scipy import stats
+from support.chains import LearningChains
+from support.exactness import (
+    SAMPLER_CASES,
+    block_case,
+    case_posterior,
+    case_rows,
+    case_state,
+    invariance_run,
+)
+from support.probes import Probe
+from support.pvalues import assert_p, assert_p_matrix, correct_for_number
+
+from skdpm import DPMixture, FiniteMixture
+from skdpm.mixture.blocks.rows import MemoryRows
+from skdpm.mixture.likelihoods import Gaussian
+from skdpm.mixture.likelihoods._gaussian_tied import whitened
+from skdpm.mixture.likelihoods.covariances import InverseWishart
+from skdpm.mixture.samplers import BlockedGibbs, SubCluster
+
+SAMPLERS = {name: samplers[0] for name, samplers in SAMPLER_CASES.items()}
+BLOCK_PRIORS = {"sub_cluster": ["dp", "pitman_yor"], "blocked_gibbs": ["finite"]}
+BLOCK_SAMPLERS = {"sub_cluster": SubCluster(), "blocked_gibbs": BlockedGibbs()}
+
+# Partitions.
+
+
+def enumeration_run(name, sampler, prior, n_starts):
+    posterior = case_posterior(name, prior)
+    if sampler in SAMPLERS:
+        kernel = SAMPLERS[sampler].kernel()
+        return invariance_run(case_state(name, prior), kernel, posterior, n_starts=n_starts)
+    rows = MemoryRows(case_rows(name), 2)
+    runs = block_case(name, prior, BLOCK_SAMPLERS[sampler].kernel(), rows)
+    return invariance_run(runs, runs, posterior, n_starts=n_starts // 10, n_iterations=3)
+
+
+def test_samplers_sample_the_posterior(seed_sequence):
+    """Starts drawn from the enumerated posterior still follow it."""
+    designs = [("gibbs", "pitman_yor"), ("split_merge", "dp"), ("pgsm", "finite")]
+    designs += [("sub_cluster", "dp"), ("blocked_gibbs", "finite")]
+    runs = {
+        f"{name} {sampler} {prior}": enumeration_run(name, sampler, prior, 1_000)
+        for name in COVARIANCE_NAMES
+        for sampler, prior in designs
+    }
+    assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+@pytest.mark.slow
+def test_every_sampler_samples_every_posterior(seed_sequence):
+    runs = {
+        f"{name} {sampler} {prior}": enumeration_run(name, sampler, prior, 6_000)
+        for name in COVARIANCE_NAMES
+        for sampler in (*SAMPLERS, *BLOCK_SAMPLERS)
+        for prior in BLOCK_PRIORS.get(sampler, PRIOR_CASES)
+    }
+    assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+# Hyperparameters: values, partition and data from prior and model, then iterations given the data.
+# All follow their law as before.
+
+ESTIMATORS = {
+    "rows": (DPMixture(sampler="gibbs", concentration=1.2), "dp", {}),
+    "blocks": (
+        FiniteMixture(3, sampler=BlockedGibbs(block_size=2), concentration=1.2),
+        "finite",
+        {"n_components": 3},
+    ),
+}
+# They fix the hyperpriors.
+FITTED = np.array([[0.1, -0.6], [3.9, 0.7], [2.3, -4.9], [-3.4, -0.2], [0.4, 1.5]])
+
+
+def draw_values(likelihood, rng):
+    """All hyperparameters from their documented laws."""
+    priors = likelihood.hyperpriors
+    variance = priors["mean"].variance
+    values = {
+        "mean": rng.normal(FITTED.mean(axis=0), np.sqrt(variance)),
+        "mean_precision": rng.gamma(0.5, 1 / 5),
+    }
+    if likelihood.covariance_type == "tied":
+        scale = np.diag(FITTED.var(axis=0) / 2)
+        return values | {"scale": stats.invwishart(4, scale).rvs(random_state=rng)}
+    df = 1.0 + rng.gamma(2.0, 1 / 0.2)
+    share = 1e-8 * variance[0] + rng.gamma(0.5, variance[0])
+    return values | {"df": df, "scale": df * share}
+
+
+def pivots(likelihood, values):
+    """Functions of the values that are uniform under these laws."""
+    v = FITTED.var(axis=0)
+    tied = likelihood.covariance_type == "tied"
+    v = v if tied else np.full(2, v.mean())
+    out = list(stats.norm.cdf(values["mean"], FITTED.mean(axis=0), np.sqrt(v)))
+    out.append(stats.gamma.cdf(values["mean_precision"], 0.5, scale=1 / 5))
+    if tied:
+        S, sigma, a = np.diag(v / 2), values["scale"], np.array([1.0, -0.7])
+        ratio = (np.linalg.inv(sigma) @ a @ a) / (np.linalg.inv(S) @ a @ a)
+        return [*out, stats.chi2(4).cdf(ratio), stats.chi2(3).cdf((S @ a @ a) / (sigma @ a @ a))]
+    out.append(stats.gamma.cdf(values["df"] - 1.0, 2.0, scale=1 / 0.2))
+    share = values["scale"] / values["df"] - 1e-8 * v[0]
+    return [*out, stats.gamma.cdf(share, 0.5, scale=v[0])]
+
+
+def simulate(likelihood, labels, values, rng):
+    """Rows of the model given a partition and hyperparameters."""
+    X = np.empty((len(labels), 2))
+    for k in np.unique(labels):
+        if likelihood.covariance_type == "tied":
+            root = np.linalg.cholesky(values["scale"])
+        else:
+            root = np.sqrt(values["scale"] / rng.chisquare(values["df"])) * np.eye(2)
+        centre = values["mean"] + root @ rng.normal(size=2) / np.sqrt(values["mean_precision"])
+        X[labels == k] = centre + rng.normal(size=(np.sum(labels == k), 2)) @ root.T
+    return X
+
+
+def joint_run(kind, covariance_type, size, planted=None, n=7):
+    """A run for `assert_p`. `planted`: hyperpriors that the chain takes in place of some."""
+    estimator, prior, params = ESTIMATORS[kind]
+    chains = LearningChains(estimator, Gaussian(covariance_type=covariance_type), FITTED)
+    likelihood = chains.program.likelihood
+    assert np.all(likelihood._floor == 0.0)
+    told = likelihood.without_learning()
+    told._hyperpriors = likelihood.hyperpriors | (planted or {})
+    chains.program = dataclasses.replace(chains.program, likelihood=told)
+
+    def functions(labels, values, X):
+        spread = np.sqrt(np.ravel(values["scale"])[0])
+        gaps = (X - values["mean"])[:, 0] / spread
+        within = [np.ptp(X[labels == k, 0]) for k in np.unique(labels)]
+        return [
+            values["mean_precision"] * np.median(np.abs(gaps)),
+            np.median(np.abs(gaps)) * len(within),
+            np.sum(within) / spread,
+        ]
+
+    def run(seed, factor):
+        rng = np.random.default_rng(seed)
+        labels = simulate_partitions(prior, n, size * factor, rng, concentration=1.2, **params)
+        before, after, uniform = [], [], []
+        for z in labels:
+            values = draw_values(likelihood, rng)
+            X = simulate(likelihood, z, values, rng)
+            before.append(functions(z, values, X))
+            z, values = chains.over(X).step(z, values, rng, 3)
+            after.append(functions(z, values, X))
+            uniform.append(pivots(likelihood, values))
+        half = len(labels) // 2
+        p = [stats.kstest(column, "uniform").pvalue for column in np.transpose(uniform)]
+        p += [
+            stats.ks_2samp(a[:half], b[half:]).pvalue
+            for a, b in zip(np.transpose(before), np.transpose(after), strict=True)
+        ]
+        return correct_for_number(min(p), len(p))
+
+    return run
+
+
+@pytest.mark.parametrize("covariance_type", ["spherical", "tied"])
+def test_chains_keep_the_joint_law_of_all(covariance_type, seed_sequence):
+    assert_p(joint_run("rows", covariance_type, 100), seed_sequence=seed_sequence)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ESTIMATORS)
+@pytest.mark.parametrize("covariance_type", ["spherical", "tied"])
+def test_chains_keep_the_joint_law_in_depth(covariance_type, kind, seed_sequence):
+    assert_p(joint_run(kind, covariance_type, 1500), seed_sequence=seed_sequence)
+
+
+class Miscounted(InverseWishart):
+    """Takes means as given where they are integrated out, a row too few."""
+
+    def given(self, n, scatter):
+        return super().given(n - 1.0, scatter)
+
+
+def planted_priors():
+    """Errors, as other hyperpriors for the chain."""
+    for covariance_type in ("spherical", "tied"):
+        priors = Gaussian(covariance_type=covariance_type).resolve(FITTED).hyperpriors
+        for name, law in priors.items():
+            if name == "mean":
+                change = {"variance": 1.6 * law.variance}
+            elif name == "scale" and covariance_type == "tied":
+                yield covariance_type, {name: Miscounted(law.df, law.scale)}
+                yield covariance_type, {name: InverseWishart(law.df, 1.4 * law.scale)}
+                continue
+            else:
+                change = {"rate": 1.6 * law.rate}
+            yield covariance_type, {name: dataclasses.replace(law, **change)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("covariance_type, planted", list(planted_priors()))
+def test_planted_errors_are_seen(covariance_type, planted, seed_sequence):
+    run = joint_run("rows", covariance_type, 2500, planted)
+    assert run(seed_sequence, 1) < 1e-4
+
+
+# Parts.
+
+
+def test_the_hyperprior_of_a_tied_covariance():
+    X = np.array([[1.0, 1.0, 5.0], [1.0, 2.0, 5.0], [1.0, 4.0, 5.0], [3.0, 7.0, 5.0]])
+    likelihood = Gaussian(covariance_type="tied").resolve(X)
+    law, v = likelihood.hyperpriors["scale"], X.var(axis=0)
+    v[2] = 5e-6**2
+    # Ties and a gap of 2; none; a constant column.
+    rounding = [min(4 / 12, v[0] / 2), 0.0, v[2] / 2]
+    np.testing.assert_allclose(law.scale, np.diag(v / 2 + 4 * np.array(rounding)))
+    assert law.df == likelihood.df == 5.0
+    value = np.cov(np.random.default_rng(0).normal(size=(9, 3)).T)
+    expected = stats.invwishart(law.df, law.scale).logpdf(value)
+    assert law.log_density(value) == pytest.approx(expected)
+    values = {name: getattr(likelihood, name) for name in likelihood.learned}
+    rest = {name: values[name] for name in ("mean", "mean_precision")}
+    total = sum(likelihood.hyperpriors[name].log_density(rest[name]) for name in rest)
+    total += law.log_density(values["scale"])
+    assert likelihood.log_hyperprior(values) == pytest.approx(total)
+
+
+def test_draws_of_an_inverse_wishart(seed_sequence):
+    law = InverseWishart(6.5, np.array([[2.0, 0.7], [0.7, 1.0]]))
+    rng, a = np.random.default_rng(seed_sequence), np.array([1.0, -0.7])
+    draws = [law.draw(rng) for _ in range(2000)]
+    ratio = [(np.linalg.inv(x) @ a @ a) / (np.linalg.inv(law.scale) @ a @ a) for x in draws]
+    assert stats.kstest(ratio, stats.chi2(6.5).cdf).pvalue > 1e-4
+    ratio = [(law.scale @ a @ a) / (x @ a @ a) for x in draws]
+    assert stats.kstest(ratio, stats.chi2(5.5).cdf).pvalue > 1e-4
+
+
+def test_whitened_rows_have_the_same_bits_whatever_the_others():
+    rng = np.random.default_rng(0)
+    X, sigma = rng.normal(size=(50, 7)), np.cov(rng.normal(size=(20, 7)).T)
+    white = whitened(X, sigma)
+    np.testing.assert_allclose(white, np.linalg.solve(np.linalg.cholesky(sigma), X.T).T)
+    np.testing.assert_array_equal(whitened(X[3:4], sigma), white[3:4])
+
+
+def test_outliers_leave_no_trace():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 3))
+    X[10] = 1e9
+    likelihood = Gaussian(0.0, 0.1, scale=1.0, covariance_type="tied").resolve(X)
+    data = likelihood.encode(X)
+    kernel = likelihood.bind(data, likelihood.tables(data, 30))
+    probe, labels = Probe(kernel, 2), np.zeros(30, dtype=np.intp)
+    kernel.bind_labels(labels)
+    assert probe.acquire() == 0
+    for i in range(30):
+        probe.add(0, i)
+    labels[10] = -1
+    probe.remove(0, 10)
+    fresh = Probe(likelihood.bind(data, likelihood.tables(data, 30)), 2)
+    assert fresh.acquire() == 0
+    for i in np.flatnonzero(labels == 0):
+        fresh.add(0, i)
+    assert probe.log_marginal(0) == pytest.approx(fresh.log_marginal(0), abs=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:the chains have not mixed")
+def test_learned_covariances_are_those_of_the_rows():
+    rng = np.random.default_rng(0)
+    sigma = np.array([[2.0, 0.9], [0.9, 0.6]])
+    labels = np.arange(300) % 3
+    X = np.array([[0.0, 0.0], [8.0, -4.0], [-6.0, 6.0]])[labels]
+    X = X + rng.normal(size=(300, 2)) @ np.linalg.cholesky(sigma).T
+    params = {"n_warmup": 40, "n_draws": 60, "n_chains": 2, "random_state": 0}
+    model = DPMixture(likelihood=Gaussian(covariance_type="tied"), **params).fit(X)
+    assert model.n_clusters_ == 3
+    assert model.hyperparameter_samples_["scale"].shape == (2, 60, 2, 2)
+    assert model.cluster_params_["covariances"].shape == (3, 2, 2)
+    np.testing.assert_allclose(model.likelihood_.scale, sigma, rtol=0.25)
+    # Round clusters of unlike sizes, turned about the origin: the draws are the same.
+    X = np.array([[0.0, 0.0], [8.0, -4.0], [-6.0, 6.0]])[labels]
+    X += np.array([0.3, 1.0, 2.0])[labels, None] * rng.normal(size=(300, 2))
+    model = DPMixture(likelihood=Gaussian(covariance_type="spherical"), **params).fit(X)
+    assert model.n_clusters_ == 3
+    variances = model.cluster_params_["covariances"]
+    assert variances.shape == (3, 2) and np.all(variances[:, 0] == variances[:, 1])
+    found = np.sort(np.sqrt(variances[:, 0]))
+    np.testing.assert_allclose(found, [0.3, 1.0, 2.0], rtol=0.2)
