@@ -375,7 +375,7 @@ cdef class GaussianTiedModel(ClusterModel):
     cdef inline void whiten_box(
         self, const double* box, double* z, double* r, double* size     # OUT (D,) each
     ) noexcept nogil:
-        """z = F^-1 c of the box's centre c, and a bound r of the change of each z_d to any point of
+        """z = F^-1 c of the box's centre c, and a bound r of the change of each z_d to a point of
         the box: forward substitution with absolute values, plus rounding, a share of the terms."""
         cdef Py_ssize_t d, i
         cdef Py_ssize_t n_features = self.n_features
