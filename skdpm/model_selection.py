@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Model choice by evidence: log p(X | model), estimated with its Monte Carlo error by SMC.
 
-p(X | model) is the density of all rows, parameters, partition and, where they are None,
-concentration and hyperparameters integrated out over their priors, with all constants. A ratio of
-two is a Bayes factor; that of models that are as probable as each other, before X is seen, is how
-much more probable the one is after.
+p(X | model) is the density of all rows, with all constants. Parameters and partition are
+integrated out over their priors, and so are the concentration and the hyperparameters that are
+None. The ratio of two evidences is a Bayes factor: the posterior odds of two models of equal prior
+probability.
 """
 
 import warnings
@@ -34,56 +34,54 @@ def log_evidence(estimators, X):
     Parameters
     ----------
     estimators : dict of str to DPMixture, FiniteMixture or another BaseMixture
-        The models by name. They are cloned and not fitted. A sampler other than `SMC` is replaced
-        by ``SMC()``: models are about the likelihood and the prior. Errors are estimated from
-        `n_chains` independent particle systems.
+        Models by name. Clones of them are fitted. A sampler other than `SMC` is replaced by
+        ``SMC()``. Errors are estimated from `n_chains` independent particle systems.
     X : array-like or CSR matrix of shape (n_samples, n_features)
 
     Returns
     -------
     results : dict
-        With an entry for each model, in the order given; ``pandas.DataFrame(results)`` is a table.
+        Entries for the models, in the order given. ``pandas.DataFrame(results)`` is a table.
 
         - ``model``: list of str.
-        - ``log_evidence``: ndarray of shape (n_models,), the log mean of the estimates of the
-          chains, natural logarithm.
+        - ``log_evidence``: ndarray of shape (n_models,), natural logarithm of the mean of the
+          chains' estimates.
         - ``std_error``: ndarray of shape (n_models,), its Monte Carlo standard error by the delta
-          method. NaN for one chain, and never above 1: where it is above 0.5, one chain decides.
-        - ``std``: ndarray of shape (n_models,), the standard deviation of the chains' estimates of
-          the log evidence: look at it first. Above 1 the estimate is poor, whatever the standard
-          error says, and with two or three chains both may be small by chance.
+          method. NaN for one chain, and never above 1: above 0.5 one chain decides.
+        - ``std``: ndarray of shape (n_models,), standard deviation of the chains' estimates of
+          the log evidence. Look at it first: above 1 the estimate is poor, whatever the standard
+          error is. With two or three chains both may be small by chance.
         - ``log_bayes_factor``: ndarray of shape (n_models,), against the model of the largest log
           evidence; at most 0.
-        - ``probability``: ndarray of shape (n_models,), of the models given X, if all were
-          equally probable before; the estimates are taken as exact.
+        - ``probability``: ndarray of shape (n_models,), posterior probability of each model under
+          equal prior probabilities; the estimates are taken as exact.
         - ``log_evidence_chains``: list of ndarray of shape (n_chains,).
 
     Raises
     ------
     TypeError, ValueError
-        Naming the model that is no mixture, or that cannot have its evidence estimated.
+        If a model, which the message names, is no mixture or cannot be fitted with `SMC`.
 
     Warns
     -----
     ConvergenceWarning
-        Where estimates of a model's chains have a standard deviation above 1. They are unbiased
-        on the scale of densities, so that logarithms are low by half their variance; more
-        particles make them agree.
+        If the estimates of a model's chains have a standard deviation above 1. They are unbiased
+        on the scale of densities, so logarithms are too low by about half their variance. More
+        particles reduce it.
 
     See Also
     --------
     concentration_curve : One model at many concentrations, from a single run.
-    sklearn.model_selection.cross_val_score : Held-out score, which asks what predicts best.
+    sklearn.model_selection.cross_val_score : Held-out score, for the best prediction.
 
     Notes
     -----
-    Evidence compares models of the same rows in the same units, whatever their likelihoods are
-    densities of; a density and a probability cannot be compared. It weighs the prior as much as
-    the fit: a prior that is ten times as wide as need be costs about log 10 for each parameter of
-    each cluster, while held-out score hardly changes. Where hyperparameters are learned their
-    priors count, which have their location and units from the columns of X (see the likelihood):
-    proper densities, the same for all models with this likelihood on this X, but made with a look
-    at it. Fixed hyperparameters give the textbook's evidence.
+    Evidence compares models of the same rows in the same units. A density and a probability cannot
+    be compared. The prior matters as much as the fit: a prior ten times too wide costs about
+    log 10 for each parameter of each cluster, while the held-out score hardly changes. Learned
+    hyperparameters are integrated out under proper priors, whose location and units come from the
+    columns of X (see the likelihood) and are the same for all models with this likelihood on this
+    X. Fixed hyperparameters give the textbook's evidence.
 
     Examples
     --------
@@ -139,35 +137,36 @@ def log_evidence(estimators, X):
 def concentration_curve(estimator, X, concentrations):
     """Estimate log p(X | concentration) at many concentrations from one run of a mixture.
 
-    Particles found under one concentration, or under none where it is None and integrated out,
-    are weighed anew for each of the others, at next to no cost. That is as good as a run of its
-    own as long as they number clusters alike: see `effective_sample_size`.
+    The particles, found under one concentration or with it integrated out (None), are reweighted
+    for each of the others at almost no cost. That is as good as a separate run if the numbers of
+    clusters are similar: see `effective_sample_size`.
 
     Parameters
     ----------
     estimator : DPMixture, FiniteMixture or another BaseMixture
-        Is cloned and not fitted; a sampler other than `SMC` is replaced by ``SMC()``.
+        Model, of which a clone is fitted. A sampler other than `SMC` is replaced by ``SMC()``.
         ``concentration=None`` reaches furthest.
     X : array-like or CSR matrix of shape (n_samples, n_features)
     concentrations : array-like of shape (n_concentrations,)
+        Concentrations of the curve.
 
     Returns
     -------
     curve : dict
         - ``concentration``: ndarray of shape (n_concentrations,).
-        - ``log_evidence``: ndarray of shape (n_concentrations,), the log mean of the estimates of
-          the chains.
+        - ``log_evidence``: ndarray of shape (n_concentrations,), natural logarithm of the mean of
+          the chains' estimates.
         - ``std_error``: ndarray of shape (n_concentrations,), its Monte Carlo standard error, as
-          from `log_evidence`.
-        - ``effective_sample_size``: ndarray of shape (n_concentrations,), of the particles of all
-          chains, after weighing. Where it is a few, the curve is a guess, whatever the standard
-          error says.
+          in `log_evidence`.
+        - ``effective_sample_size``: ndarray of shape (n_concentrations,), that of the particles of
+          all chains, reweighted. If it is small, the curve is a guess, whatever the standard error
+          is.
         - ``log_evidence_chains``: ndarray of shape (n_concentrations, n_chains).
 
     Raises
     ------
     TypeError, ValueError
-        Naming what is wrong with the estimator or the concentrations.
+        If the estimator is no mixture, or a concentration is not possible.
 
     See Also
     --------
@@ -225,7 +224,7 @@ def _check_mixture(estimator, name):
 
 
 def _run(estimator, X):
-    """A clone that was fitted by SMC and keeps next to no draws: no summary of them is needed."""
+    """Fit a clone by SMC that keeps a single draw: only the weights are needed."""
     estimator._resolved_sampler(estimator._resolved_likelihood(X), X)  # refuses unknown names
     sampler = estimator.sampler if isinstance(estimator.sampler, SMC) else SMC()
     estimator = clone(estimator).set_params(

@@ -9,34 +9,36 @@ from skdpm.mixture.samplers.base import Sampler
 
 
 class PGSM(Sampler):
-    """Particle Gibbs split-merge: clusters that hold a few anchors are redrawn at once.
+    """Particle Gibbs split-merge: the clusters of a few anchor rows are drawn again at once.
 
     Each iteration picks anchor rows, gathers all rows of their clusters, and draws a new
-    partition of these by conditional sequential Monte Carlo, with an anchor in every cluster.
-    Splits, merges and, with three anchors and more, both at once are one move, without an
+    partition of these rows by conditional sequential Monte Carlo, with an anchor in every cluster.
+    One move splits clusters, merges them or, with three or more anchors, does both. It has no
     acceptance ratio. Needs a likelihood whose clusters are independent (capability "product").
 
     Parameters
     ----------
     n_particles : int, default=20
-        2 to 10,000. A chain's memory holds 5 bytes per particle and row.
+        Number of particles, 2 to 10,000. A chain needs 5 bytes per particle and row.
     n_anchors : int, default=2
-        2 to 5. In a finite mixture with all components in use, two let two clusters exchange rows,
-        three let three, and four let a cluster split in two while two others merge.
+        Number of anchors, 2 to 5. In a finite mixture with all components in use, two anchors let
+        two clusters exchange rows, three let three do so, and four let one cluster split while two
+        others merge.
     anchors : {"uniform", "cluster_informed", "threshold_informed"}, default="cluster_informed"
-        Law of the second anchor given the first, which is uniform: uniform; in a cluster that
-        would be likely after a merge with the first one's; or in one of the clusters that the
-        first anchor would join with probability 0.01 or more. Further anchors are uniform. The
-        informed laws rest on a snapshot of the clustering, frozen at the end of warm-up: without
-        warm-up, or where it ends in one cluster or in more than 512, all anchors are uniform.
+        Law of the second anchor given the first; all other anchors are uniform. "uniform".
+        "cluster_informed": in a cluster that would be likely after a merge with that of the first
+        anchor. "threshold_informed": in one of the clusters that the first anchor would join with
+        probability 0.01 or more. The informed laws use a snapshot of the clustering, frozen at the
+        end of warm-up. Without warm-up, or if it ends in one cluster or in more than 512, all
+        anchors are uniform.
     resample_threshold : float, default=0.5
-        Particles are resampled where their effective sample size, divided by their number, is
-        below this; 0 to 1. Not used by optimal resampling.
+        Threshold, 0 to 1, of the effective sample size divided by the number of particles, below
+        which particles are resampled. Optimal resampling does not use it.
     resampling : {"multinomial", "stratified", "systematic", "optimal"}, default="multinomial"
         Conditional resampling scheme. "optimal" follows all possible choices of every particle
         and keeps about n_particles of them.
     gibbs_sweeps : int, default=1
-        Sweeps of `Gibbs` after each move; 0 gives the pure kernel.
+        Number of `Gibbs` sweeps after each move; 0 gives the pure kernel.
 
     References
     ----------
