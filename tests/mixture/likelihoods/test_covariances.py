@@ -193,7 +193,7 @@ def planted_priors():
         priors = Gaussian(covariance_type=covariance_type).resolve(FITTED).hyperpriors
         for name, law in priors.items():
             if name == "mean":
-                change = {"variance": 4.0 * law.variance}
+                change = {"mean": law.mean + np.sqrt(law.variance)}
             elif name == "scale" and covariance_type == "tied":
                 yield covariance_type, {name: Miscounted(law.df, law.scale)}
                 yield covariance_type, {name: InverseWishart(law.df, 1.4 * law.scale)}
