@@ -151,11 +151,13 @@ cdef class ConcentrationNodes:
         cdef Py_ssize_t g, k, p
         cdef double s_join, s_new, a
         cdef double sums[3]
+        cdef double* inverse = &self.inverse[0]
+        cdef const double* values = &self.values[0]
         cdef const double* w
         cdef const double* r
         cdef const double* factors
         for g in range(self.n_nodes):
-            self.inverse[g] = 1.0 / (n_rows + self.values[g])
+            inverse[g] = 1.0 / (n_rows + values[g])
         for k in range(1, self.k_most + 1):
             if self.users[k] == 0:
                 continue
@@ -200,6 +202,7 @@ cdef class ConcentrationNodes:
         """Multiply each law of k clusters by the nodes' factors of a row that joined one of them.
         A particle that opened a cluster changes to the law of k + 1."""
         cdef Py_ssize_t g, k
+        cdef double average
         cdef double* w
         cdef const double* factors
         if not self.common or n_rows == 0 or self.n_nodes == 1:
@@ -209,14 +212,17 @@ cdef class ConcentrationNodes:
                 continue
             w = &self.by_k[k, 0]
             factors = self.factors_of(k)
+            average = self.join_k[k]
             for g in range(self.n_nodes):
-                w[g] *= factors[g] / self.join_k[k]
+                w[g] *= factors[g] / average
 
     cdef void follow(self, Py_ssize_t p, Py_ssize_t k, double size) noexcept nogil:
         """Multiply the law of a particle of k clusters by the nodes' factors of a row that joined
         a cluster of `size` others; 0: a new one."""
         cdef Py_ssize_t g
+        cdef double fresh = self.fresh[p]
         cdef double* w = &self.own[p, 0]
+        cdef const double* factors_new = &self.factors_new[k, 0]
         if k == 0:
             return
         if size > 0.0:
@@ -226,7 +232,7 @@ cdef class ConcentrationNodes:
             )
         else:
             for g in range(self.n_nodes):
-                w[g] *= self.factors_new[k, g] / self.fresh[p]
+                w[g] *= factors_new[g] / fresh
 
     cdef void branch(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
         """Particle dst becomes a copy of particle src."""
