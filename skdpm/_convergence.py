@@ -1,14 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a warning says of chains that have not mixed: which of them, where they are, and how often
-it is said."""
-
-import sys
-import warnings
+"""Whether chains agree, and the words of a warning where they do not."""
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
-from skdpm import _validation, diagnostics
+from skdpm import diagnostics
 
 # A quantity whose split R-hat is above this has not mixed (Vehtari et al. 2021 recommend 1.01 for
 # publication; a clustering is useful before that).
@@ -25,13 +20,33 @@ FEWEST_OF_ONE_CHAIN = 100
 MOST_NAMED = 4
 MOST_DESCRIBED = 3
 
-IN_CROSS_VALIDATION = (
-    "chains of a fit in cross-validation disagree. This warning appears once for all fits; see "
-    "`converged_` and `diagnostics_` of each estimator"
-)
 
-# Places in the user's code that have been told of fits in cross-validation.
-_told = set()
+def figures(draws, names):
+    """`diagnostics_` of some quantities and, where they are kept, of the partitions.
+
+    Parameters
+    ----------
+    draws : Draws
+    names : iterable of str
+
+    Returns
+    -------
+    figures : dict of dicts
+    """
+    found = {}
+    for name in names:
+        values = draws[name]
+        if name == "log_joint":
+            values = diagnostics.without_last_bits(values)
+        found[name] = {
+            "r_hat": diagnostics.split_rhat(values),
+            "ess_bulk": diagnostics.bulk_ess(values),
+            "ess_tail": diagnostics.tail_ess(values),
+            "mcse_mean": diagnostics.mcse_mean(values),
+        }
+    if "labels" in draws:
+        found["coclustering"] = diagnostics.coclustering_diagnostics(draws["labels"])
+    return found
 
 
 def disagreements(figures, n_chains, n_draws, fewest_compared):
@@ -109,42 +124,6 @@ def describe_partitions(entry, labels):
         if distances[odd] > 2 * distances[rest[0]]:
             return f"chain {odd} groups rows otherwise than the others {r_hat}"
     return f"chains group rows differently {r_hat}"
-
-
-def warn(details):
-    """Warn where `fit` was called; in scikit-learn's cross-validation without details, and once
-    for each place in the user's code that starts one.
-
-    Python's own way to show a warning once fails there: scikit-learn sets warning filters for
-    every fit, after which Python has forgotten what it has shown.
-
-    Parameters
-    ----------
-    details : callable
-        Gives the text.
-    """
-    place = _cross_validation()
-    if place is None:
-        _validation.warn(details(), ConvergenceWarning)
-        return
-    depth, key = place
-    if key not in _told:
-        warnings.warn(IN_CROSS_VALIDATION, ConvergenceWarning, stacklevel=depth)
-        _told.add(key)  # not where the warning is an error: then each is
-
-
-def _cross_validation():
-    """Depth of the frame that has started a cross-validation from where `warn` is called, and
-    its file and line; None where there is none."""
-    frame, depth, found = sys._getframe(1), 1, False
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if module == "sklearn.model_selection._validation":
-            found = True
-        elif found and not module.startswith(("sklearn.", "joblib.")):
-            return depth, (frame.f_code.co_filename, frame.f_lineno)
-        frame, depth = frame.f_back, depth + 1
-    return None
 
 
 def _moved(first, second):

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Fits that run chains, go on and are interrupted, for the estimators of both families."""
 
+import difflib
 import functools
 import pickle
-import re
 import time
+from dataclasses import replace
 from numbers import Integral
 
 import joblib
@@ -12,18 +13,18 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import estimator_html_repr
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from skdpm import _convergence, diagnostics
+from skdpm import _convergence
 from skdpm._callbacks import CallbackSupport, FitReports
 from skdpm._display import html_table, summary_of_fit
-from skdpm._tables import as_table, called, kind_of
+from skdpm._run import Run
 from skdpm._validation import (
     check_bool,
     check_integer,
     check_real,
     fingerprint,
-    refuse_graph,
+    refuse_what_has_no_rows,
     warn,
 )
 from skdpm.chains import Halts, run_chains, seed_entropy
@@ -71,7 +72,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
 
     max_time = target_ess = None  # of a subclass that has no such parameters
     _components = "clusters"  # as users call them
-    _ways_with_text = ""  # of a message about text in X
+    _ways_with_text = _ways_with_sparse = ""  # ends of messages about text and sparse matrices
 
     def _registry(self, name):
         """For "likelihood" or "sampler": a dict of names and classes, and their base class."""
@@ -89,8 +90,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         """Set the attributes that are draws."""
         raise NotImplementedError
 
-    def _summarise(self, program, chains):
-        """Set the attributes that follow from `draws_`, and `diagnostics_`."""
+    def _summarise(self, run):
+        """Set the attributes that follow from `draws_`, except for its diagnostics."""
         raise NotImplementedError
 
     def score(self, X, y=None):
@@ -212,11 +213,11 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         (2, 250)
         """
         check_is_fitted(self)
-        run = getattr(self, "_run", {})
-        if "data" not in run:
+        run = getattr(self, "_run", None)
+        if run is None or run.data is None:
             raise ValueError(
-                "drop_chains needs the chains of fit, which are not there after partial_fit, with "
-                'sampler="smc" and once pickled without warm_start'
+                "drop_chains needs the chains of fit; they are not kept by partial_fit, by "
+                'sampler="smc" or by a pickle without warm_start=True: fit again'
             )
         n_chains = self.draws_.n_chains
         dropped = np.unique(chains)
@@ -224,27 +225,14 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             raise ValueError(f"chains must be numbers from 0 to {n_chains - 1}, got {chains!r}")
         kept = [c for c in range(n_chains) if c not in dropped]
         if not kept:
-            raise ValueError(f"drop_chains must leave a chain, got all {n_chains}")
-        likelihood = self._resolved_likelihood(X)
-        sampler = self._resolved_sampler(likelihood, X)
-        changed = self._changed(self._signature(likelihood, sampler))
-        if changed:
-            raise ValueError(f"drop_chains needs the parameters of fit, got another {changed}")
-        bound = self._for_columns(likelihood, X)
-        X = self._rows_of_fit(X, bound)
-        program = self._program(X, bound, sampler)
+            raise ValueError(f"drop_chains must keep a chain, got all {n_chains}")
+        run = self._prepare(X, run, "drop_chains", "refit, or restore it", reset=False)
+        run = replace(run, chains=[run.chains[c] for c in kept])
         self.draws_ = self.draws_.only(kept)
-        self._publish(self.draws_, program)
-        self._run = {**run, "chains": [run["chains"][c] for c in kept]}
-        self._summarise(program, self._run["chains"])
+        self._publish(self.draws_, run.program)
+        self._sum_up(run)
+        self._run = run.finished()
         return self
-
-    def _rows_of_fit(self, X, likelihood):
-        """X, checked under a likelihood; ValueError where it is another one than that of `fit`."""
-        X = self._validate_fit(X, likelihood, self.sampler_, reset=False)
-        if self._data is not None and fingerprint(X) != self._data:
-            raise ValueError("X must be the rows of fit")
-        return X
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -279,93 +267,183 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
 
     def _fit(self, X, y=None):
         started = time.monotonic()
-        refuse_graph(X)
-        given = X
-        likelihood = self._resolved_likelihood(X)
-        sampler = self._resolved_sampler(likelihood, X)
-        bound = self._for_columns(likelihood, X)
-        continuing = self.warm_start and hasattr(self, "_run")
-        if self.warm_start and not continuing and self.__sklearn_is_fitted__():
-            warn(
-                "warm_start starts anew: chains are not pickled with warm_start=False, and those "
-                "of the last fit are not there",
-                UserWarning,
-            )
-        X = self._validate_fit(
-            X, bound, sampler, reset=not (continuing and self.__sklearn_is_fitted__())
-        )
-        program = self._program(X, bound, sampler)
+        refuse_what_has_no_rows(X)
+        run, is_complete = self._begun(X)
+        program = run.program
         limits = self._limits(program)
-        before = 0.0
-        if continuing:
-            before = getattr(self, "fit_time_", 0.0)
-            run, chains = self._run, self._continued(program, likelihood, sampler, X)
-            if chains is None:
-                # No draw is new, but they may be summed up in another way (point_estimate).
-                self._summarise(program, run["chains"])
-                return self
-        else:
-            entropy = seed_entropy(self.random_state)
-            run = {
-                "entropy": entropy,
-                "signature": self._signature(likelihood, sampler),
-                "data": fingerprint(X),
-            }
-            chains = [program.chain(entropy, c) for c in range(program.n_chains)]
-        # What callbacks see is a copy: nothing that they ask for changes the chains.
-        reports = FitReports.of(
-            self,
-            program,
-            given,
-            y,
-            functools.partial(self._fitted_so_far, program, sampler, run, chains),
-        )
+        if is_complete:
+            self._sum_up(run)  # point_estimate may have changed
+            self._run = run.finished()
+            return self
+        before = getattr(self, "fit_time_", 0.0) if self._continues() else 0.0
+        # Callbacks see a copy: they cannot change the chains.
+        reports = FitReports.of(self, program, X, y, functools.partial(self._fitted_so_far, run))
         halts = None
         if program.halts and (limits or reports is not None):
             halts = Halts(
                 program,
-                chains,
+                run.chains,
                 deadline=started + limits["max_time"] if "max_time" in limits else None,
                 target_ess=limits.get("target_ess"),
-                compute_ess=functools.partial(least_ess, program, chains),
+                compute_ess=run.least_ess,
                 reports=reports,
             )
         if reports is not None:
-            reports.begin(chains)
-        interrupted = run_chains(
-            program.advance,
-            chains,
-            program.n_iterations,
-            n_jobs=self.n_jobs,
-            verbose=self.verbose,
-            halts=halts,
-        )
-        self._run = {**run, "chains": chains}
-        # After an interruption chains may be ahead of each other.
-        n_draws = min(program.n_draws, *(_n_kept(chain) for chain in chains))
+            reports.begin(run.chains)
+        interrupted = self._advance(run, program.n_iterations, halts)
+        n_draws = run.n_draws
         if n_draws > 0:
-            self.likelihood_ = program.likelihood
-            self.sampler_ = sampler
-            self._collect(program, chains, n_draws)
-            self._summarise(program, chains)
-            self._run = program.carried(self._run)
+            self._conclude(run, n_draws)
             self.fit_time_ = before + time.monotonic() - started
         else:
             self._forget()
+            self._run = replace(run, program=None)
         if interrupted:
             warn(
                 f"{type(self).__name__}.fit was interrupted after {n_draws} of {self.n_draws} "
                 "draws of each chain"
                 + ("; the attributes describe those" if n_draws else ": nothing is fitted")
-                + ("; fit again to go on" if self.warm_start else ""),
+                + ("; fit again to continue" if self.warm_start else ""),
                 RuntimeWarning,
             )
             raise KeyboardInterrupt
         if reports is not None:
-            reports.end(chains)
-        self._warn_of_limits(program, halts)
-        self._warn_if_not_mixed(program)
+            reports.end(run.chains)
+        self._warn_of_limits(run, halts)
+        self._warn_if_not_converged(program)
         return self
+
+    # Steps of a fit.
+
+    def _continues(self):
+        """Whether `fit` continues the chains of the last one."""
+        return self.warm_start and hasattr(self, "_run")
+
+    def _begun(self, X):
+        """The run of `fit`, new or continued, and whether it has all its draws already."""
+        fitted = self.__sklearn_is_fitted__()
+        if not self._continues():
+            if self.warm_start and fitted:
+                warn(
+                    "warm_start=True starts anew: the chains of the last fit are not there, "
+                    "because a pickle with warm_start=False does not hold them",
+                    UserWarning,
+                )
+            return self._prepare(X), False
+        remedy = "set warm_start=False to start anew"
+        run = self._prepare(X, self._run, "warm_start=True", remedy, reset=not fitted)
+        # After an interruption some chains have more draws; a later fit may ask for them.
+        done = self.draws_.n_draws if hasattr(self, "draws_") else 0
+        n_draws = run.program.n_draws
+        if n_draws < done:
+            raise ValueError(
+                f"warm_start=True needs n_draws of at least {done}, the number of draws that "
+                f"exist, got {n_draws}; {remedy}"
+            )
+        if n_draws == done:
+            warn(
+                f"all {n_draws} draws exist already: nothing is sampled; fit with a larger "
+                "n_draws to continue",
+                UserWarning,
+            )
+            return run, True
+        chains = [dict(chain) for chain in run.chains]
+        if done > 0:
+            for place, chain in enumerate(chains):
+                chain["draws"] = self.draws_.chain(place, chain["draws"])
+        return replace(run, chains=chains), False
+
+    def _prepare(self, X, previous=None, who="", remedy="", reset=True):
+        """A run over X, parameters and rows checked.
+
+        Parameters
+        ----------
+        X : array-like
+        previous : Run or None
+            The run to continue, of the same rows and parameters.
+        who, remedy : str
+            What a message says if these differ: who needs them, and what to do.
+        reset : bool
+            Whether the number and names of columns are new.
+        """
+        likelihood = self._bound_likelihood(X)
+        sampler = self._resolved_sampler(likelihood, X)
+        rows = self._validate_fit(X, likelihood, sampler, reset=reset)
+        data = fingerprint(rows)
+        if previous is not None and data != previous.data:
+            raise ValueError(
+                f"{who} needs the rows of the last fit, but X has others: give those, or {remedy}"
+            )
+        signature = self._signature(likelihood, sampler)
+        if previous is not None:
+            self._refuse_changed(previous, signature, who, remedy)
+        program = self._program(rows, likelihood, sampler)
+        if previous is not None:
+            return replace(previous, program=program)
+        entropy = seed_entropy(self.random_state)
+        return Run(
+            entropy=entropy,
+            signature=signature,
+            data=data,
+            program=program,
+            chains=[program.chain(entropy, c) for c in range(program.n_chains)],
+        )
+
+    def _advance(self, run, n_iterations, halts=None):
+        """Let the chains run; whether Ctrl-C stopped them."""
+        return run_chains(
+            run.program.advance,
+            run.chains,
+            n_iterations,
+            n_jobs=self.n_jobs,
+            verbose=self.verbose,
+            halts=halts,
+        )
+
+    def _conclude(self, run, n_draws):
+        """Set the fitted attributes, from the first n_draws of each chain."""
+        program, chains = run.program, run.chains
+        self.likelihood_, self.sampler_ = program.likelihood, program.sampler
+        self.draws_ = Draws.of_chains(
+            program.columns(), [chain["draws"] for chain in chains], n_draws
+        )
+        self._data = run.data  # pickled, unlike `_run`
+        # All chains have done these: after an interruption some may be ahead.
+        self.n_iter_ = min(chain["iteration"] for chain in chains)
+        self._publish(self.draws_, program)
+        self._sum_up(run)
+        self._run = run.finished()
+
+    def _sum_up(self, run):
+        """Set the attributes that follow from `draws_`."""
+        self._summarise(run)
+        figures = _convergence.figures(self.draws_, run.program.compared)
+        self.diagnostics_ = run.program.diagnostics(figures, run.chains)
+        bad = self._disagreements(run.program)
+        self.converged_ = not bad
+        run.told = tuple(sorted({*bad, *run.told}))
+
+    def _fitted_so_far(self, run, n_draws):
+        """The attributes of this estimator if the fit ended with n_draws of each chain: dict."""
+        after = self._copied(("n_features_in_", "feature_names_in_"))
+        chains = [{**chain, "draws": dict(chain["draws"])} for chain in run.chains]
+        after._conclude(replace(run, chains=chains), n_draws)
+        parameters = self.get_params(deep=False)
+        return {name: value for name, value in vars(after).items() if name not in parameters}
+
+    def _copied(self, names=()):
+        """A copy with the parameters and, of the other attributes, those of these names."""
+        other = object.__new__(type(self))
+        vars(other).update(self.get_params(deep=False))
+        vars(other).update({name: vars(self)[name] for name in names if name in vars(self)})
+        return other
+
+    def _rows_of_fit(self, X, likelihood):
+        """X, checked under a likelihood; ValueError if it is not that of `fit`."""
+        X = self._validate_fit(X, likelihood, self.sampler_, reset=False)
+        if self._data is not None and fingerprint(X) != self._data:
+            raise ValueError("X must be the rows of fit")
+        return X
 
     def _limits(self, program):
         """The limits of a fit that are set, checked: dict, name -> float."""
@@ -381,59 +459,31 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             )
         return limits
 
-    def _fitted_so_far(self, program, sampler, run, chains, n_draws):
-        """The attributes of this estimator if the fit ended with n_draws of each chain: dict."""
-        after = object.__new__(type(self))
-        vars(after).update(self.get_params(deep=False))
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self, name):
-                setattr(after, name, getattr(self, name))
-        known = vars(after).keys() - {"n_features_in_", "feature_names_in_"}
-        chains = [{**chain, "draws": dict(chain["draws"])} for chain in chains]
-        after._run = {**run, "chains": chains}
-        after.likelihood_ = program.likelihood
-        after.sampler_ = sampler
-        after._collect(program, chains, n_draws)
-        after._summarise(program, chains)
-        return {name: value for name, value in vars(after).items() if name not in known}
-
-    def _warn_of_limits(self, program, halts):
+    def _warn_of_limits(self, run, halts):
         """Warn of a limit that could not be kept."""
         if halts is None:
             return
-        said = []
-        n_draws = self.draws_.n_draws
+        program, n_draws = run.program, self.draws_.n_draws
         if halts.late_at is not None:
             done = f"{halts.late_at} of {program.n_warmup} iterations of warm-up"
             if halts.late_at >= program.n_warmup:
                 done = f"{program.n_draws_after(halts.late_at)} draws of each chain"
-            said.append(
+            warn(
                 f"max_time={self.max_time!r} was over after {done}; warm-up was finished and "
                 f"{n_draws} draws made all the same, in {self.fit_time_:.3g} seconds: a smaller "
-                "n_warmup, or a larger max_time, leaves time for more"
+                "n_warmup, or a larger max_time, leaves time for more",
+                ConvergenceWarning,
             )
         if self.target_ess is not None and not halts.ess >= self.target_ess:
-            said.append(
-                f"target_ess={self.target_ess!r} was not reached: the least bulk effective sample "
-                f"size is {least_ess(program, None, n_draws, self.draws_):.3g} after {n_draws} "
-                "draws of each chain; with warm_start=True, a larger n_draws or max_time goes on"
+            warn(
+                f"target_ess={self.target_ess!r} was not reached: the smallest bulk effective "
+                f"sample size is {run.least_ess(n_draws, self.draws_):.3g} after {n_draws} draws "
+                "of each chain; with warm_start=True, a larger n_draws or max_time continues it",
+                ConvergenceWarning,
             )
-        for words in said:
-            warn(words, ConvergenceWarning)
-
-    def _collect(self, program, chains, n_draws):
-        """Set `draws_` and its attributes; what a chain has beyond the common number stays with
-        it."""
-        self.draws_ = Draws.of_chains(
-            program.columns(), [chain["draws"] for chain in chains], n_draws
-        )
-        self._data = self._run.get("data")  # of a fit; pickled, other than what else is in `_run`
-        self._publish(self.draws_, program)
-        # Those of all chains: after an interruption some may be ahead.
-        self.n_iter_ = min(chain["iteration"] for chain in chains)
 
     def __getstate__(self):
-        """Without the chains, where nothing but a warm start needs them."""
+        """Without the chains, unless a warm start or `partial_fit` may need them."""
         state = super().__getstate__()
         if not (self.warm_start or self._takes_more_rows()):
             state = {name: value for name, value in state.items() if name != "_run"}
@@ -441,34 +491,13 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
 
     def _takes_more_rows(self):
         """Whether the last run, finished, can go on with more rows."""
-        return "likelihood" in getattr(self, "_run", {})
+        run = getattr(self, "_run", None)
+        return run is not None and run.likelihood is not None
 
     def _forget(self):
         """Drop all fitted attributes, as those of an earlier fit to other data."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
-
-    def _diagnose(self, quantities, labels=None):
-        """Figures about quantities, name -> (n_chains, n_draws), and about partitions."""
-        log_joint = diagnostics.without_last_bits(quantities["log_joint"])
-        quantities = {**quantities, "log_joint": log_joint}
-        figures = {
-            name: {
-                "r_hat": diagnostics.split_rhat(draws),
-                "ess_bulk": diagnostics.bulk_ess(draws),
-                "ess_tail": diagnostics.tail_ess(draws),
-                "mcse_mean": diagnostics.mcse_mean(draws),
-            }
-            for name, draws in quantities.items()
-        }
-        if labels is not None:
-            figures["coclustering"] = diagnostics.coclustering_diagnostics(labels)
-        return figures
-
-    def _conclude(self, program, figures):
-        """Set `diagnostics_` and `converged_`."""
-        self.diagnostics_ = figures
-        self.converged_ = not self._disagreements(program)
 
     def _disagreements(self, program):
         """The quantities that chains have not agreed on, by name."""
@@ -477,12 +506,13 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             self.diagnostics_, draws.n_chains, draws.n_draws, program.fewest_compared
         )
 
-    def _warn_if_not_mixed(self, program, known=()):
-        """Warn of what the chains have not agreed on, but for what is known."""
+    def _warn_if_not_converged(self, program, known=()):
+        """Warn of what the chains have not agreed on, except for what is known."""
         bad = [name for name in self._disagreements(program) if name not in known]
         if bad:
-            _convergence.warn(
-                lambda: f"{program.complaint}: {self._describe(bad)}; {program.remedies} may help"
+            warn(
+                f"{program.complaint}: {self._describe(bad)}; {program.remedies} may help",
+                ConvergenceWarning,
             )
 
     def _describe(self, names):
@@ -513,18 +543,23 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             return value
         if isinstance(value, str) and value in registry:
             return registry[value]()
+        hint = ""
+        if isinstance(value, type) and issubclass(value, base):
+            value = value.__name__
+            hint = f"; it is a class, give an object: {name}={value}()"
+        elif isinstance(value, str):
+            close = difflib.get_close_matches(value, registry, n=1)
+            value, hint = repr(value), f"; did you mean {close[0]!r}?" if close else ""
+        else:
+            value = repr(value)
         raise ValueError(
             f"{name} must be a {base.__name__} object or one of {', '.join(sorted(registry))}; "
-            f"got {value!r}"
+            f"got {value}{hint}"
         )
 
-    def _resolved_likelihood(self, X):
-        """The likelihood object for the X given to `fit`."""
+    def _bound_likelihood(self, X):
+        """The likelihood object, which knows the columns of the X given to `fit`."""
         return self._resolved("likelihood")
-
-    def _for_columns(self, likelihood, X):
-        """The likelihood, once it knows the columns of the X given to `fit`."""
-        return likelihood
 
     def _resolved_sampler(self, likelihood, X):
         """The sampler object for this likelihood and the X given to `fit`."""
@@ -567,55 +602,38 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     # Warm start.
 
     def _signature(self, likelihood, sampler):
-        """Hash what must be equal in the fits of a warm start."""
+        """Hash each parameter that must not change between the fits of a warm start: dict of
+        lists, where one common entry means that nothing changed."""
         signature = {
-            name: value
+            name: [_hash(value)]
             for name, value in self.get_params(deep=False).items()
             if name not in FREE_PARAMETERS
         }
-        for name, value in (("likelihood", likelihood), ("sampler", sampler)):
-            signature[name] = (type(value).__name__, value.get_params())
-        return {name: _hash(value) for name, value in signature.items()}
+        # A name stands for itself, and for the object that was made of it.
+        signature["likelihood"] = [
+            _hash((type(value).__name__, value.get_params()))
+            for value in (self._resolved("likelihood"), likelihood)
+        ]
+        signature["sampler"] = [_hash((type(sampler).__name__, sampler.get_params()))]
+        return signature
 
-    def _changed(self, signature, unused=frozenset()):
-        """The parameters that are others than in the last run, as words; '' where none is."""
-        before = self._run["signature"]
-        names = signature.keys() - unused
-        return ", ".join(sorted(name for name in names if signature[name] != before[name]))
+    def _refuse_changed(self, previous, signature, who, remedy, unused=frozenset()):
+        """Refuse to continue a run with other parameters, except for unused ones.
 
-    def _continued(self, program, likelihood, sampler, X):
-        """The chains of the last fit, ready to go on; None where they have all their draws."""
-        changed = self._changed(self._signature(likelihood, sampler))
+        Raises
+        ------
+        ValueError
+        """
+        changed = sorted(
+            name
+            for name in signature.keys() - unused
+            if not any(value in previous.signature[name] for value in signature[name])
+        )
         if changed:
             raise ValueError(
-                f"warm_start cannot go on with another {changed}; set warm_start=False to start "
-                "anew"
+                f"{who} needs the parameters of the last fit, but {' and '.join(changed)} "
+                f"changed: set the last value again, or {remedy}"
             )
-        if fingerprint(X) != self._run["data"]:
-            raise ValueError(
-                "warm_start cannot go on with other data than those of the last fit; set "
-                "warm_start=False to start anew"
-            )
-        # After an interruption chains may have more, which are shown when they are asked for.
-        done = self.draws_.n_draws if hasattr(self, "draws_") else 0
-        if program.n_draws < done:
-            raise ValueError(
-                f"warm_start needs n_draws of at least the {done} draws there are, got "
-                f"{program.n_draws}; set warm_start=False to start anew"
-            )
-        if program.n_draws == done:
-            warn(
-                f"all {program.n_draws} draws are there already; fit with a larger n_draws to "
-                "go on",
-                UserWarning,
-            )
-            return None
-        if not hasattr(self, "draws_"):
-            return [dict(chain) for chain in self._run["chains"]]
-        return [
-            {**chain, "draws": self.draws_.chain(place, chain["draws"])}
-            for place, chain in enumerate(self._run["chains"])
-        ]
 
 
 def _hash(value):
@@ -624,113 +642,3 @@ def _hash(value):
         return joblib.hash(value)
     except pickle.PicklingError:
         return value
-
-
-def least_ess(program, chains, n_draws, draws=None):
-    """The least bulk effective sample size of what a fit is about, in its first draws.
-
-    Parameters
-    ----------
-    program : ChainProgram
-    chains : list of dict
-        Looked at where there are no `draws`.
-    n_draws : int
-        Of each chain.
-    draws : Draws, optional
-
-    Returns
-    -------
-    ess : float
-        Of the log joint, the number of components and, where it is learned, the concentration.
-    """
-    names = ["log_joint", "n_components"]
-    if program.concentration is None:
-        names.append("concentration")
-    found = []
-    for name in names:
-        values = [c["draws"][name] for c in chains] if draws is None else draws[name]
-        found.append(diagnostics.bulk_ess(np.array([of_chain[:n_draws] for of_chain in values])))
-    return float(np.min(found))  # NaN where one is
-
-
-def _n_kept(chain):
-    """Draws that a chain has kept, which may not have begun."""
-    return len(chain["draws"]["log_joint"]) if "draws" in chain else 0
-
-
-def validate_rows(estimator, X, likelihood, reset):
-    """X as contiguous doubles, its entries checked."""
-    rows = numbers_of_table(estimator, X, likelihood, reset)
-    if rows is None:
-        try:
-            rows = validate_data(
-                estimator,
-                X,
-                reset=reset,
-                dtype=np.float64,
-                order="C",
-                accept_sparse="csr" if likelihood.accept_sparse else False,
-                ensure_all_finite=False,
-            )
-        except (TypeError, ValueError) as error:
-            if not any(words in str(error) for words in NO_NUMBERS):
-                raise
-            if isinstance(error, TypeError) and not hasattr(X, "iloc"):
-                raise  # numpy says what is wrong with an array
-            raise ValueError(_what_is_no_number(X, error, estimator._ways_with_text)) from error
-    try:
-        likelihood.check_entries(rows)
-    except ValueError as error:
-        names = getattr(estimator, "feature_names_in_", None)
-        if names is None:
-            raise
-        message = re.sub(
-            r"\bcolumn (\d+)( of X)?", lambda found: called(int(found[1]), names), str(error)
-        )
-        raise ValueError(message) from None
-    return rows
-
-
-def numbers_of_table(estimator, X, likelihood, reset):
-    """The numbers that a likelihood makes of a table (`Likelihood.read`), the columns of which
-    are checked; None where it reads no tables, or X is none."""
-    table = as_table(X) if likelihood.reads_tables else None
-    if table is None:
-        return None
-    validate_data(estimator, table.X, reset=reset, skip_check_array=True)
-    return check_array(
-        likelihood.read(table),
-        dtype=np.float64,
-        order="C",
-        ensure_all_finite=False,
-        estimator=estimator,
-        input_name="X",
-    )
-
-
-# What numpy and pandas say of a table that they cannot make doubles of.
-NO_NUMBERS = (
-    "argument must be a string or a real number",
-    "Cannot cast",
-    "could not be promoted",
-    "could not convert string",
-)
-
-
-def _what_is_no_number(X, error, ways_with_text):
-    """Words about the first column of X that does not hold numbers, of which `error` came."""
-    table = X if hasattr(X, "iloc") else np.asarray(X, dtype=object)
-    names = getattr(table, "columns", range(np.shape(table)[-1]))
-    for j, name in enumerate(names):
-        column = table.iloc[:, j] if hasattr(table, "iloc") else table[..., j]
-        kind = kind_of(column)
-        if kind == "category":
-            try:
-                np.asarray(column, dtype=np.float64)  # as categories 1 and 2, which are taken
-            except (TypeError, ValueError) as found:
-                return f"{found}, in column {name!r} of X{ways_with_text}"
-        elif kind not in ("float", "integer", "bool"):
-            return (
-                f"column {name!r} of X holds {kind}, not numbers: drop it, or make numbers of it"
-            )
-    return str(error)

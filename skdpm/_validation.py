@@ -3,6 +3,7 @@
 
 import functools
 import hashlib
+import inspect
 import math
 import numbers
 import sys
@@ -28,9 +29,35 @@ def _is_ours(module):
     return (module + ".").startswith(("skdpm.", "sklearn.callback."))
 
 
+class ColumnError(ValueError):
+    """An error about a column of X.
+
+    Parameters
+    ----------
+    before, after : str
+        The message, before and after what the column is called.
+    column : int
+    name : str, optional
+        What it is called; by default "column 3 of X".
+    """
+
+    def __init__(self, before, column, after="", name=None):
+        super().__init__(before, column, after, name)
+        self.before, self.column, self.after = before, int(column), after
+        self.name = f"column {column} of X" if name is None else name
+
+    def __str__(self):
+        return f"{self.before}{self.name}{self.after}"
+
+    def named(self, names):
+        """The same error, with the column called by its name."""
+        name = f"column {names[self.column]!r} of X"
+        return ColumnError(self.before, self.column, self.after, name)
+
+
 def explains(**hints):
-    """Decorate a method so that keywords which it lacks, but which a user may look for, are
-    refused with words.
+    """Decorate a method so that it explains why it refuses keywords that other libraries have,
+    and positional values that need a name.
 
     Parameters
     ----------
@@ -44,8 +71,17 @@ def explains(**hints):
     """
 
     def decorate(method):
+        parameters = list(inspect.signature(method).parameters.values())[1:]
+        n_positional = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
+
         @functools.wraps(method)
         def explained(self, *args, **kwargs):
+            if method.__name__ == "__init__" and len(args) > n_positional:
+                name = parameters[n_positional].name
+                raise TypeError(
+                    f"{type(self).__name__} got {args[n_positional]!r} without a name: name its "
+                    f"parameters, as in {type(self).__name__}({name}=...)"
+                )
             for name in kwargs.keys() & hints.keys():
                 what = type(self).__name__
                 if method.__name__ != "__init__":
@@ -58,8 +94,8 @@ def explains(**hints):
     return decorate
 
 
-def refuse_graph(X):
-    """Raise where X is a networkx graph, not its matrix.
+def refuse_what_has_no_rows(X):
+    """Raise if X is a networkx graph, not its matrix, or an iterator.
 
     Raises
     ------
@@ -69,6 +105,11 @@ def refuse_graph(X):
         raise TypeError(
             f"X is a networkx {type(X).__name__}: give its adjacency matrix, "
             "nx.to_numpy_array(G, weight=None), and a likelihood of networks"
+        )
+    if hasattr(X, "__next__"):
+        raise TypeError(
+            f"X is a {type(X).__name__}, not an array: give all rows at once, np.array(list(X)), "
+            'or, with sampler="smc", a batch of rows to each call of partial_fit'
         )
 
 
@@ -232,7 +273,7 @@ def check_finite(X, *, allow_nan, hint=""):
         if bad.any():
             columns = X.indices[bad] if sp.issparse(X) else np.flatnonzero(bad.any(axis=0))
             more = f"; {hint}" if hint and what == "NaN" else ""
-            raise ValueError(f"Input X contains {what} in column {columns.min()}{more}")
+            raise ColumnError(f"Input contains {what} in ", columns.min(), more)
 
 
 def check_columns(X, bad, what):
@@ -253,7 +294,7 @@ def check_columns(X, bad, what):
     if bad.any():
         column = int(np.flatnonzero(bad.any(axis=0))[0])
         value = X[np.flatnonzero(bad[:, column])[0], column]
-        raise ValueError(f"{what}; column {column} of X holds {value:g}")
+        raise ColumnError(f"{what}; ", column, f" holds {value:g}")
 
 
 def check_counts(X, name, *, allow_nan=False):
@@ -284,7 +325,7 @@ def check_counts(X, name, *, allow_nan=False):
         if entries.any() and sp.issparse(X):
             at = np.flatnonzero(entries)
             at = at[np.argmin(X.col[at])]
-            raise ValueError(f"{name} needs {what}; column {X.col[at]} of X holds {X.data[at]:g}")
+            raise ColumnError(f"{name} needs {what}; ", X.col[at], f" holds {X.data[at]:g}")
         check_columns(X, entries, f"{name} needs {what}")
 
 
@@ -298,10 +339,11 @@ def check_count_sums(sums, name, what):
     """
     large = np.flatnonzero(~(sums <= LARGEST_COUNT))
     if large.size:
-        raise ValueError(
-            f"{name}: the counts in {what} {large[0]} of X add up to more than 2**53, beyond "
-            "which doubles do not count exactly"
-        )
+        before = f"{name}: the counts in {what.removesuffix('column')}"
+        after = " add up to more than 2**53, beyond which doubles do not count exactly"
+        if what.endswith("column"):
+            raise ColumnError(before, large[0], after)
+        raise ValueError(f"{before} {large[0]} of X{after}")
 
 
 def refuse_nan(values, what):

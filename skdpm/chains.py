@@ -128,6 +128,17 @@ class ChainProgram:
     def n_iterations(self):
         return self.n_warmup + self.n_draws * self.thin
 
+    @property
+    def quantities(self):
+        """Names of the draws that tell how far the chains are."""
+        names = ("log_joint", "n_components")
+        return names if self.concentration is not None else (*names, "concentration")
+
+    @property
+    def compared(self):
+        """Names of the draws that `diagnostics_` compares between chains."""
+        return self.quantities
+
     def make_prior(self, concentration, n_samples=None):
         """Make the prior over n_samples rows, by default all, at a concentration."""
         return self.prior_of(self.n_samples if n_samples is None else n_samples, concentration)
@@ -173,8 +184,12 @@ class ChainProgram:
         """The dict of a chain that has not begun."""
         return {"index": index, "entropy": entropy, "iteration": 0}
 
+    def diagnostics(self, figures, chains):
+        """`diagnostics_` of an estimator, from those of the draws: dict of dicts."""
+        return figures
+
     def carried(self, run):
-        """What an estimator keeps of a finished run, to go on with it: a dict, or parts of it."""
+        """What an estimator keeps of a finished `Run` to continue it: that, or a part of it."""
         return run
 
     def advance(self, chain, n_iterations, go_on):

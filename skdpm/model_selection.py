@@ -202,7 +202,7 @@ def concentration_curve(estimator, X, concentrations):
     if concentration is None:
         concentration, hyperprior = 1.0, fitted.concentration_prior
     prior = fitted.make_prior(len(fitted.labels_), concentration)
-    of_chains = [log_weights_at(chain, prior, at, hyperprior) for chain in fitted._run["chains"]]
+    of_chains = [log_weights_at(chain, prior, at, hyperprior) for chain in fitted._run.chains]
     sums = np.array([logsumexp(log_w, axis=1) for log_w in of_chains]).T
     log_w = np.concatenate(of_chains, axis=1)
     weights = np.exp(log_w - log_w.max(axis=1, keepdims=True))
@@ -225,7 +225,8 @@ def _check_mixture(estimator, name):
 
 def _run(estimator, X):
     """Fit a clone by SMC that keeps a single draw: only the weights are needed."""
-    estimator._resolved_sampler(estimator._resolved_likelihood(X), X)  # refuses unknown names
+    if not (isinstance(estimator.sampler, str) and estimator.sampler == "auto"):
+        estimator._resolved("sampler")  # refuses unknown names
     sampler = estimator.sampler if isinstance(estimator.sampler, SMC) else SMC()
     estimator = clone(estimator).set_params(
         sampler=clone(sampler),

@@ -417,7 +417,7 @@ def pyclone_table(model, X, *, min_prevalence=0.02):
             f"pyclone_table needs the rows that the model was fitted to, ({n_samples}, "
             f"{model.n_features_in_}); X has shape {X.shape}"
         )
-    if fingerprint(np.ascontiguousarray(X)) != model._run["data"]:
+    if fingerprint(np.ascontiguousarray(X)) != model._data:
         raise ValueError(
             "pyclone_table needs the mutations that the model was fitted to, in their order; "
             "others are in X"

@@ -15,6 +15,8 @@ from support.cases import FAST
 from support.fits import assert_same_fit
 
 from skdpm import DPMixture, FeatureAllocation, FiniteMixture, _estimator, chains
+from skdpm._run import Run
+from skdpm.chains import ChainProgram
 from skdpm.diagnostics import bulk_ess
 from skdpm.features._program import FeatureChain
 from skdpm.mixture.chains.program import RowChain
@@ -55,7 +57,7 @@ def _assert_whole(estimator, X):
     assert estimator.n_iter_ == estimator.n_warmup + estimator.thin * n_draws
     limits = {"n_draws": n_draws, "max_time": None, "target_ess": None}
     whole = type(estimator)(**{**estimator.get_params(deep=False), **limits}).fit(X)
-    for one, other in zip(estimator._run["chains"], whole._run["chains"], strict=True):
+    for one, other in zip(estimator._run.chains, whole._run.chains, strict=True):
         assert one["iteration"] == other["iteration"] == estimator.n_iter_
         assert repr(one) == repr(other)
     if isinstance(estimator, DPMixture):
@@ -161,10 +163,12 @@ def test_the_slowest_quantity_counts(slow):
     draws[slow] = np.repeat(draws[slow][:, :10], 10, axis=1)
     saved = [{"draws": {name: draws[name][c] for name in names}} for c in range(2)]
     for concentration in (None, 1.0):
-        program = types.SimpleNamespace(concentration=concentration)
         counts = names if concentration is None else names[:2]
         expected = min(bulk_ess(draws[name][:, :80]) for name in counts)
-        assert _estimator.least_ess(program, saved, 80) == expected
+        program = types.SimpleNamespace(concentration=concentration)
+        program.quantities = ChainProgram.quantities.fget(program)
+        run = Run(entropy=0, signature={}, chains=saved, program=program)
+        assert run.least_ess(80) == run.least_ess(80, draws) == expected
         assert (expected < 40) == (slow in counts)
 
 

@@ -47,6 +47,10 @@ class FeatureProgram(ChainProgram):
         likelihood = likelihood.resolve(X)
         return cls(likelihood=likelihood, data=likelihood.encode(X), **settings)
 
+    @property
+    def compared(self):
+        return (*self.quantities, *(column_of(name) for name in self.likelihood.learned))
+
     def columns(self):
         saved = self.likelihood.bind(self.data).save()
         return [

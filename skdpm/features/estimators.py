@@ -13,7 +13,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from skdpm._callbacks import with_callbacks
-from skdpm._estimator import OTHER_NAMES, UNSUPPORTED_IN_FIT, ChainEstimator, validate_rows
+from skdpm._estimator import OTHER_NAMES, UNSUPPORTED_IN_FIT, ChainEstimator
+from skdpm._rows import validate_rows
 from skdpm._validation import (
     check_choice,
     check_gamma_prior,
@@ -243,8 +244,8 @@ default="auto"
         -----
         ConvergenceWarning
             Where no feature was found. Where the chains disagree: names quantities with R-hat
-            above 1.05, and the chain that is apart; in scikit-learn's cross-validation once,
-            without details. Where `max_time` was over before a few draws were made, or
+            above 1.05, and the chain that is apart; a search warns
+            once for each fit. Where `max_time` was over before a few draws were made, or
             `target_ess` was not reached.
         """
         self._fit(X, y)
@@ -511,8 +512,9 @@ default="auto"
         if hasattr(self, "_estimate"):
             del self._estimate
 
-    def _summarise(self, program, chains):
-        likelihood, draws = program.likelihood, self.draws_
+    def _summarise(self, run):
+        program, draws = run.program, self.draws_
+        likelihood = program.likelihood
         c, s = np.unravel_index(np.argmax(draws["log_marginal"]), draws["log_marginal"].shape)
         Z = draws["allocations"][c][s]
         model = likelihood.bind(program.data)
@@ -534,12 +536,7 @@ default="auto"
         if likelihood.needs_allocations:
             saved["allocations"] = self.allocations_
         self._estimate = _law_of_new_row(prior, self.allocations_.sum(axis=0), saved)
-        names = ["log_joint", "n_components"]
-        if program.concentration is None:
-            names.append("concentration")
-        names += [column_of(name) for name in likelihood.learned]
-        self._conclude(program, self._diagnose({name: draws[name] for name in names}))
-        snapshots = [chain["snapshots"] for chain in chains if chain["snapshots"]["draws"]]
+        snapshots = [chain["snapshots"] for chain in run.chains if chain["snapshots"]["draws"]]
         draws.scored = [
             _law_of_new_row(
                 program.make_prior(float(draw["concentration"])), draw["col_sums"], draw["params"]

@@ -4,6 +4,7 @@
 import functools
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 from sklearn.base import ClusterMixin, DensityMixin
@@ -12,7 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from skdpm import partitions
 from skdpm._callbacks import with_callbacks
-from skdpm._estimator import UNSUPPORTED_IN_FIT, ChainEstimator, validate_rows
+from skdpm._estimator import UNSUPPORTED_IN_FIT, ChainEstimator
+from skdpm._rows import validate_rows
+from skdpm._run import Run
 from skdpm._tables import decoded_table
 from skdpm._validation import (
     check_bool,
@@ -22,17 +25,18 @@ from skdpm._validation import (
     check_real,
     explains,
     is_dask,
+    refuse_what_has_no_rows,
     warn,
 )
-from skdpm.chains import run_chains, seed_entropy, stream
+from skdpm.chains import seed_entropy, stream
 from skdpm.draws import Candidates, column_of, common_snapshots
 from skdpm.mixture.answers.lazy import over_rows, row_chunks
 from skdpm.mixture.answers.peaks import fuse_to_peaks
 from skdpm.mixture.answers.predictive import Predictor, ScoredDraws, StoredMixture
 from skdpm.mixture.answers.training import TrainingRows, outlier_scores
-from skdpm.mixture.likelihoods import LIKELIHOODS, Gaussian, automatic_likelihood
+from skdpm.mixture.likelihoods import LIKELIHOODS
+from skdpm.mixture.likelihoods.automatic import Automatic, Mixed
 from skdpm.mixture.likelihoods.base import Likelihood
-from skdpm.mixture.likelihoods.product import mixed_likelihood, unknown_mixed
 from skdpm.mixture.particles.streams import STREAM_LENGTH
 from skdpm.mixture.samplers import SAMPLERS, automatic_sampler
 from skdpm.mixture.samplers.base import Sampler
@@ -64,6 +68,9 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     """
 
     _ways_with_text = '; likelihood="mixed" takes tables with columns of text'
+    _ways_with_sparse = (
+        ", or choose a likelihood that takes sparse matrices: Bernoulli, Multinomial or Relational"
+    )
 
     def make_prior(self, n_samples, concentration):
         """Make the prior over partitions of n_samples rows.
@@ -117,9 +124,10 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         Warns
         -----
         ConvergenceWarning
-            Where the chains disagree: names quantities with R-hat above 1.05, and the chain that
-            is apart; in scikit-learn's cross-validation once, without details. Where `max_time`
-            was over before a few draws were made, or `target_ess` was not reached.
+            If the chains disagree: the message names quantities with R-hat above 1.05, and the
+            chain that is apart. A search warns once for each fit; a filter of `warnings` hides
+            these, and `converged_` has the answer. Also if `max_time` was over before a few draws
+            were made, or `target_ess` was not reached.
         """
         return self._fit(X, y)
 
@@ -540,144 +548,115 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
 
     def _partial_fit(self, X):
         started = time.monotonic()
-        before = getattr(self, "fit_time_", 0.0) if self._takes_more_rows() else 0.0
+        refuse_what_has_no_rows(X)
+        previous = self._run if self._takes_more_rows() else None
+        before = 0.0 if previous is None else getattr(self, "fit_time_", 0.0)
         # All happens in a copy, whose attributes replace those of this object at the end.
-        after = object.__new__(type(self))
-        vars(after).update(vars(self))
-        first = 0
+        after = self._copied(vars(self))
+        carried, first = previous, 0
         for rows, last in row_chunks(X):
-            program, chains = after._learn(rows, first, last)
-            first += program.n_new
-        after._collect(program, chains, program.n_draws)
-        after._summarise(program, chains)
-        # Chains that have parted stay apart: that is said once, not after every batch.
-        told = set()
-        if self._takes_more_rows():
-            told = {*self._disagreements(program), *self._run.get("told", ())}
-        after._run["told"] = sorted(told.union(after._disagreements(program)))
-        after._warn_if_not_mixed(program, told)  # which fails where warnings are errors
+            run = after._batch(rows, carried, first, last)
+            if after._advance(run, run.program.n_samples):
+                raise KeyboardInterrupt("partial_fit has changed nothing")
+            first += run.program.n_new
+            carried = run.finished()
+        after._conclude(run, run.program.n_draws)
+        # Chains that have parted stay apart: a warning names them once, not after every batch.
+        told = () if previous is None else previous.told
+        after._warn_if_not_converged(run.program, told)  # which fails if warnings are errors
         after.fit_time_ = before + time.monotonic() - started
         self.__dict__ = vars(after)
         return self
 
-    def _learn(self, X, first, last):
-        """Let the particles take a batch.
+    def _batch(self, X, run, first, last):
+        """The run of the particles over a batch, parameters and rows checked.
 
         Parameters
         ----------
         X : array-like of shape (n_rows, n_features)
+        run : Run or None
+            What the particles have learned. None: they start.
         first : int
-            How errors number its first row.
+            Number of the first row in errors.
         last : bool
-            Whether draws are to be made.
-
-        Returns
-        -------
-        program : StreamProgram
-        chains : list of dict
+            Whether the chains make draws afterwards.
         """
-        # "auto" is Gaussian here: a batch says too little of principal axes. What a fit has chosen
-        # stays, and so does what "mixed" made of the columns of the first batch: others may have
-        # nothing but missing entries in one.
-        likelihood = self._resolved("likelihood")
-        if self.likelihood == "mixed":
-            chosen = self._takes_more_rows() and self._run.get("mixed", False)
-            likelihood = self.likelihood_ if chosen else mixed_likelihood(X)
-        if self.likelihood == "auto" and self._takes_more_rows():
-            likelihood = type(self.likelihood_)()
+        remedy = "start anew with fit, or with a clone of the estimator"
+        if run is None:
+            likelihood = self._resolved("likelihood").for_batch(X)
+        else:
+            likelihood = run.likelihood
         sampler = self._resolved_sampler(likelihood, X)
-        _check_objection(sampler, likelihood, X)
         signature = self._signature(likelihood, sampler)
         settings = self._settings(STREAM_LENGTH, sampler)
-        if self._takes_more_rows():
-            run = self._run
-            if run.get("mixed", False) and self.likelihood == "mixed":
-                signature["likelihood"] = run["signature"]["likelihood"]
-            changed = self._changed(signature, UNUSED_IN_STREAMS)
-            if changed:
-                raise ValueError(
-                    f"partial_fit cannot go on with another {changed}; fit, or a clone of the "
-                    "estimator, starts anew"
-                )
-            X = validate_rows(self, X, run["likelihood"], reset=False)
-            if X.shape[1] != run["n_features"]:
+        if run is not None:
+            self._refuse_changed(run, signature, "partial_fit", remedy, UNUSED_IN_STREAMS)
+            X = validate_rows(self, X, likelihood, reset=False)
+            if X.shape[1] != run.n_features:
                 # A later fit, which failed, has seen other columns.
                 raise ValueError(
                     f"X has {X.shape[1]} features, but the particles have learned rows of "
-                    f"{run['n_features']}; fit, or a clone of the estimator, starts anew"
+                    f"{run.n_features}: give such rows, or {remedy}"
                 )
-            run["likelihood"].resolve(X)  # refuses rows that it cannot model
-            n_before = run["chains"][0]["iteration"]
+            likelihood.resolve(X)  # refuses rows that it cannot model
         else:
             if self.__sklearn_is_fitted__():
                 warn(
-                    "partial_fit starts anew: the last fit was that of another sampler, which "
-                    "leaves no particles to go on with",
+                    "partial_fit starts anew: the last fit used another sampler, which leaves no "
+                    "particles to continue with",
                     UserWarning,
                 )
             self._forget()
-            bound = self._for_columns(likelihood, X)
-            X = validate_rows(self, X, bound, reset=True)
-            run = {
-                "entropy": seed_entropy(self.random_state),
-                "signature": signature,
-                "likelihood": bound.resolve(X).without_learning(),
-                "mixed": isinstance(self.likelihood, str) and self.likelihood == "mixed",
-            }
-            n_before = 0
+            X = validate_rows(self, X, likelihood, reset=True)
+            run = Run(
+                entropy=seed_entropy(self.random_state),
+                signature=signature,
+                likelihood=likelihood.resolve(X).without_learning(),
+                n_features=X.shape[1],
+                chains=[],
+            )
         program = sampler.batch_program(
-            X, run["likelihood"], n_before=n_before, first=first, makes_draws=last, **settings
+            X,
+            run.likelihood,
+            n_before=run.chains[0]["iteration"] if run.chains else 0,
+            first=first,
+            makes_draws=last,
+            **settings,
         )
         self._limits(program)
-        if n_before == 0:
-            chains = [program.chain(run["entropy"], c) for c in range(program.n_chains)]
-        else:
-            chains = [dict(chain) for chain in run["chains"]]
-        interrupted = run_chains(
-            program.advance,
-            chains,
-            program.n_samples,
-            n_jobs=self.n_jobs,
-            verbose=self.verbose,
-        )
-        if interrupted:
-            raise KeyboardInterrupt("partial_fit has changed nothing")
-        self._run = program.carried({**run, "chains": chains})
-        self.sampler_ = sampler
-        return program, chains
+        chains = [dict(chain) for chain in run.chains] or [
+            program.chain(run.entropy, c) for c in range(program.n_chains)
+        ]
+        return replace(run, program=program, chains=chains)
 
     # Parameters.
 
     def _registry(self, name):
         if name == "likelihood":
-            # What is asked before X is known holds for both that "auto" may stand for.
-            return {**LIKELIHOODS, "auto": Gaussian, "mixed": unknown_mixed}, Likelihood
+            return {**LIKELIHOODS, "auto": Automatic, "mixed": Mixed}, Likelihood
         return {**SAMPLERS, "auto": None}, Sampler
 
-    def _resolved_likelihood(self, X):
-        if isinstance(self.likelihood, str) and self.likelihood == "auto":
-            return automatic_likelihood(X)
-        if isinstance(self.likelihood, str) and self.likelihood == "mixed":
-            return mixed_likelihood(X)
-        return self._resolved("likelihood")
-
-    def _for_columns(self, likelihood, X):
-        return likelihood.for_columns(X)
+    def _bound_likelihood(self, X):
+        return self._resolved("likelihood").for_columns(X)
 
     def _resolved_sampler(self, likelihood, X):
         if isinstance(self.sampler, str) and self.sampler == "auto":
             make_prior = functools.partial(self.make_prior, concentration=1.0)
-            return automatic_sampler(likelihood, X, make_prior)
-        return self._resolved("sampler")
+            sampler = automatic_sampler(likelihood, X, make_prior)
+        else:
+            sampler = self._resolved("sampler")
+        objection = sampler.objection(likelihood, X)
+        if objection is not None:
+            raise ValueError(objection)
+        return sampler
 
     def _validate_fit(self, X, likelihood, sampler, reset):
-        _check_objection(sampler, likelihood, X)
         X = sampler.validate(self, X, likelihood, reset)
         if reset and likelihood.says_nothing(X.shape[1]):
             warn(
                 "a single column of categories says nothing about clusters: any mixture of "
-                "distributions of one category is such a distribution, so that partitions follow "
-                "the priors alone",
+                "distributions of one category is itself such a distribution, so the labels "
+                "follow the priors alone. Add columns",
                 UserWarning,
             )
         return X
@@ -715,8 +694,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         chain_parameters = self._chain_parameters()
         check_bool(self.store_labels, "store_labels")
         sampler.kernel()  # checks its parameters
-        # Of a copy without fitted attributes: parameters set meanwhile do not reach the chains.
-        prior_of = type(self)(**self.get_params(deep=False)).make_prior
+        # A copy: parameters set meanwhile do not reach the chains.
+        prior_of = self._copied().make_prior
         prior = prior_of(n_samples, 1.0)
         concentration = self.concentration
         if concentration is not None:
@@ -749,9 +728,9 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         if program.store_labels:
             self.label_samples_ = draws["labels"]
 
-    def _summarise(self, program, chains):
-        """The point estimate, the predictive distribution and the diagnostics."""
-        draws = self.draws_
+    def _summarise(self, run):
+        """Set the point estimate and the predictive distribution."""
+        program, chains, draws = run.program, run.chains, self.draws_
         likelihood = program.likelihood
         if likelihood.learned:
             means = {name: draws.mean(column_of(name)) for name in likelihood.learned}
@@ -767,15 +746,10 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         )
         self._training = None
         if program.store_labels:
-            self._training = TrainingRows(
-                program.given,
-                self._run["data"],
-                type(self)(**self.get_params(deep=False)),
-                self._run["entropy"],
-            )
+            self._training = TrainingRows(program.given, run.data, self._copied(), run.entropy)
         self._predictor = Predictor(likelihood, self.n_features_in_, None, draws.scored)
         vars(self).pop("outlier_scores_", None)
-        labels, stats, *fused = self._point_estimate(program, chains)
+        labels, stats, *fused = self._point_estimate(run)
         self._take_partition(labels, stats, program.make_prior, *fused)
         if "acceptance" in chains[0]:
             self.acceptance_rate_ = {
@@ -787,7 +761,6 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         for name in FURTHER_ATTRIBUTES:
             vars(self).pop(name, None)
         vars(self).update(program.further_attributes(chains))
-        self._conclude(program, program.diagnostics(self._diagnostics(program), chains))
 
     def _take_partition(self, labels, stats, make_prior, fused=False):
         """Set what follows from labels by decreasing size, and statistics of their clusters.
@@ -844,13 +817,13 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             stats = statistics(labels)
         return labels, stats, fused
 
-    def _point_estimate(self, program, chains):
+    def _point_estimate(self, run):
         """Labels by decreasing size, and the statistics of their clusters."""
-        draws = self.draws_
+        program, chains, draws = run.program, run.chains, self.draws_
         if program.keeps_rows and self.point_estimate not in SINGLE_DRAWS:
             prior = program.make_prior(program.first_concentration)
             return self._least_expected_loss(
-                self.point_estimate, prior.most_clusters, self._run["entropy"], program.statistics
+                self.point_estimate, prior.most_clusters, run.entropy, program.statistics
             )
         if program.store_labels:
             chain, draw = self._chosen_draw(program, chains)
@@ -892,17 +865,6 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             )
         return np.unravel_index(np.argmax(value), value.shape)
 
-    def _diagnostics(self, program):
-        names = ["log_joint", "n_components"]
-        if program.concentration is None:
-            names.append("concentration")
-        quantities = {name: self.draws_[name] for name in names}
-        for name in program.likelihood.learned:
-            values = self.draws_[column_of(name)]
-            if values.ndim == 2:
-                quantities[column_of(name)] = values
-        return self._diagnose(quantities, self.draws_.get("labels"))
-
     # New rows.
 
     def _over_rows(self, function, X, dtype, n_columns=None):
@@ -919,12 +881,6 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             dtype=dtype,
             n_columns=n_columns,
         )
-
-
-def _check_objection(sampler, likelihood, X):
-    objection = sampler.objection(likelihood, X)
-    if objection is not None:
-        raise ValueError(objection)
 
 
 def _rate(counts):

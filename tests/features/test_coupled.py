@@ -317,7 +317,7 @@ def test_steps_are_learnt_in_warm_up_only(WeightedLinks):
     links, _, _ = network()
 
     def steps(model):
-        return [chain["adaptation"]["step"] for chain in model._run["chains"]]
+        return [chain["adaptation"]["step"] for chain in model._run.chains]
 
     short, long = (fit(WeightedLinks, links, n_draws=n, warm_start=True) for n in (5, 25))
     assert steps(short) == steps(long)

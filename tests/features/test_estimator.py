@@ -254,7 +254,7 @@ def test_warm_start_continues_to_the_bit():
             ):
                 np.testing.assert_array_equal(a, b)
         np.testing.assert_array_equal(whole.components_, parts.components_)
-        with pytest.raises(ValueError, match="another concentration"):
+        with pytest.raises(ValueError, match="but concentration changed"):
             parts.set_params(concentration=1.0, n_draws=30).fit(X)
 
 

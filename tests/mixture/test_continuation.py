@@ -143,10 +143,10 @@ def test_refusals(blobs):
     ).fit(blobs)
     estimator.set_params(n_draws=20)
     _refused(estimator, blobs, "n_draws", n_draws=11)
-    _refused(estimator, blobs[:-1], "other data")
-    _refused(estimator, blobs[::-1], "other data")
-    _refused(estimator, np.nextafter(blobs, np.inf), "other data")
-    _refused(estimator, blobs.T.copy().reshape(30, 2), "other data")
+    _refused(estimator, blobs[:-1], "X has others")
+    _refused(estimator, blobs[::-1], "X has others")
+    _refused(estimator, np.nextafter(blobs, np.inf), "X has others")
+    _refused(estimator, blobs.T.copy().reshape(30, 2), "X has others")
     _refused(estimator, blobs[:, :1], "1 features")
     for name, value in {
         "likelihood": Gaussian(df=6.0),
@@ -159,10 +159,13 @@ def test_refusals(blobs):
         "n_chains": 3,
         "init": "singletons",
     }.items():
-        _refused(estimator, blobs, f"another {name};", **{name: value})
+        _refused(estimator, blobs, f"but {name} changed", **{name: value})
     _refused(estimator, blobs, "store_labels", store_labels=False, point_estimate="map")
-    _refused(estimator, blobs, "another likelihood, thin;", likelihood=Gaussian(df=6.0), thin=2)
-    _refused(estimator, blobs > 0, "another likelihood", likelihood=Bernoulli())
+    _refused(
+        estimator, blobs, "but likelihood and thin changed", likelihood=Gaussian(df=6.0), thin=2
+    )
+    _refused(estimator, blobs > 0, "X has others", likelihood=Bernoulli())
+    _refused(estimator, blobs[:-1], "X has others", thin=2)
     whole = clone(estimator).fit(blobs)
     assert_same_fit(estimator.fit(blobs), whole, blobs)
 
@@ -170,21 +173,21 @@ def test_refusals(blobs):
 def test_finite_mixture_refuses_other_components(blobs):
     estimator = FiniteMixture(4, **FAST, warm_start=True).fit(blobs)
     estimator.set_params(n_draws=20)
-    _refused(estimator, blobs, "another n_components", n_components=5)
+    _refused(estimator, blobs, "but n_components changed", n_components=5)
 
 
 def test_nested_parameters_count(blobs):
     estimator = DPMixture(likelihood=Gaussian(), sampler=Gibbs(), **FAST, warm_start=True)
     estimator.fit(blobs).set_params(n_draws=20)
     estimator.likelihood.set_params(mean_precision=0.5)
-    with pytest.raises(ValueError, match="another likelihood"):
+    with pytest.raises(ValueError, match="but likelihood changed"):
         estimator.fit(blobs)
 
 
 def test_equal_draws_warn_and_return(blobs):
     estimator = DPMixture(**FAST, warm_start=True).fit(blobs)
     before = pickle.dumps(estimator)
-    with pytest.warns(UserWarning, match="all 12 draws are there already") as record:
+    with pytest.warns(UserWarning, match="all 12 draws exist already") as record:
         assert estimator.fit(blobs) is estimator
     assert record[0].filename == __file__
     assert pickle.dumps(estimator) == before
@@ -197,7 +200,7 @@ def test_equal_draws_follow_another_point_estimate(blobs, store_labels):
     loose = DPMixture(**settings, point_estimate="map", warm_start=True).fit(blobs)
     last = DPMixture(**settings, point_estimate="last").fit(blobs)
     assert not np.array_equal(loose.labels_, last.labels_)  # else nothing is tested
-    with pytest.warns(UserWarning, match="are there already"):
+    with pytest.warns(UserWarning, match="exist already"):
         loose.set_params(point_estimate="last").fit(blobs)
     assert_same_fit(loose, last, blobs)
 
@@ -230,7 +233,7 @@ def test_warm_start_with_sparse_data(name):
     assert_same_fit(parts, whole, case.X_new)
     X.data[np.flatnonzero(X.data == 1)[0]] = 0.0
     parts.set_params(n_draws=30)
-    with pytest.raises(ValueError, match=r"other data|symmetric"):
+    with pytest.raises(ValueError, match=r"has others|symmetric"):
         parts.fit(X)
 
 
@@ -430,7 +433,7 @@ def test_interruption(name, n_jobs, thin, ctrl_c):
         _interrupted(estimator, case.X, r"interrupted after \d+ of 20 draws")
         assert n_draws <= _n_draws(estimator) < 20
     ctrl_c(None)
-    if min(chain["iteration"] for chain in estimator._run["chains"]) < whole.n_iter_:
+    if min(chain["iteration"] for chain in estimator._run.chains) < whole.n_iter_:
         estimator.fit(case.X)
     assert_same_fit(estimator, whole, case.X_new)
 
@@ -449,12 +452,12 @@ def test_a_fit_goes_on_from_what_is_shown(blobs, store_labels, ctrl_c, monkeypat
     ctrl_c(22 + 10 + 3)
     monkeypatch.setattr(chains, "TURN", 1e9)
     _interrupted(estimator, blobs, "interrupted after 3 of 12 draws")
-    assert [chain["iteration"] for chain in estimator._run["chains"]] == [22, 13]
+    assert [chain["iteration"] for chain in estimator._run.chains] == [22, 13]
     assert estimator.n_iter_ == 13
     ctrl_c(None)
-    with pytest.raises(ValueError, match="at least the 3 draws there are, got 2"):
+    with pytest.raises(ValueError, match="at least 3, the number of draws that exist, got 2"):
         estimator.set_params(n_draws=2).fit(blobs)
-    with pytest.warns(UserWarning, match="all 3 draws are there already"):
+    with pytest.warns(UserWarning, match="all 3 draws exist already"):
         estimator.set_params(n_draws=3).fit(blobs)
     for n_draws in (4, 9, 12, 14):
         estimator.set_params(n_draws=n_draws).fit(blobs)
@@ -522,7 +525,7 @@ def test_interruption_in_warm_up(blobs, n_jobs, at, ctrl_c):
         with pytest.raises(NotFittedError):
             estimator.sample()
         # The chains go on where they were.
-        done = [chain["iteration"] for chain in estimator._run["chains"]]
+        done = [chain["iteration"] for chain in estimator._run.chains]
         assert 1 <= max(done) and min(done) < 120
         ctrl_c(None)
         assert_same_fit(pickle.loads(pickle.dumps(estimator)).fit(blobs), whole, blobs)

@@ -161,7 +161,7 @@ def test_log_joints_and_scores_are_those_of_their_own_values(counts):
 def test_clusters_are_shared_by_draws_with_other_values(counts):
     model = DPMixture(likelihood="poisson", sampler="gibbs", **FAST).fit(counts)
     scored = model.draws_.scored
-    assert len(scored.mixtures()) == len(scored) == 20  # values differ, so mixtures do
+    assert len(scored.mixtures) == len(scored) == 20  # values differ, so mixtures do
     n_clusters = sum(len(draw["clusters"]) for draw in scored.draws)
     assert len(scored.stats) < n_clusters
 

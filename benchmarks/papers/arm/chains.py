@@ -105,12 +105,13 @@ class Chain:
 
     @property
     def sweep_seconds(self):
-        """Mean processor time of a Gibbs sweep over probes, without their first quarter."""
+        """Of a Gibbs sweep, mean over probes; those of the first quarter, from where chains
+        start, count only while there are no others."""
         return np.mean(self.probed[len(self.probed) // 4 :])
 
     @property
     def cost(self):
-        """Time so far in units of Gibbs sweeps, per state that is kept."""
+        """Gibbs sweeps that the time so far was worth, per state that is kept."""
         return self.seconds / self.sweep_seconds / self.n_states
 
     def _moves(self):
@@ -136,7 +137,7 @@ def _labels(state):
 
 
 class Cells:
-    """Results of chains, one file each, so that a run that was stopped can continue."""
+    """Results of chains, a file each, so that a run that was stopped goes on where it was."""
 
     def __init__(self, folder):
         self.folder = Path(folder)

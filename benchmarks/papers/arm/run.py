@@ -7,12 +7,12 @@
     python benchmarks/papers/arm/run.py networks --out FOLDER --network FILE --scale 0.8
     python benchmarks/papers/arm/run.py defaults --out FOLDER --data FOLDER
 
-The data folder holds networks as npz files with the adjacency matrix under "A": nips234,
-protein230, football and karate, or those named by --names. FILE is an npz file, or text with two
-node names per line. Results of chains are kept in FOLDER/cells, one file each: a run that was
-stopped continues, and one with more chains or data sets adds to them. After a change of the
-samplers, use another folder. Tables (txt) and pictures (png) are always made anew. --quick is for
-a trial, with separate cells.
+FOLDER of the data holds networks as npz files, the adjacency matrix under "A": nips234,
+protein230, football and karate, or those named by --names. FILE is such a file, or text with two
+node names a line. Results of chains are kept in FOLDER/cells, a file each: a run that was stopped
+goes on where it was, and one with more chains or data sets adds to it; after a change of the
+samplers, take another folder. Tables (txt) and pictures (png) are made anew every time. --quick is
+for trying out, with other cells.
 
 Two forms. "frozen", that of `ARM()`: a public chain has companions in warm-up and then a fixed
 history. "growing", that of the paper (`ARM.from_paper`): all chains of a restart share their
@@ -54,7 +54,7 @@ FORMS = ("frozen", "growing")
 
 
 def make_sampler(method, form, n_history_chains, gibbs_sweeps=1):
-    """The sampler of a method; only "growing" forms of ARM have a history that grows."""
+    """The sampler of a method. Of those with a history, all but the paper's ARM freeze it."""
     if method == "Gibbs":
         return Gibbs()
     if method == "SM":

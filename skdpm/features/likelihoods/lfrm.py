@@ -5,7 +5,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import expit
 
-from skdpm._validation import check_bool, check_gamma_prior, check_real
+from skdpm._validation import ColumnError, check_bool, check_gamma_prior, check_real
 from skdpm.features.likelihoods._lfrm import LFRMModel
 from skdpm.features.likelihoods.base import FeatureLikelihood
 from skdpm.mixture.chains._start import kmeans
@@ -213,8 +213,8 @@ def _signs(X, *, diagonal):
         bad &= rows != columns
     if bad.any():
         at = np.flatnonzero(bad)[0]
-        raise ValueError(
-            f"LFRM needs 0, 1 or NaN (unobserved); column {columns[at]} of X holds {values[at]:g}"
+        raise ColumnError(
+            "LFRM needs 0, 1 or NaN (unobserved); ", columns[at], f" holds {values[at]:g}"
         )
     signs[rows, columns] = np.where(np.isnan(values), 0, np.where(values == 1, 1, -1))
     if not diagonal:

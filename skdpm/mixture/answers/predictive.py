@@ -4,6 +4,7 @@
 Memory grows with the number of stored clusters, and rows of X are taken in blocks.
 """
 
+import functools
 import itertools
 from dataclasses import dataclass
 
@@ -99,6 +100,11 @@ class ScoredDraws:
     def __len__(self):
         return len(self.draws)
 
+    def __getstate__(self):
+        """Without what is pooled on first use."""
+        return {name: value for name, value in vars(self).items() if name != "mixtures"}
+
+    @functools.cached_property
     def mixtures(self):
         """The mean over the draws, as `StoredMixture`s whose weights sum to 1: where clusters are
         independent, one for all draws with the same hyperparameters."""
@@ -199,7 +205,7 @@ class Predictor:
 
     def score_samples(self, X, n_jobs=None):
         """log of the mean over the draws of the density of each checked row: (n_samples,)."""
-        mixtures = self.scored.mixtures()
+        mixtures = self.scored.mixtures
         n_clusters = sum(len(mixture.log_weights) for mixture in mixtures)
         scores = np.empty(X.shape[0])
 
@@ -217,7 +223,7 @@ class Predictor:
 
     def draw(self, n_samples, rng):
         """Rows from the mixture that `score_samples` evaluates: (n_samples, n_features)."""
-        mixtures = self.scored.mixtures()
+        mixtures = self.scored.mixtures
         shares = np.array([mixture.weight for mixture in mixtures])
         which = rng.choice(len(mixtures), size=n_samples, p=shares / shares.sum())
         X = np.empty((n_samples, self.n_features))

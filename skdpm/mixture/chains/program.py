@@ -72,6 +72,13 @@ class MixtureProgram(ChainProgram):
             columns.append(Column("labels", "labels", shape=(self.n_samples,)))
         return columns
 
+    @property
+    def compared(self):
+        scalars = (
+            name for name in self.likelihood.learned if not np.ndim(getattr(self.likelihood, name))
+        )
+        return (*self.quantities, *(column_of(name) for name in scalars))
+
     def first_values(self):
         """Where chains start that learn of no partition first: the learned hyperparameters of the
         likelihood, by name."""
@@ -89,10 +96,6 @@ class MixtureProgram(ChainProgram):
     def further_attributes(self, chains):
         """Attributes of the estimator that only this kind of program has: dict, name -> value."""
         return {}
-
-    def diagnostics(self, figures, chains):
-        """`diagnostics_` of an estimator, from those of the draws: dict of dicts."""
-        return figures
 
     def statistics(self, labels):
         """Statistics of the clusters 0, ..., K - 1 of any labels: (K, n_stats)."""

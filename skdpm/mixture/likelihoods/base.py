@@ -133,6 +133,10 @@ class Likelihood(BaseEstimator):
         """
         return self
 
+    def for_batch(self, X):
+        """As `for_columns`, for the first batch given to `partial_fit` without a fit."""
+        return self.for_columns(X)
+
     def read(self, table):
         """Make numbers of a `Table`, as all other methods want them.
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from skdpm._core._numerics import log_gamma_table, log_table
 from skdpm._tables import Table, as_table, categories_of, kind_of, to_codes, to_numbers
-from skdpm._validation import check_choice, check_integer, check_positive
+from skdpm._validation import ColumnError, check_choice, check_integer, check_positive
 from skdpm.mixture.likelihoods._categorical import (
     CategoricalModel,
     ParametricCategorical,
@@ -262,9 +262,10 @@ class Categorical(Likelihood):
         self._check_number(n_categories)
         for j, categories in enumerate(known):
             if categories is not None and len(categories) > n_categories[j]:
-                raise ValueError(
-                    f"Categorical: column {j} of X has {len(categories)} categories, but "
-                    f"n_categories is {n_categories[j]}"
+                raise ColumnError(
+                    "Categorical: ",
+                    j,
+                    f" has {len(categories)} categories, but n_categories is {n_categories[j]}",
                 )
         resolved = self._copy(concentration=concentration, n_categories=n_categories)
         resolved._hyperpriors = hyperpriors
@@ -293,10 +294,11 @@ class Categorical(Likelihood):
     def _check_number(self, n_categories):
         n_categories = np.asarray(n_categories, dtype=np.float64)  # sums of integers may wrap
         if n_categories.sum() > MOST_CATEGORIES:
-            raise ValueError(
-                f"Categorical: column {np.argmax(n_categories)} of X would have "
-                f"{n_categories.max():g} categories; at most {MOST_CATEGORIES} are possible, over "
-                "all columns"
+            raise ColumnError(
+                "Categorical: ",
+                np.argmax(n_categories),
+                f" would have {n_categories.max():g} categories; at most {MOST_CATEGORIES} are "
+                "possible, over all columns",
             )
 
     def encode(self, X):
@@ -360,10 +362,12 @@ class Categorical(Likelihood):
         if unseen.any():
             column = int(np.flatnonzero(unseen.any(axis=0))[0])
             value = X[np.flatnonzero(unseen[:, column])[0], column]
-            raise ValueError(
-                f"Categorical: column {column} of X holds the code {value:g}, but its categories "
-                f"are 0 to {n_categories[column] - 1} (from `fit`, or `n_categories`); with "
-                'handle_unknown="missing" it would count as a missing entry'
+            raise ColumnError(
+                "Categorical: ",
+                column,
+                f" holds the code {value:g}, but its categories are 0 to "
+                f"{n_categories[column] - 1} (from `fit`, or `n_categories`); with "
+                'handle_unknown="missing" it would count as a missing entry',
             )
 
     def _check_codes(self, X):

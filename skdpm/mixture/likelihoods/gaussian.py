@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from skdpm._validation import check_choice, check_real
+from skdpm._validation import ColumnError, check_choice, check_real
 from skdpm.mixture.likelihoods.base import (
     MOST_BOXED,
     Gamma,
@@ -362,18 +362,20 @@ def _resolutions(summary):
 def _refuse_overflow(per_column):
     if not np.isfinite(per_column).all():
         column = int(np.flatnonzero(~np.isfinite(per_column))[0])
-        raise ValueError(
-            f"Gaussian: the values in column {column} of X are so large that their variance "
-            "overflows; rescale the column"
+        raise ColumnError(
+            "Gaussian: the values in ",
+            column,
+            " are so large that their variance overflows; rescale the column",
         )
 
 
 def _refuse_underflow(spreads):
     tiny = np.flatnonzero((spreads > 0.0) & (spreads < SMALLEST_SPREAD))
     if tiny.size:
-        raise ValueError(
-            f"Gaussian: the values in column {tiny[0]} of X differ by so little that their "
-            "variance underflows; rescale the column"
+        raise ColumnError(
+            "Gaussian: the values in ",
+            tiny[0],
+            " differ by so little that their variance underflows; rescale the column",
         )
 
 
@@ -395,7 +397,7 @@ def _centred(X, origin):
 def _refuse_uncentred(columns):
     if columns.any():
         column = int(np.flatnonzero(columns)[0])
-        raise ValueError(f"Gaussian: column {column} of X holds values too large to centre")
+        raise ColumnError("Gaussian: ", column, " holds values too large to centre")
 
 
 def _as_numbers(scale):

@@ -2,23 +2,20 @@
 """Tables of columns of different kinds: a likelihood for each part of the columns."""
 
 import copy
-import re
 from contextlib import contextmanager
 
 import numpy as np
 from sklearn.utils.metaestimators import _BaseComposition
 
-from skdpm._tables import all_differ, as_table, called, kind_of, to_numbers
-from skdpm._validation import given_shape, warn
+from skdpm._tables import as_table, called, to_numbers
+from skdpm._validation import ColumnError, given_shape
 from skdpm.mixture.likelihoods._product import ParametricProduct, ProductModel
 from skdpm.mixture.likelihoods.base import MOST_BOXED, Likelihood, bounds, read_only
 from skdpm.mixture.likelihoods.bernoulli import Bernoulli
 from skdpm.mixture.likelihoods.categorical import Categorical
 from skdpm.mixture.likelihoods.gaussian import Gaussian
 from skdpm.mixture.likelihoods.poisson import Poisson
-
-# What `likelihood="mixed"` makes of columns, by what they hold.
-MIXED = {"float": "numeric", "bool": "boolean", "category": "categorical"}
+from skdpm.mixture.likelihoods.registry import SINGLE
 
 
 class Product(_BaseComposition, Likelihood):
@@ -142,8 +139,6 @@ class Product(_BaseComposition, Likelihood):
         ------
         ValueError
         """
-        from skdpm.mixture.likelihoods import LIKELIHOODS
-
         parts = self.parts
         if not isinstance(parts, (list, tuple)) or len(parts) == 0:
             raise ValueError(
@@ -159,12 +154,12 @@ class Product(_BaseComposition, Likelihood):
                 ) from None
             if not isinstance(name, str):
                 raise ValueError(f"the name of a part of Product must be a str, got {name!r}")
-            if isinstance(likelihood, str) and likelihood in LIKELIHOODS:
-                likelihood = LIKELIHOODS[likelihood]()
+            if isinstance(likelihood, str) and likelihood in SINGLE:
+                likelihood = SINGLE[likelihood]()
             if not isinstance(likelihood, Likelihood):
                 raise ValueError(
                     f"Product: part {name!r} must be a Likelihood object or one of "
-                    f"{', '.join(sorted(LIKELIHOODS))}; got {likelihood!r}"
+                    f"{', '.join(sorted(SINGLE))}; got {likelihood!r}"
                 )
             if isinstance(likelihood, Product):
                 raise ValueError(
@@ -179,10 +174,14 @@ class Product(_BaseComposition, Likelihood):
         self._validate_names([name for name, _, _ in checked])
         return checked
 
+    def _with_objects(self):
+        """The parts, checked once: those that know their columns have been."""
+        return self.parts if hasattr(self, "_positions") else self._checked_parts()
+
     def _likelihoods(self):
-        """The likelihoods of the parts; none where parameters are wrong, for tags."""
+        """The likelihoods of the parts; none if parameters are wrong, for tags."""
         try:
-            return [likelihood for _, likelihood, _ in self._checked_parts()]
+            return [likelihood for _, likelihood, _ in self._with_objects()]
         except ValueError:
             return []
 
@@ -265,17 +264,18 @@ class Product(_BaseComposition, Likelihood):
 
     @contextmanager
     def _of(self, name):
-        """Say in errors of a part which columns of all they are about."""
+        """Translate columns in errors of a part to columns of X."""
         (where,) = (where for other, _, where in self._bound() if other == name)
+        part = f" (part {name!r})"
         try:
             yield
+        except ColumnError as error:
+            column = where[error.column]
+            raise ColumnError(
+                error.before, column, error.after + part, called(column, self._columns)
+            ) from None
         except ValueError as error:
-            message = re.sub(
-                r"\bcolumn (\d+)( of X)?",
-                lambda found: called(where[int(found[1])], self._columns),
-                str(error),
-            )
-            raise ValueError(f"{message} (part {name!r})") from None
+            raise ValueError(f"{error}{part}") from None
 
     def check_entries(self, X):
         bound = self._on(X)
@@ -339,7 +339,7 @@ class Product(_BaseComposition, Likelihood):
     def hyperparameters(self):
         return tuple(
             f"{name}__{parameter}"
-            for name, likelihood, _ in self._checked_parts()
+            for name, likelihood, _ in self._with_objects()
             for parameter in likelihood.hyperparameters
         )
 
@@ -663,69 +663,3 @@ def _check_positions(parts, positions, n_features, names):
                     "part at most"
                 )
             owner[d] = name
-
-
-def mixed_likelihood(X):
-    """What "mixed" stands for with these rows, as they were given to `fit`.
-
-    Raises
-    ------
-    ValueError
-        Naming columns whose type does not say what they are.
-    """
-    table = as_table(X)
-    names = None if table is None else table.names
-    if table is None:
-        if not hasattr(X, "dtype"):
-            X = np.asarray(X)
-        shape = given_shape(X)
-        n_features = shape[1] if len(shape) == 2 else 0
-        kind = {"f": "float", "b": "bool", "i": "integer", "u": "integer"}.get(X.dtype.kind)
-        kinds = [kind or str(X.dtype)] * n_features
-    else:
-        kinds = [kind_of(table.column(j)) for j in range(table.shape[1])]
-
-    def those(columns):
-        return ", ".join(called(d, names).removesuffix(" of X") for d in columns)
-
-    integers = [d for d, kind in enumerate(kinds) if kind == "integer"]
-    if integers:
-        raise ValueError(
-            f'likelihood="mixed" does not guess what integers are ({those(integers)}). Say it '
-            "with Product([(name, likelihood, columns), ...]): Poisson() for counts, "
-            "Categorical() for codes of categories; or make them floats, "
-            "X.astype({column: float}), to be measured"
-        )
-    others = [d for d, kind in enumerate(kinds) if kind not in MIXED]
-    if others:
-        raise ValueError(
-            f'likelihood="mixed" has no likelihood for {those(others)} of X, of the type '
-            f"{', '.join(sorted({kinds[d] for d in others}))}; drop them, or make numbers or "
-            "strings of them"
-        )
-    unlike = [
-        d for d, kind in enumerate(kinds) if kind == "category" and all_differ(table.column(d))
-    ]
-    if unlike:
-        warn(
-            f'likelihood="mixed": no two entries of {those(unlike)} are the same, as those of '
-            "names and identifiers: they tell nothing about clusters. Leave them out",
-            UserWarning,
-        )
-    likelihoods = {
-        "float": Gaussian(covariance_type="diag"),
-        "bool": Bernoulli(),
-        "category": Categorical(),
-    }
-    return Product(
-        [
-            (MIXED[kind], likelihood, [d for d, other in enumerate(kinds) if other == kind])
-            for kind, likelihood in likelihoods.items()
-            if kind in kinds or not kinds
-        ]
-    )
-
-
-def unknown_mixed():
-    """What holds of "mixed" before X is known."""
-    return mixed_likelihood(np.empty((0, 0)))

@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from scipy.special import gammaln
 
 from skdpm._core._numerics import log_gamma_table
-from skdpm._validation import check_bool, check_real
+from skdpm._validation import ColumnError, check_bool, check_real
 from skdpm.mixture.likelihoods._relational import DegreeCorrectedModel, RelationalModel
 from skdpm.mixture.likelihoods.base import Likelihood, read_only
 from skdpm.mixture.likelihoods.categorical import PSEUDO_COUNT_PRIOR
@@ -288,9 +288,10 @@ def _links_and_holes(X, *, diagonal):
                 "nx.to_numpy_array(G, weight=None); numbers of links go with "
                 "degree_correction=True"
             )
-        raise ValueError(
-            "Relational needs 0, 1 or NaN (unobserved); column "
-            f"{X.col[at]} of X holds {X.data[at]:g}{hint}"
+        raise ColumnError(
+            "Relational needs 0, 1 or NaN (unobserved); ",
+            X.col[at],
+            f" holds {X.data[at]:g}{hint}",
         )
     parts = []
     for keep in (X.data == 1, np.isnan(X.data)):
@@ -316,9 +317,10 @@ def _counts(X, *, new=False):
             )
         elif X.data[at] > 0.0:
             hint = "; of other weights give who is linked, nx.to_numpy_array(G, weight=None)"
-        raise ValueError(
-            "Relational(degree_correction=True) needs numbers of links, 0, 1, 2, ...; column "
-            f"{X.col[at]} of X holds {X.data[at]:g}{hint}"
+        raise ColumnError(
+            "Relational(degree_correction=True) needs numbers of links, 0, 1, 2, ...; ",
+            X.col[at],
+            f" holds {X.data[at]:g}{hint}",
         )
     apart = (X.data > 0.0) & (new | (X.row != X.col))
     links = sp.csr_array((X.data[apart], (X.row[apart], X.col[apart])), shape=X.shape)

@@ -9,7 +9,7 @@ integrated concentration is drawn given the partition for the move, and then for
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import logsumexp
@@ -103,13 +103,13 @@ class ParticleProgram(MixtureProgram):
 
     def carried(self, run):
         """The particles: statistics of their clusters, without labels and draws."""
-        return {
-            **{name: run[name] for name in ("entropy", "signature")},
-            "likelihood": self.likelihood,
-            "mixed": run.get("mixed", False),
-            "n_features": self.rows.shape[1],
-            "chains": [{name: chain[name] for name in CARRIED} for chain in run["chains"]],
-        }
+        return replace(
+            run,
+            data=None,
+            likelihood=self.likelihood,
+            n_features=self.rows.shape[1],
+            chains=[{name: chain[name] for name in CARRIED} for chain in run.chains],
+        )
 
     def further_attributes(self, chains):
         log_evidence = np.array([chain["log_evidence"] for chain in chains])

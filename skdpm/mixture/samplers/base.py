@@ -4,7 +4,7 @@
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_n_features, validate_data
 
-from skdpm._estimator import numbers_of_table, validate_rows
+from skdpm._rows import numbers_of_table, validate_rows
 from skdpm._validation import is_dask
 from skdpm.mixture.blocks.program import BlockProgram
 from skdpm.mixture.chains.program import RowProgram

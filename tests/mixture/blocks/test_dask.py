@@ -113,7 +113,7 @@ def test_recipes_know_held_rows_and_accepted_moves(X, monkeypatch):
         sizes = np.bincount(estimator.labels_.compute())
         np.testing.assert_array_equal(sizes, np.sort(sizes)[::-1])
         np.testing.assert_allclose(sizes, estimator._predictor.partition.stats[:, 0])
-        recipe = estimator._run["chains"][0]["state"]["codes"]
+        recipe = estimator._run.chains[0]["state"]["codes"]
         moved += bool(recipe.changes)
         launched += any(isinstance(change, LaunchedSplit) for change in recipe.changes)
         held += bool(recipe.held)
@@ -128,7 +128,7 @@ def test_warm_start_goes_on_through_a_pickle(X):
     )
     parts = pickle.loads(pickle.dumps(parts)).set_params(n_draws=12).fit(rows)
     assert_same_fit(whole, parts)
-    with pytest.raises(ValueError, match="other data"):
+    with pytest.raises(ValueError, match="X has others"):
         parts.set_params(n_draws=20).fit(rows + 1.0)
 
 

@@ -28,7 +28,8 @@ from skdpm.datasets import make_embeddings
 from skdpm.mixture.blocks.moves.random import RandomMoves
 from skdpm.mixture.blocks.opening import open_rows
 from skdpm.mixture.blocks.rows import MemoryRows
-from skdpm.mixture.likelihoods import MANY_COLUMNS, Gaussian, Subspace
+from skdpm.mixture.likelihoods import Gaussian, Subspace
+from skdpm.mixture.likelihoods.automatic import MANY_COLUMNS
 from skdpm.mixture.samplers import PGSM, SAMS, Alternate, Gibbs, SubCluster
 from skdpm.mixture.samplers._sub_cluster import SubClusterKernel
 from skdpm.mixture.samplers.sub_cluster import MANY_ROWS
@@ -312,7 +313,7 @@ def test_automatic_sampler_of_many_rows():
     X = np.empty((MANY_ROWS, MANY_COLUMNS))
 
     def chosen(X, model):
-        return type(model._resolved_sampler(model._resolved_likelihood(X), X))
+        return type(model._resolved_sampler(model._bound_likelihood(X), X))
 
     assert chosen(X, DPMixture()) is chosen(X, FiniteMixture(5)) is SubCluster
     assert chosen(X[1:], DPMixture()) is Alternate

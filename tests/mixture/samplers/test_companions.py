@@ -240,7 +240,7 @@ def test_chains_are_independent_of_each_other(sampler):
             n_chains=n_chains,
             n_warmup=N_WARMUP,
         ).fit(fit_case("relational").X)
-        chains[n_chains], draws[n_chains] = model._run["chains"], model.log_joint_samples_
+        chains[n_chains], draws[n_chains] = model._run.chains, model.log_joint_samples_
     (alone,), (first, second, third) = chains[1], chains[3]
     assert_same(alone["replicas"], first["replicas"])
     assert_same(alone["adaptation"], first["adaptation"])
@@ -258,7 +258,7 @@ def test_the_number_of_jobs_changes_no_bit(sampler):
         make_estimator(case.likelihood, n_jobs=n_jobs, **params).fit(case.X) for n_jobs in (1, 4)
     )
     assert_same_fit(one, four, case.X_new)
-    assert_same(one._run["chains"], four._run["chains"])
+    assert_same(one._run.chains, four._run.chains)
 
 
 @samplers
@@ -269,7 +269,7 @@ def test_warm_continuation(sampler):
     parts = make_estimator(case.likelihood, n_draws=5, warm_start=True, **params).fit(case.X)
     parts = pickle.loads(pickle.dumps(parts)).set_params(n_draws=14).fit(case.X)
     assert_same_fit(parts, whole, case.X_new)
-    assert_same(parts._run["chains"], whole._run["chains"])
+    assert_same(parts._run.chains, whole._run.chains)
 
 
 @pytest.mark.parametrize("sampler", [*ARMS, SAMPLERS[5]], ids=repr)
@@ -279,7 +279,7 @@ def test_without_warm_up_there_is_no_history(sampler):
     params = {"n_warmup": 0, "n_chains": 1}
     if sampler.n_replicas > 1:
         model = make_estimator(case.likelihood, sampler=sampler, **params).fit(case.X)
-        assert len(history_of(model._run["chains"][0])["iterations"]) > 0
+        assert len(history_of(model._run.chains[0])["iterations"]) > 0
         return
     if isinstance(sampler, SplitMerge):
         plain = SplitMerge(sampler.n_restricted_scans)
@@ -289,7 +289,7 @@ def test_without_warm_up_there_is_no_history(sampler):
         make_estimator(case.likelihood, sampler=s, **params).fit(case.X) for s in (sampler, plain)
     )
     assert_same_fit(one, other, case.X_new)
-    (chain,) = one._run["chains"]
+    (chain,) = one._run.chains
     assert len(chain["replicas"]) == 1
     assert history_of(chain)["labels"].size == 0
 

@@ -244,7 +244,7 @@ def test_draws_are_those_of_the_first_replica(likelihood):
     one = DPMixture(sampler=Gibbs(), **params).fit(X)
     three = DPMixture(sampler=ThreeStates(), **params).fit(X)
     assert_same_fit(one, three, X)
-    for chain in three._run["chains"]:
+    for chain in three._run.chains:
         states = [replica["state"]["labels"].tolist() for replica in chain["replicas"]]
         assert len({str(labels) for labels in states}) == 3
         assert len({replica["concentration"] for replica in chain["replicas"]}) == 3
@@ -284,7 +284,7 @@ def test_each_replica_follows_the_posterior(seed_sequence):
             model.fit(case.X)
         labels = [
             np.unique(replica["state"]["labels"], return_inverse=True)[1]
-            for chain in model._run["chains"]
+            for chain in model._run.chains
             for replica in chain["replicas"]
         ]
         counts = posterior.count(np.array(labels))
@@ -301,5 +301,5 @@ def test_replicas_on_one_stream_are_seen(monkeypatch):
     monkeypatch.setattr(_program, "dispersed_labels", lambda *arguments: one_start)
     X = np.random.default_rng(0).normal(size=(24, 2))
     model = DPMixture(sampler=ThreeStates(), init=one_start, **FAST).fit(X)
-    states = [replica["state"]["labels"] for replica in model._run["chains"][0]["replicas"]]
+    states = [replica["state"]["labels"] for replica in model._run.chains[0]["replicas"]]
     np.testing.assert_array_equal(states[0], states[1])

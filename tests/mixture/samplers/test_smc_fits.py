@@ -60,7 +60,7 @@ def fit_run(name, prior, sampler, *, resampled=False, n_chains=600):
             random_state=int(seed.generate_state(1)[0]),
         )
         if sampler.resample_threshold == 1.0:
-            chains = estimator._run["chains"]
+            chains = estimator._run.chains
             assert sum(chain["system"]["n_resampled"] for chain in chains) > len(chains)
         z = np.exp(estimator.log_evidence_chains_ - law.log_evidence)
         at = partition_index(estimator.label_samples_[:, 0].astype(int))
@@ -329,11 +329,11 @@ def test_few_draws_are_not_warned_of():
     model.diagnostics_ = {"log_joint": {"r_hat": 1.2}}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model._warn_if_not_mixed(program)
+        model._warn_if_not_converged(program)
     model = fitted(case.likelihood, "dp", case.X, SMC(50), n_draws=50)
     model.diagnostics_ = {"log_joint": {"r_hat": 1.2}}
     with pytest.warns(ConvergenceWarning, match=r"disagree: log_joint: .* \(R-hat 1.20\)"):
-        model._warn_if_not_mixed(program)
+        model._warn_if_not_converged(program)
 
 
 def test_variants_of_the_paper():

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Check the rows given to estimators, under a likelihood."""
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.validation import check_array, validate_data
+
+from skdpm._tables import as_table, kind_of
+from skdpm._validation import ColumnError
+
+# Parts of the messages of NumPy and pandas for tables that cannot become doubles.
+NO_NUMBERS = (
+    "argument must be a string or a real number",
+    "Cannot cast",
+    "could not be promoted",
+    "could not convert string",
+)
+
+
+def validate_rows(estimator, X, likelihood, reset):
+    """X as contiguous doubles or a CSR matrix, its entries checked.
+
+    Parameters
+    ----------
+    estimator : ChainEstimator
+    X : array-like
+    likelihood : Likelihood or FeatureLikelihood
+    reset : bool
+        Whether the number and names of columns are new.
+
+    Returns
+    -------
+    X : array of shape (n_samples, n_features)
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    rows = numbers_of_table(estimator, X, likelihood, reset)
+    if rows is None:
+        if sp.issparse(X) and not likelihood.accept_sparse:
+            raise TypeError(
+                f"X is sparse, but the likelihood {type(likelihood).__name__} needs dense rows: "
+                f"give X.toarray(){estimator._ways_with_sparse}"
+            )
+        try:
+            rows = validate_data(
+                estimator,
+                X,
+                reset=reset,
+                dtype=np.float64,
+                order="C",
+                accept_sparse="csr" if likelihood.accept_sparse else False,
+                ensure_all_finite=False,
+            )
+        except (TypeError, ValueError) as error:
+            if not any(words in str(error) for words in NO_NUMBERS):
+                raise
+            if isinstance(error, TypeError) and not hasattr(X, "iloc"):
+                raise  # NumPy says what is wrong with an array
+            raise ValueError(_what_is_no_number(X, error, estimator._ways_with_text)) from error
+    try:
+        likelihood.check_entries(rows)
+    except ColumnError as error:
+        names = getattr(estimator, "feature_names_in_", None)
+        if names is None:
+            raise
+        raise error.named(names) from None
+    return rows
+
+
+def numbers_of_table(estimator, X, likelihood, reset):
+    """The numbers that a likelihood makes of a table (`Likelihood.read`), its columns checked.
+
+    None if X is not a table, or the likelihood does not read tables.
+    """
+    table = as_table(X) if likelihood.reads_tables else None
+    if table is None:
+        return None
+    validate_data(estimator, table.X, reset=reset, skip_check_array=True)
+    return check_array(
+        likelihood.read(table),
+        dtype=np.float64,
+        order="C",
+        ensure_all_finite=False,
+        estimator=estimator,
+        input_name="X",
+    )
+
+
+def _what_is_no_number(X, error, ways_with_text):
+    """Message about the first column of X that does not hold numbers, which led to `error`."""
+    table = X if hasattr(X, "iloc") else np.asarray(X, dtype=object)
+    names = getattr(table, "columns", range(np.shape(table)[-1]))
+    for j, name in enumerate(names):
+        column = table.iloc[:, j] if hasattr(table, "iloc") else table[..., j]
+        kind = kind_of(column)
+        if kind == "category":
+            try:
+                np.asarray(column, dtype=np.float64)  # categories such as 1 and 2 are accepted
+            except (TypeError, ValueError) as found:
+                return f"{found}, in column {name!r} of X{ways_with_text}"
+        elif kind not in ("float", "integer", "bool"):
+            return (
+                f"column {name!r} of X holds {kind}, not numbers: drop it or convert it to numbers"
+            )
+    return str(error)

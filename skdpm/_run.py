@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One fit as an object: the chains, and what must stay the same for them to continue."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from skdpm import diagnostics
+from skdpm.chains import ChainProgram
+
+
+@dataclass(kw_only=True)
+class Run:
+    """A fit while it runs and, without its program, what an estimator keeps to continue it.
+
+    Attributes
+    ----------
+    entropy : int
+        Entropy of the random streams.
+    signature : dict of str to list
+        Hashes of each parameter that must not change.
+    chains : list of dict
+    data : tuple or None
+        `fingerprint` of the rows. None for particles, which do not keep rows.
+    program : ChainProgram or None
+        None after the fit: the encoded rows are not kept.
+    likelihood : Likelihood or None
+        For particles that can take more rows: the resolved likelihood.
+    n_features : int or None
+        For particles that can take more rows: their number of columns.
+    told : tuple of str
+        Quantities that a warning of `partial_fit` has named already.
+    """
+
+    entropy: int
+    signature: dict
+    chains: list
+    data: tuple | None = None
+    program: ChainProgram | None = None
+    likelihood: object = None
+    n_features: int | None = None
+    told: tuple = ()
+
+    @property
+    def n_draws(self):
+        """Number of draws that all chains have; after an interruption some have more."""
+        return min(self.program.n_draws, *(_n_kept(chain) for chain in self.chains))
+
+    def least_ess(self, n_draws, draws=None):
+        """Smallest bulk effective sample size of the program's `quantities`.
+
+        Parameters
+        ----------
+        n_draws : int
+            Number of draws of each chain, from the first.
+        draws : Draws, optional
+            The draws; by default those that the chains hold.
+
+        Returns
+        -------
+        ess : float
+            NaN if one of them is NaN.
+        """
+        sizes = []
+        for name in self.program.quantities:
+            values = [c["draws"][name] for c in self.chains] if draws is None else draws[name]
+            sizes.append(diagnostics.bulk_ess(np.array([chain[:n_draws] for chain in values])))
+        return float(np.min(sizes))
+
+    def finished(self):
+        """What an estimator keeps after the fit."""
+        return replace(self.program.carried(self), program=None)
+
+
+def _n_kept(chain):
+    """Number of draws that a chain has kept; 0 if it has not begun."""
+    return len(chain["draws"]["log_joint"]) if "draws" in chain else 0

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What `likelihood="auto"` and `likelihood="mixed"` stand for, once the columns are known."""
+
+import numpy as np
+
+from skdpm._tables import all_differ, as_table, called, kind_of
+from skdpm._validation import given_shape, warn
+from skdpm.mixture.likelihoods.bernoulli import Bernoulli
+from skdpm.mixture.likelihoods.categorical import Categorical
+from skdpm.mixture.likelihoods.gaussian import Gaussian
+from skdpm.mixture.likelihoods.product import Product
+from skdpm.mixture.likelihoods.subspace import Subspace
+
+# Number of columns from which "auto" stands for `Subspace`; below for `Gaussian`.
+MANY_COLUMNS = 33
+
+
+def _parts():
+    """Name and likelihood of the part that "mixed" makes of columns, by what they hold."""
+    return {
+        "float": ("numeric", Gaussian(covariance_type="diag")),
+        "bool": ("boolean", Bernoulli()),
+        "category": ("categorical", Categorical()),
+    }
+
+
+class Automatic(Gaussian):
+    """ "auto": what holds before columns are known holds for `Gaussian` and for `Subspace`."""
+
+    def for_columns(self, X):
+        shape = given_shape(X)
+        return Subspace() if len(shape) == 2 and shape[1] >= MANY_COLUMNS else Gaussian()
+
+    def for_batch(self, X):
+        return Gaussian()  # a batch says too little about principal axes
+
+
+class Mixed(Product):
+    """ "mixed": a likelihood for each type of column."""
+
+    def __init__(self):
+        super().__init__([(name, likelihood, []) for name, likelihood in _parts().values()])
+
+    def get_params(self, deep=True):
+        return {}
+
+    def for_columns(self, X):
+        """The `Product` for the columns of X.
+
+        Raises
+        ------
+        ValueError
+            Naming columns whose type does not say what they are.
+        """
+        kinds = _kinds_of_columns(X)
+        return Product(
+            [
+                (name, likelihood, [d for d, other in enumerate(kinds) if other == kind])
+                for kind, (name, likelihood) in _parts().items()
+                if kind in kinds or not kinds
+            ]
+        ).for_columns(X)
+
+
+def _kinds_of_columns(X):
+    """What each column of X holds, a key of `_parts()`."""
+    table = as_table(X)
+    names = None if table is None else table.names
+    if table is None:
+        if not hasattr(X, "dtype"):
+            X = np.asarray(X)
+        shape = given_shape(X)
+        n_features = shape[1] if len(shape) == 2 else 0
+        kind = {"f": "float", "b": "bool", "i": "integer", "u": "integer"}.get(X.dtype.kind)
+        kinds = [kind or str(X.dtype)] * n_features
+    else:
+        kinds = [kind_of(table.column(j)) for j in range(table.shape[1])]
+
+    def those(columns):
+        return ", ".join(called(d, names).removesuffix(" of X") for d in columns)
+
+    integers = [d for d, kind in enumerate(kinds) if kind == "integer"]
+    if integers:
+        raise ValueError(
+            f'likelihood="mixed" does not guess what integers mean ({those(integers)}). State it '
+            "with Product([(name, likelihood, columns), ...]): Poisson() for counts, "
+            "Categorical() for codes of categories; or make them floats, "
+            "X.astype({column: float}), to be measured"
+        )
+    others = [d for d, kind in enumerate(kinds) if kind not in _parts()]
+    if others:
+        raise ValueError(
+            f'likelihood="mixed" has no likelihood for {those(others)} of X, of the type '
+            f"{', '.join(sorted({kinds[d] for d in others}))}; drop them, or convert them to "
+            "numbers or strings"
+        )
+    unlike = [
+        d for d, kind in enumerate(kinds) if kind == "category" and all_differ(table.column(d))
+    ]
+    if unlike:
+        warn(
+            f'likelihood="mixed": no two entries of {those(unlike)} are the same, as those of '
+            "names and identifiers: they say nothing about clusters. Drop these columns",
+            UserWarning,
+        )
+    return kinds
