@@ -112,16 +112,3 @@ cdef inline double log_gamma_ratio(const CountTable* table, double m, double v) 
     if table.size > 0 and m + v < MAX_TABLE:
         return log_gamma_function(table.shift + (m + v)) - log_gamma(table, m)
     return log_rising(table.shift + m, v)
-
-
-cdef inline void add_exactly(double* sums, double whole, double fraction) noexcept nogil:
-    """Add a constant in two parts (`split_exactly`), or take it away, to the sums of such parts:
-    whole numbers, and a multiple of 2^-52 in [0, 1). So nothing is rounded, in any number."""
-    sums[0] += whole
-    sums[1] += fraction
-    if sums[1] >= 1.0:
-        sums[0] += 1.0
-        sums[1] -= 1.0
-    elif sums[1] < 0.0:
-        sums[0] -= 1.0
-        sums[1] += 1.0

@@ -26,11 +26,10 @@ typedef struct {
     double *log_totals;         /* (D,): log of the sum of w */
 } skdpm_grid;
 
-/* A row: n, sum of the best log likelihoods of the items, how many entries are impossible, sums of
- * the possible ones (D, M), counts of the impossible ones (D, M) | log Z (D,), relative to the best
- * as are the sums, and of each block the first chunk with a weight, the chunk behind the last, the
+/* A row: n, how many entries are impossible, sums of the possible ones relative to the best of each
+ * item (D, M), counts of the impossible ones (D, M) | log Z of the same (D,), and of each block the first chunk with a weight, the chunk behind the last, the
  * largest log w + S of each chunk (C,), weights (C * SKDPM_CHUNK,). */
-#define SKDPM_GRID_HEAD 3
+#define SKDPM_GRID_HEAD 2
 
 SKDPM_INLINE ptrdiff_t skdpm_grid_n_stats(const skdpm_grid *grid)
 {
@@ -85,7 +84,7 @@ SKDPM_INLINE void skdpm_grid_logs(
     if (item)
         for (ptrdiff_t j = 0; j < n; j++)
             out[j] += item[first + j];
-    if (stats[2] > 0.0) {
+    if (stats[1] > 0.0) {
         const double *counts = sums + grid->n_blocks * grid->n_points;
         for (ptrdiff_t j = 0; j < n; j++)
             out[j] += SKDPM_IMPOSSIBLE * counts[j];
@@ -227,25 +226,26 @@ SKDPM_INLINE void skdpm_grid_lanes(
         out[j] = even[j] + odd[j];
 }
 
-/* log p(item | cluster) of one cluster. relative: (D, C * SKDPM_CHUNK), exp of `item`; top: the sum
- * over blocks of the best log likelihoods. */
+/* log p(item | cluster) of one cluster, relative to the best. relative: (D, C * SKDPM_CHUNK), exp of
+ * `item`. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static double skdpm_grid_predict_one(
     const skdpm_grid *grid, const double *stats, const double *item, const double *highest,
-    const double *relative, double top)
+    const double *relative)
 {
     const ptrdiff_t n_padded = grid->n_chunks * SKDPM_CHUNK;
+    double total = 0.0;
     for (ptrdiff_t d = 0; d < grid->n_blocks; d++) {
         double lanes[SKDPM_CHUNK], dot;
         skdpm_grid_lanes(
             skdpm_grid_block(grid, stats, d), grid->n_chunks, relative + d * n_padded, lanes);
         dot = skdpm_chunk_sum(lanes);
         if (dot > SKDPM_LEAST_DOT)
-            top += log_positive(dot);
+            total += log_positive(dot);
         else
-            top += skdpm_grid_log_sum(grid, stats, d, item, highest + d * grid->n_chunks);
+            total += skdpm_grid_log_sum(grid, stats, d, item, highest + d * grid->n_chunks);
     }
-    return top;
+    return total;
 }
 
 /* Whether `skdpm_grid_predict_without` loses no terms, as the weights that are 0 in a cluster, because
@@ -277,9 +277,10 @@ SKDPM_UNUSED static int skdpm_grid_may_stay(
  * inverse likelihood. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static double skdpm_grid_predict_without(
-    const skdpm_grid *grid, const double *stats, const double *relative, double top)
+    const skdpm_grid *grid, const double *stats, const double *relative)
 {
     const ptrdiff_t n_padded = grid->n_chunks * SKDPM_CHUNK;
+    double total = 0.0;
     for (ptrdiff_t d = 0; d < grid->n_blocks; d++) {
         const double *block = skdpm_grid_block(grid, stats, d);
         const double *p = block + 2 + grid->n_chunks;
@@ -288,9 +289,9 @@ SKDPM_UNUSED static double skdpm_grid_predict_without(
             for (int j = 0; j < SKDPM_CHUNK; j++)
                 lane[j] += p[c * SKDPM_CHUNK + j]
                     / relative[d * n_padded + c * SKDPM_CHUNK + j];
-        top -= log_positive(skdpm_chunk_sum(lane));
+        total -= log_positive(skdpm_chunk_sum(lane));
     }
-    return top;
+    return total;
 }
 
 /* log p(item | cluster) of the clusters of some slots, to the same bits: the sums and logarithms of as
@@ -299,7 +300,7 @@ SKDPM_VERSIONS
 SKDPM_UNUSED static void skdpm_grid_predict(
     const skdpm_grid *grid, const double *arena, ptrdiff_t stride, const ptrdiff_t *slots,
     ptrdiff_t n_slots, const double *item, const double *highest, const double *relative,
-    double top, double *out)
+    double *out)
 {
     const ptrdiff_t n_padded = grid->n_chunks * SKDPM_CHUNK;
     for (ptrdiff_t k = 0; k < n_slots; k += SKDPM_CHUNK) {
@@ -307,7 +308,7 @@ SKDPM_UNUSED static void skdpm_grid_predict(
         double total[SKDPM_CHUNK], dot[SKDPM_CHUNK];
         double lanes[SKDPM_CHUNK][SKDPM_CHUNK] = {{0.0}};
         for (int l = 0; l < SKDPM_CHUNK; l++)
-            total[l] = top;
+            total[l] = 0.0;
         for (ptrdiff_t d = 0; d < grid->n_blocks; d++) {
             for (ptrdiff_t l = 0; l < n; l++)
                 skdpm_grid_lanes(

@@ -11,7 +11,7 @@ import numpy as np
 from skdpm._core cimport _resampling
 from skdpm._core._rng cimport bit_generator_pointer
 from skdpm.features.likelihoods._base cimport FeatureModel
-from skdpm.mixture.likelihoods._base cimport ClusterModel
+from skdpm.mixture.likelihoods._base cimport ClusterModel, log_constant
 from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal, Members
 from skdpm.mixture.samplers._arm cimport Reconfiguration
 from skdpm.mixture.samplers._moves cimport Closure, Trial, log_predictive_block, make_trial
@@ -108,13 +108,15 @@ cdef class Probe:
         return self.model.log_marginal(self._slot(slot))
 
     def log_predictive(self, Py_ssize_t slot, Py_ssize_t i):
-        return self.model.log_predictive(self._slot(slot), self._item(i))
+        return self.model.log_predictive(self._slot(slot), self._item(i)) + log_constant(
+            self.model, i
+        )
 
     def log_predictive_many(self, const Py_ssize_t[::1] slots, Py_ssize_t i):
         out = np.empty(slots.shape[0])
         cdef double[::1] out_view = out
         self.model.log_predictive_many(&slots[0], slots.shape[0], self._item(i), &out_view[0])
-        return out
+        return out + log_constant(self.model, i)
 
     def place_within(self, ClusterModel host, Py_ssize_t offset):
         """Let the rows stand within those of `host`, from this double of each on."""
@@ -124,7 +126,13 @@ cdef class Probe:
         self.model.reset(self._slot(slot))
 
     def log_likelihood(self, const Py_ssize_t[::1] slots):
-        return self.model.log_likelihood(&slots[0], slots.shape[0])
+        """With the constants of all items that have a label."""
+        cdef Py_ssize_t i
+        cdef double total = self.model.log_likelihood(&slots[0], slots.shape[0])
+        for i in range(min(self.model.n_samples, self.model.n_labels)):
+            if self.model.labels[i] >= 0:
+                total += log_constant(self.model, i)
+        return total
 
 
 cdef class FeatureProbe:
@@ -276,11 +284,20 @@ cdef class StateProbe:
         if self._item(i).labels[i] >= 0:
             raise ValueError(f"item {i} is in a cluster")
         self.state.model.log_predictive_many(self.state.slots, n_slots, i, self.state.log_w)
-        return np.array([self.state.log_w[k] for k in range(n_slots)])
+        return np.array([self.state.log_w[k] for k in range(n_slots)]) + log_constant(
+            self.state.model, i
+        )
 
     def log_likelihood(self):
         """log p of the rows that are in clusters."""
-        return self.state.model.log_likelihood(self.state.slots, self.state.n_clusters)
+        cdef Py_ssize_t i
+        cdef double total = self.state.model.log_likelihood(
+            self.state.slots, self.state.n_clusters
+        )
+        for i in range(self.state.n_samples):
+            if self.state.labels[i] >= 0:
+                total += log_constant(self.state.model, i)
+        return total
 
     cdef MixtureState _item(self, Py_ssize_t i):
         if not 0 <= i < self.state.n_samples:
@@ -384,9 +401,10 @@ cdef class MoveProbe:
         """Of detached items given those of the cluster at a position; n_clusters: a new one."""
         if self.state.model.n_free == 0:
             raise IndexError("no free slot")
+        constants = self.state.model.log_constants
         return log_predictive_block(
             self.state, &items[0], items.shape[0], self.state.slots[cluster]
-        )
+        ) + (0.0 if constants is None else constants[np.asarray(items)].sum())
 
 
 cdef class ARMProbe:

@@ -71,6 +71,13 @@ def fill(probe, items, *, slot=None):
     return slot
 
 
+def log_marginal(probe, slot, items):
+    """log p(items), which are those of the slot, with the constants of the kernel."""
+    constants = probe.model.log_constants
+    total = probe.log_marginal(slot)
+    return total if constants is None else total + constants[np.asarray(items, np.intp)].sum()
+
+
 def densities(case, probe, slots):
     """All that a row says, cached terms included, as far as it can be observed."""
     slots = np.asarray(slots, dtype=np.intp)

@@ -13,6 +13,7 @@ from libc.math cimport INFINITY, exp, log
 
 import numpy as np
 
+from skdpm.mixture.likelihoods._base cimport log_constant
 from skdpm.mixture.state._state cimport MixtureState
 
 
@@ -25,6 +26,7 @@ cdef double log_density(MixtureState state, Py_ssize_t i) noexcept nogil:
     cdef double of_new = log_v[k + 1] - log_v[k]
     cdef double top = -INFINITY
     cdef double total = 0.0
+    cdef double of_others
     state.model.log_predictive_many(state.slots, k + 1, i, log_w)
     for j in range(k):
         log_w[j] += state.prior.log_join[state.sizes[state.slots[j]]]
@@ -36,7 +38,8 @@ cdef double log_density(MixtureState state, Py_ssize_t i) noexcept nogil:
         return top
     for j in range(k + 1):
         total += exp(log_w[j] - top)
-    return top + log(total) - log(state.n_attached - state.prior.sigma * k + exp(of_new))
+    of_others = state.n_attached - state.prior.sigma * k + exp(of_new)
+    return top + log(total) - log(of_others) + log_constant(state.model, i)
 
 
 def log_leave_one_out(MixtureState state):

@@ -53,7 +53,7 @@ class Rows(abc.ABC):
         return None
 
     def log_constant(self, likelihood):
-        """Return `Likelihood.log_constant` of all rows."""
+        """Return the sum of `Likelihood.log_constants` over all rows."""
         return sum(self._map(_log_constant, likelihood))
 
     def sample(self, n_rows, key):
@@ -391,4 +391,4 @@ def _condense(X, block, likelihood):
 
 
 def _log_constant(X, block, likelihood):
-    return likelihood.log_constant(X)
+    return float(likelihood.log_constants(X).sum())

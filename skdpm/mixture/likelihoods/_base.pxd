@@ -22,10 +22,11 @@ cdef class ClusterModel:
     cdef bint placed                        # ... the rows stand within those of another model
     cdef double* empty                      # (width,): the row of a cluster with no items
     cdef Py_ssize_t* free_slots             # (n_slots,): the first n_free are the rows not in use
+    cdef const double* constants            # (n_samples,): see `keep_log_constants`; NULL: zeros
     cdef const Py_ssize_t* labels           # (n_labels,) slot of each item, -1 while detached
     cdef Py_ssize_t n_labels                # 0 until bound
     cdef Py_ssize_t* moving                 # (n_labels,): scratch, where clusters are coupled
-    cdef object _labels_owner
+    cdef object _labels_owner, _constants_owner
 
     # Slots; written once, in _base.pyx.
     cdef int allocate(self, Py_ssize_t n_stats, Py_ssize_t width) except -1
@@ -103,6 +104,11 @@ cdef class ClusterModel:
 
 cdef enum:
     STRIP = 32      # most items that `log_predictive_tile` is handed
+
+
+cdef inline double log_constant(ClusterModel model, Py_ssize_t i) noexcept nogil:
+    """The term of log p(x_i) that no cluster changes, which rows and densities leave out."""
+    return model.constants[i] if model.constants != NULL else 0.0
 
 
 cdef inline double* row(ClusterModel model, Py_ssize_t slot) noexcept nogil:

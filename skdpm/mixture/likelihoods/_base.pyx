@@ -6,6 +6,10 @@ the leading `n_stats` doubles. A likelihood therefore writes only how one item e
 row and the two densities. All memory is taken in `reserve`, under the GIL; the `nogil` methods
 neither allocate nor raise.
 
+Terms of log p(x_i) that depend neither on the cluster nor on hyperparameters, such as log 1 / x!
+of counts, are one array of the model, `log_constants`. Rows, densities and marginal likelihoods
+leave them out; MixtureState, SMC and scores add them once. Only bounds over boxes include them.
+
 Hyperparameters (of all clusters) may change while rows stay: statistics do not depend on them, and
 cached terms are computed anew. They are learned by slice steps, one after the other, that leave
 p(theta | partition, X) invariant, which is the hyperprior times the marginal likelihoods.
@@ -62,6 +66,33 @@ cdef class ClusterModel:
         for h in range(self.n_hyper):
             self.hyper[h] = values[h]
         return 0
+
+    def keep_log_constants(self, const double[::1] log_constants):
+        """Take the terms of log p(x_i) that depend neither on the cluster nor on hyperparameters.
+
+        Parameters
+        ----------
+        log_constants : ndarray of shape (n_samples,)
+
+        Returns
+        -------
+        model : ClusterModel
+            This one.
+        """
+        if log_constants.shape[0] != self.n_samples:
+            raise ValueError(f"{len(log_constants)} constants of {self.n_samples} items")
+        self._constants_owner = log_constants
+        self.constants = &log_constants[0] if self.n_samples else NULL
+        return self
+
+    @property
+    def log_constants(self):
+        """The term of each item, ndarray of shape (n_samples,); None: they are all zero."""
+        return None if self._constants_owner is None else np.asarray(self._constants_owner)
+
+    def sum_log_constants(self, Py_ssize_t n_items):
+        """Sum of the terms of the first items, rounded once per pair: float."""
+        return 0.0 if self.constants == NULL else float(self.log_constants[:n_items].sum())
 
     cdef void place(self, double* stats, Py_ssize_t stride, Py_ssize_t n_slots) noexcept:
         """Let rows stand within those of another model (as those of some columns within the rows
@@ -235,15 +266,15 @@ cdef class ClusterModel:
         row(self, slot)[0] = NAN
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
-        """log p(items of the slot), parameters integrated out, all constants included."""
+        """log p(items of the slot) less their `log_constants`, parameters integrated out."""
         return NAN
 
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
-        """log p(x_i | items of each slot), for an item in no cluster; an empty slot gives the
-        prior predictive."""
+        """log p(x_i | items of each slot) less the item's `log_constants`, for an item in no
+        cluster; an empty slot gives the prior predictive."""
         cdef Py_ssize_t k
         for k in range(n_slots):
             out[k] = NAN
@@ -252,7 +283,7 @@ cdef class ClusterModel:
     # need rows that add up there, and `add`, `remove` and predictives where clusters are coupled.
 
     cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
-        """log p(X | partition) of the clusters in `slots`."""
+        """log p(X | partition) of the clusters in `slots`, less `log_constants`."""
         cdef Py_ssize_t k
         cdef double total = 0.0
         for k in range(n_slots):
@@ -318,10 +349,10 @@ cdef class ClusterModel:
         const double* box,                                                  # IN: see `_culling`
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
-        """No less than log p(x | items of each slot), as `log_predictive_many` computes it, for
-        any row x whose point (`Likelihood.box_points`) is in a box and that is not among these
-        items. Rounding included: a bound too low makes samplers inexact, without a word. The
-        kernel is settled."""
+        """Upper bound of log p(x | items of each slot), that is of what `log_predictive_many`
+        computes plus the row's `log_constants`, for any row x that is not among these items and
+        whose point (`Likelihood.box_points`) is in a box. The bound includes rounding: one too low
+        makes samplers inexact, without a message. The kernel is settled."""
         cdef Py_ssize_t k
         for k in range(n_slots):
             out[k] = INFINITY
@@ -329,8 +360,8 @@ cdef class ClusterModel:
     cdef double log_predictive_floor(
         self, Py_ssize_t slot, const double* box                            # IN: see `_culling`
     ) noexcept nogil:
-        """No more than log p(x | the other items of the slot) for any of its items, two at least,
-        whose point is in a box; as above."""
+        """Lower bound, likewise, of log p(x | the other items of the slot) for any of its items
+        whose point is in a box. The slot has at least two items."""
         return -INFINITY
 
     cdef void log_predictive_tile(
@@ -442,7 +473,7 @@ cdef class ClusterModel:
                     self.refresh(slots_view[k])
 
     def log_marginals(self, stats):
-        """log p(items) of clusters by their statistics, in a slot of its own.
+        """log p(items) of clusters less `log_constants`, by their statistics.
 
         Parameters
         ----------
@@ -637,7 +668,7 @@ cdef class ClusterModel:
         return floors
 
     def log_predictive_rows(self, slots, Py_ssize_t first, Py_ssize_t stop):
-        """log p(x_i | items of each slot) for the items first <= i < stop.
+        """log p(x_i | items of each slot) for the items first <= i < stop, with all constants.
 
         Returns
         -------
@@ -666,7 +697,7 @@ cdef class ClusterModel:
                     self.log_predictive_many(&slots_view[0], n_slots, items[i], &some[0])
                 for k in range(n_slots):
                     for m in range(n):
-                        out_view[k, i + m] = some[k * n + m]
+                        out_view[k, i + m] = some[k * n + m] + log_constant(self, first + i + m)
         return out
 
 

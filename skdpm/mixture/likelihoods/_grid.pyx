@@ -19,8 +19,10 @@ An entry may be impossible, l_idm = -inf. It counts as 1e10 below the best of it
 which no finite data outweigh, so that every cluster has a density. Entries of that size would
 leave no digits to the others in a sum: they are counted.
 
-Row: n, sum of max_m l_idm over items and blocks, how many entries are impossible, S_dm of the
-others, relative to these maxima (D, M), how many entries are impossible (D, M)
+The sum over d of max_m l_idm is the item's `log_constants`.
+
+Row: n, how many entries are impossible, S_dm of the others, relative to the maxima (D, M), how
+many entries are impossible (D, M)
 | log Z_d of the same (D), and what `grid.h` needs of each block: which chunks of points have a
 weight, the largest log w + S of each chunk, p_dm, with zeros behind the last point.
 """
@@ -51,18 +53,18 @@ cdef extern from "grid.h" nogil:
     ) noexcept
     double grid_predict_one "skdpm_grid_predict_one"(
         const Layout* grid, const double* stats, const double* item, const double* highest,
-        const double* relative, double top
+        const double* relative
     ) noexcept
     bint grid_may_stay "skdpm_grid_may_stay"(
         const Layout* grid, const double* stats, const double* lowest
     ) noexcept
     double grid_predict_without "skdpm_grid_predict_without"(
-        const Layout* grid, const double* stats, const double* relative, double top
+        const Layout* grid, const double* stats, const double* relative
     ) noexcept
     void grid_predict "skdpm_grid_predict"(
         const Layout* grid, const double* arena, Py_ssize_t stride, const Py_ssize_t* slots,
         Py_ssize_t n_slots, const double* item, const double* highest, const double* relative,
-        double top, double* out
+        double* out
     ) noexcept
 
 
@@ -89,7 +91,7 @@ cdef class GridModel(ClusterModel):
             Their largest and smallest of each chunk of CHUNK points.
         likelihoods : ndarray of shape (n_samples, n_blocks, n_chunks * CHUNK)
             exp of them; 0 in place of what is below TINY, 1 behind the last point.
-        tops : ndarray of shape (n_samples,)
+        log_constants : ndarray of shape (n_samples,)
             Sums over blocks of what was subtracted.
         impossible : ndarray of shape (n_samples,)
             How many entries of an item are IMPOSSIBLE.
@@ -105,7 +107,6 @@ cdef class GridModel(ClusterModel):
     cdef const double* highest
     cdef const double* lowest
     cdef const double* likelihoods
-    cdef const double* tops
     cdef const double* impossible
     cdef Py_ssize_t left_slot       # of the item that left last, or NONE
     cdef Py_ssize_t left_item
@@ -119,9 +120,8 @@ cdef class GridModel(ClusterModel):
         cdef const double[:, :, ::1] highest = data["highest"]
         cdef const double[:, :, ::1] lowest = data["lowest"]
         cdef const double[:, :, ::1] likelihoods = data["likelihoods"]
-        cdef const double[::1] tops = data["tops"]
         cdef const double[::1] impossible = data["impossible"]
-        self._owners = log_likelihoods, highest, lowest, likelihoods, tops, impossible, log_weights
+        self._owners = log_likelihoods, highest, lowest, likelihoods, impossible, log_weights
         self.n_samples = log_likelihoods.shape[0]
         self.layout.n_blocks = log_likelihoods.shape[1]
         self.layout.n_points = log_likelihoods.shape[2]
@@ -132,10 +132,10 @@ cdef class GridModel(ClusterModel):
         self.highest = &highest[0, 0, 0]
         self.lowest = &lowest[0, 0, 0]
         self.likelihoods = &likelihoods[0, 0, 0]
-        self.tops = &tops[0]
         self.impossible = &impossible[0]
         self.layout.log_weights = &log_weights[0, 0]
         self.drifts = True
+        self.keep_log_constants(data["log_constants"])
         self.left_slot = NONE
         self.allocate(
             grid_n_stats(&self.layout),
@@ -162,8 +162,7 @@ cdef class GridModel(ClusterModel):
         cdef const double* x = self.log_likelihoods + i * self.n_entries
         cdef double* sums = stats + N_HEAD
         stats[0] += by
-        stats[1] += by * self.tops[i]
-        stats[2] += by * self.impossible[i]
+        stats[1] += by * self.impossible[i]
         if self.impossible[i] == 0.0:
             grid_shift(sums, x, self.n_entries, by)
         else:
@@ -235,13 +234,13 @@ cdef class GridModel(ClusterModel):
         self.settle()
         for d in range(self.layout.n_blocks):
             total += log_norms[d]
-        return row(self, slot)[1] + total
+        return total
 
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
-        """log p(x_i | items of each slot), O(n_slots * D * M)."""
+        """log p(x_i | items of each slot) less its `log_constants`, O(n_slots * D * M)."""
         cdef Py_ssize_t k
         cdef Py_ssize_t n_chunks = self.layout.n_blocks * self.layout.n_chunks
         cdef const double* item = self.log_likelihoods + i * self.n_entries
@@ -251,16 +250,16 @@ cdef class GridModel(ClusterModel):
             self.settle()
         if n_slots == 1:
             out[0] = grid_predict_one(
-                &self.layout, row(self, slots[0]), item, highest, likelihoods, self.tops[i]
+                &self.layout, row(self, slots[0]), item, highest, likelihoods
             )
         else:
             grid_predict(
                 &self.layout, self.stats, self.stride, slots, n_slots, item, highest,
-                likelihoods, self.tops[i], out,
+                likelihoods, out,
             )
         if self.left_slot != NONE and not self.removed:
             for k in range(n_slots):
                 if slots[k] == self.left_slot:
                     out[k] = grid_predict_without(
-                        &self.layout, row(self, slots[k]), likelihoods, self.tops[i]
+                        &self.layout, row(self, slots[k]), likelihoods
                     )

@@ -9,6 +9,8 @@ row x of total t has
     p(cluster)     = prod_i (t_i! / prod_d x_id!)  Gamma(A) / Gamma(A + N)
                      prod_d Gamma(a_d + c_d) / Gamma(a_d).
 
+The factors t! / prod_d x_d! are the item's `log_constants`, and left out below.
+
 Only stored entries are visited; a count of 1, the most frequent, costs a cached log(a_d + c_d).
 Larger ones come from a table where all a_d are the same and stay so; else as the logarithm of the
 product of a_d + c_d, a_d + c_d + 1, ..., one logarithm for many entries.
@@ -17,8 +19,7 @@ The hyperparameter is c in a_d = c w_d, with fixed weights w_d of mean 1. Given 
 density is a product of c w + j over weights w and j, and most counts are small: how many clusters
 and columns of a weight have more than j counts is tallied once for all values of a slice step.
 
-Row: n, sum of the rows' log coefficients (whole parts, fractions), N, c_d (D) |
-log(a_d + c_d) (D).
+Row: n, N, c_d (D) | log(a_d + c_d) (D).
 """
 cimport cython
 from libc.math cimport log
@@ -29,7 +30,7 @@ from numpy.random cimport bitgen_t
 import numpy as np
 
 from skdpm._core._math cimport (
-    CountTable, add_exactly, count_table, log_count, log_gamma_ratio, log_rising, log_rising_count
+    CountTable, count_table, log_count, log_gamma_ratio, log_rising, log_rising_count
 )
 from skdpm._core._memory cimport resized
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
@@ -48,7 +49,7 @@ cdef extern from "tiles.h" nogil:
 
 
 cdef enum:
-    N_HEAD = 4      # statistics before the counts of columns
+    N_HEAD = 2      # statistics before the counts of columns
     N_FACTORS = 8   # larger counts are no products
     N_TALLIED = 16  # counts up to here are tallied
 
@@ -68,13 +69,11 @@ cdef class MultinomialModel(ClusterModel):
             Columns.
         counts : ndarray of shape (n_entries,)
             Positive.
-        totals : ndarray of shape (n_samples,)
+        totals, log_constants : ndarray of shape (n_samples,)
         n_features : int
     tables : dict
         n_max : int
             Most items that one cluster may hold.
-        whole, fraction : ndarray of shape (n_samples,)
-            Log coefficients, in two parts, whose sums are exact.
         classes : ndarray of shape (n_features,), int32
             Which of the weights each column has.
         weights : ndarray of shape (n_weights,)
@@ -93,8 +92,6 @@ cdef class MultinomialModel(ClusterModel):
     cdef const int* indices
     cdef const double* counts
     cdef const double* totals
-    cdef const double* whole
-    cdef const double* fraction
     cdef const int* classes
     cdef const double* weights
     cdef Py_ssize_t n_weights
@@ -116,8 +113,6 @@ cdef class MultinomialModel(ClusterModel):
         cdef const int[::1] indices = data["indices"]
         cdef const double[::1] counts = data["counts"]
         cdef const double[::1] totals = data["totals"]
-        cdef const double[::1] whole = tables["whole"]
-        cdef const double[::1] fraction = tables["fraction"]
         cdef const double[::1] log_counts = tables["log_counts"]
         cdef const int[::1] classes = tables["classes"]
         cdef const double[::1] weights = tables["weights"]
@@ -125,8 +120,8 @@ cdef class MultinomialModel(ClusterModel):
         cdef const double[::1] gamma_column = tables["gamma_column"]
         cdef const double[::1] gamma_total = tables["gamma_total"]
         self._owners = (
-            indptr, repeated, indices, counts, totals, whole, fraction, classes, weights,
-            pseudo_counts, log_counts, gamma_column, gamma_total
+            indptr, repeated, indices, counts, totals, classes, weights, pseudo_counts, log_counts,
+            gamma_column, gamma_total
         )
         self.n_samples = totals.shape[0]
         self.n_features = data["n_features"]
@@ -136,8 +131,7 @@ cdef class MultinomialModel(ClusterModel):
         self.indices = &indices[0] if indices.shape[0] else NULL
         self.counts = &counts[0] if counts.shape[0] else NULL
         self.totals = &totals[0]
-        self.whole = &whole[0]
-        self.fraction = &fraction[0]
+        self.keep_log_constants(data["log_constants"])
         self.classes = &classes[0]
         self.weights = &weights[0]
         self.n_weights = weights.shape[0]
@@ -185,8 +179,7 @@ cdef class MultinomialModel(ClusterModel):
         cdef double* count
         cdef bint tabled = self.log_counts.size > 0
         stats[0] += by
-        add_exactly(stats + 1, by * self.whole[i], by * self.fraction[i])
-        stats[3] += by * self.totals[i]
+        stats[1] += by * self.totals[i]
         for m in range(self.indptr[i], self.indptr[i + 1]):
             count = stats + N_HEAD + self.indices[m]
             count[0] += by * self.counts[m]
@@ -204,7 +197,6 @@ cdef class MultinomialModel(ClusterModel):
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
         cdef Py_ssize_t d
         cdef double* counts = row(self, slot) + N_HEAD
-        add_exactly(row(self, slot) + 1, 0.0, 0.0)      # which a merge may have left to do
         for d in range(self.n_features):
             counts[self.n_features + d] = (
                 self.log_pseudo(d, counts[d]) if counts[d] > 0.0
@@ -221,7 +213,7 @@ cdef class MultinomialModel(ClusterModel):
         for d in range(self.n_features):
             if counts[d] > 0.0:
                 total += log_gamma_ratio(&self.gamma_column, 0.0, counts[d])
-        return stats[1] + stats[2] + total - log_gamma_ratio(&self.gamma_total, 0.0, stats[3])
+        return total - log_gamma_ratio(&self.gamma_total, 0.0, stats[1])
 
     cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
         cdef Py_ssize_t d
@@ -231,9 +223,9 @@ cdef class MultinomialModel(ClusterModel):
         for d in range(self.n_features):
             if counts[d] > 0.0:
                 total += log_rising_count(hyper[0] * self.weights[self.classes[d]], counts[d])
-        if stats[3] > 0.0:
-            total -= log_rising_count(hyper[0] * self.total_weight, stats[3])
-        return stats[1] + stats[2] + total
+        if stats[1] > 0.0:
+            total -= log_rising_count(hyper[0] * self.total_weight, stats[1])
+        return total
 
     cdef double log_likelihood_at(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
@@ -254,8 +246,8 @@ cdef class MultinomialModel(ClusterModel):
                 total += above[j] * log(a + j)
         for k in range(n_slots):
             stats = row(self, slots[k])
-            if stats[3] > 0.0:
-                total -= log_rising_count(hyper[0] * self.total_weight, stats[3])
+            if stats[1] > 0.0:
+                total -= log_rising_count(hyper[0] * self.total_weight, stats[1])
         for j in range(self.n_large):
             a = hyper[0] * self.weights[self.large_class[j]] + N_TALLIED
             total += log_rising(a, self.large[j] - N_TALLIED)
@@ -265,7 +257,7 @@ cdef class MultinomialModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
-        """log p(x_i | items of each slot), O(n_slots * entries of the row)."""
+        """log p(x_i | items of each slot) less `log_constants`, O(n_slots * entries of row i)."""
         cdef Py_ssize_t k, m
         cdef Py_ssize_t first = self.indptr[i]
         cdef Py_ssize_t repeated = self.repeated[i]
@@ -280,8 +272,8 @@ cdef class MultinomialModel(ClusterModel):
             stats = row(self, slots[k])
             values = stats + self.n_stats
             # Two sums, so that an addition need not wait for the one before.
-            a = self.whole[i] + self.fraction[i]
-            b = -log_gamma_ratio(&self.gamma_total, stats[3], self.totals[i])
+            a = 0.0
+            b = -log_gamma_ratio(&self.gamma_total, stats[1], self.totals[i])
             for m in range(first, paired, 2):
                 a += values[indices[m]]
                 b += values[indices[m + 1]]
@@ -436,7 +428,7 @@ cdef class ParametricMultinomial(ParametricModel):
             for m in range(self.indptr[items[i]], self.indptr[items[i] + 1]):
                 counts[self.indices[m]] += self.counts[m]
                 total += self.counts[m]
-        stats[3] += total
+        stats[1] += total
 
 
 def nonzero_entries(const number[:, :] X):

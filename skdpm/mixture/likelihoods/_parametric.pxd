@@ -26,10 +26,9 @@ cdef class ParametricModel:
     """Items under drawn parameters: the capability "instantiated".
 
     Bound to a block of rows and light, so that one is made whenever a block is visited. Statistics
-    are those of the likelihood's `ClusterModel` (its first `n_stats` doubles), but for terms of
-    the items alone, which stay zero here: `Likelihood.log_constant` has their sum. Parameters
-    are vectors of `n_params` doubles in the form in which densities need them, the first of them
-    finite unless the draw failed.
+    are those of the likelihood's `ClusterModel` (its first `n_stats` doubles). Densities leave out
+    the terms of `Likelihood.log_constants`. Parameters are vectors of `n_params` doubles in the
+    form in which densities need them, the first of them finite unless the draw failed.
     """
     cdef readonly Py_ssize_t n_samples      # items of the block
     cdef readonly Py_ssize_t n_stats

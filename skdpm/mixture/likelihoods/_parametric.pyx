@@ -38,7 +38,7 @@ cdef class ParametricModel:
         const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
         double* out                                                     # OUT (n_which, TILE)
     ) noexcept nogil:
-        """log p(x_i | theta_k), up to a term of x_i alone, for the parameters `which[k]`."""
+        """log p(x_i | theta_k) less `log_constants`, for the parameters `which[k]`."""
         cdef Py_ssize_t i, k
         for k in range(n_which):
             for i in range(n_items):
@@ -142,7 +142,7 @@ cdef class ParametricModel:
         return items
 
     def log_densities(self, const double[:, ::1] params, items=None):
-        """log p(x_i | theta_k), up to a term of x_i alone, for some items or all: ndarray
+        """log p(x_i | theta_k) less `log_constants`, for some items or all: ndarray
         (n_clusters, n_items)."""
         cdef Py_ssize_t first, i, k, n
         cdef Py_ssize_t n_which = params.shape[0]
@@ -163,7 +163,7 @@ cdef class ParametricModel:
         return out
 
     def log_density_bounds(self, const double[:, ::1] params, boxes):
-        """Bounds of log p(x | theta_k), less the term of x alone, over the rows of boxes.
+        """Bounds of log p(x | theta_k) less `log_constants` over the rows of boxes.
 
         Parameters
         ----------

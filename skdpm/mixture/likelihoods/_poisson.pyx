@@ -8,13 +8,16 @@ With n entries of sum s in a column of a cluster, and rho = b + n,
     p(x | cluster) = Gamma(a + s + x) / (Gamma(a + s) x!) (rho / (rho + 1))^(a + s) (rho + 1)^-x,
     p(cluster)     = b^a / Gamma(a) Gamma(a + s) / rho^(a + s) prod_i 1 / x_i!.
 
+The terms log 1 / x! are the item's `log_constants`, and left out below. Only counts above LARGE
+keep theirs: the density of one is accurate as a whole, and its logarithm plus log x! would not be.
+
 Gamma(a + s + x) alone depends on item, cluster and column together: one table lookup each. Where
 s or x is large the density is computed without Gamma functions, which have too few digits there.
 
-Row: n, sum of log 1 / x! (whole parts, fractions), s_d (D), n_d (D) | log of the factors without
-x (all columns), log(rho + 1), whether both hold, as all n_d are n and no s is large (1; -1: some
-n_d is not, but no s is large; else 0); then the first two of each column (D, D), 0 unless they do
-not hold and an entry may be missing.
+Row: n, sum of log x! over the large entries, s_d (D), n_d (D) | log of the factors without x (all
+columns), log(rho + 1), whether both hold, as all n_d are n and no s is large (1; -1: some n_d is
+not, but no s is large; else 0); then the first two of each column (D, D), 0 unless they do not
+hold and an entry may be missing.
 """
 cimport cython
 from libc.math cimport INFINITY
@@ -27,7 +30,7 @@ from numpy.random cimport bitgen_t
 import numpy as np
 
 from skdpm._core._math cimport (
-    MAX_TABLE, CountTable, add_exactly, count_table, fill_log_gamma, log_gamma,
+    MAX_TABLE, CountTable, count_table, fill_log_gamma, log_gamma,
     log_gamma_function, log_rising, stirling_error
 )
 from skdpm._core._memory cimport resized
@@ -51,7 +54,7 @@ cdef extern from "tiles.h" nogil:
 cdef enum:
     LARGE = MAX_TABLE // 2      # two smaller counts are within the longest table
     OWN_TABLE = 2048
-    N_HEAD = 3      # statistics before those of columns
+    N_HEAD = 2      # statistics before those of columns
     N_TERMS = 3     # cached terms before those of columns
 
 
@@ -124,17 +127,15 @@ cdef class PoissonModel(ClusterModel):
             Counts, NaN where missing.
         totals : ndarray of shape (n_samples,)
             Sums of the entries of the items, NaN where one is missing.
-        log_factorials : ndarray of shape (n_samples,)
-            Sum of log x! over the entries of an item that are not large.
-        large : ndarray of shape (n_samples,), uint8
-            Whether some entry of an item is.
+        log_constants : ndarray of shape (n_samples,)
+            Sum of log 1 / x! over the entries of an item that are not large.
+        log_large : ndarray of shape (n_samples,)
+            Sum of log x! over the entries of an item that are large.
     tables : dict
         n_max : int
             Most items that one cluster may hold.
         missing : bool
             Whether an entry of the data may be missing.
-        whole, fraction : ndarray of shape (n_samples,)
-            Sum of log 1 / x! over all entries of an item, in two parts, whose sums are exact.
         log_gamma : ndarray
             log Gamma(a + m), m = 0, 1, ...
         log_next, log_step : ndarray
@@ -145,10 +146,7 @@ cdef class PoissonModel(ClusterModel):
     cdef Py_ssize_t n_features      # D
     cdef const double* X
     cdef const double* totals
-    cdef const double* log_factorials
-    cdef const double* whole
-    cdef const double* fraction
-    cdef const unsigned char* large
+    cdef const double* log_large
     cdef double shape, rate
     cdef bint missing
     cdef const double* log_next
@@ -162,25 +160,19 @@ cdef class PoissonModel(ClusterModel):
     def __init__(self, data, tables, double shape, double rate):
         cdef const double[:, ::1] X = data["X"]
         cdef const double[::1] totals = data["totals"]
-        cdef const double[::1] log_factorials = data["log_factorials"]
-        cdef const unsigned char[::1] large = data["large"]
-        cdef const double[::1] whole = tables["whole"]
-        cdef const double[::1] fraction = tables["fraction"]
+        cdef const double[::1] log_large = data["log_large"]
         cdef const double[::1] log_next = tables["log_next"]
         cdef const double[::1] log_step = tables["log_step"]
         cdef const double[::1] gamma = tables["log_gamma"]
-        self._owners = (
-            X, totals, log_factorials, large, whole, fraction, log_next, log_step, gamma
-        )
+        self._owners = (X, totals, log_large, log_next, log_step, gamma)
         self.n_samples = X.shape[0]
         self.n_features = X.shape[1]
         self.n_max = tables["n_max"]
         self.X = &X[0, 0]
         self.totals = &totals[0]
-        self.log_factorials = &log_factorials[0]
-        self.large = &large[0]
-        self.whole = &whole[0]
-        self.fraction = &fraction[0]
+        self.log_large = &log_large[0]
+        self.drifts = data["drifts"]
+        self.keep_log_constants(data["log_constants"])
         self.log_next = &log_next[0]
         self.log_step = &log_step[0]
         self.n_tabled = log_next.shape[0]
@@ -304,7 +296,7 @@ cdef class PoissonModel(ClusterModel):
         cdef double* counts = sums + n_features
         cdef bint was_complete = stats[self.n_stats + 2] > 0.0
         stats[0] += by
-        add_exactly(stats + 1, by * self.whole[i], by * self.fraction[i])
+        stats[1] = stats[1] + by * self.log_large[i] if stats[0] > 0.0 else 0.0
         if not self.missing:
             for d in range(n_features):
                 sums[d] += by * x[d]
@@ -330,7 +322,6 @@ cdef class PoissonModel(ClusterModel):
         self.change(row(self, slot), i, -1.0)
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
-        add_exactly(row(self, slot) + 1, 0.0, 0.0)      # which a merge may have left to do
         self.compute(row(self, slot))
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
@@ -348,7 +339,7 @@ cdef class PoissonModel(ClusterModel):
                     - self.shape * log1p(counts[d] / self.rate)
                     - sums[d] * log(self.rate + counts[d])
                 )
-        return total + stats[1] + stats[2]
+        return total - stats[1]
 
     cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
         cdef Py_ssize_t d
@@ -367,7 +358,7 @@ cdef class PoissonModel(ClusterModel):
                     else log_gamma_function(shape + sums[d]) - none
                 )
                 total -= shape * log1p(counts[d] / rate) + sums[d] * log(rate + counts[d])
-        return total + stats[1] + stats[2]
+        return total - stats[1]
 
     cdef double log_predictive_entry(self, double x, double total, double n) noexcept nogil:
         """log p(x | column), log x! left out where x is not large."""
@@ -382,7 +373,7 @@ cdef class PoissonModel(ClusterModel):
         )
 
     cdef double log_predictive_entries(self, const double* stats, Py_ssize_t i) noexcept nogil:
-        """log p(x_i | cluster), entry by entry."""
+        """That of `log_predictive_many`, entry by entry."""
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* x = self.X + i * n_features
@@ -390,9 +381,9 @@ cdef class PoissonModel(ClusterModel):
         cdef const double* counts = sums + n_features
         cdef const double* terms = stats + self.n_stats + N_TERMS
         cdef const double* log_rates = terms + n_features
-        cdef double total = -self.log_factorials[i]
+        cdef double total = 0.0
         cdef bint cached = self.missing and stats[self.n_stats + 2] <= 0.0
-        if cached and stats[self.n_stats + 2] < 0.0 and not self.large[i]:
+        if cached and stats[self.n_stats + 2] < 0.0 and self.log_large[i] == 0.0:
             for d in range(n_features):
                 if x[d] == x[d]:
                     total += (
@@ -412,7 +403,7 @@ cdef class PoissonModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
-        """log p(x_i | items of each slot), O(n_slots * D)."""
+        """log p(x_i | items of each slot) less its `log_constants`, O(n_slots * D)."""
         cdef Py_ssize_t d, k
         cdef Py_ssize_t n_features = self.n_features
         cdef Py_ssize_t n_paired = n_features - n_features % 2
@@ -429,7 +420,7 @@ cdef class PoissonModel(ClusterModel):
             sums = stats + N_HEAD
             # Two sums, so that an addition need not wait for the one before.
             a = stats[self.n_stats] - self.totals[i] * stats[self.n_stats + 1]
-            b = self.whole[i] + self.fraction[i]
+            b = 0.0
             for d in range(0, n_paired, 2):
                 a += log_gamma(&self.gamma, sums[d] + x[d])
                 b += log_gamma(&self.gamma, sums[d + 1] + x[d + 1])
@@ -553,17 +544,19 @@ cdef class ParametricPoisson(ParametricModel):
         Counts, NaN where missing.
     shape, rate : float
         a and b.
-    missing : bool
-        Whether an entry of the data, this block or another, may be missing.
+    missing, large : bool
+        Whether an entry of the data, this block or another, may be missing or large.
     """
     cdef Py_ssize_t n_features
     cdef const double* X
     cdef double shape, rate
-    cdef bint missing
+    cdef bint missing, large
     cdef double* work       # (n_features, LD)
     cdef object _owner
 
-    def __init__(self, const double[:, ::1] X, double shape, double rate, bint missing):
+    def __init__(
+        self, const double[:, ::1] X, double shape, double rate, bint missing, bint large
+    ):
         self._owner = X
         self.n_samples = X.shape[0]
         self.n_features = X.shape[1]
@@ -573,6 +566,7 @@ cdef class ParametricPoisson(ParametricModel):
         self.shape = shape
         self.rate = rate
         self.missing = missing
+        self.large = large
         self.work = <double*>malloc(self.n_features * LD * sizeof(double))
         if self.work == NULL:
             raise MemoryError
@@ -602,7 +596,8 @@ cdef class ParametricPoisson(ParametricModel):
         const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
         double* out                                                     # OUT (n_which, TILE)
     ) noexcept nogil:
-        cdef Py_ssize_t k
+        cdef Py_ssize_t i, k
+        cdef double log_large
         cdef const double* theta
         tile_gather(self.X, self.n_features, items, n_items, self.work, LD)
         for k in range(n_which):
@@ -611,6 +606,10 @@ cdef class ParametricPoisson(ParametricModel):
                 self.work, LD, n_items, self.n_features, theta + 1, theta + 1 + self.n_features,
                 theta[0], self.missing, out + k * TILE
             )
+        for i in range(n_items if self.large else 0):
+            log_large = self.log_large_of(items[i])
+            for k in range(n_which):
+                out[k * TILE + i] -= log_large
 
     cdef void accumulate(
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
@@ -625,3 +624,15 @@ cdef class ParametricPoisson(ParametricModel):
             for d in range(self.n_features):
                 sums[d] += x[d] if x[d] == x[d] else 0.0
                 counts[d] += 1.0 if x[d] == x[d] else 0.0
+            if self.large:
+                stats[1] += self.log_large_of(items[i])
+
+    cdef double log_large_of(self, Py_ssize_t i) noexcept nogil:
+        """Sum of log x! over the large entries of an item."""
+        cdef Py_ssize_t d
+        cdef const double* x = self.X + i * self.n_features
+        cdef double total = 0.0
+        for d in range(self.n_features):
+            if x[d] >= LARGE:
+                total += log_gamma_function(x[d] + 1.0)
+        return total

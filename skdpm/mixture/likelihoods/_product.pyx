@@ -62,6 +62,7 @@ cdef class ProductModel(ClusterModel):
         self.starts[0] = self.hyper_starts[0] = self.box_starts[0] = 0
         n_stats = 0
         values = []
+        constants = None
         for p in range(self.n_parts):
             part = self._owners[p]
             if not part.factorizes:
@@ -78,6 +79,8 @@ cdef class ProductModel(ClusterModel):
             self.drifts = self.drifts or part.drifts
             n_stats += part.n_stats
             values.extend(part.hyperparameters())
+            if part.log_constants is not None:
+                constants = part.log_constants + (0.0 if constants is None else constants)
         if self.box_starts[self.n_parts] > MOST_COORDINATES:
             raise ValueError(f"boxes of {self.box_starts[self.n_parts]} coordinates")
         self.declare_hyperparameters(hyper_names, values)
@@ -85,6 +88,8 @@ cdef class ProductModel(ClusterModel):
             raise ValueError(f"{self.n_hyper} names of {len(values)} hyperparameters")
         self.allocate(n_stats, self.starts[self.n_parts])
         self.take_empty()
+        if constants is not None:
+            self.keep_log_constants(constants)
 
     def __dealloc__(self):
         free(self.parts)

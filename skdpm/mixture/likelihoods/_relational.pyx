@@ -539,8 +539,8 @@ cdef class DegreeCorrectedModel(RelationalModel):
             Links of items with themselves.
         degrees : ndarray of shape (n_sides, n_columns)
             Ends of links, outgoing and incoming ones where directed, of the items of `fit`.
-        log_multiplicities : ndarray of shape (n_samples,)
-            Add up to that of all multiplicities.
+        log_constants : ndarray of shape (n_samples,)
+            Add up to minus the logarithm of all multiplicities.
         new : bool
             Whether items are new ones, which the columns do not have.
     tables : dict
@@ -555,7 +555,6 @@ cdef class DegreeCorrectedModel(RelationalModel):
     cdef const double* counts[2]        # parallel to link_item
     cdef const double* self_links       # (n_samples,)
     cdef const double* degrees          # (n_sides, n_columns)
-    cdef const double* multiplicities   # (n_samples,): logarithms
     cdef double* ends[2]                # (n_slots,): d_k of each kind
     cdef double* gains[2]               # (n_slots,): ends that the item in `counted` brings to it
     cdef double* shifts                 # (n_slots,): what these change for a cluster by itself
@@ -578,8 +577,7 @@ cdef class DegreeCorrectedModel(RelationalModel):
             self.counts[side] = &view[0] if view.shape[0] else NULL
         view = data["self_links"]
         self.self_links = &view[0]
-        view = data["log_multiplicities"]
-        self.multiplicities = &view[0]
+        self.keep_log_constants(data["log_constants"])
         self.degrees = &degrees[0, 0]
         distinct, times = np.unique(data["degrees"], return_counts=True)
         times = times.astype(np.float64)
@@ -653,9 +651,9 @@ cdef class DegreeCorrectedModel(RelationalModel):
         return ends * log(size) - log_rising_count(size * self.hyper[2], ends)
 
     cdef double log_item(self, Py_ssize_t i) noexcept nogil:
-        """Terms of an item of `fit` that do not depend on the partition."""
+        """The factor (gamma)_{d_i} of an item of `fit`."""
         cdef Py_ssize_t side
-        cdef double total = -self.multiplicities[i]
+        cdef double total = 0.0
         for side in range(self.n_sides):
             total += log_rising_count(self.hyper[2], self.degrees[side * self.n_columns + i])
         return total
@@ -719,7 +717,7 @@ cdef class DegreeCorrectedModel(RelationalModel):
         cdef Py_ssize_t m
         cdef double times
         cdef double degree = 0.0
-        cdef double total = -self.multiplicities[i]
+        cdef double total = 0.0
         # Where links are directed, those of a new item raise the numbers of incoming ones.
         cdef const double* degrees = self.degrees + (self.n_sides - 1) * self.n_columns
         for m in range(self.link_start[0][i], self.link_start[0][i + 1]):

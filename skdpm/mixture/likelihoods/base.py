@@ -81,9 +81,6 @@ class Likelihood(BaseEstimator):
         Parameters that may be None: learned, under a prior that `resolve` states in
         `_hyperpriors`; the resolved object holds the values that a chain starts from. In the
         order of the kernel's `set_hyperparameters`.
-    constant_stats : tuple of int
-        Statistics that are terms of the items alone: `ParametricModel` leaves them 0, and
-        `log_constant` has their sum.
     many_columns : bool
         Whether it is for these: with many rows besides, `sampler="auto"` is `SubCluster`.
     allow_nan, accept_sparse, pairwise, positive_only : bool
@@ -104,7 +101,6 @@ class Likelihood(BaseEstimator):
 
     capabilities = frozenset({"joint", "product"})
     hyperparameters = ()
-    constant_stats = ()
     many_columns = False
     allow_nan = False
     accept_sparse = False
@@ -398,8 +394,8 @@ class Likelihood(BaseEstimator):
         raise NotImplementedError(f"{type(self).__name__} must write `parametric`")
 
     def condense(self, X):
-        """Rows in a form in which `parametric`, `encode` and `log_constant` take them as well, and
-        faster: kept in place of rows in memory.
+        """Rows in a form that `parametric`, `encode` and `log_constants` take as well, and faster:
+        kept in memory in place of the rows.
 
         Parameters
         ----------
@@ -413,9 +409,10 @@ class Likelihood(BaseEstimator):
         """
         return None
 
-    def log_constant(self, X):
-        """Sum over a block of rows of the terms of log p(x) that depend on no parameter."""
-        return 0.0
+    def log_constants(self, X):
+        """Terms of log p(x) that depend on neither the cluster nor the hyperparameters, as the
+        kernel's `log_constants`: ndarray of shape (n_rows,)."""
+        return np.zeros(X.shape[0])
 
     def divergences(self, params):
         """Symmetric Kullback-Leibler divergences (J-divergences) of drawn parameters.
@@ -525,22 +522,6 @@ def read_only(shared):
         shared = shared.view()
         shared.flags.writeable = False
     return shared
-
-
-def split_exactly(values):
-    """Split real constants in two parts each, of which kernels keep exact sums (`add_exactly` in
-    _math.pxd): a sum of constants that come and go then neither drifts nor depends on their order,
-    nor the parts of a constant on the others.
-
-    Returns
-    -------
-    whole, fraction : ndarray
-        Of the shape of `values`: whole numbers, and multiples of 2**-52 in [0, 1). They add up to
-        the values, up to 2**-53.
-    """
-    whole = np.floor(values)
-    fraction = np.rint((values - whole) * 2.0**52) / 2.0**52
-    return whole + (fraction == 1.0), np.where(fraction == 1.0, 0.0, fraction)
 
 
 # `number` in _parametric.pxd.

@@ -176,7 +176,7 @@ class Grid(Likelihood):
 
     def _posterior(self, stats):
         """Probabilities of the points of each cluster, (n_clusters, n_blocks, n_points)."""
-        sums, impossible = np.split(stats[:, 3:], 2, axis=1)
+        sums, impossible = np.split(stats[:, 2:], 2, axis=1)
         log_p = sums + IMPOSSIBLE * impossible
         log_p = log_p.reshape(len(stats), *self.log_weights.shape) + self.log_weights
         p = np.exp(log_p - log_p.max(axis=-1, keepdims=True))
@@ -271,7 +271,7 @@ class Grid(Likelihood):
                 "highest": np.maximum.reduceat(table, first, axis=2),
                 "lowest": np.minimum.reduceat(table, first, axis=2),
                 "likelihoods": likelihoods,
-                "tops": tops.sum(axis=(1, 2)),
+                "log_constants": tops.sum(axis=(1, 2)),
                 "impossible": impossible.sum(axis=(1, 2), dtype=np.float64),
             }
         )

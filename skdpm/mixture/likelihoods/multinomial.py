@@ -25,7 +25,6 @@ from skdpm.mixture.likelihoods.base import (
     j_divergences,
     read_only,
     readable,
-    split_exactly,
 )
 
 CONCENTRATION_PRIOR = Gamma(1.0, 1.0)
@@ -62,7 +61,6 @@ class Multinomial(Likelihood):
 
     capabilities = frozenset({"joint", "product", "instantiated"})
     hyperparameters = ("concentration",)
-    constant_stats = (1, 2)
     accept_sparse = True
     discrete = True
     positive_only = True
@@ -131,13 +129,12 @@ class Multinomial(Likelihood):
                 "indices": X.indices[order].astype(np.int32),
                 "counts": np.ascontiguousarray(X.data[order]),
                 "totals": X.sum(axis=1),
-                "log_coefficients": _log_coefficients(X, row),
+                "log_constants": _log_coefficients(X, row),
                 "n_features": X.shape[1],
             }
         )
 
     def tables(self, data, n_max):
-        whole, fraction = split_exactly(data["log_coefficients"])
         # New rows come on top of what a cluster can hold.
         largest_column, largest_total = 2.0 * self._largest_column, 2.0 * self._total
         weights, classes = np.unique(self._weights, return_inverse=True)
@@ -146,8 +143,6 @@ class Multinomial(Likelihood):
         return read_only(
             {
                 "n_max": bounds(n_max)[0],
-                "whole": whole,
-                "fraction": fraction,
                 "weights": weights,
                 "classes": classes.astype(np.int32),
                 "pseudo_counts": self._pseudo_counts(),
@@ -173,10 +168,10 @@ class Multinomial(Likelihood):
             entries = nonzero_entries(readable(X))
         return ParametricMultinomial(*entries, self._pseudo_counts())
 
-    def log_constant(self, X):
+    def log_constants(self, X):
         X = _as_csr(X)
         row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-        return _log_coefficients(X, row).sum()
+        return _log_coefficients(X, row)
 
     def divergences(self, params):
         """Of categorical distributions, of one count each."""
@@ -184,7 +179,7 @@ class Multinomial(Likelihood):
 
     def cluster_params(self, stats):
         """`probabilities`: (n_clusters, n_features)."""
-        counts = stats[:, 4:] + self._pseudo_counts()
+        counts = stats[:, 2:] + self._pseudo_counts()
         return {"probabilities": counts / counts.sum(axis=1, keepdims=True)}
 
     @classmethod

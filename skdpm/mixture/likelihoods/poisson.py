@@ -20,7 +20,6 @@ from skdpm.mixture.likelihoods.base import (
     j_divergences,
     project_moments,
     read_only,
-    split_exactly,
 )
 
 # The kernel's table of log Gamma ends here (8 MiB); larger counts are computed without it.
@@ -51,7 +50,6 @@ class Poisson(Likelihood):
 
     capabilities = frozenset({"joint", "product", "instantiated"})
     hyperparameters = ("shape", "rate")
-    constant_stats = (1, 2)
     allow_nan = True
     discrete = True
     positive_only = True
@@ -102,14 +100,17 @@ class Poisson(Likelihood):
     def encode(self, X):
         check_counts(X, "Poisson", allow_nan=True)
         X = np.ascontiguousarray(X, dtype=np.float64)
-        log_factorials = np.nan_to_num(gammaln(X + 1.0))
+        large = X >= LARGE_COUNT
+        log_large = np.zeros(len(X))
+        if large.any():
+            log_large = np.where(large, gammaln(X + 1.0), 0.0).sum(axis=1)
         return read_only(
             {
                 "X": X,
                 "totals": X.sum(axis=1),
-                "log_constants": -log_factorials.sum(axis=1),
-                "log_factorials": np.where(X < LARGE_COUNT, log_factorials, 0.0).sum(axis=1),
-                "large": (X >= LARGE_COUNT).any(axis=1).astype(np.uint8),
+                "log_constants": self.log_constants(X),
+                "log_large": log_large,
+                "drifts": bool(large.any()),
                 "missing": bool(np.isnan(X).any()),
             }
         )
@@ -121,14 +122,11 @@ class Poisson(Likelihood):
     def tables(self, data, n_max):
         missing = n_max is None or data["missing"] or self._fitted_missing
         n_max, n_tabled = bounds(n_max)
-        whole, fraction = split_exactly(data["log_constants"])
         log_next, log_step = rate_tables(n_tabled, self.rate)
         return read_only(
             {
                 "n_max": n_max,
                 "missing": missing,
-                "whole": whole,
-                "fraction": fraction,
                 # New rows come on top of what a cluster can hold.
                 "log_gamma": log_gamma_table(self.shape, min(2.0 * self._largest, LARGEST_TABLED)),
                 "log_next": log_next,
@@ -141,10 +139,13 @@ class Poisson(Likelihood):
 
     def parametric(self, X):
         X = np.ascontiguousarray(X, dtype=np.float64)
-        return ParametricPoisson(X, self.shape, self.rate, self._fitted_missing)
+        large = self._largest >= LARGE_COUNT
+        return ParametricPoisson(X, self.shape, self.rate, self._fitted_missing, large)
 
-    def log_constant(self, X):
-        return -np.nansum(gammaln(np.asarray(X, dtype=np.float64) + 1.0))
+    def log_constants(self, X):
+        X = np.asarray(X, dtype=np.float64)
+        # Large entries keep their terms in the kernel.
+        return -np.where(X < LARGE_COUNT, gammaln(X + 1.0), 0.0).sum(axis=1)
 
     def divergences(self, params):
         log_rates, rates = np.split(params[:, 1:], 2, axis=1)
@@ -166,7 +167,7 @@ class Poisson(Likelihood):
 
     def _sums(self, stats):
         """Sums and numbers of the entries of each cluster and column."""
-        return np.split(stats[:, 3:], 2, axis=1)
+        return np.split(stats[:, 2:], 2, axis=1)
 
     @classmethod
     def _examples(cls):

@@ -456,18 +456,8 @@ class Product(_BaseComposition, Likelihood):
             [likelihood.parametric(own) for _, likelihood, own in self._split(X)]
         )
 
-    def log_constant(self, X):
-        return sum(likelihood.log_constant(own) for _, likelihood, own in self._split(X))
-
-    @property
-    def constant_stats(self):
-        """Of a resolved likelihood: those of the parts."""
-        first = np.cumsum([0, *self._n_stats])
-        return tuple(
-            int(first[p] + c)
-            for p, (_, likelihood, _) in enumerate(self.parts)
-            for c in likelihood.constant_stats
-        )
+    def log_constants(self, X):
+        return sum(likelihood.log_constants(own) for _, likelihood, own in self._split(X))
 
     def divergences(self, params):
         own = np.split(params, np.cumsum(self._n_params)[:-1], axis=1)

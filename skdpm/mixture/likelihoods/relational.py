@@ -201,7 +201,7 @@ class Relational(Likelihood):
                 "counts": tuple(_csr(part).data for part in parts),
                 "self_links": self_links,
                 "degrees": degrees,
-                "log_multiplicities": log_multiplicities,
+                "log_constants": -log_multiplicities,
                 "new": new,
             }
         )

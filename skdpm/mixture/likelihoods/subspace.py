@@ -6,8 +6,8 @@ import warnings
 import numpy as np
 
 from skdpm._validation import check_integer
-from skdpm.mixture.likelihoods._subspace import ParametricSubspace, SubspaceModel, rotate
-from skdpm.mixture.likelihoods.base import Likelihood, read_only, split_exactly
+from skdpm.mixture.likelihoods._subspace import rotate
+from skdpm.mixture.likelihoods.base import Likelihood, read_only
 from skdpm.mixture.likelihoods.coordinates import standardised
 from skdpm.mixture.likelihoods.gaussian import Gaussian
 
@@ -82,7 +82,6 @@ class Subspace(Likelihood):
 
     capabilities = frozenset({"joint", "product", "instantiated"})
     hyperparameters = ("mean", "mean_precision", "df", "scale")
-    constant_stats = (1, 2)
     many_columns = True
     nan_hint = Gaussian.nan_hint
 
@@ -196,30 +195,26 @@ class Subspace(Likelihood):
             return np.asarray(X)[:, :-1]
         return rotate(X, self.center_, self._lead)
 
-    def _log_rest(self, X):
+    def log_constants(self, X):
         X = X if isinstance(X, Condensed) else self.condense(X)
-        return np.asarray(X)[:, -1]
+        return np.asarray(X)[:, -1].copy()
 
     def encode(self, X):
         X = X if isinstance(X, Condensed) else self.condense(X)
-        whole, fraction = split_exactly(self._log_rest(X))
         data = self._inner.encode(self._points(X))
-        return read_only({**data, "whole": whole, "fraction": fraction})
+        return read_only({**data, "log_constants": self.log_constants(X)})
 
     def tables(self, data, n_max):
         return self._inner.tables(data, n_max)
 
     def bind(self, data, tables):
-        return SubspaceModel(self._inner.bind(data, tables), data["whole"], data["fraction"])
+        return self._inner.bind(data, tables).keep_log_constants(data["log_constants"])
 
     def coordinates(self, X):
         return standardised(self._points(X))
 
     def parametric(self, X):
-        return ParametricSubspace(self._inner.parametric(self._points(X)))
-
-    def log_constant(self, X):
-        return float(self._log_rest(X).sum())
+        return self._inner.parametric(np.ascontiguousarray(self._points(X)))
 
     def divergences(self, params):
         return self._inner.divergences(params)
@@ -232,7 +227,7 @@ class Subspace(Likelihood):
 
         Posterior means, as those of `Gaussian`.
         """
-        params = self._inner.cluster_params(self._inner_stats(stats))
+        params = self._inner.cluster_params(stats)
         return {
             "means": self.center_ + params["means"] @ self.axes_,
             "axis_means": params["means"],
@@ -246,7 +241,7 @@ class Subspace(Likelihood):
 
     def column_posterior(self, stats, column):
         # Of the sum of the coordinates times what the axes have of the column.
-        stats, along = self._inner_stats(stats), self.axes_[:, column]
+        along = self.axes_[:, column]
         means, scales, df, rho = self._inner._structure.posterior(self._inner, stats)
         return (
             self.center_[column] + means @ along,
@@ -260,12 +255,9 @@ class Subspace(Likelihood):
         return self.cluster_params(stats)["means"]
 
     def draw(self, stats, rng):
-        points = self._inner.draw(self._inner_stats(stats), rng)
+        points = self._inner.draw(stats, rng)
         noise = rng.standard_normal((len(points), self._rest.shape[1]))
         return self.center_ + points @ self.axes_ + noise @ self._rest.T
-
-    def _inner_stats(self, stats):
-        return stats[:, 1 + len(self.constant_stats) :]
 
     @classmethod
     def _examples(cls):

@@ -25,7 +25,7 @@ from scipy.special import logsumexp
 
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, uniform
-from skdpm.mixture.likelihoods._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods._base cimport ClusterModel, log_constant, row
 from skdpm.mixture.particles._labels cimport MOST_NARROW, KeptLabels
 from skdpm.mixture.particles._nodes cimport ConcentrationNodes
 from skdpm.mixture.particles._slots cimport Family
@@ -311,6 +311,7 @@ cdef class ParticleSystem:
         self.nodes.follow_laws(self.n_rows)
         self.grow(i)
         self.n_rows += 1
+        self.sum_constants += log_constant((<Family>self.family_at[0]).model, i)
         return 0
 
     cdef void resample(self, bitgen_t* rng) noexcept nogil:
@@ -437,6 +438,7 @@ cdef class ParticleSystem:
             n = 1       # its choices are followed
         self.set_state(models, {
             "n_rows": 0,
+            "sum_constants": 0.0,
             "n_resampled": 0,
             "log_w": np.full(n, -np.log(n)),
             "family": np.arange(n) if len(models) > 1 else np.zeros(n, np.intp),
@@ -470,7 +472,7 @@ cdef class ParticleSystem:
     @property
     def log_evidence(self):
         """log of the sum of the final weights: of the estimate of p(rows so far)."""
-        return self.weights.log_total()
+        return self.weights.log_total() + self.sum_constants
 
     @property
     def effective_sample_size(self):
@@ -528,7 +530,8 @@ cdef class ParticleSystem:
     def log_evidence_at(self, concentrations):
         """log of the estimate of p(rows so far | concentration): (len(concentrations),). The
         particles are reweighted, so the further a concentration, the noisier."""
-        return logsumexp(self.log_weights() + self.log_ratios(concentrations), axis=1)
+        log_weights = self.log_weights() + self.log_ratios(concentrations)
+        return logsumexp(log_weights, axis=1) + self.sum_constants
 
     def log_joint_of(self, Py_ssize_t p, PartitionPrior prior):
         """log p(partition) + log p(rows so far | partition) of a particle, at the concentration of
@@ -539,7 +542,7 @@ cdef class ParticleSystem:
         model.settle()
         for j in range(self.n_clusters[p]):
             total += model.log_marginal(self.slots[p, j])
-        return total
+        return total + self.sum_constants
 
     def concentration_weights(self, Py_ssize_t p):
         """Law of the concentration given the partition of a particle.
@@ -657,6 +660,7 @@ cdef class ParticleSystem:
             )
         return {
             "n_rows": self.n_rows,
+            "sum_constants": self.sum_constants,
             "n_resampled": self.n_resampled,
             "concentration": self.concentration,
             "log_w": self.log_weights(),
@@ -683,6 +687,7 @@ cdef class ParticleSystem:
             slots : list of (n_clusters,) indices of the stats of the particle's family
             stats : list of (n, n_stats) or, with the terms cached from them, (n, width)
             labels : (n_current, n_kept), of the last rows
+            sum_constants : float; without it that of before
             step, k_capacity, vectors : laws of the concentration; without them they are computed
                 in closed form, as they are whenever the capacity has grown
         """
@@ -703,6 +708,7 @@ cdef class ParticleSystem:
         for f in range(self.n_families):
             self.family_at[f] = <void*>self.families[f]
         self.n_rows = state["n_rows"]
+        self.sum_constants = state.get("sum_constants", self.sum_constants)
         self.weights.n = 0
         self.k_most = max(len(slots) for slots in state["slots"])
         self.k_capacity = 0

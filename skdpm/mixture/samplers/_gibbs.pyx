@@ -30,6 +30,7 @@ from numpy.random cimport bitgen_t
 
 from skdpm._core._culling cimport bounds_pay, log_sum_far, part_near, skips_bounds
 from skdpm._core._rng cimport categorical_log_at, uniform
+from skdpm.mixture.likelihoods._base cimport log_constant
 from skdpm.mixture.state._state cimport MixtureState, TileBounds
 from skdpm.mixture.samplers._base cimport PartitionKernel
 
@@ -72,16 +73,18 @@ cdef inline double log_prior_weight(MixtureState state, Py_ssize_t slot) noexcep
 cdef inline void weigh(
     MixtureState state, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* log_w
 ) noexcept nogil:
-    """Log weights of clusters for an item in no cluster."""
+    """Log weights of clusters for an item in no cluster. They are comparable with bounds: the
+    constant of the item is included."""
     cdef Py_ssize_t j
     cdef Py_ssize_t spare = state.slots[state.n_clusters]
-    cdef double of_new = log_prior_weight(state, spare)
+    cdef double of_item = log_constant(state.model, i)
+    cdef double of_new = log_prior_weight(state, spare) + of_item
     state.model.log_predictive_many(slots, n_slots, i, log_w)
     for j in range(n_slots):
         if slots[j] == spare:
             log_w[j] += of_new
         else:
-            log_w[j] += state.prior.log_join[state.sizes[slots[j]]]
+            log_w[j] += state.prior.log_join[state.sizes[slots[j]]] + of_item
 
 
 cdef bint place_among_all(MixtureState state, bitgen_t* rng, Py_ssize_t i) noexcept nogil:

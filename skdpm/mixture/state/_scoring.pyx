@@ -177,6 +177,10 @@ cdef class MixtureRows:
                 self.model.log_predictive_many(slots, n_lines, items[i], self.bounds)
                 for k in range(n_lines):
                     out[k * n + i] = self.bounds[k]
+        if self.model.constants != NULL:
+            for i in range(n):
+                for k in range(n_lines):
+                    out[k * n + i] += self.model.constants[items[i]]
         for k in range(n_lines):
             log_weight = self.log_weights[slots[k]]
             for i in range(n):

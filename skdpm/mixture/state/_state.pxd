@@ -51,6 +51,7 @@ cdef class MixtureState:
     cdef Py_ssize_t* position               # index of a slot in `slots`
     cdef Py_ssize_t* sizes                  # items per slot
     cdef double* log_w                      # scratch: n_clusters + 1 log weights
+    cdef readonly double sum_constants      # of the items (`log_constants`)
     cdef readonly TileBounds bounds         # None: sweeps take the items as they come
     cdef object _labels_owner
     cdef object __weakref__

@@ -119,6 +119,7 @@ cdef class MixtureState:
             given, slots = _saved_labels(saved, self.n_samples)
             self.n_clusters = slots.shape[0] - 1
         _OWNERS[id(model)] = self
+        self.sum_constants = model.sum_log_constants(self.n_samples)
         self._labels_owner = np.full(model.n_samples, -1, dtype=np.intp)
         view = self._labels_owner
         self.labels = &view[0]
@@ -314,7 +315,9 @@ cdef class MixtureState:
 
     cdef double log_joint(self) noexcept nogil:
         """log p(partition) + log p(X | partition)."""
-        return self.log_prior() + self.model.log_likelihood(self.slots, self.n_clusters)
+        return self.log_prior() + (
+            self.model.log_likelihood(self.slots, self.n_clusters) + self.sum_constants
+        )
 
     # The Python boundary.
 

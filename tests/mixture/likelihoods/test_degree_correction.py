@@ -146,7 +146,7 @@ def test_entries_given_twice_add_up():
     dense = np.zeros((3, 3))
     np.add.at(dense, (row, column), 1.0)
     likelihood = Relational(**HYPER)
-    for part in ("degrees", "log_multiplicities"):
+    for part in ("degrees", "log_constants"):
         one, other = (likelihood.resolve(X).encode(X)[part] for X in (twice, dense))
         np.testing.assert_array_equal(one, other)
 

@@ -8,7 +8,7 @@ from support.probes import Probe
 from skdpm.mixture.likelihoods import LIKELIHOODS, Gaussian, Grid, Product, Subspace
 from skdpm.mixture.likelihoods._base import ClusterModel
 from skdpm.mixture.likelihoods._parametric import ParametricModel
-from skdpm.mixture.likelihoods.base import Likelihood, split_exactly
+from skdpm.mixture.likelihoods.base import Likelihood
 
 
 def examples():
@@ -95,15 +95,22 @@ def test_kernels_share_the_memory_of_tables(likelihood, X):
     np.testing.assert_array_equal(densities(other), expected)
 
 
-def test_split_constants_are_whole_numbers_and_multiples_of_a_power_of_two():
-    values = np.random.default_rng(0).normal(scale=1e5, size=1000)
-    values = np.concatenate([values, values / 1e6, [0.0, -1.0, -1e-300, 1e-300, -(2.0**-53)]])
-    whole, fraction = split_exactly(values)
-    np.testing.assert_array_equal(whole, np.rint(whole))
-    np.testing.assert_array_equal(fraction * 2.0**52, np.rint(fraction * 2.0**52))
-    assert ((fraction >= 0.0) & (fraction < 1.0)).all()
-    error = (values - whole) - fraction
-    assert np.abs(error).max() <= 2.0**-53
+@every
+def test_log_constants_are_those_of_the_likelihood(likelihood, X):
+    """Of rows of `fit`, and the same of new ones."""
+    if "product" not in likelihood.capabilities:
+        pytest.skip("its constants belong to pairs of items")
+    expected = likelihood.log_constants(X)
+    if not isinstance(likelihood, Grid):
+        assert expected.shape == (X.shape[0],)
+    for data in (likelihood.encode(X), likelihood.encode_new(X)):
+        model = bind(likelihood, data, X.shape[0])
+        if model.log_constants is None:
+            np.testing.assert_array_equal(expected, 0.0)
+        elif not isinstance(likelihood, Grid):
+            np.testing.assert_array_equal(model.log_constants, expected)
+    with pytest.raises(ValueError, match="constants of"):
+        model.keep_log_constants(np.zeros(X.shape[0] + 1))
 
 
 @every
