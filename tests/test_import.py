@@ -61,12 +61,13 @@ def test_public_names():
     assert skdpm.DPMixture.__module__ == "skdpm.mixture.estimators"
 
 
-def test_submodules_are_loaded_on_first_use():
+def test_submodules_are_loaded_on_first_use(tmp_path):
     """`import skdpm` is enough, and does not load what it may never need."""
     done = _python(
         "import sys, skdpm; assert 'skdpm.plotting' not in sys.modules; "
         "skdpm.plotting.ClustersDisplay; skdpm.model_selection.log_evidence; "
-        "assert 'skdpm.datasets' not in sys.modules and 'datasets' in dir(skdpm)"
+        "assert 'skdpm.datasets' not in sys.modules and 'datasets' in dir(skdpm)",
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
     with pytest.raises(AttributeError, match="'skdpm' has no attribute 'plots'"):
