@@ -72,7 +72,7 @@ def warnings_are_errors(gallery_conf, fname, when):
 # From first contact to what few need; others follow by name.
 ORDER = (
     "quickstart displays mixed outliers density grid_search samplers evidence stream large "
-    "network roles features grid pyclone"
+    "network roles features grid mutations"
 ).split()
 
 

@@ -29,7 +29,7 @@ X = np.where(rng.random(complete.shape) < 0.2, np.nan, complete)
 missing = np.isnan(X)
 
 # An image without parts is black, so there is no intercept.
-model = FeatureAllocation(LinearGaussian(intercept=False), n_warmup=500, random_state=2)
+model = FeatureAllocation(likelihood=LinearGaussian(intercept=False), n_warmup=500, random_state=2)
 start = time.perf_counter()
 model.fit(X)
 print(

@@ -53,7 +53,7 @@ began = time.process_time()
 with warnings.catch_warnings():
     # Small differences between chains do not matter here.
     warnings.simplefilter("ignore", ConvergenceWarning)
-    model = FeatureAllocation(LFRM(), n_chains=3, random_state=0).fit(X)
+    model = FeatureAllocation(likelihood=LFRM(), n_chains=3, random_state=0).fit(X)
     found["LFRM"] = model.fitted_values()
     seconds = time.process_time() - began
     mixture = DPMixture(likelihood=Relational(), random_state=0).fit(X)

@@ -28,9 +28,9 @@ _SUBMODULES = {
     "metrics",
     "mixture",
     "model_selection",
+    "mutations",
     "partitions",
     "plotting",
-    "pyclone",
 }
 
 __all__ = ["DPMixture", "FeatureAllocation", "FiniteMixture", "get_include"]

@@ -10,7 +10,7 @@ mutations return prevalences as well.
 import numpy as np
 from scipy.special import expit
 
-from skdpm import pyclone
+from skdpm import mutations
 from skdpm._validation import check_bool, check_integer, check_real
 from skdpm.chains import seed_entropy, stream
 
@@ -23,9 +23,9 @@ __all__ = [
     "make_jain_neal",
     "make_lfrm",
     "make_linear_gaussian_features",
-    "make_pyclone_features",
-    "make_pyclone_mixture",
+    "make_pyclone",
     "make_ring",
+    "make_subclones",
 ]
 
 # Jain & Neal (2004), probabilities of ones: a line per cluster, a column per feature. Further
@@ -594,7 +594,7 @@ def make_cambridge_bars(n_samples=100, *, noise=0.5, random_state=None):
     return X, Z, components
 
 
-def make_pyclone_mixture(
+def make_pyclone(
     n_samples=500,
     n_tumour_samples=4,
     *,
@@ -634,7 +634,7 @@ def make_pyclone_mixture(
     Returns
     -------
     X : ndarray of shape (n_samples, 6 * n_tumour_samples)
-        As `skdpm.pyclone.pyclone_design` makes it.
+        As `skdpm.mutations.mutation_design` makes it.
     labels : ndarray of shape (n_samples,), int64
     prevalences : ndarray of shape (n_clusters, n_tumour_samples)
 
@@ -645,8 +645,8 @@ def make_pyclone_mixture(
 
     Examples
     --------
-    >>> from skdpm.datasets import make_pyclone_mixture
-    >>> X, labels, prevalences = make_pyclone_mixture(100, 3, random_state=0)
+    >>> from skdpm.datasets import make_pyclone
+    >>> X, labels, prevalences = make_pyclone(100, 3, random_state=0)
     >>> X.shape, prevalences.shape
     ((100, 18), (10, 3))
     """
@@ -659,7 +659,7 @@ def make_pyclone_mixture(
     return X, labels, prevalences
 
 
-def make_pyclone_features(
+def make_subclones(
     n_samples=200,
     n_components=4,
     n_tumour_samples=4,
@@ -678,7 +678,7 @@ def make_pyclone_features(
     Clone k has a mutation with probability pi_k ~ Beta(concentration / n_components, 1). The
     prevalences of the clones in a sample are Dirichlet, and that of a mutation is the sum over the
     clones that have it; some mutations may be in none. Copy numbers and genotypes are as for
-    `make_pyclone_mixture`.
+    `make_pyclone`.
 
     Parameters
     ----------
@@ -692,14 +692,14 @@ def make_pyclone_features(
     prevalence_concentration : float, default=1.0
         Of the Dirichlet distribution, in each entry.
     depth, copy_numbers, tumour_content, precision, error_rate
-        As for `make_pyclone_mixture`.
+        As for `make_pyclone`.
     random_state : int, RandomState, Generator or None, default=None
         Seed; the same seed gives the same data.
 
     Returns
     -------
     X : ndarray of shape (n_samples, 6 * n_tumour_samples)
-        As `skdpm.pyclone.pyclone_design` makes it.
+        As `skdpm.mutations.mutation_design` makes it.
     Z : ndarray of shape (n_samples, n_components), bool
         Which clones have each mutation.
     prevalences : ndarray of shape (n_components, n_tumour_samples)
@@ -712,8 +712,8 @@ def make_pyclone_features(
 
     Examples
     --------
-    >>> from skdpm.datasets import make_pyclone_features
-    >>> X, Z, prevalences = make_pyclone_features(random_state=0)
+    >>> from skdpm.datasets import make_subclones
+    >>> X, Z, prevalences = make_subclones(random_state=0)
     >>> X.shape, Z.shape, prevalences.shape
     ((200, 24), (200, 4), (4, 4))
     """
@@ -753,21 +753,21 @@ def _reads(rng, phi, depth, copy_numbers, tumour_content, precision, error_rate)
         raise ValueError(
             f"copy_numbers must be pairs (minor, major) of integers, got {copy_numbers!r}"
         )
-    cells = np.empty((n_samples, n_tumours, len(pyclone.FIELDS)))
+    cells = np.empty((n_samples, n_tumours, len(mutations.FIELDS)))
     cells[..., 0] = rng.poisson(depth, size=phi.shape)
     cells[..., 1] = 0.0
     cells[..., 2] = 2.0
     which = rng.integers(len(copies), size=n_samples)
     cells[..., 3:5] = copies[which][:, None]
     cells[..., 5] = contents
-    pyclone.check_design(cells.reshape(n_samples, -1))
+    mutations.check_design(cells.reshape(n_samples, -1))
     xi = np.empty(phi.shape)
     choice = rng.random(n_samples)
     for kind in np.unique(which):
         rows = np.flatnonzero(which == kind)
         for m in range(n_tumours):
             normal, minor, major, content = cells[rows[0], m, 2:]
-            found = pyclone.states(
+            found = mutations.states(
                 int(normal),
                 int(minor),
                 int(major),

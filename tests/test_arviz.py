@@ -182,7 +182,7 @@ def test_loo_is_cross_validation():
 
 
 def test_features(table):
-    model = FeatureAllocation(LinearGaussian(noise_precision=1.0), **FAST).fit(table)
+    model = FeatureAllocation(likelihood=LinearGaussian(noise_precision=1.0), **FAST).fit(table)
     tree = model.to_datatree(table)
     assert set(tree.posterior.data_vars) == {
         "n_components",

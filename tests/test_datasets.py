@@ -20,9 +20,9 @@ from skdpm.datasets import (
     make_jain_neal,
     make_lfrm,
     make_linear_gaussian_features,
-    make_pyclone_features,
-    make_pyclone_mixture,
+    make_pyclone,
     make_ring,
+    make_subclones,
 )
 
 # Name -> shape of X and number of clusters, by default.
@@ -43,7 +43,7 @@ FEATURE_DEFAULTS = {
 # Name -> number of nodes and of components, by default.
 NETWORK_DEFAULTS = {"make_lfrm": (100, 20)}
 each_allocation = pytest.mark.parametrize("name", FEATURE_DEFAULTS)
-MUTATIONS = ("make_pyclone_features", "make_pyclone_mixture")
+MUTATIONS = ("make_subclones", "make_pyclone")
 GENERATORS = [*DEFAULTS, "make_embeddings", *FEATURE_DEFAULTS, *NETWORK_DEFAULTS, *MUTATIONS]
 each_generator = pytest.mark.parametrize("name", GENERATORS)
 
@@ -353,11 +353,11 @@ def test_bad_input(make, bad, message):
 
 def test_shapes_of_mutations():
     for n in (1, 30):
-        X, labels, prevalences = make_pyclone_mixture(n, 3, n_clusters=4, random_state=0)
+        X, labels, prevalences = make_pyclone(n, 3, n_clusters=4, random_state=0)
         assert X.shape == (n, 18) and X.dtype == np.float64
         assert labels.shape == (n,) and labels.dtype == np.int64
         assert prevalences.shape == (4, 3)
-        X, Z, prevalences = make_pyclone_features(n, 5, 3, random_state=0)
+        X, Z, prevalences = make_subclones(n, 5, 3, random_state=0)
         assert X.shape == (n, 18)
         assert Z.shape == (n, 5) and Z.dtype == bool
         assert prevalences.shape == (5, 3) and prevalences.flags.c_contiguous
@@ -368,7 +368,7 @@ CONTENTS = np.array([1.0, 0.6, 0.3])
 
 
 @pytest.mark.parametrize("precision", [None, 30.0])
-@pytest.mark.parametrize("make", [make_pyclone_mixture, make_pyclone_features])
+@pytest.mark.parametrize("make", [make_pyclone, make_subclones])
 def test_reads_of_mutations(make, precision, seed_sequence):
     """One of two copies has the mutation, or the only one that is left."""
 
@@ -386,7 +386,7 @@ def test_reads_of_mutations(make, precision, seed_sequence):
                 error_rate=0.01,
                 random_state=rng,
             )
-            phi = F[Z] if make is make_pyclone_mixture else np.minimum(Z @ F, 1.0)
+            phi = F[Z] if make is make_pyclone else np.minimum(Z @ F, 1.0)
             ref, alt, *kind = X.reshape(len(X), 3, 6).transpose(2, 0, 1)
             total = sum(copy_numbers)
             assert (np.array(kind[:3]).T == [2, *copy_numbers]).all()
@@ -412,7 +412,7 @@ def test_reads_of_mutations(make, precision, seed_sequence):
     assert_p(run, seed_sequence=seed_sequence)
 
 
-@pytest.mark.parametrize("make", [make_pyclone_mixture, make_pyclone_features])
+@pytest.mark.parametrize("make", [make_pyclone, make_subclones])
 @pytest.mark.parametrize(
     ("params", "message"),
     [

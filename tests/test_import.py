@@ -93,9 +93,9 @@ def test_parts_of_models_are_at_hand(family):
         "draws",
         "metrics",
         "model_selection",
+        "mutations",
         "partitions",
         "plotting",
-        "pyclone",
     ],
 )
 def test_modules_list_what_is_public(name):

@@ -88,7 +88,7 @@ def test_b_cubed_as_a_scorer():
     X = Z @ [[4.0, 0.0, 4.0], [0.0, 4.0, 4.0]] + 0.1 * rng.normal(size=(40, 3))
     likelihood = LinearGaussian(noise_precision=100.0, component_precision=0.1, intercept=False)
     short = {"n_chains": 1, "n_warmup": 50, "n_draws": 20, "random_state": 0}
-    model = FeatureAllocation(likelihood, n_components=2, **short).fit(X)
+    model = FeatureAllocation(likelihood=likelihood, n_components=2, **short).fit(X)
     scorer = make_scorer(b_cubed_score)
     assert scorer(model, X, Z) == b_cubed_score(Z, model.predict(X))
     assert scorer(model, X, Z) > 0.9

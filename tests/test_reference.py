@@ -21,7 +21,7 @@ MODULES = (
     "skdpm.model_selection",
     "skdpm.metrics",
     "skdpm.plotting",
-    "skdpm.pyclone",
+    "skdpm.mutations",
     "skdpm.datasets",
 )
 

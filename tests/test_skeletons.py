@@ -420,7 +420,9 @@ def test_feature_likelihood_in_an_estimator(PoissonSum):
     rng = np.random.default_rng(0)
     Z = rng.random((60, 2)) < 0.5
     X = rng.poisson(0.1 + Z @ [[20.0, 0.0, 10.0], [0.0, 15.0, 10.0]]).astype(float)
-    model = FeatureAllocation(PoissonSum(rate=0.1), n_components=4, n_chains=2, random_state=0)
+    model = FeatureAllocation(
+        likelihood=PoissonSum(rate=0.1), n_components=4, n_chains=2, random_state=0
+    )
     model = fit_quietly(model.set_params(likelihood__shape=1.5), X)
     assert b_cubed_score(Z, model.allocations_) > 0.9
     assert model.rates_.shape == (model.n_components_, 3)

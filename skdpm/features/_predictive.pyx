@@ -19,7 +19,7 @@ from libc.string cimport memcmp, memcpy, memset
 import numpy as np
 
 from skdpm._core._memory cimport resized
-from skdpm.features.likelihoods._base cimport FeatureModel
+from skdpm.features.likelihoods._base cimport CollapsedFeatureModel, FeatureModel
 
 # Values that are kept in a beam.
 BEAM = 512
@@ -71,6 +71,7 @@ cdef class RowLaw:
         of the model, then 512.
     """
     cdef FeatureModel model
+    cdef CollapsedFeatureModel collapsed    # the model; None if it cannot integrate parameters out
     cdef Py_ssize_t n_latent
     cdef Py_ssize_t most                # values of the beam; 0: all values are summed
     cdef object _owners
@@ -94,8 +95,10 @@ cdef class RowLaw:
         cdef Py_ssize_t n = model.n_latent
         self.model = model
         self.n_latent = n
-        # Where parameters cannot be integrated out, a row without new features is left.
-        n_terms = len(log_pmf) if model.collapses else 1
+        # If parameters cannot be integrated out, only rows without new features are summed.
+        if isinstance(model, CollapsedFeatureModel):
+            self.collapsed = model
+        n_terms = 1 if self.collapsed is None else len(log_pmf)
         self.log_pmf = np.ascontiguousarray(log_pmf[:n_terms], dtype=np.float64)
         self._owners = view
         self.log_odds = &view[0] if n else NULL
@@ -188,9 +191,9 @@ cdef class RowLaw:
         cdef double base
         for m in range(self.log_pmf.shape[0]):
             if m > 0:
-                if self.log_pmf[m] + self.model.log_bound(m, gain) < self.top - 36.0:
+                if self.log_pmf[m] + self.collapsed.log_bound(m, gain) < self.top - 36.0:
                     break
-                self.model.set_n_new(m)
+                self.collapsed.set_n_new(m)
             base = self.log_pmf[m] + shared + self.model.log_row()
             self.model.log_rows(self.features, self.log_odds, self.n_latent, self.table)
             self.add_table(base, probabilities, best)
@@ -290,9 +293,9 @@ cdef class RowLaw:
             likeliest = j if self.scratch[j] > self.scratch[likeliest] else likeliest
         for m in range(1, self.log_pmf.shape[0]):
             self.model.copy(0, self.kept[likeliest])
-            if self.log_pmf[m] + self.model.log_bound(m, 0.0) < self.top - 36.0:
+            if self.log_pmf[m] + self.collapsed.log_bound(m, 0.0) < self.top - 36.0:
                 break
-            self.model.set_n_new(m)
+            self.collapsed.set_n_new(m)
             for j in range(self.n_kept):
                 self.model.copy(0, self.kept[j])
                 self.add_value(

@@ -18,12 +18,15 @@ class FeatureProgram(ChainProgram):
     Attributes
     ----------
     data : dict
-        The likelihood's encoded rows, which all kernels share.
+        Encoded rows, which all kernels share.
+    n_columns : int
+        Number of columns of X.
     init : str or ndarray of shape (n_samples, n_latent), uint8
         Where chains start: see `_start.first_state`.
     """
 
     data: dict
+    n_columns: int
     init: str | np.ndarray
 
     @classmethod
@@ -45,14 +48,16 @@ class FeatureProgram(ChainProgram):
             Where X does not fit the likelihood.
         """
         likelihood = likelihood.resolve(X)
-        return cls(likelihood=likelihood, data=likelihood.encode(X), **settings)
+        return cls(
+            likelihood=likelihood, data=likelihood.encode(X), n_columns=X.shape[1], **settings
+        )
 
     @property
     def compared(self):
         return (*self.quantities, *(column_of(name) for name in self.likelihood.learned))
 
     def columns(self):
-        saved = self.likelihood.bind(self.data).save()
+        likelihood = self.likelihood
         return [
             Column("log_joint"),
             Column("log_marginal"),
@@ -60,11 +65,11 @@ class FeatureProgram(ChainProgram):
             Column("n_components", dtype=np.int64),
             *(Column(column_of(name)) for name in self.likelihood.hyperparameters),
             *(
-                Column(name, "params", shape=np.shape(saved[name]))
-                for name in self.likelihood.common_params
+                Column(name, "params", shape=(self.n_columns,))
+                for name in likelihood.common_params
             ),
             Column("allocations", "ragged"),
-            *(Column(name, "ragged") for name in self.likelihood.feature_params),
+            *(Column(name, "ragged") for name in likelihood.feature_params),
         ]
 
     def resume(self, chain):

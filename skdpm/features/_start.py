@@ -6,10 +6,11 @@ import functools
 import numpy as np
 
 from skdpm.features._state import FeatureState
+from skdpm.features.likelihoods._base import CollapsedFeatureModel
 
-# Draws of the parameters given features, before anything is judged by them.
+# Draws of the parameters given features, before these are compared.
 N_SETTLING = 5
-# Guesses of which the best is taken: one in three or so is fooled.
+# Number of guesses, of which the best is taken: about one in three is poor.
 N_GUESSES = 6
 
 
@@ -19,8 +20,8 @@ def first_state(program, bit_generator):
     Parameters
     ----------
     program : FeatureProgram
-        Where `init` is "auto", the chain starts at what the likelihood guesses, less the features
-        that do not pay, and from the prior where it guesses nothing.
+        Program of the fit. If its `init` is "auto", the chain starts at the likelihood's guess
+        without superfluous features, or from the prior if there is no guess.
     bit_generator : numpy BitGenerator
 
     Returns
@@ -56,8 +57,7 @@ def _state_at(model, prior, Z, bit_generator):
 
 
 def _settled(model, prior, Z, bit_generator, n_steps):
-    """The state with these features, which are no arbitrary ones: parameters are drawn given
-    them."""
+    """The state with these features, and parameters drawn given them."""
     state = _state_at(model, prior, Z, bit_generator)
     for _step in range(n_steps):
         state.update_params(bit_generator)
@@ -70,12 +70,12 @@ def _guess(likelihood, data, model, prior, bit_generator):
     room = model.n_samples if prior.grows else prior.n_components
     best, largest = None, -np.inf
     for _try in range(N_GUESSES):
-        # Features that are none took from the others: the next guesses are of few more than paid.
+        # Superfluous features distort the others: later guesses have few more than were kept.
         most = room if best is None else min(room, best.shape[1] + 2)
         n_guessed = None
         while most != n_guessed:
             Z = likelihood.initial_allocations(data, most, rng)
-            if Z is None or not model.collapses:
+            if Z is None or not isinstance(model, CollapsedFeatureModel):
                 return Z
             n_guessed = Z.shape[1]
             Z, log_marginal = _without_surplus(likelihood, model, prior, Z, bit_generator)
@@ -86,7 +86,7 @@ def _guess(likelihood, data, model, prior, bit_generator):
 
 
 def _without_surplus(likelihood, model, prior, Z, bit_generator):
-    """Z without the features whose absence makes p(Z, X) larger, and log p(Z, X), the features'
+    """Z without the features whose removal raises p(Z, X), and log p(Z, X), with the features'
     parameters integrated out."""
     dropped = True
     while dropped:
@@ -98,7 +98,7 @@ def _without_surplus(likelihood, model, prior, Z, bit_generator):
             _log_marginal, model, prior, hyperparameters, bit_generator=bit_generator
         )
         without = [evaluate(np.delete(Z, k, axis=1)) for k in range(Z.shape[1])]
-        # The most promising first; after one is gone, the others are looked at anew.
+        # The most promising first; after a removal, the others are evaluated again.
         keep = np.ones(Z.shape[1], dtype=bool)
         for k in np.argsort(without)[::-1]:
             if without[k] <= log_marginal:

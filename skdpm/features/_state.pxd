@@ -2,13 +2,21 @@
 from numpy.random cimport bitgen_t
 
 from skdpm.features._allocations cimport Allocations
-from skdpm.features.likelihoods._base cimport FeatureModel
+from skdpm.features.likelihoods._base cimport (
+    CollapsedFeatureModel,
+    FeatureModel,
+    InterceptFeatureModel,
+)
 from skdpm.features.priors._base cimport FeaturePrior
 
 
 cdef class FeatureState:
     """Z and the features' parameters, always in agreement."""
     cdef readonly FeatureModel model        # reads Z
+    # The model again; None if it cannot integrate parameters out, or has no intercept.
+    cdef CollapsedFeatureModel collapsed
+    cdef InterceptFeatureModel intercepted
+    cdef bint collapses                     # singletons have their parameters integrated out
     cdef readonly FeaturePrior prior
     cdef readonly Py_ssize_t n_samples
     cdef Allocations Z

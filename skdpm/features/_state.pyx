@@ -20,10 +20,19 @@ cdef class FeatureState:
     prior : FeaturePrior
     Z : ndarray of shape (n_samples, n_latent)
         0 or 1; no column of zeros under the Indian buffet process.
+    collapses : bool, default=True
+        Whether the parameters of singletons are integrated out if the model can do so. If not,
+        singletons are proposed from the prior.
     """
 
-    def __init__(self, FeatureModel model, FeaturePrior prior, Z):
+    def __init__(self, FeatureModel model, FeaturePrior prior, Z, bint collapses=True):
         self.model = model
+        if isinstance(model, CollapsedFeatureModel):
+            self.collapsed = model
+        if isinstance(model, InterceptFeatureModel):
+            if (<InterceptFeatureModel>model).has_intercept:
+                self.intercepted = model
+        self.collapses = collapses and self.collapsed is not None
         self.prior = prior
         self.n_samples = model.n_samples
         self.Z = Allocations(Z)
@@ -36,7 +45,7 @@ cdef class FeatureState:
         model.bind_allocations(self.Z)
 
     cdef int reserve(self, Py_ssize_t n_latent) except -1:
-        """Take room for so many features, here and in the model."""
+        """Allocate memory for `n_latent` features, here and in the model."""
         cdef Py_ssize_t stride = max(n_latent, 2 * self.Z.stride)
         if n_latent <= self.Z.stride:
             return 0
@@ -62,9 +71,9 @@ cdef class FeatureState:
         return 0
 
     cdef int complement(self, Py_ssize_t k) except -1 nogil:
-        """Exchange feature k for its complement: no row's law changes."""
+        """Exchange feature k for its complement; no row's law changes."""
         cdef Py_ssize_t i
-        self.model.complement(k)
+        self.intercepted.complement(k)
         for i in range(self.n_samples):
             self.Z.set(i, k, not self.Z.row(i)[k])
         return 0
@@ -103,18 +112,19 @@ cdef class FeatureState:
 
     def choose_complements(self):
         """Exchange features for their complements, one after the other, as long as that raises
-        the log marginal; then, where both are about as probable, for those that are parts of rows
-        rather than what rows lack. Only where the model has complements."""
+        the log marginal. Then, if both are about equally probable, prefer the feature that adds
+        to a row over its complement. Without an intercept, do nothing."""
         cdef Py_ssize_t k
-        cdef double value, best = self.compute_log_marginal()
-        cdef bint improves = self.model.complements
-        if not improves:
+        cdef double value, best
+        cdef bint improves = True
+        if self.intercepted is None:
             return
+        best = self.compute_log_marginal()
         while improves:     # ends: the log marginal rises every time, by more than it is rounded
             improves = False
             for k in range(self.Z.n_latent):
                 if self.Z.col_sums[k] == self.n_samples and self.prior.grows:
-                    continue    # a feature of no row is none
+                    continue    # its complement would be a feature of no row
                 self.complement(k)
                 value = self.compute_log_marginal()
                 if value > best + 1e-6:
@@ -124,7 +134,7 @@ cdef class FeatureState:
                     self.complement(k)
         self.mean_params()
         for k in range(self.Z.n_latent):
-            if self.model.takes_away(k) and (
+            if self.intercepted.takes_away(k) and (
                 self.Z.col_sums[k] < self.n_samples or not self.prior.grows
             ):
                 self.complement(k)
@@ -135,6 +145,6 @@ cdef class FeatureState:
                     self.complement(k)
 
     def mean_params(self):
-        """Give the parameters their means given Z and X."""
+        """Set the parameters to their means given Z and X."""
         with nogil:
             self.model.mean_params()

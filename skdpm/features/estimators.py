@@ -28,15 +28,16 @@ from skdpm.draws import column_of, common_snapshots
 from skdpm.features._predictive import RowLaw
 from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LIKELIHOODS
+from skdpm.features.likelihoods._base import CollapsedFeatureModel
 from skdpm.features.likelihoods.base import FeatureLikelihood
 from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
 from skdpm.features.samplers import SAMPLERS
 from skdpm.features.samplers.base import FeatureSampler
 
-# What else to do where no feature was found.
+# Further advice if no feature was found.
 _IF_NOT_AUTO = ', start chains from a guess (init="auto")'
 
-# Further features that a new row may have.
+# Largest number of new features of a new row.
 MOST_NEW = 256
 
 
@@ -54,74 +55,72 @@ class FeatureAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Chain
 
     Parameters
     ----------
-    likelihood : str or FeatureLikelihood, default="linear_gaussian"
-        What rows look like given their features: an object of `skdpm.features.likelihoods`, or
-        the name of one with its defaults ("linear_gaussian"; "lfrm", for networks;
-        "pyclone", for mutations).
     n_components : int or None, default=None
-        None: the Indian buffet process, with no bound on the number of features. An int: that
-        many features, each with a probability under a Beta(concentration / n_components, 1)
+        Number of features. None: the Indian buffet process, with no bound on the number. An int:
+        that many features, each with a probability under a Beta(concentration / n_components, 1)
         prior.
+    likelihood : str or FeatureLikelihood, default="linear_gaussian"
+        Law of rows given their features: an object of `skdpm.features.likelihoods`, or the name
+        of its class in snake case, for its defaults ("lfrm" for networks, "subclones" for
+        mutations).
     sampler : str or FeatureSampler, default="auto"
-        How the posterior is explored: an object of `skdpm.features.samplers`, or the name of one
-        with its defaults ("element_gibbs", "row_gibbs", "particle_gibbs",
-        "discrete_particle_filter"). "auto": the one that the likelihood prefers,
-        `DiscreteParticleFilter`, but `ElementGibbs` for `LFRM`.
+        Sampler of the posterior: an object of `skdpm.features.samplers`, or the name of its class
+        in snake case, for its defaults. "auto": `ElementGibbs` for `LFRM`, otherwise
+        `DiscreteParticleFilter`.
     concentration : float or None, default=None
-        Expected number of features of a row a priori (about that in the finite model). None:
-        resampled in every iteration under its prior, from 1.
+        Expected number of features of a row a priori (approximately, in the finite model). None:
+        learned under `concentration_prior`, starting from 1.
     concentration_prior : tuple (shape, rate), default=(1.0, 1.0)
-        Gamma prior, in force where `concentration` is None.
+        Gamma prior of the concentration.
     init : {"auto", "prior", "empty"} or array-like of shape (n_samples, n_features_latent), \
 default="auto"
-        Where chains start. "auto": near a guess of the likelihood's, another for each chain (for
-        the linear Gaussian likelihood, independent components of the rows, made binary), and as
-        "prior" where it has none; "prior": a draw from the prior; "empty": no features; or the
+        Start of the chains. "auto": near a guess of the likelihood, a different one for each chain
+        (for the linear Gaussian likelihood, independent components of the rows, made binary), or
+        as "prior" if it has none; "prior": a draw from the prior; "empty": no features; or the
         given binary matrix.
     n_warmup : int, default=250
-        Iterations that are dropped; samplers adapt only in these.
+        Number of iterations that are dropped; samplers adapt only in these.
     n_draws : int, default=250
-        Draws kept, of each chain.
+        Number of kept draws of each chain.
     thin : int, default=1
-        Iterations per kept draw.
+        Number of iterations per kept draw.
     n_chains : int, default=4
-        Independent chains.
+        Number of independent chains.
     n_jobs : int or None, default=None
-        Threads over chains, as in joblib. The result does not depend on it.
+        Number of threads over chains, as in joblib. The result does not depend on it.
     max_time : float or None, default=None
-        Seconds that a `fit` may take for sampling. When they are over, all chains stop with
-        equally many draws, which `n_iter_` tells (`n_warmup` + `thin` times the draws); a fit
-        with that number as `n_draws` and no limit has the same bits. Warm-up and a few draws are
-        made in any case (with a warning if they take longer), and summaries of the draws come on
-        top.
+        Limit in seconds on the sampling of a `fit`. When it is reached, all chains stop with the
+        same number of draws (see `n_iter_`); a fit with that number as `n_draws` and no limit has
+        the same bits. Warm-up and a few draws are always made (with a warning if they take
+        longer), and summaries of the draws take further time.
     target_ess : float or None, default=None
-        Chains stop early, all with equally many draws, when the bulk effective sample size of
-        the log joint, the number of components and the concentration has reached this (and
-        `n_draws` is the most they do). It is looked at after 50 draws of each chain, and again
-        each time there are 10 % more. The same seed stops at the same draw.
+        Bulk effective sample size of the log joint, the number of components and the
+        concentration at which chains stop early, all with the same number of draws (at most
+        `n_draws`). It is computed after 50 draws of each chain, and again after every 10 % more.
+        The same seed stops at the same draw.
     warm_start : bool, default=False
-        `fit` again with a larger `n_draws` continues the chains: 500 draws, then 1000, are one
-        run of 1000 to the bit, also through a pickle.
+        Whether another `fit` with a larger `n_draws` continues the chains: 500 draws, then 1000,
+        equal one run of 1000 to the bit, also through a pickle.
     random_state : int, RandomState, Generator or None, default=None
-        Same seed, same draws.
+        Seed; the same seed gives the same draws.
     verbose : int, default=0
-        1: a progress bar with the number of features and the log joint.
+        Verbosity; 1: a progress bar with the number of features and the log joint.
 
     Attributes
     ----------
     allocations_ : ndarray of shape (n_samples, `n_components_`), bool
-        The point estimate of Z: of all draws that with the largest log p(Z given the
-        concentration) + log p(X given Z and the hyperparameters), components and intercept
-        integrated out; with an intercept, features then give way to their complements where that
-        raises it, and where both are about as probable (odds below 3 to 2), to the one whose
-        component has a positive sum. Features are numbered by decreasing use.
+        Point estimate of Z: the draw with the largest log p(Z given the concentration) + log p(X
+        given Z and the hyperparameters), components and intercept integrated out. With an
+        intercept, features are then replaced by their complements if that raises it; if both are
+        about equally probable (odds below 3 to 2), the one whose component has a positive sum is
+        taken. Features are numbered by decreasing use.
     components_ : ndarray of shape (`n_components_`, n_features)
-        Posterior mean of their components given `allocations_` (linear Gaussian likelihood; others
-        have parameters by other names, such as the `weights_` of `LFRM`).
+        Posterior means of the components given `allocations_` (linear Gaussian likelihood; others
+        have parameters with other names, such as the `weights_` of `LFRM`).
     intercept_ : ndarray of shape (n_features,)
-        And of the intercept; zeros where the likelihood has none.
+        Posterior mean of the intercept; zeros if there is none (linear Gaussian likelihood).
     n_components_ : int
-        Features that some row of `allocations_` has.
+        Number of features in `allocations_`.
     allocation_samples_ : list of lists of ndarrays of shape (n_samples, K_cs), bool
         `allocation_samples_[c][s]`: Z in draw s of chain c, without features that no row has.
     component_samples_ : list of lists of ndarrays of shape (K_cs, n_features)
@@ -134,15 +133,16 @@ default="auto"
         log p(Z given the concentration) + log p(X given Z, components, intercept and precisions)
         + log p(components given their precision) + log p(intercept), natural logarithm.
     draws_ : Draws
-        All of these: a mapping, name -> array of shape (n_chains, n_draws), or list of lists of
-        arrays; among them "log_joint", "concentration", "n_components" and "allocations".
+        Mapping from names to arrays of shape (n_chains, n_draws), or lists of lists of arrays:
+        "log_joint", "concentration", "n_components", "allocations", parameters such as
+        "components", and hyperparameters such as "likelihood__noise_precision".
     diagnostics_ : dict
-        For "log_joint", "n_components" and whatever is resampled, a dict of "r_hat"
+        For "log_joint", "n_components" and everything that is learned, a dict of "r_hat"
         (rank-normalised split R-hat), "ess_bulk" and "ess_tail" (effective numbers of draws) and
         "mcse_mean" (standard error of the mean).
     converged_ : bool
-        False where `fit` warns that chains disagree: an R-hat is above 1.05 (with one chain, of
-        100 draws or more). True says that no such sign was seen.
+        False if `fit` warns that chains disagree: an R-hat is above 1.05 (with one chain, of 100
+        draws or more). True means that no such sign was seen.
     exact_ : bool
         Whether `score_samples` sums over all values of a row's features: no scored draw has
         more than 15, and the likelihood can integrate out features that no row has yet. If not,
@@ -151,12 +151,12 @@ default="auto"
         With all defaults made concrete.
     sampler_ : FeatureSampler
     n_iter_ : int
-        Iterations of each chain, warm-up included.
+        Number of iterations of each chain, warm-up included.
     fit_time_ : float
-        Seconds that `fit` took, those of the fits that it has continued included.
+        Seconds that `fit` took, including the fits that it continued.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Where X has feature names that are all strings.
+        Names of the columns of X, if all are strings.
 
     References
     ----------
@@ -181,9 +181,9 @@ default="auto"
     @explains(n_clusters="its name is n_components", **OTHER_NAMES)
     def __init__(
         self,
-        likelihood="linear_gaussian",
-        *,
         n_components=None,
+        *,
+        likelihood="linear_gaussian",
         sampler="auto",
         concentration=None,
         concentration_prior=(1.0, 1.0),
@@ -199,8 +199,8 @@ default="auto"
         random_state=None,
         verbose=0,
     ):
-        self.likelihood = likelihood
         self.n_components = n_components
+        self.likelihood = likelihood
         self.sampler = sampler
         self.concentration = concentration
         self.concentration_prior = concentration_prior
@@ -235,26 +235,26 @@ default="auto"
         Raises
         ------
         ValueError
-            For a parameter or a column of X that does not fit the model, before any sampling; for
-            `RowGibbs`, in the middle of it, where features become more than it allows.
+            For a parameter or a column of X that does not fit the model, before sampling; with
+            `RowGibbs`, while sampling, when there are more features than it allows.
         KeyboardInterrupt
             After Ctrl-C, once the attributes hold the draws so far.
 
         Warns
         -----
         ConvergenceWarning
-            Where no feature was found. Where the chains disagree: names quantities with R-hat
-            above 1.05, and the chain that is apart; a search warns
-            once for each fit. Where `max_time` was over before a few draws were made, or
-            `target_ess` was not reached.
+            If no feature was found. If the chains disagree: names the quantities with R-hat above
+            1.05, and the outlying chain; a search warns once for each fit. If `max_time` ended
+            before a few draws were made, or `target_ess` was not
+            reached.
         """
         self._fit(X, y)
         if self.n_components_ == 0:
             warn(
-                "no feature was found: allocations_ has no columns. If there should be any, bring "
-                "the columns of X to one unit (StandardScaler), take all the rows that there are"
+                "no feature was found: allocations_ has no columns. If you expect features, scale "
+                "the columns of X (StandardScaler), use more rows"
                 f"{_IF_NOT_AUTO if self._starts_without_guess() else ''}, or let the likelihood "
-                "expect less noise (of LinearGaussian, a larger noise_precision)",
+                "expect less noise (LinearGaussian: a larger noise_precision)",
                 ConvergenceWarning,
             )
         return self
@@ -262,9 +262,9 @@ default="auto"
     def transform(self, X):
         """Posterior probability that each row has each feature of `components_`.
 
-        Each row is on its own, a new observation; nothing is drawn at random. All values of the
-        row are summed up to 15 features (`LFRM` 12, `PyClone` 14); beyond, those that a beam
-        search meets, which are the most probable ones as a rule.
+        Each row is a new observation by itself; nothing is drawn at random. Up to 15 features
+        (`LFRM` 12, `Subclones` 14) the sum is over all values of the row; beyond, over those that
+        a beam search finds, usually the most probable ones.
 
         Parameters
         ----------
@@ -307,7 +307,7 @@ default="auto"
         check_is_fitted(self)
         given = Z
         if len(given_shape(Z)) == 2 and given_shape(Z)[1] == 0:
-            Z = np.empty(given_shape(Z))  # of a table without columns there is no type
+            Z = np.empty(given_shape(Z))  # a table without columns has no type
         Z = check_array(Z, dtype=np.float64, ensure_min_features=0)
         if Z.shape[1] != self.n_components_:
             raise ValueError(
@@ -444,7 +444,7 @@ default="auto"
         else:
             n_components = check_integer(self.n_components, "n_components", low=1)
             prior_of = functools.partial(BetaBernoulliPrior, n_components=n_components)
-        sampler.kernel(), sampler.column_kernel()  # check its parameters
+        sampler.check_params()
         likelihood.check_prior(prior_of(n_samples, 1.0))
         return sampler.program(
             X,
@@ -543,7 +543,7 @@ default="auto"
             )
             for _, draw, _ in common_snapshots(snapshots, draws.n_draws)
         ]
-        self.exact_ = model.collapses and all(
+        self.exact_ = isinstance(model, CollapsedFeatureModel) and all(
             len(draw["log_odds"]) <= model.max_bits for draw in draws.scored
         )
 

@@ -263,7 +263,7 @@ def network(n=30, seed=0):
 
 def fit(WeightedLinks, X, **params):
     params = {"n_components": 3, "n_warmup": 60, "n_draws": 20, "n_chains": 2, **params}
-    return FeatureAllocation(WeightedLinks(10.0, 0.1), random_state=0, **params).fit(X)
+    return FeatureAllocation(likelihood=WeightedLinks(10.0, 0.1), random_state=0, **params).fit(X)
 
 
 def test_in_an_estimator(WeightedLinks, seed_sequence):

@@ -241,7 +241,7 @@ def test_many_features_give_a_bound_near_the_truth():
 
 def test_warm_start_continues_to_the_bit():
     X, _, _ = make_data()
-    for sampler in (DiscreteParticleFilter(5), ParticleGibbs(test_path="two_stage"), RowGibbs()):
+    for sampler in (DiscreteParticleFilter(5), ParticleGibbs.from_paper("two_stage"), RowGibbs()):
         params = {"sampler": sampler, "n_chains": 2, "n_warmup": 10, "random_state": 3}
         whole = FeatureAllocation(n_draws=20, **params).fit(X)
         parts = FeatureAllocation(n_draws=7, warm_start=True, **params).fit(X)
@@ -357,7 +357,7 @@ class Opaque(LinearGaussian):
 
 def test_rows_without_an_expectation_cannot_be_imputed():
     X, _, _ = make_data()
-    model = FeatureAllocation(Opaque(), **FAST).fit(X)
+    model = FeatureAllocation(likelihood=Opaque(), **FAST).fit(X)
     for name in ("impute", "inverse_transform"):
         assert hasattr(FeatureAllocation(), name)
         with pytest.raises(AttributeError, match=name):
@@ -379,7 +379,10 @@ class Sparse(LinearGaussian):
 
 def test_sparse_rows():
     X = np.nan_to_num(make_data()[0])
-    dense, sparse = FeatureAllocation(**FAST).fit(X), FeatureAllocation(Sparse(), **FAST)
+    dense, sparse = (
+        FeatureAllocation(**FAST).fit(X),
+        FeatureAllocation(likelihood=Sparse(), **FAST),
+    )
     assert sparse.__sklearn_tags__().input_tags.sparse
     sparse.fit(scipy.sparse.csr_array(X))
     np.testing.assert_array_equal(dense.log_joint_samples_, sparse.log_joint_samples_)
@@ -403,9 +406,12 @@ def test_a_likelihood_can_refuse_a_prior(monkeypatch):
     X, _, _ = make_data()
     monkeypatch.setattr(Inflexible, "resolve", None)  # nothing is computed before
     with pytest.raises(ValueError, match="Inflexible cannot add features, as IndianBuffetPrior"):
-        FeatureAllocation(Inflexible(), **FAST).fit(X)
+        FeatureAllocation(likelihood=Inflexible(), **FAST).fit(X)
     monkeypatch.undo()
-    assert FeatureAllocation(Inflexible(), n_components=3, **FAST).fit(X).n_components_ <= 3
+    assert (
+        FeatureAllocation(likelihood=Inflexible(), n_components=3, **FAST).fit(X).n_components_
+        <= 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -424,7 +430,7 @@ def test_a_likelihood_can_refuse_a_prior(monkeypatch):
         ({"n_draws": 0}, "n_draws must be at least 1"),
         ({"sampler": ParticleGibbs(1)}, "ParticleGibbs.n_particles must be at least 2"),
         ({"sampler": ParticleGibbs(resample_threshold=1.5)}, "resample_threshold must be at most"),
-        ({"sampler": ParticleGibbs(test_path="x")}, "ParticleGibbs.test_path must be one of"),
+        ({"sampler": ParticleGibbs.from_paper("x")}, "ParticleGibbs.test_path must be one of"),
         ({"sampler": DiscreteParticleFilter(annealing_power=-1)}, "annealing_power must be"),
         ({"sampler": RowGibbs(0)}, "RowGibbs.max_components must be at least 1"),
         ({"likelihood": LinearGaussian(noise_precision=-1)}, "noise_precision must be"),

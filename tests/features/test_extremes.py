@@ -15,7 +15,7 @@ from support.probes import FeatureProbe
 from skdpm import FeatureAllocation
 from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LinearGaussian
-from skdpm.features.likelihoods._base import FeatureModel
+from skdpm.features.likelihoods._base import CachedFlipModel, InterceptFeatureModel
 from skdpm.features.priors import FeaturePrior, IndianBuffetPrior
 from skdpm.features.samplers import SAMPLERS, ElementGibbs
 
@@ -34,8 +34,7 @@ def ends():
 
 def assert_finite(model, X):
     assert np.isfinite(model.log_joint_samples_).all()
-    for name in model.likelihood_.hyperparameters:
-        samples = getattr(model, f"{name}_samples_")
+    for samples in model.hyperparameter_samples_.values():
         assert np.isfinite(samples).all() and (samples > 0).all()
     assert np.isfinite(model.score_samples(X)).all()
     assert np.isfinite(model.impute(X)).all()
@@ -119,7 +118,7 @@ def test_extreme_new_rows_are_refused():
 @pytest.mark.parametrize("value", [1e-200, 1e200])
 def test_extreme_precisions_are_refused(value):
     for name in ("noise_precision", "component_precision"):
-        model = FeatureAllocation(LinearGaussian(**{name: value}))
+        model = FeatureAllocation(likelihood=LinearGaussian(**{name: value}))
         with pytest.raises(ValueError, match=f"{name} must be between 1e-140 and 1e.140"):
             model.fit(np.eye(3))
 
@@ -186,7 +185,7 @@ def test_any_data_and_priors(problem):
 
 def test_forgotten_overrides_are_heard_of():
     """What a likelihood does not write fills NaN or raises; nothing is left as it was."""
-    probe = FeatureProbe(FeatureModel())
+    probe = FeatureProbe(InterceptFeatureModel())
     probe.begin_row(0, np.zeros(0))
     assert np.isnan(probe.candidate(0)).all()
     assert np.isnan(probe.log_flip_many([0, 1], 0, True)).all()
@@ -195,10 +194,15 @@ def test_forgotten_overrides_are_heard_of():
     assert np.isnan([probe.log_prior(), probe.log_complement(), probe.log_common()]).all()
     for name in (
         "add_feature", "remove_feature", "draw_singletons", "set_n_new", "reserve", "complement",
-        "absorb", "split_off", "takes_away",
+        "absorb", "split_off", "takes_away", "draw_n_singletons", "restricted", "restrict_from",
+        "give_back",
     ):  # fmt: skip
-        with pytest.raises(NotImplementedError, match=f"FeatureModel does not override `{name}`"):
+        with pytest.raises(NotImplementedError, match=f"Model does not override `{name}`"):
             getattr(probe, name)()
+    cached = FeatureProbe(CachedFlipModel())
+    assert np.isnan(cached.log_flip_many([0, 1], 0, True)).all()
+    cached.flip(0, 0, True)
+    assert np.isnan(cached.log_row())
     for call in (probe.model.save, lambda: probe.model.load({})):
         with pytest.raises(NotImplementedError, match="FeatureModel must write"):
             call()

@@ -115,7 +115,7 @@ def test_exchanges_leave_the_rows_as_they_are(intercept):
     X = rng.normal(size=(5, 4))
     m = rng.normal(size=4)
     model = make_model(X, intercept=(m, 0.7) if intercept else None)
-    assert model.complements == intercept
+    assert model.has_intercept == intercept
     if not intercept:
         return
     V, b = rng.normal(size=(3, 4)), rng.normal(size=4)
@@ -374,7 +374,7 @@ def test_units_do_not_matter(intercept, n_components):
 
     def fit(X):
         likelihood = LinearGaussian(intercept=intercept)
-        return FeatureAllocation(likelihood, n_components=n_components, **FAST).fit(X)
+        return FeatureAllocation(likelihood=likelihood, n_components=n_components, **FAST).fit(X)
 
     first = fit(X)
     changed = [(c, 0.0) for c in (2.0**-20, 2.0**20, 3.7, 1e-6)]
@@ -475,5 +475,5 @@ def test_an_intercept_is_continued_to_the_bit():
 
 def test_without_an_intercept_it_is_zero():
     X, _ = make_data()
-    model = FeatureAllocation(LinearGaussian(intercept=False), **FAST).fit(X)
+    model = FeatureAllocation(likelihood=LinearGaussian(intercept=False), **FAST).fit(X)
     assert not model.intercept_samples_.any() and not model.intercept_.any()

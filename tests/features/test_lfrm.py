@@ -471,7 +471,7 @@ def fit(X, likelihood=None, **params):
         "sampler": "element_gibbs",
         **params,
     }
-    return FeatureAllocation(likelihood or LFRM(), random_state=0, **params).fit(X)
+    return FeatureAllocation(likelihood=likelihood or LFRM(), random_state=0, **params).fit(X)
 
 
 def test_held_out_links_are_found():
@@ -580,9 +580,13 @@ def test_new_nodes_are_checked():
 def test_defaults():
     """A network is started from its blocks and sampled entry by entry."""
     X, _, _ = network(12)
-    model = FeatureAllocation("lfrm", n_warmup=0, n_draws=1, n_chains=2, random_state=0).fit(X)
+    model = FeatureAllocation(
+        likelihood="lfrm", n_warmup=0, n_draws=1, n_chains=2, random_state=0
+    ).fit(X)
     assert type(model.sampler_) is ElementGibbs
-    other = FeatureAllocation("linear_gaussian", n_warmup=0, n_draws=1, n_chains=1).fit(X)
+    other = FeatureAllocation(likelihood="linear_gaussian", n_warmup=0, n_draws=1, n_chains=1).fit(
+        X
+    )
     assert type(other.sampler_) is DiscreteParticleFilter
     program = model._program(X, LFRM(), ElementGibbs())
     start = program.resume(program.chain(0, 0)).state.allocations()

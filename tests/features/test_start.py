@@ -152,8 +152,8 @@ class Clueless(LinearGaussian):
 def test_without_a_guess_the_start_is_from_the_prior():
     X, _ = parts(40, 4, 2)
     settings = {"n_warmup": 3, "n_draws": 2, "n_chains": 2, "random_state": 0}
-    guessed = FeatureAllocation(Clueless(), **settings).fit(X)
-    drawn = FeatureAllocation(LinearGaussian(), init="prior", **settings).fit(X)
+    guessed = FeatureAllocation(likelihood=Clueless(), **settings).fit(X)
+    drawn = FeatureAllocation(likelihood=LinearGaussian(), init="prior", **settings).fit(X)
     np.testing.assert_array_equal(guessed.log_joint_samples_, drawn.log_joint_samples_)
 
 

@@ -10,7 +10,11 @@ import numpy as np
 
 from skdpm._core cimport _resampling
 from skdpm._core._rng cimport bit_generator_pointer
-from skdpm.features.likelihoods._base cimport FeatureModel
+from skdpm.features.likelihoods._base cimport (
+    CollapsedFeatureModel,
+    FeatureModel,
+    InterceptFeatureModel,
+)
 from skdpm.mixture.likelihoods._base cimport ClusterModel, log_constant
 from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal, Members
 from skdpm.mixture.samplers._arm cimport Reconfiguration
@@ -196,28 +200,41 @@ cdef class FeatureProbe:
         self.model.remove_feature(k)
 
     def takes_away(self, Py_ssize_t k=0):
-        return self.model.takes_away(k)
+        return (<InterceptFeatureModel?>self.model).takes_away(k)
 
     def log_complement(self, Py_ssize_t k=0):
-        return self.model.log_complement(k)
+        return (<InterceptFeatureModel?>self.model).log_complement(k)
 
     def complement(self, Py_ssize_t k=0):
-        self.model.complement(k)
+        (<InterceptFeatureModel?>self.model).complement(k)
 
     def log_common(self, Py_ssize_t k=-1):
-        return self.model.log_common(k)
+        return (<InterceptFeatureModel?>self.model).log_common(k)
 
     def absorb(self, Py_ssize_t k=0):
-        self.model.absorb(k)
+        (<InterceptFeatureModel?>self.model).absorb(k)
 
     def split_off(self, Py_ssize_t k=0, bit_generator=None):
-        self.model.split_off(k, bit_generator_pointer(bit_generator or np.random.PCG64()))
+        cdef InterceptFeatureModel model = self.model
+        model.split_off(k, bit_generator_pointer(bit_generator or np.random.PCG64()))
 
     def draw_singletons(self):
-        self.model.draw_singletons(NULL, 0, NULL)
+        (<CollapsedFeatureModel?>self.model).draw_singletons(NULL, 0, NULL)
+
+    def draw_n_singletons(self):
+        return (<CollapsedFeatureModel?>self.model).draw_n_singletons(0, 1.0, False, NULL)
+
+    def restricted(self):
+        return (<CollapsedFeatureModel?>self.model).restricted()
+
+    def restrict_from(self):
+        (<CollapsedFeatureModel?>self.model).restrict_from(self.model, NULL, 0)
+
+    def give_back(self):
+        (<CollapsedFeatureModel?>self.model).give_back(self.model, NULL)
 
     def set_n_new(self, Py_ssize_t n_new=1):
-        self.model.set_n_new(n_new)
+        (<CollapsedFeatureModel?>self.model).set_n_new(n_new)
 
 
 cdef class StateProbe:

@@ -119,7 +119,7 @@ class MatrixPosterior(NamedTuple):
         return np.bincount(matrix_index(drawn), minlength=len(self.matrices))
 
 
-def log_pyclone_features(X, Z, F, **params):
+def log_subclones(X, Z, F, **params):
     """Reads of mutations of which the prevalence is the sum of those of the clones that have them.
 
     F is (n_latent, n_tumour_samples), `params` are those of `reference.likelihoods.log_pyclone`.

@@ -8,12 +8,12 @@ from reference.features import (
     log_lfrm,
     log_linear_gaussian,
     log_linear_gaussian_marginal,
-    log_pyclone_features,
+    log_subclones,
     matrix_posterior,
 )
 
 from skdpm.features._state import FeatureState
-from skdpm.features.likelihoods import LFRM, LIKELIHOODS, LinearGaussian, PyClone
+from skdpm.features.likelihoods import LFRM, LIKELIHOODS, LinearGaussian, Subclones
 from skdpm.features.likelihoods._linear_gaussian import LinearGaussianModel
 from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
 from support.pvalues import Cells
@@ -104,7 +104,7 @@ READS = {
 }
 
 
-def pyclone_rows(n_latent, missing):
+def subclones_rows(n_latent, missing):
     """Three mutations in two samples, in impure cells and with states that have different laws; in
     three samples a single one, for more features. With `missing`, one is not measured in one."""
     cells = [
@@ -120,7 +120,7 @@ def pyclone_rows(n_latent, missing):
     return X.reshape(len(X), -1)
 
 
-def pyclone_params(n_latent):
+def subclones_params(n_latent):
     F = PREVALENCES[:n_latent, : 2 if n_latent <= 3 else 3]
     return {"prevalences": F / F.sum(axis=0)}
 
@@ -135,11 +135,11 @@ CASES = {
             X, Z, params["components"], params["noise_precision"]
         ),
     ),
-    "pyclone": Case(
-        PyClone(**READS),
-        pyclone_rows,
-        pyclone_params,
-        lambda X, Z, params: log_pyclone_features(X, Z, params["prevalences"], **READS),
+    "subclones": Case(
+        Subclones(**READS),
+        subclones_rows,
+        subclones_params,
+        lambda X, Z, params: log_subclones(X, Z, params["prevalences"], **READS),
     ),
 }
 
@@ -158,11 +158,9 @@ def make_model(
     noise_precision=NOISE,
     component_precision=COMPONENT,
     intercept=None,
-    collapses=True,
     **params,
 ):
-    """The kernel of `LinearGaussian` over X; `intercept`: its prior's mean and precision. Without
-    `collapses` a row's singletons are proposed from their prior, as under any other likelihood."""
+    """The kernel of `LinearGaussian` over X; `intercept`: its prior's mean and precision."""
     likelihood = LinearGaussian(
         noise_precision=noise_precision,
         component_precision=component_precision,
@@ -178,7 +176,6 @@ def make_model(
         likelihood.component_precision,
         likelihood.component_precision_prior,
         likelihood.intercept_precision_,
-        collapses,
     )
 
 

@@ -24,9 +24,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from skdpm.chains import stream
-from skdpm.datasets import make_lfrm, make_linear_gaussian_features, make_pyclone_features
+from skdpm.datasets import make_lfrm, make_linear_gaussian_features, make_subclones
 from skdpm.features._state import FeatureState
-from skdpm.features.likelihoods import LFRM, LinearGaussian, PyClone
+from skdpm.features.likelihoods import LFRM, LinearGaussian, Subclones
 from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
 from skdpm.features.samplers import (
     DiscreteParticleFilter,
@@ -73,7 +73,7 @@ TUNING = {
     "particle Gibbs, annealing power": {
         f"{power:g}": ParticleGibbs(annealing_power=power) for power in POWERS
     },
-    "particle Gibbs, test path": {path: ParticleGibbs(test_path=path) for path in TEST_PATHS},
+    "particle Gibbs, test path": {path: ParticleGibbs.from_paper(path) for path in TEST_PATHS},
     "particle Gibbs, threshold": {
         f"{threshold:g}": ParticleGibbs(resample_threshold=threshold)
         for threshold in (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -83,7 +83,7 @@ TUNING = {
         f"{power:g}": DiscreteParticleFilter(annealing_power=power) for power in POWERS
     },
     "discrete filter, test path": {
-        path: DiscreteParticleFilter(test_path=path) for path in TEST_PATHS
+        path: DiscreteParticleFilter.from_paper(path) for path in TEST_PATHS
     },
 }
 
@@ -193,17 +193,17 @@ class Links(Problem):
 
 
 class Mutations(Problem):
-    """Of PyClone, 200 mutations, all measured in all samples."""
+    """Of Subclones, 200 mutations, all measured in all samples."""
 
     error = "b_cubed"
 
     def __init__(self, n_components, n_tumour_samples, random_state):
         self.n_samples = 200
-        X, self.Z, prevalences = make_pyclone_features(
+        X, self.Z, prevalences = make_subclones(
             self.n_samples, n_components, n_tumour_samples, random_state=random_state
         )
         self.n_components = n_components
-        self.likelihood = PyClone().resolve(X)
+        self.likelihood = Subclones().resolve(X)
         self.data = self.likelihood.encode(X)
         truth = {"prevalences": prevalences}
         self.log_density_true, self.error_true = self.fit_of(self.Z, truth)

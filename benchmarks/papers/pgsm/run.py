@@ -25,7 +25,7 @@ from skdpm.datasets import (
     make_bernoulli_mixture,
     make_gaussian_mixture,
     make_high_dimensional_gaussians,
-    make_pyclone_mixture,
+    make_pyclone,
     make_ring,
 )
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian, PyClone
@@ -37,7 +37,7 @@ GENERATORS = {
     "dim128": lambda: make_high_dimensional_gaussians(1024, 128, random_state=0),
     "ber_0.25": lambda: make_bernoulli_mixture(uninformative=0.25, random_state=0),
     "ber_0.5": lambda: make_bernoulli_mixture(uninformative=0.5, random_state=0),
-    "mutations": lambda: make_pyclone_mixture(
+    "mutations": lambda: make_pyclone(
         10_000,
         1,
         depth=200,

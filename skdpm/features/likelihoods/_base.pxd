@@ -4,23 +4,24 @@ from numpy.random cimport bitgen_t
 from skdpm.features._allocations cimport Allocations
 
 
+cdef enum:
+    N_CACHED = 3    # terms of a candidate of a `CachedFlipModel` before the subclass's own
+
+
 cdef class FeatureModel:
-    """p(X | Z, parameters) of rows that may each depend on all of Z.
+    """p(X | Z, parameters); a row's law may depend on all of Z.
 
     A *candidate* is a value that the row under update may take, with the model's running terms
     for it (`width` doubles): particles are candidates. Candidate 0 always exists.
 
-    `Z` is the matrix of the state that the model is bound to, and current whenever the model is
-    called, but for the row between `begin_row` and `end_row`: its value is z, or a candidate. A
-    model of new rows is bound to the matrix of the rows of `fit`.
+    `Z` is the matrix of the state that the model is bound to. It is current whenever the model is
+    called, except for the row between `begin_row` and `end_row`: its value is z, or a candidate.
+    A model of new rows is bound to the matrix of the rows of `fit`.
     """
     cdef readonly Py_ssize_t n_samples
     cdef readonly Py_ssize_t n_latent       # features that have parameters
     cdef readonly Py_ssize_t n_candidates
     cdef readonly Py_ssize_t width
-    cdef readonly bint collapses            # `draw_n_singletons` integrates the parameters out
-    cdef readonly bint complements          # features can be exchanged for others: see below
-    cdef readonly bint restricts            # features can be looked at with the others fixed
     cdef readonly int max_bits              # all 2**max_bits values of a new row may be summed
     cdef readonly Allocations Z
     cdef double* candidates                 # (n_candidates, width)
@@ -38,45 +39,66 @@ cdef class FeatureModel:
         double* out     # OUT (n,)
     ) noexcept nogil
     cdef void flip(self, Py_ssize_t candidate, Py_ssize_t k, bint on) noexcept nogil
-    cdef void end_row(self, const unsigned char* z) noexcept nogil
+    cdef double log_row(self) noexcept nogil
     cdef int add_feature(self, bitgen_t* rng) except -1 nogil
     cdef int remove_feature(self, Py_ssize_t k) except -1 nogil
     cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil
     cdef double log_likelihood(self) noexcept nogil
     cdef double log_prior(self) noexcept nogil
 
-    # ... and these where it knows better.
+    # These have defaults.
     cdef int bind_allocations(self, Allocations Z) except -1
+    cdef void end_row(self, const unsigned char* z) noexcept nogil
     cdef int mean_params(self) except -1 nogil
     cdef double log_marginal(self) noexcept nogil
     cdef void log_rows(
         self, const Py_ssize_t* features, const double* log_odds, Py_ssize_t n,
         double* out     # OUT (2**n,)
     ) noexcept nogil
+
+
+cdef class CachedFlipModel(FeatureModel):
+    """A model in which an evaluated flip that is then made costs one evaluation.
+
+    A candidate is log p(x_i | z), log p(x_i | z after the flip evaluated last), the code of that
+    flip (2 k + on; -1: none), then the running terms of the subclass.
+    """
+    cdef void begin_terms(self) noexcept nogil
+    # A likelihood overrides these in place of `log_flip_many`, `flip` and `log_row`. `terms` are
+    # a candidate's running terms.
+    cdef double log_terms(self, const double* terms) noexcept nogil
+    cdef double log_flipped(self, const double* terms, Py_ssize_t k, bint on) noexcept nogil
+    cdef void flip_terms(self, double* terms, Py_ssize_t k, bint on) noexcept nogil
+
+
+cdef class CollapsedFeatureModel(FeatureModel):
+    """A model that can integrate the parameters of features out, those of some features given
+    the others (`restricted`) included; `log_marginal` integrates all of them out."""
+    # The row under update and its singletons, the features that no other row has.
     cdef Py_ssize_t draw_n_singletons(
         self, Py_ssize_t n, double rate, bint adapting, bitgen_t* rng
-    ) noexcept nogil
+    ) except? -1 nogil
     cdef int draw_singletons(
         self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng
     ) except -1 nogil
+    # New rows.
+    cdef int set_n_new(self, Py_ssize_t n_new) except -1 nogil
+    cdef double log_bound(self, Py_ssize_t n_new, double gain) noexcept nogil
+    # A second model of the same rows less what the features that it lacks contribute.
+    cdef CollapsedFeatureModel restricted(self)
+    cdef int restrict_from(
+        self, FeatureModel whole, const Py_ssize_t* features, Py_ssize_t n
+    ) except -1 nogil
+    cdef int give_back(self, FeatureModel whole, const Py_ssize_t* features) except -1 nogil
 
-    # Only where `complements`: a parameter that all rows share makes up for a feature.
+
+cdef class InterceptFeatureModel(CollapsedFeatureModel):
+    """A model in which an intercept, a parameter that all rows share, can make up for a feature.
+    """
+    cdef readonly bint has_intercept        # if not, the functions below are not called
     cdef double log_complement(self, Py_ssize_t k) noexcept nogil
     cdef int complement(self, Py_ssize_t k) except -1 nogil
     cdef bint takes_away(self, Py_ssize_t k) except -1 nogil
     cdef double log_common(self, Py_ssize_t k) noexcept nogil
     cdef int absorb(self, Py_ssize_t k) except -1 nogil
     cdef int split_off(self, Py_ssize_t k, bitgen_t* rng) except -1 nogil
-
-    # Only where `restricts`: a second model, whose rows are these less what the features that it
-    # has not contribute.
-    cdef FeatureModel restricted(self)
-    cdef void restrict_from(
-        self, FeatureModel whole, const Py_ssize_t* features, Py_ssize_t n
-    ) noexcept nogil
-    cdef void give_back(self, FeatureModel whole, const Py_ssize_t* features) noexcept nogil
-
-    # Rows that are no part of the data of `fit`.
-    cdef double log_row(self) noexcept nogil
-    cdef int set_n_new(self, Py_ssize_t n_new) except -1 nogil
-    cdef double log_bound(self, Py_ssize_t n_new, double gain) noexcept nogil

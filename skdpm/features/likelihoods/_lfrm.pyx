@@ -7,14 +7,10 @@ over the pairs that are counted: i != j, observed; ordered ones where links are 
 i < j with W symmetric and its entries k <= l free. b is fixed or N(0, 1 / tau_b), tau fixed or
 Gamma.
 
-A pair's sign is +1 where there is a link, -1 where there is none, 0 where it is not counted. A
-candidate is
-
-    log p(x_i | z), the same with feature `next` flipped, next (-1: none), y_1, ..., y_m
-
-with y = sign * (b + z_i' W z_j) of the row's m counted pairs, outgoing ones first, so that a
-flip costs one pass over them. Weights are drawn by Polya-Gamma blocks and slice steps: the former
-are slow where links are rare (Johndrow et al. 2019), the latter where features overlap.
+A pair's sign is +1 for a link, -1 for none, 0 if it is not counted. The running terms of a
+candidate are y = sign * (b + z_i' W z_j) of the row's m counted pairs, outgoing ones first, so
+that a flip costs one pass over them. Weights are drawn by Polya-Gamma blocks and slice steps: the
+former are slow when links are rare (Johndrow et al. 2019), the latter when features overlap.
 """
 from libc.math cimport M_PI as PI
 from libc.math cimport exp, isfinite, log, sqrt
@@ -29,7 +25,7 @@ from skdpm._core._memory cimport resized
 from skdpm._core._polya_gamma cimport N_SHARES, polya_gamma, tabulate_shares
 from skdpm._core._rng cimport bit_generator_pointer, integer, log_gamma_variate
 from skdpm._core._slice cimport SliceSampled
-from skdpm.features.likelihoods._base cimport FeatureModel
+from skdpm.features.likelihoods._base cimport N_CACHED, CachedFlipModel
 
 cdef extern from "cholesky.h" nogil:
     bint cholesky(double* packed, Py_ssize_t n, double* log_det)
@@ -39,7 +35,6 @@ cdef extern from "tiles.h" nogil:
     double tile_log_sigmoids(const double* y, const double* effects, double by, Py_ssize_t n)
 
 cdef enum:
-    TERMS = 3           # of a candidate, before its pairs
     MOST_WEIGHTS = 512  # of which the joint mode is looked for
 
 
@@ -80,15 +75,15 @@ cdef class WeightSlice(SliceSampled):
         self.n += 1
 
 
-cdef class LFRMModel(FeatureModel):
+cdef class LFRMModel(CachedFlipModel):
     """Kernel of `LFRM`.
 
     Parameters
     ----------
     signs : ndarray of shape (n_samples, n_partners), int8
-        Symmetric where links are not directed, and 0 on the diagonal but for new rows.
+        Signs of pairs; symmetric unless directed, 0 on the diagonal except for new rows.
     is_new : bool
-        Whether rows are no partners: their links go out only.
+        Whether rows are not among the partners; their links only go out.
     directed : bool
     bias, weight_precision : float or None
         None: drawn.
@@ -126,7 +121,7 @@ cdef class LFRMModel(FeatureModel):
         self.n_samples, self.n_partners = array.shape
         self.is_new, self.directed = is_new, directed
         self.most_links = counted.max(initial=0)
-        self.width = TERMS + self.most_links
+        self.width = N_CACHED + self.most_links
         self.max_bits = 12              # flipping a feature of a new row costs O(n_partners)
         n_links = np.count_nonzero(array == 1)
         self.first_b = log((n_links + 0.5) / (np.count_nonzero(array) - n_links + 0.5))
@@ -185,10 +180,10 @@ cdef class LFRMModel(FeatureModel):
 
     cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:
         cdef Py_ssize_t j, k, t
-        cdef double* y = self.candidates + TERMS
+        cdef double* y = self.candidates + N_CACHED
         cdef double* effects
         if self.Z.n_samples != self.n_partners:
-            self.spoil(0)       # nobody has shown the partners' features
+            self.spoil(0)       # the model is not bound to the partners' features
             return
         self.row_links = 0
         for j in range(self.n_partners):
@@ -203,8 +198,7 @@ cdef class LFRMModel(FeatureModel):
                 effects = self.effects + k * self.most_links
                 for t in range(self.row_links):
                     y[t] += effects[t]
-        self.candidates[0] = tile_log_sigmoids(y, y, 0.0, self.row_links)
-        self.candidates[2] = -1.0
+        self.begin_terms()
 
     cdef void begin_link(
         self, Py_ssize_t j, double sign, Py_ssize_t by_own, Py_ssize_t by_other
@@ -214,7 +208,7 @@ cdef class LFRMModel(FeatureModel):
         cdef Py_ssize_t k, l
         cdef const unsigned char* partner = self.Z.row(j)
         cdef double* effects = self.effects + self.row_links
-        self.candidates[TERMS + self.row_links] = sign * self.b
+        self.candidates[N_CACHED + self.row_links] = sign * self.b
         for k in range(self.n_latent):
             effects[k * self.most_links] = 0.0
         for l in range(self.n_latent):
@@ -223,33 +217,20 @@ cdef class LFRMModel(FeatureModel):
                     effects[k * self.most_links] += sign * self.W[k * by_own + l * by_other]
         self.row_links += 1
 
-    cdef void log_flip_many(
-        self, const Py_ssize_t* candidates, Py_ssize_t n, Py_ssize_t k, bint on, double* out
-    ) noexcept nogil:
-        cdef Py_ssize_t c
-        cdef double* candidate
-        for c in range(n):
-            candidate = self.candidates + candidates[c] * self.width
-            candidate[1] = tile_log_sigmoids(
-                candidate + TERMS, self.effects + k * self.most_links, 1.0 if on else -1.0,
-                self.row_links
-            )
-            candidate[2] = k
-            out[c] = candidate[1] - candidate[0]
+    cdef double log_terms(self, const double* terms) noexcept nogil:
+        return tile_log_sigmoids(terms, terms, 0.0, self.row_links)
 
-    cdef void flip(self, Py_ssize_t candidate, Py_ssize_t k, bint on) noexcept nogil:
+    cdef double log_flipped(self, const double* terms, Py_ssize_t k, bint on) noexcept nogil:
+        return tile_log_sigmoids(
+            terms, self.effects + k * self.most_links, 1.0 if on else -1.0, self.row_links
+        )
+
+    cdef void flip_terms(self, double* terms, Py_ssize_t k, bint on) noexcept nogil:
         cdef Py_ssize_t t
-        cdef double* terms = self.candidates + candidate * self.width
-        cdef double* y = terms + TERMS
         cdef const double* effects = self.effects + k * self.most_links
         cdef double sign = 1.0 if on else -1.0
         for t in range(self.row_links):
-            y[t] += sign * effects[t]
-        terms[0] = terms[1] if terms[2] == k else tile_log_sigmoids(y, y, 0.0, self.row_links)
-        terms[2] = -1.0
-
-    cdef double log_row(self) noexcept nogil:
-        return self.candidates[0]
+            terms[t] += sign * effects[t]
 
     # Features.
 

@@ -25,7 +25,11 @@ import numpy as np
 
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport log_gamma_variate, uniform
-from skdpm.features.likelihoods._base cimport FeatureModel
+from skdpm.features.likelihoods._base cimport (
+    CollapsedFeatureModel,
+    FeatureModel,
+    InterceptFeatureModel,
+)
 
 cdef extern from "cholesky.h" nogil:
     bint cholesky(double* packed, Py_ssize_t n, double* log_det)
@@ -109,7 +113,7 @@ cdef void solve_upper(
             add_scaled(rows + j * stride, -column[i], rows + (j + i) * stride, width)
 
 
-cdef class LinearGaussianModel(FeatureModel):
+cdef class LinearGaussianModel(InterceptFeatureModel):
     """Kernel of `LinearGaussian`.
 
     Parameters
@@ -124,9 +128,6 @@ cdef class LinearGaussianModel(FeatureModel):
     noise_precision_prior, component_precision_prior : tuple (shape, rate)
     intercept_precision : float or None
         tau_b; None: no intercept.
-    collapses : bool, default=True
-        Whether components of singletons are integrated out; if not, singletons are proposed from
-        the prior, as any likelihood can.
     """
     cdef object data                    # keeps the arrays below alive
     cdef Py_ssize_t d
@@ -137,7 +138,6 @@ cdef class LinearGaussianModel(FeatureModel):
     cdef const Py_ssize_t* missing_starts   # (d + 1,)
     cdef const double* mean             # (d,)
     cdef double n_observed
-    cdef bint has_intercept
     cdef double tau_b
     cdef double* intercept              # (d,): b
     cdef double* offset                 # (d,): b less its prior mean
@@ -163,7 +163,7 @@ cdef class LinearGaussianModel(FeatureModel):
 
     def __init__(
         self, data, noise_precision, noise_precision_prior, component_precision,
-        component_precision_prior, intercept_precision, bint collapses=True
+        component_precision_prior, intercept_precision
     ):
         cdef const double[:, ::1] X = data["X"]
         cdef const unsigned char[:, ::1] observed
@@ -181,15 +181,13 @@ cdef class LinearGaussianModel(FeatureModel):
         self.missing_rows = &rows[0] if rows.shape[0] else NULL
         self.missing_starts = &starts[0]
         self.n_observed = self.n_samples * self.d - starts[self.d]
-        self.collapses = collapses
-        self.restricts = True
         self.draws_tau_x = noise_precision is None
         self.draws_tau_v = component_precision is None
         self.x_shape, self.x_rate = noise_precision_prior
         self.v_shape, self.v_rate = component_precision_prior
         self.tau_x = 1.0 if self.draws_tau_x else noise_precision
         self.tau_v = 1.0 if self.draws_tau_v else component_precision
-        self.has_intercept = self.complements = intercept_precision is not None
+        self.has_intercept = intercept_precision is not None
         self.tau_b = intercept_precision if self.has_intercept else 1.0
         self.offset = <double*>resized(NULL, self.d, sizeof(double))
         self.intercept = <double*>resized(NULL, self.d, sizeof(double))
@@ -315,7 +313,7 @@ cdef class LinearGaussianModel(FeatureModel):
 
     cdef Py_ssize_t draw_n_singletons(
         self, Py_ssize_t n, double rate, bint adapting, bitgen_t* rng
-    ) noexcept nogil:
+    ) except? -1 nogil:
         """In warm-up a Metropolis step that proposes from the prior; later a draw from the
         number's conditional law. While components fit badly, the latter gives every row
         singletons, which stay; proposals from the prior leave time to share."""
@@ -450,7 +448,7 @@ cdef class LinearGaussianModel(FeatureModel):
 
     # Some features, with the others fixed: the same model, of residuals.
 
-    cdef FeatureModel restricted(self):
+    cdef CollapsedFeatureModel restricted(self):
         cdef LinearGaussianModel part
         cdef double[:, ::1] residuals = np.zeros((self.n_samples, self.d))
         part = LinearGaussianModel(
@@ -459,9 +457,9 @@ cdef class LinearGaussianModel(FeatureModel):
         part.residuals = &residuals[0, 0]
         return part
 
-    cdef void restrict_from(
+    cdef int restrict_from(
         self, FeatureModel whole, const Py_ssize_t* features, Py_ssize_t n
-    ) noexcept nogil:
+    ) except -1 nogil:
         cdef Py_ssize_t i, j, k
         cdef Py_ssize_t d = self.d
         cdef Py_ssize_t n_others = 0
@@ -489,8 +487,9 @@ cdef class LinearGaussianModel(FeatureModel):
                 for j in range(d):
                     residual[j] = residual[j] if self.observed[i * d + j] else 0.0
             residual += d
+        return 0
 
-    cdef void give_back(self, FeatureModel whole, const Py_ssize_t* features) noexcept nogil:
+    cdef int give_back(self, FeatureModel whole, const Py_ssize_t* features) except -1 nogil:
         cdef Py_ssize_t j
         cdef Py_ssize_t d = self.d
         for j in range(self.n_latent):
@@ -499,6 +498,7 @@ cdef class LinearGaussianModel(FeatureModel):
                 d * sizeof(double)
             )
             (<LinearGaussianModel>whole).norms[features[j]] = self.norms[j]
+        return 0
 
     # Rows that are no part of the data of `fit`.
 

@@ -27,12 +27,15 @@ class FeatureLikelihood(BaseEstimator):
         model (`FeatureModel.see`) and given to `reconstruct` as `params["allocations"]`.
     preferred_sampler : str
         The name of the sampler that `sampler="auto"` stands for.
-    feature_params, hyperparameters : tuple of str
-        Names of the parameters that `FeatureModel.save` gives: arrays with one row per feature
-        (or as `select` knows), and numbers. Those of every draw are kept.
+    feature_params : tuple of str
+        Names of the features' parameters in `FeatureModel.save`: arrays with one row per feature
+        (or as `select` knows). Those of every draw are kept.
     common_params : tuple of str
-        Names of the parameters that `FeatureModel.save` gives and that belong to no feature, such
-        as an intercept: arrays, each of one shape in all draws. They are kept too.
+        Names of the parameters in `FeatureModel.save` that belong to no feature, such as an
+        intercept: arrays of shape (n_features,). Those of every draw are kept.
+    hyperparameters : tuple of str
+        Names of the hyperparameters in `FeatureModel.save`: numbers, which are parameters of the
+        likelihood as well. Those that are None there are learned and kept.
     """
 
     allow_nan = True
@@ -127,8 +130,8 @@ class FeatureLikelihood(BaseEstimator):
         Returns
         -------
         Z : ndarray of shape (n_samples, n_latent), bool; or None
-            Features that do not pay need not be left out where the model integrates parameters
-            out (`FeatureModel.collapses`): the start sees to that.
+            Under a `CollapsedFeatureModel` there may be superfluous features: the start removes
+            them.
         """
         return None
 

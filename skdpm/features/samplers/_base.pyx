@@ -83,7 +83,7 @@ cdef class FeatureKernel:
                     raise FloatingPointError(
                         f"row {i}: the prior expects {rate:g} features that no other row has"
                     )
-            if state.model.collapses:
+            if state.collapses:
                 self.update_singletons_collapsed(state, i, rate, rng)
             else:
                 self.update_singletons(state, i, rate, rng)
@@ -116,7 +116,7 @@ cdef class FeatureKernel:
         for j in range(self.n_singletons):
             state.Z.set(i, self.singletons[j], False)
         state.model.begin_row(i, state.Z.row(i))
-        n = state.model.draw_n_singletons(self.n_singletons, rate, self.adapting, rng)
+        n = state.collapsed.draw_n_singletons(self.n_singletons, rate, self.adapting, rng)
         if n < 0:
             with gil:
                 raise FloatingPointError(
@@ -136,7 +136,7 @@ cdef class FeatureKernel:
                     self.reserve(state)
             self.singletons[j] = state.Z.n_latent - 1
         self.n_singletons = n
-        state.model.draw_singletons(self.singletons, n, rng)
+        state.collapsed.draw_singletons(self.singletons, n, rng)
         return 0
 
     cdef int update_singletons(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Moves of whole columns of Z, which a sweep over the rows makes one row at a time, if at all.
 
-Where a parameter that all rows share makes up for a feature (`FeatureModel.complements`, an
-intercept), the law of X stays the same when
+If an intercept, which all rows share, can make up for a feature (`InterceptFeatureModel`), the law
+of X stays the same when
 
 - a feature is exchanged for its complement: the rows that lack it have it. Given the parameters
   the proposal is an involution, taken with the ratio of the priors of Z and of the parameters;
@@ -51,7 +51,8 @@ cdef class ColumnKernel:
     Parameters
     ----------
     n_moves : int
-        Proposals of other features per iteration, where the model `restricts`; 0: no moves at all.
+        Number of proposals of other features per iteration, for a `CollapsedFeatureModel`; 0: no
+        moves at all.
     relaunches : bool, default=True
         If not, features are exchanged with what all rows share only.
     """
@@ -65,7 +66,7 @@ cdef class ColumnKernel:
         cdef Py_ssize_t k
         if self.n_moves == 0:
             return 0
-        if state.model.complements:
+        if state.intercepted is not None:
             for k in range(state.Z.n_latent):
                 self.exchange(state, k, rng)
             if state.prior.grows:
@@ -73,7 +74,7 @@ cdef class ColumnKernel:
                     self.split_off(state, rng)
                 else:
                     self.absorb(state, rng)
-        if state.model.restricts:
+        if state.collapsed is not None:
             self.relaunch.step(state, adapting, rng)
         return 0
 
@@ -83,7 +84,7 @@ cdef class ColumnKernel:
         cdef double log_ratio
         if state.prior.grows and m == state.n_samples:
             return 0    # a feature of no row is none
-        log_ratio = state.model.log_complement(k) - log_prior(state, state.Z.n_latent)
+        log_ratio = state.intercepted.log_complement(k) - log_prior(state, state.Z.n_latent)
         state.Z.col_sums[k] = state.n_samples - m
         log_ratio += log_prior(state, state.Z.n_latent)
         state.Z.col_sums[k] = m
@@ -99,14 +100,14 @@ cdef class ColumnKernel:
         if k == state.Z.stride:
             with gil:
                 state.reserve(k + 1)
-        log_ratio = state.model.log_common(-1) - log_prior(state, k)
+        log_ratio = state.intercepted.log_common(-1) - log_prior(state, k)
         state.Z.col_sums[k] = state.n_samples
         log_ratio += log_prior(state, k + 1)
         state.Z.col_sums[k] = 0
         log_ratio += log(k + 1.0) - log(count_full(state) + 1.0)
         if taken(log_ratio, rng):
             state.add_feature(0, rng)
-            state.model.split_off(k, rng)
+            state.intercepted.split_off(k, rng)
             for i in range(state.n_samples):
                 state.Z.set(i, k, True)
         return 0
@@ -127,14 +128,14 @@ cdef class ColumnKernel:
             # Ends: more than `skipped` of the columns are full.
             skipped -= state.Z.col_sums[k] == state.n_samples
             k += 1
-        log_ratio = -state.model.log_common(k) - log_prior(state, n_latent)
+        log_ratio = -state.intercepted.log_common(k) - log_prior(state, n_latent)
         last = state.Z.col_sums + n_latent - 1
         state.Z.col_sums[k] = last[0]
         log_ratio += log_prior(state, n_latent - 1)
         state.Z.col_sums[k] = state.n_samples
         log_ratio += log(<double>n_full) - log(<double>n_latent)
         if taken(log_ratio, rng):
-            state.model.absorb(k)
+            state.intercepted.absorb(k)
             state.remove_feature(k)
         return 0
 
@@ -143,7 +144,7 @@ cdef class ColumnKernel:
     def run(self, FeatureState state, bit_generator, bint adapting=False):
         """Do the moves of one iteration, drawing from a numpy bit generator."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        if self.n_moves > 0 and state.model.restricts:
+        if self.n_moves > 0 and state.collapsed is not None:
             self.relaunch.prepare(state)
         with bit_generator.lock, nogil:
             self.step(state, adapting, rng)

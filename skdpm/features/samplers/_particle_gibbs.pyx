@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Particle Gibbs for the shared features of a row (PGFA, sections 2.7-2.9; algorithms 3-5).
 
-The T features come one by one, in random order; at generation t a particle is xi_1, ..., xi_t, and
-the features that have not come yet have the values of a test path. Its target is (eq. 11)
+The T features are decided one by one, in random order. At generation t a particle is xi_1, ...,
+xi_t; the undecided features have the values of a test path. Its target is (eq. 11)
 
     gamma_t = p(x_i | xi_1..t, test path)^((t/T)^beta) prod_{s<=t} rho_s^xi_s (1-rho_s)^(1-xi_s),
 
-of which the last one is the row's conditional law. Factors that all particles share are left out:
-the likelihood is taken relative to that of the test path, and rho / (1 - rho) weighs a one.
+and gamma_T is the row's conditional law. Factors that all particles share are left out: the
+likelihood is relative to that of the test path, and a one has weight rho / (1 - rho).
 
 In particle Gibbs the two values are proposed by their targets' ratio, so that a particle's weight
 grows by the sum of both (eqs. 8-9), and particles are resampled where their effective sample size
@@ -34,7 +34,7 @@ cdef enum TestPath:
     CONDITIONAL
     TWO_STAGE
 
-# The last two depend on the row's present value: no valid kernels, allowed in warm-up.
+# The last two depend on the row's present value: no valid kernels, so they hold in warm-up only.
 TEST_PATHS = {
     "zeros": ZEROS,
     "ones": ONES,
@@ -60,11 +60,15 @@ cdef inline double log_add(double a, double b) noexcept nogil:
 
 
 cdef class RowFilterKernel(FeatureKernel):
-    """Kernel of `ParticleGibbs` and, where `discrete`, of `DiscreteParticleFilter`."""
+    """A conditional particle filter over the features of a row.
+
+    A subclass overrides `choose` and, if it resamples between generations, `resample`.
+    """
     cdef Py_ssize_t n_particles
-    cdef double annealing_power, resample_threshold
+    cdef double annealing_power
     cdef int test_path
-    cdef bint discrete
+    cdef Py_ssize_t n_first         # particles of the first node
+    cdef Py_ssize_t least_nodes     # room for nodes at the start
     cdef Py_ssize_t n_nodes         # that the arrays below have room for
     cdef Py_ssize_t n_current       # of this generation
     cdef Py_ssize_t retained        # the node with the row's present history; -1: none
@@ -83,15 +87,10 @@ cdef class RowFilterKernel(FeatureKernel):
     cdef unsigned char* test        # (n_shared,)
     cdef unsigned char* base        # (n_shared,): the features that candidate 0 has
 
-    def __init__(
-        self, Py_ssize_t n_particles, double annealing_power, double resample_threshold,
-        str test_path, bint discrete
-    ):
+    def __init__(self, Py_ssize_t n_particles, double annealing_power, str test_path):
         self.n_particles = n_particles
         self.annealing_power = annealing_power
-        self.resample_threshold = resample_threshold
         self.test_path = TEST_PATHS[test_path]
-        self.discrete = discrete
 
     def __dealloc__(self):
         free(self.nodes)
@@ -108,21 +107,16 @@ cdef class RowFilterKernel(FeatureKernel):
         free(self.base)
 
     cdef int prepare(self, FeatureState state) except -1:
-        # At most one node per particle; in the discrete filter their number is random, with mean
-        # and variance at most n_particles.
-        cdef Py_ssize_t n_nodes = self.n_particles
-        if self.discrete:
-            n_nodes = 2 * self.n_particles + 32
         self.particles = <Py_ssize_t*>resized(
             self.particles, self.n_particles, sizeof(Py_ssize_t)
         )
         self.test = <unsigned char*>resized(self.test, self.n_reserved, 1)
         self.base = <unsigned char*>resized(self.base, self.n_reserved, 1)
-        self.reserve_nodes(state, max(self.n_nodes, n_nodes))
+        self.reserve_nodes(state, max(self.n_nodes, self.least_nodes))
         return 0
 
     cdef int reserve_nodes(self, FeatureState state, Py_ssize_t n_nodes) except -1:
-        """Those there are stay as they are."""
+        """Grow the arrays to `n_nodes` nodes, keeping their contents."""
         cdef Py_ssize_t slot
         self.nodes = <Node*>resized(self.nodes, n_nodes, sizeof(Node))
         self.next_nodes = <Node*>resized(self.next_nodes, n_nodes, sizeof(Node))
@@ -173,7 +167,7 @@ cdef class RowFilterKernel(FeatureKernel):
                 self.base[j] = self.test[j]
         self.n_free -= 1
         self.nodes[0].slot = self.free_slots[self.n_free]
-        self.nodes[0].count = 1 if self.discrete else self.n_particles
+        self.nodes[0].count = self.n_first
         self.nodes[0].log_w = 0.0
         self.nodes[0].log_ratio = 0.0
         state.model.copy(self.nodes[0].slot, 0)
@@ -181,8 +175,7 @@ cdef class RowFilterKernel(FeatureKernel):
         self.retained = 0 if conditional else -1
         for t in range(n):
             power = pow((t + 1.0) / n, self.annealing_power)
-            if not self.discrete:
-                self.resample(rng)
+            self.resample(rng)
             if not self.extend(state, rng, t, power, last_power):
                 return -1
             if t < n - 1:
@@ -199,36 +192,22 @@ cdef class RowFilterKernel(FeatureKernel):
         return 0
 
     cdef void resample(self, bitgen_t* rng) noexcept nogil:
-        """Conditional multinomial resampling, where the effective sample size is relatively small.
-        (Equations 10 and 17 of the paper mean the weight of the chosen ancestor.)"""
-        cdef Py_ssize_t g
-        for g in range(self.n_current):
-            self.log_w[g] = self.nodes[g].log_w
-            self.counts[g] = self.nodes[g].count
-        _resampling.exponentiate(self.log_w, self.weights, self.n_current)
-        if not _resampling.ess_is_below(
-            self.resample_threshold, self.weights, self.counts, self.n_current
-        ):
-            return
-        _resampling.resample(
-            rng, MULTINOMIAL, self.weights, self.counts, self.n_current, self.retained,
-            self.particles
-        )
-        for g in range(self.n_current):
-            self.nodes[g].count = self.counts[g]
-            # What is dead must not scale the weights of what lives, which might underflow.
-            self.nodes[g].log_w = 0.0 if self.counts[g] > 0 else -INFINITY
+        """Resample the particles of the current generation, by default not."""
+
+    cdef bint choose(self, Py_ssize_t t, Py_ssize_t kept, bitgen_t* rng) noexcept nogil:
+        """Set the counts and log weights of the children in generation t, of which `kept` is the
+        retained one (-1: none). Returns 0 if the weights are no distribution."""
+        return False
 
     cdef bint extend(
         self, FeatureState state, bitgen_t* rng, Py_ssize_t t, double power, double last_power
     ) noexcept nogil:
-        """Make and weigh both children of every node; choose those that live, but in the discrete
-        filter's last generation. Returns 0 where the weights are no distribution."""
-        cdef Py_ssize_t g, c, _particle
+        """Make and weigh both children of every node, then choose those that live. Returns 0 if
+        the weights are no distribution."""
+        cdef Py_ssize_t g, c
         cdef Py_ssize_t kept = -1       # the retained child
         cdef bint other = not self.base[t]
         cdef double one = self.log_odds[t]
-        cdef double share
         cdef Node* node
         for g in range(self.n_current):
             self.slots[g] = self.nodes[g].slot
@@ -247,28 +226,9 @@ cdef class RowFilterKernel(FeatureKernel):
             self.log_w[2 * g + other] += one
             if g == self.retained:
                 kept = 2 * g + (self.values[t] != self.base[t])
-        if not self.discrete:
-            for g in range(self.n_current):
-                node = &self.nodes[g]
-                # A child has the share of its weight in the sum, which both then have.
-                node.log_w = log_add(self.log_w[2 * g], self.log_w[2 * g + 1])
-                share = exp(self.log_w[2 * g + 1] - node.log_w)
-                if node.count > 0 and not (0.0 <= share < INFINITY):
-                    return False
-                for c in range(2 * g, 2 * g + 2):
-                    self.log_w[c] = node.log_w
-                    self.counts[c] = c == kept
-                for _particle in range(node.count - (g == self.retained)):
-                    self.counts[2 * g + (uniform(rng) < share)] += 1
-        elif t < self.n_shared - 1 and 2 * self.n_current > self.n_particles:
-            if not _resampling.resample_optimal(
-                rng, self.log_w, self.counts, self.weights, 2 * self.n_current, kept,
-                self.n_particles
-            ):
-                return False
-        # Between generations the children are not told from the nodes they become.
+        # From here to `branch`, `retained` is the number of a child.
         self.retained = kept
-        return True
+        return self.choose(t, kept, rng)
 
     cdef int branch(self, FeatureState state, Py_ssize_t t) except -1 nogil:
         """Make nodes of the children that live. One of two takes over its parent's candidate."""
@@ -315,3 +275,77 @@ cdef class RowFilterKernel(FeatureKernel):
         self.n_current = n_next
         self.retained = kept
         return 0
+
+
+cdef class ParticleGibbsKernel(RowFilterKernel):
+    """Kernel of `ParticleGibbs`."""
+    cdef double resample_threshold
+
+    def __init__(
+        self, Py_ssize_t n_particles, double annealing_power, str test_path,
+        double resample_threshold
+    ):
+        super().__init__(n_particles, annealing_power, test_path)
+        self.resample_threshold = resample_threshold
+        self.n_first = self.least_nodes = n_particles
+
+    cdef void resample(self, bitgen_t* rng) noexcept nogil:
+        """Conditional multinomial resampling if the relative effective sample size is small.
+        (Equations 10 and 17 of the paper mean the weight of the chosen ancestor.)"""
+        cdef Py_ssize_t g
+        for g in range(self.n_current):
+            self.log_w[g] = self.nodes[g].log_w
+            self.counts[g] = self.nodes[g].count
+        _resampling.exponentiate(self.log_w, self.weights, self.n_current)
+        if not _resampling.ess_is_below(
+            self.resample_threshold, self.weights, self.counts, self.n_current
+        ):
+            return
+        _resampling.resample(
+            rng, MULTINOMIAL, self.weights, self.counts, self.n_current, self.retained,
+            self.particles
+        )
+        for g in range(self.n_current):
+            self.nodes[g].count = self.counts[g]
+            # A dead node must not scale the weights of live ones, which might underflow.
+            self.nodes[g].log_w = 0.0 if self.counts[g] > 0 else -INFINITY
+
+    cdef bint choose(self, Py_ssize_t t, Py_ssize_t kept, bitgen_t* rng) noexcept nogil:
+        """Draw each particle's child by its share of the sum of both weights, which then is the
+        weight of either child."""
+        cdef Py_ssize_t g, c, others, _particle
+        cdef double share
+        cdef Node* node
+        for g in range(self.n_current):
+            node = &self.nodes[g]
+            node.log_w = log_add(self.log_w[2 * g], self.log_w[2 * g + 1])
+            share = exp(self.log_w[2 * g + 1] - node.log_w)
+            if node.count > 0 and not (0.0 <= share < INFINITY):
+                return False
+            others = node.count
+            for c in range(2 * g, 2 * g + 2):
+                self.log_w[c] = node.log_w
+                self.counts[c] = c == kept
+                others -= c == kept
+            for _particle in range(others):
+                self.counts[2 * g + (uniform(rng) < share)] += 1
+        return True
+
+
+cdef class DiscreteFilterKernel(RowFilterKernel):
+    """Kernel of `DiscreteParticleFilter`."""
+
+    def __init__(self, Py_ssize_t n_particles, double annealing_power, str test_path):
+        super().__init__(n_particles, annealing_power, test_path)
+        self.n_first = 1
+        # The number of nodes is random, with mean and variance at most n_particles.
+        self.least_nodes = 2 * n_particles + 32
+
+    cdef bint choose(self, Py_ssize_t t, Py_ssize_t kept, bitgen_t* rng) noexcept nogil:
+        """Keep about `n_particles` children by optimal resampling; all in the last generation."""
+        if t == self.n_shared - 1 or 2 * self.n_current <= self.n_particles:
+            return True
+        return _resampling.resample_optimal(
+            rng, self.log_w, self.counts, self.weights, 2 * self.n_current, kept,
+            self.n_particles
+        )

@@ -3,7 +3,7 @@ from numpy.random cimport bitgen_t
 
 from skdpm.features._allocations cimport Allocations
 from skdpm.features._state cimport FeatureState
-from skdpm.features.likelihoods._base cimport FeatureModel
+from skdpm.features.likelihoods._base cimport CollapsedFeatureModel, FeatureModel
 
 
 cdef enum:
@@ -13,8 +13,8 @@ cdef enum:
 cdef class RelaunchKernel:
     """A Markov kernel that replaces some columns of Z, and their parameters, by others."""
     cdef readonly Py_ssize_t n_moves
-    cdef FeatureModel whole                 # of which `part` was made
-    cdef FeatureModel part                  # over what is left for the features of the move
+    cdef FeatureModel whole                 # the model that `part` was made from
+    cdef CollapsedFeatureModel part                  # a restricted model: the features of the move
     cdef Allocations Z                      # (n_samples, MOST_LAUNCHED): what `part` reads
     cdef unsigned char* present             # (n_samples, MOST_LAUNCHED): the columns to replace
     cdef unsigned char* columns             # (n_samples, MOST_LAUNCHED): those that are proposed

@@ -102,7 +102,7 @@ cdef class RelaunchKernel:
         cdef Py_ssize_t n_entries
         if self.whole is not state.model:
             self.whole = state.model
-            self.part = state.model.restricted()
+            self.part = state.collapsed.restricted()
             self.Z = Allocations(np.zeros((state.n_samples, 0)))
             self.Z.reserve(MOST_LAUNCHED)
             self.part.reserve(MOST_LAUNCHED)

@@ -16,7 +16,7 @@ class FeatureSampler(BaseEstimator):
     Attributes
     ----------
     column_moves : int
-        A parameter of every sampler: of the `ColumnKernel` that follows each sweep over the rows.
+        Number of proposals of the `ColumnKernel` after each sweep; a parameter of every sampler.
     """
 
     column_moves = 0
@@ -25,8 +25,19 @@ class FeatureSampler(BaseEstimator):
         """Make the `ChainProgram` of a fit: see `FeatureProgram.prepare`."""
         return FeatureProgram.prepare(X, likelihood, **settings)
 
+    def check_params(self):
+        """Check all parameters, before any sampling.
+
+        Raises
+        ------
+        ValueError
+            Naming the parameter.
+        """
+        self.kernel()
+        self.column_kernel()
+
     def kernel(self):
-        """Make a fresh kernel of one chain, parameters checked.
+        """Make a new kernel for one chain, with checked parameters.
 
         Raises
         ------
@@ -36,7 +47,7 @@ class FeatureSampler(BaseEstimator):
         raise NotImplementedError(f"{type(self).__name__} must write `kernel`")
 
     def column_kernel(self):
-        """Make the kernel of whole columns of one chain, which runs after each sweep.
+        """Make the kernel of whole columns for one chain, which runs after each sweep.
 
         Raises
         ------

@@ -1,27 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Discrete particle filter for rows."""
 
-from skdpm._validation import check_choice, check_integer, check_real
-from skdpm.features.samplers._particle_gibbs import TEST_PATHS, RowFilterKernel
-from skdpm.features.samplers.base import FeatureSampler
+from skdpm.features.samplers._particle_gibbs import DiscreteFilterKernel
+from skdpm.features.samplers.particle_gibbs import RowFilter
 
 
-class DiscreteParticleFilter(FeatureSampler):
-    """Particle Gibbs update of a row of Z in which no two particles are the same.
+class DiscreteParticleFilter(RowFilter):
+    """Particle Gibbs update of a row of Z in which all particles differ.
 
     Both continuations of every particle are made; those of large weight are kept, the others
-    resampled. With 2^K at most `n_particles` it enumerates the row and is `RowGibbs`.
+    resampled. If 2^K is at most `n_particles` it enumerates the row and equals `RowGibbs`.
 
     Parameters
     ----------
     n_particles : int, default=20
         Expected number of particles that are kept, at least 2.
-    annealing_power, test_path
-        As in `ParticleGibbs`.
+    annealing_power : float, default=1.0
+        Exponent of the annealing, as in `ParticleGibbs`.
     column_moves : int, default=1
-        Proposals that follow each sweep over the rows, to replace some features by others (such
-        as split and merge), where the likelihood can; 0: no moves of whole columns, the sampler
-        of the paper.
+        Proposals after each sweep over the rows to replace some features by others (such as split
+        and merge), if the likelihood supports them; 0: no moves of whole columns, as in the paper.
 
     References
     ----------
@@ -32,18 +30,35 @@ class DiscreteParticleFilter(FeatureSampler):
     models using discrete particle Markov chain Monte Carlo methods.
     """
 
-    def __init__(self, n_particles=20, annealing_power=1.0, test_path="zeros", column_moves=1):
+    def __init__(self, n_particles=20, annealing_power=1.0, column_moves=1):
         self.n_particles = n_particles
         self.annealing_power = annealing_power
-        self.test_path = test_path
         self.column_moves = column_moves
 
+    @staticmethod
+    def from_paper(test_path, **params):
+        """Make a variant with another test path, for reproductions.
+
+        Parameters
+        ----------
+        test_path : {"zeros", "ones", "random", "unconditional", "conditional", "two_stage"}
+            Values of the undecided features, as in `ParticleGibbs.from_paper`.
+        **params
+            Parameters of `DiscreteParticleFilter` to change; `column_moves` is 0.
+
+        Returns
+        -------
+        sampler : DiscreteParticleFilter
+        """
+        return PaperDiscreteParticleFilter(test_path, **params)
+
     def kernel(self):
-        name = "DiscreteParticleFilter"
-        return RowFilterKernel(
-            check_integer(self.n_particles, f"{name}.n_particles", low=2, high=2**20),
-            check_real(self.annealing_power, f"{name}.annealing_power", low=0.0, closed=True),
-            0.0,
-            check_choice(self.test_path, f"{name}.test_path", TEST_PATHS),
-            True,
-        )
+        return DiscreteFilterKernel(*self._filter_params())
+
+
+class PaperDiscreteParticleFilter(DiscreteParticleFilter):
+    """The filter with a test path and no moves of columns: see its `from_paper`."""
+
+    def __init__(self, test_path="zeros", n_particles=20, annealing_power=1.0, column_moves=0):
+        super().__init__(n_particles, annealing_power, column_moves)
+        self.test_path = test_path

@@ -13,9 +13,8 @@ class ElementGibbs(FeatureSampler):
     Parameters
     ----------
     column_moves : int, default=1
-        Proposals that follow each sweep over the rows, to replace some features by others (such
-        as split and merge), where the likelihood can; 0: no moves of whole columns, the sampler
-        of the paper.
+        Proposals after each sweep over the rows to replace some features by others (such as split
+        and merge), if the likelihood supports them; 0: no moves of whole columns, as in the paper.
 
     References
     ----------

@@ -2,33 +2,47 @@
 """Particle Gibbs sampling of rows."""
 
 from skdpm._validation import check_choice, check_integer, check_real
-from skdpm.features.samplers._particle_gibbs import TEST_PATHS, RowFilterKernel
+from skdpm.features.samplers._particle_gibbs import TEST_PATHS, ParticleGibbsKernel
 from skdpm.features.samplers.base import FeatureSampler
 
 
-class ParticleGibbs(FeatureSampler):
+class RowFilter(FeatureSampler):
+    """Base class of the samplers that update a row by a particle filter.
+
+    Attributes
+    ----------
+    test_path : str
+        Values of the undecided features of a row in the targets of particles.
+    """
+
+    test_path = "zeros"
+
+    def _filter_params(self):
+        """The parameters that both filters have, checked."""
+        name = type(self).__name__
+        return (
+            check_integer(self.n_particles, f"{name}.n_particles", low=2, high=2**20),
+            check_real(self.annealing_power, f"{name}.annealing_power", low=0.0, closed=True),
+            check_choice(self.test_path, f"{name}.test_path", TEST_PATHS),
+        )
+
+
+class ParticleGibbs(RowFilter):
     """Particle Gibbs update of a row of Z, at a cost linear in the number of features.
 
     Parameters
     ----------
     n_particles : int, default=20
-        At least 2, the row's present value included.
+        Number of particles, at least 2, the row's present value included.
     annealing_power : float, default=1.0
-        After t of T features the likelihood counts with the power (t / T) ** annealing_power;
-        0: no annealing.
+        Exponent of the annealing: after t of T features the likelihood has the power
+        (t / T) ** annealing_power; 0: no annealing.
     resample_threshold : float, default=0.5
-        Particles are resampled where their effective sample size, relative to their number, is
-        below this, in [0, 1].
-    test_path : {"zeros", "ones", "random", "unconditional", "conditional", "two_stage"}, \
-default="zeros"
-        Values of the features that have not come yet: none, all, a fair coin each, or drawn by
-        a first run without the present value. "conditional" takes the present values,
-        "two_stage" draws them by a first run along those: no valid updates, so they hold in
-        warm-up only and become "zeros" after it.
+        Effective sample size, relative to `n_particles`, below which particles are resampled; in
+        [0, 1].
     column_moves : int, default=1
-        Proposals that follow each sweep over the rows, to replace some features by others (such
-        as split and merge), where the likelihood can; 0: no moves of whole columns, the sampler
-        of the paper.
+        Proposals after each sweep over the rows to replace some features by others (such as split
+        and merge), if the likelihood supports them; 0: no moves of whole columns, as in the paper.
 
     References
     ----------
@@ -37,33 +51,58 @@ default="zeros"
     """
 
     def __init__(
-        self,
-        n_particles=20,
-        annealing_power=1.0,
-        resample_threshold=0.5,
-        test_path="zeros",
-        column_moves=1,
+        self, n_particles=20, annealing_power=1.0, resample_threshold=0.5, column_moves=1
     ):
         self.n_particles = n_particles
         self.annealing_power = annealing_power
         self.resample_threshold = resample_threshold
-        self.test_path = test_path
         self.column_moves = column_moves
 
+    @staticmethod
+    def from_paper(test_path, **params):
+        """Make a variant with another test path, for reproductions.
+
+        Parameters
+        ----------
+        test_path : {"zeros", "ones", "random", "unconditional", "conditional", "two_stage"}
+            Values of the undecided features: all zero, all one, a fair coin each, or drawn by a
+            first run without the present value ("unconditional"). "conditional" takes the present
+            values, "two_stage" draws them by a first run along those. The last two give no valid
+            updates: they hold in warm-up only and are "zeros" after it.
+        **params
+            Parameters of `ParticleGibbs` to change; `column_moves` is 0.
+
+        Returns
+        -------
+        sampler : ParticleGibbs
+
+        Examples
+        --------
+        >>> from skdpm.features.samplers import ParticleGibbs
+        >>> ParticleGibbs.from_paper("two_stage", n_particles=10)
+        PaperParticleGibbs(n_particles=10, test_path='two_stage')
+        """
+        return PaperParticleGibbs(test_path, **params)
+
     def kernel(self):
-        threshold = check_real(
-            self.resample_threshold, "ParticleGibbs.resample_threshold", low=0.0, closed=True
-        )
+        params = self._filter_params()
+        name = f"{type(self).__name__}.resample_threshold"
+        threshold = check_real(self.resample_threshold, name, low=0.0, closed=True)
         if threshold > 1.0:
-            raise ValueError(
-                f"ParticleGibbs.resample_threshold must be at most 1, got {threshold}"
-            )
-        return RowFilterKernel(
-            check_integer(self.n_particles, "ParticleGibbs.n_particles", low=2, high=2**20),
-            check_real(
-                self.annealing_power, "ParticleGibbs.annealing_power", low=0.0, closed=True
-            ),
-            threshold,
-            check_choice(self.test_path, "ParticleGibbs.test_path", TEST_PATHS),
-            False,
-        )
+            raise ValueError(f"{name} must be at most 1, got {threshold}")
+        return ParticleGibbsKernel(*params, threshold)
+
+
+class PaperParticleGibbs(ParticleGibbs):
+    """Particle Gibbs with a test path and no moves of columns: see `ParticleGibbs.from_paper`."""
+
+    def __init__(
+        self,
+        test_path="zeros",
+        n_particles=20,
+        annealing_power=1.0,
+        resample_threshold=0.5,
+        column_moves=0,
+    ):
+        super().__init__(n_particles, annealing_power, resample_threshold, column_moves)
+        self.test_path = test_path

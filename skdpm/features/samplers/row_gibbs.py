@@ -12,12 +12,11 @@ class RowGibbs(FeatureSampler):
     Parameters
     ----------
     max_components : int, default=20
-        More features (of those that other rows have too) in a row are an error: time and memory
-        double with each.
+        Largest number of features (of those that other rows have too); more are an error. Time
+        and memory double with each.
     column_moves : int, default=1
-        Proposals that follow each sweep over the rows, to replace some features by others (such
-        as split and merge), where the likelihood can; 0: no moves of whole columns, the sampler
-        of the paper.
+        Proposals after each sweep over the rows to replace some features by others (such as split
+        and merge), if the likelihood supports them; 0: no moves of whole columns, as in the paper.
 
     References
     ----------

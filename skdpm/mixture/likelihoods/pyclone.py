@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from skdpm import pyclone
+from skdpm import mutations
 from skdpm._validation import check_integer, check_real
 from skdpm.mixture.likelihoods.base import read_only
 from skdpm.mixture.likelihoods.grid import Grid
@@ -14,17 +14,17 @@ class PyClone(Grid):
 
     The cellular prevalence of a mutation is the share of cancer cells that have it. A row of X is
     a mutation, with six columns for each sample of the tumour: `ref_counts`, `alt_counts`,
-    `normal_cn`, `minor_cn`, `major_cn` and `tumour_content` (`skdpm.pyclone.pyclone_design` makes
-    them from the table that PyClone-VI reads). NaN in both counts: the mutation was not measured
-    in that sample. A prevalence is a priori uniform on a grid, for each sample on its own.
+    `normal_cn`, `minor_cn`, `major_cn` and `tumour_content`. `skdpm.mutations.mutation_design`
+    makes them from the table that PyClone-VI reads. NaN in both counts: the mutation was not
+    measured in that sample. A prevalence is a priori uniform on a grid, separately for
+    each sample.
 
     Parameters
     ----------
     density : {"binomial", "beta_binomial"}, default="binomial"
-        Of the variant reads given their expected share.
+        Law of the variant reads given their expected share.
     precision : float, default=200.0
-        Of the beta-binomial: as many further reads would the share be worth that it is spread
-        around.
+        Precision of the beta-binomial, in units of reads.
     error_rate : float, default=1e-3
         Share of reads that are variant, or reference, by mistake.
     genotype_prior : {"major_copy_number", "parental", "total"}, default="major_copy_number"
@@ -32,7 +32,7 @@ class PyClone(Grid):
         `major_cn` copies, or on one after the number of copies has changed ("major_copy_number");
         on `major_cn`, `minor_cn` or one copy ("parental"); on any number of copies ("total").
     n_grid : int, default=101
-        Points of the grid from 0 to 1.
+        Number of points of the grid from 0 to 1.
 
     References
     ----------
@@ -61,22 +61,22 @@ class PyClone(Grid):
     def resolve(self, X):
         n_grid = check_integer(self.n_grid, "PyClone.n_grid", low=2)
         resolved = self._copy(
-            **pyclone.check_params(self),
+            **mutations.check_params(self),
             precision=check_real(self.precision, "PyClone.precision", low=0.0, high=1e7),
             n_grid=n_grid,
         )
-        pyclone.check_design(X)
+        mutations.check_design(X)
         resolved.grid = read_only(np.linspace(0.0, 1.0, n_grid))
-        n_blocks = X.shape[1] // len(pyclone.FIELDS)
+        n_blocks = X.shape[1] // len(mutations.FIELDS)
         resolved.log_weights = read_only(np.zeros((n_blocks, n_grid)))
         return resolved
 
     def table(self, X):
         """log p(reads of each mutation in each sample | prevalence), (n_rows, n_tumour_samples,
         n_grid): of a resolved likelihood."""
-        data = pyclone.encode(X, error_rate=self.error_rate, genotype_prior=self.genotype_prior)
+        data = mutations.encode(X, error_rate=self.error_rate, genotype_prior=self.genotype_prior)
         precision = None if self.density == "binomial" else self.precision
-        return pyclone.log_likelihoods(data, self.grid, precision)
+        return mutations.log_likelihoods(data, self.grid, precision)
 
     _evaluate = table
 

@@ -19,8 +19,9 @@ import numpy as np
 from scipy.special import betaln, gammaln, logsumexp
 
 from skdpm._validation import check_choice, check_columns, check_counts, check_real, fingerprint
+from skdpm.partitions import label_probabilities, relabel_by_size
 
-__all__ = ["pyclone_design", "pyclone_table"]
+__all__ = ["mutation_design", "mutation_table"]
 
 # Columns of X, of each sample.
 FIELDS = ("ref_counts", "alt_counts", "normal_cn", "minor_cn", "major_cn", "tumour_content")
@@ -38,7 +39,7 @@ MOST_COPIES = 1000
 # digits after the point.
 MOST_READS = 10**8
 
-# Draws that `pyclone_table` averages, evenly spaced ones.
+# Draws that `mutation_table` averages, evenly spaced ones.
 MOST_DRAWS = 500
 
 # Entries of a table of log likelihoods that are computed at a time.
@@ -130,7 +131,7 @@ def check_design(X):
     if X.shape[1] % len(FIELDS):
         raise ValueError(
             f"PyClone needs {len(FIELDS)} columns for each tumour sample ({', '.join(FIELDS)}; "
-            f"skdpm.pyclone.pyclone_design makes them); X has {X.shape[1]} columns"
+            f"skdpm.mutations.mutation_design makes them); X has {X.shape[1]} columns"
         )
     fields = _fields(X)
     given = {name: fields[name] for name in FIELDS}
@@ -267,7 +268,7 @@ def _fields(X):
 # Tables of users.
 
 
-def pyclone_design(df, *, deleted="error"):
+def mutation_design(df, *, deleted="error"):
     """Bring a long table of mutations into the wide one that estimators take.
 
     Parameters
@@ -299,7 +300,7 @@ def pyclone_design(df, *, deleted="error"):
     Examples
     --------
     >>> import pandas as pd
-    >>> from skdpm.pyclone import pyclone_design
+    >>> from skdpm.mutations import mutation_design
     >>> lines = pd.DataFrame(
     ...     {
     ...         "mutation_id": ["m0", "m1", "m0"],
@@ -311,11 +312,11 @@ def pyclone_design(df, *, deleted="error"):
     ...         "major_cn": 1,
     ...     }
     ... )
-    >>> design = pyclone_design(lines)
+    >>> design = mutation_design(lines)
     >>> design.shape, design["T2:alt_counts"].tolist()
     ((2, 12), [51.0, nan])
     """
-    pd = _pandas("pyclone_design")
+    pd = _pandas("mutation_design")
     check_choice(deleted, "deleted", ("error", "missing"))
     df = pd.DataFrame(df)
     for other, name in SPELLINGS.items():
@@ -354,7 +355,7 @@ def pyclone_design(df, *, deleted="error"):
     )
 
 
-def pyclone_table(model, X, *, min_prevalence=0.02):
+def mutation_table(model, X, *, min_prevalence=0.02):
     """Tell what a fitted model says of each mutation in each tumour sample.
 
     Parameters
@@ -363,7 +364,7 @@ def pyclone_table(model, X, *, min_prevalence=0.02):
         Fitted with a PyClone likelihood.
     X : pandas.DataFrame or array-like of shape (n_samples, 6 * n_tumour_samples)
         The mutations that it was fitted to, in the same order. Names are those of
-        `pyclone_design`, samples as text; rows and samples without are numbered from 0.
+        `mutation_design`, samples as text; rows and samples without are numbered from 0.
     min_prevalence : float, default=0.02
         Of feature allocations: a clone counts where its prevalence is above that in some sample.
         Others are next to free to have, so that many mutations have them by chance, in one draw
@@ -390,36 +391,36 @@ def pyclone_table(model, X, *, min_prevalence=0.02):
     -----
     At most 500 draws, evenly spaced ones, are looked at.
     """
-    pd = _pandas("pyclone_table")
+    pd = _pandas("mutation_table")
     min_prevalence = check_real(min_prevalence, "min_prevalence", low=0.0, closed=True)
     names = getattr(X, "columns", None)
     mutations = None if names is None else X.index
     if names is not None and list(names) != list(getattr(model, "feature_names_in_", names)):
         raise ValueError(
-            "pyclone_table needs the columns that the model was fitted to, in their order: those "
-            "of pyclone_design"
+            "mutation_table needs the columns that the model was fitted to, in their order: those "
+            "of mutation_design"
         )
     X = np.asarray(X, dtype=np.float64)
     is_mixture = hasattr(model, "label_samples_")
     if not is_mixture and not hasattr(model, "prevalence_samples_"):
         if hasattr(model, "labels_"):
             raise ValueError(
-                "pyclone_table needs label_samples_, which a fit has with store_labels=True and "
+                "mutation_table needs label_samples_, which a fit has with store_labels=True and "
                 "partial_fit has not"
             )
         raise ValueError(
-            "pyclone_table needs a fitted DPMixture, FiniteMixture or FeatureAllocation with a "
-            f"PyClone likelihood, got {model!r}"
+            "mutation_table needs a fitted DPMixture, FiniteMixture or FeatureAllocation with a "
+            f"PyClone or Subclones likelihood, got {model!r}"
         )
     n_samples = len(model.labels_ if is_mixture else model.allocations_)
     if X.shape != (n_samples, model.n_features_in_):
         raise ValueError(
-            f"pyclone_table needs the rows that the model was fitted to, ({n_samples}, "
+            f"mutation_table needs the rows that the model was fitted to, ({n_samples}, "
             f"{model.n_features_in_}); X has shape {X.shape}"
         )
     if fingerprint(np.ascontiguousarray(X)) != model._data:
         raise ValueError(
-            "pyclone_table needs the mutations that the model was fitted to, in their order; "
+            "mutation_table needs the mutations that the model was fitted to, in their order; "
             "others are in X"
         )
     n_tumours = X.shape[1] // len(FIELDS)
@@ -442,7 +443,7 @@ def _of_mixture(model, X):
     """Columns of the table: one value per mutation, or per mutation and sample."""
     likelihood, labels = model.likelihood_, model.labels_
     if "cellular_prevalence" not in model.cluster_params_:
-        raise ValueError(f"pyclone_table needs a PyClone likelihood, not {likelihood!r}")
+        raise ValueError(f"mutation_table needs a PyClone likelihood, not {likelihood!r}")
     draws = model.label_samples_.reshape(-1, len(labels))
     draws = draws[_spaced(len(draws))].astype(np.intp)
     table = likelihood.table(X)
@@ -461,7 +462,7 @@ def _of_mixture(model, X):
         "cluster_id": labels,
         "cellular_prevalence": model.cluster_params_["cellular_prevalence"][labels],
         "cellular_prevalence_std": model.cluster_params_["cellular_prevalence_std"][labels],
-        "cluster_assignment_prob": _assignment_probabilities(labels, draws),
+        "cluster_assignment_prob": label_probabilities(draws, labels),
         "mutation_prevalence": mean,
         "mutation_prevalence_std": std,
     }
@@ -470,7 +471,7 @@ def _of_mixture(model, X):
 def _of_features(model, min_prevalence):
     """The same. Of each draw, mutations with the same clones are a cluster."""
     kept = np.flatnonzero((model.prevalences_ > min_prevalence).any(axis=1))
-    labels = _by_size(_rows_alike(model.allocations_[:, kept]))
+    labels = relabel_by_size(_rows_alike(model.allocations_[:, kept]))
     pairs = [
         (Z, F)
         for chain in zip(model.allocation_samples_, model.prevalence_samples_, strict=True)
@@ -498,7 +499,7 @@ def _of_features(model, min_prevalence):
         "cluster_id": labels,
         "cellular_prevalence": cluster_mean[labels],
         "cellular_prevalence_std": cluster_std[labels],
-        "cluster_assignment_prob": _assignment_probabilities(labels, draws),
+        "cluster_assignment_prob": label_probabilities(draws, labels),
         "mutation_prevalence": mean,
         "mutation_prevalence_std": std,
         "clones": [
@@ -522,25 +523,6 @@ def _rows_alike(Z):
     return np.unique(Z, axis=0, return_inverse=True)[1].ravel()
 
 
-def _by_size(labels):
-    """The labels, numbered by decreasing size."""
-    rank = np.argsort(np.argsort(-np.bincount(labels), kind="stable"))
-    return rank[labels]
-
-
-def _assignment_probabilities(labels, draws):
-    """Mean over draws of the share of a row's cluster, itself apart, that it is together with; of
-    a row that is alone in its cluster, of its being so."""
-    sizes = np.bincount(labels)
-    total = np.zeros(len(labels))
-    for z in draws:
-        code = labels * (z.max() + 1) + z
-        together = np.bincount(code)[code]
-        shares = (together - 1) / np.maximum(sizes[labels] - 1, 1)
-        total += np.where(sizes[labels] == 1, np.bincount(z)[z] == 1, shares)
-    return total / len(draws)
-
-
 def _line(df, where):
     """The first line where `where` holds, in words."""
     line = df.loc[where, ["mutation_id", "sample_id"]].iloc[0]
@@ -551,5 +533,5 @@ def _pandas(who):
     try:
         import pandas
     except ImportError as error:
-        raise ImportError(f"skdpm.pyclone.{who} needs pandas: pip install pandas") from error
+        raise ImportError(f"skdpm.mutations.{who} needs pandas: pip install pandas") from error
     return pandas

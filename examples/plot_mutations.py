@@ -19,13 +19,13 @@ import pandas as pd
 from sklearn.metrics import v_measure_score
 
 from skdpm import DPMixture, FeatureAllocation
-from skdpm.datasets import make_pyclone_features, make_pyclone_mixture
+from skdpm.datasets import make_pyclone, make_subclones
 from skdpm.metrics import b_cubed_score
-from skdpm.pyclone import FIELDS, pyclone_design, pyclone_table
+from skdpm.mutations import FIELDS, mutation_design, mutation_table
 
 SAMPLES = ("primary", "lymph node", "relapse")
 
-X, labels, prevalences = make_pyclone_mixture(
+X, labels, prevalences = make_pyclone(
     300,
     3,
     n_clusters=5,
@@ -40,9 +40,9 @@ lines["mutation_id"] = np.repeat([f"m{i}" for i in range(300)], 3)
 lines["sample_id"] = SAMPLES * 300
 lines = lines.sample(frac=0.95, random_state=0).sort_index()
 
-design = pyclone_design(lines)
+design = mutation_design(lines)
 model = DPMixture(likelihood="pyclone", random_state=0).fit(design)
-table = pyclone_table(model, design)
+table = mutation_table(model, design)
 print(table.head(6).round(3).to_string(index=False))
 
 rows = design.index.str.removeprefix("m").astype(int)
@@ -56,9 +56,9 @@ inside = np.mean(error <= 2 * table["mutation_prevalence_std"] + 0.005)
 print(f"within two standard deviations, or the grid's resolution, of the truth: {inside:.0%}")
 
 # Clones. Their number must be given; the guide explains the effect of too many.
-reads, Z, shares = make_pyclone_features(200, 4, 4, depth=400, random_state=1)
-clones = FeatureAllocation(likelihood="pyclone", n_components=4, random_state=0).fit(reads)
-of_clones = pyclone_table(clones, reads)
+reads, Z, shares = make_subclones(200, 4, 4, depth=400, random_state=1)
+clones = FeatureAllocation(likelihood="subclones", n_components=4, random_state=0).fit(reads)
+of_clones = mutation_table(clones, reads)
 print(f"agreement with the true clones (B-cubed): {b_cubed_score(Z, clones.allocations_):.3f}")
 
 fig, axes = plt.subplots(1, 4, figsize=(13, 3.6), layout="constrained")
@@ -86,5 +86,5 @@ for ax in axes:
     ax.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel="true prevalence")
 axes[0].set_ylabel("prevalence, posterior mean ± 2 sd")
 
-fig.savefig("plot_pyclone.png", dpi=110)
-print("figure: plot_pyclone.png")
+fig.savefig("plot_mutations.png", dpi=110)
+print("figure: plot_mutations.png")

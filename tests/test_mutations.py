@@ -1,4 +1,4 @@
-"""What reads say of a mutation, and the tables of users: `skdpm.pyclone`."""
+"""What reads say of a mutation, and the tables of users: `skdpm.mutations`."""
 
 import sys
 import warnings
@@ -10,9 +10,9 @@ from reference.likelihoods import log_pyclone, pyclone_shares, pyclone_states
 from scipy import stats
 from scipy.special import logsumexp
 
-from skdpm import DPMixture, pyclone
+from skdpm import DPMixture, mutations
 from skdpm.mixture.likelihoods import PyClone
-from skdpm.pyclone import GENOTYPE_PRIORS, pyclone_design, pyclone_table
+from skdpm.mutations import GENOTYPE_PRIORS, mutation_design, mutation_table
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -26,8 +26,8 @@ NAN = np.nan
 def test_states(kind, genotype_prior):
     """Each distinct one once, with its shares of reads; both kinds of reads are never negative."""
     phi = np.linspace(0.05, 1, 7)
-    found = pyclone.states(*kind, error_rate=0.01, genotype_prior=genotype_prior)
-    p, r = pyclone._shares(found, phi)
+    found = mutations.states(*kind, error_rate=0.01, genotype_prior=genotype_prior)
+    p, r = mutations._shares(found, phi)
     copies = sorted(pyclone_states(*kind[:3], genotype_prior))
     expected = [pyclone_shares(kind, pair, phi, 0.01) for pair in copies]
     np.testing.assert_allclose(sorted(p.tolist()), sorted(map(list, expected)), rtol=1e-12)
@@ -37,7 +37,7 @@ def test_states(kind, genotype_prior):
 
 def test_states_by_hand():
     """One copy more in the cells with the mutation: before it on one or two copies, or after."""
-    found = pyclone.states(2, 1, 2, 0.8, error_rate=0.001, genotype_prior="major_copy_number")
+    found = mutations.states(2, 1, 2, 0.8, error_rate=0.001, genotype_prior="major_copy_number")
     others, normal, total = 0.8 * 2, 0.2 * 2, 0.8 * 3
     np.testing.assert_allclose(
         found,
@@ -61,9 +61,9 @@ def test_densities_by_scipy(genotype_prior, precision):
     """Also of no reads, and of reads all of one kind, at both ends of the prevalences."""
     phi = np.linspace(0, 1, 33)
     X = np.array([[a, b, *kind] for kind in KINDS for a, b in [(40, 9), (300, 0), (0, 7), (0, 0)]])
-    data = pyclone.encode(X, error_rate=0.001, genotype_prior=genotype_prior)
+    data = mutations.encode(X, error_rate=0.001, genotype_prior=genotype_prior)
     density = "binomial" if precision is None else "beta_binomial"
-    for row, found in zip(X, pyclone.log_likelihoods(data, phi, precision)[:, 0], strict=True):
+    for row, found in zip(X, mutations.log_likelihoods(data, phi, precision)[:, 0], strict=True):
         expected = log_pyclone(
             row,
             phi,
@@ -95,11 +95,11 @@ def test_states_are_summed_for_each_mutation():
 def test_many_cells_in_chunks(monkeypatch):
     rng = np.random.default_rng(0)
     X = np.array([[*rng.integers(0, 90, 2), *KINDS[i % 3]] for i in range(40)])
-    data = pyclone.encode(X, error_rate=0.001, genotype_prior="total")
+    data = mutations.encode(X, error_rate=0.001, genotype_prior="total")
     phi = np.linspace(0, 1, 11)
-    expected = pyclone.log_likelihoods(data, phi)
-    monkeypatch.setattr(pyclone, "CHUNK", 200)
-    np.testing.assert_array_equal(pyclone.log_likelihoods(data, phi), expected)
+    expected = mutations.log_likelihoods(data, phi)
+    monkeypatch.setattr(mutations, "CHUNK", 200)
+    np.testing.assert_array_equal(mutations.log_likelihoods(data, phi), expected)
 
 
 GOOD = np.array([[7.0, 3, 2, 1, 1, 1, 20, 5, 2, 0, 2, 0.5]] * 3)
@@ -129,10 +129,10 @@ def test_rows_that_cannot_be(column, value, message):
     X = GOOD.copy()
     X[1, column] = value
     with pytest.raises(ValueError, match=message):
-        pyclone.check_design(X)
+        mutations.check_design(X)
     if column not in (0, 1, 6, 7):
         X[1, :2] = X[1, 6:8] = NAN  # where nothing was measured the rest is not read
-        pyclone.check_design(X)
+        mutations.check_design(X)
 
 
 def test_rows_of_another_length():
@@ -158,10 +158,10 @@ def lines(**columns):
 
 
 def test_design():
-    design = pyclone_design(lines())
+    design = mutation_design(lines())
     assert design.index.name == "mutation_id" and design.index.tolist() == ["b", "a", "c"]
     assert design.columns.tolist() == [
-        f"{sample}:{field}" for sample in ("T2", "T1") for field in pyclone.FIELDS
+        f"{sample}:{field}" for sample in ("T2", "T1") for field in mutations.FIELDS
     ]
     np.testing.assert_array_equal(
         design,
@@ -171,19 +171,21 @@ def test_design():
             [40, 4, 2, 0, 1, 0.5] + [NAN] * 6,
         ],
     )
-    pyclone.check_design(design.to_numpy())
+    mutations.check_design(design.to_numpy())
     names = lines().rename(columns={"alt_counts": "var_counts"}).drop(columns="tumour_content")
-    pd.testing.assert_frame_equal(pyclone_design(names), pyclone_design(lines(tumour_content=1.0)))
+    pd.testing.assert_frame_equal(
+        mutation_design(names), mutation_design(lines(tumour_content=1.0))
+    )
     spelled = lines().rename(columns={"tumour_content": "tumor_content"})
-    pd.testing.assert_frame_equal(pyclone_design(spelled), design)
-    pd.testing.assert_frame_equal(pyclone_design(lines().to_dict("list")), design)
+    pd.testing.assert_frame_equal(mutation_design(spelled), design)
+    pd.testing.assert_frame_equal(mutation_design(lines().to_dict("list")), design)
 
 
 def test_deleted_copies():
     gone = lines(major_cn=[2, 1, 3, 0])
     with pytest.raises(ValueError, match="major_cn is 0 for mutation c in sample T2: no copy"):
-        pyclone_design(gone)
-    design = pyclone_design(gone, deleted="missing")
+        mutation_design(gone)
+    design = mutation_design(gone, deleted="missing")
     assert design.loc["c"].isna().all() and not design.loc["b"].isna().any()
 
 
@@ -199,26 +201,26 @@ def test_deleted_copies():
 )
 def test_tables_that_cannot_be(df, message):
     with pytest.raises(ValueError, match=message):
-        pyclone_design(df)
+        mutation_design(df)
 
 
 def test_unknown_choices():
     with pytest.raises(ValueError, match="deleted must be one of error, missing; got 'drop'"):
-        pyclone_design(lines(), deleted="drop")
+        mutation_design(lines(), deleted="drop")
     with pytest.raises(ValueError, match="min_prevalence must be finite and >= 0, got -1"):
-        pyclone_table(None, GOOD, min_prevalence=-1)
+        mutation_table(None, GOOD, min_prevalence=-1)
 
 
-@pytest.mark.parametrize("function", [pyclone_design, lambda X: pyclone_table(None, X)])
+@pytest.mark.parametrize("function", [mutation_design, lambda X: mutation_table(None, X)])
 def test_without_pandas(function, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(
-        ImportError, match=r"skdpm\.pyclone\.pyclone_\w+ needs pandas: pip install"
+        ImportError, match=r"skdpm\.mutations\.mutation_\w+ needs pandas: pip install"
     ):
         function(GOOD)
 
 
-def mutations(rng, phi, n):
+def simulated_mutations(rng, phi, n):
     """Two clusters with prevalences `phi`, (2, n_samples), in turn; of one copy number."""
     xi = phi[np.arange(n) % 2] / 2
     X = np.empty((n, phi.shape[1], 6))
@@ -232,10 +234,10 @@ def mutations(rng, phi, n):
 def fitted():
     """A model of mutations of two clusters and of one by itself, with a name each."""
     rng = np.random.default_rng(0)
-    X = mutations(rng, np.array([[0.9, 0.2], [0.4, 0.5]]), 20)
-    X = np.vstack([X, mutations(rng, np.array([[0.05, 0.95]] * 2), 1)])
+    X = simulated_mutations(rng, np.array([[0.9, 0.2], [0.4, 0.5]]), 20)
+    X = np.vstack([X, simulated_mutations(rng, np.array([[0.05, 0.95]] * 2), 1)])
     X[3, :2] = NAN
-    columns = [f"{sample}:{field}" for sample in ("T:1", "T2") for field in pyclone.FIELDS]
+    columns = [f"{sample}:{field}" for sample in ("T:1", "T2") for field in mutations.FIELDS]
     X = pd.DataFrame(X, index=[f"m{i}" for i in range(21)], columns=columns)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -245,7 +247,7 @@ def fitted():
 
 def test_table_of_a_mixture(fitted):
     model, X = fitted
-    table = pyclone_table(model, X)
+    table = mutation_table(model, X)
     assert table.columns.tolist() == [
         "mutation_id",
         "sample_id",
@@ -297,20 +299,20 @@ def test_table_of_a_mixture(fitted):
 
 def test_table_of_unnamed_rows(fitted):
     model, X = fitted
-    table, plain = pyclone_table(model, X), pyclone_table(model, X.to_numpy())
+    table, plain = mutation_table(model, X), mutation_table(model, X.to_numpy())
     assert plain["mutation_id"].tolist() == np.repeat(np.arange(21), 2).tolist()
     assert plain["sample_id"].tolist() == [0, 1] * 21
     pd.testing.assert_frame_equal(plain.iloc[:, 2:], table.iloc[:, 2:])
-    pd.testing.assert_frame_equal(pyclone_table(model, X.to_numpy().tolist()), plain)
+    pd.testing.assert_frame_equal(mutation_table(model, X.to_numpy().tolist()), plain)
 
 
 def test_a_table_is_of_the_rows_of_the_fit(fitted):
     """Names must not come to stand beside other mutations' results."""
     model, X = fitted
     with pytest.raises(ValueError, match="mutations that the model was fitted to, in their order"):
-        pyclone_table(model, X[::-1])
+        mutation_table(model, X[::-1])
     with pytest.raises(ValueError, match="columns that the model was fitted to, in their order"):
-        pyclone_table(model, X.iloc[:, [*range(6, 12), *range(6)]])
+        mutation_table(model, X.iloc[:, [*range(6, 12), *range(6)]])
 
 
 def test_a_table_needs_draws_of_labels(fitted):
@@ -324,23 +326,23 @@ def test_a_table_needs_draws_of_labels(fitted):
         n_draws=2,
     )
     with pytest.raises(ValueError, match="label_samples_, which a fit has with store_labels=True"):
-        pyclone_table(model.fit(X), X)
+        mutation_table(model.fit(X), X)
 
 
 def test_a_table_needs_a_model_of_mutations(fitted):
     model, X = fitted
     with pytest.raises(ValueError, match=r"rows that .* fitted to, \(21, 12\); .* \(20, 12\)"):
-        pyclone_table(model, X[1:])
+        mutation_table(model, X[1:])
     with pytest.raises(ValueError, match="fitted DPMixture, FiniteMixture or FeatureAllocation"):
-        pyclone_table(DPMixture(likelihood="pyclone"), X)
+        mutation_table(DPMixture(likelihood="pyclone"), X)
     X = np.eye(4)
     other = DPMixture(likelihood="bernoulli", n_warmup=0, n_draws=2, random_state=0).fit(X)
     with pytest.raises(ValueError, match="needs a PyClone likelihood, not Bernoulli"):
-        pyclone_table(other, X)
+        mutation_table(other, X)
 
 
 def test_a_coarse_grid_names_its_parameter():
-    X = mutations(np.random.default_rng(0), np.array([[0.505]] * 2), 30)
+    X = simulated_mutations(np.random.default_rng(0), np.array([[0.505]] * 2), 30)
     X[:, :2] *= 1000
     with pytest.warns(
         UserWarning, match="grid of PyClone is coarse.*give PyClone a larger n_grid"

@@ -2,23 +2,20 @@
 """Reads of mutations whose prevalence is the sum of those of the clones that have them:
 
     phi_im = sum_k z_ik f_km,    (f_1m, ..., f_Km) ~ Dirichlet(a, ..., a),
-    p(b_im | d_im, phi_im) as in `skdpm.pyclone`,
+    p(b_im | d_im, phi_im) as in `skdpm.mutations`,
 
 for mutation i in sample m; all K features share the cells of a sample, whether or not a mutation
-has them. A cell is a mutation in a sample, number i * M + m. A candidate is
+has them. A cell is a mutation in a sample, number i * M + m. The running terms of a candidate are
+phi_i1, ..., phi_iM. The prevalences of a sample are updated by slice steps: of a pair of features
+the share u of one in f_k + f_l, which is Beta(a, a) a priori and concerns the mutations that have
+one of the two; and for one feature against all others, whose proportions stay, u = f_k with prior
+Beta(a, (K - 1) a).
 
-    log p(x_i | z), that after the flip that was evaluated last, this flip, phi_i1, ..., phi_iM,
+With many reads, a chain from an arbitrary start would stay at the first clones that explain some
+of them. In the first half of warm-up the likelihood therefore has a power, which grows to 1 from
+the value at which a cell has the weight of one read.
 
-so that a flip which is evaluated and then made costs one evaluation. The prevalences of a sample
-are updated by slices: of a pair of features, the share u of one in f_k + f_l, which is
-Beta(a, a) a priori and concerns the mutations that have one of the two; and of one feature against
-all others, whose proportions stay, with u = f_k ~ Beta(a, (K - 1) a).
-
-Reads are many, so that a chain which starts anywhere would be held by the first clones that
-explain some of them. In the first half of warm-up the likelihood has a power, which grows from
-that where a cell has the weight of one read to 1.
-
-Sums of prevalences round: densities take them to lie in [0, 1].
+Sums of prevalences are rounded: densities clip them to [0, 1].
 """
 cimport cython
 from libc.math cimport INFINITY, NAN, exp, isnan, lgamma, log
@@ -33,10 +30,9 @@ from skdpm._core._math cimport log_rising_count
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport integer, uniform
 from skdpm._core._slice cimport SliceSampled
-from skdpm.features.likelihoods._base cimport FeatureModel
+from skdpm.features.likelihoods._base cimport N_CACHED, CachedFlipModel
 
 cdef enum:
-    N_HEAD = 3          # terms of a candidate before the prevalences
     N_SHRINKS = 200     # an interval of (0, 1) is shorter than any distance of doubles by then
 
 # The precision of the beta-binomial at which a chain starts.
@@ -54,7 +50,7 @@ cdef class Reads(SliceSampled):
     Parameters
     ----------
     data : dict
-        From `skdpm.pyclone.encode`.
+        From `skdpm.mutations.encode`.
     is_binomial : bool
     precision_prior : tuple (shape, rate)
     """
@@ -156,13 +152,13 @@ cdef class Reads(SliceSampled):
         return log_prior + self.log_total()
 
 
-cdef class PyCloneModel(FeatureModel):
-    """Kernel of `PyClone`.
+cdef class SubclonesModel(CachedFlipModel):
+    """Kernel of `Subclones`.
 
     Parameters
     ----------
     data : dict
-        From `skdpm.pyclone.encode`.
+        From `skdpm.mutations.encode`.
     density : {"binomial", "beta_binomial"}
     precision : float or None
         Of the beta-binomial; None: under its prior.
@@ -193,7 +189,7 @@ cdef class PyCloneModel(FeatureModel):
         self.draws_precision = precision is None and density != "binomial"
         self.first_precision = FIRST_PRECISION if precision is None else precision
         self.start_hyperparameters()
-        self.width = N_HEAD + self.n_tumours
+        self.width = N_CACHED + self.n_tumours
         self.max_bits = 14
         self.cells = <Py_ssize_t*>resized(NULL, self.n_samples, sizeof(Py_ssize_t))
         self.intercepts = <double*>resized(NULL, self.n_samples, sizeof(double))
@@ -236,39 +232,25 @@ cdef class PyCloneModel(FeatureModel):
                     phi[m] += self.F[k * self.n_tumours + m]
 
     cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:
-        cdef double* phi = self.candidates + N_HEAD
+        cdef double* phi = self.candidates + N_CACHED
         self.row = i
         self.add_up(z, phi)
-        self.candidates[0] = self.log_row_at(phi, phi, 0.0)
-        self.candidates[2] = -1.0
+        self.begin_terms()
 
-    cdef void log_flip_many(
-        self, const Py_ssize_t* candidates, Py_ssize_t n, Py_ssize_t k, bint on, double* out
-    ) noexcept nogil:
-        cdef Py_ssize_t j
-        cdef double* terms
-        cdef const double* f = self.F + k * self.n_tumours
-        for j in range(n):
-            terms = self.candidates + candidates[j] * self.width
-            terms[1] = self.log_row_at(terms + N_HEAD, f, 1.0 if on else -1.0)
-            terms[2] = 2 * k + on
-            out[j] = terms[1] - terms[0]
+    cdef double log_terms(self, const double* terms) noexcept nogil:
+        return self.log_row_at(terms, terms, 0.0)
 
-    cdef void flip(self, Py_ssize_t candidate, Py_ssize_t k, bint on) noexcept nogil:
+    cdef double log_flipped(self, const double* terms, Py_ssize_t k, bint on) noexcept nogil:
+        return self.log_row_at(terms, self.F + k * self.n_tumours, 1.0 if on else -1.0)
+
+    cdef void flip_terms(self, double* terms, Py_ssize_t k, bint on) noexcept nogil:
         cdef Py_ssize_t m
-        cdef double* terms = self.candidates + candidate * self.width
-        cdef double* phi = terms + N_HEAD
         cdef const double* f = self.F + k * self.n_tumours
         cdef double sign = 1.0 if on else -1.0
         for m in range(self.n_tumours):
-            phi[m] += sign * f[m]
-        terms[0] = terms[1] if terms[2] == 2 * k + on else self.log_row_at(phi, phi, 0.0)
-        terms[2] = -1.0
+            terms[m] += sign * f[m]
 
-    cdef double log_row(self) noexcept nogil:
-        return self.candidates[0]
-
-    # Features. All share the cells of a sample.
+    # Features. They share the cells of each sample.
 
     cdef int add_feature(self, bitgen_t* rng) except -1 nogil:
         cdef Py_ssize_t k, m

@@ -1,4 +1,4 @@
-"""PyClone for features: mutations, and the clones of a tumour that have them."""
+"""Subclones for features: mutations, and the clones of a tumour that have them."""
 
 import itertools
 import warnings
@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from reference.features import (
     log_beta_bernoulli,
-    log_pyclone_features,
+    log_subclones,
     matrix_index,
     matrix_posterior,
 )
@@ -17,7 +17,7 @@ from scipy.special import logsumexp
 from scipy.stats import beta, dirichlet, gamma, kstest
 from support.exactness import record_worst
 from support.features import CASES as FEATURE_CASES
-from support.features import CONCENTRATION, given_params_run, make_prior, pyclone_rows
+from support.features import CONCENTRATION, given_params_run, make_prior, subclones_rows
 from support.flips import check_flips
 from support.probes import FeatureProbe
 from support.pvalues import (
@@ -29,12 +29,12 @@ from support.pvalues import (
 )
 
 from skdpm import DPMixture, FeatureAllocation
-from skdpm.datasets import make_pyclone_features
+from skdpm.datasets import make_subclones
 from skdpm.features._state import FeatureState
-from skdpm.features.likelihoods import PyClone
+from skdpm.features.likelihoods import Subclones
 from skdpm.features.samplers import SAMPLERS, ElementGibbs, RowGibbs
 from skdpm.metrics import b_cubed_score
-from skdpm.pyclone import FIELDS, pyclone_table
+from skdpm.mutations import FIELDS, mutation_table
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -46,7 +46,7 @@ READS = {
 
 
 def make_model(X, F=None, *, precision=None, **params):
-    likelihood = PyClone(precision=precision, **params).resolve(X)
+    likelihood = Subclones(precision=precision, **params).resolve(X)
     model = likelihood.bind(likelihood.encode(X))
     if F is not None:
         model.load({"prevalences": F, **({} if precision is None else {"precision": precision})})
@@ -60,7 +60,7 @@ def random_prevalences(rng, n_latent, n_tumours):
 @pytest.mark.parametrize("example", range(3))
 def test_densities(example):
     """Flips add up to differences of log likelihoods, and these are those of the reference."""
-    likelihood, X = list(PyClone._examples())[example]
+    likelihood, X = list(Subclones._examples())[example]
     check_flips(likelihood, X)
     rng = np.random.default_rng(1)
     Z, F = rng.random((6, 4)) < 0.5, random_prevalences(rng, 4, 3)
@@ -69,14 +69,14 @@ def test_densities(example):
     model.load({"prevalences": F, "precision": 31.0})
     probe = FeatureProbe(model)
     params = {name: getattr(likelihood, name) for name in READS} | {"precision": 31.0}
-    expected = log_pyclone_features(X, Z, F, **params)
+    expected = log_subclones(X, Z, F, **params)
     assert probe.log_likelihood(Z) == pytest.approx(expected, rel=1e-12)
     a = likelihood.prevalence_concentration
     expected = sum(dirichlet.logpdf(f / f.sum(), np.full(4, a)) for f in F.T)
     assert probe.log_prior() == pytest.approx(expected, rel=1e-10)
     for i in range(6):
         probe.begin_row(i, Z[i])
-        expected = log_pyclone_features(X[i : i + 1], Z[i : i + 1], F, **params)
+        expected = log_subclones(X[i : i + 1], Z[i : i + 1], F, **params)
         assert probe.log_row() == pytest.approx(expected, rel=1e-12, abs=1e-12)
         # What the last flip evaluated would have given is of no use for another one.
         z = Z[i].copy()
@@ -84,7 +84,7 @@ def test_densities(example):
             probe.log_flip_many([0], 3, not z[3])
             z[k] = not z[k]
             probe.flip(0, k, z[k])
-            expected = log_pyclone_features(X[i : i + 1], z[None], F, **params)
+            expected = log_subclones(X[i : i + 1], z[None], F, **params)
             assert probe.log_row() == pytest.approx(expected, rel=1e-10, abs=1e-10)
 
 
@@ -114,7 +114,7 @@ def test_clones_share_the_cells_of_a_sample(seed_sequence):
     """Prevalences are Dirichlet while clones come and go."""
 
     def run(seed, factor):
-        model = make_model(pyclone_rows(2, False), prevalence_concentration=0.7)
+        model = make_model(subclones_rows(2, False), prevalence_concentration=0.7)
         bit_generator = np.random.PCG64(seed)
         first = []
         for _ in range(1_000 * factor):
@@ -133,7 +133,7 @@ def test_clones_share_the_cells_of_a_sample(seed_sequence):
 
 def test_a_removed_clone_gives_way_to_the_last():
     F = random_prevalences(np.random.default_rng(0), 4, 2)
-    model = make_model(pyclone_rows(2, False), F)
+    model = make_model(subclones_rows(2, False), F)
     FeatureProbe(model).remove_feature(1)
     left = F[[0, 3, 2]]
     np.testing.assert_allclose(model.save()["prevalences"], left / left.sum(axis=0), rtol=1e-14)
@@ -315,13 +315,13 @@ def precision_run(wrong=None):
         [
             gamma.logpdf(s, prior[0], scale=1 / prior[1])
             + np.log(s)
-            + log_pyclone_features(X, Z, np.ones((1, 1)), **{**READS, **BETA}, precision=s)
+            + log_subclones(X, Z, np.ones((1, 1)), **{**READS, **BETA}, precision=s)
             for s in np.exp(log_s)
         ]
     )
     below = np.append(0.0, np.cumsum(np.exp(law[1:]) + np.exp(law[:-1])))
     below /= below[-1]
-    likelihood = PyClone(**BETA, precision_prior=wrong or prior).resolve(X)
+    likelihood = Subclones(**BETA, precision_prior=wrong or prior).resolve(X)
     model = likelihood.bind(likelihood.encode(X))
 
     def run(seed, factor):
@@ -354,7 +354,7 @@ def test_power_given_prevalences(seed_sequence):
     """What `test_given_params` does with an error planted in the chain."""
     wrong = {"prevalences": np.array([[0.45, 0.5], [0.55, 0.5]])}
     run = given_params_run(
-        ElementGibbs().kernel(), 2, case=FEATURE_CASES["pyclone"], n_starts=6_000, wrong=wrong
+        ElementGibbs().kernel(), 2, case=FEATURE_CASES["subclones"], n_starts=6_000, wrong=wrong
     )
     cells = run(seed_sequence.spawn(1)[0], 1)
     assert chi_squared_p(cells.counts, cells.probabilities) < 1e-6
@@ -365,7 +365,7 @@ def test_power_given_prevalences(seed_sequence):
 
 def test_annealing():
     """The power of the likelihood grows from one read for each cell to 1, half-way in warm-up."""
-    X = pyclone_rows(2, False)
+    X = subclones_rows(2, False)
     F = random_prevalences(np.random.default_rng(0), 2, 2)
     model, full = make_model(X, F), make_model(X, F)
     Z = np.array([[1, 0], [0, 1], [1, 1]], dtype=np.uint8)
@@ -398,9 +398,9 @@ def test_annealing():
 
 
 def test_a_given_start_is_kept():
-    X, Z, _ = make_pyclone_features(60, 3, 3, random_state=1)
+    X, Z, _ = make_subclones(60, 3, 3, random_state=1)
     model = FeatureAllocation(
-        likelihood="pyclone", n_components=3, init=Z, n_warmup=4, n_draws=2, n_chains=2,
+        likelihood="subclones", n_components=3, init=Z, n_warmup=4, n_draws=2, n_chains=2,
         random_state=0,
     ).fit(X)  # fmt: skip
     assert b_cubed_score(Z, model.allocations_) == 1.0
@@ -409,15 +409,15 @@ def test_a_given_start_is_kept():
 # In an estimator.
 
 
-def fit(X, n_components, likelihood="pyclone", **params):
+def fit(X, n_components, likelihood="subclones", **params):
     params = {"n_warmup": 100, "n_draws": 30, "n_chains": 2, "random_state": 0, **params}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return FeatureAllocation(likelihood, n_components=n_components, **params).fit(X)
+        return FeatureAllocation(likelihood=likelihood, n_components=n_components, **params).fit(X)
 
 
 def test_finds_the_clones():
-    X, Z, F = make_pyclone_features(random_state=1)
+    X, Z, F = make_subclones(random_state=1)
     X.reshape(200, 4, 6)[::7, 2, :2] = np.nan
     model = fit(X, 4, n_warmup=200, n_chains=4)
     assert b_cubed_score(Z, model.allocations_) > 0.98
@@ -432,9 +432,9 @@ def test_finds_the_clones():
 
 def test_scores_with_clones_that_no_mutation_has():
     """Prevalences are not blown up to sum to 1 again: cells of these clones have no mutation."""
-    X, _, _ = make_pyclone_features(30, 2, 2, depth=40, random_state=3)
+    X, _, _ = make_subclones(30, 2, 2, depth=40, random_state=3)
     most = 4
-    likelihood = PyClone("beta_binomial", precision=80.0)
+    likelihood = Subclones("beta_binomial", precision=80.0)
     model = fit(X, most, likelihood, concentration=0.5, n_draws=20)
     assert model.n_components_samples_.min() < most
     assert model.hyperparameter_samples_ == {}
@@ -453,9 +453,7 @@ def test_scores_with_clones_that_no_mutation_has():
         log_prior = np.log(np.where(patterns, rho, 1 - rho)).sum(axis=1)
         log_prior += (most - n_latent) * np.log(31 / (31 + a))
         params = {**READS, "density": "beta_binomial", "precision": 80.0}
-        terms = [
-            [log_pyclone_features(x[None], z[None], F, **params) for z in patterns] for x in new
-        ]
+        terms = [[log_subclones(x[None], z[None], F, **params) for z in patterns] for x in new]
         logs.append(logsumexp(log_prior + np.array(terms), axis=1))
     expected = logsumexp(logs, axis=0) - np.log(40)
     expected[2] = 0.0  # nothing was measured
@@ -463,25 +461,25 @@ def test_scores_with_clones_that_no_mutation_has():
 
 
 def test_a_learned_precision_has_draws():
-    X, _, _ = make_pyclone_features(80, 2, 3, precision=40.0, random_state=0)
-    model = fit(X, 2, PyClone("beta_binomial"), n_draws=100)
+    X, _, _ = make_subclones(80, 2, 3, precision=40.0, random_state=0)
+    model = fit(X, 2, Subclones("beta_binomial"), n_draws=100)
     samples = model.hyperparameter_samples_["precision"]
     assert samples.shape == (2, 100) and 25.0 < samples.mean() < 60.0
     assert {"likelihood__precision"} <= model.diagnostics_.keys()
 
 
 def test_continued_chains():
-    X, _, _ = make_pyclone_features(30, 3, 2, random_state=0)
-    short = fit(X, 3, PyClone("beta_binomial"), n_draws=5, warm_start=True)
-    long = fit(X, 3, PyClone("beta_binomial"), n_draws=15)
+    X, _, _ = make_subclones(30, 3, 2, random_state=0)
+    short = fit(X, 3, Subclones("beta_binomial"), n_draws=5, warm_start=True)
+    long = fit(X, 3, Subclones("beta_binomial"), n_draws=15)
     short.set_params(n_draws=15).fit(X)
     np.testing.assert_array_equal(short.log_joint_samples_, long.log_joint_samples_)
     np.testing.assert_array_equal(short.prevalences_, long.prevalences_)
 
 
 def test_an_unbounded_number_of_clones_is_refused():
-    with pytest.raises(ValueError, match=r"PyClone likelihood.*n_components.*Indian buffet"):
-        FeatureAllocation(likelihood="pyclone").fit(pyclone_rows(2, False))
+    with pytest.raises(ValueError, match=r"Subclones likelihood.*n_components.*Indian buffet"):
+        FeatureAllocation(likelihood="subclones").fit(subclones_rows(2, False))
 
 
 BAD = [
@@ -496,27 +494,27 @@ BAD = [
 
 @pytest.mark.parametrize(("parameter", "value"), BAD)
 def test_parameters_that_cannot_be(parameter, value):
-    model = FeatureAllocation(PyClone(**{parameter: value}), n_components=2)
-    with pytest.raises(ValueError, match=rf"PyClone\.{parameter}"):
-        model.fit(pyclone_rows(2, False))
-    assert {name for name, _ in BAD} == set(PyClone().get_params())
+    model = FeatureAllocation(likelihood=Subclones(**{parameter: value}), n_components=2)
+    with pytest.raises(ValueError, match=rf"Subclones\.{parameter}"):
+        model.fit(subclones_rows(2, False))
+    assert {name for name, _ in BAD} == set(Subclones().get_params())
 
 
 def test_rows_that_cannot_be():
-    X = pyclone_rows(2, False)
+    X = subclones_rows(2, False)
     model = fit(X, 2, n_warmup=5, n_draws=3)
     X[1, 9] = 5
-    for call in (FeatureAllocation("pyclone", n_components=2).fit, model.predict):
+    for call in (FeatureAllocation(likelihood="subclones", n_components=2).fit, model.predict):
         with pytest.raises(ValueError, match="minor_cn of at most major_cn; column 9"):
             call(X)
 
 
 def test_table_of_clones():
-    X, Z, _ = make_pyclone_features(60, 3, 2, concentration=4.0, random_state=1)
+    X, Z, _ = make_subclones(60, 3, 2, concentration=4.0, random_state=1)
     names = [f"{sample}:{field}" for sample in "AB" for field in FIELDS]
     frame = pd.DataFrame(X, index=[f"m{i}" for i in range(60)], columns=names)
     model = fit(frame, 7, n_draws=40)
-    table = pyclone_table(model, frame)
+    table = mutation_table(model, frame)
     assert table["sample_id"].tolist() == ["A", "B"] * 60
     one = table.iloc[::2].reset_index()
     kept = np.flatnonzero((model.prevalences_ > 0.02).any(axis=1))
@@ -561,7 +559,7 @@ def test_table_of_clones():
         shown = Z[:, (F > 0.02).any(axis=1)]
         together.append((shown[others] == shown[i]).all(axis=1).mean())
     assert one["cluster_assignment_prob"][i] == pytest.approx(np.mean(together))
-    every = pyclone_table(model, frame, min_prevalence=0.0)
+    every = mutation_table(model, frame, min_prevalence=0.0)
     assert every["cluster_id"].max() >= table["cluster_id"].max()
     assert every["cluster_assignment_prob"].mean() < table["cluster_assignment_prob"].mean()
 
@@ -569,6 +567,6 @@ def test_table_of_clones():
 def test_a_table_of_other_features_is_refused():
     X = np.random.default_rng(0).normal(size=(12, 6))
     model = FeatureAllocation(n_warmup=2, n_draws=2, n_chains=1, random_state=0).fit(X)
-    with pytest.raises(ValueError, match="with a PyClone likelihood, got FeatureAllocation"):
-        pyclone_table(model, X)
+    with pytest.raises(ValueError, match="PyClone or Subclones likelihood, got FeatureAllocation"):
+        mutation_table(model, X)
     assert not hasattr(DPMixture(likelihood="pyclone"), "label_samples_")

@@ -3,29 +3,29 @@
 
 import numpy as np
 
-from skdpm import pyclone
+from skdpm import mutations
 from skdpm._validation import check_gamma_prior, check_real
-from skdpm.features.likelihoods._pyclone import PyCloneModel
+from skdpm.features.likelihoods._subclones import SubclonesModel
 from skdpm.features.likelihoods.base import FeatureLikelihood
 
 
-class PyClone(FeatureLikelihood):
+class Subclones(FeatureLikelihood):
     """Reads of mutations, each of which is in some of the clones of a tumour.
 
     The features are clones: groups of cancer cells that share their mutations. Those of a sample
     make up all of its cancer cells, and the share of cancer cells that have a mutation, its
     cellular prevalence, is the sum of the prevalences of the clones that have it. A row of X is a
     mutation, with six columns for each sample of the tumour: `ref_counts`, `alt_counts`,
-    `normal_cn`, `minor_cn`, `major_cn` and `tumour_content` (`skdpm.pyclone.pyclone_design` makes
-    them from the table that PyClone-VI reads). NaN in both counts: the mutation was not measured
-    in that sample.
+    `normal_cn`, `minor_cn`, `major_cn` and `tumour_content`. `skdpm.mutations.mutation_design`
+    makes them from the table that PyClone-VI reads. NaN in both counts: the mutation was not
+    measured in that sample.
 
     Parameters
     ----------
     density : {"binomial", "beta_binomial"}, default="binomial"
-        Of the variant reads given their expected share.
+        Law of the variant reads given their expected share.
     precision : float or None, default=None
-        Of the beta-binomial; None: resampled in every iteration under its prior.
+        Precision of the beta-binomial, in units of reads; None: learned under its prior.
     precision_prior : tuple (shape, rate), default=(1.0, 1e-4)
         Gamma prior of the precision.
     prevalence_concentration : float, default=1.0
@@ -40,10 +40,10 @@ class PyClone(FeatureLikelihood):
 
     Notes
     -----
-    As the clones of a sample share its cells, none can be added to the others: `n_components` of
-    the estimator must be given. More clones than there are do harm: one of next to no prevalence
-    costs a mutation nothing, so that many have it by chance. `skdpm.pyclone.pyclone_table` leaves
-    these out.
+    The clones of a sample share its cells, so no clone can be added without changing the others:
+    `n_components` of the estimator must be given. Too many clones do harm: a clone with almost no
+    prevalence costs a mutation nothing, so that many mutations have it by chance.
+    `skdpm.mutations.mutation_table` omits these clones.
 
     References
     ----------
@@ -78,42 +78,44 @@ class PyClone(FeatureLikelihood):
     def resolve(self, X):
         precision = self.precision
         if precision is not None:
-            precision = check_real(precision, "PyClone.precision", low=0.0, high=1e12)
+            precision = check_real(precision, "Subclones.precision", low=0.0, high=1e12)
         concentration = check_real(
             self.prevalence_concentration,
-            "PyClone.prevalence_concentration",
+            "Subclones.prevalence_concentration",
             low=0.1,
             high=1e6,
             closed=True,
         )
         params = {
-            **pyclone.check_params(self),
+            **mutations.check_params(self),
             "precision": precision,
-            "precision_prior": check_gamma_prior(self.precision_prior, "PyClone.precision_prior"),
+            "precision_prior": check_gamma_prior(
+                self.precision_prior, "Subclones.precision_prior"
+            ),
             "prevalence_concentration": concentration,
         }
-        pyclone.check_design(X)
+        mutations.check_design(X)
         return type(self)(**{**self.get_params(deep=False), **params})
 
     def check_prior(self, prior):
         if prior.grows:
             raise ValueError(
-                "the PyClone likelihood needs a number of features, n_components: under the "
+                "the Subclones likelihood needs a number of features, n_components: under the "
                 "Indian buffet process (n_components=None) a new one would take its share of a "
                 "sample's cells from all others"
             )
 
     def encode(self, X):
-        data = pyclone.encode(X, error_rate=self.error_rate, genotype_prior=self.genotype_prior)
+        data = mutations.encode(X, error_rate=self.error_rate, genotype_prior=self.genotype_prior)
         for values in data.values():
             values.flags.writeable = False  # all kernels share them
         return data
 
     def observed(self, X):
-        return ~np.isnan(X[:, :: len(pyclone.FIELDS)]).all(axis=1)
+        return ~np.isnan(X[:, :: len(mutations.FIELDS)]).all(axis=1)
 
     def bind(self, data):
-        return PyCloneModel(
+        return SubclonesModel(
             data,
             self.density,
             self.precision,
