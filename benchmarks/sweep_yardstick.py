@@ -504,9 +504,9 @@ def features():
     """Sweeps over the rows of Z, its parameters as they generated the data, and their update."""
     from skdpm.datasets import make_linear_gaussian_features
     from skdpm.features import samplers
-    from skdpm.features._state import FeatureState
     from skdpm.features.likelihoods import LinearGaussian
     from skdpm.features.priors import BetaBernoulliPrior
+    from skdpm.features.state._state import FeatureState
 
     def state_of(n, d, k):
         X, Z, V = make_linear_gaussian_features(n, k, d, random_state=0)

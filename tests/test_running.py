@@ -18,7 +18,7 @@ from skdpm import DPMixture, FeatureAllocation, FiniteMixture, _estimator, chain
 from skdpm._run import Run
 from skdpm.chains import ChainProgram
 from skdpm.diagnostics import bulk_ess
-from skdpm.features._program import FeatureChain
+from skdpm.features.chains.program import FeatureChain
 from skdpm.mixture.chains.program import RowChain
 from skdpm.partitions import credible_ball
 

@@ -39,9 +39,9 @@ from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 from support.skeletons import build
 
 from skdpm import DPMixture, FeatureAllocation
-from skdpm.features._state import FeatureState
 from skdpm.features.priors import IndianBuffetPrior
 from skdpm.features.samplers import SAMPLERS as FEATURE_SAMPLERS
+from skdpm.features.state._state import FeatureState
 from skdpm.metrics import b_cubed_score
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.samplers import SAMPLERS

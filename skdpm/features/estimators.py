@@ -25,14 +25,14 @@ from skdpm._validation import (
     warn,
 )
 from skdpm.draws import column_of, common_snapshots
-from skdpm.features._predictive import RowLaw
-from skdpm.features._state import FeatureState
+from skdpm.features.answers._predictive import RowLaw
 from skdpm.features.likelihoods import LIKELIHOODS
 from skdpm.features.likelihoods._base import CollapsedFeatureModel
 from skdpm.features.likelihoods.base import FeatureLikelihood
 from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
 from skdpm.features.samplers import SAMPLERS
 from skdpm.features.samplers.base import FeatureSampler
+from skdpm.features.state._state import FeatureState
 
 # Further advice if no feature was found.
 _IF_NOT_AUTO = ', start chains from a guess (init="auto")'
@@ -442,6 +442,11 @@ default="auto"
         if self.n_components is None:
             prior_of = IndianBuffetPrior
         else:
+            if isinstance(self.n_components, (str, FeatureLikelihood)):
+                raise ValueError(
+                    f"n_components must be an integer or None, got {self.n_components!r}. Pass a "
+                    "likelihood by its name: FeatureAllocation(likelihood=...)"
+                )
             n_components = check_integer(self.n_components, "n_components", low=1)
             prior_of = functools.partial(BetaBernoulliPrior, n_components=n_components)
         sampler.check_params()

@@ -29,8 +29,8 @@ from support.pvalues import Cells, assert_p_matrix, chi_squared_p
 from support.skeletons import build
 
 from skdpm import FeatureAllocation
-from skdpm.features._state import FeatureState
 from skdpm.features.samplers import SAMPLERS, ElementGibbs, RowGibbs
+from skdpm.features.state._state import FeatureState
 
 pytestmark = [
     pytest.mark.slow,  # a package to compile

@@ -21,7 +21,6 @@ from support.features import (
 )
 from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 
-from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LIKELIHOODS
 from skdpm.features.samplers import (
     SAMPLERS,
@@ -30,6 +29,7 @@ from skdpm.features.samplers import (
     ParticleGibbs,
     RowGibbs,
 )
+from skdpm.features.state._state import FeatureState
 
 VALID_PATHS = ("zeros", "ones", "random", "unconditional")
 

@@ -231,7 +231,12 @@ def test_many_features_give_a_bound_near_the_truth():
     V = 5 * np.eye(K)
     X = Z @ V + 0.3 * rng.normal(size=(120, K))
     model = FeatureAllocation(
-        LinearGaussian(intercept=False), n_warmup=5, n_draws=2, n_chains=1, random_state=0, init=Z
+        likelihood=LinearGaussian(intercept=False),
+        n_warmup=5,
+        n_draws=2,
+        n_chains=1,
+        random_state=0,
+        init=Z,
     ).fit(X)
     assert not model.exact_
     assert model.n_components_ >= K
@@ -268,7 +273,7 @@ def test_threads_do_not_show():
 def test_interruption_keeps_the_draws(monkeypatch):
     import signal
 
-    from skdpm.features._program import FeatureChain
+    from skdpm.features.chains.program import FeatureChain
 
     X, _, _ = make_data()
     keep = FeatureChain.keep
@@ -317,7 +322,7 @@ def test_chains_start_where_init_says(n_components):
     Z = np.zeros((40, 2))
     Z[:20, 1] = Z[20:, 0] = 1
     model = FeatureAllocation(
-        LinearGaussian(25.0, component_precision=1e-4, intercept=False),
+        likelihood=LinearGaussian(25.0, component_precision=1e-4, intercept=False),
         n_components=n_components,
         sampler=ElementGibbs(column_moves=0),
         init=Z,
@@ -522,3 +527,9 @@ def test_chains_that_disagree_warn():
 def test_laws_of_likelihoods(name):
     for likelihood, X in LIKELIHOODS[name]._examples():
         check_flips(likelihood, X)
+
+
+@pytest.mark.parametrize("first", ["lfrm", LinearGaussian()])
+def test_a_likelihood_is_no_number_of_components(first):
+    with pytest.raises(ValueError, match=r"FeatureAllocation\(likelihood=...\)"):
+        FeatureAllocation(first).fit(np.eye(3))

@@ -13,11 +13,11 @@ from support.features import COMPONENTS, load, make_model, make_prior
 from support.probes import FeatureProbe
 
 from skdpm import FeatureAllocation
-from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LinearGaussian
 from skdpm.features.likelihoods._base import CachedFlipModel, InterceptFeatureModel
 from skdpm.features.priors import FeaturePrior, IndianBuffetPrior
 from skdpm.features.samplers import SAMPLERS, ElementGibbs
+from skdpm.features.state._state import FeatureState
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -51,9 +51,14 @@ def test_a_vague_prior_of_the_precision_ends(sampler, n_warmup):
         component_precision_prior=VAGUE, noise_precision_prior=VAGUE, intercept=False
     )
     model = FeatureAllocation(
-        likelihood, sampler=sampler, init="empty", n_warmup=n_warmup, n_draws=20, n_chains=2,
+        likelihood=likelihood,
+        sampler=sampler,
+        init="empty",
+        n_warmup=n_warmup,
+        n_draws=20,
+        n_chains=2,
         random_state=0,
-    ).fit(X)  # fmt: skip
+    ).fit(X)
     assert_finite(model, X)
 
 
@@ -97,9 +102,14 @@ def test_extreme_entries_are_refused(entries, message, init, n_components, inter
     X = np.random.default_rng(0).normal(size=(6, 3))
     X[: len(entries), 1] = entries
     model = FeatureAllocation(
-        LinearGaussian(intercept=intercept), n_components=n_components, init=init, n_warmup=0,
-        n_draws=2, n_chains=1, random_state=0,
-    )  # fmt: skip
+        likelihood=LinearGaussian(intercept=intercept),
+        n_components=n_components,
+        init=init,
+        n_warmup=0,
+        n_draws=2,
+        n_chains=1,
+        random_state=0,
+    )
     with pytest.raises(ValueError, match=message):
         model.fit(X)
 
@@ -143,7 +153,7 @@ def problems(draw):
         intercept=draw(st.booleans()),
     )
     model = FeatureAllocation(
-        likelihood,
+        likelihood=likelihood,
         sampler=draw(st.sampled_from(sorted(SAMPLERS))),
         n_components=draw(st.sampled_from([None, 1, 4])),
         concentration=draw(st.sampled_from([None, 1e-3, 3.0])),

@@ -17,7 +17,6 @@ from support.probes import FeatureProbe
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p
 
 from skdpm import FeatureAllocation
-from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LinearGaussian
 from skdpm.features.likelihoods._linear_gaussian import LinearGaussianModel
 from skdpm.features.samplers import (
@@ -27,6 +26,7 @@ from skdpm.features.samplers import (
     RowGibbs,
 )
 from skdpm.features.samplers._columns import ColumnKernel
+from skdpm.features.state._state import FeatureState
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

@@ -18,7 +18,6 @@ from support.probes import FeatureProbe
 from support.pvalues import assert_p, assert_p_matrix, chi_squared_p
 
 from skdpm import FeatureAllocation
-from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LFRM
 from skdpm.features.likelihoods._lfrm import draw_polya_gamma
 from skdpm.features.samplers import (
@@ -27,6 +26,7 @@ from skdpm.features.samplers import (
     ElementGibbs,
     RowGibbs,
 )
+from skdpm.features.state._state import FeatureState
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

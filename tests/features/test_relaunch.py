@@ -15,8 +15,8 @@ from support.exactness import record_worst
 from support.features import COMPONENT, CONCENTRATION, NOISE, load, make_model, make_prior
 from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 
-from skdpm.features._state import FeatureState
 from skdpm.features.samplers._relaunch import RelaunchKernel
+from skdpm.features.state._state import FeatureState
 
 INTERCEPT = np.array([0.3, -0.2]), 0.9
 X3 = np.array([[1.0, -0.6], [1.2, 0.5], [0.3, 1.0]])

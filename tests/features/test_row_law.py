@@ -7,7 +7,7 @@ from scipy.special import logsumexp
 from scipy.stats import poisson
 from support.features import COMPONENT, NOISE, load, make_model
 
-from skdpm.features._predictive import RowLaw
+from skdpm.features.answers._predictive import RowLaw
 from skdpm.features.likelihoods import LIKELIHOODS
 
 RATE = 0.4

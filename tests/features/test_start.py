@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from skdpm import FeatureAllocation
-from skdpm.features._start import first_state
-from skdpm.features._state import FeatureState
+from skdpm.features.chains.start import first_state
 from skdpm.features.likelihoods import LinearGaussian
 from skdpm.features.likelihoods._sources import BinarySources
 from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
+from skdpm.features.state._state import FeatureState
 from skdpm.metrics import b_cubed_score
 
 

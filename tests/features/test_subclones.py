@@ -30,9 +30,9 @@ from support.pvalues import (
 
 from skdpm import DPMixture, FeatureAllocation
 from skdpm.datasets import make_subclones
-from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import Subclones
 from skdpm.features.samplers import SAMPLERS, ElementGibbs, RowGibbs
+from skdpm.features.state._state import FeatureState
 from skdpm.metrics import b_cubed_score
 from skdpm.mutations import FIELDS, mutation_table
 

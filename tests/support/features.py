@@ -12,10 +12,10 @@ from reference.features import (
     matrix_posterior,
 )
 
-from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LFRM, LIKELIHOODS, LinearGaussian, Subclones
 from skdpm.features.likelihoods._linear_gaussian import LinearGaussianModel
 from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
+from skdpm.features.state._state import FeatureState
 from support.pvalues import Cells
 
 NOISE, COMPONENT = 3.0, 0.8

@@ -25,7 +25,6 @@ from threadpoolctl import threadpool_limits
 
 from skdpm.chains import stream
 from skdpm.datasets import make_lfrm, make_linear_gaussian_features, make_subclones
-from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods import LFRM, LinearGaussian, Subclones
 from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
 from skdpm.features.samplers import (
@@ -34,6 +33,7 @@ from skdpm.features.samplers import (
     ParticleGibbs,
     RowGibbs,
 )
+from skdpm.features.state._state import FeatureState
 from skdpm.metrics import b_cubed_score, relative_log_density
 
 sys.path.append(str(Path(__file__).parents[1] / "pgsm"))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from numpy.random cimport bitgen_t
 
-from skdpm.features._allocations cimport Allocations
+from skdpm.features.likelihoods._allocations cimport Allocations
 
 
 cdef enum:

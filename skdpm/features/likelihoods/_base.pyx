@@ -13,7 +13,7 @@ import numpy as np
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer
-from skdpm.features._allocations cimport Allocations
+from skdpm.features.likelihoods._allocations cimport Allocations
 
 cdef enum:
     LARGEST_BITS = 15

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from numpy.random cimport bitgen_t
 
-from skdpm.features._state cimport FeatureState
+from skdpm.features.state._state cimport FeatureState
 
 
 cdef class FeatureKernel:

@@ -11,7 +11,7 @@ from numpy.random.c_distributions cimport random_poisson
 
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, integer, uniform
-from skdpm.features._state cimport FeatureState
+from skdpm.features.state._state cimport FeatureState
 
 
 cdef enum:

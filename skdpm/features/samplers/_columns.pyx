@@ -17,7 +17,7 @@ from libc.math cimport log, log1p
 from numpy.random cimport bitgen_t
 
 from skdpm._core._rng cimport bit_generator_pointer, integer, uniform
-from skdpm.features._state cimport FeatureState
+from skdpm.features.state._state cimport FeatureState
 from skdpm.features.samplers._relaunch cimport RelaunchKernel
 
 

@@ -7,7 +7,7 @@ from libc.math cimport exp
 from numpy.random cimport bitgen_t
 
 from skdpm._core._rng cimport uniform
-from skdpm.features._state cimport FeatureState
+from skdpm.features.state._state cimport FeatureState
 from skdpm.features.samplers._base cimport FeatureKernel
 
 

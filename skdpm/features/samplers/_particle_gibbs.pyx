@@ -23,7 +23,7 @@ from skdpm._core cimport _resampling
 from skdpm._core._memory cimport resized
 from skdpm._core._resampling cimport MULTINOMIAL
 from skdpm._core._rng cimport uniform
-from skdpm.features._state cimport FeatureState
+from skdpm.features.state._state cimport FeatureState
 from skdpm.features.samplers._base cimport FeatureKernel
 
 cdef enum TestPath:

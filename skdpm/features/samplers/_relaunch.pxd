@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from numpy.random cimport bitgen_t
 
-from skdpm.features._allocations cimport Allocations
-from skdpm.features._state cimport FeatureState
+from skdpm.features.likelihoods._allocations cimport Allocations
+from skdpm.features.state._state cimport FeatureState
 from skdpm.features.likelihoods._base cimport CollapsedFeatureModel, FeatureModel
 
 

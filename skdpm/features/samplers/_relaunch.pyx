@@ -31,8 +31,8 @@ import numpy as np
 
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, integer, uniform
-from skdpm.features._allocations cimport Allocations
-from skdpm.features._state cimport FeatureState
+from skdpm.features.likelihoods._allocations cimport Allocations
+from skdpm.features.state._state cimport FeatureState
 
 cdef enum:
     MOST_IN_WARM_UP = 4     # features of a move; of them, poor ones explain what fewer could

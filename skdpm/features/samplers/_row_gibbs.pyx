@@ -10,7 +10,7 @@ from numpy.random cimport bitgen_t
 
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport categorical_log
-from skdpm.features._state cimport FeatureState
+from skdpm.features.state._state cimport FeatureState
 from skdpm.features.samplers._base cimport FeatureKernel
 
 

@@ -4,7 +4,7 @@
 from sklearn.base import BaseEstimator
 
 from skdpm._validation import check_integer
-from skdpm.features._program import FeatureProgram
+from skdpm.features.chains.program import FeatureProgram
 from skdpm.features.samplers._columns import ColumnKernel
 
 

@@ -3,7 +3,7 @@
 from numpy.random cimport bitgen_t
 
 from skdpm._core._rng cimport bit_generator_pointer
-from skdpm.features._allocations cimport Allocations
+from skdpm.features.likelihoods._allocations cimport Allocations
 
 
 # Natural logarithm of the odds, 3 to 2, up to which two answers are about as probable.

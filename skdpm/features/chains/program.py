@@ -7,8 +7,8 @@ import numpy as np
 
 from skdpm.chains import ChainProgram, LiveChain, stream
 from skdpm.draws import Column, Snapshots, column_of
-from skdpm.features._start import first_state
-from skdpm.features._state import FeatureState
+from skdpm.features.chains.start import first_state
+from skdpm.features.state._state import FeatureState
 
 
 @dataclass(kw_only=True)

@@ -5,8 +5,8 @@ import functools
 
 import numpy as np
 
-from skdpm.features._state import FeatureState
 from skdpm.features.likelihoods._base import CollapsedFeatureModel
+from skdpm.features.state._state import FeatureState
 
 # Draws of the parameters given features, before these are compared.
 N_SETTLING = 5
