@@ -295,7 +295,7 @@ cdef class AnnealedSystem(ParticleSystem):
         """log of the sum of the final weights: of the estimate of p(rows so far)."""
         if not self.annealed:
             return self.weights.log_total() + self.sum_constants
-        return float(logsumexp(self.final_log_weights())) + self.sum_constants
+        return float(logsumexp(self.final_log_weights()))
 
     @property
     def effective_sample_size(self):

@@ -485,8 +485,9 @@ cdef class ParticleSystem:
         return self.nodes.concentration if self.nodes.hyperprior is None else None
 
     def log_weights(self):
-        """Unnormalised log weights that the next row continues: ndarray (n_current,)."""
-        return self.weights.array()
+        """Unnormalised log weights that the next row continues, with the constants of the rows:
+        ndarray (n_current,)."""
+        return self.weights.array() + self.sum_constants
 
     def final_log_weights(self):
         """Unnormalised log weights for the prior of the model: ndarray (n_current,)."""
@@ -531,7 +532,7 @@ cdef class ParticleSystem:
         """log of the estimate of p(rows so far | concentration): (len(concentrations),). The
         particles are reweighted, so the further a concentration, the noisier."""
         log_weights = self.log_weights() + self.log_ratios(concentrations)
-        return logsumexp(log_weights, axis=1) + self.sum_constants
+        return logsumexp(log_weights, axis=1)
 
     def log_joint_of(self, Py_ssize_t p, PartitionPrior prior):
         """log p(partition) + log p(rows so far | partition) of a particle, at the concentration of
@@ -663,7 +664,7 @@ cdef class ParticleSystem:
             "sum_constants": self.sum_constants,
             "n_resampled": self.n_resampled,
             "concentration": self.concentration,
-            "log_w": self.log_weights(),
+            "log_w": self.weights.array(),
             "family": np.array([self.family_of(p) for p in range(self.weights.n)], np.intp),
             "slots": slots,
             "stats": [family.save() for family in self.families],
