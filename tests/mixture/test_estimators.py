@@ -317,7 +317,7 @@ def test_estimate_labels_is_as_if_fit_had_done_so(blobs, loss, sampler):
     np.testing.assert_allclose(model.predict_proba(X), expected.predict_proba(X), rtol=1e-8)
     np.testing.assert_array_equal(model.sample(9)[1], expected.sample(9)[1])
     np.testing.assert_array_equal(model.score_samples(X), scores)
-    with pytest.warns(UserWarning, match="all 30 draws are there"):
+    with pytest.warns(UserWarning, match="all 30 draws exist already"):
         model.fit(X.tolist())
     np.testing.assert_array_equal(model.labels_, first)
 
