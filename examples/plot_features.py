@@ -56,7 +56,7 @@ for name, guess in guesses.items():
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", ConvergenceWarning)
     element = FeatureAllocation(
-        LinearGaussian(intercept=False),
+        likelihood=LinearGaussian(intercept=False),
         sampler=ElementGibbs(column_moves=0),
         init="prior",
         n_warmup=500,
