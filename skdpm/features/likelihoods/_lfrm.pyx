@@ -3,19 +3,18 @@
 
     P(x_ij = 1 | Z, W) = 1 / (1 + exp(-(b + z_i' W z_j))),    w_kl ~ N(0, 1 / tau),
 
-over the pairs that are counted: i != j, observed; ordered ones where links are directed, else
-i < j with W symmetric and its entries k <= l free. b is fixed or N(0, 1 / tau_b), tau fixed or
-Gamma.
+over the counted pairs: those with i != j that are observed. Directed links have ordered pairs;
+undirected ones have i < j, and W is symmetric with free entries k <= l. b is fixed or
+N(0, 1 / tau_b), tau fixed or Gamma.
 
 A pair's sign is +1 for a link, -1 for none, 0 if it is not counted. The running terms of a
-candidate are y = sign * (b + z_i' W z_j) of the row's m counted pairs, outgoing ones first, so
-that a flip costs one pass over them. Weights are drawn by Polya-Gamma blocks and slice steps: the
-former are slow when links are rare (Johndrow et al. 2019), the latter when features overlap.
+candidate are y = sign * (b + z_i' W z_j) of the row's counted pairs, outgoing ones first, so that
+a flip costs one pass over them. Weights are drawn by Polya-Gamma blocks and by slice steps: blocks
+mix slowly when links are rare (Johndrow et al. 2019), slice steps when features overlap.
 """
 from libc.math cimport M_PI as PI
 from libc.math cimport exp, isfinite, log, sqrt
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
+from libc.stdlib cimport free
 from numpy.random cimport bitgen_t
 from numpy.random.c_distributions cimport random_standard_normal
 
@@ -35,7 +34,7 @@ cdef extern from "tiles.h" nogil:
     double tile_log_sigmoids(const double* y, const double* effects, double by, Py_ssize_t n)
 
 cdef enum:
-    MOST_WEIGHTS = 512  # of which the joint mode is looked for
+    MOST_WEIGHTS = 512  # up to which the joint mode is computed
 
 
 cdef double LOWEST = 1e-12
@@ -95,19 +94,19 @@ cdef class LFRMModel(CachedFlipModel):
     cdef double b, tau, tau_b, shape, rate, first_b
     cdef Py_ssize_t n_partners, capacity, most_links
     cdef Py_ssize_t row_links           # counted pairs of the row under update
-    cdef double* W                      # (capacity, capacity)
-    cdef double* effects                # (capacity, most_links): what a feature adds to each y
+    cdef double[:, ::1] W               # (capacity, capacity)
+    cdef double[:, ::1] effects         # (capacity, most_links): what a feature adds to each y
     cdef WeightSlice slice
-    # Of all rows, for the weights given Z.
-    cdef Py_ssize_t* active             # (n_samples, capacity): features that a row has
-    cdef Py_ssize_t* n_active           # (n_samples,)
-    cdef double* sums                   # (n_samples, capacity): z_i' W
+    # For the weights given Z.
+    cdef Py_ssize_t[:, ::1] active      # (n_samples, capacity): features that a row has
+    cdef Py_ssize_t[::1] n_active       # (n_samples,)
+    cdef double[:, ::1] sums            # (n_samples, capacity): z_i' W
     # Scratch of a block of weights.
-    cdef double* gram                   # (capacity, capacity): below the diagonal
-    cdef double* factor                 # packed by columns
-    cdef double* vectors                # (4, capacity)
-    cdef Py_ssize_t* indices            # (2, capacity)
-    cdef Py_ssize_t* members            # (2, n_samples)
+    cdef double[:, ::1] gram            # (capacity, capacity): below the diagonal
+    cdef double[::1] factor             # packed by columns
+    cdef double[:, ::1] vectors         # (4, capacity)
+    cdef Py_ssize_t[:, ::1] indices     # (2, capacity)
+    cdef Py_ssize_t[:, ::1] members     # (2, n_samples)
 
     def __init__(
         self, const signed char[:, ::1] signs, bint is_new, bint directed, bias, bias_precision,
@@ -133,46 +132,27 @@ cdef class LFRMModel(CachedFlipModel):
         self.slice = WeightSlice()
         self.reserve_candidates(1)
         if not is_new:
-            self.n_active = <Py_ssize_t*>resized(NULL, self.n_samples, sizeof(Py_ssize_t))
-            self.members = <Py_ssize_t*>resized(NULL, 2 * self.n_samples, sizeof(Py_ssize_t))
+            self.n_active = np.empty(self.n_samples, dtype=np.intp)
+            self.members = np.empty((2, self.n_samples), dtype=np.intp)
             self.slice.reserve(self.n_samples)
-
-    def __dealloc__(self):
-        free(self.W)
-        free(self.effects)
-        free(self.active)
-        free(self.n_active)
-        free(self.sums)
-        free(self.gram)
-        free(self.factor)
-        free(self.vectors)
-        free(self.indices)
-        free(self.members)
+        self.reserve(1)
 
     cdef int reserve(self, Py_ssize_t n_latent) except -1:
-        cdef Py_ssize_t k
-        cdef double* W
+        cdef Py_ssize_t n = self.n_latent
         if n_latent <= self.capacity:
             return 0
-        self.effects = <double*>resized(self.effects, n_latent * self.most_links, sizeof(double))
-        if not self.is_new:
-            self.active = <Py_ssize_t*>resized(
-                self.active, self.n_samples * n_latent, sizeof(Py_ssize_t)
-            )
-            self.sums = <double*>resized(self.sums, self.n_samples * n_latent, sizeof(double))
-            self.gram = <double*>resized(self.gram, n_latent * n_latent, sizeof(double))
-            self.factor = <double*>resized(
-                self.factor, n_latent * (n_latent + 1) // 2, sizeof(double)
-            )
-            self.vectors = <double*>resized(self.vectors, 4 * n_latent, sizeof(double))
-            self.indices = <Py_ssize_t*>resized(self.indices, 2 * n_latent, sizeof(Py_ssize_t))
-        W = <double*>malloc(n_latent * n_latent * sizeof(double))
-        if W == NULL:
-            raise MemoryError
-        for k in range(self.n_latent):
-            memcpy(W + k * n_latent, self.W + k * self.capacity, self.n_latent * sizeof(double))
-        free(self.W)
+        W = np.zeros((n_latent, n_latent))
+        if n > 0:
+            W[:n, :n] = self.W[:n, :n]
         self.W = W
+        self.effects = np.empty((n_latent, max(self.most_links, 1)))
+        if not self.is_new:
+            self.active = np.empty((self.n_samples, n_latent), dtype=np.intp)
+            self.sums = np.empty((self.n_samples, n_latent))
+            self.gram = np.empty((n_latent, n_latent))
+            self.factor = np.empty(n_latent * (n_latent + 1) // 2)
+            self.vectors = np.empty((4, n_latent))
+            self.indices = np.empty((2, n_latent), dtype=np.intp)
         self.capacity = n_latent
         return 0
 
@@ -181,7 +161,7 @@ cdef class LFRMModel(CachedFlipModel):
     cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:
         cdef Py_ssize_t j, k, t
         cdef double* y = self.candidates + N_CACHED
-        cdef double* effects
+        cdef const double* effects
         if self.Z.n_samples != self.n_partners:
             self.spoil(0)       # the model is not bound to the partners' features
             return
@@ -195,7 +175,7 @@ cdef class LFRMModel(CachedFlipModel):
                     self.begin_link(j, self.signs[j, i], 1, self.capacity)
         for k in range(self.n_latent):
             if z[k]:
-                effects = self.effects + k * self.most_links
+                effects = &self.effects[k, 0]
                 for t in range(self.row_links):
                     y[t] += effects[t]
         self.begin_terms()
@@ -203,18 +183,20 @@ cdef class LFRMModel(CachedFlipModel):
     cdef void begin_link(
         self, Py_ssize_t j, double sign, Py_ssize_t by_own, Py_ssize_t by_other
     ) noexcept nogil:
-        """Add the pair with partner j; entry (k, l) of W, k the row's feature and l the partner's,
-        is W[k * by_own + l * by_other]."""
+        """Add the pair with partner j. The weight of the row's feature k and the partner's feature
+        l is W[k * by_own + l * by_other], W flat."""
         cdef Py_ssize_t k, l
+        cdef Py_ssize_t stride = self.effects.shape[1]
         cdef const unsigned char* partner = self.Z.row(j)
-        cdef double* effects = self.effects + self.row_links
+        cdef const double* W = &self.W[0, 0]
+        cdef double* effects = &self.effects[0, self.row_links]
         self.candidates[N_CACHED + self.row_links] = sign * self.b
         for k in range(self.n_latent):
-            effects[k * self.most_links] = 0.0
+            effects[k * stride] = 0.0
         for l in range(self.n_latent):
             if partner[l]:
                 for k in range(self.n_latent):
-                    effects[k * self.most_links] += sign * self.W[k * by_own + l * by_other]
+                    effects[k * stride] += sign * W[k * by_own + l * by_other]
         self.row_links += 1
 
     cdef double log_terms(self, const double* terms) noexcept nogil:
@@ -222,12 +204,12 @@ cdef class LFRMModel(CachedFlipModel):
 
     cdef double log_flipped(self, const double* terms, Py_ssize_t k, bint on) noexcept nogil:
         return tile_log_sigmoids(
-            terms, self.effects + k * self.most_links, 1.0 if on else -1.0, self.row_links
+            terms, &self.effects[k, 0], 1.0 if on else -1.0, self.row_links
         )
 
     cdef void flip_terms(self, double* terms, Py_ssize_t k, bint on) noexcept nogil:
         cdef Py_ssize_t t
-        cdef const double* effects = self.effects + k * self.most_links
+        cdef const double* effects = &self.effects[k, 0]
         cdef double sign = 1.0 if on else -1.0
         for t in range(self.row_links):
             terms[t] += sign * effects[t]
@@ -239,11 +221,11 @@ cdef class LFRMModel(CachedFlipModel):
         cdef Py_ssize_t k = self.n_latent
         cdef double deviation = 1.0 / sqrt(self.tau)
         for l in range(k + 1):
-            self.W[k * self.capacity + l] = deviation * random_standard_normal(rng)
+            self.W[k, l] = deviation * random_standard_normal(rng)
             if self.directed and l < k:
-                self.W[l * self.capacity + k] = deviation * random_standard_normal(rng)
+                self.W[l, k] = deviation * random_standard_normal(rng)
             else:
-                self.W[l * self.capacity + k] = self.W[k * self.capacity + l]
+                self.W[l, k] = self.W[k, l]
         self.n_latent += 1
         return 0
 
@@ -252,9 +234,9 @@ cdef class LFRMModel(CachedFlipModel):
         cdef Py_ssize_t l
         cdef Py_ssize_t last = self.n_latent - 1
         for l in range(self.n_latent):
-            self.W[k * self.capacity + l] = self.W[last * self.capacity + l]
+            self.W[k, l] = self.W[last, l]
         for l in range(self.n_latent):
-            self.W[l * self.capacity + k] = self.W[l * self.capacity + last]
+            self.W[l, k] = self.W[l, last]
         self.n_latent = last
         return 0
 
@@ -267,22 +249,22 @@ cdef class LFRMModel(CachedFlipModel):
         cdef double* sums
         for i in range(self.n_samples):
             z = self.Z.row(i)
-            sums = self.sums + i * self.capacity
+            sums = &self.sums[i, 0]
             self.n_active[i] = 0
             for l in range(self.n_latent):
                 sums[l] = 0.0
             for k in range(self.n_latent):
                 if z[k]:
-                    self.active[i * self.capacity + self.n_active[i]] = k
+                    self.active[i, self.n_active[i]] = k
                     self.n_active[i] += 1
                     for l in range(self.n_latent):
-                        sums[l] += self.W[k * self.capacity + l]
+                        sums[l] += self.W[k, l]
 
     cdef inline double logit(self, Py_ssize_t i, Py_ssize_t j) noexcept nogil:
         """b + z_i' W z_j, after `tabulate`."""
         cdef double total = self.b
-        cdef const double* sums = self.sums + i * self.capacity
-        cdef const Py_ssize_t* active = self.active + j * self.capacity
+        cdef const double* sums = &self.sums[i, 0]
+        cdef const Py_ssize_t* active = &self.active[j, 0]
         cdef Py_ssize_t a
         for a in range(self.n_active[j]):
             total += sums[active[a]]
@@ -292,7 +274,7 @@ cdef class LFRMModel(CachedFlipModel):
         """Draw rows of W (and columns, where links are directed) and b by Polya-Gamma blocks, then
         every weight and b by a slice step, then tau."""
         cdef Py_ssize_t j, k, l, other
-        cdef Py_ssize_t* order = self.indices
+        cdef Py_ssize_t* order = &self.indices[0, 0]
         cdef double square = 0.0
         cdef double n_free = 0.0
         self.tabulate()
@@ -315,35 +297,35 @@ cdef class LFRMModel(CachedFlipModel):
         if self.draws_tau:
             for k in range(self.n_latent):
                 for l in range(0 if self.directed else k, self.n_latent):
-                    square += self.W[k * self.capacity + l] * self.W[k * self.capacity + l]
+                    square += self.W[k, l] * self.W[k, l]
                     n_free += 1.0
             self.tau = exp(
                 log_gamma_variate(rng, self.shape + 0.5 * n_free)
                 - log(self.rate + 0.5 * square)
             )
-            # The limits of what may be fixed.
+            # The same limits as for a fixed precision.
             self.tau = max(LOWEST, min(self.tau, LARGEST))
         return 0
 
     cdef int draw_block(self, Py_ssize_t k, bint incoming, bitgen_t* rng) except -1 nogil:
-        """Draw row k of W, or column k (`incoming`), given all else: with omega ~ PG(1, log odds)
-        for every pair that it is part of, a Gaussian regression on the partner's features."""
+        """Draw row k of W, or column k (`incoming`), given all else: a Gaussian regression on the
+        partners' features, with omega ~ PG(1, log odds) for each pair."""
         cdef Py_ssize_t i, j, a, c, n_terms
         cdef Py_ssize_t n = self.n_latent
-        cdef Py_ssize_t* terms = self.indices + self.capacity
-        cdef double* weights = self.vectors
-        cdef double* target = self.vectors + self.capacity
-        cdef double* design = self.vectors + 2 * self.capacity
-        cdef double* noise = self.vectors + 3 * self.capacity
-        cdef double* gram = self.gram
-        cdef double logit, omega, rest, log_det
+        cdef Py_ssize_t* terms = &self.indices[1, 0]
+        cdef double* weights = &self.vectors[0, 0]
+        cdef double* target = &self.vectors[1, 0]
+        cdef double* design = &self.vectors[2, 0]
+        cdef double* noise = &self.vectors[3, 0]
+        cdef double logit, omega, residual, log_det
         cdef int sign
         cdef bint both
         for a in range(n):
-            weights[a] = self.W[a * self.capacity + k if incoming else k * self.capacity + a]
+            weights[a] = self.W[a, k] if incoming else self.W[k, a]
             target[a] = 0.0
             noise[a] = random_standard_normal(rng)
-        memset(gram, 0, n * n * sizeof(double))
+            for c in range(a + 1):
+                self.gram[a, c] = 0.0
         for i in range(self.n_samples):
             if not self.Z.row(i)[k]:
                 continue
@@ -351,33 +333,33 @@ cdef class LFRMModel(CachedFlipModel):
                 sign = self.signs[j, i] if incoming else self.signs[i, j]
                 both = not self.directed and self.Z.row(j)[k]
                 if sign == 0 or (both and j < i):
-                    continue    # of two rows with the feature, the other one has had the pair
+                    continue    # both rows have the feature: row j has had the pair
                 logit = self.logit(j, i) if incoming else self.logit(i, j)
                 omega = polya_gamma(logit, SHARES, rng)
                 n_terms = self.list_terms(i, j, k, both, terms, design)
-                rest = logit
+                residual = logit
                 for a in range(n_terms):
-                    rest -= design[a] * weights[terms[a]]
-                rest = 0.5 * sign - omega * rest
+                    residual -= design[a] * weights[terms[a]]
+                residual = 0.5 * sign - omega * residual
                 for a in range(n_terms):
-                    target[terms[a]] += design[a] * rest
+                    target[terms[a]] += design[a] * residual
                     for c in range(a + 1):
-                        gram[terms[a] * n + terms[c]] += omega * design[a] * design[c]
+                        self.gram[terms[a], terms[c]] += omega * design[a] * design[c]
         c = 0
         for j in range(n):
-            gram[j * n + j] += self.tau
+            self.gram[j, j] += self.tau
             for i in range(j, n):
-                self.factor[c] = gram[i * n + j]
+                self.factor[c] = self.gram[i, j]
                 c += 1
-        if not cholesky(self.factor, n, &log_det):
+        if not cholesky(&self.factor[0], n, &log_det):
             with gil:
                 raise FloatingPointError(f"LFRM: the weights of feature {k} have no law given Z")
-        draw_normal(self.factor, n, target, noise)
+        draw_normal(&self.factor[0], n, target, noise)
         for a in range(n):
             if incoming or not self.directed:
-                self.W[a * self.capacity + k] = target[a]
+                self.W[a, k] = target[a]
             if not incoming:
-                self.W[k * self.capacity + a] = target[a]
+                self.W[k, a] = target[a]
         self.tabulate()
         return 0
 
@@ -385,10 +367,11 @@ cdef class LFRMModel(CachedFlipModel):
         self, Py_ssize_t i, Py_ssize_t j, Py_ssize_t k, bint both,
         Py_ssize_t* terms, double* design   # OUT (n_latent,), features in increasing order
     ) noexcept nogil:
-        """What the block of feature k, which row i has, is multiplied by in the log odds of i and
-        j: features of j, and, where j has feature k too (`both`), those of i other than k."""
-        cdef const Py_ssize_t* own = self.active + i * self.capacity
-        cdef const Py_ssize_t* other = self.active + j * self.capacity
+        """List the factors of the block of feature k, which row i has, in the log odds of i and j:
+        the features of j and, if j has feature k too (`both`), those of i other than k. Return
+        their number."""
+        cdef const Py_ssize_t* own = &self.active[i, 0]
+        cdef const Py_ssize_t* other = &self.active[j, 0]
         cdef Py_ssize_t a = 0
         cdef Py_ssize_t c = 0
         cdef Py_ssize_t n = 0
@@ -429,16 +412,21 @@ cdef class LFRMModel(CachedFlipModel):
         self.b = target / precision + random_standard_normal(rng) / sqrt(precision)
         return 0
 
+    cdef void add_links(self, Py_ssize_t i) noexcept nogil:
+        """Add the pairs of row i to the slice; over all rows every pair comes once."""
+        cdef Py_ssize_t j
+        for j in range(0 if self.directed else i + 1, self.n_samples):
+            if self.signs[i, j] != 0:
+                self.slice.add(self.signs[i, j], self.logit(i, j), 1.0)
+
     cdef int slice_bias(self, bitgen_t* rng) except -1 nogil:
-        cdef Py_ssize_t i, j
+        cdef Py_ssize_t i
         self.slice.n = 0
         for i in range(self.n_samples):
             if self.slice.n + self.n_samples > self.slice.capacity:
                 with gil:
                     self.slice.reserve(self.slice.n + self.n_samples)
-            for j in range(0 if self.directed else i + 1, self.n_samples):
-                if self.signs[i, j] != 0:
-                    self.slice.add(self.signs[i, j], self.logit(i, j), 1.0)
+            self.add_links(i)
         self.b = self.take_slice(self.b, self.tau_b, 1.0, rng)
         if not isfinite(self.b):
             with gil:
@@ -454,13 +442,13 @@ cdef class LFRMModel(CachedFlipModel):
         return width * self.slice.slice_step(value / width, rng)
 
     cdef int slice_weight(self, Py_ssize_t k, Py_ssize_t l, bitgen_t* rng) except -1 nogil:
-        """Of pairs that have the weight only: rows with k and rows with l."""
+        """Draw weight (k, l) given the pairs that it concerns: rows with k and rows with l."""
         cdef Py_ssize_t i, j, a, c
         cdef Py_ssize_t n_own = 0
         cdef Py_ssize_t n_other = 0
-        cdef Py_ssize_t* own = self.members
-        cdef Py_ssize_t* other = self.members + self.n_samples
-        cdef double value = self.W[k * self.capacity + l]
+        cdef Py_ssize_t* own = &self.members[0, 0]
+        cdef Py_ssize_t* other = &self.members[1, 0]
+        cdef double value = self.W[k, l]
         cdef double by, times
         for i in range(self.n_samples):
             if self.Z.row(i)[k]:
@@ -482,7 +470,7 @@ cdef class LFRMModel(CachedFlipModel):
                 times = 1.0
                 if not self.directed and self.Z.row(i)[l] and self.Z.row(j)[k]:
                     if j < i:
-                        continue        # the pair is met twice
+                        continue        # undirected pairs of both features come twice
                     times = 1.0 if k == l else 2.0
                 self.slice.add(self.signs[i, j], self.logit(i, j), times)
         if self.slice.n == 0:
@@ -491,27 +479,23 @@ cdef class LFRMModel(CachedFlipModel):
         if not isfinite(by):
             with gil:
                 raise FloatingPointError(f"LFRM: the weight of features {k}, {l} has no law")
-        self.W[k * self.capacity + l] = value + by
+        self.W[k, l] = value + by
         for a in range(n_own):
-            self.sums[own[a] * self.capacity + l] += by
+            self.sums[own[a], l] += by
         if not self.directed and k != l:
-            self.W[l * self.capacity + k] = value + by
+            self.W[l, k] = value + by
             for c in range(n_other):
-                self.sums[other[c] * self.capacity + k] += by
+                self.sums[other[c], k] += by
         return 0
 
     cdef double log_likelihood(self) noexcept nogil:
-        """Every pair once."""
-        cdef Py_ssize_t i, j
+        cdef Py_ssize_t i
         cdef double total = 0.0
-        cdef double* y = self.slice.y
         self.tabulate()
         for i in range(self.n_samples):
             self.slice.n = 0
-            for j in range(0 if self.directed else i + 1, self.n_samples):
-                if self.signs[i, j] != 0:
-                    self.slice.add(self.signs[i, j], self.logit(i, j), 0.0)
-            total += tile_log_sigmoids(y, self.slice.effects, 0.0, self.slice.n)
+            self.add_links(i)
+            total += tile_log_sigmoids(self.slice.y, self.slice.effects, 0.0, self.slice.n)
         return total
 
     cdef double log_prior(self) noexcept nogil:
@@ -520,13 +504,13 @@ cdef class LFRMModel(CachedFlipModel):
         cdef double w
         for k in range(self.n_latent):
             for l in range(0 if self.directed else k, self.n_latent):
-                w = self.W[k * self.capacity + l]
+                w = self.W[k, l]
                 total += 0.5 * (log(self.tau / (2.0 * PI)) - self.tau * w * w)
         return total
 
     cdef int mean_params(self) except -1 nogil:
-        """Give the weights their joint posterior mode given Z, b and tau, where they are at most
-        MOST_WEIGHTS."""
+        """Set the weights to their joint posterior mode given Z, b and tau, if they are at most
+        MOST_WEIGHTS; otherwise leave them."""
         cdef Py_ssize_t n = self.n_latent
         if 0 < (n * n if self.directed else n * (n + 1) // 2) <= MOST_WEIGHTS:
             with gil:
@@ -546,39 +530,32 @@ cdef class LFRMModel(CachedFlipModel):
             self.tau = 1.0
 
     def save(self):
-        cdef Py_ssize_t k, l
-        W = np.empty((self.n_latent, self.n_latent))
-        cdef double[:, ::1] view = W
-        for k in range(self.n_latent):
-            for l in range(self.n_latent):
-                view[k, l] = self.W[k * self.capacity + l]
+        cdef Py_ssize_t n = self.n_latent
+        W = np.asarray(self.W)[:n, :n].copy()
         return {"weights": W, "weight_precision": self.tau, "bias": self.b}
 
     def load(self, saved):
-        cdef const double[:, ::1] view = np.ascontiguousarray(saved["weights"], dtype=np.float64)
-        cdef Py_ssize_t k, l
+        cdef Py_ssize_t n = len(saved["weights"])
         self.n_latent = 0
-        self.reserve(max(view.shape[0], 1))
-        self.n_latent = view.shape[0]
-        for k in range(self.n_latent):
-            for l in range(self.n_latent):
-                self.W[k * self.capacity + l] = view[k, l]
+        self.reserve(n)
+        self.n_latent = n
+        np.asarray(self.W)[:n, :n] = saved["weights"]
         self.tau = saved["weight_precision"]
         self.b = saved["bias"]
 
 
 def mode_of_weights(W, Z, signs, bias, precision, bint directed):
-    """Find the mode of p(W | Z, X), which is log concave, by Newton's method from W, with steps
-    that are halved until the density rises.
+    """Find the mode of p(W | Z, X), which is log concave, by Newton's method from W. Steps are
+    halved until the density rises.
 
-    Of the features k, m of i and l, o of j the Hessian has the sums over pairs of
-    omega_ij z_ik z_im z_jl z_jo, and each of i and j's pairs of features is one product.
+    For weights (k, l) and (m, o) the Hessian has the sum over pairs of
+    omega_ij z_ik z_im z_jl z_jo; `both` holds the products z_ik z_im of one row.
     """
     n = W.shape[0]
     Z = Z.astype(np.float64)
     both = (Z[:, :, None] * Z[:, None, :]).reshape(len(Z), -1)
     links = (signs + 1) // 2
-    # Where links have no direction every pair is met twice, and two entries of W are one weight.
+    # If links have no direction, every pair comes twice and two entries of W are one weight.
     share = (signs != 0) * (1.0 if directed else 0.5)
     k, l = np.indices((n, n)) if directed else np.triu_indices(n)
     k, l = k.ravel(), l.ravel()
@@ -616,9 +593,8 @@ def draw_polya_gamma(const double[::1] z, bit_generator):
     """Draw PG(1, z) for every z: an ndarray. For tests."""
     cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
     cdef Py_ssize_t j
-    drawn = np.empty(z.shape[0])
-    cdef double[::1] view = drawn
+    cdef double[::1] drawn = np.empty(z.shape[0])
     with bit_generator.lock, nogil:
         for j in range(z.shape[0]):
-            view[j] = polya_gamma(z[j], SHARES, rng)
-    return drawn
+            drawn[j] = polya_gamma(z[j], SHARES, rng)
+    return np.asarray(drawn)

@@ -4,26 +4,24 @@
     x_i | z_i, V, b ~ N(b + sum_k z_ik v_k, I / tau_x),
     v_k ~ N(0, I / tau_v),    b ~ N(m, I / tau_b),
 
-tau_x and tau_v fixed or under Gamma priors, m and tau_b fixed; without an intercept b = m = 0. The
-intercept is the parameter of a feature that all rows have, with a precision of its own. A missing
-entry drops out of every sum. A candidate is its residual x_i - b - sum_k z_k v_k, 0 where x_i is
-missing; flipping a feature costs O(D).
+tau_x and tau_v are fixed or under Gamma priors, m and tau_b fixed; without an intercept b = m = 0.
+The intercept acts as the component of a feature that all rows have, with precision tau_b. A
+missing entry drops out of every sum. A candidate is its residual x_i - b - sum_k z_k v_k, 0 where
+x_i is missing; flipping a feature costs O(D).
 
-Rows are kept less m, and so is b, as `offset`.
+Rows are stored less m, and so is b, as `offset`.
 
-Precisions stay within [1e-140, 1e140], data within 1e60 of 0 (`LinearGaussian` sees to that): no
+`LinearGaussian` keeps precisions within [1e-140, 1e140] and data within 1e60 of 0, so that no
 product of three of them over- or underflows.
 """
 from libc.math cimport M_PI as PI
 from libc.math cimport INFINITY, exp, isfinite, lgamma, log, sqrt
-from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 from numpy.random cimport bitgen_t
 from numpy.random.c_distributions cimport random_poisson, random_standard_normal
 
 import numpy as np
 
-from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport log_gamma_variate, uniform
 from skdpm.features.likelihoods._base cimport (
     CollapsedFeatureModel,
@@ -42,8 +40,8 @@ cdef double LOWEST = LOWEST_PRECISION
 cdef double LARGEST = LARGEST_PRECISION
 
 cdef enum:
-    # Of the law of a row's number of singletons, where the prior does not expect many. Hundreds
-    # are no answer any more: scales of data and priors are far apart, and K^3 steps last for ever.
+    # Largest number of singletons of a row, unless the prior expects many. Hundreds mean that the
+    # scales of data and priors are far apart, and steps of K^3 would not end.
     MOST_TERMS = 256
 
 
@@ -54,7 +52,7 @@ cdef enum Purpose:
 
 
 cdef inline double dot(const double* a, const double* b, Py_ssize_t n) noexcept nogil:
-    """Compute the inner product by four sums side by side: one would wait for every addition."""
+    """Inner product by four independent sums: one would wait for every addition."""
     cdef double s0 = 0.0
     cdef double s1 = 0.0
     cdef double s2 = 0.0
@@ -73,8 +71,8 @@ cdef inline double dot(const double* a, const double* b, Py_ssize_t n) noexcept 
 
 
 cdef inline double draw_precision(bitgen_t* rng, double shape, double rate) noexcept nogil:
-    """Draw from Gamma(shape, rate). By its logarithm: under a small shape the variate itself is
-    often 0 as a double, and nothing can be divided by it."""
+    """Draw from Gamma(shape, rate) by its logarithm: under a small shape the variate itself often
+    underflows to 0."""
     cdef double tau = exp(log_gamma_variate(rng, shape) - log(rate))
     if tau < LOWEST:
         return LOWEST
@@ -92,7 +90,7 @@ cdef inline void add_scaled(
 cdef void solve_lower(
     const double* factor, Py_ssize_t n, double* rows, Py_ssize_t stride, Py_ssize_t width   # INOUT
 ) noexcept nogil:
-    """L^-1 times the n x width matrix of which row j begins at rows[j * stride]."""
+    """Multiply the n x width matrix by L^-1; its row j begins at rows[j * stride]."""
     cdef Py_ssize_t i, j
     cdef const double* column = factor
     for j in range(n):
@@ -104,7 +102,7 @@ cdef void solve_lower(
 cdef void solve_upper(
     const double* factor, Py_ssize_t n, double* rows, Py_ssize_t stride, Py_ssize_t width   # INOUT
 ) noexcept nogil:
-    """L'^-1 times the matrix."""
+    """Multiply the matrix by L'^-1."""
     cdef Py_ssize_t i, j
     cdef const double* column = factor + n * (n + 1) // 2
     for j in range(n - 1, -1, -1):
@@ -120,9 +118,9 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
     ----------
     data : dict
         "X": ndarray of shape (n_samples, n_features), less "mean", the intercept's prior mean,
-        and 0 where missing; "observed": ndarray of the same shape, uint8, or None where nothing
-        is missing; "missing_rows" and "missing_starts": the rows in which each column is missing,
-        one column after the other.
+        and 0 where missing; "observed": ndarray of the same shape, uint8, or None if nothing is
+        missing; "missing_rows" and "missing_starts": the rows in which each column is missing,
+        column by column.
     noise_precision, component_precision : float or None
         tau_x and tau_v; None: under the priors.
     noise_precision_prior, component_precision_prior : tuple (shape, rate)
@@ -139,27 +137,27 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
     cdef const double* mean             # (d,)
     cdef double n_observed
     cdef double tau_b
-    cdef double* intercept              # (d,): b
-    cdef double* offset                 # (d,): b less its prior mean
+    cdef double[::1] intercept          # (d,): b
+    cdef double[::1] offset             # (d,): b less its prior mean
     cdef public double tau_x, tau_v
     cdef bint draws_tau_x, draws_tau_v
     cdef double x_shape, x_rate, v_shape, v_rate
     cdef Py_ssize_t capacity
-    cdef double* V                      # (capacity, d)
-    cdef double* norms                  # (capacity,): squared norms of V's rows
+    cdef double[:, ::1] V               # (capacity, d)
+    cdef double[::1] norms              # (capacity,): squared norms of V's rows
     # The same for the row under update: zeros where it is missing.
-    cdef double* masked                 # (capacity, d)
-    cdef double* masked_norms           # (capacity,)
+    cdef double[:, ::1] masked          # (capacity, d)
+    cdef double[::1] masked_norms       # (capacity,)
     cdef const double* row_V
     cdef const double* row_norms
     cdef const unsigned char* row_observed  # (d,) or NULL
     cdef Py_ssize_t row_d               # its entries that are observed
-    cdef double row_tau                 # their precision, where new features are integrated out
-    # Scratch of the components' posterior, the intercept coming last.
-    cdef double* gram                   # packed by columns: Z'Z
-    cdef double* factor                 # packed by columns: Cholesky factor of the precision
-    cdef double* solution               # (capacity + 1, d)
-    cdef Py_ssize_t* active             # (capacity + 1,)
+    cdef double row_tau                 # their precision, with new features integrated out
+    # Scratch of the components' posterior; the intercept comes last.
+    cdef double[::1] gram               # packed by columns: Z'Z
+    cdef double[::1] factor             # packed by columns: Cholesky factor of the precision
+    cdef double[:, ::1] solution        # (capacity + 1, d)
+    cdef Py_ssize_t[::1] active         # (capacity + 1,)
 
     def __init__(
         self, data, noise_precision, noise_precision_prior, component_precision,
@@ -189,45 +187,29 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         self.tau_v = 1.0 if self.draws_tau_v else component_precision
         self.has_intercept = intercept_precision is not None
         self.tau_b = intercept_precision if self.has_intercept else 1.0
-        self.offset = <double*>resized(NULL, self.d, sizeof(double))
-        self.intercept = <double*>resized(NULL, self.d, sizeof(double))
-        self.reset_intercept()
+        self.offset = np.zeros(self.d)
+        self.intercept = data["mean"].copy()
         self.reserve_candidates(1)
         self.reserve(1)
 
-    def __dealloc__(self):
-        free(self.intercept)
-        free(self.offset)
-        free(self.V)
-        free(self.norms)
-        free(self.masked)
-        free(self.masked_norms)
-        free(self.gram)
-        free(self.factor)
-        free(self.solution)
-        free(self.active)
-
     cdef int reserve(self, Py_ssize_t n_latent) except -1:
+        cdef Py_ssize_t n = self.n_latent
         cdef Py_ssize_t packed = (n_latent + 1) * (n_latent + 2) // 2
         if n_latent <= self.capacity:
             return 0
-        self.V = <double*>resized(self.V, n_latent * self.d, sizeof(double))
-        self.norms = <double*>resized(self.norms, n_latent, sizeof(double))
-        self.masked = <double*>resized(self.masked, n_latent * self.d, sizeof(double))
-        self.masked_norms = <double*>resized(self.masked_norms, n_latent, sizeof(double))
-        self.gram = <double*>resized(self.gram, packed, sizeof(double))
-        self.factor = <double*>resized(self.factor, packed, sizeof(double))
-        self.solution = <double*>resized(self.solution, (n_latent + 1) * self.d, sizeof(double))
-        self.active = <Py_ssize_t*>resized(self.active, n_latent + 1, sizeof(Py_ssize_t))
+        V, norms = np.empty((n_latent, self.d)), np.empty(n_latent)
+        if n > 0:
+            V[:n], norms[:n] = self.V[:n], self.norms[:n]
+        self.V, self.norms = V, norms
+        self.masked, self.masked_norms = np.empty((n_latent, self.d)), np.empty(n_latent)
+        self.gram, self.factor = np.empty(packed), np.empty(packed)
+        self.solution = np.empty((n_latent + 1, self.d))
+        self.active = np.empty(n_latent + 1, dtype=np.intp)
         self.capacity = n_latent
         return 0
 
-    cdef void reset_intercept(self) noexcept nogil:
-        memset(self.offset, 0, self.d * sizeof(double))
-        memcpy(self.intercept, self.mean, self.d * sizeof(double))
-
     cdef void round_intercept(self) noexcept nogil:
-        """b from its offset, then the offset from b, as `load` will have it."""
+        """Compute b from its offset, then the offset from b, as `load` does."""
         cdef Py_ssize_t j
         for j in range(self.d):
             self.intercept[j] = self.mean[j] + self.offset[j]
@@ -239,8 +221,8 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         cdef Py_ssize_t j, k
         cdef Py_ssize_t d = self.d
         cdef double* residual = self.candidates
-        self.row_V = self.V
-        self.row_norms = self.norms
+        self.row_V = &self.V[0, 0]
+        self.row_norms = &self.norms[0]
         self.row_d = d
         self.row_tau = self.tau_x
         for j in range(d):
@@ -256,10 +238,10 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
                     residual[j] = residual[j] if self.row_observed[j] else 0.0
                 for k in range(self.n_latent):
                     for j in range(d):
-                        self.masked[k * d + j] = self.V[k * d + j] if self.row_observed[j] else 0.0
-                    self.masked_norms[k] = dot(self.masked + k * d, self.masked + k * d, d)
-                self.row_V = self.masked
-                self.row_norms = self.masked_norms
+                        self.masked[k, j] = self.V[k, j] if self.row_observed[j] else 0.0
+                    self.masked_norms[k] = dot(&self.masked[k, 0], &self.masked[k, 0], d)
+                self.row_V = &self.masked[0, 0]
+                self.row_norms = &self.masked_norms[0]
         for k in range(self.n_latent):
             if z[k]:
                 add_scaled(residual, -1.0, self.row_V + k * d, d)
@@ -286,8 +268,9 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         self, const Py_ssize_t* features, const double* log_odds, Py_ssize_t n,
         double* out     # OUT (2**n,)
     ) noexcept nogil:
-        """By doubling, in O(1) per value: what feature j adds to a value of the features before
-        it is linear in that value. It is tabulated, by doubling too, where the sums will be."""
+        """By doubling, in O(1) per value: what feature j adds is linear in the values of the
+        features before it. These gains are tabulated, also by doubling, in the place of the sums.
+        """
         cdef Py_ssize_t j, l, r, half, quarter
         cdef double inner
         cdef double* gains
@@ -308,15 +291,15 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
             for r in range(half):
                 gains[r] += out[r]
 
-    # A row's singletons. With r the residual without them and s_k = 1/tau_x + k/tau_v, r has the
-    # law N(0, s_k I) given their number k.
+    # A row's singletons. The residual r without them is N(0, s_k I) given their number k, where
+    # s_k = 1/tau_x + k/tau_v.
 
     cdef Py_ssize_t draw_n_singletons(
         self, Py_ssize_t n, double rate, bint adapting, bitgen_t* rng
     ) except? -1 nogil:
-        """In warm-up a Metropolis step that proposes from the prior; later a draw from the
-        number's conditional law. While components fit badly, the latter gives every row
-        singletons, which stay; proposals from the prior leave time to share."""
+        """In warm-up a Metropolis step that proposes from the prior, later a draw from the
+        conditional law. While components fit badly, that law would give every row singletons,
+        which stay; proposals from the prior leave time to share components."""
         cdef double square = dot(self.candidates, self.candidates, self.d)
         cdef double log_rate, log_poisson, log_w, log_ratio, s, largest, w
         cdef double top = -INFINITY
@@ -332,7 +315,7 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
                 return -1
             return chosen if uniform(rng) < exp(log_ratio) else n
         log_rate = log(rate)
-        # Terms are added until those that may come are below exp(-40) of the sum.
+        # Terms are added until the next ones must be below exp(-40) of the sum.
         for k in range(<Py_ssize_t>max(<double>MOST_TERMS, 4.0 * rate)):
             log_poisson = k * log_rate - lgamma(k + 1.0)
             s = 1.0 / self.tau_x + k / self.tau_v
@@ -360,53 +343,55 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
     cdef int draw_singletons(
         self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng
     ) except -1 nogil:
-        """A draw from the prior of parameters and noise, moved to agree with the residual."""
+        """Draw parameters and noise from the prior, then shift them to agree with the residual."""
         cdef Py_ssize_t j, k
         cdef Py_ssize_t d = self.d
         cdef double gain = self.tau_x / (self.tau_v + n * self.tau_x)
         cdef double v_deviation = 1.0 / sqrt(self.tau_v)
         cdef double x_deviation = 1.0 / sqrt(self.tau_x)
-        cdef double missing
+        cdef double missing     # what the draws leave of the residual
         for j in range(d):
             missing = self.candidates[j] - x_deviation * random_standard_normal(rng)
             for k in range(n):
-                self.V[features[k] * d + j] = v_deviation * random_standard_normal(rng)
-                missing -= self.V[features[k] * d + j]
+                self.V[features[k], j] = v_deviation * random_standard_normal(rng)
+                missing -= self.V[features[k], j]
             if self.row_observed == NULL or self.row_observed[j]:
                 for k in range(n):
-                    self.V[features[k] * d + j] += gain * missing
+                    self.V[features[k], j] += gain * missing
         for k in range(n):
-            self.norms[features[k]] = dot(self.V + features[k] * d, self.V + features[k] * d, d)
+            self.set_norm(features[k])
         return 0
 
     # Features.
 
+    cdef inline void set_norm(self, Py_ssize_t k) noexcept nogil:
+        self.norms[k] = dot(&self.V[k, 0], &self.V[k, 0], self.d)
+
     cdef int add_feature(self, bitgen_t* rng) except -1 nogil:
         cdef Py_ssize_t j
-        cdef double* v = self.V + self.n_latent * self.d
         for j in range(self.d):
-            v[j] = random_standard_normal(rng) / sqrt(self.tau_v)
-        self.norms[self.n_latent] = dot(v, v, self.d)
+            self.V[self.n_latent, j] = random_standard_normal(rng) / sqrt(self.tau_v)
+        self.set_norm(self.n_latent)
         self.n_latent += 1
         return 0
 
     cdef int remove_feature(self, Py_ssize_t k) except -1 nogil:
         cdef Py_ssize_t last = self.n_latent - 1
         if k != last:
-            memcpy(self.V + k * self.d, self.V + last * self.d, self.d * sizeof(double))
+            memcpy(&self.V[k, 0], &self.V[last, 0], self.d * sizeof(double))
             self.norms[k] = self.norms[last]
         self.n_latent = last
         return 0
 
-    # Features in exchange for others, the intercept making up for it: no row's mean changes.
+    # Exchanges of features that the intercept makes up for: no row's mean changes.
 
     cdef double log_complement(self, Py_ssize_t k) noexcept nogil:
-        return -self.tau_b * (dot(self.offset, self.V + k * self.d, self.d) + 0.5 * self.norms[k])
+        return -self.tau_b * (dot(&self.offset[0], &self.V[k, 0], self.d) + 0.5 * self.norms[k])
 
     cdef int complement(self, Py_ssize_t k) except -1 nogil:
         cdef Py_ssize_t j
-        cdef double* v = self.V + k * self.d
-        add_scaled(self.offset, 1.0, v, self.d)
+        cdef double* v = &self.V[k, 0]
+        add_scaled(&self.offset[0], 1.0, v, self.d)
         for j in range(self.d):
             v[j] = -v[j]
         self.round_intercept()
@@ -416,37 +401,37 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         cdef Py_ssize_t j
         cdef double total = 0.0
         for j in range(self.d):
-            total += self.V[k * self.d + j]
+            total += self.V[k, j]
         return total < 0.0
 
     cdef double log_common(self, Py_ssize_t k) noexcept nogil:
-        """What rows share, less m, is N(0, s I), where s is 1/tau_b without the feature and
+        """What rows share, less m, is N(0, s I): s is 1/tau_b without the feature and
         1/tau_b + 1/tau_v with it."""
-        cdef double square = dot(self.offset, self.offset, self.d)
+        cdef double square = dot(&self.offset[0], &self.offset[0], self.d)
         cdef double s = 1.0 / self.tau_b
         cdef double wider = s + 1.0 / self.tau_v
         if k >= 0:
-            square += 2.0 * dot(self.offset, self.V + k * self.d, self.d) + self.norms[k]
+            square += 2.0 * dot(&self.offset[0], &self.V[k, 0], self.d) + self.norms[k]
         return 0.5 * (self.d * (log(s) - log(wider)) + square * (1.0 / s - 1.0 / wider))
 
     cdef int absorb(self, Py_ssize_t k) except -1 nogil:
-        add_scaled(self.offset, 1.0, self.V + k * self.d, self.d)
+        add_scaled(&self.offset[0], 1.0, &self.V[k, 0], self.d)
         self.round_intercept()
         return 0
 
     cdef int split_off(self, Py_ssize_t k, bitgen_t* rng) except -1 nogil:
         cdef Py_ssize_t j
-        cdef double* v = self.V + k * self.d
+        cdef double* v = &self.V[k, 0]
         cdef double gain = self.tau_b / (self.tau_b + self.tau_v)
         cdef double deviation = 1.0 / sqrt(self.tau_b + self.tau_v)
         for j in range(self.d):
             v[j] = gain * self.offset[j] + deviation * random_standard_normal(rng)
-        self.norms[k] = dot(v, v, self.d)
-        add_scaled(self.offset, -1.0, v, self.d)
+        self.set_norm(k)
+        add_scaled(&self.offset[0], -1.0, v, self.d)
         self.round_intercept()
         return 0
 
-    # Some features, with the others fixed: the same model, of residuals.
+    # Some features, with the others fixed: the same model of residuals.
 
     cdef CollapsedFeatureModel restricted(self):
         cdef LinearGaussianModel part
@@ -464,13 +449,15 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         cdef Py_ssize_t d = self.d
         cdef Py_ssize_t n_others = 0
         cdef const unsigned char* z
-        cdef const double* V = (<LinearGaussianModel>whole).V
-        cdef const double* offset = (<LinearGaussianModel>whole).offset
+        cdef const double* V = &(<LinearGaussianModel>whole).V[0, 0]
+        cdef const double* X = (<LinearGaussianModel>whole).X
+        cdef const double* offset = &(<LinearGaussianModel>whole).offset[0]
+        cdef Py_ssize_t* others = &(<LinearGaussianModel>whole).active[0]
         cdef double* residual = self.residuals
         self.tau_x = (<LinearGaussianModel>whole).tau_x
         self.tau_v = (<LinearGaussianModel>whole).tau_v
         for k in range(whole.n_latent):
-            (<LinearGaussianModel>whole).active[n_others] = k
+            others[n_others] = k
             n_others += 1
             for j in range(n):
                 if features[j] == k:
@@ -478,9 +465,9 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         for i in range(self.n_samples):
             z = whole.Z.row(i)
             for j in range(d):
-                residual[j] = (<LinearGaussianModel>whole).X[i * d + j] - offset[j]
+                residual[j] = X[i * d + j] - offset[j]
             for j in range(n_others):
-                k = (<LinearGaussianModel>whole).active[j]
+                k = others[j]
                 if z[k]:
                     add_scaled(residual, -1.0, V + k * d, d)
             if self.observed != NULL:
@@ -491,16 +478,13 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
 
     cdef int give_back(self, FeatureModel whole, const Py_ssize_t* features) except -1 nogil:
         cdef Py_ssize_t j
-        cdef Py_ssize_t d = self.d
+        cdef double* V = &(<LinearGaussianModel>whole).V[0, 0]
         for j in range(self.n_latent):
-            memcpy(
-                (<LinearGaussianModel>whole).V + features[j] * d, self.V + j * d,
-                d * sizeof(double)
-            )
+            memcpy(V + features[j] * self.d, &self.V[j, 0], self.d * sizeof(double))
             (<LinearGaussianModel>whole).norms[features[j]] = self.norms[j]
         return 0
 
-    # Rows that are no part of the data of `fit`.
+    # New rows.
 
     cdef double log_row(self) noexcept nogil:
         return 0.5 * (
@@ -549,8 +533,8 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         return 0
 
     cdef double visit_columns(self, int purpose, bitgen_t* rng) noexcept nogil:
-        """log p(X | Z), V and b integrated out; on the way, they may be drawn or take their
-        means."""
+        """log p(X | Z) with V and b integrated out. `purpose` also draws them, or sets them to
+        their means."""
         cdef Py_ssize_t i, j, k, c, n_active
         cdef Py_ssize_t n = self.n_latent + self.has_intercept
         cdef Py_ssize_t d = self.d
@@ -559,12 +543,12 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         cdef const unsigned char* Z = self.Z.entries
         cdef double square = 0.0
         cdef double total
-        memset(self.gram, 0, packed * sizeof(double))
-        memset(self.solution, 0, n * d * sizeof(double))
+        memset(&self.gram[0], 0, packed * sizeof(double))
+        memset(&self.solution[0, 0], 0, n * d * sizeof(double))
         for i in range(self.n_samples):
-            n_active = self.add_to_gram(Z + i * stride, 1.0, self.gram)
+            n_active = self.add_to_gram(Z + i * stride, 1.0)
             for j in range(n_active):
-                add_scaled(self.solution + self.active[j] * d, 1.0, self.X + i * d, d)
+                add_scaled(&self.solution[self.active[j], 0], 1.0, self.X + i * d, d)
         for i in range(self.n_samples):
             square += dot(self.X + i * d, self.X + i * d, d)
         total = 0.5 * (
@@ -573,42 +557,43 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         )
         if self.has_intercept:
             total += 0.5 * d * log(self.tau_b)
-        for k in range(n * d):
-            self.solution[k] *= self.tau_x
-        # Columns without missing entries have one precision: solved together where all are.
+        for k in range(n):
+            for c in range(d):
+                self.solution[k, c] *= self.tau_x
+        # Columns without missing entries share one posterior precision.
         if self.missing_starts[d] == 0:
             total += self.visit_column(0, d, purpose, rng)
         for c in range(d if self.missing_starts[d] > 0 else 0):
             for i in range(self.missing_starts[c], self.missing_starts[c + 1]):
-                self.add_to_gram(Z + self.missing_rows[i] * stride, -1.0, self.gram)
+                self.add_to_gram(Z + self.missing_rows[i] * stride, -1.0)
             total += self.visit_column(c, 1, purpose, rng)
             for i in range(self.missing_starts[c], self.missing_starts[c + 1]):
-                self.add_to_gram(Z + self.missing_rows[i] * stride, 1.0, self.gram)
+                self.add_to_gram(Z + self.missing_rows[i] * stride, 1.0)
         if purpose != EVALUATE:
             for k in range(self.n_latent):
-                self.norms[k] = dot(self.V + k * d, self.V + k * d, d)
+                self.set_norm(k)
             self.round_intercept()
         return total
 
     cdef double visit_column(
         self, Py_ssize_t c, Py_ssize_t width, int purpose, bitgen_t* rng
     ) noexcept nogil:
-        """The part of log p(X | Z) that V's columns from c on contribute, all with this Z'Z."""
+        """Contribution to log p(X | Z) of `width` columns of V from c on, which share Z'Z."""
         cdef Py_ssize_t j, k
         cdef Py_ssize_t n = self.n_latent + self.has_intercept
-        cdef double* rows = self.solution + c
+        cdef double* rows = &self.solution[0, c]
         cdef double square = 0.0
         cdef double log_det
-        cdef double* diagonal = self.factor
+        cdef double* diagonal = &self.factor[0]
         for k in range(n * (n + 1) // 2):
             self.factor[k] = self.tau_x * self.gram[k]
         for k in range(n):
             diagonal[0] += self.tau_v if k < self.n_latent else self.tau_b
             diagonal += n - k
-        cholesky(self.factor, n, &log_det)      # a failure leaves log_det NaN
-        solve_lower(self.factor, n, rows, self.d, width)
+        cholesky(&self.factor[0], n, &log_det)      # a failure leaves log_det NaN
+        solve_lower(&self.factor[0], n, rows, self.d, width)
         # A = L D L': the mean is L'^-1 D^-1 L^-1 tau_x Z'x, and L'^-1 D^-1/2 has square A^-1.
-        diagonal = self.factor
+        diagonal = &self.factor[0]
         for k in range(n):
             square += diagonal[0] * dot(rows + k * self.d, rows + k * self.d, width)
             for j in range(width):
@@ -617,17 +602,15 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
                     rows[k * self.d + j] += sqrt(diagonal[0]) * random_standard_normal(rng)
             diagonal += n - k
         if purpose != EVALUATE:
-            solve_upper(self.factor, n, rows, self.d, width)
+            solve_upper(&self.factor[0], n, rows, self.d, width)
             for k in range(self.n_latent):
-                memcpy(self.V + k * self.d + c, rows + k * self.d, width * sizeof(double))
+                memcpy(&self.V[k, c], rows + k * self.d, width * sizeof(double))
             if self.has_intercept:
-                memcpy(self.offset + c, rows + self.n_latent * self.d, width * sizeof(double))
+                memcpy(&self.offset[c], rows + self.n_latent * self.d, width * sizeof(double))
         return 0.5 * (square - width * log_det)
 
-    cdef Py_ssize_t add_to_gram(
-        self, const unsigned char* z, double by, double* gram     # INOUT, packed
-    ) noexcept nogil:
-        """gram += by * z z'. Leaves the features that z has in `active`, the intercept among them,
+    cdef Py_ssize_t add_to_gram(self, const unsigned char* z, double by) noexcept nogil:
+        """Add by * z z' to `gram`. Lists the features of z and the intercept in `active` and
         returns their number."""
         cdef Py_ssize_t j, k, first
         cdef Py_ssize_t n = self.n_latent + self.has_intercept
@@ -642,16 +625,16 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
             first = self.active[j]
             first = first * n - first * (first + 1) // 2
             for k in range(j, n_active):
-                gram[first + self.active[k]] += by
+                self.gram[first + self.active[k]] += by
         return n_active
 
     cdef int mean_params(self) except -1 nogil:
-        """V and b become their means given Z and X."""
+        """Set V and b to their means given Z and X."""
         self.visit_columns(AVERAGE, NULL)
         return 0
 
     cdef double squared_error(self) noexcept nogil:
-        """Of X around b + Z V, over the entries that are observed."""
+        """Sum over observed entries of the squared residuals of X around b + Z V."""
         cdef Py_ssize_t i
         cdef double total = 0.0
         for i in range(self.n_samples):
@@ -674,7 +657,7 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
         total = self.n_latent * self.d * (log(self.tau_v) - log(2.0 * PI)) - self.tau_v * square
         if self.has_intercept:
             total += self.d * (log(self.tau_b) - log(2.0 * PI)) - (
-                self.tau_b * dot(self.offset, self.offset, self.d)
+                self.tau_b * dot(&self.offset[0], &self.offset[0], self.d)
             )
         return 0.5 * total
 
@@ -684,39 +667,29 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
     # The Python boundary.
 
     def save(self):
-        V = np.empty((self.n_latent, self.d))
-        b = np.empty(self.d)
-        cdef double[:, ::1] view = V
-        cdef double[::1] intercept = b
-        memcpy(&intercept[0], self.intercept, self.d * sizeof(double))
-        if self.n_latent > 0:
-            memcpy(&view[0, 0], self.V, self.n_latent * self.d * sizeof(double))
         return {
-            "components": V,
-            "intercept": b,
+            "components": np.asarray(self.V)[:self.n_latent].copy(),
+            "intercept": np.array(self.intercept),
             "noise_precision": self.tau_x,
             "component_precision": self.tau_v,
         }
 
     def load(self, saved):
-        cdef const double[:, ::1] view = np.ascontiguousarray(saved["components"], np.float64)
-        cdef const double[::1] intercept = np.ascontiguousarray(saved["intercept"], np.float64)
-        cdef Py_ssize_t j, k
-        for j in range(self.d):
-            self.intercept[j] = intercept[j]
-            self.offset[j] = intercept[j] - self.mean[j]
-        self.reserve(max(view.shape[0], 1))
-        self.n_latent = view.shape[0]
-        if view.shape[0] > 0:
-            memcpy(self.V, &view[0, 0], view.shape[0] * self.d * sizeof(double))
+        cdef Py_ssize_t k
+        self.intercept = np.array(saved["intercept"], dtype=np.float64)
+        self.offset = np.asarray(self.intercept) - self.data["mean"]
+        self.n_latent = 0
+        self.reserve(len(saved["components"]))
+        self.n_latent = len(saved["components"])
+        np.asarray(self.V)[:self.n_latent] = saved["components"]
         for k in range(self.n_latent):
-            self.norms[k] = dot(self.V + k * self.d, self.V + k * self.d, self.d)
+            self.set_norm(k)
         self.tau_x = saved["noise_precision"]
         self.tau_v = saved["component_precision"]
 
     def start_hyperparameters(self):
-        """Components as large as the data, so that features can tell rows apart; a precision that
-        is far too large or too small for them takes long to mend."""
+        """Start with components as large as the data, so that features can tell rows apart. A
+        precision that is far too large or too small takes long to recover."""
         cdef Py_ssize_t j
         cdef double square = 0.0
         for j in range(self.n_samples * self.d):
@@ -726,4 +699,5 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
             self.tau_x = start
         if self.draws_tau_v:
             self.tau_v = start
-        self.reset_intercept()
+        self.offset = np.zeros(self.d)
+        self.intercept = self.data["mean"].copy()

@@ -4,36 +4,32 @@
     phi_im = sum_k z_ik f_km,    (f_1m, ..., f_Km) ~ Dirichlet(a, ..., a),
     p(b_im | d_im, phi_im) as in `skdpm.mutations`,
 
-for mutation i in sample m; all K features share the cells of a sample, whether or not a mutation
-has them. A cell is a mutation in a sample, number i * M + m. The running terms of a candidate are
-phi_i1, ..., phi_iM. The prevalences of a sample are updated by slice steps: of a pair of features
-the share u of one in f_k + f_l, which is Beta(a, a) a priori and concerns the mutations that have
-one of the two; and for one feature against all others, whose proportions stay, u = f_k with prior
-Beta(a, (K - 1) a).
+for mutation i in sample m, which is cell i * M + m. The prevalences of all K features in a sample
+sum to 1, whether or not a mutation has them. The running terms of a candidate are phi_i1, ...,
+phi_iM. Slice steps update the prevalences of a sample: for a pair of features the share u of one
+in f_k + f_l, with prior Beta(a, a), which concerns the mutations that have one of the two; for one
+feature against all others, whose proportions stay, u = f_k with prior Beta(a, (K - 1) a).
 
 With many reads, a chain from an arbitrary start would stay at the first clones that explain some
-of them. In the first half of warm-up the likelihood therefore has a power, which grows to 1 from
-the value at which a cell has the weight of one read.
+of them. In the first half of warm-up the likelihood is therefore raised to a power, which grows to
+1 from the value at which a cell has the weight of one read.
 
 Sums of prevalences are rounded: densities clip them to [0, 1].
 """
 cimport cython
 from libc.math cimport INFINITY, NAN, exp, isnan, lgamma, log
-from libc.stdlib cimport free
-from libc.string cimport memcpy
 from numpy.random cimport bitgen_t
 from numpy.random.c_distributions cimport random_beta, random_standard_exponential
 
 import numpy as np
 
 from skdpm._core._math cimport log_rising_count
-from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport integer, uniform
 from skdpm._core._slice cimport SliceSampled
 from skdpm.features.likelihoods._base cimport N_CACHED, CachedFlipModel
 
 cdef enum:
-    N_SHRINKS = 200     # an interval of (0, 1) is shorter than any distance of doubles by then
+    N_SHRINKS = 200     # after these an interval is shorter than any distance of doubles
 
 # The precision of the beta-binomial at which a chain starts.
 FIRST_PRECISION = 200.0
@@ -64,9 +60,9 @@ cdef class Reads(SliceSampled):
     cdef const double* states           # (n_states, 4)
     cdef bint is_binomial
     cdef double precision, shape, rate
-    cdef double power                   # of all that follows
-    cdef double* norms                  # (n_cells,): all that neither state nor prevalence changes
-    cdef double* phi                    # (n_cells,): as last filled
+    cdef double power                   # of the likelihood
+    cdef double[::1] norms              # (n_cells,): terms without state or prevalence
+    cdef double[::1] phi                # (n_cells,): as last filled
 
     def __init__(self, data, bint is_binomial, precision_prior):
         cdef const double[:, ::1] n_ref = data["ref_counts"]
@@ -86,12 +82,8 @@ cdef class Reads(SliceSampled):
         self.is_binomial = is_binomial
         self.shape, self.rate = precision_prior
         self.power = 1.0
-        self.norms = <double*>resized(NULL, self.n_cells, sizeof(double))
-        self.phi = <double*>resized(NULL, self.n_cells, sizeof(double))
-
-    def __dealloc__(self):
-        free(self.norms)
-        free(self.phi)
+        self.norms = np.empty(self.n_cells)
+        self.phi = np.empty(self.n_cells)
 
     cdef void set_precision(self, double precision) noexcept nogil:
         cdef Py_ssize_t c
@@ -135,7 +127,7 @@ cdef class Reads(SliceSampled):
         return self.power * (self.norms[c] + top + (log(total) if total > 1.0 else 0.0))
 
     cdef double log_total(self) noexcept nogil:
-        """log p(all reads), at the prevalences last filled in."""
+        """log p(all reads) at the prevalences in `phi`."""
         cdef Py_ssize_t c
         cdef double total = 0.0
         for c in range(self.n_cells):
@@ -161,7 +153,7 @@ cdef class SubclonesModel(CachedFlipModel):
         From `skdpm.mutations.encode`.
     density : {"binomial", "beta_binomial"}
     precision : float or None
-        Of the beta-binomial; None: under its prior.
+        Precision of the beta-binomial; None: under its prior.
     precision_prior : tuple (shape, rate)
     prevalence_concentration : float
         a.
@@ -174,11 +166,11 @@ cdef class SubclonesModel(CachedFlipModel):
     cdef Py_ssize_t n_annealing, n_annealed     # iterations in which the power grows; done
     cdef Py_ssize_t capacity
     cdef Py_ssize_t row                 # under update
-    cdef double* F                      # (capacity, n_tumours)
-    # Of a slice: the cells that change, and their prevalences as intercept + slope * u.
-    cdef Py_ssize_t* cells              # (n_samples,)
-    cdef double* intercepts
-    cdef double* slopes
+    cdef double[:, ::1] F               # (capacity, n_tumours)
+    # The cells that a slice changes, and their prevalences as intercept + slope * u.
+    cdef Py_ssize_t[::1] cells          # (n_samples,)
+    cdef double[::1] intercepts
+    cdef double[::1] slopes
 
     def __init__(
         self, data, density, precision, precision_prior, double prevalence_concentration
@@ -191,20 +183,18 @@ cdef class SubclonesModel(CachedFlipModel):
         self.start_hyperparameters()
         self.width = N_CACHED + self.n_tumours
         self.max_bits = 14
-        self.cells = <Py_ssize_t*>resized(NULL, self.n_samples, sizeof(Py_ssize_t))
-        self.intercepts = <double*>resized(NULL, self.n_samples, sizeof(double))
-        self.slopes = <double*>resized(NULL, self.n_samples, sizeof(double))
+        self.cells = np.empty(self.n_samples, dtype=np.intp)
+        self.intercepts = np.empty(self.n_samples)
+        self.slopes = np.empty(self.n_samples)
         self.reserve_candidates(1)
-
-    def __dealloc__(self):
-        free(self.F)
-        free(self.cells)
-        free(self.intercepts)
-        free(self.slopes)
+        self.reserve(1)
 
     cdef int reserve(self, Py_ssize_t n_latent) except -1:
         if n_latent > self.capacity:
-            self.F = <double*>resized(self.F, n_latent * self.n_tumours, sizeof(double))
+            F = np.empty((n_latent, self.n_tumours))
+            if self.n_latent > 0:
+                F[:self.n_latent] = self.F[:self.n_latent]
+            self.F = F
             self.capacity = n_latent
         return 0
 
@@ -229,7 +219,7 @@ cdef class SubclonesModel(CachedFlipModel):
         for k in range(self.n_latent):
             if z[k]:
                 for m in range(self.n_tumours):
-                    phi[m] += self.F[k * self.n_tumours + m]
+                    phi[m] += self.F[k, m]
 
     cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:
         cdef double* phi = self.candidates + N_CACHED
@@ -241,11 +231,11 @@ cdef class SubclonesModel(CachedFlipModel):
         return self.log_row_at(terms, terms, 0.0)
 
     cdef double log_flipped(self, const double* terms, Py_ssize_t k, bint on) noexcept nogil:
-        return self.log_row_at(terms, self.F + k * self.n_tumours, 1.0 if on else -1.0)
+        return self.log_row_at(terms, &self.F[k, 0], 1.0 if on else -1.0)
 
     cdef void flip_terms(self, double* terms, Py_ssize_t k, bint on) noexcept nogil:
         cdef Py_ssize_t m
-        cdef const double* f = self.F + k * self.n_tumours
+        cdef const double* f = &self.F[k, 0]
         cdef double sign = 1.0 if on else -1.0
         for m in range(self.n_tumours):
             terms[m] += sign * f[m]
@@ -259,34 +249,30 @@ cdef class SubclonesModel(CachedFlipModel):
         for m in range(self.n_tumours):
             share = random_beta(rng, self.a, last * self.a) if last > 0 else 1.0
             for k in range(last):
-                self.F[k * self.n_tumours + m] *= 1.0 - share
-            self.F[last * self.n_tumours + m] = share
+                self.F[k, m] *= 1.0 - share
+            self.F[last, m] = share
         self.n_latent += 1
         return 0
 
     cdef int remove_feature(self, Py_ssize_t k) except -1 nogil:
         cdef Py_ssize_t m
         self.n_latent -= 1
-        if k < self.n_latent:
-            memcpy(
-                self.F + k * self.n_tumours, self.F + self.n_latent * self.n_tumours,
-                self.n_tumours * sizeof(double)
-            )
         for m in range(self.n_tumours):
+            self.F[k, m] = self.F[self.n_latent, m]
             self.normalise(m)
         return 0
 
     cdef void normalise(self, Py_ssize_t m) noexcept nogil:
-        """Let the prevalences of sample m add up to 1."""
+        """Divide the prevalences of sample m by their sum."""
         cdef Py_ssize_t k
         cdef double total = 0.0
         for k in range(self.n_latent):
-            total += self.F[k * self.n_tumours + m]
+            total += self.F[k, m]
         for k in range(self.n_latent):
             if total > 0.0:
-                self.F[k * self.n_tumours + m] /= total
+                self.F[k, m] /= total
             else:
-                self.F[k * self.n_tumours + m] = 1.0 / self.n_latent
+                self.F[k, m] = 1.0 / self.n_latent
 
     # All rows.
 
@@ -294,19 +280,20 @@ cdef class SubclonesModel(CachedFlipModel):
         """Compute the prevalences of all cells."""
         cdef Py_ssize_t i
         for i in range(self.n_samples):
-            self.add_up(self.Z.row(i), self.reads.phi + i * self.n_tumours)
+            self.add_up(self.Z.row(i), &self.reads.phi[i * self.n_tumours])
 
     cdef double log_likelihood(self) noexcept nogil:
         self.fill()
         return self.reads.log_total()
 
     cdef double log_prior(self) noexcept nogil:
-        cdef Py_ssize_t j
+        cdef Py_ssize_t k, m
         cdef double total = self.n_tumours * (
             lgamma(self.n_latent * self.a) - self.n_latent * lgamma(self.a)
         ) if self.n_latent > 0 else 0.0
-        for j in range(self.n_latent * self.n_tumours):
-            total += (self.a - 1.0) * log(max(self.F[j], LEAST_SHARE))
+        for k in range(self.n_latent):
+            for m in range(self.n_tumours):
+                total += (self.a - 1.0) * log(max(self.F[k, m], LEAST_SHARE))
         return total
 
     cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil:
@@ -345,8 +332,8 @@ cdef class SubclonesModel(CachedFlipModel):
             self.reads.power = depth ** (<double>self.n_annealed / self.n_annealing - 1.0)
 
     cdef bint update_pair(self, Py_ssize_t m, bitgen_t* rng) noexcept nogil:
-        """Divide what two features have in sample m between them: exchange their prevalences, then
-        slice. Whether there is a law."""
+        """Redistribute the prevalence of two features in sample m: a proposed exchange, then a
+        slice step. Returns 0 if the weights are no distribution."""
         cdef Py_ssize_t i, c
         cdef Py_ssize_t n = 0
         cdef Py_ssize_t k = integer(rng, self.n_latent)
@@ -356,8 +343,8 @@ cdef class SubclonesModel(CachedFlipModel):
         cdef double* f_l
         cdef double both, u, v, current, exchanged
         l += l >= k
-        f_k = self.F + k * self.n_tumours + m
-        f_l = self.F + l * self.n_tumours + m
+        f_k = &self.F[k, m]
+        f_l = &self.F[l, m]
         both = f_k[0] + f_l[0]
         if not both > 0.0:
             return both == both
@@ -385,37 +372,37 @@ cdef class SubclonesModel(CachedFlipModel):
         return u == u
 
     cdef bint update_one(self, Py_ssize_t m, bitgen_t* rng) noexcept nogil:
-        """Slice the prevalence of one feature against those of all others in sample m."""
+        """Slice the prevalence of one feature against those of all others in sample m. Returns 0
+        if the weights are no distribution."""
         cdef Py_ssize_t i, c, l
         cdef Py_ssize_t n = 0
         cdef Py_ssize_t k = integer(rng, self.n_latent)
-        cdef double* f = self.F + m
-        cdef double share = f[k * self.n_tumours]
-        cdef double rest = 0.0
+        cdef double share = self.F[k, m]
+        cdef double others = 0.0    # sum of the other features' prevalences
         cdef double b = (self.n_latent - 1) * self.a
-        cdef double others, u
+        cdef double at_zero, u
         for l in range(self.n_latent):
             if l != k:
-                rest += f[l * self.n_tumours]
-        if not rest > 0.0:
-            return rest == rest
+                others += self.F[l, m]
+        if not others > 0.0:
+            return others == others
         for i in range(self.n_samples):
             c = i * self.n_tumours + m
             if self.reads.genotypes[c] > 0:
                 self.cells[n] = c
                 if self.Z.row(i)[k]:
-                    others = (self.reads.phi[c] - share) / rest
-                    self.slopes[n] = 1.0 - others
+                    at_zero = (self.reads.phi[c] - share) / others
+                    self.slopes[n] = 1.0 - at_zero
                 else:
-                    others = self.reads.phi[c] / rest
-                    self.slopes[n] = -others
-                self.intercepts[n] = others
+                    at_zero = self.reads.phi[c] / others
+                    self.slopes[n] = -at_zero
+                self.intercepts[n] = at_zero
                 n += 1
-        u = share / (share + rest)
+        u = share / (share + others)
         u = self.slice_share(n, u, self.log_share(n, u, 1.0 - u, self.a, b), self.a, b, rng)
         for l in range(self.n_latent):
-            f[l * self.n_tumours] *= (1.0 - u) / rest
-        f[k * self.n_tumours] = u
+            self.F[l, m] *= (1.0 - u) / others
+        self.F[k, m] = u
         self.place(n, u)
         return u == u
 
@@ -436,8 +423,8 @@ cdef class SubclonesModel(CachedFlipModel):
     cdef double slice_share(
         self, Py_ssize_t n, double u, double current, double a, double b, bitgen_t* rng
     ) noexcept nogil:
-        """The next share after u, `current` being its log density, by shrinkage from all of (0, 1)
-        (Neal 2003, figure 5); NaN where there is no density."""
+        """Draw the next share after u, whose log density is `current`, by shrinkage from all of
+        (0, 1) (Neal 2003, figure 5); NaN if the log density is not finite."""
         cdef double level = current - random_standard_exponential(rng)
         cdef double left = 0.0
         cdef double right = 1.0
@@ -480,27 +467,17 @@ cdef class SubclonesModel(CachedFlipModel):
         self.set_power()
 
     def save(self):
-        cdef Py_ssize_t k, m
-        F = np.empty((self.n_latent, self.n_tumours))
-        cdef double[:, ::1] view = F
-        for k in range(self.n_latent):
-            for m in range(self.n_tumours):
-                view[k, m] = self.F[k * self.n_tumours + m]
+        F = np.asarray(self.F)[:self.n_latent].copy()
         return {"prevalences": F, "precision": self.reads.precision}
 
     def load(self, saved):
-        """Prevalences are taken as they are: those of features that no row has may be left out,
-        and the others then add up to less than 1."""
-        cdef Py_ssize_t k, m
-        cdef const double[:, ::1] view = np.ascontiguousarray(
-            saved["prevalences"], dtype=np.float64
-        )
+        """Prevalences are not normalised: if features that no row has were left out, the others
+        sum to less than 1."""
+        cdef Py_ssize_t n = len(saved["prevalences"])
         self.n_latent = 0
-        self.reserve(view.shape[0])
-        self.n_latent = view.shape[0]
-        for k in range(self.n_latent):
-            for m in range(self.n_tumours):
-                self.F[k * self.n_tumours + m] = view[k, m]
+        self.reserve(n)
+        self.n_latent = n
+        np.asarray(self.F)[:n] = saved["prevalences"]
         self.start_hyperparameters()
         if "precision" in saved:
             self.reads.set_precision(saved["precision"])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Priors over binary matrices: which rows have which features before X is seen.
+"""Priors over binary matrices, in which rows have features.
 
-`FeatureAllocation` takes the Indian buffet process, or Beta-Bernoulli where `n_components` is
-given. `FeaturePrior` is the base class of both.
+`FeatureAllocation` takes the Indian buffet process, or Beta-Bernoulli if `n_components` is given.
+`FeaturePrior` is the base class of both.
 """
 
 from skdpm.features.priors._base import FeaturePrior

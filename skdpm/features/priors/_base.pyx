@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Priors over binary matrices Z, as samplers see them: given the other rows, of which m have a
-feature, a row has it with log odds `log_odds[m]`, and features that no other row has, its
-singletons, are Poisson(new_rate) many.
+"""Priors over binary matrices Z as conditional laws of one row: a feature that m other rows have
+is on with log odds `log_odds[m]`, and the number of features that no other row has, its
+singletons, is Poisson(new_rate).
 
-A subclass writes `tabulate` and `log_probability_at`, and the three Python methods at the end. One
-that is forgotten answers NaN, which samplers refuse, or raises.
+A subclass writes `tabulate`, `log_probability_at` and the last three Python methods. A missing one
+gives NaN, which samplers refuse, or raises.
 """
 from libc.math cimport NAN
-from libc.stdlib cimport free, malloc
 
 import numpy as np
 
@@ -18,49 +17,39 @@ cdef class FeaturePrior:
     Parameters
     ----------
     n_samples : int
-        Rows of the matrix. A subclass takes it first, then the concentration, and calls
+        Number of rows. A subclass takes it first, then the concentration, and calls
         `set_concentration`.
     """
 
     def __cinit__(self, Py_ssize_t n_samples, *args, **kwargs):
         self.n_samples = n_samples
-        self.log_odds = <double*>malloc((n_samples + 1) * sizeof(double))
-        if self.log_odds == NULL:
-            raise MemoryError
-        self.concentration = NAN
-        FeaturePrior.tabulate(self)
-
-    def __dealloc__(self):
-        free(self.log_odds)
+        self.log_odds = np.full(n_samples, NAN)
+        self.concentration = self.new_rate = NAN
 
     cdef void tabulate(self) noexcept nogil:
         """Fill `log_odds` and `new_rate` for the concentration."""
-        cdef Py_ssize_t m
-        for m in range(self.n_samples):
-            self.log_odds[m] = NAN
-        self.new_rate = NAN
 
     # The Python boundary.
 
     def set_concentration(self, double concentration):
-        """Take another concentration."""
+        """Set the concentration."""
         self.concentration = concentration
         self.tabulate()
 
     def conditional(self):
-        """Tell the law of one row given the others, as samplers see it.
+        """The law of one row given the others.
 
         Returns
         -------
         log_odds : ndarray of shape (n_samples,)
-            Of having a feature that m other rows have.
+            Log odds of a feature that m other rows have.
         new_rate : float
             Poisson rate of the row's singletons.
         """
-        return np.array([self.log_odds[m] for m in range(self.n_samples)]), self.new_rate
+        return np.array(self.log_odds), self.new_rate
 
     def log_odds_new(self, col_sums):
-        """log odds of each feature in a further row, given all rows.
+        """Log odds of each feature in another row, given all rows.
 
         Returns
         -------
@@ -69,8 +58,8 @@ cdef class FeaturePrior:
         raise NotImplementedError(f"{type(self).__name__} must write `log_odds_new`")
 
     def log_pmf_new(self, n_latent, most):
-        """log probability that a further row has m of the features that no row has, m = 0, 1, ...,
-        `most` at most; `n_latent` is the number of features that some row has.
+        """Log probabilities that another row has m features that no row has, for m = 0, 1, ... up
+        to at most `most`; `n_latent` features have rows.
 
         Returns
         -------

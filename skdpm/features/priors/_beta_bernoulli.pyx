@@ -3,8 +3,7 @@
 
     p(Z) = prod_k B(a + m_k, 1 + N - m_k) / B(a, 1).
 
-Given the other rows, where column k has sum m, a row has feature k with probability
-(m + a) / (N + a).
+A row has feature k with probability (m + a) / (N + a) if m of the other rows have it.
 """
 from libc.math cimport log
 
@@ -51,7 +50,7 @@ cdef class BetaBernoulliPrior(FeaturePrior):
         a = self.concentration / self.n_components
         m = np.arange(min(n_unused, most) + 1)
         log_choices = gammaln(n_unused + 1) - gammaln(m + 1) - gammaln(n_unused - m + 1)
-        # A feature that none of N rows has is in the next one with odds a to N + 1.
+        # A feature that none of N rows has is on in the next one with odds a / (N + 1).
         log_odds = np.log(a / (self.n_samples + 1.0))
         return log_choices + m * log_odds - n_unused * np.logaddexp(0.0, log_odds)
 

@@ -4,8 +4,8 @@ non-empty columns, column k with the sum m_k,
 
     p(Z) = exp(-A H_N) A^K / K! prod_k B(m_k, N - m_k + 1),    H_N = 1 + 1/2 + ... + 1/N,
 
-where A is the concentration. Given the other rows, where column k has sum m, a row has feature k
-with probability m / N, and Poisson(A / N) features are its singletons.
+where A is the concentration. A row has feature k with probability m / N if m of the other rows
+have it, and Poisson(A / N) singletons.
 """
 from libc.math cimport lgamma, log
 from numpy.random cimport bitgen_t

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Element-wise Gibbs: each shared feature of a row in turn, in random order, from
+"""Element-wise Gibbs: every shared feature of a row, in random order, from
 
     p(z_ik = 1 | rest) / p(z_ik = 0 | rest) = odds_k p(x_i | z_ik = 1) / p(x_i | z_ik = 0).
 """
@@ -17,7 +17,6 @@ cdef class ElementGibbsKernel(FeatureKernel):
         cdef Py_ssize_t j
         cdef Py_ssize_t candidate = 0
         cdef double log_ratio       # of the other value to this one
-        cdef double u
         for j in range(self.n_shared):
             state.model.log_flip_many(
                 &candidate, 1, self.features[j], not self.values[j], &log_ratio
@@ -26,8 +25,7 @@ cdef class ElementGibbsKernel(FeatureKernel):
             if log_ratio != log_ratio:
                 return -1
             # The other value has probability 1 / (1 + exp(-log_ratio)).
-            u = uniform(rng)
-            if u * (1.0 + exp(-log_ratio)) < 1.0:
+            if uniform(rng) * (1.0 + exp(-log_ratio)) < 1.0:
                 state.model.flip(0, self.features[j], not self.values[j])
                 self.values[j] = not self.values[j]
         return 0

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Particle Gibbs for the shared features of a row (PGFA, sections 2.7-2.9; algorithms 3-5).
 
-The T features are decided one by one, in random order. At generation t a particle is xi_1, ...,
-xi_t; the undecided features have the values of a test path. Its target is (eq. 11)
+The T features are decided one by one, in random order. In generation t a particle is
+xi_1, ..., xi_t; undecided features have the values of a test path. Its target is (eq. 11)
 
     gamma_t = p(x_i | xi_1..t, test path)^((t/T)^beta) prod_{s<=t} rho_s^xi_s (1-rho_s)^(1-xi_s),
 
-and gamma_T is the row's conditional law. Factors that all particles share are left out: the
+and gamma_T is the row's conditional law. Factors common to all particles are omitted: the
 likelihood is relative to that of the test path, and a one has weight rho / (1 - rho).
 
-In particle Gibbs the two values are proposed by their targets' ratio, so that a particle's weight
-grows by the sum of both (eqs. 8-9), and particles are resampled where their effective sample size
-is small. The discrete particle filter makes both children of every particle and keeps about
+Particle Gibbs proposes the two values in proportion to their targets, so that a particle's weight
+grows by the sum of both (eqs. 8-9), and resamples particles if their effective sample size is
+small. The discrete particle filter makes both children of every particle and keeps about
 n_particles of them. Particles with the same history are one node, computed once.
 """
 from libc.math cimport INFINITY, exp, log1p, pow
@@ -34,7 +34,7 @@ cdef enum TestPath:
     CONDITIONAL
     TWO_STAGE
 
-# The last two depend on the row's present value: no valid kernels, so they hold in warm-up only.
+# The last two depend on the row's present value. They give no valid kernels: warm-up only.
 TEST_PATHS = {
     "zeros": ZEROS,
     "ones": ONES,
@@ -53,7 +53,7 @@ cdef struct Node:
 
 
 cdef inline double log_add(double a, double b) noexcept nogil:
-    """log(exp(a) + exp(b)); NaN where either is."""
+    """log(exp(a) + exp(b)); NaN if either is."""
     if a < b:
         a, b = b, a
     return a if b == -INFINITY else a + log1p(exp(b - a))
@@ -68,24 +68,24 @@ cdef class RowFilterKernel(FeatureKernel):
     cdef double annealing_power
     cdef int test_path
     cdef Py_ssize_t n_first         # particles of the first node
-    cdef Py_ssize_t least_nodes     # room for nodes at the start
-    cdef Py_ssize_t n_nodes         # that the arrays below have room for
-    cdef Py_ssize_t n_current       # of this generation
-    cdef Py_ssize_t retained        # the node with the row's present history; -1: none
+    cdef Py_ssize_t least_nodes     # capacity for nodes at the start
+    cdef Py_ssize_t n_nodes         # capacity of the arrays below
+    cdef Py_ssize_t n_current       # nodes of this generation
+    cdef Py_ssize_t retained        # node with the row's present history; -1: none
     cdef Node* nodes                # (n_nodes,)
     cdef Node* next_nodes           # (n_nodes,)
-    cdef Py_ssize_t* slots          # (n_nodes,): of the nodes
+    cdef Py_ssize_t* slots          # (n_nodes,): slots of the nodes
     cdef Py_ssize_t* free_slots     # (n_nodes,)
     cdef Py_ssize_t n_free
     cdef unsigned char* histories   # (n_nodes + 1, n_reserved)
-    # Children 2g and 2g + 1 of node g: with the test path's value, with the other.
+    # Children 2g and 2g + 1 of node g have the test path's value and the other one.
     cdef double* log_w              # (2 n_nodes,)
     cdef double* log_ratios         # (2 n_nodes,)
     cdef double* weights            # (2 n_nodes,): scratch
     cdef Py_ssize_t* counts         # (2 n_nodes,)
     cdef Py_ssize_t* particles      # (n_particles,): scratch
     cdef unsigned char* test        # (n_shared,)
-    cdef unsigned char* base        # (n_shared,): the features that candidate 0 has
+    cdef unsigned char* base        # (n_shared,): values of candidate 0
 
     def __init__(self, Py_ssize_t n_particles, double annealing_power, str test_path):
         self.n_particles = n_particles
@@ -156,7 +156,7 @@ cdef class RowFilterKernel(FeatureKernel):
         self, FeatureState state, bitgen_t* rng, bint conditional,
         unsigned char* drawn    # OUT (n_shared,): may be `test` or, where conditional, `values`
     ) except? -1 nogil:
-        """One run of the particle filter along the test path; a history is drawn at its end."""
+        """Run the particle filter along the test path, then draw a history."""
         cdef Py_ssize_t t, j
         cdef Py_ssize_t n = self.n_shared
         cdef double power
@@ -192,18 +192,18 @@ cdef class RowFilterKernel(FeatureKernel):
         return 0
 
     cdef void resample(self, bitgen_t* rng) noexcept nogil:
-        """Resample the particles of the current generation, by default not."""
+        """Resample the particles of the current generation; by default, do nothing."""
 
     cdef bint choose(self, Py_ssize_t t, Py_ssize_t kept, bitgen_t* rng) noexcept nogil:
-        """Set the counts and log weights of the children in generation t, of which `kept` is the
-        retained one (-1: none). Returns 0 if the weights are no distribution."""
+        """Set the counts and log weights of the children in generation t; `kept` is the retained
+        child (-1: none). Returns 0 if the weights are no distribution."""
         return False
 
     cdef bint extend(
         self, FeatureState state, bitgen_t* rng, Py_ssize_t t, double power, double last_power
     ) noexcept nogil:
-        """Make and weigh both children of every node, then choose those that live. Returns 0 if
-        the weights are no distribution."""
+        """Make and weigh both children of every node, then choose which ones survive. Returns 0
+        if the weights are no distribution."""
         cdef Py_ssize_t g, c
         cdef Py_ssize_t kept = -1       # the retained child
         cdef bint other = not self.base[t]
@@ -231,7 +231,7 @@ cdef class RowFilterKernel(FeatureKernel):
         return self.choose(t, kept, rng)
 
     cdef int branch(self, FeatureState state, Py_ssize_t t) except -1 nogil:
-        """Make nodes of the children that live. One of two takes over its parent's candidate."""
+        """Make nodes of the surviving children. One of two takes over its parent's candidate."""
         cdef Py_ssize_t c, g, slot
         cdef Py_ssize_t n_next = 0
         cdef Py_ssize_t kept = -1
@@ -296,23 +296,17 @@ cdef class ParticleGibbsKernel(RowFilterKernel):
         for g in range(self.n_current):
             self.log_w[g] = self.nodes[g].log_w
             self.counts[g] = self.nodes[g].count
-        _resampling.exponentiate(self.log_w, self.weights, self.n_current)
-        if not _resampling.ess_is_below(
-            self.resample_threshold, self.weights, self.counts, self.n_current
+        if _resampling.resample_if_uneven(
+            rng, MULTINOMIAL, self.resample_threshold, self.log_w, self.weights, self.counts,
+            self.n_current, self.retained, self.particles
         ):
-            return
-        _resampling.resample(
-            rng, MULTINOMIAL, self.weights, self.counts, self.n_current, self.retained,
-            self.particles
-        )
-        for g in range(self.n_current):
-            self.nodes[g].count = self.counts[g]
-            # A dead node must not scale the weights of live ones, which might underflow.
-            self.nodes[g].log_w = 0.0 if self.counts[g] > 0 else -INFINITY
+            for g in range(self.n_current):
+                self.nodes[g].count = self.counts[g]
+                self.nodes[g].log_w = self.log_w[g]
 
     cdef bint choose(self, Py_ssize_t t, Py_ssize_t kept, bitgen_t* rng) noexcept nogil:
-        """Draw each particle's child by its share of the sum of both weights, which then is the
-        weight of either child."""
+        """Draw each particle's child in proportion to the two weights. Either child then has their
+        sum as its weight."""
         cdef Py_ssize_t g, c, others, _particle
         cdef double share
         cdef Node* node
