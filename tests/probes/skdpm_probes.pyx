@@ -17,7 +17,10 @@ from skdpm.features.likelihoods._base cimport (
 )
 from skdpm.mixture.likelihoods._base cimport ClusterModel, log_constant
 from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal, Members
+from skdpm.mixture.particles._slots cimport Family
+from skdpm.mixture.particles._system cimport ParticleSystem
 from skdpm.mixture.samplers._arm cimport Reconfiguration
+from skdpm.mixture.samplers._history cimport History
 from skdpm.mixture.samplers._moves cimport Closure, Trial, log_predictive_block, make_trial
 from skdpm.mixture.state._state cimport MixtureState, StoredState
 
@@ -371,7 +374,7 @@ cdef class MoveProbe:
     def log_anchors(self):
         """log q(anchors | the proposed partition)."""
         return self.trial.closure.log_anchors(
-            self.state, self.trial.sides, self.trial.side, self.trial.size, self.trial.n_sides
+            self.state, &self.trial.sides[0], self.trial.side, self.trial.size, self.trial.n_sides
         )
 
     def log_anchors_together(self):
@@ -505,6 +508,35 @@ def _labels(labels, Py_ssize_t n):
     if labels.shape != (n,) or labels.min() < 0 or labels.max() >= n:
         raise ValueError(f"{n} labels below {n}, got {labels}")
     return labels
+
+
+def draw_pair(History history, Py_ssize_t own, bit_generator):
+    """Draw a pair of rows and two past states that disagree about it, for chain `own`: a tuple
+    (i, j, za, zb), or None if no two states differ."""
+    if own < 0:
+        raise IndexError(f"chain {own} does not exist")
+    if not history.draw(own, bit_generator_pointer(bit_generator)):
+        return None
+    return history.pair[0], history.pair[1], np.array(history.za), np.array(history.zb)
+
+
+def audit(ParticleSystem system):
+    """Raise an AssertionError if the slots and particles of a system disagree."""
+    cdef Family family
+    cdef Py_ssize_t j
+    particles = range(system.n_current)
+    for p in particles:
+        assert system.sizes_of(p).sum() == system.n_rows
+        assert (system.stats_of(p)[:, 0] == system.sizes_of(p)).all()
+    for f, family in enumerate(system.families):
+        members = [p for p in particles if system.family_of(p) == f]
+        held = np.concatenate([np.empty(0, int), *(system.slots_of(p) for p in members)])
+        live = [family.live[j] for j in range(family.n_live)]
+        assert len(members) == family.n_members
+        assert family.n_live + 1 + family.model.n_free == family.model.n_slots
+        assert [family.position[slot] for slot in live] == list(range(family.n_live))
+        holders = dict(zip(*np.unique(held, return_counts=True)))
+        assert {slot: family.refs[slot] for slot in live} == holders
 
 
 class ResamplingProbe:

@@ -1,4 +1,4 @@
-"""Kernel methods for Python: the classes of `tests/probes/skdpm_probes.pyx`.
+"""Kernel methods for Python: the contents of `tests/probes/skdpm_probes.pyx`.
 
 They are compiled when this module is first imported, once for all workers of pytest-xdist, and
 kept in build/probes for later sessions with the same sources, declarations and interpreter. Tests
@@ -83,3 +83,5 @@ MoveProbe = _probes.MoveProbe
 Probe = _probes.Probe
 ResamplingProbe = _probes.ResamplingProbe
 StateProbe = _probes.StateProbe
+audit = _probes.audit
+draw_pair = _probes.draw_pair

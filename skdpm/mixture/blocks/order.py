@@ -48,7 +48,7 @@ def row_order(likelihood, X):
     if points is None:
         return None
     tiles = RowTiles(points, TILE_ROWS, BATCH_ROWS // TILE_ROWS)
-    return tiles.row_order().astype(np.int32)
+    return np.asarray(tiles.order, dtype=np.int32)
 
 
 class KeptOrders:

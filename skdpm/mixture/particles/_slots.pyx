@@ -131,18 +131,3 @@ cdef class Family:
         return self.model.dump(
             np.array([self.live[j] for j in range(self.n_live)], dtype=np.intp), True
         )
-
-    def audit(self, holders, Py_ssize_t n_members):
-        """Raise an AssertionError unless the counts are those of the particles; for tests.
-
-        Parameters
-        ----------
-        holders : dict of slot to int
-        n_members : int
-        """
-        cdef Py_ssize_t j
-        live = [self.live[j] for j in range(self.n_live)]
-        assert n_members == self.n_members
-        assert self.n_live + 1 + self.model.n_free == self.model.n_slots
-        assert [self.position[slot] for slot in live] == list(range(self.n_live))
-        assert {slot: self.refs[slot] for slot in live} == holders

@@ -736,17 +736,6 @@ cdef class ParticleSystem:
         """Keep no label of the rows so far."""
         self.labels.forget(self.n_rows)
 
-    def audit(self):
-        """Raise an AssertionError if slots and particles disagree; for tests."""
-        particles = range(self.weights.n)
-        for p in particles:
-            assert self.sizes_of(p).sum() == self.n_rows
-            assert (self.stats_of(p)[:, 0] == self.sizes_of(p)).all()
-        for f, family in enumerate(self.families):
-            members = [p for p in particles if self.family_of(p) == f]
-            held = np.concatenate([np.empty(0, int), *(self.slots_of(p) for p in members)])
-            family.audit(dict(zip(*np.unique(held, return_counts=True))), len(members))
-
     def _check_state(self, Py_ssize_t p, MixtureState state):
         self._check_particle(p)
         if self.labels.n_before > 0:

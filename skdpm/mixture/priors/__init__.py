@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Priors over partitions, of Gibbs type and normalised. `PartitionPrior` is their base class."""
+"""Priors over partitions of Gibbs type, normalised; `PartitionPrior` is the base class."""
 
 from skdpm.mixture.priors._base import PartitionPrior
 from skdpm.mixture.priors._dirichlet_process import DirichletProcessPrior

@@ -8,9 +8,9 @@ where (x)_m is the rising factorial, and V has V_{1,1} = 1 and
 
     V_{n,k} = (n - sigma k) V_{n+1,k} + V_{n+1,k+1}.
 
-So the n-th item joins a cluster of m others with a probability proportional to m - sigma, and a
-new one to V_{n,k+1} / V_{n,k}, k being the number of clusters of the others. A prior is sigma and
-log V, both functions of its concentration; what it does not say is NaN, which samplers refuse.
+Given k clusters of the others, the n-th item joins a cluster of m with probability proportional
+to m - sigma, and a new one with probability proportional to V_{n,k+1} / V_{n,k}. A prior defines
+sigma and log V as functions of its concentration. The defaults here are NaN, which samplers refuse.
 """
 from libc.math cimport INFINITY, NAN, log
 from libc.stdlib cimport free
@@ -27,8 +27,8 @@ cdef class PartitionPrior:
     Parameters
     ----------
     n_samples : int
-        Items of the partitions whose V is tabulated. `log_eppf_at`, `log_v_at` and
-        `log_new_weight` hold for any number, and need no tables.
+        Number of items of the partitions in the tables. `log_eppf_at`, `log_v_at` and
+        `log_new_weight` need no tables and hold for any number.
 
     Attributes
     ----------
@@ -36,13 +36,14 @@ cdef class PartitionPrior:
         The parameter that can be learned.
     sigma : float
     capabilities : frozenset
-        "weights": given a partition, the weights of its clusters and of all others together are
-        Dirichlet, `weight_parameters`. "n_components": there are `n_components` components.
-        "constant_ratios": V_{n,k+1} / V_{n,k} does not depend on n.
+        "weights": given a partition, the weights of its clusters and the total weight of all
+        others have a Dirichlet law (`weight_parameters`). "n_components": the attribute
+        `n_components` bounds the number of clusters. "constant_ratios": V_{n,k+1} / V_{n,k} does
+        not depend on n.
     lowest_concentration : float
-        A fixed concentration must be larger.
+        Lower bound, exclusive, of a fixed concentration.
     most_clusters : int
-        Clusters that n_samples items can have.
+        Maximum number of clusters of n_samples items.
     """
 
     capabilities = frozenset()
@@ -68,15 +69,15 @@ cdef class PartitionPrior:
         return NAN
 
     cdef double log_v_at(self, double concentration, Py_ssize_t n, Py_ssize_t k) noexcept nogil:
-        """log V_{n,k} at any concentration, 1 <= k <= n; -infinity where there are no such
-        partitions."""
+        """log V_{n,k} at any concentration, 1 <= k <= n; -infinity if there are no partitions into
+        k clusters."""
         return NAN
 
     cdef double log_new_weight(
         self, double concentration, Py_ssize_t n, Py_ssize_t k
     ) noexcept nogil:
-        """log V_{n,k+1} - log V_{n,k}, 1 <= k < n: the weight of a new cluster for the n-th item,
-        the others in k, beside m - sigma for a cluster of m."""
+        """log V_{n,k+1} - log V_{n,k}, 1 <= k < n: the log weight of a new cluster for the n-th
+        item, on the scale where a cluster of m has the weight m - sigma."""
         cdef double log_v = self.log_v_at(concentration, n, k)
         if log_v == -INFINITY:
             return -INFINITY
@@ -86,16 +87,14 @@ cdef class PartitionPrior:
         self, double concentration, Py_ssize_t n, Py_ssize_t first, Py_ssize_t last,
         double* log_v    # INOUT (last + 1,)
     ) noexcept nogil:
-        """Write log V_{n,k} to log_v[k] for k = first, ..., last; the entries 1, ..., first - 1
-        are there."""
+        """Write log V_{n,k} to log_v[k] for k = first, ..., last, given the entries before."""
         cdef Py_ssize_t k
         for k in range(first, last + 1):
             log_v[k] = self.log_v_at(concentration, n, k)
 
     cdef int tabulate(self) except -1:
-        """Bring the tables up to date with the concentration: in O(n_samples) where sigma has
-        changed, and as `fill_log_v` can for `n_reserved` clusters. Samplers that visit rows in
-        blocks do without tables."""
+        """Update the tables to the concentration: log V for `n_reserved` clusters and, in
+        O(n_samples) steps, the others if sigma has changed. Block samplers use no tables."""
         cdef Py_ssize_t m
         if self.tabulated == self.concentration:
             return 0
@@ -103,10 +102,10 @@ cdef class PartitionPrior:
             self.log_v = <double*>resized(NULL, self.n_samples + 2, sizeof(double))
             self.log_join = <double*>resized(NULL, self.n_samples + 1, sizeof(double))
             self.log_cluster = <double*>resized(NULL, self.n_samples + 1, sizeof(double))
-        with nogil:     # other chains go on: it may take long
+        with nogil:     # this may take long
             self.fill_log_v(self.concentration, self.n_samples, 1, self.n_reserved, self.log_v)
-        # V_{n,0} has no meaning, but a state whose only item is detached has no cluster, and then
-        # the new one must have a finite weight.
+        # V_{n,0} has no meaning, but if the only item of a state is detached, the weight of a new
+        # cluster must be finite.
         self.log_v[0] = self.log_v[1]
         if not self.sigma == self.tabulated_sigma:
             self.log_join[0] = -INFINITY
@@ -122,7 +121,7 @@ cdef class PartitionPrior:
         return 0
 
     cdef int reserve(self, Py_ssize_t n_clusters) except -1:
-        """Have log V tabulated for up to `n_clusters` clusters, now and after each change of the
+        """Tabulate log V for up to `n_clusters` clusters, now and after each change of the
         concentration."""
         n_clusters = min(n_clusters, self.n_samples + 1)
         if n_clusters <= self.n_reserved:
@@ -182,9 +181,8 @@ cdef class PartitionPrior:
         return log_weights - np.log(np.exp(log_weights).sum())
 
     def log_split(self, Py_ssize_t n_clusters, double left, double right):
-        """log of the probability of a partition relative to that of the one in which two of its
-        clusters are one: `left` and `right` are their sizes, both positive, and `n_clusters` is
-        the number of clusters where they are one."""
+        """log ratio of the probabilities of two partitions: one with two clusters of sizes `left`
+        and `right`, both positive, and one of `n_clusters` clusters in which these are united."""
         return (
             self.log_new_weight(self.concentration, self.n_samples, n_clusters)
             + log_rising(1.0 - self.sigma, left - 1.0) + log_rising(1.0 - self.sigma, right - 1.0)
@@ -193,5 +191,5 @@ cdef class PartitionPrior:
 
     def weight_parameters(self, sizes):
         """Parameters of the Dirichlet law of the weights of clusters of the given sizes and, last,
-        of all others together. For priors with the capability "weights"."""
+        of the total weight of all others. For priors with the capability "weights"."""
         raise NotImplementedError(f"{type(self).__name__} must write `weight_parameters`")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Symmetric Dirichlet weights of k0 components, which of them a cluster is forgotten:
+"""Partitions by labels under symmetric Dirichlet weights of k0 components, unlabelled:
 
     p = k0!/(k0-k)! Gamma(A)/Gamma(n + A) prod_j Gamma(n_j + a)/Gamma(a),    a = A/k0, k <= k0.
 """
@@ -15,7 +15,7 @@ cdef class FiniteDirichletPrior(TwoParameterPrior):
     ----------
     n_samples : int
     concentration : float
-        The total over components.
+        Total of the Dirichlet parameters of all components.
     n_components : int
     """
     cdef readonly Py_ssize_t n_components

@@ -6,21 +6,21 @@ g^k taken into V (their prod_j g (1 + g)_{n_j - 1} are the factors of the cluste
 
     V_{n,k} = g^k sum_{K >= k} f(K) p(K),    f(K) = K! / (K - k)! Gamma(g K) / Gamma(g K + n).
 
-Where the sum may end. The derivative of log f is s(K) / K with
+The end of the sum. The derivative of log f is s(K) / K with
 
     s(K) = sum_{i<k} K / (K - i) - sum_{i<n} K / (K + i / g),
 
 which decreases: f rises to one mode and falls from there (k = n: it rises to g^-n), and while it
-rises the ratio f(K + 1) / f(K) falls. So what comes after K is at most
+rises the ratio f(K + 1) / f(K) falls. So the terms after K sum to at most
 
     f(K) P(more than K components)        beyond the mode, for any p,
     t(K) R / (1 - R),    R < 1            for log-concave p, everywhere,
 
-t = f p being the term at K and R = p(K + 1) / p(K) max(1, f(K + 1) / f(K)).
+where t = f p is the term at K and R = p(K + 1) / p(K) max(1, f(K + 1) / f(K)).
 
 The f of k + 1 clusters is (K - k) times that of k. So the weight of a new cluster is V_{n,k+1} /
-V_{n,k} = g E(K - k), the mean under the terms of V_{n,k}: one sum, without a difference of large
-logarithms, as f follows from one K to the next by ratios.
+V_{n,k} = g E(K - k), the mean under the terms of V_{n,k}. This is one sum, in which f follows from
+one K to the next by ratios, without differences of large logarithms.
 """
 from libc.math cimport INFINITY, NAN, exp, expm1, lgamma, log, log1p
 
@@ -35,7 +35,7 @@ cdef enum:
     TABLE
 
 cdef enum:
-    # A law of the number of components by a callable ends here at the latest.
+    # Largest number of components under a law given by a callable.
     MOST_COMPONENTS = 1 << 20
 
 # The named laws. Poisson: of K - 1, with mean 1. Geometric: p(K) = r (1 - r)^(K - 1), mean 10.
@@ -43,21 +43,21 @@ NAMES = {"poisson": POISSON, "geometric": GEOMETRIC}
 cdef double LOG_R = log(0.1)
 cdef double LOG_Q = log(0.9)
 
-# What is left out is at most this part of the sum, whose rounding is not smaller.
+# Bound of the terms left out, relative to the sum; rounding is as large.
 cdef double LOG_NEGLIGIBLE = -54.0 * log(2.0)
 
 
 cdef class MixtureOfFiniteMixturesPrior(PartitionPrior):
-    """Mixture of finite mixtures: the number of components has a law of its own.
+    """Mixture of finite mixtures: the number of components is random.
 
     Parameters
     ----------
     n_samples : int
     concentration : float
-        Of each component.
+        Dirichlet parameter of each component.
     law : {"poisson", "geometric"} or ndarray of shape (m,)
-        Of the number of components; an array has the log probabilities of 1, 2, ..., m, see
-        `tabulated_law`.
+        Law of the number of components; an array has the log probabilities of 1, 2, ..., m (see
+        `tabulated_law`).
     """
     cdef int law
     cdef Py_ssize_t n_support       # the largest number of components, for a table
@@ -92,9 +92,22 @@ cdef class MixtureOfFiniteMixturesPrior(PartitionPrior):
             return LOG_R + (K - 1) * LOG_Q
         return self.log_p[K - 1] if K <= self.n_support else -INFINITY
 
+    cdef double log_rest(
+        self, Py_ssize_t K, double log_f, double gain, double log_p, double next_log_p
+    ) noexcept nogil:
+        """log bound of the sum of the terms after K, as in the head of this file; `gain` is the
+        log ratio of f at K + 1 and at K. Infinity if there is no bound yet."""
+        cdef double log_r
+        if self.law == TABLE:
+            return log_f + self.log_more[K - 1] if gain <= 0.0 else INFINITY
+        log_r = next_log_p - log_p + max(0.0, gain)
+        if log_r < 0.0:
+            return log_f + log_p + log_r - log(-expm1(log_r))
+        return INFINITY
+
     cdef double log_v_at(self, double concentration, Py_ssize_t n, Py_ssize_t k) noexcept nogil:
-        """The sum from K = k on, its terms relative to the largest so far. It ends: a table does,
-        and for the named laws R falls below 1 and then stays there; a NaN ends it at once."""
+        """The sum from K = k on, relative to the largest term so far. It ends: a table is finite,
+        for the named laws R falls below 1 and stays there, and a NaN ends it at once."""
         cdef Py_ssize_t K = k
         cdef double falling = lgamma(k + 1.0)      # log K! / (K - k)!
         cdef double log_f = falling - log_gamma_ratio(concentration, K, n)
@@ -116,16 +129,7 @@ cdef class MixtureOfFiniteMixturesPrior(PartitionPrior):
             falling += log1p(k / (K + 1.0 - k))
             next_log_f = falling - log_gamma_ratio(concentration, K + 1, n)
             next_log_p = self.log_pmf(K + 1)
-            log_rest = INFINITY
-            if self.law == TABLE:
-                if next_log_f <= log_f:
-                    log_rest = log_f + self.log_more[K - 1]
-            else:
-                log_rest = next_log_p - log_p + max(0.0, next_log_f - log_f)    # log R
-                if log_rest < 0.0:
-                    log_rest = log_term + log_rest - log(-expm1(log_rest))
-                else:
-                    log_rest = INFINITY
+            log_rest = self.log_rest(K, log_f, next_log_f - log_f, log_p, next_log_p)
             if log_rest <= top + log(total) + LOG_NEGLIGIBLE:
                 break
             K += 1
@@ -136,8 +140,7 @@ cdef class MixtureOfFiniteMixturesPrior(PartitionPrior):
     cdef double log_new_weight(
         self, double concentration, Py_ssize_t n, Py_ssize_t k
     ) noexcept nogil:
-        """The sum for k + 1 clusters, whose terms are the larger ones, says when to end: as in
-        `log_v_at`."""
+        """The sum for k + 1 clusters has the larger terms and decides when to end."""
         cdef double g = concentration
         cdef Py_ssize_t K = k
         cdef double log_f = 0.0         # relative to that of K = k
@@ -146,7 +149,7 @@ cdef class MixtureOfFiniteMixturesPrior(PartitionPrior):
         # Of the terms of V_{n,k}, and of those times K - k, each relative to its largest.
         cdef double[2] top = [-INFINITY, -INFINITY]
         cdef double[2] total = [0.0, 0.0]
-        cdef double log_rest, next_log_f, next_log_more, next_log_p, gain
+        cdef double log_rest, next_log_f, next_log_more, next_log_p
         # Gamma(a + b + c) Gamma(a) / Gamma(a + b) / Gamma(a + c) by its smaller step.
         cdef double step = min(g, n - 1.0)
         cdef double other = max(g, n - 1.0)
@@ -165,18 +168,10 @@ cdef class MixtureOfFiniteMixturesPrior(PartitionPrior):
             next_log_p = self.log_pmf(K + 1)
             log_rest = INFINITY
             if K > k:
-                gain = next_log_f + next_log_more - log_f - log_more
-                if self.law == TABLE:
-                    if gain <= 0.0:
-                        log_rest = log_f + log_more + self.log_more[K - 1]
-                else:
-                    log_rest = next_log_p - log_p + max(0.0, gain)      # log R
-                    if log_rest < 0.0:
-                        log_rest = (
-                            log_f + log_p + log_more + log_rest - log(-expm1(log_rest))
-                        )
-                    else:
-                        log_rest = INFINITY
+                log_rest = self.log_rest(
+                    K, log_f + log_more, next_log_f + next_log_more - log_f - log_more, log_p,
+                    next_log_p
+                )
             if log_rest <= top[1] + log(total[1]) + LOG_NEGLIGIBLE:
                 break
             K += 1
@@ -198,30 +193,30 @@ cdef inline void add_term(double log_term, double* top, double* total) noexcept 
 
 
 cdef inline double log_gamma_ratio(double g, Py_ssize_t K, Py_ssize_t n) noexcept nogil:
-    """log Gamma(g K + n) / Gamma(g K), also for g K next to 0."""
+    """log Gamma(g K + n) / Gamma(g K), accurate also for g K close to 0."""
     return log(g * K) + log_rising(g * K + 1.0, n - 1.0)
 
 
 def tabulated_law(log_pmf, Py_ssize_t n_samples):
-    """Evaluate the log pmf of the number of components until hardly any probability is left.
+    """Tabulate the log pmf of the number of components.
 
     Parameters
     ----------
     log_pmf : callable
-        log p(K) of an int array of K = 1, 2, ..., or of one K.
+        log p(K), of an int array of values of K or of a single one.
     n_samples : int
-        The table is at least as long, up to 16,384.
+        Minimum length of the table, if below 16,384.
 
     Returns
     -------
     law : ndarray of shape (m,)
-        Normalised log probabilities of 1, ..., m; all but 1e-12 of the law is there, 1e-9 at the
-        largest m, 2^20.
+        Normalised log probabilities of 1, ..., m. At most 1e-12 of the law is left out, or 1e-9
+        at the largest m, 2^20.
 
     Raises
     ------
     ValueError
-        Where that is not the logarithm of a pmf, or has too heavy a tail.
+        If this is no log pmf, or its tail is too heavy.
     """
     name = "n_components_prior"
     m = 1024
@@ -253,7 +248,7 @@ def _number(value, K):
         return float(value)
     except (TypeError, ValueError):
         raise ValueError(
-            f"n_components_prior must give a number, log p(K), for K = {K}; got {value!r}"
+            f"n_components_prior must return a number, log p(K); got {value!r} for K = {K}"
         ) from None
 
 
@@ -264,13 +259,14 @@ def _evaluated(log_pmf, first, last):
     try:
         values = np.asarray(log_pmf(components), dtype=np.float64)
     except (TypeError, ValueError):
-        pass    # of one number only
+        pass    # it takes a single number
     if values is None or values.shape != components.shape:
         values = np.array([_number(log_pmf(int(K)), K) for K in components])
     bad = np.isnan(values) | (values > 0.0)
     if bad.any():
         K = components[np.argmax(bad)]
         raise ValueError(
-            f"n_components_prior must be a log pmf, at most 0: it is {values[K - first]} at {K}"
+            f"n_components_prior must return a log pmf, at most 0; got {values[K - first]} for "
+            f"K = {K}"
         )
     return values

@@ -13,9 +13,9 @@ cdef class PitmanYorPrior(TwoParameterPrior):
     ----------
     n_samples : int
     concentration : float
-        Above -discount.
+        Concentration, above -discount.
     discount : float
-        In [0, 1).
+        Discount, in [0, 1).
     """
     cdef readonly double discount
 
@@ -25,7 +25,7 @@ cdef class PitmanYorPrior(TwoParameterPrior):
 
     @property
     def lowest_concentration(self):
-        return 0.0 - self.discount      # not -0.0, which a message would show
+        return 0.0 - self.discount      # avoids -0.0 in messages
 
     cdef double sigma_at(self, double concentration) noexcept nogil:
         return self.discount

@@ -6,7 +6,7 @@
     Pitman-Yor             d      A + k d
     finite Dirichlet      -a      (k0 - k) a,    a = A / k0
 
-where d is the discount and k0 the number of components. The ratio depends on n for none of them.
+where d is the discount and k0 the number of components. No ratio depends on n.
 """
 from libc.math cimport log
 
@@ -43,11 +43,8 @@ cdef class TwoParameterPrior:
             log_v[k] = log_v[k - 1] + self.log_new_weight(concentration, n, k - 1)
 
     def weight_parameters(self, sizes):
-        """Parameters of the Dirichlet law of the weights of clusters of the given sizes and, last,
-        of all others together: n_k - sigma, and A + K sigma, which is 0 where there are no others.
-
-        Pitman (1996), Some developments of the Blackwell-MacQueen urn scheme, corollary 20.
-        """
+        """n_k - sigma, and A + K sigma for all others, 0 if there are none: Pitman (1996), Some
+        developments of the Blackwell-MacQueen urn scheme, corollary 20."""
         sizes = np.asarray(sizes, dtype=np.float64)
-        rest = max(self.concentration + len(sizes) * self.sigma, 0.0)
-        return np.append(sizes - self.sigma, rest)
+        others = max(self.concentration + len(sizes) * self.sigma, 0.0)
+        return np.append(sizes - self.sigma, others)

@@ -39,11 +39,11 @@ from a cluster has a negligible reverse probability. "none": no loop 1 (sARM). W
 i and j are uniform, c_i = {i} and c_j = {j} (sRM).
 """
 from libc.math cimport INFINITY, isnan, log
-from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 from numpy.random cimport bitgen_t
 
-from skdpm._core._memory cimport resized
+import numpy as np
+
 from skdpm._core._resampling cimport exponentiate
 from skdpm._core._rng cimport integer, uniform
 from skdpm.mixture.state._state cimport MixtureState, StoredState
@@ -74,45 +74,31 @@ cdef class Reconfiguration:
         self.has_blocks = blocks != "none"
         self.outer_blocks = blocks == "all"
 
-    def __dealloc__(self):
-        free(self.order)
-        free(self.start)
-        free(self.home)
-        free(self.left)
-        free(self.owner)
-        free(self.target_slot)
-        free(self.begin)
-        free(self.members)
-        free(self.block)
-        free(self.is_done)
-        free(self.scratch)
-        free(self.options)
-        free(self.weights)
-
     cdef int reserve(self, MixtureState state) except -1:
         """Make room for the rows and slots of a state."""
         cdef Py_ssize_t n = state.n_samples
-        cdef Py_ssize_t size = sizeof(Py_ssize_t)
         if n > self.n_samples:
-            self.order = <Py_ssize_t*>resized(self.order, n, size)
-            self.start = <Py_ssize_t*>resized(self.start, n, size)
-            self.members = <Py_ssize_t*>resized(self.members, n, size)
-            self.block = <Py_ssize_t*>resized(self.block, n, size)
-            self.begin = <Py_ssize_t*>resized(self.begin, n + 1, size)
-            self.is_done = <signed char*>resized(self.is_done, n, 1)
+            self.order, self.start, self.members, self.block, self.begin = np.empty(
+                (5, n + 1), dtype=np.intp
+            )
+            self.is_done = np.empty(n, dtype=np.int8)
             self.n_samples = n
         if state.capacity > self.n_slots:
-            self.home = <Py_ssize_t*>resized(self.home, state.capacity, size)
-            self.left = <Py_ssize_t*>resized(self.left, state.capacity, size)
-            self.options = <Py_ssize_t*>resized(self.options, state.capacity, size)
-            self.weights = <double*>resized(self.weights, state.capacity, sizeof(double))
+            home, left = np.empty((2, state.capacity), dtype=np.intp)
+            if self.n_slots > 0:    # a construction may be under way
+                home[: self.n_slots], left[: self.n_slots] = self.home, self.left
+            self.home, self.left = home, left
+            self.options = np.empty(state.capacity, dtype=np.intp)
+            self.weights = np.empty(state.capacity)
             self.n_slots = state.capacity
         # Labels are slots of the state or labels of past states.
         if max(n, state.capacity) + 1 > self.n_labels:
-            self.n_labels = max(n, state.capacity) + 1
-            self.owner = <Py_ssize_t*>resized(self.owner, self.n_labels, size)
-            self.target_slot = <Py_ssize_t*>resized(self.target_slot, self.n_labels, size)
-            self.scratch = <Py_ssize_t*>resized(self.scratch, 4 * self.n_labels, size)
+            owners = np.empty((2, max(n, state.capacity) + 1), dtype=np.intp)
+            if self.n_labels > 0:
+                owners[:, : self.n_labels] = self.owner, self.target_slot
+            self.owner, self.target_slot = owners
+            self.n_labels = owners.shape[1]
+            self.scratch = np.empty((4, self.n_labels), dtype=np.intp)
         return 0
 
     cdef int make_room(self, MixtureState state) except -1 nogil:
@@ -140,10 +126,10 @@ cdef class Reconfiguration:
         Py_ssize_t n_blocks
     ) noexcept nogil:
         """Cut blocks of rows by labels; returns the number of blocks."""
-        cdef Py_ssize_t* last = self.scratch                # by block: its last position
-        cdef Py_ssize_t* stamp = last + self.n_labels       # by label: last block with it, plus 1
-        cdef Py_ssize_t* number = stamp + self.n_labels     # by label: the new block
-        cdef Py_ssize_t* sorted_rows = number + self.n_labels
+        cdef Py_ssize_t* last = &self.scratch[0, 0]         # by block: its last position
+        cdef Py_ssize_t* stamp = &self.scratch[1, 0]        # by label: last block with it, plus 1
+        cdef Py_ssize_t* number = &self.scratch[2, 0]       # by label: the new block
+        cdef Py_ssize_t* sorted_rows = &self.scratch[3, 0]
         cdef Py_ssize_t b, m, x
         cdef Py_ssize_t n_new = 0
         memset(last, 0, n_blocks * sizeof(Py_ssize_t))
@@ -169,10 +155,10 @@ cdef class Reconfiguration:
 
     cdef void refine(self, Py_ssize_t n) noexcept nogil:
         """List the blocks of c by decreasing size, then by their first row in the order."""
-        cdef Py_ssize_t* rows = self.members        # scratch until it holds the rows by block
-        cdef Py_ssize_t* size = self.scratch
-        cdef Py_ssize_t* n_larger = size + self.n_labels
-        cdef Py_ssize_t* position = n_larger + self.n_labels
+        cdef Py_ssize_t* rows = &self.members[0]    # scratch until it holds the rows by block
+        cdef Py_ssize_t* size = &self.scratch[0, 0]
+        cdef Py_ssize_t* n_larger = &self.scratch[1, 0]
+        cdef Py_ssize_t* position = &self.scratch[2, 0]
         cdef Py_ssize_t b, m, x
         cdef Py_ssize_t n_rows = 0
         cdef Py_ssize_t first = 0
@@ -182,7 +168,7 @@ cdef class Reconfiguration:
                 rows[n_rows] = x
                 n_rows += 1
                 self.block[x] = 0
-        self.n_blocks = self.refine_by(self.start, rows, n_rows, 1)
+        self.n_blocks = self.refine_by(&self.start[0], rows, n_rows, 1)
         self.n_blocks = self.refine_by(self.za, rows, n_rows, self.n_blocks)
         self.n_blocks = self.refine_by(self.zb, rows, n_rows, self.n_blocks)
         memset(size, 0, self.n_blocks * sizeof(Py_ssize_t))
@@ -232,7 +218,7 @@ cdef class Reconfiguration:
         self.log_t = 0.0
         self.target = target
         self.begin_from(state)
-        memset(self.is_done, 0, n)
+        memset(&self.is_done[0], 0, n)
         self.is_done[self.i] = self.is_done[self.j] = True
         if refined:
             self.refine(n)
@@ -251,7 +237,7 @@ cdef class Reconfiguration:
                     continue
                 self.is_done[x] = True
                 self.put(
-                    state, rng, self.members + self.begin[b], self.begin[b + 1] - self.begin[b]
+                    state, rng, &self.members[self.begin[b]], self.begin[b + 1] - self.begin[b]
                 )
                 if self.is_over(limit):
                     return 0
@@ -266,7 +252,7 @@ cdef class Reconfiguration:
         return 0
 
     cdef bint is_over(self, double limit) noexcept nogil:
-        """Is the probability of a forced construction too small already?"""
+        """Whether the probability of a forced construction is already too small."""
         if self.target != NULL and not self.log_t > limit and not isnan(self.log_t):
             self.log_t = -INFINITY
             return True
@@ -275,7 +261,7 @@ cdef class Reconfiguration:
     cdef void begin_from(self, MixtureState state) noexcept nogil:
         """Remember z, and for each label of the target the outer cluster its rows come from."""
         cdef Py_ssize_t k, slot, x, t
-        memcpy(self.start, state.labels, state.n_samples * sizeof(Py_ssize_t))
+        memcpy(&self.start[0], state.labels, state.n_samples * sizeof(Py_ssize_t))
         self.slot_i = state.labels[self.i]
         self.slot_j = state.labels[self.j]
         for k in range(state.n_clusters):
@@ -352,13 +338,13 @@ cdef class Reconfiguration:
         self.options[n] = own
         self.work += n + alone + 2 * n_rows
         if n_rows == 1:
-            state.model.log_predictive_many(self.options, n + alone, x, log_w)
+            state.model.log_predictive_many(&self.options[0], n + alone, x, log_w)
         elif state.model.factorizes and n_rows <= FEW + state.model.width // WIDTH_OF_ROW:
             for k in range(n):
                 log_w[k] = log_predictive_block(state, rows, n_rows, self.options[k])
             log_w[n] = state.model.log_marginal(own)
         else:
-            state.model.log_merge_many(self.options, n, own, log_w)
+            state.model.log_merge_many(&self.options[0], n, own, log_w)
             log_w[n] = 0.0
         for k in range(n):
             log_w[k] += (
@@ -441,7 +427,7 @@ cdef class Reconfiguration:
         """Draw an option by its log weight, or take `pick` if it is not negative, and add its log
         probability to `log_t`. Returns the option, -1 if a weight is NaN or all are 0."""
         cdef Py_ssize_t k
-        cdef double top = exponentiate(log_w, self.weights, n)
+        cdef double top = exponentiate(log_w, &self.weights[0], n)
         cdef double total = 0.0
         cdef double u
         if isnan(top):
@@ -460,9 +446,9 @@ cdef class Reconfiguration:
         return pick
 
     cdef bint reached(self, MixtureState state) noexcept nogil:
-        """Is the state's partition the target?"""
+        """Whether the state's partition is the target."""
         cdef Py_ssize_t x, t, slot
-        cdef Py_ssize_t* label_of = self.scratch    # by slot
+        cdef Py_ssize_t* label_of = &self.scratch[0, 0]     # by slot
         for x in range(self.n_labels):
             label_of[x] = self.target_slot[x] = -1
         for x in range(state.n_samples):
@@ -524,8 +510,8 @@ cdef class ARMKernel(PartitionKernel):
         """Draw rows, past states and order of a move; none depends on the current state."""
         if self.history.draw(self.replica, rng):
             self.construction.i, self.construction.j = self.history.pair[0], self.history.pair[1]
-            self.construction.za = self.history.za
-            self.construction.zb = self.history.zb
+            self.construction.za = &self.history.za[0]
+            self.construction.zb = &self.history.zb[0]
         else:
             self.construction.i = integer(rng, state.n_samples)
             self.construction.j = integer(rng, state.n_samples - 1)
@@ -558,7 +544,7 @@ cdef class ARMKernel(PartitionKernel):
         accepted = limit < 0.0
         if accepted:
             self.proposed.store(state)
-            self.construction.construct(state, rng, self.current.labels, limit)
+            self.construction.construct(state, rng, &self.current.labels[0], limit)
             accepted = limit < self.construction.log_t
             if accepted:
                 self.proposed.recall(state)

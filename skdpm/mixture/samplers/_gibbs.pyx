@@ -117,19 +117,18 @@ cdef void bound_group(MixtureState state, TileBounds bounds, Py_ssize_t group) n
     """List the clusters near a group, and bound the sum of the weights of all others."""
     cdef Py_ssize_t k, n_near
     cdef Py_ssize_t n_slots = state.n_clusters + 1
-    cdef double* log_w = bounds.log_w
+    cdef double* log_w = &bounds.log_w[0]
     cdef double top = -INFINITY
     state.model.settle()
     state.model.log_predictive_bound_many(
-        state.slots, n_slots,
-        bounds.tiles.group_boxes + 2 * bounds.tiles.n_features * group, log_w
+        state.slots, n_slots, &bounds.tiles.group_boxes[group, 0, 0], log_w
     )
     for k in range(n_slots):
         log_w[k] += log_prior_weight(state, state.slots[k])
         top = max(top, log_w[k])
     # The spare cluster, the last, always counts as near.
-    n_near = part_near(log_w, n_slots - 1, top - NEGLIGIBLE - MARGIN, bounds.near)
-    bounds.far = log_sum_far(log_w, bounds.near + n_near, n_slots - 1 - n_near, -INFINITY)
+    n_near = part_near(log_w, n_slots - 1, top - NEGLIGIBLE - MARGIN, &bounds.near[0])
+    bounds.far = log_sum_far(log_w, &bounds.near[n_near], n_slots - 1 - n_near, -INFINITY)
     for k in range(n_near):
         bounds.near[k] = state.slots[bounds.near[k]]
     bounds.near[n_near] = state.slots[n_slots - 1]
@@ -143,11 +142,11 @@ cdef void bound_tile(MixtureState state, TileBounds bounds, Py_ssize_t tile) noe
     """Bound the weights of clusters near the group over one of its tiles."""
     cdef Py_ssize_t m
     cdef Py_ssize_t n = bounds.n_near
-    cdef double* bound = bounds.bound
-    cdef double* share = bounds.share
+    cdef double* bound = &bounds.bound[0]
+    cdef double* share = &bounds.share[0]
     cdef double top = bounds.far
     state.model.log_predictive_bound_many(
-        bounds.near, n, bounds.tiles.boxes + 2 * bounds.tiles.n_features * tile, bound
+        &bounds.near[0], n, &bounds.tiles.boxes[tile, 0, 0], bound
     )
     for m in range(n):
         bound[m] += log_prior_weight(state, bounds.near[m])
@@ -177,7 +176,7 @@ cdef void bound_again(MixtureState state, TileBounds bounds, Py_ssize_t slot) no
         bounds.near[m] = slot
         bounds.n_near += 1
     state.model.log_predictive_bound_many(
-        &slot, 1, bounds.tiles.boxes + 2 * bounds.tiles.n_features * bounds.tile, &bounds.bound[m]
+        &slot, 1, &bounds.tiles.boxes[bounds.tile, 0, 0], &bounds.bound[m]
     )
     bounds.bound[m] += log_prior_weight(state, slot)
     if bounds.bound[m] - bounds.top < 600.0:
@@ -200,9 +199,7 @@ cdef void bound_rest(MixtureState state, TileBounds bounds, Py_ssize_t own) noex
     bounds.rest[own] = bounds.top + log(total) + 1e-12
     bounds.stays[own] = 0.0
     gap = bounds.rest[own] - state.prior.log_join[state.sizes[own] - 1]
-    gap -= state.model.log_predictive_floor(
-        own, bounds.tiles.boxes + 2 * bounds.tiles.n_features * bounds.tile
-    )
+    gap -= state.model.log_predictive_floor(own, &bounds.tiles.boxes[bounds.tile, 0, 0])
     if gap < CERTAIN:
         bounds.stays[own] = (1.0 - 1e-12) / (1.0 + exp(gap))
     bounds.work += 2 * CALL
@@ -231,11 +228,11 @@ cdef Py_ssize_t choose_among_few(
     cdef double top = log_own
     cdef double rest = exp(bounds.far - bounds.top) + 1e-300
     cdef double before, total
-    cdef double* w = bounds.log_w
-    cdef Py_ssize_t* some = bounds.some
+    cdef double* w = &bounds.log_w[0]
+    cdef Py_ssize_t* some = &bounds.some[0]
     if not (fabs(bounds.top - log_own) < 600.0):
         return -1
-    n = part_near(bounds.bound, bounds.n_near, log_own - SMALL, some)
+    n = part_near(&bounds.bound[0], bounds.n_near, log_own - SMALL, some)
     for j in range(n, bounds.n_near):
         rest += bounds.share[some[j]]
     n = slots_except(bounds, n, own)
@@ -270,12 +267,12 @@ cdef Py_ssize_t choose_near(
     `log_own`; -1 if the weights are no distribution."""
     cdef Py_ssize_t j, m, n
     cdef double top = log_own
-    cdef double* log_w = bounds.log_w
-    cdef Py_ssize_t* some = bounds.some
+    cdef double* log_w = &bounds.log_w[0]
+    cdef Py_ssize_t* some = &bounds.some[0]
     j = choose_among_few(state, bounds, i, own, log_own, u)
     if j >= 0:
         return j
-    n = part_near(bounds.bound, bounds.n_near, log_own - NEGLIGIBLE, some)
+    n = part_near(&bounds.bound[0], bounds.n_near, log_own - NEGLIGIBLE, some)
     n = slots_except(bounds, n, own)
     weigh(state, some, n, i, log_w)
     bounds.work += n + CALL
@@ -348,7 +345,7 @@ cdef Py_ssize_t sweep_tiles(
         if stop <= first:
             continue
         start = max(start, first)
-        paused = skips_bounds(&bounds.backoffs[group]) and not bounds.always or bounds.off
+        paused = skips_bounds(bounds.backoff(group)) and not bounds.always or bounds.off
         bounds.work = 0
         bounds.n_bounded += not paused
         bounds.group = -1
@@ -373,7 +370,7 @@ cdef Py_ssize_t sweep_tiles(
         if paused:
             bounds.work = plain
         else:
-            bounds_pay(&bounds.backoffs[group], bounds.work, plain)
+            bounds_pay(bounds.backoff(group), bounds.work, plain)
         bounds.sweep_work += bounds.work
     return state.n_samples
 

@@ -8,19 +8,19 @@ cdef class History:
     """Past partitions of several chains, and pairs of them."""
     cdef readonly Py_ssize_t n_recorded     # chains with smaller numbers are recorded
     cdef readonly Py_ssize_t n_kept         # maximal number of states of each chain
-    cdef readonly bint freeze               # stop growing at the end of warm-up?
+    cdef readonly bint freeze               # whether it stops growing at the end of warm-up
     cdef readonly object iterations         # (m,): when the states were recorded
     cdef readonly object labels             # (n_chains, m, n_samples): canonical, unsigned
     cdef Py_ssize_t n_chains, n_states, n_samples
     cdef const unsigned char* data          # the bytes of `labels`
-    cdef Py_ssize_t width                   # bytes of a label
-    cdef Py_ssize_t pair[2]                 # the rows drawn last, and two states that differ there
-    cdef Py_ssize_t* za                     # (n_samples,)
-    cdef Py_ssize_t* zb                     # (n_samples,)
-    cdef Py_ssize_t* scratch                # (5, n_samples)
+    cdef Py_ssize_t width                   # number of bytes of a label
+    # The rows drawn last, and two states that disagree about them, (n_samples,).
+    cdef Py_ssize_t pair[2]
+    cdef Py_ssize_t[::1] za, zb
+    cdef Py_ssize_t[:, ::1] scratch         # (5, n_samples + 1)
 
     cdef const unsigned char* state_at(self, Py_ssize_t chain, Py_ssize_t m) noexcept nogil
-    cdef void read(self, const unsigned char* state, Py_ssize_t* labels) noexcept nogil
+    cdef void read(self, const unsigned char* state, Py_ssize_t[::1] labels) noexcept nogil
     cdef int check(self, Py_ssize_t n_samples) except -1
     cdef bint draw(self, Py_ssize_t own, bitgen_t* rng) noexcept nogil
     cdef void draw_rows(self, bitgen_t* rng) noexcept nogil
@@ -29,7 +29,7 @@ cdef class History:
 cdef class PastAnchors(AnchorProposal):
     """Anchors on which two past states disagree; uniform if no past states differ."""
     cdef History history
-    cdef bint informed                      # were the last anchors drawn from the history?
+    cdef bint informed                      # whether the last anchors were drawn from the history
     cdef Py_ssize_t replica
 
     cdef bint together(self, Py_ssize_t x, Py_ssize_t y) noexcept nogil

@@ -15,21 +15,19 @@ update is among the past ones.
 After iteration t the history holds the states after the iterations u, t / 2 < u <= t, that are
 multiples of the *stride*: the smallest power of two with t / (2 stride) <= n_kept.
 """
-from libc.stdlib cimport free
 from libc.string cimport memcmp, memset
 from numpy.random cimport bitgen_t
 
 import numpy as np
 
-from skdpm._core._memory cimport resized
-from skdpm._core._rng cimport bit_generator_pointer, integer
+from skdpm._core._rng cimport integer
 from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.samplers._anchors cimport AnchorProposal, Members
 
 from skdpm.mixture.state._state import labels_by_first_appearance
 
 cdef enum:
-    # A history in which so many draws of a pair of states give equal ones is treated as constant.
+    # If this many draws of two states give equal ones, the history is treated as constant.
     N_TRIES = 32
 
 
@@ -60,11 +58,6 @@ cdef class History:
         self.freeze = freeze
         self.iterations = np.empty(0, dtype=np.int64)
         self.labels = np.empty((0, 0, 0), dtype=np.uint8)
-
-    def __dealloc__(self):
-        free(self.za)
-        free(self.zb)
-        free(self.scratch)
 
     def record(self, Py_ssize_t t, states, bint adapting):
         """Record the states of all chains if iteration t is due, and forget those too old.
@@ -119,11 +112,8 @@ cdef class History:
         view = self.labels.reshape(-1).view(np.uint8)
         self.data = &view[0] if view.shape[0] else NULL
         if self.n_samples != before:
-            self.za = <Py_ssize_t*>resized(self.za, self.n_samples, sizeof(Py_ssize_t))
-            self.zb = <Py_ssize_t*>resized(self.zb, self.n_samples, sizeof(Py_ssize_t))
-            self.scratch = <Py_ssize_t*>resized(
-                self.scratch, 5 * (self.n_samples + 1), sizeof(Py_ssize_t)
-            )
+            self.za, self.zb = np.empty((2, self.n_samples), dtype=np.intp)
+            self.scratch = np.empty((5, self.n_samples + 1), dtype=np.intp)
 
     cdef int check(self, Py_ssize_t n_samples) except -1:
         """Raise a ValueError if the past states have another number of rows."""
@@ -145,7 +135,7 @@ cdef class History:
         """Return the bytes of the m-th state of a chain."""
         return self.data + (chain * self.n_states + m) * self.n_samples * self.width
 
-    cdef void read(self, const unsigned char* state, Py_ssize_t* labels) noexcept nogil:
+    cdef void read(self, const unsigned char* state, Py_ssize_t[::1] labels) noexcept nogil:
         """Convert labels of any unsigned type to Py_ssize_t."""
         cdef Py_ssize_t i
         for i in range(self.n_samples):
@@ -179,11 +169,11 @@ cdef class History:
         z^a and n_b rows in z^b, and n_ab rows are in both."""
         cdef Py_ssize_t n = self.n_samples
         cdef Py_ssize_t i, j, k, m, total
-        cdef Py_ssize_t* n_a = self.scratch             # by cluster of z^a
-        cdef Py_ssize_t* n_b = n_a + n + 1
-        cdef Py_ssize_t* n_both = n_b + n + 1           # by row
-        cdef Py_ssize_t* items = n_both + n + 1         # by cluster of z^a
-        cdef Py_ssize_t* count = items + n + 1          # by cluster of z^b
+        cdef Py_ssize_t* n_a = &self.scratch[0, 0]      # by cluster of z^a
+        cdef Py_ssize_t* n_b = &self.scratch[1, 0]
+        cdef Py_ssize_t* n_both = &self.scratch[2, 0]   # by row
+        cdef Py_ssize_t* items = &self.scratch[3, 0]    # by cluster of z^a
+        cdef Py_ssize_t* count = &self.scratch[4, 0]    # by cluster of z^b
         memset(n_a, 0, 2 * (n + 1) * sizeof(Py_ssize_t))
         memset(count, 0, (n + 1) * sizeof(Py_ssize_t))
         for i in range(n):
@@ -224,32 +214,6 @@ cdef class History:
             m -= (self.za[j] == self.za[i]) != (self.zb[j] == self.zb[i])
         self.pair[0], self.pair[1] = i, j
 
-    # The Python boundary.
-
-    def draw_pair(self, Py_ssize_t own, bit_generator):
-        """Draw a pair of rows and two states that disagree about it; for tests.
-
-        Parameters
-        ----------
-        own : int
-            Number of the chain under update.
-        bit_generator : numpy BitGenerator
-
-        Returns
-        -------
-        pair : tuple (i, j, za, zb) or None
-            None if no two states differ.
-        """
-        if own < 0:
-            raise IndexError(f"chain {own} does not exist")
-        if not self.draw(own, bit_generator_pointer(bit_generator)):
-            return None
-        return (
-            self.pair[0], self.pair[1],
-            np.array([self.za[i] for i in range(self.n_samples)]),
-            np.array([self.zb[i] for i in range(self.n_samples)]),
-        )
-
 
 cdef class PastAnchors(AnchorProposal):
 
@@ -273,7 +237,7 @@ cdef class PastAnchors(AnchorProposal):
             AnchorProposal.draw(self, state, members, rng, anchors, n_anchors)
 
     cdef bint together(self, Py_ssize_t x, Py_ssize_t y) noexcept nogil:
-        """Do both of the states drawn last have the two rows in one cluster?"""
+        """Whether both of the states drawn last have the two rows in one cluster."""
         return (
             self.history.za[x] == self.history.za[y] and self.history.zb[x] == self.history.zb[y]
         )

@@ -9,13 +9,13 @@ from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal, Member
 cdef class Closure:
     """The items of the anchors' clusters, in the random order of a move."""
     cdef readonly Py_ssize_t n_items
-    cdef readonly Py_ssize_t n_cells       # clusters of the closure
-    cdef readonly Py_ssize_t n_outside     # number of all other clusters
-    cdef Py_ssize_t* items                 # (n_items,): the anchors first
-    cdef signed char* cells                # (n_items,): cluster of each, by first appearance
+    cdef readonly Py_ssize_t n_cells        # clusters of the closure
+    cdef readonly Py_ssize_t n_outside      # number of all other clusters
+    cdef Py_ssize_t[::1] items              # (n_items,): the anchors first
+    cdef signed char[::1] cells             # (n_items,): cluster of each, by first appearance
     cdef Py_ssize_t slots[MAX_ANCHORS]      # (n_cells,)
     cdef Py_ssize_t sizes[MAX_ANCHORS]      # (n_cells,)
-    cdef signed char* cell_of              # (n_slots,): cell of a cluster of the closure, else -1
+    cdef signed char[::1] cell_of           # (n_slots,): cell of a cluster of the closure, else -1
     cdef Members members                    # items of all clusters
     cdef AnchorProposal proposal
     cdef Py_ssize_t n_anchors
@@ -41,7 +41,7 @@ cdef class Trial:
     cdef readonly Py_ssize_t n_sides        # number of proposed clusters
     cdef Py_ssize_t side[MAX_ANCHORS]       # slots of the sides
     cdef Py_ssize_t size[MAX_ANCHORS]       # numbers of their items
-    cdef signed char* sides                 # (n_items,): side of each item of the closure
+    cdef signed char[::1] sides             # (n_items,): side of each item of the closure
     cdef Py_ssize_t n_open                  # number of slots taken
     cdef Py_ssize_t n_samples
 

@@ -13,11 +13,10 @@ the items leave the rows of their clusters first and return one by one. `make_tr
 between the two.
 """
 from libc.math cimport NAN
-from libc.stdlib cimport free
-from libc.string cimport memset
 from numpy.random cimport bitgen_t
 
-from skdpm._core._memory cimport resized
+import numpy as np
+
 from skdpm._core._rng cimport integer
 from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.likelihoods._base cimport ClusterModel
@@ -30,21 +29,15 @@ cdef class Closure:
         self.proposal = proposal
         self.members = Members()
 
-    def __dealloc__(self):
-        free(self.items)
-        free(self.cells)
-        free(self.cell_of)
-
     cdef int reserve(self, MixtureState state) except -1:
         """Make room for all items and slots of the state; call it after `state.reserve`."""
         if state.n_samples > self.n_samples:
-            self.items = <Py_ssize_t*>resized(self.items, state.n_samples, sizeof(Py_ssize_t))
-            self.cells = <signed char*>resized(self.cells, state.n_samples, 1)
+            self.items = np.empty(state.n_samples, dtype=np.intp)
+            self.cells = np.empty(state.n_samples, dtype=np.int8)
             self.n_samples = state.n_samples
         self.members.reserve(state)
         if state.capacity > self.n_slots:
-            self.cell_of = <signed char*>resized(self.cell_of, state.capacity, 1)
-            memset(self.cell_of, -1, state.capacity)
+            self.cell_of = np.full(state.capacity, -1, dtype=np.int8)
             self.n_slots = state.capacity
         return 0
 
@@ -124,7 +117,7 @@ cdef class Closure:
         contains it."""
         cdef Py_ssize_t m
         state.replace(
-            self.items, cells, self.n_items, self.slots, self.n_cells, slots, n_slots
+            &self.items[0], cells, self.n_items, self.slots, self.n_cells, slots, n_slots
         )
         for m in range(self.n_items):
             self.members.join(slots[cells[m]], self.items[m])
@@ -135,15 +128,12 @@ cdef class Trial:
     def __init__(self, Closure closure):
         self.closure = closure
 
-    def __dealloc__(self):
-        free(self.sides)
-
     cdef int reserve(self, MixtureState state) except -1:
         """Make room for all items of the state. Before this, `state.reserve` must have made a slot
         for each side, beyond the clusters and two spares."""
         self.closure.reserve(state)
         if state.n_samples > self.n_samples:
-            self.sides = <signed char*>resized(self.sides, state.n_samples, 1)
+            self.sides = np.empty(state.n_samples, dtype=np.int8)
             self.n_samples = state.n_samples
         return 0
 
@@ -189,7 +179,7 @@ cdef class Trial:
         cdef Py_ssize_t b
         for b in range(self.n_sides, self.n_open):
             state.model.release(self.side[b])
-        self.closure.replace(state, self.sides, self.side, self.n_sides)
+        self.closure.replace(state, &self.sides[0], self.side, self.n_sides)
 
     cdef void restore(self, MixtureState state) noexcept nogil:
         """Restore the state, whichever items are on sides."""
@@ -233,16 +223,13 @@ cdef class Trial:
 
 cdef class CoupledTrial(Trial):
     """The trial of a likelihood whose clusters are not independent."""
-    cdef Py_ssize_t* live       # (n_slots,): scratch
+    cdef Py_ssize_t[::1] live       # (n_slots,): scratch
     cdef Py_ssize_t n_slots
-
-    def __dealloc__(self):
-        free(self.live)
 
     cdef int reserve(self, MixtureState state) except -1:
         Trial.reserve(self, state)
         if state.capacity > self.n_slots:
-            self.live = <Py_ssize_t*>resized(self.live, state.capacity, sizeof(Py_ssize_t))
+            self.live = np.empty(state.capacity, dtype=np.intp)
             self.n_slots = state.capacity
         return 0
 
@@ -279,7 +266,7 @@ cdef class CoupledTrial(Trial):
             if not in_closure:
                 self.live[n_live] = state.slots[k]
                 n_live += 1
-        return state.model.log_likelihood(self.live, n_live)
+        return state.model.log_likelihood(&self.live[0], n_live)
 
 
 cdef Trial make_trial(ClusterModel model, Closure closure):

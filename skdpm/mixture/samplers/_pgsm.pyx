@@ -1,30 +1,32 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Particle Gibbs split-merge: Bouchard-Cote, Doucet & Roth (2017), algorithms 1-3, appendix D.
 
-A move picks anchors s, gathers the items of their clusters (the closure, n items) in an order
-that begins with the anchors and is random otherwise, and replaces these clusters by a draw of
-conditional sequential Monte Carlo. A particle at generation t is a partition of the first t items
-in which every cell holds an anchor. Its target is the annealed one of section 3.4,
+A move draws anchors s and gathers the n items of their clusters, the closure: first the anchors,
+then the others in random order. It replaces these clusters by a draw of conditional sequential
+Monte Carlo. A particle at generation t is a partition of the first t items in which every cell
+contains an anchor. Its target is the annealed one of section 3.4,
 
     gamma^_t = 1 for t <= |s|,    gamma_|s|^(zeta_t) gamma_t / gamma_|s| for t > |s|,
     gamma_t  = V_{., K + cells} prod_b (1 - sigma)_{|b|-1} p(x_b),    zeta_t = (t-|s|) / (n-|s|),
 
-with K the clusters outside the closure; where n = |s| the last generation carries all of gamma.
-The proposal is the conditional law of the next cell, so the weight of a step is the sum of the
-target's ratios over the possible cells: their number at an anchor, and later
+where K is the number of clusters outside the closure. If n = |s|, the target of the last
+generation is gamma. The proposal is the conditional law of the next cell, so the weight of a step
+is the sum of the target's ratios over the possible cells: their number at an anchor, and later
 
     gamma_|s|^(1/(n-|s|)) sum_b (|b| - sigma) p(x_t | x_b).
 
 Cells that the prior forbids (more than k0 in a finite mixture) are never proposed.
 
-Particles with the same history are one *node* with a multiplicity, computed once; nodes share the
-slots of cells they have in common until one of them adds an item. Optimal resampling makes the
-children of every node, with a weight each, and keeps about N of them (Fearnhead & Clifford 2003;
-conditional form: Whiteley, Andrieu & Doucet 2010).
+Particles with the same history are one *node* with a multiplicity, computed once. Nodes share the
+slots of common cells until one of them adds an item (`particles/_slots`). Optimal resampling
+weighs the children of every node and keeps about N of them (Fearnhead & Clifford 2003; in
+conditional form Whiteley, Andrieu & Doucet 2010).
 """
 from libc.math cimport INFINITY, exp, log
 from libc.stdlib cimport free
 from numpy.random cimport bitgen_t
+
+import numpy as np
 
 from skdpm._core cimport _resampling
 from skdpm._core._memory cimport resized
@@ -47,14 +49,14 @@ cdef struct Node:
     Py_ssize_t slots[MAX_ANCHORS]
     Py_ssize_t sizes[MAX_ANCHORS]
     Py_ssize_t n_cells
-    Py_ssize_t count        # particles with this history
+    Py_ssize_t count        # number of particles with this history
     double log_w            # log weight of each of them
-    double log_gamma        # log gamma_t while t <= |s|; from then on log gamma_|s|
+    double log_gamma        # log gamma_t for t <= |s|, then log gamma_|s|
 
 
 cdef struct Child:
     Py_ssize_t parent       # node
-    Py_ssize_t cell        # of the parent; the parent's n_cells for a new one
+    Py_ssize_t cell         # cell of the parent; its n_cells for a new one
     Py_ssize_t count        # 0 once resampling has dropped it
     double log_w
     double log_gamma
@@ -62,29 +64,28 @@ cdef struct Child:
 
 
 cdef class PGSMKernel(PartitionKernel):
-    """Kernel of `PGSM`; the parameters are those of the sampler, checked."""
+    """Kernel of `PGSM`, whose parameters it has."""
     cdef Py_ssize_t n_particles, n_anchors, gibbs_sweeps
     cdef double resample_threshold
     cdef int resampling
     cdef readonly AnchorProposal anchors
     cdef long long n_moves, n_changes
-    cdef public Py_ssize_t n_reserved   # nodes for which there is room before a move
+    cdef public Py_ssize_t n_reserved   # capacity in nodes before a move
 
-    # Sizes below are for one closure of all items and `n_nodes` nodes.
-    cdef Py_ssize_t n_nodes, n_items_reserved
     cdef Closure closure            # its cells are those of the retained particle
-    cdef signed char* chosen        # (n_samples,): cells of the particle drawn at the end
-    cdef int* parents               # (n_samples, n_nodes): the genealogy
-    cdef signed char* cells        # (n_samples, n_nodes)
     cdef SharedSlots shared         # holders: nodes
+    cdef Py_ssize_t n_nodes         # capacity
     cdef Node* nodes                # (n_nodes,)
     cdef Node* next_nodes           # (n_nodes,)
     cdef Child* children            # (n_nodes * MAX_CHOICES,)
-    cdef double* terms              # (MAX_CHOICES,)
-    cdef double* weights            # (n_nodes * MAX_CHOICES,)
-    cdef double* log_w              # (n_nodes * MAX_CHOICES,)
-    cdef Py_ssize_t* counts         # (n_nodes * MAX_CHOICES,)
-    cdef Py_ssize_t* particles      # (n_particles,): node of each
+    # The genealogy, (n_samples, n_nodes): parent of each node, and its cell of the generation.
+    cdef int[:, ::1] parents
+    cdef signed char[:, ::1] cells
+    cdef signed char[::1] chosen    # (n_samples,): cells of the particle drawn at the end
+    cdef double terms[MAX_CHOICES]
+    cdef double[::1] weights, log_w         # (n_nodes * MAX_CHOICES,)
+    cdef Py_ssize_t[::1] counts             # (n_nodes * MAX_CHOICES,)
+    cdef Py_ssize_t[::1] particles          # (n_particles,): node of each
     cdef Py_ssize_t n_current       # nodes of this generation
     cdef Py_ssize_t retained        # the node whose history is the current partition
 
@@ -100,33 +101,21 @@ cdef class PGSMKernel(PartitionKernel):
         self.gibbs_sweeps = gibbs_sweeps
         self.closure = Closure(anchors)
         self.shared = SharedSlots()
-        # The number of nodes is at most that of particles, but random under optimal resampling,
-        # with mean and variance at most n_particles.
+        self.chosen = np.empty(0, dtype=np.int8)
+        self.particles = np.empty(n_particles, dtype=np.intp)
+        # There are at most as many nodes as particles. Under optimal resampling their number is
+        # random, with mean and variance at most n_particles.
         self.n_reserved = 2 * n_particles + 32 if self.resampling == OPTIMAL else n_particles
 
     def __dealloc__(self):
-        free(self.chosen)
-        free(self.parents)
-        free(self.cells)
         free(self.nodes)
         free(self.next_nodes)
         free(self.children)
-        free(self.terms)
-        free(self.weights)
-        free(self.log_w)
-        free(self.counts)
-        free(self.particles)
 
     cdef int prepare(self, MixtureState state) except -1:
-        cdef Py_ssize_t n = state.n_samples
         self.anchors.update(state, self.adapting, self.replica)
-        if self.n_items_reserved != n:
-            self.chosen = <signed char*>resized(self.chosen, n, 1)
-            self.terms = <double*>resized(self.terms, MAX_CHOICES, sizeof(double))
-            self.particles = <Py_ssize_t*>resized(
-                self.particles, self.n_particles, sizeof(Py_ssize_t)
-            )
-            self.n_items_reserved = n
+        if self.chosen.shape[0] != state.n_samples:
+            self.chosen = np.empty(state.n_samples, dtype=np.int8)
             self.n_nodes = 0
         self.reserve_nodes(self.n_reserved)
         self.reserve_slots(state)
@@ -136,19 +125,21 @@ cdef class PGSMKernel(PartitionKernel):
         cdef Py_ssize_t n_children = n_nodes * MAX_CHOICES
         if n_nodes <= self.n_nodes:
             return 0
-        self.parents = <int*>resized(self.parents, self.n_items_reserved * n_nodes, sizeof(int))
-        self.cells = <signed char*>resized(self.cells, self.n_items_reserved * n_nodes, 1)
+        parents = np.empty((self.chosen.shape[0], n_nodes), dtype=np.intc)
+        cells = np.empty((self.chosen.shape[0], n_nodes), dtype=np.int8)
+        if self.n_nodes > 0:        # in the middle of a move
+            parents[:, : self.n_nodes], cells[:, : self.n_nodes] = self.parents, self.cells
+        self.parents, self.cells = parents, cells
         self.nodes = <Node*>resized(self.nodes, n_nodes, sizeof(Node))
         self.next_nodes = <Node*>resized(self.next_nodes, n_nodes, sizeof(Node))
         self.children = <Child*>resized(self.children, n_children, sizeof(Child))
-        self.weights = <double*>resized(self.weights, n_children, sizeof(double))
-        self.log_w = <double*>resized(self.log_w, n_children, sizeof(double))
-        self.counts = <Py_ssize_t*>resized(self.counts, n_children, sizeof(Py_ssize_t))
+        self.weights, self.log_w = np.empty((2, n_children))
+        self.counts = np.empty(n_children, dtype=np.intp)
         self.n_nodes = n_nodes
         return 0
 
     cdef int reserve_slots(self, MixtureState state) except -1:
-        """Room for the state's clusters and all cells of all nodes."""
+        """Make room for the state's clusters and all cells of all nodes."""
         state.reserve(state.n_clusters + 2 + (self.n_nodes + 1) * self.n_anchors)
         self.shared.bind(state.model, state.capacity)
         self.closure.reserve(state)
@@ -183,8 +174,8 @@ cdef class PGSMKernel(PartitionKernel):
                         f"row {self.closure.items[t]}: no cluster has a positive weight"
                     )
             if t >= n_anchors - 1 and self.n_current == 1 and self.nodes[0].n_cells == 1:
-                # All particles are in the merge state, the retained one among them: what is left
-                # of the move is the current partition.
+                # All particles have one cell, also the retained one. The move will therefore end
+                # in the current partition.
                 n = t + 1
                 break
         self.n_moves += 1
@@ -195,7 +186,7 @@ cdef class PGSMKernel(PartitionKernel):
                     f"row {self.closure.items[n - 1]}: the weights of the particles are no "
                     "distribution"
                 )
-        # The current partition again where the move has ended early: n is all items if changed.
+        # If the move has ended early, nothing has changed.
         changed = self.trace(node, n)
         for t in range(self.n_current):
             if not (changed and t == node):
@@ -205,7 +196,7 @@ cdef class PGSMKernel(PartitionKernel):
             for t in range(self.nodes[node].n_cells):
                 self.shared.give_away(self.nodes[node].slots[t])
             self.closure.replace(
-                state, self.chosen, self.nodes[node].slots, self.nodes[node].n_cells
+                state, &self.chosen[0], self.nodes[node].slots, self.nodes[node].n_cells
             )
         return 0
 
@@ -223,20 +214,20 @@ cdef class PGSMKernel(PartitionKernel):
         state.model.add(node.slots[0], self.closure.items[0])
         self.n_current = 1
         self.retained = 0
-        self.cells[0] = 0
-        self.parents[0] = 0
+        self.cells[0, 0] = 0
+        self.parents[0, 0] = 0
 
     cdef int extend(
         self, MixtureState state, bitgen_t* rng, Py_ssize_t t, Py_ssize_t n, Py_ssize_t n_anchors
     ) except -1 nogil:
-        """The item after the first t joins a cell of every particle. Returns 0 where the weights
-        are no distribution."""
+        """Item t of the closure joins a cell of every particle. Returns 0 if the weights are no
+        distribution."""
         cdef Py_ssize_t g, b, n_choices
         cdef Py_ssize_t n_children = 0
         cdef Py_ssize_t i = self.closure.items[t]
         cdef const double* log_v = state.prior.log_v + self.closure.n_outside
         cdef const double* log_join = state.prior.log_join
-        cdef double gains[MAX_CHOICES]      # log gamma ratio of each choice, but for V
+        cdef double gains[MAX_CHOICES]      # log gamma ratio of each choice, without V
         cdef double* terms = self.terms     # log gamma^ ratio of each choice
         cdef double anneal, log_gamma
         cdef Node* node
@@ -250,7 +241,7 @@ cdef class PGSMKernel(PartitionKernel):
             for b in range(n_choices):
                 gains[b] += log_join[node.sizes[b]]
                 terms[b] = gains[b]
-            # Not where the prior forbids it; a NaN is no such word, and makes the weights NaN.
+            # A new cell, unless the prior forbids it. (A NaN makes the weights NaN.)
             if t < n_anchors and log_v[n_choices + 1] != -INFINITY:
                 gains[n_choices] = state.model.log_predictive(state.slots[state.n_clusters], i)
                 n_choices += 1
@@ -267,7 +258,7 @@ cdef class PGSMKernel(PartitionKernel):
                     log_gamma += gains[b]
                     if t == n_anchors - 1:
                         log_gamma += log_v[node.n_cells + (b == node.n_cells)]
-                    # All of gamma comes at once where there is no later generation.
+                    # The last generation has the target gamma.
                     terms[b] = log_gamma if t == n - 1 else 0.0
                 self.children[n_children + b].log_gamma = log_gamma
                 self.children[n_children + b].log_w = node.log_w + anneal + terms[b]
@@ -315,8 +306,8 @@ cdef class PGSMKernel(PartitionKernel):
         return True
 
     cdef int branch(self, MixtureState state, Py_ssize_t t, Py_ssize_t n_children) except -1 nogil:
-        """Make the nodes of the next generation. Two passes: once the parents have let go of
-        their slots, a cell that only one child still has can grow in place."""
+        """Make the nodes of the next generation, in two passes: once the parents have released
+        their slots, a cell that only one child holds can grow in place."""
         cdef Py_ssize_t b, c
         cdef Py_ssize_t n_next = 0
         cdef Child* child
@@ -325,10 +316,10 @@ cdef class PGSMKernel(PartitionKernel):
         for c in range(n_children):
             n_next += self.children[c].count > 0
         if n_next > self.n_nodes:
-            # Only optimal resampling, whose number of particles is random, can come here, and
-            # that with a probability beyond all experience.
+            # Possible only under optimal resampling, with a tiny probability.
             with gil:
-                self.reserve_more(state, n_next)
+                self.reserve_nodes(2 * n_next)
+                self.reserve_slots(state)
         n_next = 0
         for c in range(n_children):
             child = &self.children[c]
@@ -342,8 +333,8 @@ cdef class PGSMKernel(PartitionKernel):
             node.log_gamma = child.log_gamma
             for b in range(parent.n_cells):
                 self.shared.hold(parent.slots[b])
-            self.parents[t * self.n_nodes + n_next] = <int>child.parent
-            self.cells[t * self.n_nodes + n_next] = <signed char>child.cell
+            self.parents[t, n_next] = <int>child.parent
+            self.cells[t, n_next] = <signed char>child.cell
             if child.retained:
                 self.retained = n_next
             n_next += 1
@@ -351,7 +342,7 @@ cdef class PGSMKernel(PartitionKernel):
             self.drop_slots(&self.nodes[c])
         for c in range(n_next):
             node = &self.next_nodes[c]
-            b = self.cells[t * self.n_nodes + c]
+            b = self.cells[t, c]
             if b == node.n_cells:
                 node.slots[b] = self.shared.open()
                 self.shared.hold(node.slots[b])
@@ -366,31 +357,18 @@ cdef class PGSMKernel(PartitionKernel):
         self.n_current = n_next
         return 0
 
-    cdef int reserve_more(self, MixtureState state, Py_ssize_t n_nodes) except -1:
-        """More nodes in the middle of a move: the genealogy so far moves to longer lines."""
-        cdef Py_ssize_t old = self.n_nodes
-        cdef Py_ssize_t g, t
-        self.reserve_nodes(2 * n_nodes)
-        self.reserve_slots(state)
-        for t in range(self.n_items_reserved - 1, -1, -1):
-            for g in range(old - 1, -1, -1):
-                self.parents[t * self.n_nodes + g] = self.parents[t * old + g]
-                self.cells[t * self.n_nodes + g] = self.cells[t * old + g]
-        return 0
-
     cdef void drop_slots(self, Node* node) noexcept nogil:
-        """A node lets go of its slots."""
+        """A node releases its slots."""
         cdef Py_ssize_t b
         for b in range(node.n_cells):
             self.shared.let_go(node.slots[b])
 
     cdef void resample(self, bitgen_t* rng) noexcept nogil:
-        """Conditional resampling."""
         cdef Py_ssize_t g
         self.gather_weights()
         if _resampling.resample_if_uneven(
-            rng, self.resampling, self.resample_threshold, self.log_w, self.weights, self.counts,
-            self.n_current, self.retained, self.particles
+            rng, self.resampling, self.resample_threshold, &self.log_w[0], &self.weights[0],
+            &self.counts[0], self.n_current, self.retained, &self.particles[0]
         ):
             for g in range(self.n_current):
                 self.nodes[g].count = self.counts[g]
@@ -411,7 +389,8 @@ cdef class PGSMKernel(PartitionKernel):
             if self.children[c].retained:
                 retained = c
         if not _resampling.resample_optimal(
-            rng, self.log_w, self.counts, self.weights, n_children, retained, self.n_particles
+            rng, &self.log_w[0], &self.counts[0], &self.weights[0], n_children, retained,
+            self.n_particles
         ):
             return False
         for c in range(n_children):
@@ -420,20 +399,21 @@ cdef class PGSMKernel(PartitionKernel):
         return True
 
     cdef Py_ssize_t draw_node(self, bitgen_t* rng) noexcept nogil:
-        """A node, with the probability that its particles weigh."""
+        """Draw a node with probability proportional to the weight of its particles."""
         self.gather_weights()
         return _resampling.draw_node(
-            rng, self.log_w, self.counts, self.weights, self.n_current
+            rng, &self.log_w[0], &self.counts[0], &self.weights[0], self.n_current
         )
 
     cdef bint trace(self, Py_ssize_t node, Py_ssize_t n_items) noexcept nogil:
-        """Write a node's history to `chosen`. Does it differ from the current partition?"""
+        """Write a node's history to `chosen`. Returns whether it differs from the current
+        partition."""
         cdef Py_ssize_t t
         cdef bint differs = False
         for t in range(n_items - 1, -1, -1):
-            self.chosen[t] = self.cells[t * self.n_nodes + node]
+            self.chosen[t] = self.cells[t, node]
             differs = differs or self.chosen[t] != self.closure.cells[t]
-            node = self.parents[t * self.n_nodes + node]
+            node = self.parents[t, node]
         return differs
 
     # The Python boundary.

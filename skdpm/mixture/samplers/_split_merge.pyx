@@ -129,7 +129,7 @@ cdef class SplitMergeKernel(PartitionKernel):
             # The probability of the second anchor's cluster is at most 1 too.
             if self.anchors.extended and not log_ratio < log_u:
                 log_ratio += self.closure.log_anchors(
-                    state, self.trial.sides, self.trial.side, self.trial.size, 2
+                    state, &self.trial.sides[0], self.trial.side, self.trial.size, 2
                 )
         elif log_q < limit:
             log_ratio = -INFINITY

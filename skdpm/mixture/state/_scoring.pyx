@@ -14,12 +14,10 @@ advance; the t_j of any one cluster is a lower bound of it, and the cluster with
 gives a close one. The most likely cluster is found in the same way, with max_j t_j as the limit.
 """
 from libc.math cimport INFINITY, log
-from libc.stdlib cimport free
 
 import numpy as np
 
 from skdpm._core._culling cimport Backoff, bounds_pay, part_near, skips_bounds
-from skdpm._core._memory cimport resized
 from skdpm.mixture.state._tiles cimport RowTiles
 from skdpm.mixture.likelihoods._base cimport STRIP, ClusterModel
 
@@ -88,38 +86,24 @@ cdef class MixtureRows:
     cdef Py_ssize_t n_clusters
     cdef const double[::1] log_weights      # (n_clusters,)
     cdef Py_ssize_t room                    # maximum number of clusters in memory
-    cdef const Py_ssize_t* order            # (n_rows,): the rows, tile after tile
-    cdef Py_ssize_t* own_order              # the same without tiles
-    cdef Py_ssize_t* slots                  # (room,): cluster of each line of log_w
-    cdef Py_ssize_t* kept                   # (room,): the same clusters in ascending order
-    cdef Py_ssize_t* lines                  # (room,): line of each of these
-    cdef double* bounds                     # (room,)
-    cdef double* log_w                      # (n_clusters, rows of the tile)
+    cdef Py_ssize_t[::1] order              # (n_rows,): the rows, tile after tile
+    cdef Py_ssize_t[::1] slots              # (room,): cluster of each line of log_w
+    cdef Py_ssize_t[::1] kept               # (room,): the same clusters in ascending order
+    cdef Py_ssize_t[::1] lines              # (room,): line of each of these
+    cdef double[::1] bounds                 # (room,)
+    cdef double[::1] log_w                  # (n_clusters, rows of the tile)
     cdef Backoff backoff                    # tiles that go without bounds
     cdef double top[STRIP * MOST_STRIPS]    # for each row of the tile, as the next two
     cdef double limit[STRIP * MOST_STRIPS]
     cdef double total[STRIP * MOST_STRIPS]
 
     def __init__(self, ClusterModel model, RowTiles tiles=None):
-        cdef Py_ssize_t i
         self.model = model
         self.tiles = tiles
         self.n_rows = model.n_samples
         if tiles is not None and (tiles.n_rows != self.n_rows or tiles.tile_size > STRIP):
             raise ValueError("tiles are of other rows, or too large")
-        if tiles is None:
-            self.own_order = <Py_ssize_t*>resized(NULL, self.n_rows, sizeof(Py_ssize_t))
-            for i in range(self.n_rows):
-                self.own_order[i] = i
-        self.order = self.own_order if tiles is None else tiles.order
-
-    def __dealloc__(self):
-        free(self.own_order)
-        free(self.slots)
-        free(self.kept)
-        free(self.lines)
-        free(self.bounds)
-        free(self.log_w)
+        self.order = np.arange(self.n_rows) if tiles is None else tiles.order
 
     cdef int take(self, log_weights) except -1:
         """Set the weights of the first clusters."""
@@ -129,10 +113,8 @@ cdef class MixtureRows:
             raise ValueError(f"{self.n_clusters} weights for {self.model.n_slots} clusters")
         if self.n_clusters > self.room:
             self.room = self.n_clusters
-            self.slots = <Py_ssize_t*>resized(self.slots, self.room, sizeof(Py_ssize_t))
-            self.kept = <Py_ssize_t*>resized(self.kept, self.room, sizeof(Py_ssize_t))
-            self.lines = <Py_ssize_t*>resized(self.lines, self.room, sizeof(Py_ssize_t))
-            self.bounds = <double*>resized(self.bounds, self.room, sizeof(double))
+            self.slots, self.kept, self.lines = np.empty((3, self.room), dtype=np.intp)
+            self.bounds = np.empty(self.room)
         if self.tiles is not None:
             self.tile_size = self.tiles.tile_size
             self.n_tiles = self.tiles.n_tiles
@@ -141,9 +123,7 @@ cdef class MixtureRows:
             if self.model.width >= WIDE:
                 self.tile_size *= max(1, min(MOST_STRIPS, ENTRIES // (STRIP * self.n_clusters)))
             self.n_tiles = (self.n_rows + self.tile_size - 1) // self.tile_size
-        self.log_w = <double*>resized(
-            self.log_w, self.n_clusters * self.tile_size, sizeof(double)
-        )
+        self.log_w = np.empty(self.n_clusters * self.tile_size)
         self.model.settle()
         self.backoff.pause = self.backoff.last = 0
         return 0
@@ -159,8 +139,8 @@ cdef class MixtureRows:
     ) noexcept nogil:
         """Fill lines of log_w, for the clusters in the same places of `slots`."""
         cdef Py_ssize_t i, k, m
-        cdef double* out = self.log_w + line * n
-        cdef const Py_ssize_t* slots = self.slots + line
+        cdef double* out = &self.log_w[line * n]
+        cdef const Py_ssize_t* slots = &self.slots[line]
         cdef double log_weight
         self.n_evaluated += n * n_lines
         if self.model.factorizes and n <= STRIP:
@@ -174,7 +154,7 @@ cdef class MixtureRows:
                     )
         else:
             for i in range(n):
-                self.model.log_predictive_many(slots, n_lines, items[i], self.bounds)
+                self.model.log_predictive_many(slots, n_lines, items[i], &self.bounds[0])
                 for k in range(n_lines):
                     out[k * n + i] = self.bounds[k]
         if self.model.constants != NULL:
@@ -196,7 +176,7 @@ cdef class MixtureRows:
         cdef Py_ssize_t n_kept = 0
         cdef Py_ssize_t n_slots = 0
         cdef Py_ssize_t n_clusters = self.n_clusters
-        cdef const Py_ssize_t* items = self.order + first
+        cdef const Py_ssize_t* items = &self.order[first]
         cdef const double* line
         cdef double least
         if self.tiles is None or skips_bounds(&self.backoff):
@@ -209,8 +189,7 @@ cdef class MixtureRows:
             for k in range(n_clusters):
                 self.kept[k] = k
             self.model.log_predictive_bound_many(
-                self.kept, n_clusters,
-                self.tiles.boxes + t * 2 * self.tiles.n_features, self.bounds
+                &self.kept[0], n_clusters, &self.tiles.boxes[t, 0, 0], &self.bounds[0]
             )
             for k in range(n_clusters):
                 self.bounds[k] += self.log_weights[k]
@@ -222,7 +201,7 @@ cdef class MixtureRows:
             for i in range(1, n):
                 least = min(least, self.log_w[i])
             least -= cutoff
-            n_kept = part_near(self.bounds, n_clusters, least, self.kept)
+            n_kept = part_near(&self.bounds[0], n_clusters, least, &self.kept[0])
             n_slots = 1
             for k in range(n_kept):
                 self.lines[k] = 0       # of `best`, whose bound is above its rows' values
@@ -230,12 +209,13 @@ cdef class MixtureRows:
                     self.slots[n_slots] = self.kept[k]
                     self.lines[k] = n_slots
                     n_slots += 1
-            self.evaluate(1, n_slots - 1, items, n)
+            if n_slots > 1:
+                self.evaluate(1, n_slots - 1, items, n)
             bounds_pay(&self.backoff, n_kept, n_clusters)
         for i in range(n):
             self.top[i] = -INFINITY
         for k in range(n_kept):
-            line = self.log_w + k * n
+            line = &self.log_w[k * n]
             for i in range(n):
                 self.top[i] = line[i] if line[i] > self.top[i] else self.top[i]
         return n_kept
@@ -249,7 +229,9 @@ cdef class MixtureRows:
         for i in range(n):
             self.limit[i] = self.top[i] - cutoff
             self.total[i] = 0.0
-        tile_sum_exp(self.log_w, self.lines, n_kept, n, self.top, self.limit, self.total)
+        tile_sum_exp(
+            &self.log_w[0], &self.lines[0], n_kept, n, self.top, self.limit, self.total
+        )
         for i in range(n):
             if self.top[i] == INFINITY or self.top[i] == -INFINITY:
                 self.total[i] = 1.0
@@ -301,7 +283,7 @@ cdef class MixtureRows:
                 n = self.start(t + 1) - first
                 n_kept = self.weigh(t, first, n, 0.0)
                 for k in range(n_kept - 1, -1, -1):
-                    line = self.log_w + self.lines[k] * n
+                    line = &self.log_w[self.lines[k] * n]
                     for i in range(n):
                         if line[i] == self.top[i]:
                             out[self.order[first + i]] = self.kept[k]

@@ -16,23 +16,26 @@ cdef class TileBounds:
     cdef Py_ssize_t group, tile     # group and tile that these bounds are for, -1: none
     # Clusters near the group, in the order of their positions, the spare one last.
     cdef Py_ssize_t n_near
-    cdef Py_ssize_t* near           # (n_near,): slots
-    cdef double* bound              # (n_near,): bounds of log weights over the tile
-    cdef double* share              # (n_near,): exp(bound - top)
+    cdef Py_ssize_t[::1] near       # (n_near,): slots
+    cdef double[::1] bound          # (n_near,): bounds of log weights over the tile
+    cdef double[::1] share          # (n_near,): exp(bound - top)
     cdef double top                 # at least the largest bound
     cdef double far                 # log of the sum of all other clusters' bounds over the group
     # By slot, valid if `known` equals `now`, which every change of bounds increments:
-    cdef long long now
-    cdef long long* known
-    cdef double* rest               # log of the sum of all other clusters' bounds
-    cdef double* stays              # u below which items of the tile stay in the cluster
-    cdef Py_ssize_t* some           # scratch: slots
-    cdef double* log_w              # scratch: their log weights
+    cdef Py_ssize_t now
+    cdef Py_ssize_t[::1] known
+    cdef double[::1] rest           # log of the sum of all other clusters' bounds
+    cdef double[::1] stays          # u below which items of the tile stay in the cluster
+    cdef Py_ssize_t[::1] some       # scratch: slots
+    cdef double[::1] log_w          # scratch: their log weights
     # Cost, in evaluations of an item for a cluster, of this visit of the group and of the last
     # sweep; and groups that go without bounds.
     cdef long long work
     cdef long long sweep_work
-    cdef Backoff* backoffs          # (n_groups,)
+    cdef readonly unsigned char[:, ::1] backoffs    # (n_groups, 2): `Backoff` of each
+
+    cdef inline Backoff* backoff(self, Py_ssize_t group) noexcept nogil:
+        return <Backoff*>&self.backoffs[group, 0]
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1
 
@@ -42,17 +45,17 @@ cdef class MixtureState:
     cdef readonly ClusterModel model
     cdef readonly PartitionPrior prior
     cdef readonly Py_ssize_t n_samples
-    cdef readonly Py_ssize_t n_attached     # items in a cluster; a state at rest may lack some
-    cdef readonly Py_ssize_t n_clusters     # occupied
+    cdef readonly Py_ssize_t n_attached     # number of items that are in a cluster
+    cdef readonly Py_ssize_t n_clusters     # number of occupied clusters
     cdef Py_ssize_t capacity                # length of the arrays over slots
-    cdef Py_ssize_t* labels                 # (n_samples,) slot of item i, -1 while detached
-    # The n_clusters occupied slots, packed, then the spare: an empty cluster that is always open.
+    cdef Py_ssize_t* labels                 # (n_samples,): slot of each item, -1 while detached
+    # Occupied slots, (n_clusters,), then the spare one: an empty cluster that is always open.
     cdef Py_ssize_t* slots
     cdef Py_ssize_t* position               # index of a slot in `slots`
-    cdef Py_ssize_t* sizes                  # items per slot
-    cdef double* log_w                      # scratch: n_clusters + 1 log weights
-    cdef readonly double sum_constants      # of the items (`log_constants`)
-    cdef readonly TileBounds bounds         # None: sweeps take the items as they come
+    cdef Py_ssize_t* sizes                  # number of items of a slot
+    cdef double* log_w                      # (n_clusters + 1,): scratch
+    cdef readonly double sum_constants      # sum of the items' `log_constants`
+    cdef readonly TileBounds bounds         # None: sweeps visit the items in their own order
     cdef object _labels_owner
     cdef object __weakref__
 
@@ -82,14 +85,14 @@ cdef class MixtureState:
 cdef class StoredState:
     """A partition with its statistics, set aside."""
     cdef readonly Py_ssize_t n_samples
-    cdef readonly Py_ssize_t n_clusters     # occupied
+    cdef readonly Py_ssize_t n_clusters
     cdef Py_ssize_t n_attached, n_free, n_slots
-    cdef Py_ssize_t* labels                 # (n_samples,): slots, as in the state
-    cdef Py_ssize_t* slots                  # (n_clusters + 1,)
-    cdef Py_ssize_t* sizes                  # (n_clusters,)
-    cdef Py_ssize_t* free_slots             # (n_free,)
-    cdef double* stats                      # of the occupied slots
-    cdef Py_ssize_t capacity, n_doubles     # entries that there is memory for
+    cdef Py_ssize_t[::1] labels             # (n_samples,): slots, as in the state
+    cdef Py_ssize_t[::1] slots              # (n_clusters + 1,)
+    cdef Py_ssize_t[::1] sizes              # (n_clusters,)
+    cdef Py_ssize_t[::1] free_slots         # (n_free,)
+    cdef double[::1] stats                  # of the occupied slots
+    cdef Py_ssize_t capacity, n_doubles     # allocated entries
 
     cdef int reserve(self, MixtureState state) except -1
     cdef int store(self, MixtureState state) except -1 nogil

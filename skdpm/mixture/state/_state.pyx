@@ -2,7 +2,7 @@
 """The state of a chain: labels, occupied clusters and their statistics, always in agreement."""
 from libc.math cimport NAN
 from libc.stdlib cimport free
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from weakref import WeakValueDictionary
 
@@ -13,52 +13,26 @@ from skdpm._core._memory cimport resized
 from skdpm.mixture.likelihoods._base cimport row
 
 
-# The state that each model belongs to, by the model's id: while a state lives, so does its model.
+# The state that owns each model, by the model's id. A state keeps its model alive.
 _OWNERS = WeakValueDictionary()
 
 
 cdef class TileBounds:
 
     def __cinit__(self, RowTiles tiles, pauses=None):
-        cdef const unsigned char[:, ::1] saved
+        shape = tiles.n_groups, sizeof(Backoff)
+        if pauses is not None and np.shape(pauses) != shape:
+            raise ValueError("the saved state has other rows")
         self.tiles = tiles
         self.group = self.tile = -1
-        self.backoffs = <Backoff*>resized(NULL, tiles.n_groups, sizeof(Backoff))
-        memset(self.backoffs, 0, tiles.n_groups * sizeof(Backoff))
-        if pauses is not None:
-            saved = pauses
-            if saved.shape[0] != tiles.n_groups or saved.shape[1] != sizeof(Backoff):
-                raise ValueError("the saved state belongs to other rows")
-            memcpy(self.backoffs, &saved[0, 0], tiles.n_groups * sizeof(Backoff))
-
-    def pauses(self):
-        """`Backoff` of each group: ndarray of shape (n_groups, 2), uint8."""
-        pauses = np.empty((self.tiles.n_groups, sizeof(Backoff)), dtype=np.uint8)
-        cdef unsigned char[:, ::1] view = pauses
-        if self.tiles.n_groups > 0:
-            memcpy(&view[0, 0], self.backoffs, self.tiles.n_groups * sizeof(Backoff))
-        return pauses
-
-    def __dealloc__(self):
-        free(self.near)
-        free(self.bound)
-        free(self.known)
-        free(self.backoffs)
+        self.backoffs = np.zeros(shape, np.uint8) if pauses is None else np.array(pauses)
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         """Make room for `n_slots` clusters; no bound is known afterwards."""
-        cdef Py_ssize_t slot
         cdef Py_ssize_t n = n_slots + 8     # exponentials are taken eight at a time
-        self.near = <Py_ssize_t*>resized(self.near, 2 * n, sizeof(Py_ssize_t))
-        self.some = self.near + n
-        self.bound = <double*>resized(self.bound, 5 * n, sizeof(double))
-        self.share = self.bound + n
-        self.rest = self.share + n
-        self.stays = self.rest + n
-        self.log_w = self.stays + n
-        self.known = <long long*>resized(self.known, n_slots, sizeof(long long))
-        for slot in range(n_slots):
-            self.known[slot] = -1
+        self.near, self.some = np.empty((2, n), dtype=np.intp)
+        self.bound, self.share, self.rest, self.stays, self.log_w = np.empty((5, n))
+        self.known = np.full(n_slots, -1)
         self.group = self.tile = -1
         return 0
 
@@ -69,21 +43,21 @@ cdef class MixtureState:
     Parameters
     ----------
     model : ClusterModel
-        Bound to the items; its clusters are replaced by those of the partition. It belongs to this
-        state for as long as that lives. Further states of the same items each need a model of
-        their own, `likelihood.bind(data, tables)`: data and tables are what they share.
+        Model bound to the items; its clusters are replaced. It belongs to this state alone, as
+        long as the state lives. Other states of these items need models of their own, made by
+        `likelihood.bind` from the same data and tables.
     prior : PartitionPrior
     labels : ndarray of shape (n_samples,), optional
         Cluster of each item, 0, ..., K - 1, none of them empty; -1 for an item in no cluster.
-        Default: no item is in any.
+        Default: no item is in a cluster.
     saved : dict, optional
-        From `save`, in place of labels: a chain goes on to the bit. (Rows computed anew from the
-        items would differ in their last digits, other slots in the order of sums.)
+        Result of `save`, in place of labels; the chain then continues with the same bits. (Rows
+        computed anew would differ in their last digits, and other slots in the order of sums.)
     n_samples : int, optional
-        Of the model's items, the first so many alone are the state's. Default: all.
+        Number of items, the first ones of the model. Default: all.
     tiles : RowTiles, optional
-        Of the items' points (`Likelihood.box_points`): sweeps visit the items in this order, and
-        pass over clusters that are far from a tile. Default: they visit them as they come.
+        Tiles of the items' points (`Likelihood.box_points`). Sweeps then visit the items in the
+        order of the tiles, and pass over clusters far from a tile.
     """
 
     def __cinit__(
@@ -109,7 +83,7 @@ cdef class MixtureState:
         cdef const Py_ssize_t[::1] given
         cdef Py_ssize_t[::1] view
         if _OWNERS.get(id(model), self) is not self:
-            raise ValueError("the model belongs to another state: bind one for each")
+            raise ValueError("the model belongs to another state; bind a model for each state")
         if saved is None:
             if labels is None:
                 labels = np.full(self.n_samples, -1, dtype=np.intp)
@@ -172,11 +146,10 @@ cdef class MixtureState:
         self, ClusterModel model, const int* slots, Py_ssize_t n_clusters,  # IN (n_clusters,)
         const void* labels, bint wide, const Py_ssize_t* order              # IN (n_samples,)
     ) except -1:
-        """Become the partition that another kernel of this kind holds in some slots, under its
-        hyperparameters: rows are copied, with the terms cached from them.
-
-        labels: of item `order[m]`, or m where that is NULL, the position in `slots`, in 16 bits
-        or, if `wide`, 32."""
+        """Take over the partition and hyperparameters of another kernel of the same kind; rows are
+        copied with their cached terms. `labels[m]`, of 32 bits if `wide` and otherwise of 16, is
+        the index in `slots` of the cluster of item `order[m]`, or of item m if `order` is NULL.
+        """
         cdef Py_ssize_t k, m, slot
         cdef const unsigned short* narrow_labels = <const unsigned short*>labels
         cdef const unsigned int* wide_labels = <const unsigned int*>labels
@@ -200,7 +173,7 @@ cdef class MixtureState:
         return 0
 
     cdef void open_spare(self) noexcept nogil:
-        """Open an empty cluster behind the occupied ones; a slot must be free."""
+        """Open an empty cluster after the occupied ones; a slot must be free."""
         cdef Py_ssize_t slot = self.model.acquire()
         self.slots[self.n_clusters] = slot
         self.position[slot] = self.n_clusters
@@ -219,7 +192,7 @@ cdef class MixtureState:
             self.open_spare()
 
     cdef Py_ssize_t detach(self, Py_ssize_t i) noexcept nogil:
-        """Item i leaves its cluster, which is closed when that empties it. Returns its slot."""
+        """Item i leaves its cluster, which is closed if it is then empty. Returns its slot."""
         cdef Py_ssize_t slot = self.labels[i]
         SKDPM_CHECK(slot >= 0, "detach: the item is in no cluster")
         self.labels[i] = -1
@@ -231,7 +204,7 @@ cdef class MixtureState:
         return slot
 
     cdef void close_cluster(self, Py_ssize_t slot) noexcept nogil:
-        """An emptied cluster goes; the last occupied one and the spare one move up."""
+        """Close an empty cluster. The last occupied one takes its place in `slots`."""
         cdef Py_ssize_t last = self.slots[self.n_clusters - 1]
         cdef Py_ssize_t spare = self.slots[self.n_clusters]
         self.slots[self.position[slot]] = last
@@ -242,7 +215,7 @@ cdef class MixtureState:
         self.model.release(slot)
 
     cdef void dissolve(self, Py_ssize_t slot) noexcept nogil:
-        """All items of a cluster leave it at once, and it is closed."""
+        """Detach all items of a cluster at once and close it."""
         cdef Py_ssize_t i
         SKDPM_CHECK(self.sizes[slot] > 0, "dissolve: the cluster is empty")
         self.model.settle()
@@ -257,7 +230,7 @@ cdef class MixtureState:
     cdef void join(
         self, Py_ssize_t dst, Py_ssize_t src, const Py_ssize_t* items, Py_ssize_t n_items
     ) noexcept nogil:
-        """All items of a cluster join another one, and theirs is closed."""
+        """Move all items of a cluster to another one, and close the empty one."""
         cdef Py_ssize_t m
         SKDPM_CHECK(dst != src, "join: a cluster with itself")
         SKDPM_CHECK(n_items == self.sizes[src], "join: not all items of the cluster")
@@ -274,8 +247,8 @@ cdef class MixtureState:
         const Py_ssize_t* old_slots, Py_ssize_t n_old,
         const Py_ssize_t* new_slots, Py_ssize_t n_new
     ) noexcept nogil:
-        """Whole clusters go, others come: item m joins the slot `new_slots[cells[m]]`, whose row
-        already holds its items. The items are all those of the clusters that go."""
+        """Replace whole clusters by others. The items are all those of the old clusters; item m
+        joins the slot `new_slots[cells[m]]`, whose row already contains it."""
         cdef Py_ssize_t m, slot
         cdef Py_ssize_t spare = self.slots[self.n_clusters]
         for m in range(n_old):
@@ -295,8 +268,8 @@ cdef class MixtureState:
             self.sizes[slot] += 1
 
     cdef double log_prior(self) noexcept nogil:
-        """log p(partition) at the current concentration. NaN while an item is detached: the tables
-        are of n_samples items, and p(partition of fewer) is for `prior.log_eppf_at`."""
+        """log p(partition) at the current concentration. NaN while an item is detached, because
+        the tables are of n_samples items; see `prior.log_eppf_at` for fewer."""
         cdef Py_ssize_t k
         cdef double total = self.prior.log_v[self.n_clusters]
         if self.n_attached != self.n_samples:
@@ -306,7 +279,7 @@ cdef class MixtureState:
         return total
 
     cdef double log_prior_gain(self, Py_ssize_t a, Py_ssize_t b) noexcept nogil:
-        """Change of log p(partition) if two occupied clusters were one."""
+        """Change in log p(partition) from uniting two occupied clusters."""
         return (
             self.prior.log_v[self.n_clusters - 1] - self.prior.log_v[self.n_clusters]
             + self.prior.log_cluster[self.sizes[a] + self.sizes[b]]
@@ -322,9 +295,7 @@ cdef class MixtureState:
     # The Python boundary.
 
     def assign(self, labels):
-        """Move the items into the clusters of another partition, in the memory there is.
-
-        Far cheaper than a new state: many short chains can share one.
+        """Change to another partition. This is much cheaper than a new state.
 
         Parameters
         ----------
@@ -347,7 +318,7 @@ cdef class MixtureState:
         self.model.settle()
 
     def cluster_sizes(self):
-        """Items per cluster, ndarray of shape (n_clusters,), in the order of `dump`."""
+        """Number of items of each cluster: (n_clusters,), in the order of `dump`."""
         return np.array([self.sizes[self.slots[k]] for k in range(self.n_clusters)], np.intp)
 
     def compute_log_joint(self):
@@ -357,12 +328,12 @@ cdef class MixtureState:
         return self.log_joint()
 
     def cluster_slots(self):
-        """Slot of each cluster, ndarray of shape (n_clusters,), in the order of `dump`."""
+        """Slot of each cluster: (n_clusters,), in the order of `dump`."""
         return self._slots()[: self.n_clusters]
 
     def cluster_labels(self):
-        """Cluster of each item, ndarray of shape (n_samples,), in the order of `dump`; -1 for an
-        item in no cluster."""
+        """Cluster of each item: (n_samples,), numbered in the order of `dump`; -1 for an item in
+        no cluster."""
         labels = np.empty(self.n_samples, dtype=np.intp)
         cdef Py_ssize_t[::1] view = labels
         cdef Py_ssize_t i
@@ -371,12 +342,12 @@ cdef class MixtureState:
         return labels
 
     def dump(self, clusters=None):
-        """Statistics of the clusters, or of those at some positions (`ClusterModel.dump`)."""
+        """Statistics of the clusters with the given numbers, by default of all: (n, n_stats)."""
         slots = self._slots()[: self.n_clusters]
         return self.model.dump(slots if clusters is None else slots[clusters])
 
     def save(self):
-        """All that a chain needs to go on to the bit, as a dict of arrays."""
+        """A dict of arrays from which a chain continues with the same bits."""
         slots = self._slots()
         saved = {
             "labels": self._labels_owner.copy(),
@@ -385,18 +356,18 @@ cdef class MixtureState:
             "stats": self.model.dump(slots[: self.n_clusters], True),
         }
         if self.bounds is not None:
-            saved["pauses"] = self.bounds.pauses()
+            saved["pauses"] = np.array(self.bounds.backoffs)
         return saved
 
     def _slots(self):
-        """The slots of the clusters, then that of the spare one."""
+        """Slots of the clusters, then the spare one."""
         return np.array([self.slots[k] for k in range(self.n_clusters + 1)], dtype=np.intp)
 
     def rebuild(self):
-        """Recompute all rows from the items; nothing to do for likelihoods that do not round."""
+        """Recompute all rows from the items, if the likelihood's statistics drift by rounding."""
         cdef Py_ssize_t k
         cdef const Py_ssize_t[::1] items
-        cdef Py_ssize_t first = self.n_samples - self.n_attached    # behind those in no cluster
+        cdef Py_ssize_t first = self.n_samples - self.n_attached    # after those in no cluster
         if not self.model.drifts:
             return
         items = np.argsort(self.cluster_labels(), kind="stable")
@@ -407,7 +378,6 @@ cdef class MixtureState:
 
 
 def _as_labels(labels, Py_ssize_t n_samples):
-    """Labels as an array of intp, one per item."""
     labels = np.ascontiguousarray(labels, dtype=np.intp)
     if len(labels) != n_samples:
         raise ValueError(f"{len(labels)} labels for {n_samples} items")
@@ -415,8 +385,7 @@ def _as_labels(labels, Py_ssize_t n_samples):
 
 
 def _first_items(const Py_ssize_t[::1] labels):
-    """First item of each of the clusters 0, ..., K - 1 of labels; a ValueError where the labels
-    are not those of a partition."""
+    """First item of each cluster, (K,); a ValueError if the labels are no partition."""
     cdef Py_ssize_t i, k
     cdef Py_ssize_t n_clusters = 0
     cdef Py_ssize_t n_samples = labels.shape[0]
@@ -437,44 +406,35 @@ def _first_items(const Py_ssize_t[::1] labels):
 
 
 def _saved_labels(saved, Py_ssize_t n_samples):
-    """Labels (slots) and slots of a saved state; a ValueError where these do not agree."""
+    """Labels (slots) and slots of a saved state; a ValueError if they disagree."""
     labels = _as_labels(saved["labels"], n_samples)
     slots = np.ascontiguousarray(saved["slots"], dtype=np.intp)
     inside = labels[labels >= 0]
     if labels.min(initial=0) < -1 or not np.array_equal(np.unique(inside), np.sort(slots[:-1])):
-        raise ValueError("the labels of the saved state are not its clusters")
+        raise ValueError("the labels and clusters of the saved state disagree")
     return labels, slots
 
 
 cdef class StoredState:
 
-    def __dealloc__(self):
-        free(self.labels)
-        free(self.slots)
-        free(self.sizes)
-        free(self.free_slots)
-        free(self.stats)
+    def __cinit__(self):
+        self.labels, self.stats = np.empty(1, dtype=np.intp), np.empty(1)
 
     cdef int reserve(self, MixtureState state) except -1:
-        """Room for a state as it is."""
         cdef Py_ssize_t n_doubles = state.n_clusters * state.model.stored_width(state.n_clusters)
         if state.n_samples > self.n_samples:
-            self.labels = <Py_ssize_t*>resized(self.labels, state.n_samples, sizeof(Py_ssize_t))
+            self.labels = np.empty(state.n_samples, dtype=np.intp)
             self.n_samples = state.n_samples
         if state.model.n_slots > self.capacity:
             self.capacity = state.model.n_slots
-            self.slots = <Py_ssize_t*>resized(self.slots, self.capacity, sizeof(Py_ssize_t))
-            self.sizes = <Py_ssize_t*>resized(self.sizes, self.capacity, sizeof(Py_ssize_t))
-            self.free_slots = <Py_ssize_t*>resized(
-                self.free_slots, self.capacity, sizeof(Py_ssize_t)
-            )
+            self.slots, self.sizes, self.free_slots = np.empty((3, self.capacity), dtype=np.intp)
         if n_doubles > self.n_doubles:
-            self.stats = <double*>resized(self.stats, n_doubles, sizeof(double))
+            self.stats = np.empty(n_doubles)
             self.n_doubles = n_doubles
         return 0
 
     cdef int store(self, MixtureState state) except -1 nogil:
-        """Set a state aside as it is; it takes the lock where there is too little room."""
+        """Copy a state; takes the interpreter's lock if memory is too small."""
         cdef Py_ssize_t k
         cdef Py_ssize_t n_clusters = state.n_clusters
         if (
@@ -483,46 +443,44 @@ cdef class StoredState:
         ):
             with gil:
                 self.reserve(state)
-        state.model.store(state.slots, n_clusters, self.stats)
+        state.model.store(state.slots, n_clusters, &self.stats[0])
         self.n_clusters = n_clusters
         self.n_attached = state.n_attached
         self.n_free = state.model.n_free
         self.n_slots = state.model.n_slots
-        memcpy(self.labels, state.labels, state.n_samples * sizeof(Py_ssize_t))
-        memcpy(self.slots, state.slots, (n_clusters + 1) * sizeof(Py_ssize_t))
-        memcpy(self.free_slots, state.model.free_slots, self.n_free * sizeof(Py_ssize_t))
+        memcpy(&self.labels[0], state.labels, state.n_samples * sizeof(Py_ssize_t))
+        memcpy(&self.slots[0], state.slots, (n_clusters + 1) * sizeof(Py_ssize_t))
+        memcpy(&self.free_slots[0], state.model.free_slots, self.n_free * sizeof(Py_ssize_t))
         for k in range(n_clusters):
             self.sizes[k] = state.sizes[state.slots[k]]
         return 0
 
     cdef void recall(self, MixtureState state) noexcept nogil:
-        """Bring a state back to what it was; slots that it has reserved since are free."""
+        """Restore a state; slots that it has reserved since are free."""
         cdef Py_ssize_t k, slot
         cdef Py_ssize_t n_new = state.model.n_slots - self.n_slots
-        state.model.recall(self.slots, self.n_clusters, self.stats, self.labels)
+        state.model.recall(&self.slots[0], self.n_clusters, &self.stats[0], &self.labels[0])
         for k in range(n_new):
             state.model.free_slots[k] = state.model.n_slots - 1 - k
         memcpy(
-            state.model.free_slots + n_new, self.free_slots, self.n_free * sizeof(Py_ssize_t)
+            state.model.free_slots + n_new, &self.free_slots[0], self.n_free * sizeof(Py_ssize_t)
         )
         state.model.n_free = n_new + self.n_free
-        memcpy(state.labels, self.labels, state.n_samples * sizeof(Py_ssize_t))
-        memcpy(state.slots, self.slots, (self.n_clusters + 1) * sizeof(Py_ssize_t))
+        memcpy(state.labels, &self.labels[0], state.n_samples * sizeof(Py_ssize_t))
+        memcpy(state.slots, &self.slots[0], (self.n_clusters + 1) * sizeof(Py_ssize_t))
         for k in range(self.n_clusters + 1):
             slot = self.slots[k]
             state.position[slot] = k
             state.sizes[slot] = self.sizes[k] if k < self.n_clusters else 0
-        # The spare one may have been another cluster in between.
+        # The spare slot may have been a cluster in between.
         state.model.reset(self.slots[self.n_clusters])
         state.n_clusters = self.n_clusters
         state.n_attached = self.n_attached
 
 
 def labels_by_first_appearance(state):
-    """Labels of a state's rows, numbered by first appearance, in the smallest unsigned type: O(n).
-
-    The state, of whichever kind, has all its items in clusters.
-    """
+    """Labels of a state's rows, all in clusters, numbered by first appearance: (n_samples,), of
+    the smallest unsigned type."""
     cdef Py_ssize_t i
     cdef Py_ssize_t n_seen = 0
     labels = state.cluster_labels()

@@ -7,12 +7,12 @@ cdef class RowTiles:
     cdef readonly Py_ssize_t group_size     # the same of a group, divided by tile_size
     cdef readonly Py_ssize_t n_tiles
     cdef readonly Py_ssize_t n_groups
-    cdef Py_ssize_t* order                  # (n_rows,)
-    cdef Py_ssize_t* starts                 # (n_tiles + 1,): the place of each tile in the order
-    cdef Py_ssize_t* group_starts           # (n_groups + 1,): the first tile of each group
-    # Boxes around them: see `_core/_culling`.
-    cdef double* boxes                      # (n_tiles, 2 n_features)
-    cdef double* group_boxes                # (n_groups, 2 n_features)
+    cdef readonly Py_ssize_t[::1] order     # (n_rows,)
+    cdef readonly Py_ssize_t[::1] starts    # (n_tiles + 1,): place of each tile in the order
+    cdef Py_ssize_t[::1] group_starts       # (n_groups + 1,): first tile of each group
+    # Boxes around tiles and groups: see `_core/_culling`.
+    cdef readonly double[:, :, ::1] boxes   # (n_tiles, 2, n_features)
+    cdef double[:, :, ::1] group_boxes      # (n_groups, 2, n_features)
 
     cdef void cut(
         self, const double* x, const double* scale, Py_ssize_t first, Py_ssize_t n, bint at_gaps,

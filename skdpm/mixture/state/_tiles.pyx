@@ -16,12 +16,10 @@ are too far from a tile to matter there can be passed over (`_core/_culling`).
 """
 from libc.float cimport DBL_EPSILON, DBL_MIN
 from libc.math cimport fabs
-from libc.stdlib cimport free
 
 import numpy as np
 
 from skdpm._core._culling cimport join_boxes
-from skdpm._core._memory cimport resized
 
 cdef enum:
     FEWEST = 4      # minimum number of rows on either side of a gap
@@ -138,38 +136,34 @@ cdef class RowTiles:
         self.n_features = n_features
         self.tile_size = tile_size
         self.group_size = group_size
-        self.order = <Py_ssize_t*>resized(NULL, n_rows, sizeof(Py_ssize_t))
-        self.starts = <Py_ssize_t*>resized(NULL, n_rows + 1, sizeof(Py_ssize_t))
-        self.group_starts = <Py_ssize_t*>resized(NULL, n_rows + 1, sizeof(Py_ssize_t))
+        self.order = np.arange(n_rows)
+        self.starts, self.group_starts = np.empty((2, n_rows + 1), dtype=np.intp)
         # Columns may be in different units.
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             deviations = np.std(points, axis=0) if n_rows else np.ones(n_features)
             scale = np.nan_to_num(np.where(deviations > 0.0, 1.0 / deviations, 0.0))
         scratch = np.empty(2 * n_features + tile_size * group_size)
         with nogil:
-            for t in range(n_rows):
-                self.order[t] = t
             if n_rows > 0:
                 self.cut(x, &scale[0], 0, n_rows, at_gaps, &scratch[0])
         self.starts[self.n_tiles] = n_rows
         self.group_starts[self.n_groups] = self.n_tiles
-        self.starts = <Py_ssize_t*>resized(self.starts, self.n_tiles + 1, sizeof(Py_ssize_t))
-        self.group_starts = <Py_ssize_t*>resized(
-            self.group_starts, self.n_groups + 1, sizeof(Py_ssize_t)
-        )
-        self.boxes = <double*>resized(NULL, 2 * n_features * self.n_tiles, sizeof(double))
-        self.group_boxes = <double*>resized(NULL, 2 * n_features * self.n_groups, sizeof(double))
+        # Copies without the entries that are not used.
+        self.starts = np.array(self.starts[: self.n_tiles + 1])
+        self.group_starts = np.array(self.group_starts[: self.n_groups + 1])
+        self.boxes = np.empty((self.n_tiles, 2, n_features))
+        self.group_boxes = np.empty((self.n_groups, 2, n_features))
         with nogil:
             for t in range(self.n_tiles):
                 enclose(
-                    x, n_features, self.order + self.starts[t],
-                    self.starts[t + 1] - self.starts[t], self.boxes + 2 * n_features * t
+                    x, n_features, &self.order[self.starts[t]],
+                    self.starts[t + 1] - self.starts[t], &self.boxes[t, 0, 0]
                 )
             for t in range(self.n_groups):
                 join_boxes(
-                    self.boxes + 2 * n_features * self.group_starts[t],
+                    &self.boxes[self.group_starts[t], 0, 0],
                     self.group_starts[t + 1] - self.group_starts[t], n_features,
-                    self.group_boxes + 2 * n_features * t
+                    &self.group_boxes[t, 0, 0]
                 )
 
     cdef void cut(
@@ -186,7 +180,7 @@ cdef class RowTiles:
             return
         widest = self.widest(x, scale, first, n, scratch)
         middle = (n // 2 + group - 1) // group * group
-        select(x + widest, self.n_features, self.order + first, n, middle)
+        select(x + widest, self.n_features, &self.order[first], n, middle)
         self.cut(x, scale, first, middle, at_gaps, scratch)
         self.cut(x, scale, first + middle, n - middle, at_gaps, scratch)
 
@@ -221,7 +215,7 @@ cdef class RowTiles:
                 return
             column = self.widest(x, scale, first, n, scratch)
             middle = (n // 2 + self.tile_size - 1) // self.tile_size * self.tile_size
-        select(x + column, n_features, self.order + first, n, middle)
+        select(x + column, n_features, &self.order[first], n, middle)
         self.cut_group(x, scale, first, middle, at_gaps, scratch)
         self.cut_group(x, scale, first + middle, n - middle, at_gaps, scratch)
 
@@ -232,43 +226,8 @@ cdef class RowTiles:
         """The widest column of rows, in units of the scales."""
         cdef Py_ssize_t d
         cdef Py_ssize_t best = 0
-        enclose(x, self.n_features, self.order + first, n, box)
+        enclose(x, self.n_features, &self.order[first], n, box)
         for d in range(1, self.n_features):
             if box[self.n_features + d] * scale[d] > box[self.n_features + best] * scale[best]:
                 best = d
         return best
-
-    def __dealloc__(self):
-        free(self.order)
-        free(self.starts)
-        free(self.group_starts)
-        free(self.boxes)
-        free(self.group_boxes)
-
-    def row_order(self):
-        """Order of the rows: ndarray of shape (n_rows,), intp."""
-        order = np.empty(self.n_rows, dtype=np.intp)
-        cdef Py_ssize_t[::1] view = order
-        cdef Py_ssize_t i
-        for i in range(self.n_rows):
-            view[i] = self.order[i]
-        return order
-
-    def tile_starts(self):
-        """Place of each tile in the order, then the number of rows: (n_tiles + 1,), intp."""
-        starts = np.empty(self.n_tiles + 1, dtype=np.intp)
-        cdef Py_ssize_t[::1] view = starts
-        cdef Py_ssize_t t
-        for t in range(self.n_tiles + 1):
-            view[t] = self.starts[t]
-        return starts
-
-    def tile_boxes(self):
-        """Centres, then half-widths, of the tiles' boxes: ndarray of shape (n_tiles, 2,
-        n_features)."""
-        boxes = np.empty((self.n_tiles, 2, self.n_features))
-        cdef double[::1] view = boxes.ravel()
-        cdef Py_ssize_t t
-        for t in range(view.shape[0]):
-            view[t] = self.boxes[t]
-        return boxes

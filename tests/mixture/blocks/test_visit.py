@@ -81,7 +81,7 @@ def test_densities_are_within_their_bounds(covariance_type, n_features, tile_row
     if covariance_type == "tied":
         points = whitened(points, likelihood.scale)
     tiles = RowTiles(points, tile_rows, 4)
-    boxes, rows = tiles.tile_boxes(), tiles.row_order()
+    boxes, rows = np.asarray(tiles.boxes), np.asarray(tiles.order)
     lower, upper = model.log_density_bounds(params, boxes)
     densities = model.log_densities(params)[:, rows]
     for t, bounds in enumerate(zip(lower, upper, strict=True)):

@@ -74,8 +74,8 @@ def test_gaussian(covariance_type, n_features, unit, seed_sequence):
     log_densities = model.log_predictive_rows(slots, N_OLD, len(X))
     for size in (1, 2, 3, 32):
         tiles = RowTiles(points, size)
-        bounds = model.log_predictive_bounds(slots, tiles.tile_boxes())
-        order = tiles.row_order()
+        bounds = model.log_predictive_bounds(slots, tiles.boxes)
+        order = np.asarray(tiles.order)
         for t, bound in enumerate(bounds):
             assert_bounds(bound, log_densities[:, order[t * size : (t + 1) * size]])
         if size == 1:
@@ -130,9 +130,7 @@ def test_missing_entries():
     data = likelihood.encode_new(X[N_OLD:])
     model = bind(likelihood, data, None)
     model.load(fill(likelihood, X).dump(slots))
-    (bound,) = model.log_predictive_bounds(
-        slots, RowTiles(likelihood.box_points(data)).tile_boxes()
-    )
+    (bound,) = model.log_predictive_bounds(slots, RowTiles(likelihood.box_points(data)).boxes)
     assert_bounds(bound, model.log_predictive_rows(slots, 0, len(X) - N_OLD))
 
 
@@ -165,7 +163,7 @@ def test_poisson_by_all_counts_of_boxes(prior, missing, seed_sequence):
         model = bind(likelihood, data, None)
         model.load(stats)
         tiles = RowTiles(likelihood.box_points(data), len(rows))
-        (bound,) = model.log_predictive_bounds(slots, tiles.tile_boxes())
+        (bound,) = model.log_predictive_bounds(slots, tiles.boxes)
         log_densities = model.log_predictive_rows(slots, 0, len(rows))
         assert_bounds(bound, log_densities)
         highest = log_densities.max(axis=1)
@@ -198,8 +196,8 @@ def test_poisson_floors(prior, unit, seed_sequence):
         alone = np.array(alone)
         for tile_size in (1, 2, 3, 32):
             tiles = RowTiles(points[items], tile_size)
-            floors = model.log_predictive_floors([k], tiles.tile_boxes())[:, 0]
-            order, starts = tiles.row_order(), tiles.tile_starts()
+            floors = model.log_predictive_floors([k], tiles.boxes)[:, 0]
+            order, starts = np.asarray(tiles.order), np.asarray(tiles.starts)
             for t, floor in enumerate(floors):
                 assert floor <= alone[order[starts[t] : starts[t + 1]]].min()
             n_finite += np.isfinite(floors).sum()
@@ -223,8 +221,8 @@ def test_poisson_of_large_counts(unit, seed_sequence):
     log_densities = model.log_predictive_rows(slots, N_OLD, len(X))
     for size in (1, 2, 3, 32):
         tiles = RowTiles(points, size)
-        order = tiles.row_order()
-        for t, bound in enumerate(model.log_predictive_bounds(slots, tiles.tile_boxes())):
+        order = np.asarray(tiles.order)
+        for t, bound in enumerate(model.log_predictive_bounds(slots, tiles.boxes)):
             assert_bounds(bound, log_densities[:, order[t * size : (t + 1) * size]])
 
 

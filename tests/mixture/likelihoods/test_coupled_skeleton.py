@@ -30,7 +30,7 @@ from support.exactness import (
     record_worst,
 )
 from support.kernels import bind
-from support.probes import ARMProbe, Probe, StateProbe
+from support.probes import ARMProbe, Probe, StateProbe, draw_pair
 from support.pvalues import assert_p_matrix, chi_squared_p
 from support.skeletons import build
 
@@ -227,7 +227,7 @@ def test_samplers_that_learn_have_learnt():
     with_past = [s for s in SAMPLERS if getattr(s, "n_companions", 0)]
     assert len(with_past) == 4
     for sampler in with_past:
-        assert kernel_of(sampler).history.draw_pair(0, np.random.PCG64(0)) is not None
+        assert draw_pair(kernel_of(sampler).history, 0, np.random.PCG64(0)) is not None
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)

@@ -51,7 +51,7 @@ from support.exactness import (
     record_worst,
 )
 from support.kernels import bind
-from support.probes import ARMProbe, StateProbe
+from support.probes import ARMProbe, StateProbe, draw_pair
 from support.pvalues import Cells, assert_p, assert_p_matrix
 from support.states import case_of, new_state
 
@@ -531,7 +531,7 @@ def test_law_of_rows_and_past_states(own, seed_sequence):
         bit_generator = np.random.PCG64(seed)
         counts = np.zeros(len(law), dtype=np.int64)
         for _ in range(20_000 * factor):
-            i, j, za, zb = history.draw_pair(own, bit_generator)
+            i, j, za, zb = draw_pair(history, own, bit_generator)
             counts[index[i, j, tuple(za.tolist()), tuple(zb.tolist())]] += 1
         return Cells(counts, list(law.values()))
 
@@ -541,7 +541,7 @@ def test_law_of_rows_and_past_states(own, seed_sequence):
 def test_no_pair_of_past_states():
     for states in ((), ("000",), ("001", "001", "001")):
         history = kernel_with(ARM(), past(*states) if states else {}).history
-        assert history.draw_pair(0, np.random.PCG64(0)) is None
+        assert draw_pair(history, 0, np.random.PCG64(0)) is None
 
 
 # Invariance.
@@ -818,6 +818,6 @@ def test_a_large_history_of_wide_labels():
         kernel.set_adaptation({"labels": labels, "iterations": np.arange(2), "frozen": True})
         assert kernel.get_adaptation()["labels"].dtype == dtype
         for seed in range(20):
-            i, j, za, zb = kernel.history.draw_pair(0, np.random.PCG64(seed))
+            i, j, za, zb = draw_pair(kernel.history, 0, np.random.PCG64(seed))
             assert abs(i - j) == 1 and min(i, j) % 2 == 0
             assert {za[-1], zb[-1]} == {n - 1, (n - 1) // 2}

@@ -16,6 +16,7 @@ from support.arm import past
 from support.cases import FAST, fit_case, make_estimator
 from support.exactness import case_posterior, make_likelihood
 from support.fits import assert_same_fit
+from support.probes import draw_pair
 from support.pvalues import Cells, assert_p
 from support.states import case_of, new_state
 
@@ -353,10 +354,10 @@ def test_saved_states_are_those_that_moves_use():
     kernels[0].set_adaptation(chain["adaptation"])
     kernels[1].set_adaptation(pickle.loads(pickle.dumps(kernels[0].get_adaptation())))
     pairs = [
-        [str(kernel.history.draw_pair(1, np.random.PCG64(seed))) for seed in range(50)]
+        [str(draw_pair(kernel.history, 1, np.random.PCG64(seed))) for seed in range(50)]
         for kernel in kernels
     ]
     assert pairs[0] == pairs[1]
     assert len(set(pairs[0])) > 10
     kernels[1].set_adaptation(past("0" * 18, "01" * 9))
-    assert kernels[1].history.draw_pair(0, np.random.PCG64(0)) is not None
+    assert draw_pair(kernels[1].history, 0, np.random.PCG64(0)) is not None

@@ -17,7 +17,7 @@ from support.exactness import (
     make_likelihood,
     make_prior,
 )
-from support.probes import ResamplingProbe
+from support.probes import ResamplingProbe, audit
 from support.pvalues import assert_p, assert_p_matrix, mean_p
 from support.smc import CONCENTRATION_PRIOR, INTEGRATED, all_labels, bind_rows
 
@@ -62,7 +62,7 @@ def test_following_all_choices_is_enumeration(likelihood, prior):
     system = new_system(prior, len(X), n_particles=52, scheme="optimal")
     system.begin([bind_rows(make_likelihood(likelihood), X)])
     system.run(np.random.PCG64(0), 0, len(X))
-    system.audit()
+    audit(system)
     assert abs(system.log_evidence - posterior.log_evidence) < 1e-10
     assert system.n_resampled == 0
     at = partition_index(all_labels(system))
@@ -136,7 +136,7 @@ def test_filter_is_the_reference(likelihood, prior, integrated, scheme):
         )
         system.begin([bind_rows(case.likelihood, case.X)])
         system.run(np.random.PCG64(n_particles), 0, 14)
-        system.audit()
+        audit(system)
         expected = filter_rows(
             14,
             log_marginal_of(likelihood, case.X, case.params),
@@ -181,7 +181,7 @@ def test_without_data_the_evidence_is_one(prior, integrated):
     system = ParticleSystem(4, "systematic", 1.0, kernel, (600.0, 1.0) if integrated else None)
     system.begin([bind_rows(make_likelihood("bernoulli"), nothing)])
     system.run(np.random.PCG64(1), 0, n)
-    system.audit()
+    audit(system)
     assert min(len(system.sizes_of(p)) for p in range(4)) > 260
     assert abs(system.log_evidence) < 1e-9
 
@@ -223,7 +223,7 @@ def test_goes_on_to_the_bit(scheme):
                 else:
                     system.run(bit_generator, first, stop)
                     first = stop
-            system.audit()
+            audit(system)
             ends.append(system)
         for end in ends[1:]:
             np.testing.assert_array_equal(end.log_weights(), ends[0].log_weights())
@@ -244,7 +244,7 @@ def test_shared_clusters_hold_their_items(scheme):
     bit_generator = np.random.PCG64(0)
     for first in range(0, 300, 50):
         system.run(bit_generator, first, first + 50)
-        system.audit()
+        audit(system)
         for p in range(system.n_current):
             labels = system.labels_of(p)
             stats = system.stats_of(p)
@@ -272,7 +272,7 @@ def test_families_share_nothing_across_hyperparameters():
         system = ParticleSystem(4, "systematic", threshold, prior)
         system.begin(models)
         system.run(np.random.PCG64(0), 0, 30)
-        system.audit()
+        audit(system)
         own = [
             LOG_MARGINALS["poisson"](
                 case.X, shape=case.params["shape"] * f, rate=case.params["rate"] * f

@@ -15,6 +15,7 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 from support.cases import fit_case, make_estimator
 from support.exactness import case_rows, make_likelihood, make_prior
+from support.probes import audit
 from support.pvalues import assert_p_matrix, mean_p
 from support.smc import CONCENTRATION_PRIOR, INTEGRATED, all_labels, bind_rows
 
@@ -153,7 +154,7 @@ def test_annealed_enumeration(prior):
     system = annealed_system(prior, len(X), n_particles=52, scheme="optimal")
     system.begin([bind_rows(make_likelihood("bernoulli"), X)])
     system.run(np.random.PCG64(0), 0, len(X))
-    system.audit()
+    audit(system)
     assert abs(system.log_evidence - posterior.log_evidence) < 1e-10
     at = partition_index(all_labels(system))
     assert len(set(at)) == system.n_current == np.isfinite(posterior.log_joint).sum()
@@ -210,7 +211,7 @@ def test_filter_is_the_reference(prior, how, active_block):
             else:
                 system.set_state([model], state)
             system.run(bit_generator, first, stop)
-            system.audit()
+            audit(system)
             state = system.get_state()
         expected = filter_rows(
             12,
@@ -278,7 +279,7 @@ def test_without_data_the_evidence_is_one(prior, integrated):
     system = AnnealedSystem(3, "systematic", 1.0, kernel, gamma, active_block=9)
     system.begin([bind_rows(make_likelihood("bernoulli"), np.full((n, 1), np.nan))])
     system.run(np.random.PCG64(1), 0, n)
-    system.audit()
+    audit(system)
     assert min(len(system.sizes_of(p)) for p in range(3)) > 64
     assert abs(system.log_evidence) < 1e-9
 
@@ -314,7 +315,7 @@ def test_families_take_the_same_part():
         )
         system.begin([bind_rows(case.likelihood, case.X) for _ in range(n_families)])
         system.run(np.random.PCG64(0), 0, 30)
-        system.audit()
+        audit(system)
         assert system.n_resampled > 0
         ends.append(system)
     np.testing.assert_array_equal(all_labels(ends[1]), all_labels(ends[0]))

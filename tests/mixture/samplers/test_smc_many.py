@@ -16,6 +16,7 @@ from scipy.stats import chi2, gamma, norm
 from support.cases import fit_case, make_estimator
 from support.exactness import make_likelihood, make_prior
 from support.kernels import bind
+from support.probes import audit
 from support.pvalues import assert_p, assert_p_matrix
 from support.smc import CONCENTRATION_PRIOR, fitted
 
@@ -257,7 +258,7 @@ def test_slots_and_labels_after_every_row(scheme, n_families):
     most = [0] * n_families
     for i in range(70):
         system.run(bit_generator, i, i + 1)
-        system.audit()
+        audit(system)
         for f, model in enumerate(models):
             most[f] = max(most[f], model.n_slots)
         for p in range(system.n_current):
@@ -297,7 +298,7 @@ def test_a_row_may_split_every_cluster():
         )
         n_slots = model.n_slots
         system.run(np.random.PCG64(0), 8, 9)
-        system.audit()
+        audit(system)
         assert model.n_slots > n_slots
         chosen = {int(system.labels_of(p)[-1]) for p in range(n_particles)}
         assert len(chosen) > min(n_particles, 5) / 2

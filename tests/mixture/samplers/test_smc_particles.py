@@ -10,6 +10,7 @@ from reference.simulate import PRIOR_CASES
 from scipy.special import logsumexp
 from support.cases import CLASSES, fit_case, make_estimator
 from support.exactness import case_posterior, case_rows, make_likelihood, make_prior
+from support.probes import audit
 
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.particles._nodes import concentration_nodes
@@ -35,7 +36,7 @@ def live_chain(name, prior, sampler, *, n_samples=120, learned=False, seed=5, **
 def check_particles(name, prior, case, live):
     """Every particle's statistics, cached terms and hyperparameters, against the reference."""
     system, program = live.system, live.program
-    system.audit()
+    audit(system)
     t = system.n_rows
     rows = case.X[live.order[:t]]
     kernel_prior = make_prior(PRIOR_CASES[prior][0], t, **PRIOR_CASES[prior][1])
@@ -192,7 +193,7 @@ def test_labels_of_many_clusters():
         },
     )
     filtered.run(np.random.PCG64(0), first, n_samples)
-    filtered.audit()
+    audit(filtered)
     assert filtered.n_resampled > 0
     saved = filtered.get_state()
     assert saved["labels"].dtype == np.uint32
@@ -211,7 +212,7 @@ def test_labels_of_many_clusters():
         filtered.take(p, state)
         np.testing.assert_array_equal(filtered.labels_of(p), own)
     filtered.renew()
-    filtered.audit()
+    audit(filtered)
 
 
 @pytest.mark.parametrize("prior", ["mfm", "finite", "pitman_yor", "dp"])

@@ -66,19 +66,19 @@ def test_tiles_cover_the_rows(n, n_features, at_gaps):
         rng.integers(3, size=(n, n_features)) * 1e9 + 1.0,
     ):
         tiles = RowTiles(points, 8, 4, at_gaps)
-        order, starts = tiles.row_order(), tiles.tile_starts()
+        order, starts = np.asarray(tiles.order), np.asarray(tiles.starts)
         np.testing.assert_array_equal(np.sort(order), np.arange(n))
         assert starts[0] == 0 and starts[-1] == n
         sizes = np.diff(starts)
         assert (sizes >= 1).all() and (sizes <= 8).all()
         if not at_gaps:
             assert (sizes[:-1] == 8).all()
-        centres, halves = tiles.tile_boxes().transpose(1, 0, 2)
+        centres, halves = np.asarray(tiles.boxes).transpose(1, 0, 2)
         tile = np.repeat(np.arange(len(sizes)), sizes)
         assert (np.abs(points[order] - centres[tile]) <= halves[tile]).all()
         slack = 1e-14 * np.abs(points).max(axis=0) + 1e-300
         assert (halves <= np.ptp(points, axis=0) * (0.5 + 1e-9) + slack).all()
-        np.testing.assert_array_equal(order, RowTiles(points, 8, 4, at_gaps).row_order())
+        np.testing.assert_array_equal(order, RowTiles(points, 8, 4, at_gaps).order)
 
 
 def test_tiles_are_cut_at_gaps():
@@ -88,7 +88,7 @@ def test_tiles_are_cut_at_gaps():
     mixed = []
     for at_gaps in (False, True):
         tiles = RowTiles(X, 16, 16, at_gaps)
-        parts = np.split(labels[tiles.row_order()], tiles.tile_starts()[1:-1])
+        parts = np.split(labels[tiles.order], tiles.starts[1:-1])
         mixed.append(sum(len(set(part)) > 1 for part in parts))
     assert mixed[0] > 15 and mixed[1] < 6
 
@@ -123,9 +123,9 @@ def test_floors_hold(covariance_type, n_features, scale):
     for tile_size in (1, 3, 16):
         state = tiled_state(likelihood, X, labels, prior, tile_size, 4)
         tiles, probe, slots = state.bounds.tiles, StateProbe(state), state.cluster_slots()
-        floors = state.model.log_predictive_floors(slots, tiles.tile_boxes())
+        floors = state.model.log_predictive_floors(slots, tiles.boxes)
         tile = np.empty(len(X), dtype=np.intp)
-        tile[tiles.row_order()] = np.repeat(np.arange(tiles.n_tiles), np.diff(tiles.tile_starts()))
+        tile[tiles.order] = np.repeat(np.arange(tiles.n_tiles), np.diff(tiles.starts))
         n_tight = 0
         for i in range(0, len(X), 3):
             k = state.cluster_labels()[i]
