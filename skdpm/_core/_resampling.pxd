@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Resampling of weighted particles: conditional, for particle Gibbs, and unconditional, for
-sequential Monte Carlo, at the end.
+"""Resampling of weighted particles: first conditional, for particle Gibbs, then unconditional, for
+sequential Monte Carlo.
 
-Conditional: particles with the same history are one *node* with a multiplicity. One node may be
-*retained* (its history is the state that particle Gibbs started from; -1: none) and then always
-keeps a particle.
+In conditional resampling, particles with the same history are one *node* with a multiplicity. One
+node may be *retained* (-1: none): its history is the state from which particle Gibbs starts, and
+it always keeps a particle.
 """
 from libc.math cimport INFINITY, exp, floor, log, pow
 from numpy.random cimport bitgen_t
@@ -25,7 +25,7 @@ cdef enum Resampling:
 cdef inline double exponentiate(
     const double* log_w, double* w, Py_ssize_t n    # IN (n,), OUT (n,): exp(log_w - max)
 ) noexcept nogil:
-    """The largest log weight; NaN where it is not finite or any is NaN."""
+    """Returns the largest log weight, or NaN if it is not finite or any weight is NaN."""
     cdef Py_ssize_t j
     cdef double top = -INFINITY
     for j in range(n):
@@ -44,8 +44,8 @@ cdef inline double exponentiate(
 cdef inline bint ess_is_below(
     double threshold, const double* w, const Py_ssize_t* counts, Py_ssize_t n_nodes
 ) noexcept nogil:
-    """Is the effective sample size below `threshold` times the number of particles? Equal weights
-    have all of it, whatever the rounding."""
+    """Whether the effective sample size is below `threshold` times the number of particles. A
+    single node has equal weights, which rounding must not change."""
     cdef Py_ssize_t g
     cdef Py_ssize_t n = 0
     cdef double total = 0.0
@@ -64,12 +64,13 @@ cdef inline void resample(
 ) noexcept nogil:
     """Draw new multiplicities by the weights w of the nodes' particles.
 
-    Stratified and systematic schemes keep the law of particle Gibbs when an outcome has the
-    scheme's probability times the number of offspring of the retained particle (over a random
-    order of the particles). A uniform point of that particle's share of the unit interval is such
-    a draw: it fixes the offset of its stratum, or all of them. They need a retained node.
+    Stratified and systematic schemes, which need a retained node, leave the law of particle Gibbs
+    invariant if the probability of an outcome is that of the scheme times the number of offspring
+    of the retained particle, for a random order of the particles. A uniform point in that
+    particle's part of the unit interval draws from this law: it fixes the offset of its stratum,
+    or of all strata.
     """
-    cdef Py_ssize_t g, j, m, p, own, _draw
+    cdef Py_ssize_t g, j, m, p, stratum, _draw
     cdef Py_ssize_t n = 0
     cdef Py_ssize_t kept = 0        # the retained particle
     cdef double total = 0.0
@@ -104,13 +105,13 @@ cdef inline void resample(
     for p in range(kept):
         before += w[particles[p]]
     point = n * (before + uniform(rng) * w[retained]) / total
-    own = min(<Py_ssize_t>floor(point), n - 1)      # rounding may give n
+    stratum = min(<Py_ssize_t>floor(point), n - 1)      # rounding may give n
     p = 0
     cumulated = w[particles[0]] * n / total
     for m in range(n):
-        if m == own:
-            continue        # the retained particle's own offspring, counted above
-        u = point - own if scheme == SYSTEMATIC else uniform(rng)
+        if m == stratum:
+            continue        # the retained particle, counted above
+        u = point - stratum if scheme == SYSTEMATIC else uniform(rng)
         while p < n - 1 and m + u >= cumulated:     # ends at the last particle
             p += 1
             cumulated += w[particles[p]] * n / total
@@ -123,15 +124,15 @@ cdef inline bint resample_if_uneven(
     Py_ssize_t* counts, Py_ssize_t n_nodes, Py_ssize_t retained,
     Py_ssize_t* particles                   # scratch (sum of counts,)
 ) noexcept nogil:
-    """Resample nodes as `resample` does if their effective sample size is below the threshold.
-    Returns whether they were; then the particles have equal weights."""
+    """`resample` if the effective sample size is below the threshold. Returns whether it was; then
+    the particles have equal weights."""
     cdef Py_ssize_t g
     exponentiate(log_w, w, n_nodes)
     if not ess_is_below(threshold, w, counts, n_nodes):
         return False
     resample(rng, scheme, w, counts, n_nodes, retained, particles)
     for g in range(n_nodes):
-        # The dead must not scale the weights of the living, which might underflow.
+        # Particles without offspring must not set the scale of the weights.
         log_w[g] = 0.0 if counts[g] > 0 else -INFINITY
     return True
 
@@ -144,13 +145,13 @@ cdef inline double thinning_scale(
     cdef Py_ssize_t n_small = n
     cdef double small = 0.0
     cdef double scale = 0.0
-    # Those with w >= 1/c survive for sure; (n_expected - their number) / (sum of the others) is c.
-    # They only become more: rounding may not take back a weight of exactly 1/c, for ever. The
-    # others are listed in `light`.
+    # Weights of at least 1/c survive with certainty, and (n_expected - their number) / (sum of the
+    # others) is c. Their number never falls, so that rounding at a weight of exactly 1/c causes no
+    # endless loop. `light` lists the others.
     for j in range(n):
         light[j] = j
         small += w[j]
-    while small > 0.0 and n - n_small < n_expected:     # n_small falls, or it breaks
+    while small > 0.0 and n - n_small < n_expected:
         scale = (n_expected - (n - n_small)) / small
         small = 0.0
         k = 0
@@ -169,13 +170,13 @@ cdef inline bint resample_optimal(
     bitgen_t* rng, double* log_w, Py_ssize_t* counts, double* w, Py_ssize_t n, Py_ssize_t retained,
     Py_ssize_t n_expected
 ) noexcept nogil:
-    """Optimal resampling of n > n_expected different histories (Fearnhead & Clifford 2003): with
-    c the root of sum min(c w, 1) = n_expected, one survives with probability min(c w, 1),
-    independently (Barembruch et al. 2009), and then weighs max(w, 1/c). The retained one always
-    survives, with that same weight (Whiteley, Andrieu & Doucet 2010). Where none is retained and
-    none would survive, the heaviest one does: such a run may draw from any law.
+    """Optimal resampling of n > n_expected different histories (Fearnhead & Clifford 2003). With c
+    the root of sum min(c w, 1) = n_expected, a history survives with probability min(c w, 1),
+    independently (Barembruch et al. 2009), and then has the weight max(w, 1/c). The retained one
+    always survives, with that weight (Whiteley, Andrieu & Doucet 2010). If none is retained and
+    none survives, the heaviest one does, as an unconditional run may draw from any law.
 
-    Sets counts to 1 or 0; w is scratch. Returns 0 where the weights are no distribution.
+    Sets counts to 1 or 0; w is scratch. Returns False if the weights are no distribution.
     """
     cdef Py_ssize_t j, k
     cdef double scale
@@ -203,7 +204,8 @@ cdef inline bint resample_optimal(
 cdef inline Py_ssize_t draw_node(
     bitgen_t* rng, const double* log_w, const Py_ssize_t* counts, double* w, Py_ssize_t n
 ) noexcept nogil:
-    """A node with the probability that its particles weigh; -1 where that is no distribution."""
+    """Draw a node with probability proportional to the weight of its particles; -1 if the weights
+    are no distribution."""
     cdef Py_ssize_t g
     cdef double total = 0.0
     cdef double u
@@ -226,14 +228,14 @@ cdef inline Py_ssize_t draw_node(
     return g
 
 
-# Unconditional: all that a scheme draws is new.
+# Unconditional resampling.
 
 
 cdef inline void resample_freely(
     bitgen_t* rng, int scheme, const double* w, Py_ssize_t* counts, Py_ssize_t n
 ) noexcept nogil:
-    """Draw numbers of offspring of n particles, n in all, by their weights w: of each n w / sum(w)
-    on average. Systematic resampling draws one number, the other schemes n."""
+    """Draw numbers of offspring of n particles, n in all, with means n w / sum(w). Systematic
+    resampling uses one uniform number, the other schemes n."""
     cdef Py_ssize_t j, m
     cdef double total = 0.0
     cdef double u = 0.0
@@ -270,12 +272,12 @@ cdef inline void resample_freely(
 cdef inline bint thin_exactly(
     bitgen_t* rng, double* log_w, Py_ssize_t* counts, double* w, Py_ssize_t n, Py_ssize_t n_kept
 ) noexcept nogil:
-    """Optimal resampling of n > n_kept different histories, none of them retained (Fearnhead &
-    Clifford 2003): with c the root of sum min(c w, 1) = n_kept, those with c w >= 1 keep their
-    weight; of the others exactly as many as are missing survive, by systematic sampling with the
-    probabilities c w, and then weigh 1/c. Draws one number.
+    """Optimal resampling of n > n_kept different histories to n_kept, unconditional (Fearnhead &
+    Clifford 2003). With c the root of sum min(c w, 1) = n_kept, histories with c w >= 1 keep their
+    weight. The remaining survivors are drawn from the others by systematic sampling with
+    probabilities c w, and get the weight 1/c. Uses one uniform number.
 
-    Sets counts to 1 or 0; w is scratch. Returns 0 where the weights are no distribution.
+    Sets counts to 1 or 0; w is scratch. Returns False if the weights are no distribution.
     """
     cdef Py_ssize_t j, n_heavy
     cdef Py_ssize_t n_light = n
@@ -283,8 +285,8 @@ cdef inline bint thin_exactly(
     cdef double bound = INFINITY
     cdef double cumulated = 0.0
     cdef double lowest, point, scale, small, top
-    # Where all others underflow beside those that keep their weight, which are from `bound` on,
-    # they are thinned among themselves. It ends: each time n_missing falls.
+    # Histories of log weight `bound` or more keep their weight. If all others underflow relative
+    # to them, the others are thinned alone. The loop ends, as n_missing falls each time.
     while True:
         top = -INFINITY
         for j in range(n):
@@ -318,7 +320,7 @@ cdef inline bint thin_exactly(
         if counts[j]:
             continue
         cumulated += w[j] * scale
-        # Rounding neither adds a survivor nor loses one.
+        # The number of survivors is exact in spite of rounding.
         if n_missing > 0 and (cumulated > point or n_light == n_missing):
             counts[j] = 1
             log_w[j] = top - log(scale)

@@ -164,7 +164,7 @@ def test_saved_labels_must_be_those_of_the_clusters(labels):
     named = {slot: name for name, slot in zip((0, 3, 5, 4), saved["slots"], strict=True)}
     known = {name: slot for slot, name in named.items()}
     saved["labels"] = np.array([known.get(name, name) for name in labels])
-    with pytest.raises(ValueError, match="not its clusters"):
+    with pytest.raises(ValueError, match="clusters of the saved state disagree"):
         MixtureState(new_model("bernoulli"), state.prior, saved=saved)
 
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 cdef enum:
-    MOST_NARROW = 65535     # most clusters that 16 bits can number
+    MOST_NARROW = 65535     # largest number of clusters for 16 bits
 
 
 cdef class KeptLabels:
-    """Labels of the rows from n_before on, of each particle, in 16 bits or, where needed, 32."""
+    """Labels of the rows from n_before on, for each particle, of 16 or 32 bits."""
     cdef readonly Py_ssize_t n_before
     cdef readonly bint wide
     cdef Py_ssize_t n_particles, capacity
-    cdef Py_ssize_t width               # bytes of a label
+    cdef Py_ssize_t width               # number of bytes of a label
     cdef unsigned char[:, ::1] memory   # (n_particles, capacity * width)
 
     cdef int reserve(self, Py_ssize_t n_rows, Py_ssize_t n_more, bint wide) except -1

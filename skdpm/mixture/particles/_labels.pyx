@@ -21,7 +21,7 @@ cdef class KeptLabels:
         return np.asarray(self.memory).view(np.uint32 if self.wide else np.uint16)
 
     cdef int reserve(self, Py_ssize_t n_rows, Py_ssize_t n_more, bint wide) except -1:
-        """Make room for more labels beside those of the first n_rows rows."""
+        """Make room for the labels of n_more further rows."""
         cdef Py_ssize_t n_kept = n_rows - self.n_before
         cdef Py_ssize_t capacity = max(n_kept + n_more, 1)
         if capacity <= self.capacity and wide == self.wide:
@@ -41,9 +41,9 @@ cdef class KeptLabels:
         )
 
     def array(self, particles, Py_ssize_t n_rows):
-        """A copy for a slice of the particles, uint16 or uint32: (n, n_kept)."""
+        """Copy the labels of a slice of the particles: (n, n_kept), uint16 or uint32."""
         return self._view()[particles, :n_rows - self.n_before].copy()
 
     def forget(self, Py_ssize_t n_rows):
-        """Keep no label of the first n_rows rows, which are all so far."""
+        """Forget the labels of all n_rows rows so far."""
         self.n_before = n_rows

@@ -81,7 +81,7 @@ cdef class ConcentrationNodes:
             self.factors_sigma, self.factors_new = np.empty((2, n_k, n))
 
     cdef void set_concentration(self, double concentration) noexcept nogil:
-        """Change a fixed concentration; all laws have to be made anew."""
+        """Change a fixed concentration; no law is known afterwards."""
         cdef Py_ssize_t k
         self.concentration = self.values[0] = concentration
         self.sigmas[0] = self.prior.sigma_at(concentration)
@@ -93,9 +93,9 @@ cdef class ConcentrationNodes:
     cdef Py_ssize_t count(
         self, const Py_ssize_t* n_clusters, Py_ssize_t n, Py_ssize_t n_rows    # IN (n,)
     ) noexcept nogil:
-        """Count the particles by number of clusters. Make the laws of numbers that have come into
-        use, in closed form (from then on products follow the rows), and forget those out of use.
-        Returns the largest number of clusters."""
+        """Count the particles by number of clusters. Make the laws of newly used numbers in closed
+        form (later rows update them by products), and forget those no longer used. Returns the
+        largest number of clusters."""
         cdef Py_ssize_t k, p
         for k in range(self.k_most + 1):
             self.users[k] = 0
@@ -249,7 +249,7 @@ cdef class ConcentrationNodes:
     # The Python boundary.
 
     def forget_laws(self):
-        """Make the laws by k anew when they are next needed."""
+        """Make the laws by k anew when they are next used."""
         self.known[:] = False
 
     def arrays(self):
@@ -257,14 +257,14 @@ cdef class ConcentrationNodes:
         return np.array(self.values), np.array(self.log_hyper)
 
     def save(self, Py_ssize_t n):
-        """The laws in use of n particles, by k or by particle: dict of ndarray (n_nodes,)."""
+        """The laws that n particles use, by k or by particle: dict of ndarray (n_nodes,)."""
         cdef Py_ssize_t k, p
         if not self.common:
             return {p: np.array(self.own[p]) for p in range(n)}
         return {k: np.array(self.by_k[k]) for k in range(self.k_most + 1) if self.users[k] > 0}
 
     def load(self, laws):
-        """Take over what `save` gave."""
+        """Restore the laws of `save`."""
         for j, law in laws.items():
             if self.common:
                 self.known[j] = True
@@ -274,7 +274,7 @@ cdef class ConcentrationNodes:
 
 
 cdef inline void normalise(double* w, Py_ssize_t n) noexcept nogil:
-    """From logarithms to weights of sum 1."""
+    """Replace log weights by weights of sum 1."""
     cdef Py_ssize_t g
     cdef double total = 0.0
     _resampling.exponentiate(w, w, n)

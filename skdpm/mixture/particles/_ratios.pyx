@@ -3,9 +3,9 @@
 
 They are constant in n for priors with the capability "constant_ratios". For other priors each
 value may be a long sum. So from n = 64 on, log r is interpolated in n by polynomials through 12
-Chebyshev points, each of which serves until n has grown by a half. The polynomials depend on the
-node and on k alone, not on the rows before. Two points between those interpolated are checked: a
-node where the error exceeds 1e-10 is computed directly.
+Chebyshev points, each valid until n has grown by a half. They depend on the node and on k alone,
+not on the earlier rows. The error is checked at two other points; if it exceeds 1e-10, the node is
+computed directly.
 """
 from libc.math cimport INFINITY, cos, exp, fabs
 from libc.math cimport M_PI as PI
@@ -39,7 +39,7 @@ cdef class NewClusterRatios:
             self.inexact = np.empty((n_k, n), np.uint8)
 
     cdef void forget(self) noexcept nogil:
-        """Compute everything anew, after a change of the nodes."""
+        """Forget all values after a change of the nodes."""
         cdef Py_ssize_t k
         for k in range(self.tabulated.shape[0]):
             self.tabulated[k] = 0

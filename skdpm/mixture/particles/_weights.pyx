@@ -52,7 +52,7 @@ cdef class Weights:
         return total * total / squares
 
     cdef bint is_degenerate(self) noexcept nogil:
-        """Whether to resample. Equal weights are never resampled, whatever the rounding."""
+        """Whether to resample; never if weights are equal up to rounding."""
         return self.sample_size() < self.threshold * self.n * (1.0 - 1e-9)
 
     cdef double log_total(self) noexcept nogil:
@@ -65,7 +65,7 @@ cdef class Weights:
         return top + log(total)
 
     cdef void resample(self, bitgen_t* rng) noexcept nogil:
-        """Set `counts` to numbers of offspring, n in all, and every weight to the mean weight."""
+        """Draw the numbers of offspring, `counts`, and set every weight to the mean weight."""
         cdef Py_ssize_t p
         cdef double log_mean = self.log_total() - log(<double>self.n)
         _resampling.resample_freely(rng, self.scheme, &self.w[0], &self.counts[0], self.n)
@@ -74,8 +74,8 @@ cdef class Weights:
         self.n_resampled += 1
 
     cdef bint thin(self, bitgen_t* rng) noexcept nogil:
-        """Choose the children that survive, at most n_most, and set `counts` to those of each
-        particle. Returns False if the weights are not finite."""
+        """Draw the children that survive, at most n_most, and set `counts` to their number for
+        each particle. Returns False if the weights are not finite."""
         cdef Py_ssize_t c, p
         if self.n_children <= self.n_most:
             for c in range(self.n_children):

@@ -10,7 +10,7 @@ where (x)_m is the rising factorial, and V has V_{1,1} = 1 and
 
 Given k clusters of the others, the n-th item joins a cluster of m with probability proportional
 to m - sigma, and a new one with probability proportional to V_{n,k+1} / V_{n,k}. A prior defines
-sigma and log V as functions of its concentration. The defaults here are NaN, which samplers refuse.
+sigma and log V as functions of its concentration. Undefined ones are NaN, which samplers refuse.
 """
 from libc.math cimport INFINITY, NAN, log
 from libc.stdlib cimport free
