@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 
-from skdpm.mixture.blocks.opening import open_rows
-from skdpm.mixture.blocks.program import BlockProgram
+from skdpm.mixture.blocks.program import BlockProgram, open_rows
 from skdpm.mixture.blocks.state import BlockState
 
 

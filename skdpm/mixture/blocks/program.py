@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import joblib
 import numpy as np
 
+from skdpm._validation import is_dask
 from skdpm.chains import stream
-from skdpm.mixture.blocks.opening import open_rows
 from skdpm.mixture.blocks.records import Task
+from skdpm.mixture.blocks.rows import MemoryRows
 from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.chains.automatic import MOST_SAMPLED, FirstState, find_clusters
 from skdpm.mixture.chains.init import first_state
@@ -116,6 +117,15 @@ class BlockProgram(MixtureProgram):
     def kept_partition(self, kept):
         labels = self.rows.kept_labels(kept.labels, kept.cluster_numbers, self.likelihood)
         return labels, kept.stats
+
+
+def open_rows(X, block_size, n_threads=1):
+    """Cut X into blocks: `MemoryRows`, or `DaskRows` for an array from `dask_rows.check_dask`."""
+    if is_dask(X):
+        from skdpm.mixture.blocks.dask_rows import DaskRows  # dask is optional
+
+        return DaskRows(X, block_size)
+    return MemoryRows(X, block_size, n_threads)
 
 
 def idle_threads(n_jobs, n_chains):

@@ -130,6 +130,10 @@ class RandomSplit:
     new_cluster: int
     key: tuple
 
+    @property
+    def cluster(self):
+        return self.trial.cluster
+
     def apply(self, codes, block, model=None):
         """Return the new codes of a block."""
         codes = codes.copy()

@@ -160,29 +160,30 @@ class BlockState:
         self.codes = self.rows.changed(self.codes, [Relabelling(table)])
         self.collected = Collected(stats, first_rows)
 
-    def split_clusters(self, changes, sides):
+    def split_clusters(self, changes, collected):
         """Split clusters in two; the second sides become new, last clusters.
 
         Parameters
         ----------
-        changes : list of LaunchedSplit
-        sides : list of Collected
-            Statistics of the two sides of each.
+        changes : list of RandomSplit or LaunchedSplit
+        collected : list of Collected
+            Statistics of the two sides of each or, in this order, of their sub-clusters.
         """
         n = 2 * self.n_slots
         stats = np.concatenate([self.stats, np.zeros((2 * len(changes), self.stats.shape[1]))])
         first_rows = np.concatenate([self.collected.first_rows, np.full(2 * len(changes), -1)])
-        for m, (change, two) in enumerate(zip(changes, sides, strict=True)):
-            codes = [2 * change.cluster, n + 2 * m]
-            stats[2 * change.cluster + 1] = 0.0
-            first_rows[2 * change.cluster + 1] = -1
-            stats[codes], first_rows[codes] = two.stats, two.first_rows
+        for m, (change, groups) in enumerate(zip(changes, collected, strict=True)):
+            codes = np.array([0, 1, n + 2 * m, n + 2 * m + 1])
+            codes[:2] += 2 * change.cluster
+            stats[codes], first_rows[codes] = 0.0, -1
+            codes = codes[:: 4 // len(groups)]
+            stats[codes], first_rows[codes] = groups.stats, groups.first_rows
         self.codes = self.rows.changed(self.codes, changes, self.likelihood)
         self.collected = Collected(stats, first_rows)
 
     def join_clusters(self, pairs):
-        """Merge disjoint pairs of clusters: all rows of a pair go to the left sub-cluster of its
-        first cluster.
+        """Merge disjoint pairs of clusters: the rows of the second cluster of a pair go to the
+        left sub-cluster of the first.
 
         Returns
         -------
@@ -193,55 +194,11 @@ class BlockState:
         table = np.arange(2 * self.n_slots, dtype=np.int32)
         for one, other in pairs:
             kept[other] = False
-            table[[2 * one, 2 * one + 1, 2 * other, 2 * other + 1]] = 2 * one
+            table[2 * other : 2 * other + 2] = 2 * one
         numbers = np.cumsum(kept) - 1
         table = 2 * numbers[table >> 1] + table % 2
         self.relabel(table.astype(np.int32), int(kept.sum()))
         return np.flatnonzero(kept)
-
-    def split_cluster(self, cluster, change, parts):
-        """Split a cluster in two; the second side becomes a new, last cluster.
-
-        Parameters
-        ----------
-        cluster : int
-        change : RandomSplit
-            Change of the codes.
-        parts : Collected
-            Statistics of the sub-clusters of both.
-        """
-        first = slice(2 * cluster, 2 * cluster + 2)
-        stats = np.concatenate([self.stats, parts.stats[2:]])
-        stats[first] = parts.stats[:2]
-        first_rows = np.concatenate([self.collected.first_rows, parts.first_rows[2:]])
-        first_rows[first] = parts.first_rows[:2]
-        self.codes = self.rows.changed(self.codes, [change])
-        self.collected = Collected(stats, first_rows)
-
-    def merge_clusters(self, one, other):
-        """Merge two clusters: the rows of the smaller go to the left sub-cluster of the larger.
-
-        Returns
-        -------
-        kept, gone : int
-            The larger and the smaller cluster. The last cluster takes the place of the smaller.
-        """
-        sizes = self._sizes()
-        kept, gone = (one, other) if sizes[one] >= sizes[other] else (other, one)
-        last = self.n_slots - 1
-        table = np.arange(2 * self.n_slots, dtype=np.int32)
-        table[2 * gone : 2 * gone + 2] = 2 * kept
-        table[table >= 2 * last] += 2 * (gone - last)
-        self.codes = self.rows.changed(self.codes, [Relabelling(table)])
-        stats, first_rows = self.stats.copy(), self.collected.first_rows.copy()
-        for code in (2 * gone, 2 * gone + 1):
-            stats[2 * kept] = self.parametric.combined(stats[[2 * kept]], stats[[code]])[0]
-        both = first_rows[[2 * kept, 2 * gone, 2 * gone + 1]]
-        first_rows[2 * kept] = both[both >= 0].min()
-        for values in (stats, first_rows):
-            values[2 * gone : 2 * gone + 2] = values[2 * last :]
-        self.collected = Collected(stats, first_rows)[:-2]
-        return kept, gone
 
     # `StateView`: occupied clusters, in their order.
 

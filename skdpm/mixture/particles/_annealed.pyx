@@ -17,9 +17,12 @@ from scipy.special import logsumexp
 
 from skdpm._core._math cimport log_rising
 from skdpm._core._rng cimport uniform
-from skdpm.mixture.particles._slots cimport ALONE, Family, Turn
+from skdpm.mixture.particles._slots cimport Family, Turn
 from skdpm.mixture.particles._system cimport FAINT, ParticleSystem, pick
 from skdpm.mixture.priors._base cimport PartitionPrior
+
+cdef enum:
+    ALONE = -2      # `Turn.heir` of a slot whose only item is the current row
 
 
 cdef class AnnealedSystem(ParticleSystem):
@@ -103,8 +106,12 @@ cdef class AnnealedSystem(ParticleSystem):
         for p in range(self.weights.n):
             if self.n_clusters[p] > 0:
                 self.weights.log_w[p] += log_ratio[self.n_clusters[p]]
-        self.nodes.set_concentration(after)
-        sigma = self.nodes.sigmas[0]
+        sigma = self.nodes.prior.sigma_at(after)
+        self.nodes.concentration = self.nodes.values[0] = after
+        self.nodes.sigmas[0] = sigma
+        self.nodes.ratios.forget()
+        for k in range(self.k_capacity + 2):
+            self.nodes.known[k] = False
         if sigma == old_sigma:
             return
         for f in range(self.n_families):
@@ -173,6 +180,21 @@ cdef class AnnealedSystem(ParticleSystem):
                 self.nodes.new_k[k] += self.nodes.by_k[k, g] * r[g]
         return self.nodes.new_k[k]
 
+    cdef void hide_origin(self, Py_ssize_t p) noexcept nogil:
+        """Exclude the cluster that a particle's row comes from: it becomes the last, not counted.
+        """
+        cdef Py_ssize_t last = self.n_clusters[p] - 1
+        cdef Py_ssize_t j = self.origins[p]
+        self.slots[p, j], self.slots[p, last] = self.slots[p, last], self.slots[p, j]
+        self.n_clusters[p] = last
+
+    cdef void show_origin(self, Py_ssize_t p) noexcept nogil:
+        """Undo `hide_origin`."""
+        cdef Py_ssize_t last = self.n_clusters[p]
+        cdef Py_ssize_t j = self.origins[p]
+        self.slots[p, j], self.slots[p, last] = self.slots[p, last], self.slots[p, j]
+        self.n_clusters[p] = last + 1
+
     cdef void take_out(self, Py_ssize_t p) noexcept nogil:
         """Divide the law of a particle, where each has one, by the factor of the current row, and
         average the factors of all choices."""
@@ -184,9 +206,11 @@ cdef class AnnealedSystem(ParticleSystem):
         cdef double* w = &self.nodes.own[p, 0]
         cdef const double* r
         if self.alone[p]:
-            # A product would not come back from underflow.
-            k = self.n_clusters[p] - 1
-            self.renew_own_law(p, self.origins[p])
+            # Anew, as a product would not recover from underflow.
+            self.hide_origin(p)
+            k = self.n_clusters[p]
+            self.renew_own_law(p)
+            self.show_origin(p)
         else:
             k = self.n_clusters[p]
             size = (<Family>self.kin[p]).sizes[self.slots[p, self.origins[p]]]
@@ -227,7 +251,7 @@ cdef class AnnealedSystem(ParticleSystem):
         cdef const int* slots = &self.slots[p, 0]
         cdef const double* v = (<Family>self.kin[p]).v
         cdef double* terms = &self.terms[0]
-        cdef double total
+        cdef double top, total
         if self.nodes.common:
             self.nodes.slope[p] = 1.0
             self.nodes.offset[p] = -self.nodes.sigmas[0]
@@ -240,7 +264,13 @@ cdef class AnnealedSystem(ParticleSystem):
             self.list_terms(p, self.top, terms)
         total = sum_without(terms, k + 1, left_out)
         if total < FAINT:
-            self.list_terms(p, self.top_of(p, left_out), terms)
+            if self.alone[p]:
+                self.hide_origin(p)
+                top = self.top_of(p)
+                self.show_origin(p)
+            else:
+                top = self.top_of(p)
+            self.list_terms(p, top, terms)
             total = sum_without(terms, k + 1, left_out)
         if not (0.0 < total < INFINITY):
             return False

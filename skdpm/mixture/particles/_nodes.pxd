@@ -10,7 +10,7 @@ cdef class ConcentrationNodes:
     """
     cdef PartitionPrior prior
     cdef readonly object hyperprior         # tuple (shape, rate); None: fixed
-    cdef readonly double concentration      # of the single node
+    cdef readonly double concentration      # value of the single node
     cdef readonly bint common               # sigma is the same at all nodes
     cdef readonly double step               # largest distance of the nodes' logarithms
     cdef readonly Py_ssize_t n_nodes, k_capacity
@@ -35,11 +35,9 @@ cdef class ConcentrationNodes:
     cdef Py_ssize_t count(
         self, const Py_ssize_t* n_clusters, Py_ssize_t n, Py_ssize_t n_rows    # IN (n,)
     ) noexcept nogil
-    cdef void set_concentration(self, double concentration) noexcept nogil
     cdef void make_law(self, Py_ssize_t k, Py_ssize_t n_rows) noexcept nogil
     cdef void make_own_law(
-        self, Py_ssize_t p, Py_ssize_t n_rows, const double* sizes, const int* slots,
-        Py_ssize_t n_clusters, Py_ssize_t left_out
+        self, Py_ssize_t p, Py_ssize_t n_rows, const double* sizes, const int* slots, Py_ssize_t k
     ) noexcept nogil
     cdef void weigh(
         self, const Py_ssize_t* n_clusters, Py_ssize_t n, Py_ssize_t n_rows    # IN (n,)

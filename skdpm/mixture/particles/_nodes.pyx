@@ -71,7 +71,7 @@ cdef class ConcentrationNodes:
         self.ratios.resize(self.values, n_k)
         self.users = np.zeros(n_k, np.intp)
         self.known = np.zeros(n_k, np.uint8)
-        self.join_k, self.new_k = np.empty(n_k), np.full(n_k, -1.0)
+        self.join_k, self.new_k = np.empty((2, n_k))
         if not self.ratios.constant:
             self.factors = np.empty((n_k, n))
         if self.common:
@@ -79,16 +79,6 @@ cdef class ConcentrationNodes:
         else:
             self.own = np.empty((self.n_particles, n))
             self.factors_sigma, self.factors_new = np.empty((2, n_k, n))
-
-    cdef void set_concentration(self, double concentration) noexcept nogil:
-        """Change a fixed concentration; no law is known afterwards."""
-        cdef Py_ssize_t k
-        self.concentration = self.values[0] = concentration
-        self.sigmas[0] = self.prior.sigma_at(concentration)
-        self.ratios.forget()
-        for k in range(self.k_capacity + 2):
-            self.known[k] = False
-            self.new_k[k] = -1.0
 
     cdef Py_ssize_t count(
         self, const Py_ssize_t* n_clusters, Py_ssize_t n, Py_ssize_t n_rows    # IN (n,)
@@ -123,21 +113,17 @@ cdef class ConcentrationNodes:
         normalise(&self.by_k[k, 0], self.n_nodes)
 
     cdef void make_own_law(
-        self, Py_ssize_t p, Py_ssize_t n_rows, const double* sizes, const int* slots,
-        Py_ssize_t n_clusters, Py_ssize_t left_out
+        self, Py_ssize_t p, Py_ssize_t n_rows, const double* sizes, const int* slots, Py_ssize_t k
     ) noexcept nogil:
-        """The law of a particle, in closed form. A cluster left_out, unless it is -1, does not
-        count; V is still that of n_rows rows."""
+        """The law of a particle with k clusters, in closed form; V is that of n_rows rows."""
         cdef Py_ssize_t g, j
-        cdef Py_ssize_t k = n_clusters - (left_out >= 0)
         cdef double* w = &self.own[p, 0]
         for g in range(self.n_nodes):
             w[g] = self.log_hyper[g]
             if k > 0:
                 w[g] += self.prior.log_v_at(self.values[g], n_rows, k)
-            for j in range(n_clusters):
-                if j != left_out:
-                    w[g] += log_rising(1.0 - self.sigmas[g], sizes[slots[j]] - 1.0)
+            for j in range(k):
+                w[g] += log_rising(1.0 - self.sigmas[g], sizes[slots[j]] - 1.0)
         normalise(w, self.n_nodes)
 
     cdef const double* factors_of(self, Py_ssize_t k) noexcept nogil:

@@ -53,11 +53,7 @@ cdef class SharedSlots:
 cdef struct Turn:                       # what the current row does to a slot
     Py_ssize_t tick                     # the last placement that touched the slot
     Py_ssize_t n_choosers               # particles that chose it
-    Py_ssize_t heir                     # the slot with the row: -1 for none yet, or ALONE
-
-
-cdef enum:
-    ALONE = -2                          # the row was the slot's only item, so there is no heir
+    Py_ssize_t heir                     # the slot with the row; negative: none
 
 
 cdef class Family(SharedSlots):

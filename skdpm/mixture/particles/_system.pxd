@@ -45,7 +45,7 @@ cdef class ParticleSystem:
     cdef void branch(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil
     cdef void evaluate(self, Py_ssize_t i) noexcept nogil
     cdef double list_terms(self, Py_ssize_t p, double top, double* terms) noexcept nogil
-    cdef double top_of(self, Py_ssize_t p, Py_ssize_t left_out) noexcept nogil
+    cdef double top_of(self, Py_ssize_t p) noexcept nogil
     cdef bint weigh(self, Py_ssize_t p) noexcept nogil
     cdef Py_ssize_t draw(self, Py_ssize_t p, bitgen_t* rng) noexcept nogil
     cdef int step(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil
@@ -56,7 +56,7 @@ cdef class ParticleSystem:
     cdef void grow(self, Py_ssize_t i) noexcept nogil
     cdef void enter(self, Py_ssize_t p, Py_ssize_t j, Py_ssize_t i) noexcept nogil
     cdef void count(self) noexcept nogil
-    cdef void renew_own_law(self, Py_ssize_t p, Py_ssize_t left_out) noexcept nogil
+    cdef void renew_own_law(self, Py_ssize_t p) noexcept nogil
 
 
 cdef inline Py_ssize_t pick(const double* terms, Py_ssize_t k, double u) noexcept nogil:

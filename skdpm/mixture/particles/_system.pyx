@@ -103,7 +103,7 @@ cdef class ParticleSystem:
         self.k_capacity = capacity
         self.nodes.resize(capacity)
         for p in range(self.weights.n):
-            self.renew_own_law(p, -1)
+            self.renew_own_law(p)
         return 0
 
     cdef int make_room(self, Py_ssize_t n_new) except -1:
@@ -162,12 +162,12 @@ cdef class ParticleSystem:
         """Bring the laws of the concentration up to date with the particles."""
         self.k_most = self.nodes.count(&self.n_clusters[0], self.weights.n, self.n_rows)
 
-    cdef void renew_own_law(self, Py_ssize_t p, Py_ssize_t left_out) noexcept nogil:
+    cdef void renew_own_law(self, Py_ssize_t p) noexcept nogil:
         """Compute the law of the concentration of a particle in closed form, if each has one."""
         if not self.nodes.common:
             self.nodes.make_own_law(
                 p, self.n_rows, (<Family>self.kin[p]).sizes, &self.slots[p, 0],
-                self.n_clusters[p], left_out
+                self.n_clusters[p]
             )
 
     # A row.
@@ -216,9 +216,8 @@ cdef class ParticleSystem:
         terms[k] *= fresh
         return total + terms[k]
 
-    cdef double top_of(self, Py_ssize_t p, Py_ssize_t left_out) noexcept nogil:
-        """The largest log density of the row among the choices of a particle; a cluster left_out,
-        unless it is -1, does not count."""
+    cdef double top_of(self, Py_ssize_t p) noexcept nogil:
+        """The largest log density of the row among the choices of a particle."""
         cdef Py_ssize_t j
         cdef const int* slots = &self.slots[p, 0]
         cdef const double* log_p = (<Family>self.kin[p]).log_p
@@ -226,7 +225,7 @@ cdef class ParticleSystem:
         if self.nodes.fresh[p] > 0.0:
             top = (<Family>self.kin[p]).log_p_new
         for j in range(self.n_clusters[p]):
-            if j != left_out and log_p[slots[j]] > top:
+            if log_p[slots[j]] > top:
                 top = log_p[slots[j]]
         return top
 
@@ -250,7 +249,7 @@ cdef class ParticleSystem:
         self.tops[p] = self.top
         if total < FAINT:
             # A row may be an outlier to this particle, and none to others.
-            self.tops[p] = self.top_of(p, -1)
+            self.tops[p] = self.top_of(p)
             if self.tops[p] == -INFINITY:
                 return False
             total = self.list_terms(p, self.tops[p], &self.terms[0])
@@ -646,7 +645,7 @@ cdef class ParticleSystem:
         self.nodes.forget_laws()
         self.count()
         for p in range(self.weights.n):
-            self.renew_own_law(p, -1)
+            self.renew_own_law(p)
 
     def get_state(self):
         """All that `set_state` needs: dict of plain objects. Slots are numbered by family."""

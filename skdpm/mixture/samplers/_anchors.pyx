@@ -456,6 +456,9 @@ cdef class AnchorProposal:
             total += exp(state.log_w[j] - log_w[b])
         return log_apart(state.n_samples, k, sizes[a], sizes[b], 1.0 / total)
 
+    def record(self, Py_ssize_t t, states, bint adapting):
+        """Do nothing: `update` takes the snapshots."""
+
     def keep_replicas(self, Py_ssize_t n):
         """See `PartitionKernel.keep_replicas`."""
         del self.snapshots[n:]

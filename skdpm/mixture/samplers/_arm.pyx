@@ -48,7 +48,7 @@ from skdpm._core._resampling cimport exponentiate
 from skdpm._core._rng cimport integer, uniform
 from skdpm.mixture.state._state cimport MixtureState, StoredState
 from skdpm.mixture.samplers._base cimport PartitionKernel
-from skdpm.mixture.samplers._gibbs cimport gibbs_sweep, sweep_work
+from skdpm.mixture.samplers._gibbs cimport sweep
 from skdpm.mixture.samplers._history cimport History
 from skdpm.mixture.samplers._moves cimport log_predictive_block
 
@@ -486,7 +486,7 @@ cdef class ARMKernel(PartitionKernel):
     cdef long long n_accepted[2]
 
     def __init__(self, str blocks, History history, Py_ssize_t gibbs_sweeps):
-        self.history = history
+        self.history = self.learner = history
         self.construction = Reconfiguration(blocks)
         self.gibbs_sweeps = gibbs_sweeps
         self.current = StoredState()
@@ -498,13 +498,9 @@ cdef class ARMKernel(PartitionKernel):
         return self.history.check(state.n_samples)
 
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
-        cdef Py_ssize_t _sweep
         if state.n_samples > 1:
             self.move(state, rng)
-        for _sweep in range(self.gibbs_sweeps):
-            gibbs_sweep(state, rng)
-            self.work += sweep_work(state)
-        return 0
+        return sweep(self, state, rng, self.gibbs_sweeps)
 
     cdef void draw(self, MixtureState state, bitgen_t* rng) noexcept nogil:
         """Draw rows, past states and order of a move; none depends on the current state."""
@@ -558,19 +554,9 @@ cdef class ARMKernel(PartitionKernel):
 
     # The Python boundary.
 
-    def record(self, Py_ssize_t t, states, bint adapting):
-        self.history.record(t, states, adapting)
-
     def acceptance(self):
         """Numbers of proposed and accepted moves: keys "split" and "merge"."""
         return {
             "split": (self.n_proposed[0], self.n_accepted[0]),
             "merge": (self.n_proposed[1], self.n_accepted[1]),
         }
-
-    def get_adaptation(self):
-        return self.history.get_state()
-
-    def set_adaptation(self, adaptation):
-        if adaptation:
-            self.history.set_state(adaptation)

@@ -6,8 +6,11 @@ from skdpm.mixture.state._state cimport MixtureState
 
 cdef class PartitionKernel:
     """A Markov kernel on partitions that leaves p(partition | X, concentration) invariant."""
-    cdef readonly bint adapting     # in warm-up? Kernels adapt only then
+    cdef readonly bint adapting     # whether the chain is in warm-up; kernels adapt only then
     cdef readonly Py_ssize_t replica    # number of the current state among the chain's replicas
+    # What the kernel learns, or None: an object with `get_state` and `set_state`, and `record` and
+    # `keep_replicas` as of kernels.
+    cdef object learner
     # Row evaluations so far: log predictives of one row under one cluster, and rows that joined or
     # left a cluster. A measure of time that is the same in every run.
     cdef readonly long long work

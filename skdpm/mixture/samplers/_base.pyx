@@ -8,8 +8,8 @@ from skdpm._core._rng cimport bit_generator_pointer
 cdef class PartitionKernel:
 
     cdef int prepare(self, MixtureState state) except -1:
-        """Reserve the memory of a step; called before every step, with the GIL. The state may be
-        another one than before, with more or fewer slots."""
+        """Reserve the memory of a step; called with the GIL before every step. The state may
+        differ from that of the last step, and have more or fewer slots."""
         return 0
 
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
@@ -19,7 +19,7 @@ cdef class PartitionKernel:
     cdef int repeat(
         self, MixtureState state, bitgen_t* rng, Py_ssize_t n_steps
     ) except -1 nogil:
-        """Do consecutive steps, each after `prepare`; overridden where steps can share work."""
+        """Do consecutive steps, each after `prepare`; overridden if steps can share work."""
         cdef Py_ssize_t _step
         for _step in range(n_steps):
             with gil:
@@ -35,13 +35,13 @@ cdef class PartitionKernel:
         Parameters
         ----------
         state : MixtureState
-            All its items are in clusters.
+            State with all items in clusters.
         bit_generator : numpy BitGenerator
         adapting : bool
             Whether the chain is in warm-up.
         replica : int
-            Number of the state among the chain's replicas: 0, 1, ... One kernel serves them all,
-            in any order, and keeps what it learns from each under this number.
+            Number of the state among the chain's replicas: 0, 1, ... One kernel serves all
+            replicas, in any order, and learns from each separately.
         """
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         if state.n_attached < state.n_samples:
@@ -53,7 +53,7 @@ cdef class PartitionKernel:
         self.adapting = adapting
         self.replica = replica
         state.prior.tabulate()
-        # A sweep then reaches the end of the arena only if the number of clusters doubles in it.
+        # Memory is then short only if the number of clusters doubles within a sweep.
         state.reserve(2 * state.n_clusters + 16)
         self.prepare(state)
         with bit_generator.lock, nogil:
@@ -61,7 +61,7 @@ cdef class PartitionKernel:
             state.model.settle()
 
     def record(self, Py_ssize_t t, states, bint adapting):
-        """Take note of the states of all replicas after iteration t of the chain.
+        """Learn from the states of all replicas after iteration t of the chain.
 
         Parameters
         ----------
@@ -70,11 +70,15 @@ cdef class PartitionKernel:
         states : list of MixtureState
             One per replica, in their order.
         adapting : bool
-            Whether the iteration was one of the warm-up.
+            Whether the iteration was in warm-up.
         """
+        if self.learner is not None:
+            self.learner.record(t, states, adapting)
 
     def keep_replicas(self, Py_ssize_t n):
-        """Forget what was learnt from replicas `n`, n + 1, ..., which are dropped."""
+        """Forget what was learnt from the replicas n, n + 1, ..., which are dropped."""
+        if self.learner is not None:
+            self.learner.keep_replicas(n)
 
     def acceptance(self):
         """Return numbers of moves so far: dict, move -> (proposed, accepted). For moves without an
@@ -83,8 +87,10 @@ cdef class PartitionKernel:
         return {}
 
     def get_adaptation(self):
-        """Return what the kernel has learnt in warm-up, as plain objects of the chain's state."""
-        return {}
+        """Return what the kernel has learnt in warm-up, as plain objects; {} if nothing."""
+        return {} if self.learner is None else self.learner.get_state()
 
     def set_adaptation(self, adaptation):
         """Restore what `get_adaptation` returned."""
+        if adaptation:
+            self.learner.set_state(adaptation)

@@ -410,6 +410,21 @@ cdef int gibbs_sweep(MixtureState state, bitgen_t* rng) except -1 nogil:
             state.reserve(2 * state.capacity)
 
 
+cdef int sweep(
+    PartitionKernel kernel, MixtureState state, bitgen_t* rng, Py_ssize_t n_sweeps
+) except -1 nogil:
+    """Sweep, and add the work to that of a kernel: row evaluations of all clusters and of a new
+    one, unless passed over, and the two moves of each item."""
+    cdef Py_ssize_t _sweep
+    for _sweep in range(n_sweeps):
+        gibbs_sweep(state, rng)
+        if state.bounds is not None:
+            kernel.work += state.bounds.sweep_work
+        else:
+            kernel.work += state.n_samples * (state.n_clusters + 3)
+    return 0
+
+
 cdef class GibbsKernel(PartitionKernel):
     cdef Py_ssize_t n_sweeps
 
@@ -417,8 +432,4 @@ cdef class GibbsKernel(PartitionKernel):
         self.n_sweeps = n_sweeps
 
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
-        cdef Py_ssize_t _sweep
-        for _sweep in range(self.n_sweeps):
-            gibbs_sweep(state, rng)
-            self.work += sweep_work(state)
-        return 0
+        return sweep(self, state, rng, self.n_sweeps)

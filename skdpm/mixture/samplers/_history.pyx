@@ -60,17 +60,8 @@ cdef class History:
         self.labels = np.empty((0, 0, 0), dtype=np.uint8)
 
     def record(self, Py_ssize_t t, states, bint adapting):
-        """Record the states of all chains if iteration t is due, and forget those too old.
-
-        Parameters
-        ----------
-        t : int
-            Number of iterations so far: 1, 2, ...
-        states : list of MixtureState
-            States of chain 0, 1, ... after iteration t.
-        adapting : bool
-            Whether iteration t was in warm-up.
-        """
+        """Record the states of all chains if iteration t is due, and forget old ones; see
+        `PartitionKernel.record`."""
         if self.n_recorded == 0 or (self.freeze and not adapting):
             return
         states = states[: self.n_recorded]
@@ -114,6 +105,9 @@ cdef class History:
         if self.n_samples != before:
             self.za, self.zb = np.empty((2, self.n_samples), dtype=np.intp)
             self.scratch = np.empty((5, self.n_samples + 1), dtype=np.intp)
+
+    def keep_replicas(self, Py_ssize_t n):
+        """Do nothing: the states of all chains stay."""
 
     cdef int check(self, Py_ssize_t n_samples) except -1:
         """Raise a ValueError if the past states have another number of rows."""

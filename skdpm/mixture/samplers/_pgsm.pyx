@@ -36,7 +36,7 @@ from skdpm.mixture.particles._slots cimport SharedSlots
 from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal
 from skdpm.mixture.samplers._base cimport PartitionKernel
-from skdpm.mixture.samplers._gibbs cimport gibbs_sweep, sweep_work
+from skdpm.mixture.samplers._gibbs cimport sweep
 from skdpm.mixture.samplers._moves cimport Closure
 
 from skdpm.mixture.particles._weights import RESAMPLING
@@ -95,7 +95,7 @@ cdef class PGSMKernel(PartitionKernel):
     ):
         self.n_particles = n_particles
         self.n_anchors = n_anchors
-        self.anchors = anchors
+        self.anchors = self.learner = anchors
         self.resample_threshold = resample_threshold
         self.resampling = RESAMPLING[resampling]
         self.gibbs_sweeps = gibbs_sweeps
@@ -146,13 +146,9 @@ cdef class PGSMKernel(PartitionKernel):
         return 0
 
     cdef int step(self, MixtureState state, bitgen_t* rng) except -1 nogil:
-        cdef Py_ssize_t _sweep
         self.closure.members.collect(state)
         self.move(state, rng)
-        for _sweep in range(self.gibbs_sweeps):
-            gibbs_sweep(state, rng)
-            self.work += sweep_work(state)
-        return 0
+        return sweep(self, state, rng, self.gibbs_sweeps)
 
     cdef int move(self, MixtureState state, bitgen_t* rng) except -1 nogil:
         """Algorithm 1: one particle Gibbs update of the clusters that hold the anchors."""
@@ -418,16 +414,6 @@ cdef class PGSMKernel(PartitionKernel):
 
     # The Python boundary.
 
-    def keep_replicas(self, Py_ssize_t n):
-        self.anchors.keep_replicas(n)
-
     def acceptance(self):
         """"pgsm": moves, and those that changed the partition."""
         return {"pgsm": (self.n_moves, self.n_changes)}
-
-    def get_adaptation(self):
-        return self.anchors.get_state()
-
-    def set_adaptation(self, adaptation):
-        if adaptation:
-            self.anchors.set_state(adaptation)

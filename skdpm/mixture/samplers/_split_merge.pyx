@@ -23,7 +23,7 @@ from skdpm._core._rng cimport bit_generator_pointer, uniform
 from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.samplers._anchors cimport AnchorProposal
 from skdpm.mixture.samplers._base cimport PartitionKernel
-from skdpm.mixture.samplers._gibbs cimport gibbs_sweep, sweep_work
+from skdpm.mixture.samplers._gibbs cimport sweep
 from skdpm.mixture.samplers._history cimport History, PastAnchors
 from skdpm.mixture.samplers._moves cimport Closure, Trial, make_trial
 
@@ -53,7 +53,7 @@ cdef class SplitMergeKernel(PartitionKernel):
     cdef long long n_accepted[2]
 
     def __init__(self, AnchorProposal anchors, Py_ssize_t gibbs_sweeps):
-        self.anchors = anchors
+        self.anchors = self.learner = anchors
         self.gibbs_sweeps = gibbs_sweeps
         self.closure = Closure(anchors)
 
@@ -78,7 +78,7 @@ cdef class SplitMergeKernel(PartitionKernel):
         self, MixtureState state, bitgen_t* rng, Py_ssize_t n_steps
     ) except -1 nogil:
         """Consecutive moves without sweeps between them share the lists of the clusters' items."""
-        cdef Py_ssize_t step, _sweep
+        cdef Py_ssize_t step
         for step in range(n_steps):
             # A split may have taken a slot, or a sweep made more of them.
             if state.model.n_free < N_FREE or state.capacity > self.closure.n_slots:
@@ -93,9 +93,7 @@ cdef class SplitMergeKernel(PartitionKernel):
                         f"rows {self.closure.items[0]} and {self.closure.items[1]}: "
                         "a split between them has no density"
                     )
-            for _sweep in range(self.gibbs_sweeps):
-                gibbs_sweep(state, rng)
-                self.work += sweep_work(state)
+            sweep(self, state, rng, self.gibbs_sweeps)
         return 0
 
     cdef bint move(self, MixtureState state, bitgen_t* rng) noexcept nogil:
@@ -233,16 +231,6 @@ cdef class SplitMergeKernel(PartitionKernel):
             "merge": (self.n_proposed[1], self.n_accepted[1]),
         }
 
-    def keep_replicas(self, Py_ssize_t n):
-        self.anchors.keep_replicas(n)
-
-    def get_adaptation(self):
-        return self.anchors.get_state()
-
-    def set_adaptation(self, adaptation):
-        if adaptation:
-            self.anchors.set_state(adaptation)
-
 
 cdef class SAMSKernel(SplitMergeKernel):
     """Sequential allocation: each item in turn, given the items before it."""
@@ -310,6 +298,7 @@ cdef class PastJainNealKernel(JainNealKernel):
         self.history = history
         self.past = PastAnchors(history)
         JainNealKernel.__init__(self, self.past, gibbs_sweeps, n_scans)
+        self.learner = history
 
     cdef void launch(self, MixtureState state, bitgen_t* rng) noexcept nogil:
         cdef Py_ssize_t m, b
@@ -321,13 +310,3 @@ cdef class PastJainNealKernel(JainNealKernel):
                 if self.past.together(self.closure.items[m], self.closure.items[b]):
                     self.trial.join(state, m, b)
                     break
-
-    def record(self, Py_ssize_t t, states, bint adapting):
-        self.history.record(t, states, adapting)
-
-    def get_adaptation(self):
-        return self.history.get_state()
-
-    def set_adaptation(self, adaptation):
-        if adaptation:
-            self.history.set_state(adaptation)

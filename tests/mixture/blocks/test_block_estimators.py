@@ -17,8 +17,7 @@ from support.fits import assert_same_fit
 
 from skdpm import DPMixture, FiniteMixture, chains
 from skdpm.mixture.blocks import program
-from skdpm.mixture.blocks.opening import open_rows
-from skdpm.mixture.blocks.program import BlockChain, idle_threads
+from skdpm.mixture.blocks.program import BlockChain, idle_threads, open_rows
 from skdpm.mixture.blocks.rows import MemoryRows, even_blocks
 from skdpm.mixture.likelihoods import Gaussian, Multinomial
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster, sub_cluster

@@ -669,7 +669,7 @@ def test_parts_of_clusters_are_merged_in_warm_up(margin, n_left):
 
 @pytest.mark.parametrize("length", [1, 4])
 def test_memory_follows_clusters(length):
-    """`append`, `renew`, `merge` and `take`, against lists."""
+    """`append`, `renew` and `take`, against lists."""
     memory = SubClusterMemory.start(length)
     memory.gain, memory.best = np.arange(length) + 0.5, np.arange(length) + 1.0
     memory.idle[:] = np.arange(length)
@@ -680,13 +680,9 @@ def test_memory_follows_clusters(length):
     memory.renew(-1)
     assert memory.gain.tolist() == [*entries, -np.inf] and memory.fresh[-1]
     memory.gain[-1] = 9.5
-    memory.merge(0)
-    assert memory.gain.tolist() == [9.5, *entries[1:]]
-    memory.merge(length - 1)
-    assert memory.gain.tolist() == [9.5, *entries[1:]][:-1]
-    assert {len(getattr(memory, name)) for name in ("fresh", "ready", "best", "idle")} == {
-        length - 1
-    }
+    memory.take(np.arange(length, 0, -1))
+    assert memory.gain.tolist() == [9.5, *entries[:0:-1]]
+    assert {len(getattr(memory, name)) for name in ("fresh", "ready", "best", "idle")} == {length}
     assert copy.gain.tolist() == entries
 
 

@@ -19,7 +19,7 @@ from support.pvalues import assert_p_matrix
 
 from skdpm import DPMixture
 from skdpm.mixture.blocks.moves.random import RandomMoves
-from skdpm.mixture.blocks.opening import open_rows
+from skdpm.mixture.blocks.program import open_rows
 from skdpm.mixture.likelihoods import (
     Bernoulli,
     Categorical,

@@ -26,7 +26,7 @@ from support.pvalues import assert_p_matrix
 from skdpm import DPMixture, FiniteMixture
 from skdpm.datasets import make_embeddings
 from skdpm.mixture.blocks.moves.random import RandomMoves
-from skdpm.mixture.blocks.opening import open_rows
+from skdpm.mixture.blocks.program import open_rows
 from skdpm.mixture.blocks.rows import MemoryRows
 from skdpm.mixture.likelihoods import Gaussian, Subspace
 from skdpm.mixture.likelihoods.automatic import MANY_COLUMNS

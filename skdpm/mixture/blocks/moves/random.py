@@ -138,7 +138,7 @@ class RandomMoves:
             return False
         self.counts["random_split"][1] += 1
         change = RandomSplit(trial, state.n_slots, key)
-        state.split_cluster(trial.cluster, change, parts)
+        state.split_clusters([change], [parts])
         if memory is not None:
             memory.append(trial.cluster)
         return True
@@ -156,9 +156,10 @@ class RandomMoves:
         if not move.log_u < log_ratio:
             return False
         self.counts["random_merge"][1] += 1
-        _, gone = state.merge_clusters(one, other)
+        # The larger cluster keeps its sub-clusters.
+        kept = state.join_clusters([(one, other) if pair[0, 0] >= pair[1, 0] else (other, one)])
         if memory is not None:
-            memory.merge(gone)
+            memory.take(kept)
         return True
 
     def log_ratio(self, state, n_clusters, left, right):

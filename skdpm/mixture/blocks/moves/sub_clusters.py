@@ -152,12 +152,6 @@ class SubClusterMemory:
         """Add a last cluster with a copy of the entry of cluster k."""
         self.take(np.append(np.arange(len(self)), k))
 
-    def merge(self, gone):
-        """Drop the entry of a cluster that has joined another; the last takes its place."""
-        clusters = np.arange(len(self) - 1)
-        clusters[gone : gone + 1] = len(self) - 1
-        self.take(clusters)
-
     def renew(self, k):
         """Start the sub-clusters of cluster k anew."""
         new = SubClusterMemory.start(1)
