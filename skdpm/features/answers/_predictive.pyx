@@ -1,35 +1,34 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The law of the features of rows that are no part of the data of `fit`, each on its own:
+"""The law of the features of one new row,
 
     p(z, m | x) ~ p(m) prod_k rho_k^z_k (1 - rho_k)^(1 - z_k) p(x | z, m new features),
 
-summed over all values z and numbers m of new features; nothing is drawn. Beyond `max_bits`
-features (15, or fewer where the model says so) the sum is over the values that a beam search
-meets: a lower bound, in time and memory linear in the number of features. The beam begins with a
-local mode. One feature after the other, the least certain first, every value of the beam is joined
-by the same with the feature flipped, and the best are kept; those that are not kept are summed all
-the same. No value is met twice, as features that are not decided yet are as in the mode. If a
-value is better than the mode, the search begins anew there, some times. For m > 0, the values kept
-in the end are summed.
+summed over all values z and all numbers m of new features, without sampling. A model with more
+than `max_bits` features (15 or fewer) is summed over the values that a beam search visits: a lower
+bound, in time and memory linear in the number of features.
+
+The beam begins with a local mode. It decides one feature after the other, the least certain first:
+every value of the beam is joined by its copy with the feature flipped, and the best values are
+kept. Discarded values are included in the sum. No value is visited twice, because undecided
+features are as in the mode. If a value is better than the mode, the search restarts there, up to a
+fixed number of times. For m > 0 the sum is over the final beam.
 """
 from libc.math cimport INFINITY, NAN, exp, fabs, isfinite, log, log1p
-from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
 import numpy as np
 
-from skdpm._core._memory cimport resized
 from skdpm.features.likelihoods._base cimport CollapsedFeatureModel, FeatureModel
 
-# Values that are kept in a beam.
+# Number of values in a beam.
 BEAM = 512
 
 cdef enum:
-    N_SEARCHES = 4      # at most, each from the best value of the last one
+    N_SEARCHES = 4      # at most; each starts at the best value of the last one
 
 
 cdef double kth_largest(double* x, Py_ssize_t n, Py_ssize_t k) noexcept nogil:
-    """The entry that k others are no smaller than; x is permuted (Hoare's selection)."""
+    """The k-th largest entry of x, counted from 0; x is permuted (Hoare's selection)."""
     cdef Py_ssize_t low = 0
     cdef Py_ssize_t high = n - 1
     cdef Py_ssize_t i, j
@@ -67,67 +66,54 @@ cdef class RowLaw:
     log_pmf : ndarray
         log p(m) for m = 0, 1, ...: numbers of new features.
     beam : int or None, default=None
-        Values kept where not all are summed; 0: all are summed. None: 0 up to `max_bits` features
-        of the model, then 512.
+        Number of values in the beam; 0: sum all values. None: 0 for up to `max_bits` features of
+        the model, else 512.
     """
     cdef FeatureModel model
     cdef CollapsedFeatureModel collapsed    # the model; None if it cannot integrate parameters out
     cdef Py_ssize_t n_latent
-    cdef Py_ssize_t most                # values of the beam; 0: all values are summed
-    cdef object _owners
-    cdef const double* log_odds         # (n_latent,)
+    cdef Py_ssize_t most                # size of the beam; 0: all values are summed
+    # Arrays over features have one entry more, so that they have an address without features.
+    cdef double[::1] log_odds           # (n_latent + 1,)
     cdef const double[::1] log_pmf
-    cdef Py_ssize_t* features           # (n_latent,): in the order of the table, or of the beam
-    cdef double* certainty              # (n_latent,)
-    cdef unsigned char* mode            # (n_latent,)
-    cdef double* table                  # (2**n_latent,), where all values are summed
-    # Of the beam: a value is a candidate of the model, but for candidate 0.
+    cdef Py_ssize_t[::1] features       # (n_latent + 1,): in the order of the table or beam
+    cdef double[::1] certainty          # (n_latent + 1,)
+    cdef unsigned char[::1] mode        # (n_latent + 1,)
+    cdef double[::1] table              # (2**n_latent,), if all values are summed
+    # The beam: its values are candidates 1, 2, ... of the model.
     cdef Py_ssize_t n_kept
-    cdef Py_ssize_t* kept               # (most,): candidates
-    cdef Py_ssize_t* unused             # (most,): candidates
-    cdef double* log_w                  # (2 * most,): of those kept, then of the same flipped
-    cdef double* scratch                # (2 * most,)
-    cdef unsigned char* values          # (most + 1, n_latent): by candidate
-    cdef double top, total              # of the row under way: largest log weight, sum of weights
+    cdef Py_ssize_t[::1] kept           # (most,): candidates
+    cdef Py_ssize_t[::1] unused         # (most,): candidates
+    cdef double[::1] log_w              # (2 * most,): kept values, then the same ones flipped
+    cdef double[::1] scratch            # (2 * most,)
+    cdef unsigned char[:, ::1] values   # (most + 1, n_latent + 1): by candidate
+    cdef double top, total              # largest log weight and sum of weights of the row
 
     def __init__(self, FeatureModel model, log_odds, log_pmf, beam=None):
-        cdef const double[::1] view = np.ascontiguousarray(log_odds, dtype=np.float64)
         cdef Py_ssize_t n = model.n_latent
         self.model = model
         self.n_latent = n
-        # If parameters cannot be integrated out, only rows without new features are summed.
+        # If parameters cannot be integrated out, the sum is over m = 0 only.
         if isinstance(model, CollapsedFeatureModel):
             self.collapsed = model
         n_terms = 1 if self.collapsed is None else len(log_pmf)
         self.log_pmf = np.ascontiguousarray(log_pmf[:n_terms], dtype=np.float64)
-        self._owners = view
-        self.log_odds = &view[0] if n else NULL
+        self.log_odds = np.append(np.asarray(log_odds, dtype=np.float64), 0.0)
         if beam is None:
             beam = 0 if n <= model.max_bits else BEAM
         self.most = beam
-        self.features = <Py_ssize_t*>resized(NULL, n, sizeof(Py_ssize_t))
-        self.certainty = <double*>resized(NULL, n, sizeof(double))
-        self.mode = <unsigned char*>resized(NULL, n, 1)
+        self.features = np.empty(n + 1, dtype=np.intp)
+        self.certainty = np.empty(n + 1)
+        self.mode = np.empty(n + 1, dtype=np.uint8)
         if self.most == 0:
-            self.table = <double*>resized(NULL, <Py_ssize_t>1 << n, sizeof(double))
+            self.table = np.empty(1 << n)
             return
-        self.kept = <Py_ssize_t*>resized(NULL, beam, sizeof(Py_ssize_t))
-        self.unused = <Py_ssize_t*>resized(NULL, beam, sizeof(Py_ssize_t))
-        self.log_w = <double*>resized(NULL, 2 * beam, sizeof(double))
-        self.scratch = <double*>resized(NULL, 2 * beam, sizeof(double))
-        self.values = <unsigned char*>resized(NULL, (beam + 1) * n, 1)
+        self.kept = np.empty(beam, dtype=np.intp)
+        self.unused = np.empty(beam, dtype=np.intp)
+        self.log_w = np.empty(2 * beam)
+        self.scratch = np.empty(2 * beam)
+        self.values = np.empty((beam + 1, n + 1), dtype=np.uint8)
         model.reserve_candidates(beam + 1)
-
-    def __dealloc__(self):
-        free(self.features)
-        free(self.certainty)
-        free(self.mode)
-        free(self.table)
-        free(self.kept)
-        free(self.unused)
-        free(self.log_w)
-        free(self.scratch)
-        free(self.values)
 
     def evaluate(self, observed):
         """Compute the law of every row.
@@ -135,29 +121,26 @@ cdef class RowLaw:
         Parameters
         ----------
         observed : ndarray of shape (n_samples,), bool
-            Whether any entry of the row is: if not, its law is the prior's and nothing is summed.
+            Whether any entry of the row is observed. If not, its law is the prior.
 
         Returns
         -------
         log_density : ndarray of shape (n_samples,)
-            log p(x_i); from below where n_latent is more than `max_bits`.
+            log p(x_i); a lower bound if n_latent is more than `max_bits`.
         probabilities : ndarray of shape (n_samples, n_latent)
-            That the row has each feature.
+            Probability that the row has each feature.
         best : ndarray of shape (n_samples, n_latent), uint8
-            The most probable value, jointly with the number of new features.
+            Most probable value, jointly with the number of new features.
 
         Raises
         ------
         FloatingPointError
-            Naming the first row that has no law.
+            If no value of a row has a positive weight; it names the first such row.
         """
         cdef Py_ssize_t n = self.model.n_samples
         cdef Py_ssize_t width = self.n_latent
         log_density = np.empty(n)
-        probabilities = np.empty((n, width))
-        best = np.zeros((n, width), dtype=np.uint8)
         cdef double[::1] out = log_density
-        # One column more, so that there is an address where there are no features.
         cdef double[:, ::1] sums = np.empty((n, width + 1))
         cdef unsigned char[:, ::1] modes = np.zeros((n, width + 1), dtype=np.uint8)
         cdef const unsigned char[::1] seen = np.ascontiguousarray(observed, dtype=np.uint8)
@@ -177,14 +160,16 @@ cdef class RowLaw:
         bad = np.flatnonzero(np.isnan(log_density))
         if bad.size:
             raise FloatingPointError(f"row {bad[0]} of X: no value has a positive weight")
-        probabilities[...] = np.asarray(sums)[:, :width]
-        best[...] = np.asarray(modes)[:, :width]
-        return log_density, probabilities, best
+        return (
+            log_density,
+            np.ascontiguousarray(np.asarray(sums)[:, :width]),
+            np.ascontiguousarray(np.asarray(modes)[:, :width]),
+        )
 
     cdef double visit_all(
         self, Py_ssize_t i, double* probabilities, unsigned char* best   # OUT (n_latent,)
     ) except? -1 nogil:
-        """Sum up the law of row i; NaN where it has none."""
+        """Sum over all values of row i. Returns log p(x_i), or NaN if it is not finite."""
         cdef Py_ssize_t m
         cdef double shared = self.begin(i, probabilities)
         cdef double gain = 0.0
@@ -195,7 +180,9 @@ cdef class RowLaw:
                     break
                 self.collapsed.set_n_new(m)
             base = self.log_pmf[m] + shared + self.model.log_row()
-            self.model.log_rows(self.features, self.log_odds, self.n_latent, self.table)
+            self.model.log_rows(
+                &self.features[0], &self.log_odds[0], self.n_latent, &self.table[0]
+            )
             self.add_table(base, probabilities, best)
             if m == 0:
                 gain = self.largest_gain()
@@ -204,7 +191,7 @@ cdef class RowLaw:
     cdef double begin(
         self, Py_ssize_t i, double* probabilities   # OUT (n_latent,)
     ) noexcept nogil:
-        """Begin with row i, all features being off. Returns their log prior."""
+        """Begin with row i, with all features off. Returns the log prior of this value."""
         cdef Py_ssize_t k
         cdef double shared = 0.0
         self.top = -INFINITY
@@ -217,7 +204,7 @@ cdef class RowLaw:
             shared -= (
                 log1p(exp(self.log_odds[k])) if self.log_odds[k] < 700.0 else self.log_odds[k]
             )
-        self.model.begin_row(i, self.mode)
+        self.model.begin_row(i, &self.mode[0])
         return shared
 
     cdef double end(self, double* probabilities) noexcept nogil:    # INOUT (n_latent,)
@@ -232,8 +219,8 @@ cdef class RowLaw:
     cdef void add_table(
         self, double base, double* probabilities, unsigned char* best   # INOUT (n_latent,)
     ) noexcept nogil:
-        """Add the weights of all values in the table, `base` the logarithm of the first one's, to
-        `total` and to the features' sums; all are relative to the largest so far, `top`."""
+        """Add the weights of all values in the table to `total` and to the features' sums; all are
+        relative to the largest so far, exp(top). `base` is the log weight of the first value."""
         cdef Py_ssize_t j, k, r
         cdef Py_ssize_t n = self.n_latent
         cdef double top = self.top
@@ -261,8 +248,8 @@ cdef class RowLaw:
         self.total = total
 
     cdef double largest_gain(self) noexcept nogil:
-        """Bound what flipping features on gains in log p(x_i | z): the table holds their log odds
-        too."""
+        """Bound the gain in log p(x_i | z) from switching features on. The table also includes
+        their log odds."""
         cdef Py_ssize_t k, r
         cdef double gain = 0.0
         for r in range((<Py_ssize_t>1) << self.n_latent):
@@ -276,17 +263,18 @@ cdef class RowLaw:
     cdef double visit_best(
         self, Py_ssize_t i, double* probabilities, unsigned char* best   # OUT (n_latent,)
     ) except? -1 nogil:
-        """Sum up the law of row i over the values that the beam meets; NaN where it has none."""
+        """Sum over the values of row i that the beam visits. Returns a lower bound of log p(x_i),
+        or NaN if it is not finite."""
         cdef Py_ssize_t j, m, _search
         cdef Py_ssize_t likeliest = 0
         memset(best, 0, self.n_latent)
         for _search in range(N_SEARCHES):
             if self.search(i, probabilities, best) < 0:
                 return NAN
-            if memcmp(best, self.mode, self.n_latent) == 0:
+            if memcmp(best, &self.mode[0], self.n_latent) == 0:
                 break
         for j in range(self.n_kept):
-            # From now on its log prior alone.
+            # From here on log_w is the log prior alone.
             self.model.copy(0, self.kept[j])
             self.scratch[j] = self.model.log_row()
             self.log_w[j] -= self.log_pmf[0] + self.scratch[j]
@@ -300,18 +288,18 @@ cdef class RowLaw:
                 self.model.copy(0, self.kept[j])
                 self.add_value(
                     self.log_pmf[m] + self.log_w[j] + self.model.log_row(),
-                    self.values + self.kept[j] * self.n_latent, probabilities, best
+                    &self.values[self.kept[j], 0], probabilities, best
                 )
         return self.end(probabilities)
 
     cdef int search(
         self, Py_ssize_t i, double* probabilities, unsigned char* best   # INOUT (n_latent,)
     ) noexcept nogil:
-        """Sum over the values that the beam meets if it begins near the best one so far. -1 where
-        one has no density."""
+        """Sum over the values that a beam visits which begins near the best value so far. Returns
+        -1 if the density of one is not finite."""
         cdef Py_ssize_t j
         cdef double log_prior = self.begin(i, probabilities)
-        memcpy(self.mode, best, self.n_latent)
+        memcpy(&self.mode[0], best, self.n_latent)
         self.find_mode(i)
         for j in range(self.n_latent):
             if self.mode[j]:
@@ -324,24 +312,22 @@ cdef class RowLaw:
         if not isfinite(self.log_w[0]):
             return -1
         self.model.copy(1, 0)
-        memcpy(self.values + self.n_latent, self.mode, self.n_latent)
+        memcpy(&self.values[1, 0], &self.mode[0], self.n_latent)
         for j in range(self.n_latent):
             if self.widen(self.features[j], probabilities, best) < 0:
                 return -1
         for j in range(self.n_kept):
-            self.add_value(
-                self.log_w[j], self.values + self.kept[j] * self.n_latent, probabilities, best
-            )
+            self.add_value(self.log_w[j], &self.values[self.kept[j], 0], probabilities, best)
         return 0
 
     cdef void find_mode(self, Py_ssize_t i) noexcept nogil:
-        """Flip the feature that gains most, as long as any gains; then put the features into
-        order, the least certain first."""
+        """Flip the feature that gains most until none gains; then sort the features, the least
+        certain first."""
         cdef Py_ssize_t j, k, best, _flip
         cdef Py_ssize_t candidate = 0
         cdef double change
-        self.model.begin_row(i, self.mode)
-        # Any value will do for a lower bound: rounding must not flip back and forth for ever.
+        self.model.begin_row(i, &self.mode[0])
+        # Bounded, as rounding could flip back and forth; any value gives a lower bound.
         for _flip in range(64 * self.n_latent):
             best = -1
             for k in range(self.n_latent):
@@ -362,38 +348,38 @@ cdef class RowLaw:
                 # Ends: k falls.
                 self.features[k], self.features[k - 1] = self.features[k - 1], self.features[k]
                 k -= 1
-        self.model.begin_row(i, self.mode)
+        self.model.begin_row(i, &self.mode[0])
 
     cdef int widen(
         self, Py_ssize_t k, double* probabilities, unsigned char* best  # INOUT (n_latent,)
     ) noexcept nogil:
-        """Decide feature k. -1 where a value has no density."""
+        """Decide feature k. Returns -1 if the density of a value is NaN."""
         cdef Py_ssize_t j, value
         cdef Py_ssize_t n = self.n_kept
         cdef Py_ssize_t n_unused = self.most - n
         cdef Py_ssize_t n_ties = 0
         cdef bint on = not self.mode[k]
         cdef double lowest = -INFINITY
-        cdef double* flipped = self.log_w + n
+        cdef double* flipped = &self.log_w[n]
         cdef double change = self.log_odds[k] if on else -self.log_odds[k]
         cdef bint stays, comes
         cdef unsigned char* z
-        self.model.log_flip_many(self.kept, n, k, on, flipped)
+        self.model.log_flip_many(&self.kept[0], n, k, on, flipped)
         for j in range(n):
             flipped[j] += self.log_w[j] + change
             if flipped[j] != flipped[j]:
                 return -1
         if 2 * n > self.most:
-            memcpy(self.scratch, self.log_w, 2 * n * sizeof(double))
-            lowest = kth_largest(self.scratch, 2 * n, self.most - 1)
+            memcpy(&self.scratch[0], &self.log_w[0], 2 * n * sizeof(double))
+            lowest = kth_largest(&self.scratch[0], 2 * n, self.most - 1)
             n_ties = self.most
             for j in range(2 * n):
                 n_ties -= self.log_w[j] > lowest
-        # First what goes, or is flipped where it lies: others find its candidates unused. Of
-        # log_w, entry j becomes NaN where its candidate is unused, entry n + j -inf where nothing
-        # comes.
+        # First the values that are discarded, or flipped in place: this frees candidates for the
+        # others. log_w[j] becomes NaN if candidate j is free, log_w[n + j] -inf if its copy does
+        # not enter the beam.
         for j in range(n):
-            z = self.values + self.kept[j] * self.n_latent
+            z = &self.values[self.kept[j], 0]
             stays = self.log_w[j] > lowest
             if self.log_w[j] == lowest and n_ties > 0:
                 stays = True
@@ -436,8 +422,8 @@ cdef class RowLaw:
                 value = self.unused[n_unused]
                 self.model.copy(value, self.kept[j])
                 self.model.flip(value, k, on)
-                z = self.values + value * self.n_latent
-                memcpy(z, self.values + self.kept[j] * self.n_latent, self.n_latent)
+                z = &self.values[value, 0]
+                memcpy(z, &self.values[self.kept[j], 0], self.n_latent)
                 z[k] = on
                 self.kept[self.n_kept] = value
                 self.log_w[self.n_kept] = self.scratch[j]
@@ -448,7 +434,7 @@ cdef class RowLaw:
         self, double value, const unsigned char* z,
         double* probabilities, unsigned char* best  # INOUT (n_latent,)
     ) noexcept nogil:
-        """Add the weight exp(value) of z, as `add_table` does."""
+        """Add the weight exp(value) of z to the sums, as `add_table` does."""
         cdef Py_ssize_t k
         cdef double w
         if value > self.top:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Chains of a feature allocation model: how one starts, advances, and what it keeps of draws."""
+"""Chains of a feature allocation model."""
 
 from dataclasses import dataclass
 
@@ -18,11 +18,11 @@ class FeatureProgram(ChainProgram):
     Attributes
     ----------
     data : dict
-        Encoded rows, which all kernels share.
+        Encoded rows, shared by all kernels.
     n_columns : int
         Number of columns of X.
     init : str or ndarray of shape (n_samples, n_latent), uint8
-        Where chains start: see `_start.first_state`.
+        Start of the chains: see `start.first_state`.
     """
 
     data: dict
@@ -31,21 +31,9 @@ class FeatureProgram(ChainProgram):
 
     @classmethod
     def prepare(cls, X, likelihood, **settings):
-        """Make the program of a fit to X.
+        """Make the program of a fit to the validated rows X.
 
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-            Validated.
-        likelihood : FeatureLikelihood
-            As the user gave it.
-        **settings
-            The other fields.
-
-        Raises
-        ------
-        ValueError
-            Where X does not fit the likelihood.
+        Raises ValueError if X does not suit the likelihood, which is resolved here.
         """
         likelihood = likelihood.resolve(X)
         return cls(
@@ -63,7 +51,7 @@ class FeatureProgram(ChainProgram):
             Column("log_marginal"),
             Column("concentration"),
             Column("n_components", dtype=np.int64),
-            *(Column(column_of(name)) for name in self.likelihood.hyperparameters),
+            *(Column(column_of(name)) for name in likelihood.hyperparameters),
             *(
                 Column(name, "params", shape=(self.n_columns,))
                 for name in likelihood.common_params
@@ -77,7 +65,7 @@ class FeatureProgram(ChainProgram):
 
 
 class FeatureChain(LiveChain):
-    """One chain while it runs: kernels of rows and of columns, and a `FeatureState`."""
+    """A running chain: kernels of rows and of columns, and a `FeatureState`."""
 
     def __init__(self, program, chain):
         self.program = program
@@ -113,7 +101,7 @@ class FeatureChain(LiveChain):
         return {"features": int(np.count_nonzero(self.state.column_sums()))}
 
     def keep(self, draw, log_joint):
-        """The state, without features that no row has."""
+        """Record the state without features that no row has."""
         state, likelihood = self.state, self.program.likelihood
         col_sums = state.column_sums()
         used = np.flatnonzero(col_sums)
@@ -121,13 +109,12 @@ class FeatureChain(LiveChain):
         params.update(likelihood.select(params, used))
         Z = state.allocations()[:, used].astype(bool)
         if self.program.scores(self.index) and self.snapshots.due():
+            shown = {"allocations": Z} if likelihood.needs_allocations else {}
             self.snapshots.take(
                 {
                     "concentration": state.prior.concentration,
                     "col_sums": col_sums[used],
-                    "params": {**params, "allocations": Z}
-                    if likelihood.needs_allocations
-                    else params,
+                    "params": params | shown,
                 }
             )
         return {
@@ -137,8 +124,7 @@ class FeatureChain(LiveChain):
             "n_components": len(used),
             "allocations": Z,
             **{column_of(name): params[name] for name in likelihood.hyperparameters},
-            **{name: params[name] for name in likelihood.common_params},
-            **{name: params[name] for name in likelihood.feature_params},
+            **{n: params[n] for n in (*likelihood.common_params, *likelihood.feature_params)},
         }
 
     def save(self):

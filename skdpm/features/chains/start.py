@@ -8,25 +8,17 @@ import numpy as np
 from skdpm.features.likelihoods._base import CollapsedFeatureModel
 from skdpm.features.state._state import FeatureState
 
-# Draws of the parameters given features, before these are compared.
+# Number of draws of the parameters before features are compared.
 N_SETTLING = 5
-# Number of guesses, of which the best is taken: about one in three is poor.
+# Number of guesses; the best one is taken, as about one in three is poor.
 N_GUESSES = 6
 
 
 def first_state(program, bit_generator):
-    """Make the state at which a chain starts.
+    """Make the `FeatureState` at which a chain of a `FeatureProgram` starts.
 
-    Parameters
-    ----------
-    program : FeatureProgram
-        Program of the fit. If its `init` is "auto", the chain starts at the likelihood's guess
-        without superfluous features, or from the prior if there is no guess.
-    bit_generator : numpy BitGenerator
-
-    Returns
-    -------
-    state : FeatureState
+    If its `init` is "auto", that is the likelihood's guess without superfluous features, or a draw
+    from the prior if there is no guess.
     """
     init = program.init
     model = program.likelihood.bind(program.data)
@@ -47,7 +39,7 @@ def first_state(program, bit_generator):
 
 
 def _state_at(model, prior, Z, bit_generator):
-    """The state with these features, all parameters drawn from their prior."""
+    """Make the state with these features and parameters drawn from their prior."""
     if prior.grows:
         Z = Z[:, Z.any(axis=0)]
     else:
@@ -57,7 +49,7 @@ def _state_at(model, prior, Z, bit_generator):
 
 
 def _settled(model, prior, Z, bit_generator, n_steps):
-    """The state with these features, and parameters drawn given them."""
+    """Make the state with these features and parameters drawn given them."""
     state = _state_at(model, prior, Z, bit_generator)
     for _step in range(n_steps):
         state.update_params(bit_generator)
@@ -65,12 +57,13 @@ def _settled(model, prior, Z, bit_generator, n_steps):
 
 
 def _guess(likelihood, data, model, prior, bit_generator):
-    """The best of several guesses of Z by the likelihood, or None where it has none."""
+    """Find the best of several guesses of Z by the likelihood; None if it has none."""
     rng = np.random.Generator(bit_generator)
     room = model.n_samples if prior.grows else prior.n_components
     best, largest = None, -np.inf
     for _try in range(N_GUESSES):
-        # Superfluous features distort the others: later guesses have few more than were kept.
+        # Superfluous features distort the others: later guesses are limited to a few more than
+        # were kept.
         most = room if best is None else min(room, best.shape[1] + 2)
         n_guessed = None
         while most != n_guessed:
@@ -86,8 +79,8 @@ def _guess(likelihood, data, model, prior, bit_generator):
 
 
 def _without_surplus(likelihood, model, prior, Z, bit_generator):
-    """Z without the features whose removal raises p(Z, X), and log p(Z, X), with the features'
-    parameters integrated out."""
+    """Remove the features whose removal raises p(Z, X), with the features' parameters integrated
+    out. Returns Z and log p(Z, X)."""
     dropped = True
     while dropped:
         dropped = False
@@ -98,7 +91,7 @@ def _without_surplus(likelihood, model, prior, Z, bit_generator):
             _log_marginal, model, prior, hyperparameters, bit_generator=bit_generator
         )
         without = [evaluate(np.delete(Z, k, axis=1)) for k in range(Z.shape[1])]
-        # The most promising first; after a removal, the others are evaluated again.
+        # The most promising first; after a removal the others are evaluated again.
         keep = np.ones(Z.shape[1], dtype=bool)
         for k in np.argsort(without)[::-1]:
             if without[k] <= log_marginal:

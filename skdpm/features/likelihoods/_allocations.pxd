@@ -4,13 +4,11 @@ cimport cython
 
 @cython.final
 cdef class Allocations:
-    """A binary matrix Z with room for more columns, and its column sums, always in agreement.
-
-    A state owns it and its model reads it: memory that moves as features are added moves for both.
-    """
+    """A binary matrix Z with capacity for more columns, and its column sums. A state owns it, and
+    the state's model reads it."""
     cdef readonly Py_ssize_t n_samples
     cdef readonly Py_ssize_t n_latent       # columns in use
-    cdef readonly Py_ssize_t stride         # columns that fit, 1 at least
+    cdef readonly Py_ssize_t stride         # capacity for columns, at least 1
     cdef unsigned char* entries             # (n_samples, stride), 0 beyond n_latent
     cdef Py_ssize_t* col_sums               # (stride,), 0 beyond n_latent
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The binary matrix that a feature allocation model is about: which rows have which features."""
+"""The binary matrix Z of a feature allocation model: which rows have which features."""
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
@@ -10,7 +10,7 @@ from skdpm._core._memory cimport resized
 
 
 cdef class Allocations:
-    """Which rows have which features.
+    """Binary matrix with column sums.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ cdef class Allocations:
         free(self.col_sums)
 
     cdef int reserve(self, Py_ssize_t stride) except -1:
-        """Take room for so many columns."""
+        """Allocate memory for `stride` columns."""
         cdef Py_ssize_t i
         cdef unsigned char* wider
         if stride <= self.stride:

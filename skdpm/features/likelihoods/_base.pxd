@@ -11,18 +11,18 @@ cdef enum:
 cdef class FeatureModel:
     """p(X | Z, parameters); a row's law may depend on all of Z.
 
-    A *candidate* is a value that the row under update may take, with the model's running terms
-    for it (`width` doubles): particles are candidates. Candidate 0 always exists.
+    A *candidate* is a possible value of the row under update, with the model's running terms for
+    it (`width` doubles): particles are candidates. Candidate 0 always exists.
 
-    `Z` is the matrix of the state that the model is bound to. It is current whenever the model is
-    called, except for the row between `begin_row` and `end_row`: its value is z, or a candidate.
-    A model of new rows is bound to the matrix of the rows of `fit`.
+    `Z` is the matrix of the state that the model is bound to. It is current at every call, except
+    for the row between `begin_row` and `end_row`, whose value is z or a candidate. A model of new
+    rows is bound to the matrix of the rows of `fit`.
     """
     cdef readonly Py_ssize_t n_samples
     cdef readonly Py_ssize_t n_latent       # features that have parameters
     cdef readonly Py_ssize_t n_candidates
     cdef readonly Py_ssize_t width
-    cdef readonly int max_bits              # all 2**max_bits values of a new row may be summed
+    cdef readonly int max_bits              # most features for which all values are summed
     cdef readonly Allocations Z
     cdef double* candidates                 # (n_candidates, width)
 
@@ -58,9 +58,9 @@ cdef class FeatureModel:
 
 
 cdef class CachedFlipModel(FeatureModel):
-    """A model in which an evaluated flip that is then made costs one evaluation.
+    """A model that keeps the result of the last evaluated flip, in case it is made.
 
-    A candidate is log p(x_i | z), log p(x_i | z after the flip evaluated last), the code of that
+    A candidate is log p(x_i | z), log p(x_i | z after the last evaluated flip), the code of that
     flip (2 k + on; -1: none), then the running terms of the subclass.
     """
     cdef void begin_terms(self) noexcept nogil
@@ -72,8 +72,8 @@ cdef class CachedFlipModel(FeatureModel):
 
 
 cdef class CollapsedFeatureModel(FeatureModel):
-    """A model that can integrate the parameters of features out, those of some features given
-    the others (`restricted`) included; `log_marginal` integrates all of them out."""
+    """A model that can integrate out the parameters of all features (`log_marginal`), or of some
+    given the others (`restricted`)."""
     # The row under update and its singletons, the features that no other row has.
     cdef Py_ssize_t draw_n_singletons(
         self, Py_ssize_t n, double rate, bint adapting, bitgen_t* rng
@@ -84,7 +84,7 @@ cdef class CollapsedFeatureModel(FeatureModel):
     # New rows.
     cdef int set_n_new(self, Py_ssize_t n_new) except -1 nogil
     cdef double log_bound(self, Py_ssize_t n_new, double gain) noexcept nogil
-    # A second model of the same rows less what the features that it lacks contribute.
+    # A second model of the same rows, less the contributions of features that it lacks.
     cdef CollapsedFeatureModel restricted(self)
     cdef int restrict_from(
         self, FeatureModel whole, const Py_ssize_t* features, Py_ssize_t n
@@ -93,8 +93,7 @@ cdef class CollapsedFeatureModel(FeatureModel):
 
 
 cdef class InterceptFeatureModel(CollapsedFeatureModel):
-    """A model in which an intercept, a parameter that all rows share, can make up for a feature.
-    """
+    """A model in which an intercept, shared by all rows, can make up for a feature."""
     cdef readonly bint has_intercept        # if not, the functions below are not called
     cdef double log_complement(self, Py_ssize_t k) noexcept nogil
     cdef int complement(self, Py_ssize_t k) except -1 nogil

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What all likelihoods of features share: candidates for the row under update.
+"""Base classes of feature models, with the candidates of the row under update.
 
-A function that a likelihood does not override gives NaN, which samplers refuse, or raises.
+A function that a likelihood must override and does not gives NaN, which samplers refuse, or
+raises.
 """
 from libc.math cimport NAN
 from libc.stdlib cimport free
@@ -15,10 +16,6 @@ from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer
 from skdpm.features.likelihoods._allocations cimport Allocations
 
-cdef enum:
-    LARGEST_BITS = 15
-
-
 cdef object forgotten(object model, str function):
     """Make the error for a function that a likelihood must override and does not."""
     return NotImplementedError(f"{type(model).__name__} does not override `{function}`")
@@ -27,7 +24,7 @@ cdef object forgotten(object model, str function):
 cdef class FeatureModel:
 
     def __cinit__(self, *args, **kwargs):
-        self.max_bits = LARGEST_BITS
+        self.max_bits = 15
         self.Z = Allocations(np.zeros((0, 0)))
 
     def __dealloc__(self):
@@ -50,7 +47,7 @@ cdef class FeatureModel:
         )
 
     cdef void spoil(self, Py_ssize_t candidate) noexcept nogil:
-        """Fill a candidate with NaN, so that its use shows."""
+        """Fill a candidate with NaN, so that its use is detected."""
         cdef Py_ssize_t j
         for j in range(max(self.width, 1)):
             self.candidates[candidate * self.width + j] = NAN
@@ -58,8 +55,8 @@ cdef class FeatureModel:
     cdef int bind_allocations(self, Allocations Z) except -1:
         """Read the features of all rows from Z from now on.
 
-        A state calls this when it begins and, after `reserve`, whenever Z has grown. A model that
-        keeps terms of all rows allocates and computes them here."""
+        A state calls this at its start and, after `reserve`, whenever Z has grown. A model with
+        terms of all rows allocates and computes them here."""
         self.Z = Z
         return 0
 
@@ -75,8 +72,8 @@ cdef class FeatureModel:
         self, const Py_ssize_t* candidates, Py_ssize_t n, Py_ssize_t k, bint on,
         double* out     # OUT (n,)
     ) noexcept nogil:
-        """log p(x_i | candidate with feature k switched on, or off) - log p(x_i | candidate), for
-        candidates that all lack it, or all have it."""
+        """log p(x_i | candidate with feature k switched on, or off) - log p(x_i | candidate). The
+        candidates all lack feature k, or all have it."""
         cdef Py_ssize_t j
         for j in range(n):
             out[j] = NAN
@@ -91,10 +88,9 @@ cdef class FeatureModel:
 
     cdef void end_row(self, const unsigned char* z) noexcept nogil:
         """End the update of the row, whose new value is z. Does nothing by default."""
-        pass
 
     cdef int add_feature(self, bitgen_t* rng) except -1 nogil:
-        """Add a feature, its parameters drawn from their prior; room was reserved."""
+        """Add a feature with parameters drawn from their prior. Memory was reserved."""
         with gil:
             raise forgotten(self, "add_feature")
 
@@ -105,7 +101,7 @@ cdef class FeatureModel:
 
     cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil:
         """Do a step of a Markov chain that leaves p(parameters | Z, X) invariant. In warm-up
-        (`adapting`) the step may tune itself, see `get_adaptation`."""
+        (`adapting`) the step may tune itself: see `get_adaptation`."""
         with gil:
             raise forgotten(self, "update_params")
 
@@ -130,8 +126,8 @@ cdef class FeatureModel:
         self, const Py_ssize_t* features, const double* log_odds, Py_ssize_t n,
         double* out     # OUT (2**n,)
     ) noexcept nogil:
-        """log p(x_i | z) plus the log odds of the features that are on, minus its value with all
-        off, for all values of the n features: feature j is on in out[r] if bit j of r is set.
+        """For all values of n features, log p(x_i | z) plus the log odds of the features that are
+        on, minus the same with all off. Feature j is on in out[r] if bit j of r is set.
 
         Candidate 0 has these features off, before and after. The values are visited in the order
         of a Gray code, which flips one feature at a time.
@@ -146,7 +142,7 @@ cdef class FeatureModel:
         out[0] = 0.0
         for step in range(1, (<unsigned long long>1) << n):
             j = 0
-            while not (step >> j) & 1:      # ends: step > 0 has a bit that is set
+            while not (step >> j) & 1:      # ends: step > 0 has a set bit
                 j += 1
             on = not (r >> j) & 1
             self.log_flip_many(&candidate, 1, features[j], on, &change)
@@ -168,14 +164,14 @@ cdef class FeatureModel:
         raise NotImplementedError(f"{type(self).__name__} must write `load`")
 
     def get_adaptation(self):
-        """What `update_params` has tuned in warm-up, as a dict of plain objects."""
+        """Quantities tuned by `update_params` in warm-up, as a dict of plain objects."""
         return {}
 
     def set_adaptation(self, adaptation):
         """Continue from a dict of `get_adaptation`."""
 
     def see(self, Z):
-        """Show Z of the rows of `fit`, an ndarray, to a model of new rows."""
+        """Bind a model of new rows to Z of the rows of `fit`, an ndarray."""
         self.bind_allocations(Allocations(Z))
 
     def start(self, Py_ssize_t n_latent, bit_generator):
@@ -191,18 +187,18 @@ cdef class FeatureModel:
                 self.add_feature(rng)
 
     def start_hyperparameters(self):
-        """Set the hyperparameters that are not fixed to the values at which a chain starts."""
+        """Set learned hyperparameters to the values at which a chain starts."""
 
     def anneal(self, Py_ssize_t n_warmup):
-        """Note that a chain begins at an arbitrary state, with `n_warmup` iterations of warm-up.
-        A model may temper its law in these (`update_params` while `adapting`); its progress is
-        part of the adaptation."""
+        """Announce a chain that begins at an arbitrary state, with `n_warmup` warm-up iterations.
+        A model may temper its law in these (`update_params` while `adapting`). The progress of
+        this is part of the adaptation."""
 
 
 cdef class CachedFlipModel(FeatureModel):
 
     cdef void begin_terms(self) noexcept nogil:
-        """Complete candidate 0, whose running terms are those of the row under update."""
+        """Complete candidate 0 after its running terms were set."""
         self.candidates[0] = self.log_terms(self.candidates + N_CACHED)
         self.candidates[2] = -1.0
 
@@ -244,43 +240,42 @@ cdef class CollapsedFeatureModel(FeatureModel):
     cdef Py_ssize_t draw_n_singletons(
         self, Py_ssize_t n, double rate, bint adapting, bitgen_t* rng
     ) except? -1 nogil:
-        """Draw the next number of singletons of the row under update, which has n: a step that
-        leaves its conditional law invariant, under a Poisson(rate) prior and with their
-        parameters integrated out. Candidate 0 has none of them. In warm-up (`adapting`) it may be
-        another step. Returns -1 if there is no such law."""
+        """Draw the next number of singletons of the row under update, which has n now. The step
+        leaves the number's conditional law invariant, under a Poisson(rate) prior and with the
+        singletons' parameters integrated out; in warm-up (`adapting`) it may be another step.
+        Candidate 0 has no singletons. Returns -1 if the weights are no distribution."""
         with gil:
             raise forgotten(self, "draw_n_singletons")
 
     cdef int draw_singletons(
         self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng
     ) except -1 nogil:
-        """Draw the parameters of the row's n singletons given the row. Candidate 0 has none of
-        them."""
+        """Draw the parameters of the row's n singletons given the row. Candidate 0 has none."""
         with gil:
             raise forgotten(self, "draw_singletons")
 
     cdef int set_n_new(self, Py_ssize_t n_new) except -1 nogil:
-        """Give the row under update `n_new` new features, their parameters integrated out, in the
-        densities up to the next `begin_row`."""
+        """Include `n_new` new features of the row under update, with their parameters integrated
+        out, in all densities up to the next `begin_row`."""
         with gil:
             raise forgotten(self, "set_n_new")
 
     cdef double log_bound(self, Py_ssize_t n_new, double gain) noexcept nogil:
-        """Bound log p(x_i | z, m new features) from above, over all z and m >= n_new. `gain`
-        bounds log p(x_i | z) - log p(x_i | candidate 0)."""
+        """Upper bound of log p(x_i | z, m new features) over all z and m >= n_new. `gain` is an
+        upper bound of log p(x_i | z) - log p(x_i | candidate 0)."""
         return NAN
 
     cdef CollapsedFeatureModel restricted(self):
-        """Make a second model of the same rows, without features, for `restrict_from`. Its
-        `update_params` draws the parameters from their law given Z; its hyperparameters are those
-        of this model."""
+        """Make a second model of the same rows, without features, for `restrict_from`. It has the
+        hyperparameters of this model, and its `update_params` draws the parameters from their law
+        given Z."""
         raise forgotten(self, "restricted")
 
     cdef int restrict_from(
         self, FeatureModel whole, const Py_ssize_t* features, Py_ssize_t n
     ) except -1 nogil:
-        """Become a model of n features of `whole`: of its rows, given its hyperparameters and the
-        parameters of its other features."""
+        """Become the model of n features of `whole`, given its hyperparameters and the parameters
+        of its other features."""
         with gil:
             raise forgotten(self, "restrict_from")
 
@@ -293,34 +288,35 @@ cdef class CollapsedFeatureModel(FeatureModel):
 cdef class InterceptFeatureModel(CollapsedFeatureModel):
 
     cdef double log_complement(self, Py_ssize_t k) noexcept nogil:
-        """The change of the log density of the parameters under `complement(k)`, the logarithm of
-        the Jacobian included."""
+        """Change of the log density of the parameters under `complement(k)`, including the log
+        Jacobian."""
         return NAN
 
     cdef int complement(self, Py_ssize_t k) except -1 nogil:
-        """Change the parameters so that the law of X stays the same when the rows that lack
-        feature k get it and those that have it lose it; an involution."""
+        """Change the parameters so that the law of X is the same after feature k is given to the
+        rows that lack it and taken from the others; an involution."""
         with gil:
             raise forgotten(self, "complement")
 
     cdef bint takes_away(self, Py_ssize_t k) except -1 nogil:
-        """Whether feature k lowers a row's expected sum: its complement is easier to read."""
+        """Whether feature k lowers a row's expected sum, so that its complement is easier to read.
+        """
         with gil:
             raise forgotten(self, "takes_away")
 
     cdef double log_common(self, Py_ssize_t k) noexcept nogil:
-        """log density of what all rows share if it includes feature k, which all rows have, minus
-        its density if there is no such feature; k = -1: of what they share now."""
+        """Log density ratio of the sum u of the intercept and feature k, which all rows have: u as
+        such a sum against u as the intercept alone. k = -1: u is the present intercept."""
         return NAN
 
     cdef int absorb(self, Py_ssize_t k) except -1 nogil:
-        """Change the intercept so that the law of X stays the same when feature k, which all rows
-        have, is removed next."""
+        """Change the intercept so that the law of X is the same after feature k, which all rows
+        have, is removed."""
         with gil:
             raise forgotten(self, "absorb")
 
     cdef int split_off(self, Py_ssize_t k, bitgen_t* rng) except -1 nogil:
-        """Draw the parameters of feature k, just added for all rows, given what they share: the
-        reverse of `absorb`."""
+        """Draw the parameters of feature k, just added for all rows, given its sum with the
+        intercept: the reverse of `absorb`."""
         with gil:
             raise forgotten(self, "split_off")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Samplers of feature allocations: how the posterior over Z is explored."""
+"""Samplers of feature allocations."""
 
 from skdpm.features.samplers.discrete_particle_filter import DiscreteParticleFilter
 from skdpm.features.samplers.element_gibbs import ElementGibbs

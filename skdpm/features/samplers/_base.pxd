@@ -7,12 +7,12 @@ from skdpm.features.state._state cimport FeatureState
 cdef class FeatureKernel:
     """A Markov kernel on Z that leaves p(Z | X, parameters) invariant, row by row.
 
-    Of the row under update, the features that other rows share are listed with their prior log
-    odds; a subclass draws their new values.
+    It lists the features of the row under update that other rows share, with their prior log odds;
+    a subclass draws their new values.
     """
     cdef readonly bint adapting         # in warm-up
     cdef Py_ssize_t n_shared
-    cdef Py_ssize_t n_reserved          # features that fit the arrays below
+    cdef Py_ssize_t n_reserved          # capacity of the arrays below
     cdef Py_ssize_t* features           # (n_shared,)
     cdef double* log_odds               # (n_shared,)
     cdef unsigned char* values          # (n_shared,): the row's values, old, then new

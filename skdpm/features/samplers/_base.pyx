@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A sweep over the rows of Z. What every sampler shares: the conditional law of a row's features,
-in two parts (Bouchard-Cote & Roth, particle Gibbs for feature allocation, section 2.5). Features
-that other rows have are drawn by the sampler; those of the row alone, its singletons, under the
-Indian buffet process, by another step.
+"""A sweep over the rows of Z, which updates a row's features in two parts (Bouchard-Cote & Roth,
+particle Gibbs for feature allocation, section 2.5). The sampler draws the features that other rows
+have. Another step, the same for all samplers, draws those of the row alone, its singletons, under
+the Indian buffet process.
 """
 from libc.math cimport exp
 from libc.stdlib cimport free
@@ -15,8 +15,7 @@ from skdpm.features.state._state cimport FeatureState
 
 
 cdef enum:
-    # Expected number of a row's singletons above which a prior is refused: memory ends before.
-    MOST_SINGLETONS = 10000
+    MOST_SINGLETONS = 10000     # expected for a row by the prior; more would exhaust memory
 
 
 cdef class FeatureKernel:
@@ -28,7 +27,7 @@ cdef class FeatureKernel:
         free(self.singletons)
 
     cdef int reserve(self, FeatureState state) except -1:
-        """Take the memory that a row of `state.Z.stride` features needs."""
+        """Allocate memory for rows of `state.Z.stride` features."""
         cdef Py_ssize_t n = state.Z.stride
         if n > self.n_reserved:
             self.features = <Py_ssize_t*>resized(self.features, n, sizeof(Py_ssize_t))
@@ -40,7 +39,7 @@ cdef class FeatureKernel:
         return 0
 
     cdef int prepare(self, FeatureState state) except -1:
-        """Take what else a row of `state.Z.stride` features needs."""
+        """Allocate memory of the sampler; called by `reserve`."""
         return 0
 
     cdef int step(self, FeatureState state, bitgen_t* rng) except -1 nogil:
@@ -51,10 +50,10 @@ cdef class FeatureKernel:
         return 0
 
     cdef int update(self, FeatureState state, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
-        """Draw row i anew."""
+        """Update row i."""
         cdef unsigned char* z = state.Z.row(i)
         cdef Py_ssize_t j, k, m
-        # Where features come and go, one that only this row has is its singleton.
+        # If features come and go, one that no other row has is a singleton.
         cdef Py_ssize_t least = 1 if state.prior.grows else 0
         cdef double rate = state.prior.new_rate
         self.n_shared = self.n_singletons = 0
@@ -95,7 +94,8 @@ cdef class FeatureKernel:
 
     cdef int update_row(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
         """Draw `values` from a kernel that leaves their conditional law invariant. Candidate 0 is
-        the row as it is, and may be left as it comes. -1 where there is no such law."""
+        the present row at first and anything afterwards. Returns -1 if no value has a positive
+        weight."""
         with gil:
             raise NotImplementedError(f"{type(self).__name__} does not override `update_row`")
 
@@ -123,8 +123,8 @@ cdef class FeatureKernel:
                     f"row {i}: the number of features that no other row has cannot be drawn"
                 )
         while self.n_singletons > n:
-            # Ends: n >= 0, and one fewer each time. From the last on, so that the feature that
-            # takes a place is none of those left.
+            # Ends: one fewer each time. From the last one down, so that the feature that takes a
+            # free place is not one of those left.
             self.n_singletons -= 1
             state.remove_feature(self.singletons[self.n_singletons])
         for j in range(self.n_singletons):
@@ -142,8 +142,8 @@ cdef class FeatureKernel:
     cdef int update_singletons(
         self, FeatureState state, Py_ssize_t i, double rate, bitgen_t* rng
     ) except -1 nogil:
-        """Propose other singletons from their prior, number and parameters: a Metropolis step, in
-        which the likelihood's ratio is the chance that they are taken."""
+        """Propose a new number of singletons and their parameters from the prior: a Metropolis
+        step with the likelihood ratio as its acceptance ratio."""
         cdef Py_ssize_t j, k
         cdef Py_ssize_t candidate = 0
         cdef Py_ssize_t first = state.Z.n_latent

@@ -7,7 +7,7 @@ from skdpm.features.samplers._relaunch cimport RelaunchKernel
 
 cdef class ColumnKernel:
     """A Markov kernel on whole columns of Z, with their parameters."""
-    cdef readonly Py_ssize_t n_moves    # 0: nothing is done
+    cdef readonly Py_ssize_t n_moves    # 0: no moves at all
     cdef readonly RelaunchKernel relaunch
 
     cdef int step(self, FeatureState state, bint adapting, bitgen_t* rng) except -1 nogil

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Moves of whole columns of Z, which a sweep over the rows makes one row at a time, if at all.
+"""Moves of whole columns of Z, which sweeps over the rows make slowly or never.
 
-If an intercept, which all rows share, can make up for a feature (`InterceptFeatureModel`), the law
-of X stays the same when
+If an intercept can make up for a feature (`InterceptFeatureModel`), two moves leave the law of X
+unchanged:
 
-- a feature is exchanged for its complement: the rows that lack it have it. Given the parameters
-  the proposal is an involution, taken with the ratio of the priors of Z and of the parameters;
-- a feature that all rows have is absorbed by what they share, or split off it. Under the Indian
-  buffet process only, where such a feature has no complement. What is common to all rows, u,
-  stays. A feature that is split off has its parameters drawn from their law given u, so that the
-  ratio of the densities of u with and without the feature is left, times that of the priors of Z
-  and of choosing the way back: columns have no order, so that K of them with n that all rows have
-  are reached from K - 1 in one way, and left in n.
+- A feature is exchanged for its complement: the rows that lack it have it. Given the parameters
+  the proposal is an involution; its ratio is that of the priors of Z and of the parameters.
+- A feature that all rows have is absorbed by the intercept, or split off. This is for the Indian
+  buffet process only, in which such a feature has no complement. The sum u of intercept and
+  feature does not change. The parameters of a feature that is split off are drawn given u. The
+  acceptance ratio is then that of the densities of u with and without the feature, times the
+  ratio of the priors of Z and of the proposals: columns have no order, so that K of them with n
+  that all rows have are reached from K - 1 in one way, and left in n.
 """
 from libc.math cimport log, log1p
 from numpy.random cimport bitgen_t
@@ -51,10 +51,10 @@ cdef class ColumnKernel:
     Parameters
     ----------
     n_moves : int
-        Number of proposals of other features per iteration, for a `CollapsedFeatureModel`; 0: no
+        Number of proposals of `RelaunchKernel` per iteration, for a `CollapsedFeatureModel`; 0: no
         moves at all.
     relaunches : bool, default=True
-        If not, features are exchanged with what all rows share only.
+        If not, only the moves above are made.
     """
 
     def __init__(self, Py_ssize_t n_moves, bint relaunches=True):
@@ -83,7 +83,7 @@ cdef class ColumnKernel:
         cdef Py_ssize_t m = state.Z.col_sums[k]
         cdef double log_ratio
         if state.prior.grows and m == state.n_samples:
-            return 0    # a feature of no row is none
+            return 0    # its complement has no rows
         log_ratio = state.intercepted.log_complement(k) - log_prior(state, state.Z.n_latent)
         state.Z.col_sums[k] = state.n_samples - m
         log_ratio += log_prior(state, state.Z.n_latent)

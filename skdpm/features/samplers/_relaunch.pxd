@@ -14,14 +14,14 @@ cdef class RelaunchKernel:
     """A Markov kernel that replaces some columns of Z, and their parameters, by others."""
     cdef readonly Py_ssize_t n_moves
     cdef FeatureModel whole                 # the model that `part` was made from
-    cdef CollapsedFeatureModel part                  # a restricted model: the features of the move
-    cdef Allocations Z                      # (n_samples, MOST_LAUNCHED): what `part` reads
-    cdef unsigned char* present             # (n_samples, MOST_LAUNCHED): the columns to replace
-    cdef unsigned char* columns             # (n_samples, MOST_LAUNCHED): those that are proposed
-    cdef Py_ssize_t n_reserved              # features that fit the arrays below
-    cdef Py_ssize_t* features               # (n_reserved,): those that are used, shuffled
-    cdef Py_ssize_t* col_sums               # (n_reserved,): scratch
-    cdef double* weights                    # (n_reserved,): scratch
+    cdef CollapsedFeatureModel part         # a restricted model: the features of the move
+    cdef Allocations Z                      # (n_samples, MOST_LAUNCHED): matrix of `part`
+    cdef unsigned char[:, ::1] present      # (n_samples, MOST_LAUNCHED): columns to replace
+    cdef unsigned char[:, ::1] columns      # (n_samples, MOST_LAUNCHED): proposed columns
+    cdef Py_ssize_t n_reserved              # capacity of the arrays below
+    cdef Py_ssize_t[::1] features           # (n_reserved,): features with rows, shuffled
+    cdef Py_ssize_t[::1] col_sums           # (n_reserved,): scratch
+    cdef double[::1] weights                # (n_reserved,): scratch
     cdef Py_ssize_t proposed[MOST_LAUNCHED + 1][MOST_LAUNCHED + 1]
     cdef Py_ssize_t accepted[MOST_LAUNCHED + 1][MOST_LAUNCHED + 1]
 

@@ -1,46 +1,46 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Moves that replace s features, chosen at random, by s' others, |s - s'| <= 1: birth and death
+"""Metropolis moves that replace s random features by s' others, |s - s'| <= 1: birth and death
 (0, 1), merge and split (1, 2), and the same for more features that only together explain what the
-new ones do. The parameters of the other features stay; those of the replaced ones are integrated
-out, and drawn when a proposal is taken.
+new ones do. The parameters of other features stay fixed. Those of the replaced and new features
+are integrated out; new ones are drawn when a proposal is accepted.
 
-New columns come from a *launch*, which knows of those to be replaced but one row of each. Such a
-row a_j, drawn from the m_j rows that have feature j, is the anchor of new feature j, which it has
-throughout; the anchor of a further feature, j > s, is drawn from all N rows. Some Gibbs sweeps
-over the new features alone follow, of parameters, then of rows. Given the last parameters and
-column sums, rows are independent, and the new columns are drawn from their law,
+New columns come from a *launch*, which uses one row of each column to be replaced. This row a_j,
+drawn from the m_j rows that have feature j, is the anchor of new feature j and has it throughout
+the launch. The anchor of an additional feature, j > s, is drawn from all N rows. Gibbs sweeps over
+the new features alone follow, of parameters, then of rows. Given the last parameters and column
+sums, rows are independent and the new columns are drawn from
 
     q(Z' | launch) = prod_i q(z'_i | launch).
 
-From Z', anchors are the same with probability prod_j 1/m'_j, and 1/N for one more. With a launch
-of the way back as an auxiliary variable (sweeps have the same law in both directions), the ratio
-of a Metropolis step is
+The reverse move draws the same anchors from Z' with probability prod_j 1/m'_j, and 1/N for an
+additional one. Its launch is an auxiliary variable (sweeps have the same law in both directions),
+so that the acceptance ratio is
 
-    p(Z', X) q(Z | launch back) prod_j m_j/N / (p(Z, X) q(Z' | launch) prod_j m'_j/N),
+    p(Z', X) q(Z | reverse launch) prod_j m_j/N / (p(Z, X) q(Z' | launch) prod_j m'_j/N),
 
-where p(Z, X) counts features in no order, and has those of the move integrated out. In warm-up the
-ratio is p(Z', X) / p(Z, X) alone: no valid step, but one that leaves poor columns for good ones
-when no launch finds the way back.
+where p(Z, X) is the law of unordered features, with those of the move integrated out. In warm-up
+the ratio is p(Z', X) / p(Z, X) alone. That is no valid step, but it replaces poor columns by good
+ones even if no reverse launch finds the poor ones.
 """
 from libc.math cimport exp, lgamma, log, log1p
-from libc.stdlib cimport free
 from libc.string cimport memset
 from numpy.random cimport bitgen_t
 
 import numpy as np
 
-from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, integer, uniform
 from skdpm.features.likelihoods._allocations cimport Allocations
 from skdpm.features.state._state cimport FeatureState
 
 cdef enum:
-    MOST_IN_WARM_UP = 4     # features of a move; of them, poor ones explain what fewer could
+    # Features of a move: more in warm-up, where several poor ones explain what fewer could.
+    MOST_IN_WARM_UP = 4
     MOST_AFTER = 2
     N_SWEEPS = 2            # of a launch
-    MOST_ROWS = 100         # that a sweep of a launch visits
+    MOST_ROWS = 100         # visited by a sweep of a launch
 
-# In warm-up features come by themselves: too many at once keep others from being found.
+# Warm-up prefers fewer features: rows add features anyway, and too many keep others from being
+# found.
 cdef double[2] SHARE_OF_GROWTH = [0.4, 0.15]
 cdef double[2] SHARE_OF_LOSS = [0.4, 0.65]
 
@@ -51,8 +51,9 @@ memset(NONE, 0, MOST_LAUNCHED)
 cdef inline Py_ssize_t draw_or_find(
     double* log_w, Py_ssize_t n, Py_ssize_t forced, Py_ssize_t wanted, double* log_q, bitgen_t* rng
 ) noexcept nogil:
-    """A value r with all bits of `forced`, with probability proportional to exp(log_w[r]), or the
-    one `wanted`, if not -1. Its log probability is added to log_q. -1 where there is no law."""
+    """Draw a value r with all bits of `forced`, with probability proportional to exp(log_w[r]), or
+    take `wanted` if that is not -1. Adds its log probability to log_q. Returns -1 if the weights
+    are no distribution."""
     cdef Py_ssize_t r
     cdef double top = log_w[n - 1]      # has all bits
     cdef double total = 0.0
@@ -83,23 +84,15 @@ cdef class RelaunchKernel:
     Parameters
     ----------
     n_moves : int
-        Proposals per step.
+        Number of proposals per step.
     """
 
     def __init__(self, Py_ssize_t n_moves):
         self.n_moves = n_moves
 
-    def __dealloc__(self):
-        free(self.present)
-        free(self.columns)
-        free(self.features)
-        free(self.col_sums)
-        free(self.weights)
-
     cdef int prepare(self, FeatureState state) except -1:
-        """Take the memory that `state` needs."""
+        """Allocate memory for `state`."""
         cdef Py_ssize_t n = state.Z.stride
-        cdef Py_ssize_t n_entries
         if self.whole is not state.model:
             self.whole = state.model
             self.part = state.collapsed.restricted()
@@ -107,22 +100,22 @@ cdef class RelaunchKernel:
             self.Z.reserve(MOST_LAUNCHED)
             self.part.reserve(MOST_LAUNCHED)
             self.part.bind_allocations(self.Z)
-            n_entries = state.n_samples * MOST_LAUNCHED
-            self.present = <unsigned char*>resized(self.present, n_entries, 1)
-            self.columns = <unsigned char*>resized(self.columns, n_entries, 1)
+            self.present = np.empty((state.n_samples, MOST_LAUNCHED), dtype=np.uint8)
+            self.columns = np.empty((state.n_samples, MOST_LAUNCHED), dtype=np.uint8)
         if n >= self.n_reserved:
-            self.features = <Py_ssize_t*>resized(self.features, n + 1, sizeof(Py_ssize_t))
-            self.col_sums = <Py_ssize_t*>resized(self.col_sums, n + 1, sizeof(Py_ssize_t))
-            self.weights = <double*>resized(self.weights, n + 1, sizeof(double))
+            self.features = np.empty(n + 1, dtype=np.intp)
+            self.col_sums = np.empty(n + 1, dtype=np.intp)
+            self.weights = np.empty(n + 1)
             self.n_reserved = n + 1
         return 0
 
     cdef int step(self, FeatureState state, bint adapting, bitgen_t* rng) except -1 nogil:
-        """Make the proposals of one iteration. A move and the way back have the same chance."""
+        """Make the proposals of one iteration. A move and its reverse are proposed equally often.
+        """
         cdef Py_ssize_t _move, fewer
         cdef double u
         if state.n_samples < 2:
-            return 0    # a prior in which other rows' features count says nothing of one row's
+            return 0    # the prior of a row given the others needs others
         for _move in range(self.n_moves):
             fewer = integer(rng, MOST_IN_WARM_UP if adapting else MOST_AFTER)
             u = uniform(rng) - SHARE_OF_GROWTH[adapting]
@@ -135,8 +128,8 @@ cdef class RelaunchKernel:
         return 0
 
     cdef int resize(self, Py_ssize_t n, bitgen_t* rng) except -1 nogil:
-        """Give `part` n columns, of zeros. From none: what is drawn must not hang on the last
-        move, of which a chain that is continued knows nothing."""
+        """Give `part` n columns of zeros. Start from none: draws must not depend on the last move,
+        which a continued chain does not know."""
         cdef Py_ssize_t _feature
         while self.Z.n_latent > 0:      # ends: one fewer each time
             self.part.remove_feature(self.Z.n_latent - 1)
@@ -149,7 +142,7 @@ cdef class RelaunchKernel:
     cdef int fill(
         self, Py_ssize_t n, const unsigned char* columns, bitgen_t* rng
     ) except -1 nogil:
-        """Give `part` these n columns."""
+        """Give `part` the first n of `columns`."""
         cdef Py_ssize_t i, j
         self.resize(n, rng)
         for i in range(self.Z.n_samples):
@@ -161,8 +154,8 @@ cdef class RelaunchKernel:
         self, FeatureState state, Py_ssize_t n, const Py_ssize_t* anchors,
         const unsigned char* target, bitgen_t* rng
     ) except? -1.0 nogil:
-        """Launch n features; then draw the columns, or take those of `target` if not NULL. Returns
-        their log probability given the launch."""
+        """Launch n features, then draw their columns, or take those of `target` if it is not NULL.
+        Returns the columns' log probability given the launch."""
         cdef Py_ssize_t i, j, m, r, t, sweep, wanted
         cdef Py_ssize_t n_rows = min(<Py_ssize_t>MOST_ROWS, state.n_samples)
         cdef Py_ssize_t step = state.n_samples // n_rows
@@ -214,29 +207,29 @@ cdef class RelaunchKernel:
     cdef double log_order(
         self, FeatureState state, const Py_ssize_t* col_sums, Py_ssize_t n_latent
     ) noexcept nogil:
-        """log p(Z) with these column sums, times the chance that given features are chosen, in
-        this order, of those that are used, and that others come to lie where they do."""
+        """log p(Z) with these column sums, plus the log probability of choosing the features of
+        the move in this order and of the places that the others take."""
         cdef Py_ssize_t k
         cdef Py_ssize_t n_used = 0
         cdef double total = state.prior.log_probability_at(
             state.prior.concentration, col_sums, n_latent
         )
         if state.prior.grows:
-            # p(Z) has each of the K! orders of columns; the chance is (K - s)! / K! and K - s
-            # stays.
+            # p(Z) counts each of the K! orders of columns. The probability is (K - s)! / K!, and
+            # K - s does not change.
             return total
         for k in range(n_latent):
             n_used += col_sums[k] > 0
-        # They lie in any K! / (K - u)! places, and the chance is (u - s)! / u!.
+        # The u used features can be in K! / (K - u)! places; the probability is (u - s)! / u!.
         return total - lgamma(n_latent - n_used + 1.0) - lgamma(n_used + 1.0)
 
     cdef int choose(
         self, FeatureState state, Py_ssize_t n, Py_ssize_t n_used, bint adapting, bitgen_t* rng
     ) except -1 nogil:
-        """Bring n of the features that are used to the front, in random order. In warm-up those
-        that go together: features are independent a priori, poor ones often are not. Beside the
-        first, one comes with weight 1/N, what phi^2 is by chance, plus its phi^2 with the others
-        (phi being the correlation of two columns)."""
+        """Move n of the used features to the front, in random order. In warm-up, prefer dependent
+        features: they are independent a priori, but poor ones often are not. After the first, a
+        feature has the weight 1/N, which is phi^2 by chance, plus its phi^2 with those chosen (phi
+        is the correlation of two columns)."""
         cdef Py_ssize_t i, j, k, l
         cdef double N = state.n_samples
         cdef double m, total, u
@@ -273,7 +266,7 @@ cdef class RelaunchKernel:
     cdef int move(
         self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, bint adapting, bitgen_t* rng
     ) except -1 nogil:
-        """Propose n_new features for n_old."""
+        """Propose to replace n_old features by n_new."""
         cdef Py_ssize_t i, j, k, row
         cdef Py_ssize_t n_used = 0
         cdef Py_ssize_t n_latent = state.Z.n_latent
@@ -293,19 +286,19 @@ cdef class RelaunchKernel:
             return 0
         self.proposed[n_old][n_new] += 1
         self.choose(state, n_old, n_used, adapting, rng)
-        self.part.restrict_from(state.model, self.features, n_old)
+        self.part.restrict_from(state.model, &self.features[0], n_old)
         for i in range(n):
             z = state.Z.row(i)
             for j in range(n_old):
-                self.present[i * MOST_LAUNCHED + j] = z[self.features[j]]
-        self.fill(n_old, self.present, rng)
+                self.present[i, j] = z[self.features[j]]
+        self.fill(n_old, &self.present[0, 0], rng)
         log_ratio = -self.part.log_marginal() - self.log_order(state, state.Z.col_sums, n_latent)
         for j in range(n_old):
             row = integer(rng, state.Z.col_sums[self.features[j]])
             i = 0
-            while row > 0 or not self.present[i * MOST_LAUNCHED + j]:
+            while row > 0 or not self.present[i, j]:
                 # Ends: more than `row` rows have the feature.
-                row -= self.present[i * MOST_LAUNCHED + j]
+                row -= self.present[i, j]
                 i += 1
             anchors[j] = i
         for j in range(n_old, n_new):
@@ -326,28 +319,28 @@ cdef class RelaunchKernel:
                 self.col_sums[self.features[n_new]] = self.col_sums[n_latent - 1]
             elif n_new > n_old:
                 self.col_sums[n_latent] = self.Z.col_sums[n_old]
-            log_ratio += self.log_order(state, self.col_sums, n_latent - n_old + n_new)
+            log_ratio += self.log_order(state, &self.col_sums[0], n_latent - n_old + n_new)
         else:
             if n_new > n_old:
-                # One of those that are not used, at random.
+                # An unused feature, at random.
                 row = integer(rng, n_latent - n_used)
                 k = 0
                 while row > 0 or state.Z.col_sums[k] > 0:
-                    # Ends: more than `row` are not used.
+                    # Ends: more than `row` are unused.
                     row -= state.Z.col_sums[k] == 0
                     k += 1
                 self.features[n_old] = k
                 self.col_sums[k] = self.Z.col_sums[n_old]
-            log_ratio += self.log_order(state, self.col_sums, n_latent)
+            log_ratio += self.log_order(state, &self.col_sums[0], n_latent)
         log_ratio += self.part.log_marginal()
         log_u = log1p(-uniform(rng))
-        # The way back has a probability of one at most: not needed where that is too little.
+        # The reverse launch can only lower the ratio.
         if not adapting and n_old > 0 and log_u < log_ratio:
             for i in range(n):
                 for j in range(n_new):
-                    self.columns[i * MOST_LAUNCHED + j] = self.Z.row(i)[j]
-            log_ratio += self.launch(state, n_old, anchors, self.present, rng)
-            self.fill(n_new, self.columns, rng)
+                    self.columns[i, j] = self.Z.row(i)[j]
+            log_ratio += self.launch(state, n_old, anchors, &self.present[0, 0], rng)
+            self.fill(n_new, &self.columns[0, 0], rng)
         if log_ratio != log_ratio:
             with gil:
                 raise FloatingPointError("a move of whole columns of Z has no probability")
@@ -360,19 +353,19 @@ cdef class RelaunchKernel:
         self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, Py_ssize_t n_used,
         bitgen_t* rng
     ) except -1 nogil:
-        """Take what is proposed: columns, and parameters from their law given them."""
+        """Accept: write the proposed columns, and draw their parameters given them."""
         cdef Py_ssize_t i, j
         cdef Py_ssize_t n_written = n_new
         if state.prior.grows and n_new > n_old:
             state.add_feature(0, rng)
             self.features[n_old] = state.Z.n_latent - 1
         if not state.prior.grows and n_new < n_old:
-            # A feature of no row has parameters, too.
+            # A feature of no row has parameters too.
             self.part.add_feature(rng)
             self.Z.append()
             n_written = n_old
         self.part.update_params(False, rng)
-        self.part.give_back(state.model, self.features)
+        self.part.give_back(state.model, &self.features[0])
         for i in range(state.n_samples):
             for j in range(n_written):
                 state.Z.set(i, self.features[j], self.Z.row(i)[j])
@@ -383,7 +376,7 @@ cdef class RelaunchKernel:
     # The Python boundary.
 
     def acceptance(self):
-        """Tell of each move how often it was proposed and taken: {(s, s'): (n, n)}."""
+        """Numbers of proposals and acceptances of each move: {(s, s'): (n, n)}."""
         return {
             (i, j): (self.proposed[i][j], self.accepted[i][j])
             for i in range(MOST_LAUNCHED + 1)
@@ -395,7 +388,7 @@ cdef class RelaunchKernel:
         self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, bit_generator,
         bint adapting=False
     ):
-        """Propose n_new features for n_old, |n_new - n_old| <= 1."""
+        """Propose to replace n_old features by n_new, |n_new - n_old| <= 1."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         if not 0 <= min(n_old, n_new) <= max(n_old, n_new) <= MOST_LAUNCHED:
             raise ValueError(f"no move from {n_old} features to {n_new}")
@@ -404,7 +397,7 @@ cdef class RelaunchKernel:
             self.move(state, n_old, n_new, adapting, rng)
 
     def draw_choice(self, FeatureState state, Py_ssize_t n, bit_generator, bint adapting=False):
-        """Draw n of the features that are used, as a move does: an ndarray, intp, in order."""
+        """Draw n of the used features as a move does: an ndarray of intp, in order."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         cdef Py_ssize_t k
         cdef Py_ssize_t n_used = 0
@@ -413,7 +406,7 @@ cdef class RelaunchKernel:
             self.features[n_used] = k
             n_used += state.Z.col_sums[k] > 0
         self.choose(state, n, n_used, adapting, rng)
-        return np.array([self.features[k] for k in range(n)], dtype=np.intp)
+        return np.array(self.features[:n])
 
     def run(self, FeatureState state, bit_generator, bint adapting=False):
         """Do one step, drawing from a numpy bit generator."""

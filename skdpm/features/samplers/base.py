@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What users see of a sampler of feature allocations."""
+"""Base class of samplers of feature allocations."""
 
 from sklearn.base import BaseEstimator
 
@@ -16,43 +16,25 @@ class FeatureSampler(BaseEstimator):
     Attributes
     ----------
     column_moves : int
-        Number of proposals of the `ColumnKernel` after each sweep; a parameter of every sampler.
+        Number of proposals of the `ColumnKernel` after each sweep.
     """
 
     column_moves = 0
 
     def program(self, X, likelihood, **settings):
-        """Make the `ChainProgram` of a fit: see `FeatureProgram.prepare`."""
+        """Make the `FeatureProgram` of a fit."""
         return FeatureProgram.prepare(X, likelihood, **settings)
 
     def check_params(self):
-        """Check all parameters, before any sampling.
-
-        Raises
-        ------
-        ValueError
-            Naming the parameter.
-        """
+        """Check all parameters. Raises ValueError naming a bad one."""
         self.kernel()
         self.column_kernel()
 
     def kernel(self):
-        """Make a new kernel for one chain, with checked parameters.
-
-        Raises
-        ------
-        ValueError
-            Naming the parameter.
-        """
+        """Make a new kernel for one chain. Raises ValueError naming a bad parameter."""
         raise NotImplementedError(f"{type(self).__name__} must write `kernel`")
 
     def column_kernel(self):
-        """Make the kernel of whole columns for one chain, which runs after each sweep.
-
-        Raises
-        ------
-        ValueError
-            Naming the parameter.
-        """
+        """Make the kernel of whole columns for one chain, which runs after each sweep."""
         name = f"{type(self).__name__}.column_moves"
         return ColumnKernel(check_integer(self.column_moves, name, low=0))

@@ -8,18 +8,18 @@ from skdpm.features.samplers.particle_gibbs import RowFilter
 class DiscreteParticleFilter(RowFilter):
     """Particle Gibbs update of a row of Z in which all particles differ.
 
-    Both continuations of every particle are made; those of large weight are kept, the others
-    resampled. If 2^K is at most `n_particles` it enumerates the row and equals `RowGibbs`.
+    Every particle is continued with both values of a feature. Particles of large weight are kept,
+    the others resampled. If 2^K is at most `n_particles`, the row is enumerated as in `RowGibbs`.
 
     Parameters
     ----------
     n_particles : int, default=20
-        Expected number of particles that are kept, at least 2.
+        Expected number of particles, at least 2.
     annealing_power : float, default=1.0
         Exponent of the annealing, as in `ParticleGibbs`.
     column_moves : int, default=1
-        Proposals after each sweep over the rows to replace some features by others (such as split
-        and merge), if the likelihood supports them; 0: no moves of whole columns, as in the paper.
+        Number of proposals after each sweep to replace whole features (by splits and merges, for
+        example), if the likelihood supports them; 0: none, as in the paper.
 
     References
     ----------
@@ -41,7 +41,7 @@ class DiscreteParticleFilter(RowFilter):
 
         Parameters
         ----------
-        test_path : {"zeros", "ones", "random", "unconditional", "conditional", "two_stage"}
+        test_path : str
             Values of the undecided features, as in `ParticleGibbs.from_paper`.
         **params
             Parameters of `DiscreteParticleFilter` to change; `column_moves` is 0.
@@ -57,7 +57,7 @@ class DiscreteParticleFilter(RowFilter):
 
 
 class PaperDiscreteParticleFilter(DiscreteParticleFilter):
-    """The filter with a test path and no moves of columns: see its `from_paper`."""
+    """The filter with a test path and no moves of columns."""
 
     def __init__(self, test_path="zeros", n_particles=20, annealing_power=1.0, column_moves=0):
         super().__init__(n_particles, annealing_power, column_moves)

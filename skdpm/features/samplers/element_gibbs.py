@@ -8,13 +8,13 @@ from skdpm.features.samplers.base import FeatureSampler
 class ElementGibbs(FeatureSampler):
     """Gibbs sampling of one entry of Z at a time, in random order within a row.
 
-    Cheap, but it cannot leave a state in which two entries of a row would have to change at once.
+    It is cheap, but hardly leaves a state in which two entries of a row have to change at once.
 
     Parameters
     ----------
     column_moves : int, default=1
-        Proposals after each sweep over the rows to replace some features by others (such as split
-        and merge), if the likelihood supports them; 0: no moves of whole columns, as in the paper.
+        Number of proposals after each sweep to replace whole features (by splits and merges, for
+        example), if the likelihood supports them; 0: none, as in the paper.
 
     References
     ----------

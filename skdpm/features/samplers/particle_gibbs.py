@@ -7,18 +7,12 @@ from skdpm.features.samplers.base import FeatureSampler
 
 
 class RowFilter(FeatureSampler):
-    """Base class of the samplers that update a row by a particle filter.
+    """Base class of the samplers that update a row by a particle filter."""
 
-    Attributes
-    ----------
-    test_path : str
-        Values of the undecided features of a row in the targets of particles.
-    """
-
-    test_path = "zeros"
+    test_path = "zeros"  # values of undecided features in the targets of particles
 
     def _filter_params(self):
-        """The parameters that both filters have, checked."""
+        """Check the parameters that both filters have."""
         name = type(self).__name__
         return (
             check_integer(self.n_particles, f"{name}.n_particles", low=2, high=2**20),
@@ -33,16 +27,16 @@ class ParticleGibbs(RowFilter):
     Parameters
     ----------
     n_particles : int, default=20
-        Number of particles, at least 2, the row's present value included.
+        Number of particles, at least 2, including the row's present value.
     annealing_power : float, default=1.0
-        Exponent of the annealing: after t of T features the likelihood has the power
+        Exponent of the annealing: after t of T features the likelihood is raised to the power
         (t / T) ** annealing_power; 0: no annealing.
     resample_threshold : float, default=0.5
         Effective sample size, relative to `n_particles`, below which particles are resampled; in
         [0, 1].
     column_moves : int, default=1
-        Proposals after each sweep over the rows to replace some features by others (such as split
-        and merge), if the likelihood supports them; 0: no moves of whole columns, as in the paper.
+        Number of proposals after each sweep to replace whole features (by splits and merges, for
+        example), if the likelihood supports them; 0: none, as in the paper.
 
     References
     ----------
@@ -68,7 +62,7 @@ class ParticleGibbs(RowFilter):
             Values of the undecided features: all zero, all one, a fair coin each, or drawn by a
             first run without the present value ("unconditional"). "conditional" takes the present
             values, "two_stage" draws them by a first run along those. The last two give no valid
-            updates: they hold in warm-up only and are "zeros" after it.
+            updates: they are used in warm-up only, with "zeros" after it.
         **params
             Parameters of `ParticleGibbs` to change; `column_moves` is 0.
 
@@ -94,7 +88,7 @@ class ParticleGibbs(RowFilter):
 
 
 class PaperParticleGibbs(ParticleGibbs):
-    """Particle Gibbs with a test path and no moves of columns: see `ParticleGibbs.from_paper`."""
+    """Particle Gibbs with a test path and no moves of columns."""
 
     def __init__(
         self,

@@ -7,16 +7,16 @@ from skdpm.features.samplers.base import FeatureSampler
 
 
 class RowGibbs(FeatureSampler):
-    """Gibbs sampling of a whole row of Z, all its 2^K values weighed.
+    """Gibbs sampling of a whole row of Z, by enumeration of its 2^K values.
 
     Parameters
     ----------
     max_components : int, default=20
-        Largest number of features (of those that other rows have too); more are an error. Time
-        and memory double with each.
+        Largest number of features that other rows have too; more are an error. Time and memory
+        double with each.
     column_moves : int, default=1
-        Proposals after each sweep over the rows to replace some features by others (such as split
-        and merge), if the likelihood supports them; 0: no moves of whole columns, as in the paper.
+        Number of proposals after each sweep to replace whole features (by splits and merges, for
+        example), if the likelihood supports them; 0: none, as in the paper.
 
     References
     ----------

@@ -13,7 +13,7 @@ from skdpm.features.priors._base cimport FeaturePrior
 cdef class FeatureState:
     """Z and the features' parameters, always in agreement."""
     cdef readonly FeatureModel model        # reads Z
-    # The model again; None if it cannot integrate parameters out, or has no intercept.
+    # The model; None if it cannot integrate parameters out, or has no intercept.
     cdef CollapsedFeatureModel collapsed
     cdef InterceptFeatureModel intercepted
     cdef bint collapses                     # singletons have their parameters integrated out

@@ -6,7 +6,7 @@ from skdpm._core._rng cimport bit_generator_pointer
 from skdpm.features.likelihoods._allocations cimport Allocations
 
 
-# Natural logarithm of the odds, 3 to 2, up to which two answers are about as probable.
+# Log odds, 3 to 2, up to which two answers count as about equally probable.
 cdef double INDIFFERENCE = 0.405
 
 
@@ -16,7 +16,7 @@ cdef class FeatureState:
     Parameters
     ----------
     model : FeatureModel
-        Over the rows, with the parameters of the features of Z; it is bound to Z here.
+        Model of the rows, with parameters of the features of Z; it is bound to Z here.
     prior : FeaturePrior
     Z : ndarray of shape (n_samples, n_latent)
         0 or 1; no column of zeros under the Indian buffet process.
@@ -71,7 +71,7 @@ cdef class FeatureState:
         return 0
 
     cdef int complement(self, Py_ssize_t k) except -1 nogil:
-        """Exchange feature k for its complement; no row's law changes."""
+        """Exchange feature k for its complement. No row's law changes."""
         cdef Py_ssize_t i
         self.intercepted.complement(k)
         for i in range(self.n_samples):
@@ -85,7 +85,7 @@ cdef class FeatureState:
         return self.Z.to_array()
 
     def column_sums(self):
-        """Count the rows that have each feature: an ndarray of shape (n_latent,), intp."""
+        """Numbers of rows that have each feature: ndarray of shape (n_latent,), intp."""
         return self.Z.sums()
 
     def compute_log_joint(self):
@@ -111,16 +111,16 @@ cdef class FeatureState:
             self.model.update_params(adapting, rng)
 
     def choose_complements(self):
-        """Exchange features for their complements, one after the other, as long as that raises
-        the log marginal. Then, if both are about equally probable, prefer the feature that adds
-        to a row over its complement. Without an intercept, do nothing."""
+        """Exchange features for their complements, one by one, as long as that raises the log
+        marginal. Then, if both are about equally probable, prefer the one that adds to a row.
+        Without an intercept, do nothing."""
         cdef Py_ssize_t k
         cdef double value, best
         cdef bint improves = True
         if self.intercepted is None:
             return
         best = self.compute_log_marginal()
-        while improves:     # ends: the log marginal rises every time, by more than it is rounded
+        while improves:     # ends: the log marginal rises every time by more than rounding
             improves = False
             for k in range(self.Z.n_latent):
                 if self.Z.col_sums[k] == self.n_samples and self.prior.grows:
