@@ -4,6 +4,7 @@ import warnings
 
 from reference.enumerate import canonical_labels
 from reference.simulate import PRIOR_CASES
+from scipy.special import logsumexp
 
 from support.cases import make_estimator
 from support.kernels import bind
@@ -22,6 +23,12 @@ def bind_rows(likelihood, X):
 def all_labels(system):
     """Labels of all particles, by first appearance: (n_current, n_rows)."""
     return canonical_labels([system.labels_of(p) for p in range(system.n_current)])
+
+
+def log_evidence_at(system, concentrations):
+    """log of the estimates of p(X | concentration) by reweighted particles."""
+    log_weights = system.log_weights() + system.log_ratios(concentrations)
+    return logsumexp(log_weights, axis=1)
 
 
 def fitted(likelihood, prior, X, sampler, **params):

@@ -9,8 +9,8 @@ cdef class BlockTask:
     """A task on the rows of one block."""
     cdef ParametricModel model
     cdef Py_ssize_t n_clusters
-    cdef const int* codes       # (n_rows,), those so far; NULL: not known
-    cdef const int* order       # (n_rows,); NULL: that of the rows
+    cdef const int* codes       # (n_rows,): current codes; NULL: not known
+    cdef const int* order       # (n_rows,); NULL: the rows' own order
     cdef Py_ssize_t tile_rows   # 0: no bounds
     # The sweep.
     cdef bint sweeping
@@ -20,7 +20,7 @@ cdef class BlockTask:
     cdef const double* sub_log_weights  # (2 n_clusters,)
     cdef const Py_ssize_t* all_clusters     # (n_clusters,): 0, 1, ...
     cdef bitgen_t* rng
-    cdef const int* held_codes  # (n_rows,), -1 where a row is not held back; NULL: none is
+    cdef const int* held_codes  # (n_rows,): -1 for a row not held back; NULL: none is
     # Random splits.
     cdef Py_ssize_t n_splits
     cdef const Py_ssize_t* split_clusters
@@ -29,33 +29,31 @@ cdef class BlockTask:
     # The result.
     cdef int* new_codes             # (n_rows,)
     cdef double* stats              # (2 n_clusters + 4 n_splits, n_stats)
-    cdef Py_ssize_t* first_rows     # the same number, -1 where there is none
+    cdef Py_ssize_t* first_rows     # the same length; -1: no row
     cdef readonly tuple result      # the three as arrays
-    cdef list arrays                # that pointers point into
+    cdef list arrays                # own the memory of pointers
     cdef Backoff backoff        # batches that go without bounds
     # Scratch memory; arrays without a length have TILE entries.
     cdef double* log_w          # (max(n_clusters, 2), TILE)
-    cdef double* doubles_memory
-    cdef Py_ssize_t* indices_memory
-    cdef double* u              # of the rows of the batch, for their clusters
+    cdef double* u              # uniforms of the rows of the batch, for their clusters
     cdef double* v              # and sub-clusters
-    cdef double* u_left         # (2 TILE,): of rows that are left for later
+    cdef double* u_left         # (2 TILE,): uniforms of rows that are left for later
     cdef double* v_left
     cdef double* sorted_u
     cdef double* scaled_u
     cdef double* scratch        # (3 TILE,)
-    cdef Py_ssize_t* items      # of the batch
+    cdef Py_ssize_t* items      # rows of the batch
     cdef Py_ssize_t* left       # (2 TILE,): rows that are left for later
     cdef Py_ssize_t n_left
     cdef Py_ssize_t* tile_codes
     cdef Py_ssize_t* clusters   # of rows that are placed
     cdef Py_ssize_t* draws
     cdef Py_ssize_t* keys
-    cdef Py_ssize_t* positions  # sorted by some key: positions before that, and rows
-    cdef Py_ssize_t* sorted_items
+    cdef Py_ssize_t* positions  # of items sorted by a key: positions before sorting
+    cdef Py_ssize_t* sorted_items   # and rows
     cdef Py_ssize_t* chosen
     cdef Py_ssize_t* present    # the keys that occur
-    cdef Py_ssize_t* starts     # (TILE + 1,): where the items of each of these start
+    cdef Py_ssize_t* starts     # (TILE + 1,): place of the first item of each of these
     cdef Py_ssize_t* ends       # (n_clusters,), zero between uses
     cdef Py_ssize_t* near       # (n_clusters,) each: clusters that may weigh something
     cdef Py_ssize_t* nearest

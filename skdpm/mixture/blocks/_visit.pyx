@@ -19,14 +19,12 @@ those of a visit that evaluates all clusters, to the last bit.
 from contextlib import ExitStack
 
 from libc.math cimport INFINITY, exp, log
-from libc.stdlib cimport free
 from numpy.random cimport bitgen_t
 
 import numpy as np
 
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._culling cimport bounds_pay, join_boxes, log_sum_far, part_near, skips_bounds
-from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer, uniform
 from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel
 
@@ -76,10 +74,9 @@ cdef class BlockTask:
         self.n_clusters = n_clusters
         self.n_splits = len(task.splits)
         self.arrays = []
-        self.log_w = <double*>resized(NULL, max(n_clusters, 2) * TILE, sizeof(double))
-        self.doubles_memory = x = <double*>resized(
-            NULL, 11 * TILE + 3 * n_clusters + 2 * n_features * n_boxes, sizeof(double)
-        )
+        self.log_w = <double*>self.doubles(np.empty(max(n_clusters, 2) * TILE))
+        n = 11 * TILE + 3 * n_clusters + 2 * n_features * n_boxes
+        x = <double*>self.doubles(np.empty(n))
         self.u, self.v = x, x + TILE
         self.sorted_u, self.scaled_u, self.scratch = x + 2 * TILE, x + 3 * TILE, x + 4 * TILE
         self.u_left, self.v_left, self.lower = x + 7 * TILE, x + 9 * TILE, x + 11 * TILE
@@ -87,9 +84,7 @@ cdef class BlockTask:
         self.shifts = self.upper + n_clusters
         self.box = self.shifts + n_clusters
         self.boxes = self.box + 2 * n_features
-        self.indices_memory = y = <Py_ssize_t*>resized(
-            NULL, 12 * TILE + 1 + 3 * n_clusters, sizeof(Py_ssize_t)
-        )
+        y = <Py_ssize_t*>self.indices(np.empty(12 * TILE + 1 + 3 * n_clusters, dtype=np.intp))
         self.items, self.tile_codes, self.clusters = y, y + TILE, y + 2 * TILE
         self.draws, self.keys, self.positions = y + 3 * TILE, y + 4 * TILE, y + 5 * TILE
         self.sorted_items, self.chosen, self.present = y + 6 * TILE, y + 7 * TILE, y + 8 * TILE
@@ -100,8 +95,8 @@ cdef class BlockTask:
         for j in range(n_clusters):
             self.ends[j] = 0
         for j in range(TILE):
-            self.v[j] = 0.0     # where nothing is drawn it is sorted all the same
-        self.split_rngs = <bitgen_t**>resized(NULL, self.n_splits, sizeof(bitgen_t*))
+            self.v[j] = 0.0     # sorted even if nothing is drawn
+        self.split_rngs = <bitgen_t**>self.indices(np.empty(self.n_splits, dtype=np.intp))
         for j in range(self.n_splits):
             self.split_rngs[j] = bit_generator_pointer(bit_generators[1 + j])
         self.split_clusters = self.indices([split.cluster for split in task.splits])
@@ -132,26 +127,20 @@ cdef class BlockTask:
             np.asarray(new_codes)[: model.n_samples], np.asarray(stats), np.asarray(first_rows)
         )
 
-    def __dealloc__(self):
-        free(self.log_w)
-        free(self.doubles_memory)
-        free(self.indices_memory)
-        free(self.split_rngs)
-
     cdef const double* doubles(self, values) except? NULL:
-        """Point to doubles, kept as long as this object; NULL if there are none."""
+        """Pointer to doubles, kept as long as this object; NULL if there are none."""
         cdef const double[::1] flat = np.ascontiguousarray(values, dtype=np.float64).ravel()
         self.arrays.append(flat)
         return &flat[0] if flat.shape[0] > 0 else NULL
 
     cdef const Py_ssize_t* indices(self, values) except? NULL:
-        """Point to indices, kept as long as this object; NULL if there are none."""
+        """`doubles` for indices."""
         cdef const Py_ssize_t[::1] flat = np.ascontiguousarray(values, dtype=np.intp)
         self.arrays.append(flat)
         return &flat[0] if flat.shape[0] > 0 else NULL
 
     cdef const int* integers(self, values) except? NULL:
-        """Point to integers, kept as long as this object; NULL if there are none."""
+        """`doubles` for integers."""
         cdef const int[::1] flat = np.ascontiguousarray(values, dtype=np.int32)
         self.arrays.append(flat)
         return &flat[0] if flat.shape[0] > 0 else NULL

@@ -53,24 +53,12 @@ LEAST_GAIN = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Recipe of the codes of all rows; the default has all rows in one cluster.
+    """Recipe of the codes of all rows; the default has all rows in one cluster."""
 
-    Parameters
-    ----------
-    task : Task or None
-        Task with the last sweep.
-    key : tuple of int or None
-        Key of its random streams.
-    held : dict of int to Held
-        Rows that it held back, by the number of the block.
-    changes : tuple of Relabelling, RandomSplit or LaunchedSplit
-        Changes since then.
-    """
-
-    task: Task | None = None
-    key: tuple | None = None
-    held: dict = field(default_factory=dict)
-    changes: tuple = ()
+    task: Task | None = None  # with the last sweep
+    key: tuple | None = None  # of its random streams
+    held: dict = field(default_factory=dict)  # block -> Held, rows that it held back
+    changes: tuple = ()  # changes since then: Relabelling, RandomSplit or LaunchedSplit
 
 
 class DaskRows(Rows):
@@ -375,27 +363,13 @@ def _wait(futures):
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """Assignment of chunks to workers.
+    """Assignment of chunks to workers."""
 
-    Parameters
-    ----------
-    token : str
-        Name of the places.
-    chunks : dict of str to list of int
-        Numbers of each worker's chunks.
-    called : list of str, or None
-        Workers that are called in an exchange; None: all.
-    places : list of Future
-        One for each `Place`. It fails if its worker is lost and it is made again elsewhere.
-    expiry : float
-        Time of the next search, in seconds of `time.monotonic`.
-    """
-
-    token: str
-    chunks: dict
-    called: list | None
-    places: list
-    expiry: float
+    token: str  # name of the places
+    chunks: dict  # worker -> numbers of its chunks
+    called: list | None  # workers that are called in an exchange; None: all
+    places: list  # futures of the places, each of which fails if its worker is lost
+    expiry: float  # time of the next search, in seconds of `time.monotonic`
 
     def is_good(self):
         """Whether all workers are there, as far as known without asking."""
@@ -404,16 +378,8 @@ class Placing:
 
 
 def all_paces(paces, n_threads):
-    """Return the seconds per row of each worker; for those not known, the median of the others at
-    the same number of threads.
-
-    Parameters
-    ----------
-    paces : dict of str to float
-        Known seconds per row.
-    n_threads : dict of str to int
-        Number of threads of all workers.
-    """
+    """Return the seconds per row of each worker in `n_threads`, from those known, `paces`. For
+    others it is the median of the known ones at the same number of threads."""
     known = [pace * n_threads[worker] for worker, pace in paces.items() if worker in n_threads]
     usual = float(np.median(known)) if known else 1.0
     return {worker: paces.get(worker, usual / max(n, 1)) for worker, n in n_threads.items()}

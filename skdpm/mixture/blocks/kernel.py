@@ -19,14 +19,8 @@ class BlockKernel(abc.ABC):
     looks_around = False
 
     def n_slots(self, prior, n_clusters):
-        """Return the number of clusters that a chain starts with, empty ones included.
-
-        Parameters
-        ----------
-        prior : PartitionPrior
-        n_clusters : int
-            Number of clusters of the labels that it starts from.
-        """
+        """Return the number of clusters that a chain starts with, empty ones included, from labels
+        of `n_clusters` clusters."""
         return n_clusters
 
     @abc.abstractmethod

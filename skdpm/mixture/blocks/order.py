@@ -22,26 +22,14 @@ MOST_BYTES = 2**28
 
 
 def uses_order(task):
-    """Tell whether a task visits close rows together, if the likelihood has bounds."""
+    """Whether a task visits close rows together, if the likelihood has bounds."""
     sweep = task.sweep
     return sweep is not None and sweep.in_tiles and task.n_clusters >= FEWEST_CLUSTERS
 
 
 def row_order(likelihood, X):
-    """Make the order of a block's rows.
-
-    Parameters
-    ----------
-    likelihood : Likelihood
-        Resolved.
-    X : ndarray or CSR array
-        The block's rows.
-
-    Returns
-    -------
-    order : ndarray of shape (n_rows,), int32, or None
-        None if the likelihood has no bounds, or none for these rows.
-    """
+    """Make the order of a block's rows X: ndarray of shape (n_rows,), int32, or None if the
+    resolved likelihood has no bounds for these rows."""
     if likelihood.parametric(X[:0]).n_dimensions == 0:
         return None
     points = likelihood.box_points(likelihood.encode(X))

@@ -21,56 +21,33 @@ from skdpm.mixture.blocks._visit import BlockTask, split_codes
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Clusters from which every row draws its code.
+    """Clusters from which every row draws its code."""
 
-    Parameters
-    ----------
-    params : ndarray of shape (n_clusters, n_params)
-    log_weights : ndarray of shape (n_clusters,)
-    sub_params : ndarray of shape (2 n_clusters, n_params), or None
-        Parameters of the sub-clusters; None without sub-clusters.
-    sub_log_weights : ndarray of shape (2 n_clusters,), or None
-    """
-
-    params: np.ndarray
-    log_weights: np.ndarray
-    sub_params: np.ndarray | None = None
-    sub_log_weights: np.ndarray | None = None
+    params: np.ndarray  # (n_clusters, n_params)
+    log_weights: np.ndarray  # (n_clusters,)
+    sub_params: np.ndarray | None = None  # (2 n_clusters, n_params); None: no sub-clusters
+    sub_log_weights: np.ndarray | None = None  # (2 n_clusters,)
     block_task: ClassVar[type] = BlockTask  # does the sweep on a block
     in_tiles: ClassVar[bool] = True  # whether it can pass over clusters far from close rows
 
 
 @dataclass(frozen=True, slots=True)
 class TrialSplit:
-    """A random split of a cluster, to be evaluated.
-
-    Each row of the cluster goes to the first side with probability `share`.
-    """
+    """A random split of a cluster, to be evaluated."""
 
     cluster: int
-    share: float
+    share: float  # probability of the first side, for each row of the cluster
     stream_number: int  # from 1; 0 is the sweep's
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Work to be done on every block.
-
-    Parameters
-    ----------
-    n_clusters : int
-    sweep : Sweep or None
-        None: codes stay as they are.
-    splits : tuple of TrialSplit
-        Splits of the clusters as they are after the sweep.
-    held_clusters : tuple of int
-        Rows of these clusters keep their codes in the sweep.
-    """
+    """Work to be done on every block."""
 
     n_clusters: int
-    sweep: Sweep | None = None
-    splits: tuple = ()
-    held_clusters: tuple = ()
+    sweep: Sweep | None = None  # None: codes do not change
+    splits: tuple = ()  # TrialSplit: random splits of the clusters after the sweep
+    held_clusters: tuple = ()  # rows of these clusters keep their codes in the sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +68,10 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """Statistics of groups of rows, within a block or over all blocks.
+    """Statistics of groups of rows, within a block or over all blocks."""
 
-    Parameters
-    ----------
-    stats : ndarray of shape (n_groups, n_stats)
-        The first statistic of each is the number of rows.
-    first_rows : ndarray of shape (n_groups,), intp
-        The first row of each; -1 for an empty group.
-    """
-
-    stats: np.ndarray
-    first_rows: np.ndarray
+    stats: np.ndarray  # (n_groups, n_stats); the first statistic is the number of rows
+    first_rows: np.ndarray  # (n_groups,): first row of each group, -1 if it is empty
 
     def __len__(self):
         return len(self.first_rows)
@@ -144,37 +113,19 @@ class RandomSplit:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Unions of clusters whose rows draw sides.
+    """Unions of clusters whose rows draw sides."""
 
-    Parameters
-    ----------
-    unions : tuple of tuple of int
-        The cluster or the two clusters of each union, no cluster in two of them.
-    params : ndarray of shape (2 n_unions, n_params)
-        Parameters of the two sides of each union.
-    log_weights : ndarray of shape (2 n_unions,)
-    """
-
-    unions: tuple
-    params: np.ndarray
-    log_weights: np.ndarray
+    unions: tuple  # tuples of the one or two clusters of each union; unions are disjoint
+    params: np.ndarray  # (2 n_unions, n_params): of the two sides of each union
+    log_weights: np.ndarray  # (2 n_unions,)
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Sides drawn in a `Launch`, within a block or over all blocks.
+    """Sides drawn in a `Launch`, within a block or over all blocks."""
 
-    Parameters
-    ----------
-    collected : Collected
-        Statistics of the two sides of each union.
-    log_q : ndarray of shape (n_unions, 4)
-        Log probabilities of the sides drawn and of the opposite sides; then, if the union is two
-        clusters, of the sides that the rows are on now and of the opposite sides.
-    """
-
-    collected: Collected
-    log_q: np.ndarray
+    collected: Collected  # statistics of the two sides of each union
+    log_q: np.ndarray  # (n_unions, 4): log probabilities, see `_launch`
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,16 +147,8 @@ class LaunchedSplit:
 
 
 def change_codes(codes, changes, block, model=None):
-    """Apply changes to the codes of a block in turn and return the codes.
-
-    Parameters
-    ----------
-    codes : ndarray of shape (n_rows,), int32
-    changes : iterable of Relabelling, RandomSplit or LaunchedSplit
-    block : int
-    model : ParametricModel or None
-        Bound to the rows; needed by a `LaunchedSplit`.
-    """
+    """Apply changes (`Relabelling`, `RandomSplit` or `LaunchedSplit`) to the codes of a block in
+    turn and return the codes. A `LaunchedSplit` needs the model, bound to the rows."""
     for change in changes:
         codes = change.apply(codes, block, model)
     return codes
@@ -213,18 +156,9 @@ def change_codes(codes, changes, block, model=None):
 
 @dataclass(frozen=True, slots=True)
 class KeptPartition:
-    """Compact record from which the labels and clusters of a draw can be reconstructed.
+    """Compact record from which the labels and clusters of a draw can be reconstructed."""
 
-    Parameters
-    ----------
-    labels : object
-        From `Rows.keep`.
-    cluster_numbers : ndarray of shape (n_slots,), int64
-        Number of each cluster of the state, by decreasing size and then by the first row.
-    stats : ndarray of shape (n_clusters, n_stats)
-        Statistics in the order of these numbers.
-    """
-
-    labels: object
+    labels: object  # from `Rows.keep`
+    # (n_slots,), int64: number of each cluster of the state, by decreasing size, then first row.
     cluster_numbers: np.ndarray
-    stats: np.ndarray
+    stats: np.ndarray  # (n_clusters, n_stats), in the order of these numbers

@@ -34,33 +34,23 @@ class Lost(Exception):
 
 
 def blocks_of(chunks):
-    """Yield (rows, number, first row) of each block of chunks.
-
-    Parameters
-    ----------
-    chunks : iterable of (array, bounds, first_block, start)
-        Rows of a chunk, bounds of its blocks within it, the number of the first of these, and the
-        number of the first row.
-    """
+    """Yield (rows, number, first row) of each block of chunks: tuples of the rows of a chunk, the
+    bounds of its blocks within it, the number of the first of these, and that of the first row."""
     for X, bounds, first_block, start in chunks:
         for j, (low, high) in enumerate(pairwise(bounds)):
             yield X[low:high], first_block + j, start + low
 
 
 def visit_by_recipe(X, block, start, store, likelihood, recipe, task, key, name):
-    """Do a task on a block.
+    """Do a task on a block; for other parameters see `visit_block`.
 
     Parameters
     ----------
-    X : array of shape (n_rows, n_features)
     block, start : int
         Number of the block, and of its first row.
     store : BlockStore or None
-    likelihood : Likelihood
     recipe : Recipe or None
         Recipe of the codes so far; None if they are not needed.
-    task : Task
-    key : tuple of int, or None
     name : bytes
         Name of the sweep, from `sweep_name`.
 
@@ -108,10 +98,8 @@ def launch_by_recipe(X, block, start, store, likelihood, recipe, launch, key):
 
 
 def sweep_name(task, key):
-    """Return bytes that identify the codes drawn by a task, except for rows held back.
-
-    Rows held back depend on the previous codes, and are compared one by one.
-    """
+    """Return bytes that identify the codes drawn by a task, except for rows held back, which
+    depend on the previous codes."""
     digest = hashlib.blake2b(digest_size=16)
     _feed(digest, (task, key))
     return digest.digest()
@@ -140,9 +128,9 @@ def add_up_visits(likelihood, no_rows, n_blocks, results):
     likelihood : Likelihood
     no_rows : array of shape (0, n_features)
     n_blocks : int
-        Number of blocks of the whole array.
+        Number of all blocks.
     results : list of (int, (Collected, Held or None))
-        Number of each block, and the result of `visit_by_recipe`.
+        Number of a block, and the result of `visit_by_recipe`.
 
     Returns
     -------
@@ -182,17 +170,8 @@ class BlockStore:
         self._lock = threading.Lock()
 
     def find(self, where, name, held):
-        """Return the codes drawn by a sweep, int32, or None.
-
-        Parameters
-        ----------
-        where : tuple
-            The chain and the block.
-        name : bytes
-            From `sweep_name`.
-        held : Held or None
-            Rows that it held back.
-        """
+        """Return the codes, int32, that the sweep of a name drew for `where`, a chain and a block,
+        when it held back the rows `held`; None if they are not stored."""
         with self._lock:
             sweeps = self._sweeps.get(where, [])
             for j, (its_name, its_held, codes) in enumerate(sweeps):
@@ -262,21 +241,11 @@ class Place:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer of a worker in an exchange.
+    """Answer of a worker in an exchange."""
 
-    Parameters
-    ----------
-    chunks : tuple of int
-        Chunks that it has visited.
-    result : object
-        Combined result of their blocks.
-    seconds : float
-        Mean duration over its threads.
-    """
-
-    chunks: tuple
-    result: object
-    seconds: float
+    chunks: tuple  # numbers of the chunks that it has visited
+    result: object  # combined result of their blocks
+    seconds: float  # mean duration over its threads
 
 
 async def call_place(token, which, function, arguments, finish, dask_worker=None):

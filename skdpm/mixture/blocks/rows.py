@@ -92,14 +92,14 @@ class Rows(abc.ABC):
 
     @abc.abstractmethod
     def visit(self, likelihood, codes, task, key):
-        """Do a task on all blocks.
+        """Do a task on all blocks; the given codes are not changed.
 
         Parameters
         ----------
         likelihood : Likelihood
             Resolved.
         codes : object
-            Codes of the chain so far; they are not changed.
+            Codes of the chain so far.
         task : Task
         key : tuple of int, or None
             Entropy, chain and iteration; None if nothing is drawn.
@@ -113,22 +113,8 @@ class Rows(abc.ABC):
 
     @abc.abstractmethod
     def launch(self, likelihood, codes, launch, key):
-        """Draw sides for the rows of unions of clusters.
-
-        Parameters
-        ----------
-        likelihood : Likelihood
-            Resolved.
-        codes : object
-            They are not changed.
-        launch : Launch
-        key : tuple of int
-            Together with a block and the number of a union, from 0, it names a random stream.
-
-        Returns
-        -------
-        sides : Sides
-        """
+        """Draw sides for the rows of unions of clusters and return them (`Sides`); codes do not
+        change. The key, a block and the number of a union, from 0, name a random stream."""
 
     @abc.abstractmethod
     def changed(self, codes, changes, likelihood=None):
@@ -264,28 +250,18 @@ def even_blocks(n_rows, block_size):
 
 
 def visit_block(likelihood, X, codes, task, key, block, held=None, orders=None):
-    """Do a task on one block.
+    """Do a task on the block of rows X: see `Rows.visit` and `draw_and_collect`.
 
     Parameters
     ----------
-    likelihood : Likelihood
-        Resolved.
-    X : ndarray or CSR array
-        The block's rows.
-    codes : ndarray or None
-    task : Task
-    key : tuple of int, or None
-        Entropy, chain and iteration.
-    block : int
-    held : Held or None
     orders : dict, or None
-        Orders of the blocks, added to. None: a cache of the last orders is used.
+        Orders of the blocks, to which new ones are added. None: use the cache of the last orders.
 
     Returns
     -------
     codes : ndarray of shape (n_rows,), int32
     collected : Collected
-        Its rows are numbered from the first of the block.
+        Statistics, with rows numbered from the first of the block.
     """
     order = None
     if uses_order(task) and orders is None:
@@ -315,7 +291,7 @@ def add_up(model, nodes, n_blocks):
     nodes : dict of (int, int) to Collected
         Nodes, none of them above another. Rows are numbered from the first of all.
     n_blocks : int
-        Number of blocks of the whole tree.
+        Number of all blocks.
 
     Returns
     -------

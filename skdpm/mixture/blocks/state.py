@@ -40,17 +40,8 @@ class BlockState:
 
     @staticmethod
     def start(rows, likelihood, labels, n_slots):
-        """Return a first state, as if saved.
-
-        Parameters
-        ----------
-        rows : Rows
-        likelihood : Likelihood
-        labels : ndarray of shape (n_samples,), or None
-            Clusters, numbered from 0; None: all rows in one cluster.
-        n_slots : int
-            Number of clusters, empty ones included.
-        """
+        """Return a first state, as if saved, with n_slots clusters, empty ones included. Labels of
+        None put all rows in one cluster."""
         codes = rows.codes(labels)
         _, collected = rows.visit(likelihood, codes, Task(n_slots), None)
         return {

@@ -13,7 +13,6 @@ from libc.math cimport INFINITY, pow
 from numpy.random cimport bitgen_t
 
 import numpy as np
-from scipy.special import logsumexp
 
 from skdpm._core._math cimport log_rising
 from skdpm._core._rng cimport uniform
@@ -319,21 +318,6 @@ cdef class AnnealedSystem(ParticleSystem):
         if self.active_block > 0 and (first != self.n_rows or self.labels.n_before > 0):
             raise ValueError("an active block needs the labels of all rows")
         super().run(bit_generator, first, stop)
-
-    @property
-    def log_evidence(self):
-        """log of the sum of the final weights: of the estimate of p(rows so far)."""
-        if not self.annealed:
-            return self.weights.log_total() + self.sum_constants
-        return float(logsumexp(self.final_log_weights()))
-
-    @property
-    def effective_sample_size(self):
-        """Effective sample size of the final weights."""
-        if not self.annealed:
-            return self.weights.sample_size()
-        log_w = self.final_log_weights()
-        return float(np.exp(2.0 * logsumexp(log_w) - logsumexp(2.0 * log_w)))
 
     def final_log_weights(self):
         log_w = self.log_weights()

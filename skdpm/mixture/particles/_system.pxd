@@ -15,14 +15,14 @@ cdef extern from *:
 
 
 cdef class ParticleSystem:
-    """See `_system.pyx`. The memory of a placement is reserved before it: the rest runs without
-    the interpreter's lock."""
+    """See `_system.pyx`. The memory of a placement is reserved first; the rest runs without the
+    interpreter's lock."""
     cdef readonly Py_ssize_t n_rows, row_at_hand
     cdef readonly double sum_constants      # `log_constants` of the rows so far
     cdef readonly list families             # of Family
     cdef void** family_at                   # (n_families,): the same objects
     cdef Py_ssize_t n_families
-    cdef void** kin                         # (n_particles,): the Family of each particle
+    cdef void** kin                         # (n_particles,): Family of each particle
     cdef readonly Weights weights
     cdef readonly ConcentrationNodes nodes
     cdef readonly KeptLabels labels
@@ -32,8 +32,8 @@ cdef class ParticleSystem:
     # The current row.
     cdef Py_ssize_t tick                    # number of its placement
     cdef double top                         # its largest log density
-    cdef double[::1] tops                   # (n_particles,): what terms are relative to, and ...
-    cdef double[::1] totals                 # ... their sum
+    cdef double[::1] tops                   # (n_particles,): log scale of a particle's terms
+    cdef double[::1] totals                 # (n_particles,): sum of its terms on that scale
     cdef Py_ssize_t[::1] choices            # (n_particles,): its cluster; n_clusters: a new one
     cdef double[::1] terms                  # (k_capacity + 1,): scratch
 
@@ -60,8 +60,8 @@ cdef class ParticleSystem:
 
 
 cdef inline Py_ssize_t pick(const double* terms, Py_ssize_t k, double u) noexcept nogil:
-    """The choice, of k clusters and a new one, that u falls on, which is below the sum of the
-    terms; the new one comes first."""
+    """The choice among k clusters and a new one, which comes first, that u selects; u is below the
+    sum of the terms."""
     cdef Py_ssize_t j
     u -= terms[k]
     if u < 0.0:

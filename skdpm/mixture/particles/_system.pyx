@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Sequential Monte Carlo: weighted partitions of the rows so far, the particles, take one row
-after the other. With unnormalised weights W, over all randomness and for every partition z,
+after the other. For every partition z, the unnormalised weights W satisfy
 
-    E sum_i W_i 1(z_i = z) = p(z) p(X | z);    the sum of weights estimates the evidence p(X).
+    E sum_i W_i 1(z_i = z) = p(z) p(X | z),
 
-Row n, y, meets k clusters of the n - 1 rows before it. Under a prior of Gibbs type (priors/_base)
-the terms of its choices are
+so the sum of the weights is an unbiased estimate of the evidence p(X).
+
+Let y be row n, and let a particle have k clusters of the n - 1 rows before it. Under a prior of
+Gibbs type (priors/_base) the terms of the choices of y are
 
     join a cluster of m:  (m - sigma) V_{n,k} / V_{n-1,k} p(y | cluster)
     a new one:            V_{n,k+1} / V_{n-1,k} p(y)
 
-It draws a cluster with probabilities proportional to them, and W is multiplied by their sum. The
-prior's factors are computed by `_nodes`, where an unknown concentration is integrated out.
-Particles are resampled between weighing and drawing (`_weights`). They share clusters by reference
-(`_slots`).
+A cluster is drawn with probabilities proportional to the terms, and W is multiplied by their sum.
+`_nodes` computes the prior's factors and integrates out an unknown concentration. Particles are
+resampled between weighing and drawing (`_weights`), and share clusters by reference (`_slots`).
 """
 from libc.math cimport INFINITY, log
 from libc.stdlib cimport free
@@ -36,7 +37,7 @@ from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.particles._nodes import STEP, log_ratios
 
 cdef enum:
-    FEWEST_CLUSTERS = 64    # for which there is room at first
+    FEWEST_CLUSTERS = 64    # initial capacity
 
 cdef extern from "tiles.h" nogil:
     void tile_exp(double* x, Py_ssize_t n)
@@ -53,9 +54,9 @@ cdef class ParticleSystem:
     resample_threshold : float
         Threshold of the effective sample size divided by the number of particles.
     prior : PartitionPrior
-        Its number of rows does not matter: no table is used.
+        Prior, of any number of rows: its tables are not used.
     concentration_prior : tuple (shape, rate) or None
-        Gamma prior of a concentration that is integrated out; None: it is that of the prior.
+        Gamma prior of a concentration that is integrated out. None: that of `prior` is fixed.
 
     Attributes
     ----------
@@ -64,9 +65,9 @@ cdef class ParticleSystem:
     n_current : int
         Number of particles.
     n_resampled : int
-        How often they were resampled.
+        Number of times that particles were resampled.
     row_at_hand : int
-        Number, in the kernels, of the last row that was placed.
+        Number of the last placed row in the kernels.
     """
 
     def __init__(
@@ -85,10 +86,10 @@ cdef class ParticleSystem:
         free(self.family_at)
         free(self.kin)
 
-    # Memory: with the lock.
+    # Memory, which needs the interpreter's lock.
 
     cdef int reserve_clusters(self, Py_ssize_t k) except -1:
-        """Make room for particles of k clusters, and the nodes that these need."""
+        """Make room for particles of k clusters, with the nodes they need."""
         cdef Py_ssize_t p
         cdef Py_ssize_t capacity = max(self.k_capacity, FEWEST_CLUSTERS)
         while capacity < k:
@@ -107,7 +108,7 @@ cdef class ParticleSystem:
         return 0
 
     cdef int make_room(self, Py_ssize_t n_new) except -1:
-        """Take the memory that the next placement, of n_new new rows, may need."""
+        """Reserve the memory of the next placement, with n_new new rows."""
         cdef Family family
         for family in self.families:
             if not family.has_room(self.weights.n_most):
@@ -142,12 +143,11 @@ cdef class ParticleSystem:
     # Particles.
 
     cdef void drop(self, Py_ssize_t p) noexcept nogil:
-        """A particle dies: it lets go of its slots."""
+        """A particle dies and releases its slots."""
         (<Family>self.kin[p]).let_go_all(&self.slots[p, 0], self.n_clusters[p])
 
     cdef void branch(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
-        """Particle dst, which is dead, becomes a copy of particle src, except for its weight and
-        its choice."""
+        """Dead particle dst becomes a copy of particle src, without its weight and choice."""
         cdef Py_ssize_t k = self.n_clusters[src]
         self.kin[dst] = self.kin[src]
         self.n_clusters[dst] = k
@@ -159,11 +159,12 @@ cdef class ParticleSystem:
         self.nodes.branch(dst, src)
 
     cdef void count(self) noexcept nogil:
-        """Bring the laws of the concentration up to date with the particles."""
+        """Update the laws of the concentration to the particles."""
         self.k_most = self.nodes.count(&self.n_clusters[0], self.weights.n, self.n_rows)
 
     cdef void renew_own_law(self, Py_ssize_t p) noexcept nogil:
-        """Compute the law of the concentration of a particle in closed form, if each has one."""
+        """Compute the law of the concentration of a particle in closed form, unless the law is
+        common to particles with the same number of clusters."""
         if not self.nodes.common:
             self.nodes.make_own_law(
                 p, self.n_rows, (<Family>self.kin[p]).sizes, &self.slots[p, 0],
@@ -248,7 +249,7 @@ cdef class ParticleSystem:
         total = total * self.nodes.slope[p] + (<Family>self.kin[p]).v_new * self.nodes.fresh[p]
         self.tops[p] = self.top
         if total < FAINT:
-            # A row may be an outlier to this particle, and none to others.
+            # The row may be an outlier for this particle only.
             self.tops[p] = self.top_of(p)
             if self.tops[p] == -INFINITY:
                 return False
@@ -314,7 +315,7 @@ cdef class ParticleSystem:
         return 0
 
     cdef void resample(self, bitgen_t* rng) noexcept nogil:
-        """Replace the particles by as many of equal weight. Survivors stay where they are."""
+        """Replace the particles by as many of equal weight. Survivors keep their places."""
         cdef Py_ssize_t p, _copy
         cdef Py_ssize_t place = 0
         cdef Py_ssize_t* counts = &self.weights.counts[0]
@@ -324,7 +325,7 @@ cdef class ParticleSystem:
                 self.drop(p)
         for p in range(self.weights.n):
             for _copy in range(counts[p] - 1):
-                while counts[place] > 0:        # ends: there are as many places as copies
+                while counts[place] > 0:        # ends: there is a place for each copy
                     place += 1
                 self.branch(place, p)
                 place += 1
@@ -335,9 +336,9 @@ cdef class ParticleSystem:
             self.choices[p] = self.draw(p, rng)
 
     cdef bint follow_children(self, bitgen_t* rng) noexcept nogil:
-        """Turn all choices of all particles into particles, thinned to the largest number. If the
-        particles have that number already, and even weights, each draws one choice. Returns False
-        if the weights are not finite."""
+        """Turn all choices of all particles into particles, thinned to the maximum number. If
+        there are already that many particles, with even weights, each draws one choice. Returns
+        False if the weights are not finite."""
         cdef Py_ssize_t c, j, p
         cdef Py_ssize_t place = 0
         cdef Py_ssize_t n = self.weights.n
@@ -470,36 +471,37 @@ cdef class ParticleSystem:
 
     @property
     def log_evidence(self):
-        """log of the sum of the final weights: of the estimate of p(rows so far)."""
-        return self.weights.log_total() + self.sum_constants
+        """log of the estimate of p(rows so far), the sum of the final weights."""
+        return float(logsumexp(self.final_log_weights()))
 
     @property
     def effective_sample_size(self):
         """Effective sample size of the final weights."""
-        return self.weights.sample_size()
+        log_w = self.final_log_weights()
+        return float(np.exp(2.0 * logsumexp(log_w) - logsumexp(2.0 * log_w)))
 
     @property
     def concentration(self):
-        """Concentration that the weights are for; None if it is integrated out."""
+        """Concentration of the current weights; None if it is integrated out."""
         return self.nodes.concentration if self.nodes.hyperprior is None else None
 
     def log_weights(self):
-        """Unnormalised log weights that the next row continues, with the constants of the rows:
+        """Unnormalised log weights before the next row, with the constants of the rows so far:
         ndarray (n_current,)."""
         return self.weights.array() + self.sum_constants
 
     def final_log_weights(self):
-        """Unnormalised log weights for the prior of the model: ndarray (n_current,)."""
+        """Unnormalised log weights under the prior of the model: ndarray (n_current,)."""
         return self.log_weights()
 
     def labels_of(self, Py_ssize_t p):
-        """Labels of the rows whose labels are kept, in a particle: ndarray of intp, positions of
-        clusters in `sizes_of` and `stats_of`."""
+        """Labels of the rows in a particle, if kept: (n_kept,), intp. Labels are positions in
+        `sizes_of` and `stats_of`."""
         self._check_particle(p)
         return self.labels.array(slice(p, p + 1), self.n_rows)[0].astype(np.intp)
 
     def all_labels(self):
-        """The same of all particles: ndarray (n_current, n_kept) of uint16 or uint32."""
+        """Labels in all particles: (n_current, n_kept), uint16 or uint32."""
         return self.labels.array(slice(self.weights.n), self.n_rows)
 
     def sizes_of(self, Py_ssize_t p):
@@ -522,20 +524,14 @@ cdef class ParticleSystem:
         return self.models[self.family_of(p)].dump(self.slots_of(p))
 
     def log_ratios(self, concentrations):
-        """log p(partition | concentration) of every particle, less its log prior probability under
-        which it is weighed: (len(concentrations), n_current)."""
+        """log p(partition | concentration) of every particle, minus its log prior probability in
+        the current weights: (len(concentrations), n_current)."""
         sizes = [self.sizes_of(p) for p in range(self.weights.n)]
         return log_ratios(self.nodes.prior, sizes, concentrations, *self.nodes.arrays())
 
-    def log_evidence_at(self, concentrations):
-        """log of the estimate of p(rows so far | concentration): (len(concentrations),). The
-        particles are reweighted, so the further a concentration, the noisier."""
-        log_weights = self.log_weights() + self.log_ratios(concentrations)
-        return logsumexp(log_weights, axis=1)
-
     def log_joint_of(self, Py_ssize_t p, PartitionPrior prior):
-        """log p(partition) + log p(rows so far | partition) of a particle, at the concentration of
-        a prior, whose tables are not used."""
+        """log p(partition) + log p(rows so far | partition) of a particle under a prior, whose
+        tables are not used."""
         cdef Py_ssize_t j
         cdef ClusterModel model = self.models[self.family_of(p)]
         cdef double total = prior.log_probability(self.sizes_of(p))
@@ -545,18 +541,14 @@ cdef class ParticleSystem:
         return total + self.sum_constants
 
     def concentration_weights(self, Py_ssize_t p):
-        """Law of the concentration given the partition of a particle.
-
-        Returns
-        -------
-        nodes, weights : ndarray of shape (n_nodes,)
-        """
+        """Law of the concentration given the partition of a particle: nodes and weights, two
+        ndarrays of shape (n_nodes,)."""
         self._check_particle(p)
         self.count()
         return np.array(self.nodes.values), np.array(self.nodes.law(p, self.n_clusters[p]))
 
     def draw_concentration(self, Py_ssize_t p, bit_generator):
-        """Draw one of the nodes by that law. Uses one uniform number."""
+        """Draw a node by this law. Uses one uniform number."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         nodes, weights = self.concentration_weights(p)
         with bit_generator.lock:
@@ -571,10 +563,10 @@ cdef class ParticleSystem:
         ----------
         p : int
         state : MixtureState
-            Has as many items as there are rows, all of whose labels are kept. Its kernel takes
-            over the hyperparameters.
+            State of n_rows items, all of whose labels are kept. Its kernel takes over the
+            hyperparameters.
         order : ndarray of shape (n_rows,), intp, optional
-            The state's number of each row. Default: 0, 1, ...
+            Number of each row in the state. Default: 0, 1, ...
         """
         cdef const Py_ssize_t[::1] items
         cdef const Py_ssize_t* first = NULL
@@ -590,23 +582,16 @@ cdef class ParticleSystem:
         )
 
     def take(self, Py_ssize_t p, MixtureState state):
-        """Replace a particle by the partition of a state, under its hyperparameters. The particle
-        shares no cluster afterwards and, if there are several families, no family. Call `renew`
-        when all particles have been replaced.
-
-        Parameters
-        ----------
-        p : int
-        state : MixtureState
-            As for `lend`, in the order of the rows.
-        """
+        """Replace a particle by the partition and hyperparameters of a state, whose items are the
+        rows in their order. The particle shares no cluster afterwards and, if there are several
+        families, no family. Call `renew` once all particles are replaced."""
         cdef Py_ssize_t k, m, slot
         cdef Py_ssize_t n_clusters = state.n_clusters
         cdef ClusterModel model
         self._check_state(p, state)
         cdef Family family = self.families[self.family_of(p)]
         if self.n_families > 1 and family.n_members > 1:
-            # The others stay with their hyperparameters.
+            # The other members keep their hyperparameters.
             for family in self.families:
                 if family.n_members == 0:
                     break
@@ -640,7 +625,7 @@ cdef class ParticleSystem:
                 self.labels.set(p, m, state.position[state.labels[m]])
 
     def renew(self):
-        """Compute the laws of the concentration in closed form, once particles were replaced."""
+        """Compute the laws of the concentration in closed form after particles were replaced."""
         cdef Py_ssize_t p
         self.nodes.forget_laws()
         self.count()
@@ -648,7 +633,7 @@ cdef class ParticleSystem:
             self.renew_own_law(p)
 
     def get_state(self):
-        """All that `set_state` needs: dict of plain objects. Slots are numbered by family."""
+        """Return a dict of plain objects for `set_state`. Slots are numbered within families."""
         cdef Py_ssize_t p
         cdef Family family
         self.count()
@@ -674,22 +659,22 @@ cdef class ParticleSystem:
         }
 
     def set_state(self, models, state):
-        """Continue from `get_state`, or from partitions made elsewhere.
+        """Continue from `get_state` or from other partitions.
 
         Parameters
         ----------
         models : list of ClusterModel
-            Kernels of the families, at their hyperparameters. Their slots are replaced.
+            Kernels of the families, with their hyperparameters. Their slots are replaced.
         state : dict
             n_rows, n_resampled : int
             log_w : (n_current,)
             family : (n_current,) indices of `models`
             slots : list of (n_clusters,) indices of the stats of the particle's family
             stats : list of (n, n_stats) or, with the terms cached from them, (n, width)
-            labels : (n_current, n_kept), of the last rows
+            labels : (n_current, n_kept), labels of the last rows
             sum_constants : float; without it that of before
             step, k_capacity, vectors : laws of the concentration; without them they are computed
-                in closed form, as they are whenever the capacity has grown
+                in closed form, as after every growth of the capacity
         """
         cdef Py_ssize_t f, k, p
         cdef Py_ssize_t n = len(state["log_w"])

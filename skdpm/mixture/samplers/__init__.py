@@ -32,16 +32,8 @@ __all__ = [cls.__name__ for cls in SAMPLERS.values()]
 
 
 def automatic_sampler(likelihood, X, make_prior):
-    """The first of the preferred samplers that does not object to a likelihood and rows; where
-    all do, the last, whose objection `fit` raises.
-
-    Parameters
-    ----------
-    likelihood : Likelihood
-    X : array-like
-        As it was given to `fit`.
-    make_prior : callable
-        The prior over partitions of a number of rows.
+    """Choose the first of the preferred samplers that has no objection. If all object, it is the
+    last one, and `fit` raises its objection. For the parameters see `Sampler.automatic`.
     """
     n_samples = (*given_shape(X), 1)[0]
     if is_dask(X) and SubCluster.suits(make_prior(2)):

@@ -11,8 +11,8 @@ cdef enum:
 cdef class Members:
     """The items of each cluster, while labels change by moves of whole clusters only."""
     cdef Py_ssize_t* first              # (n_slots,): first item in the list of each cluster
-    cdef Py_ssize_t* next               # (n_samples,): next item in the list; the size of the
-    cdef Py_ssize_t n_samples, n_slots  # ... cluster tells where a list ends
+    cdef Py_ssize_t* next               # (n_samples,): next item; lists have the clusters' sizes
+    cdef Py_ssize_t n_samples, n_slots
 
     cdef int reserve(self, MixtureState state) except -1
     cdef void collect(self, MixtureState state) noexcept nogil
@@ -30,18 +30,18 @@ cdef class Members:
 
 cdef class Snapshot:
     """A clustering from which informed anchors are drawn, with arrays for their law."""
-    cdef readonly Py_ssize_t n_samples
     cdef readonly Py_ssize_t n_clusters
     cdef readonly bint seen_warmup
     cdef readonly bint frozen
-    cdef bint informed                  # is there a clustering? Otherwise anchors are uniform
-    # Pointers into `arrays`.
-    cdef const Py_ssize_t* labels       # (n_samples,) cluster of each item
-    cdef const Py_ssize_t* members      # (n_samples,) items, cluster by cluster
-    cdef const Py_ssize_t* start        # (n_clusters + 1,) first of each cluster in `members`
-    cdef const double* cumulative       # (n_clusters, n_clusters): law of the second's cluster
-    cdef const signed char* eligible    # (n_samples, n_clusters): may the second anchor be there?
-    cdef dict arrays
+    cdef dict arrays                    # the five below, by name; empty: anchors are uniform
+    cdef bint informed                  # whether there is a clustering
+    cdef const Py_ssize_t[::1] labels           # (n_samples,): cluster of each item
+    cdef const Py_ssize_t[::1] members          # (n_samples,): items, cluster by cluster
+    cdef const Py_ssize_t[::1] start            # (n_clusters + 1,): first of each in `members`
+    # Law of the second anchor's cluster: cumulated, given the cluster of the first anchor,
+    cdef const double[:, ::1] cumulative        # (n_clusters, n_clusters), or None
+    # or uniform on those that are eligible given the first anchor.
+    cdef const signed char[:, ::1] eligible     # (n_samples, n_clusters), or None
 
     cdef Py_ssize_t second_cluster(self, bitgen_t* rng, Py_ssize_t i) noexcept nogil
 
@@ -53,7 +53,7 @@ cdef class AnchorProposal:
     cdef Py_ssize_t n_samples           # items of the current state
     cdef Snapshot snapshot              # snapshot of its replica
     cdef list snapshots                 # one per replica
-    cdef readonly bint extended         # does the law depend on the current partition?
+    cdef readonly bint extended         # whether the law depends on the current partition
     cdef readonly double log_q          # log q(anchors | current partition) if so, else 0
 
     cdef int update(self, MixtureState state, bint adapting, Py_ssize_t replica) except -1

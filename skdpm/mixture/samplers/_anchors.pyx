@@ -33,7 +33,7 @@ from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.likelihoods._base cimport ClusterModel
 
 cdef enum:
-    # No snapshot is taken of more clusters than this: it costs a merge per pair of clusters.
+    # Largest number of clusters of a snapshot, which costs a merge per pair of clusters.
     MAX_CLUSTERS = 512
 
 # Neighbours: probability that the first anchor is a uniform item rather than an item of a uniform
@@ -101,58 +101,40 @@ cdef class Snapshot:
         """Drop the clustering."""
         self.informed = False
         self.n_clusters = 0
-        self.cumulative = NULL
-        self.eligible = NULL
         self.arrays = {}
 
     def bind(self, dict arrays):
         """Use the arrays of a clustering; integers may have any type."""
-        cdef const Py_ssize_t[::1] labels, members, start
-        cdef const double[:, ::1] cumulative
-        cdef const signed char[:, ::1] eligible
-        arrays = arrays | {
+        self.arrays = arrays | {
             name: np.ascontiguousarray(arrays[name], dtype=np.intp)
             for name in ("labels", "members", "start")
         }
-        labels = arrays["labels"]
-        members = arrays["members"]
-        start = arrays["start"]
-        self.arrays = arrays
-        self.labels = &labels[0]
-        self.members = &members[0]
-        self.start = &start[0]
-        self.n_samples = labels.shape[0]
-        self.n_clusters = start.shape[0] - 1
-        if "cumulative" in arrays:
-            cumulative = arrays["cumulative"]
-            self.cumulative = &cumulative[0, 0]
-        if "eligible" in arrays:
-            eligible = arrays["eligible"]
-            self.eligible = &eligible[0, 0]
+        self.labels = self.arrays["labels"]
+        self.members = self.arrays["members"]
+        self.start = self.arrays["start"]
+        self.cumulative = arrays.get("cumulative")
+        self.eligible = arrays.get("eligible")
+        self.n_clusters = self.start.shape[0] - 1
         self.informed = True
 
     cdef Py_ssize_t second_cluster(self, bitgen_t* rng, Py_ssize_t i) noexcept nogil:
         """Draw the cluster of the snapshot for the second anchor; -1 if there is none."""
         cdef Py_ssize_t k
         cdef Py_ssize_t n_eligible = 0
-        cdef const double* cumulative
-        cdef const signed char* eligible
         cdef double u
-        if self.cumulative != NULL:
-            cumulative = self.cumulative + self.labels[i] * self.n_clusters
-            u = uniform(rng) * cumulative[self.n_clusters - 1]
+        if self.cumulative is not None:
+            u = uniform(rng) * self.cumulative[self.labels[i], self.n_clusters - 1]
             for k in range(self.n_clusters - 1):
-                if u < cumulative[k]:
+                if u < self.cumulative[self.labels[i], k]:
                     return k
             return self.n_clusters - 1
-        eligible = self.eligible + i * self.n_clusters
         for k in range(self.n_clusters):
-            n_eligible += eligible[k]
+            n_eligible += self.eligible[i, k]
         if n_eligible == 0:
             return -1
         n_eligible = integer(rng, n_eligible)
         for k in range(self.n_clusters):
-            n_eligible -= eligible[k]
+            n_eligible -= self.eligible[i, k]
             if n_eligible < 0:
                 return k
         return -1
@@ -464,7 +446,7 @@ cdef class AnchorProposal:
         del self.snapshots[n:]
 
     def get_state(self):
-        """Return plain objects for `set_state`: a list with an entry per replica."""
+        """Return plain objects for `set_state`."""
         return {"snapshots": [snapshot.get_state() for snapshot in self.snapshots]}
 
     def set_state(self, saved):

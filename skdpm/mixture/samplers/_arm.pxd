@@ -58,6 +58,15 @@ cdef class Reconfiguration:
     cdef int put(
         self, MixtureState state, bitgen_t* rng, const Py_ssize_t* rows, Py_ssize_t n_rows
     ) except -1 nogil
+    cdef bint must_stay(self, MixtureState state, Py_ssize_t x, Py_ssize_t n_rows) noexcept nogil
+    cdef Py_ssize_t list_options(
+        self, MixtureState state, Py_ssize_t x, Py_ssize_t own
+    ) noexcept nogil
+    cdef void weigh_options(
+        self, MixtureState state, const Py_ssize_t* rows, Py_ssize_t n_rows, Py_ssize_t own,
+        Py_ssize_t n
+    ) noexcept nogil
+    cdef Py_ssize_t forced_option(self, Py_ssize_t x, Py_ssize_t own, Py_ssize_t n) noexcept nogil
     cdef Py_ssize_t take_out(
         self, MixtureState state, const Py_ssize_t* rows, Py_ssize_t n_rows
     ) noexcept nogil

@@ -300,93 +300,116 @@ cdef class Reconfiguration:
     ) except -1 nogil:
         """Draw the cluster of a unit, or force it with a target, and put the unit there."""
         cdef Py_ssize_t x = rows[0]
-        cdef Py_ssize_t origin = self.start[x]
-        cdef bint inside = self.inside(x)
-        cdef bint at_home, alone
-        cdef Py_ssize_t own, n, k, pick, wanted
-        cdef double* log_w
+        cdef Py_ssize_t own, n, slot
+        cdef Py_ssize_t pick = -1
         self.make_room(state)
-        log_w = state.log_w
-        if not inside:
-            at_home = self.home[origin] >= 0 and state.labels[x] == self.home[origin]
-            if at_home:
-                if self.left[origin] == n_rows and state.sizes[self.home[origin]] > n_rows:
-                    if self.target != NULL and self.wanted_slot(x) != self.home[origin]:
-                        self.log_t = -INFINITY
-                    return 0
-                self.left[origin] -= n_rows
-                if state.sizes[self.home[origin]] == n_rows:
-                    self.home[origin] = -1
+        if self.must_stay(state, x, n_rows):
+            if self.target != NULL and self.wanted_slot(x) != state.labels[x]:
+                self.log_t = -INFINITY
+            return 0
         own = self.take_out(state, rows, n_rows)
-        # The clusters to choose from, then a cluster with the unit alone.
-        n = 0
-        if inside:
+        n = self.list_options(state, x, own)
+        self.weigh_options(state, rows, n_rows, own, n)
+        if self.target != NULL:
+            pick = self.forced_option(x, own, n)
+            if pick < 0:
+                self.log_t = -INFINITY
+                return 0
+        pick = self.choose(rng, state.log_w, n, pick)
+        if pick < 0:
+            with gil:
+                raise FloatingPointError(f"row {x}: no cluster has a positive weight")
+        slot = self.options[pick]
+        if n_rows == 1:
+            state.attach(x, slot)
+        elif slot != own:
+            state.join(slot, own, rows, n_rows)
+        if self.inside(x):
+            if self.target != NULL:
+                self.target_slot[self.target[x]] = slot
+        else:
+            if slot == own:
+                self.home[self.start[x]] = own
+            if slot == self.home[self.start[x]]:
+                self.left[self.start[x]] += n_rows
+        return 0
+
+    cdef bint must_stay(self, MixtureState state, Py_ssize_t x, Py_ssize_t n_rows) noexcept nogil:
+        """Whether an outer unit is all that is left at home, where others have joined it. If not,
+        it leaves."""
+        cdef Py_ssize_t home = self.home[self.start[x]]
+        if self.inside(x) or home < 0 or state.labels[x] != home:
+            return False
+        if self.left[self.start[x]] == n_rows and state.sizes[home] > n_rows:
+            return True
+        self.left[self.start[x]] -= n_rows
+        if state.sizes[home] == n_rows:
+            self.home[self.start[x]] = -1
+        return False
+
+    cdef Py_ssize_t list_options(
+        self, MixtureState state, Py_ssize_t x, Py_ssize_t own
+    ) noexcept nogil:
+        """List the clusters that a unit may join in `options`; last, unless it has a home, the
+        slot `own`, where it is alone. Returns their number."""
+        cdef Py_ssize_t k
+        cdef Py_ssize_t n = 0
+        if self.inside(x):
             for k in range(state.n_clusters):
                 if state.slots[k] != own:
                     self.options[n] = state.slots[k]
                     n += 1
-        else:
-            self.options[n] = self.b_i
+            self.options[n] = own
+            return n + 1
+        self.options[0] = self.b_i
+        n = 1
+        if self.b_j != self.b_i:
+            self.options[n] = self.b_j
             n += 1
-            if self.b_j != self.b_i:
-                self.options[n] = self.b_j
-                n += 1
-            if self.home[origin] >= 0:
-                self.options[n] = self.home[origin]
-                n += 1
-        alone = inside or self.home[origin] < 0
-        self.options[n] = own
-        self.work += n + alone + 2 * n_rows
+        self.options[n] = self.home[self.start[x]] if self.home[self.start[x]] >= 0 else own
+        return n + 1
+
+    cdef void weigh_options(
+        self, MixtureState state, const Py_ssize_t* rows, Py_ssize_t n_rows, Py_ssize_t own,
+        Py_ssize_t n
+    ) noexcept nogil:
+        """Write the log weights of n options to `state.log_w`."""
+        cdef Py_ssize_t k
+        cdef bint alone = self.options[n - 1] == own
+        cdef Py_ssize_t n_joined = n - alone
+        cdef double* log_w = state.log_w
+        cdef const double* log_cluster = state.prior.log_cluster
+        self.work += n + 2 * n_rows
         if n_rows == 1:
-            state.model.log_predictive_many(&self.options[0], n + alone, x, log_w)
+            state.model.log_predictive_many(&self.options[0], n, rows[0], log_w)
         elif state.model.factorizes and n_rows <= FEW + state.model.width // WIDTH_OF_ROW:
-            for k in range(n):
+            for k in range(n_joined):
                 log_w[k] = log_predictive_block(state, rows, n_rows, self.options[k])
-            log_w[n] = state.model.log_marginal(own)
+            if alone:
+                log_w[n_joined] = state.model.log_marginal(own)
         else:
-            state.model.log_merge_many(&self.options[0], n, own, log_w)
-            log_w[n] = 0.0
-        for k in range(n):
+            state.model.log_merge_many(&self.options[0], n_joined, own, log_w)
+            if alone:
+                log_w[n_joined] = 0.0
+        for k in range(n_joined):
             log_w[k] += (
-                state.prior.log_cluster[state.sizes[self.options[k]] + n_rows]
-                - state.prior.log_cluster[state.sizes[self.options[k]]]
+                log_cluster[state.sizes[self.options[k]] + n_rows]
+                - log_cluster[state.sizes[self.options[k]]]
             )
         if alone:
-            log_w[n] += state.prior.log_cluster[n_rows] + log_new(
-                state, state.n_clusters - (n_rows > 1)
-            )
-        pick = -1
-        if self.target != NULL:
-            wanted = self.wanted_slot(x)
-            if wanted == -2:
-                self.log_t = -INFINITY
-                return 0
-            if wanted < 0:
-                wanted = own
-            for k in range(n + alone):
-                if self.options[k] == wanted:
-                    pick = k
-            if pick < 0:
-                self.log_t = -INFINITY
-                return 0
-        pick = self.choose(rng, log_w, n + alone, pick)
-        if pick < 0:
-            with gil:
-                raise FloatingPointError(f"row {x}: no cluster has a positive weight")
-        k = self.options[pick]
-        if n_rows == 1:
-            state.attach(x, k)
-        elif k != own:
-            state.join(k, own, rows, n_rows)
-        if inside:
-            if self.target != NULL:
-                self.target_slot[self.target[x]] = k
-        else:
-            if k == own:
-                self.home[origin] = own
-            if k == self.home[origin]:
-                self.left[origin] += n_rows
-        return 0
+            k = state.n_clusters - (n_rows > 1)
+            log_w[n_joined] += log_cluster[n_rows] + log_new(state, k)
+
+    cdef Py_ssize_t forced_option(self, Py_ssize_t x, Py_ssize_t own, Py_ssize_t n) noexcept nogil:
+        """The option that leads to the target; -1: the target is impossible."""
+        cdef Py_ssize_t k
+        cdef Py_ssize_t wanted = self.wanted_slot(x)
+        if wanted == -1:
+            wanted = own
+        for k in range(n):
+            if self.options[k] == wanted:
+                return k
+        return -1
 
     cdef Py_ssize_t take_out(
         self, MixtureState state, const Py_ssize_t* rows, Py_ssize_t n_rows

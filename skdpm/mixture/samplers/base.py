@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What users see of a sampler: a scikit-learn object that makes a kernel and runs a program."""
+"""Base classes of samplers: scikit-learn objects that make kernels and programs."""
 
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_n_features, validate_data
@@ -11,20 +11,20 @@ from skdpm.mixture.chains.program import RowProgram
 
 
 class Sampler(BaseEstimator):
-    """Base class of samplers; a subclass writes `kernel`.
+    """Base class of samplers; a subclass overrides `kernel`.
 
     Attributes
     ----------
     requires : str
-        The capability that a likelihood must state (`Likelihood.capabilities`).
+        Capability that a likelihood must have (`Likelihood.capabilities`).
     n_replicas : int
-        States that a chain has side by side, each with its own random stream and hyperparameters,
-        while one kernel serves them all. Draws are those of the first; the others start from
-        random partitions.
+        Number of states of a chain, each with its own random stream and hyperparameters. One
+        kernel serves them all. Draws are those of the first; the others start from random
+        partitions.
     n_companions : int
-        Further replicas, that the chain has in warm-up only.
+        Number of further replicas in warm-up.
     online : bool
-        Whether it takes the rows one after the other, once, rather than as a Markov chain.
+        Whether it takes each row once, one after the other, instead of running a Markov chain.
     """
 
     requires = "joint"
@@ -34,51 +34,39 @@ class Sampler(BaseEstimator):
 
     @classmethod
     def automatic(cls, likelihood, n_samples, make_prior):
-        """Make the object that `sampler="auto"` stands for, where it is this class.
+        """Make the sampler that `sampler="auto"` uses if it chooses this class.
 
         Parameters
         ----------
         likelihood : Likelihood
-            As the user gave it.
+            Likelihood as given by the user.
         n_samples : int
         make_prior : callable
-            The prior over partitions of a number of rows.
+            Function from a number of rows to the prior over their partitions.
 
         Returns
         -------
         sampler : Sampler or None
-            None: it had best be another.
+            None: another class is better.
         """
         return cls()
 
     def kernel(self):
-        """Make a fresh `PartitionKernel` of one chain, parameters checked.
+        """Check the parameters and make the `PartitionKernel` of a chain.
 
         Raises
         ------
         ValueError
-            Naming the parameter.
+            If a parameter is not valid; the message names it.
         """
         raise NotImplementedError(f"{type(self).__name__} must write `kernel`")
 
     def check_prior(self, prior):
-        """Raise a ValueError where the sampler cannot deal with a `PartitionPrior`."""
+        """Raise a ValueError if the sampler does not support a `PartitionPrior`."""
 
     def objection(self, likelihood, X):
-        """Say why the sampler cannot sample a mixture with this likelihood of these rows.
-
-        Parameters
-        ----------
-        likelihood : Likelihood
-            As the user gave it.
-        X : array-like
-            As it was given to `fit`.
-
-        Returns
-        -------
-        reason : str or None
-            None: it can.
-        """
+        """Return why the sampler does not support a likelihood and X, both as given by the user;
+        None if it does."""
         if is_dask(X):
             return (
                 f"{type(self).__name__} needs all rows in memory; for a dask array choose "
@@ -87,7 +75,7 @@ class Sampler(BaseEstimator):
         return self._lacking(likelihood)
 
     def _lacking(self, likelihood):
-        """The objection that the likelihood lacks the capability, or None."""
+        """Return the objection to a likelihood without the capability, or None."""
         if self.requires in likelihood.capabilities:
             return None
         return (
@@ -98,32 +86,15 @@ class Sampler(BaseEstimator):
         )
 
     def validate(self, estimator, X, likelihood, reset):
-        """Check the X of `fit`, and set what scikit-learn remembers of it.
-
-        Parameters
-        ----------
-        estimator : BaseMixture
-        X : array-like
-        likelihood : Likelihood
-        reset : bool
-            Whether the number and names of columns are new.
-
-        Returns
-        -------
-        X : array of shape (n_samples, n_features)
-
-        Raises
-        ------
-        ValueError
-        """
+        """Check the X of `fit` and return it as an array, as `validate_rows` does."""
         return validate_rows(estimator, X, likelihood, reset)
 
     def program(self, X, likelihood, **settings):
-        """The `ChainProgram` of a fit: see `RowProgram.prepare`."""
+        """Make the `ChainProgram` of a fit; see `RowProgram.prepare`."""
         return RowProgram.prepare(X, likelihood, **settings)
 
     def batch_program(self, X, likelihood, *, n_before, first, makes_draws, **settings):
-        """The program of a batch of `partial_fit`, where the sampler is `online`: see
+        """Make the program of a batch of `partial_fit`, if the sampler is `online`; see
         `StreamProgram.prepare`."""
         raise NotImplementedError(f"{type(self).__name__} must write `batch_program`")
 
@@ -131,18 +102,18 @@ class Sampler(BaseEstimator):
 class BlockSampler(Sampler):
     """Base class of samplers that visit the rows in blocks, given drawn parameters.
 
-    They have a parameter `block_size`, and their kernel is a `BlockKernel`.
+    Subclasses have a parameter `block_size`, and their kernel is a `BlockKernel`.
     """
 
     requires = "instantiated"
-    needs_labels = False  # do new labels depend on the last ones?
+    needs_labels = False  # whether new labels depend on the previous ones
 
     def objection(self, likelihood, X):
         return self._lacking(likelihood)
 
     def validate(self, estimator, X, likelihood, reset):
-        """As they are, whatever their type and order: a block at a time is brought into form, and
-        looked at for infinities and NaN."""
+        """Return the rows as they are, of any type and order: blocks are converted, and checked
+        for infinities and NaN, one at a time."""
         if is_dask(X):
             from skdpm.mixture.blocks.dask_rows import check_dask
 

@@ -126,16 +126,8 @@ class SMC(Sampler):
         return self.rejuvenation is not None
 
     def system(self, prior, concentration_prior, moves_rows):
-        """Make the particle system of a chain.
-
-        Parameters
-        ----------
-        prior : PartitionPrior
-        concentration_prior : tuple (shape, rate) or None
-            Gamma prior of a concentration that is integrated out.
-        moves_rows : bool
-            Whether rows taken earlier can be moved; they cannot in a stream.
-        """
+        """Make the particle system of a chain; see `ParticleSystem`. `moves_rows` is whether rows
+        taken earlier can be moved, which they cannot in a stream."""
         return ParticleSystem(
             self.n_particles,
             self._scheme(moves_rows and self.moves),

@@ -62,15 +62,7 @@ class LaunchedMoves:
         }
 
     def make(self, state, rng, key):
-        """Propose moves of disjoint unions in turn.
-
-        Parameters
-        ----------
-        state : BlockState
-        rng : numpy.random.Generator
-        key : tuple of int
-            Entropy, chain and iteration.
-        """
+        """Propose moves of disjoint unions in turn."""
         unions = self.choose(state, rng)
         launch, key, sides = self.launch(state, unions, rng, key)
         nodes = Nodes(state, unions, sides.collected.stats)
@@ -131,16 +123,8 @@ class LaunchedMoves:
         return unions
 
     def launch(self, state, unions, rng, key):
-        """Make the passes over the rows of unions.
-
-        Returns
-        -------
-        launch : Launch
-            The launch of the last pass.
-        key : tuple of int
-            Key of its streams.
-        sides : Sides
-        """
+        """Make the passes over the rows of unions. Returns the `Launch` of the last pass, the key
+        of its streams and the `Sides` drawn."""
         params = self.first_params(state, unions, rng)
         log_weights = np.zeros(len(params))
         for n in range(self.n_passes + 1):

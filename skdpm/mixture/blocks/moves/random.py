@@ -88,7 +88,7 @@ class RandomMoves:
         ]
 
     def make(self, state, key, moves, evaluated, memory):
-        """Propose moves in turn.
+        """Propose moves in turn. Returns whether one was accepted.
 
         Parameters
         ----------
@@ -97,14 +97,9 @@ class RandomMoves:
             Entropy, chain and iteration.
         moves : list of RandomMove
         evaluated : dict of int to (TrialSplit, Collected)
-            Splits whose parts are known, by their stream numbers. They hold until a move changes
-            the clusters.
+            Splits whose parts are known, by stream number, until a move changes the clusters.
         memory : SubClusterMemory or None
-            Updated with the clusters.
-
-        Returns
-        -------
-        changed : bool
+            Memory to be updated with the clusters.
         """
         changed = False
         for move in moves:
