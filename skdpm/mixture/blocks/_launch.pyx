@@ -41,16 +41,8 @@ cdef void draw_tile(
 
 
 def launch_sides(ParametricModel model, const int[::1] codes, launch, list bit_generators):
-    """Draw sides for the rows of unions of clusters, in a block; no code changes.
-
-    Parameters
-    ----------
-    model : ParametricModel
-        Bound to the rows.
-    codes : ndarray of shape (n_rows,), int32
-    launch : Launch
-    bit_generators : list of numpy bit generators
-        One for each union.
+    """Draw sides for the rows of unions of clusters, in a block; no code changes. The model is
+    bound to the rows, and each union has a bit generator.
 
     Returns
     -------
@@ -59,7 +51,7 @@ def launch_sides(ParametricModel model, const int[::1] codes, launch, list bit_g
     first_rows : ndarray of shape (2 n_unions,), intp
         The first row of each side; -1 if it has none.
     log_q : ndarray of shape (n_unions, 4)
-        See the module.
+        The four sums of each union.
     """
     cdef Py_ssize_t i, j, k, m, n, s, first
     cdef Py_ssize_t n_unions = len(launch.unions)
@@ -132,14 +124,6 @@ def draw_sides(ParametricModel model, int[::1] codes, split, bit_generator):
     """Carry out a split that `launch_sides` drew, in place, from the same stream.
 
     Side 0 stays in the cluster and side 1 moves to the new one, both to left sub-clusters.
-
-    Parameters
-    ----------
-    model : ParametricModel
-        Bound to the rows.
-    codes : ndarray of shape (n_rows,), int32
-    split : LaunchedSplit
-    bit_generator : numpy bit generator
     """
     cdef Py_ssize_t i
     cdef Py_ssize_t n = 0

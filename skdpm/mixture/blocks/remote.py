@@ -123,20 +123,9 @@ def _feed(digest, value):
 def add_up_visits(likelihood, no_rows, n_blocks, results):
     """Add up the statistics of blocks, and list the rows that they held back.
 
-    Parameters
-    ----------
-    likelihood : Likelihood
-    no_rows : array of shape (0, n_features)
-    n_blocks : int
-        Number of all blocks.
-    results : list of (int, (Collected, Held or None))
-        Number of a block, and the result of `visit_by_recipe`.
-
-    Returns
-    -------
-    nodes : dict of (int, int) to Collected
-        From `add_up`.
-    held : dict of int to Held
+    `results` are tuples of the number of a block and the result of `visit_by_recipe`; `no_rows` is
+    an array of shape (0, n_features). Returns the nodes of `add_up` for `n_blocks` blocks in all,
+    and a dict of block to `Held`.
     """
     nodes = {(0, block - 1): collected for block, (collected, _) in results}
     held = {block: rows for block, (_, rows) in results if rows}
@@ -249,24 +238,15 @@ class Answer:
 
 
 async def call_place(token, which, function, arguments, finish, dask_worker=None):
-    """Call a function for all blocks of a worker's chunks: see `DaskRows._exchange`.
-
-    It uses the threads of the worker, which also run its tasks.
+    """Call a function for all blocks of a worker's chunks, or of those in `which`, on the threads
+    that also run its tasks: see `DaskRows._exchange`. Returns an `Answer` or `Lost`.
 
     Parameters
     ----------
     token : str
         Name of the places.
-    which : set of int, or None
-        Chunks; None: all of the place.
-    function, finish : callable
-    arguments : tuple
     dask_worker : distributed.Worker
         Set by dask.
-
-    Returns
-    -------
-    answer : Answer or Lost
     """
     data = dask_worker.data
     place = data.get(place_key(token, dask_worker.address))

@@ -53,18 +53,8 @@ class BlockState:
     @staticmethod
     def draw(rows, likelihood, stats, n_slots, key):
         """Return a first state, as if saved: all rows are drawn among clusters given by the
-        statistics of some rows, with weights in proportion to the numbers of these rows.
-
-        Parameters
-        ----------
-        rows : Rows
-        likelihood : Likelihood
-        stats : ndarray of shape (n_clusters, n_stats)
-        n_slots : callable
-            Turns a number of clusters into the number with empty ones.
-        key : tuple of int
-            Key of random streams.
-        """
+        statistics of some rows, (n_clusters, n_stats), with weights in proportion to the numbers
+        of these rows. `n_slots` turns a number of clusters into the number with empty ones."""
         model = likelihood.parametric(rows.first_row()[:0])
         params = model.draw(stats, np.ones(len(stats)), stream(*key, 0))
         task = Task(len(stats), Sweep(params, np.log(stats[:, 0])))
@@ -127,15 +117,8 @@ class BlockState:
     # Splits and merges.
 
     def relabel(self, table, n_clusters):
-        """Change codes by a table.
-
-        Parameters
-        ----------
-        table : ndarray of shape (2 n_slots,), int32
-            New code of each code; codes with the same new code are united.
-        n_clusters : int
-            Number of clusters afterwards.
-        """
+        """Change codes by a table of the new code of each code, (2 n_slots,), int32; codes with
+        the same new code are united. Afterwards there are n_clusters clusters."""
         old = self.collected
         stats = np.zeros((2 * n_clusters, old.stats.shape[1]))
         first_rows = np.full(2 * n_clusters, -1)

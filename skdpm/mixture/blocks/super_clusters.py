@@ -17,15 +17,9 @@ from skdpm.mixture.blocks.records import Sweep
 
 @dataclass(frozen=True, slots=True)
 class GroupedSweep(Sweep):
-    """A sweep in which each row draws its cluster from one group of clusters.
+    """A sweep in which each row draws its cluster from one group of clusters."""
 
-    Parameters
-    ----------
-    groups : ndarray of shape (n_clusters,), intp
-        Group of each cluster, numbered from 0.
-    """
-
-    groups: np.ndarray = None
+    groups: np.ndarray = None  # (n_clusters,), intp: group of each cluster, from 0
     block_task: ClassVar[type] = GroupedTask
     in_tiles: ClassVar[bool] = False
 
@@ -43,20 +37,8 @@ def draw_super_clusters(divergences, rng):
     In the paper a cluster may also draw itself, at divergence 0. Clusters that are apart would
     then nearly all be groups of one, and no row could leave its cluster.
 
-    Parameters
-    ----------
-    divergences : ndarray of shape (n_clusters, n_clusters)
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    groups : ndarray of shape (n_clusters,), intp
-        Group of each cluster, numbered from 0.
-
-    Raises
-    ------
-    FloatingPointError
-        If a divergence is NaN.
+    Divergences have shape (n_clusters, n_clusters). Returns the groups of a `GroupedSweep`; raises
+    a FloatingPointError if a divergence is NaN.
     """
     n_clusters = len(divergences)
     if n_clusters == 1:

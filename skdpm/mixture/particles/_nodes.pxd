@@ -28,9 +28,9 @@ cdef class ConcentrationNodes:
     cdef double[:, ::1] factors_new         # ... times r
     cdef double[::1] join_k                 # average factor to join a cluster of m, over m - sigma
     cdef double[::1] new_k                  # average factor of a new cluster
-    # Of each particle: its factor to join a cluster of m is slope (m + offset).
-    cdef double[:, ::1] own                 # (n_particles, n_nodes): its law, unless common
-    cdef double[::1] slope, offset, fresh   # fresh: its factor of a new cluster
+    # By particle. The factor to join a cluster of m is slope (m + offset).
+    cdef double[:, ::1] own                 # (n_particles, n_nodes): law, unless common
+    cdef double[::1] slope, offset, fresh   # fresh: the factor of a new cluster
 
     cdef Py_ssize_t count(
         self, const Py_ssize_t* n_clusters, Py_ssize_t n, Py_ssize_t n_rows    # IN (n,)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Chains that are particle systems: how rows come in, particles move, and draws are made.
+"""Chains that are particle systems: rows come in, particles move, and draws are made.
 
 Each chain takes the rows in its own order. Between rows a Markov kernel moves every particle,
-given the rows so far. A kernel that leaves p(partition | rows, hyperparameters) invariant changes
-no weight; nor do draws of the hyperparameters given the partition, which follow the move. An
-integrated concentration is drawn given the partition for the move, and then forgotten.
+given the rows so far. Weights do not change by a kernel that leaves p(partition | rows,
+hyperparameters) invariant, nor by draws of the hyperparameters given the partition, which follow
+the move. For the move, an integrated concentration is drawn given the partition, and then
+forgotten.
 """
 
 import math
@@ -31,7 +32,7 @@ from skdpm.partitions import relabel_by_size
 # Rows between two checks of limits and interrupts.
 BLOCK = 256
 
-# Streams of a chain, beside that of its particles: the last part of the key.
+# Last part of the keys of further streams of a chain.
 ORDER_STREAM = 1
 DRAW_STREAM = 2
 
@@ -46,7 +47,7 @@ GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 class ParticleProgram(MixtureProgram):
     """Program of chains that are particle systems. An iteration is a row.
 
-    A subclass writes `resume` and `encoded`.
+    A subclass overrides `resume` and `encoded`.
 
     Attributes
     ----------
@@ -64,8 +65,8 @@ class ParticleProgram(MixtureProgram):
     moves_rows = True  # whether the sampler may move rows taken earlier
     complaint = "the chains, which are independent particle systems, disagree"
     remedies = "more particles (SMC(n_particles=...))"
-    # R-hat of independent draws is large by chance: for two chains of 50 draws in one case of 25,
-    # of 20 draws in one of 4.
+    # R-hat of independent draws may be large by chance: for two chains of 50 draws in one case of
+    # 25, for two of 20 draws in one of 4.
     fewest_compared = 50
 
     @property
@@ -74,10 +75,10 @@ class ParticleProgram(MixtureProgram):
 
     def encoded(self, items):
         """Rows as kernels need them: data and tables."""
-        raise NotImplementedError(f"{type(self).__name__} must write `encoded`")
+        raise NotImplementedError(f"{type(self).__name__} must override `encoded`")
 
     def bind(self, encoded, values):
-        """Make a kernel over encoded rows, at values of the learned hyperparameters."""
+        """Make a kernel over encoded rows, with values of the learned hyperparameters."""
         model = self.likelihood.bind(*encoded)
         if values:
             set_hyperparameters(model, self.likelihood.at(values))
@@ -141,7 +142,7 @@ class ParticleChain(MixtureChain):
     """One particle system while it runs. While draws are made, `state` and `values` are those of
     the current draw.
 
-    A subclass writes `row_order` and `look_at`.
+    A subclass overrides `row_order` and `look_at`.
     """
 
     state = values = None
@@ -177,11 +178,11 @@ class ParticleChain(MixtureChain):
 
     def row_order(self):
         """Numbers of the rows in the order in which they come."""
-        raise NotImplementedError(f"{type(self).__name__} must write `row_order`")
+        raise NotImplementedError(f"{type(self).__name__} must override `row_order`")
 
     def look_at(self, p, prior):
-        """Set `state` to particle p of all rows."""
-        raise NotImplementedError(f"{type(self).__name__} must write `look_at`")
+        """Set `state` to particle p."""
+        raise NotImplementedError(f"{type(self).__name__} must override `look_at`")
 
     def _models(self):
         return [self.program.bind(self.encoded, values) for values in self.family_values]

@@ -43,18 +43,8 @@ class StreamProgram(ParticleProgram):
 
     @classmethod
     def prepare(cls, X, likelihood, *, n_before, **settings):
-        """Make the program of a batch.
-
-        Parameters
-        ----------
-        X : array of shape (n_rows, n_features)
-            Validated.
-        likelihood : Likelihood
-            Resolved.
-        n_before : int
-        **settings
-            The other fields.
-        """
+        """Make the program of a batch of validated rows, with a resolved likelihood and the other
+        fields as settings."""
         data = likelihood.encode(X)
         program = cls(
             likelihood=likelihood,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Mixtures of finite mixtures (Miller & Harrison 2018): K ~ p, weights ~ Dirichlet(g, ..., g).
 
-Of Gibbs type with sigma = -g, where g is the concentration, per component. Their eq. 3.2, with
-g^k taken into V (their prod_j g (1 + g)_{n_j - 1} are the factors of the clusters):
+The prior is of Gibbs type with sigma = -g, where g is the concentration of a component. By their
+eq. 3.2, with g^k in V (their factors of the clusters are prod_j g (1 + g)_{n_j - 1}),
 
     V_{n,k} = g^k sum_{K >= k} f(K) p(K),    f(K) = K! / (K - k)! Gamma(g K) / Gamma(g K + n).
 
@@ -146,7 +146,7 @@ cdef class MixtureOfFiniteMixturesPrior(PartitionPrior):
         cdef double log_f = 0.0         # relative to that of K = k
         cdef double log_p = self.log_pmf(K)
         cdef double log_more = -INFINITY        # log(K - k)
-        # Of the terms of V_{n,k}, and of those times K - k, each relative to its largest.
+        # Sums of the terms of V_{n,k}, and of these times K - k, relative to their largest ones.
         cdef double[2] top = [-INFINITY, -INFINITY]
         cdef double[2] total = [0.0, 0.0]
         cdef double log_rest, next_log_f, next_log_more, next_log_p

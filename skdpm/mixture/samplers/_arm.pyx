@@ -350,8 +350,8 @@ cdef class Reconfiguration:
     cdef Py_ssize_t list_options(
         self, MixtureState state, Py_ssize_t x, Py_ssize_t own
     ) noexcept nogil:
-        """List the clusters that a unit may join in `options`; last, unless it has a home, the
-        slot `own`, where it is alone. Returns their number."""
+        """List the clusters that a unit may join in `options`, and last, unless it has a home, the
+        slot `own` of the unit alone. Returns the number of options."""
         cdef Py_ssize_t k
         cdef Py_ssize_t n = 0
         if self.inside(x):

@@ -32,18 +32,16 @@ CLEAR_GAIN = 0.5
 class SubClusterKernel(BlockKernel):
     """One iteration of `SubCluster` on a `BlockState`.
 
-    Its three parts can be switched off, so that each can be tested alone.
+    Its parts can be switched off, so that each can be tested alone.
 
     Parameters
     ----------
     sweep : bool, default=True
         Whether to pass over the rows.
-    random_moves : RandomMoves or None
-        None: the default number.
+    random_moves, launched_moves : RandomMoves and LaunchedMoves, or None
+        Moves. None: default numbers.
     sub_splits : bool, default=True
         Whether the warm-up has sub-clusters, splits into them, and merges.
-    launched_moves : LaunchedMoves or None
-        None: the default number.
     launch_every : int or None
         Iterations between launched moves after the warm-up; None: LAUNCH_EVERY.
     """

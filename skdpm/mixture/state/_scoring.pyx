@@ -44,22 +44,8 @@ FEWEST_CULLED = 48
 
 
 def mixture_rows(likelihood, data, model, n_clusters):
-    """Make rows to be evaluated under mixtures, in tiles if that is likely to pay.
-
-    Parameters
-    ----------
-    likelihood : Likelihood
-    data : dict
-        From its `encode` or `encode_new`.
-    model : ClusterModel
-        Bound to these rows.
-    n_clusters : int
-        Number of clusters of all mixtures together.
-
-    Returns
-    -------
-    rows : MixtureRows
-    """
+    """Make the `MixtureRows` of encoded data and a model bound to them, in tiles if that is likely
+    to pay for mixtures of `n_clusters` clusters in all."""
     points = None
     if model.n_samples > FEWEST_TILED and n_clusters > FEWEST_CULLED:
         points = likelihood.box_points(data)

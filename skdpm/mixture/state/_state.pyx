@@ -44,7 +44,7 @@ cdef class MixtureState:
     ----------
     model : ClusterModel
         Model bound to the items; its clusters are replaced. It belongs to this state alone, as
-        long as the state lives. Other states of these items need models of their own, made by
+        long as the state lives. Another state of these items needs another model, made by
         `likelihood.bind` from the same data and tables.
     prior : PartitionPrior
     labels : ndarray of shape (n_samples,), optional

@@ -166,14 +166,11 @@ class Nodes:
     totals : ndarray of shape (n_nodes, n_stats)
         Statistics of the clusters, then of the wholes and sides that are not clusters now.
     log_m : ndarray of shape (n_nodes,)
-    wholes : ndarray of shape (n_unions,)
-        Node of each union as one cluster.
-    sides : ndarray of shape (n_unions, 2)
-        Nodes of each union as two clusters.
-    is_whole : ndarray of shape (n_unions,), bool
-        Whether it is one cluster now.
-    alive : ndarray of shape (n_nodes,), bool
-        Whether each node is a cluster now.
+        Log marginal likelihoods.
+    wholes, sides : ndarray of shape (n_unions,) and (n_unions, 2)
+        Nodes of each union as one cluster and as two.
+    is_whole, alive : ndarray of shape (n_unions,) and (n_nodes,), bool
+        Whether a union is one cluster now; whether a node is a cluster now.
     """
 
     def __init__(self, state, unions, stats):

@@ -16,22 +16,9 @@ N_NEAR = 4
 
 
 def split_into_sub_clusters(state, memory, ready, rng):
-    """Propose to split clusters into their sub-clusters, by the ratio of Chang & Fisher's eq. 21
-    with the prior's own ratio in place of alpha and the Gamma functions.
-
-    Parameters
-    ----------
-    state : BlockState
-    memory : SubClusterMemory
-        Follows the clusters.
-    ready : ndarray of shape (n_slots,), bool
-        Clusters whose sub-clusters may be split off.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    proposed, accepted : int
-    """
+    """Propose to split those clusters that are `ready` into their sub-clusters, by the ratio of
+    Chang & Fisher's eq. 21 with the prior's ratio in place of alpha and the Gamma functions.
+    Returns the numbers of proposed and accepted splits."""
     both = (state.stats[:, 0] > 0).reshape(-1, 2).all(axis=1)
     candidates = np.flatnonzero(both & ~memory.fresh & ready)
     table = np.arange(2 * state.n_slots, dtype=np.int32)
@@ -85,12 +72,8 @@ def merge_close_clusters(state, memory, margin, rng):
 
 
 def close_pairs(state, totals, rng):
-    """Pair each cluster with the N_NEAR nearest ones by the divergence of drawn parameters.
-
-    Returns
-    -------
-    pairs : ndarray of shape (n_pairs, 2)
-    """
+    """Pair each cluster with the N_NEAR nearest ones by the divergence of drawn parameters:
+    ndarray of shape (n_pairs, 2)."""
     params = state.parametric.draw(totals, np.ones(len(totals)), rng.bit_generator)
     divergences = np.nan_to_num(state.likelihood.divergences(params), nan=np.inf)
     np.fill_diagonal(divergences, np.inf)
@@ -159,14 +142,8 @@ class SubClusterMemory:
             getattr(self, name)[k] = getattr(new, name)[0]
 
     def observe(self, gain, is_empty):
-        """Update all entries after a pass.
-
-        Parameters
-        ----------
-        gain : ndarray of shape (n_clusters,)
-        is_empty : ndarray of shape (2 n_clusters,), bool
-            Whether each sub-cluster has no rows.
-        """
+        """Update all entries after a pass, given the gains and whether sub-clusters are empty,
+        (2 n_clusters,)."""
         # Sub-clusters that are clear no longer change, and neither does their gain.
         self.ready |= ~self.fresh & (gain <= self.gain)
         self.idle = np.where(gain > self.best, 0, self.idle + 1)
