@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Somatic mutations in tumour samples: tables in, tables out, and what reads say of a mutation.
+"""Somatic mutations in tumour samples: conversion of tables, and the law of the reads.
 
-A mutation in a sample has a reference and b variant reads, of d = a + b. In a share phi of the
-cancer cells, the cellular prevalence, it is there; with the share t of cancer cells in the sample
-(its tumour content) and a genotype state of c_N, c_R and c_V copies of the locus in normal cells,
-cancer cells without and cancer cells with the mutation, a share mu of which is variant in each::
+In a sample, a mutation has d = a + b reads: a reference ones and b variant ones. Its cellular
+prevalence phi is the share of cancer cells that have it, and the tumour content t is the share of
+cancer cells in the sample. A genotype state gives the numbers c_N, c_R and c_V of copies of the
+locus in normal cells, cancer cells without and cancer cells with the mutation, and the shares mu
+of these copies that are variant::
 
     xi(phi) = [(1 - t) c_N mu_N + t (1 - phi) c_R mu_R + t phi c_V mu_V]
               / [(1 - t) c_N + t (1 - phi) c_R + t phi c_V],
     p(b | d, phi) = mean over states of Binomial(b | d, xi(phi)),
 
-or of a beta-binomial of mean xi(phi) and precision s (Roth et al. 2014). `DPMixture` and
-`FiniteMixture` give the mutations of a cluster the same phi; `FeatureAllocation` makes phi the sum
-of the prevalences of the clones that have the mutation. `likelihood="pyclone"` is either.
+or of a beta-binomial with mean xi(phi) and precision s (Roth et al. 2014). In the mixture
+likelihood `PyClone` the mutations of a cluster have the same phi; in the feature likelihood
+`Subclones`, phi is the sum of the prevalences of the clones that have the mutation.
 """
 
 import numpy as np
@@ -23,10 +24,10 @@ from skdpm.partitions import label_probabilities, relabel_by_size
 
 __all__ = ["mutation_design", "mutation_table"]
 
-# Columns of X, of each sample.
+# Columns of X for each sample.
 FIELDS = ("ref_counts", "alt_counts", "normal_cn", "minor_cn", "major_cn", "tumour_content")
 
-# What columns of the long table are also called.
+# Other names of columns of the long table.
 SPELLINGS = {"var_counts": "alt_counts", "tumor_content": "tumour_content"}
 
 DENSITIES = ("binomial", "beta_binomial")
@@ -35,14 +36,14 @@ GENOTYPE_PRIORS = ("major_copy_number", "parental", "total")
 # There are up to twice as many states as copies.
 MOST_COPIES = 1000
 
-# Of so many reads logarithms of densities, differences of numbers 20 times that, still have six
-# digits after the point.
+# Log densities are differences of numbers about 20 times as large as the number of reads. With
+# this many reads they still have six digits after the point.
 MOST_READS = 10**8
 
-# Draws that `mutation_table` averages, evenly spaced ones.
+# Number of evenly spaced draws that `mutation_table` averages.
 MOST_DRAWS = 500
 
-# Entries of a table of log likelihoods that are computed at a time.
+# Number of entries of a table of log likelihoods that are computed at a time.
 CHUNK = 2**20
 
 
@@ -51,9 +52,9 @@ def __dir__():
 
 
 def states(normal_cn, minor_cn, major_cn, tumour_content, *, error_rate, genotype_prior):
-    """List the genotype states that a mutation may have, which are equally likely.
+    """List the equally likely genotype states of a mutation.
 
-    Of a prevalence phi, the shares of variant and of reference reads are proportional to
+    At prevalence phi, the shares of variant and of reference reads are proportional to
     (1 - phi) p0 + phi p1 and (1 - phi) r0 + phi r1.
 
     Parameters
@@ -61,14 +62,14 @@ def states(normal_cn, minor_cn, major_cn, tumour_content, *, error_rate, genotyp
     normal_cn, minor_cn, major_cn : int
     tumour_content, error_rate : float
     genotype_prior : str
-        "major_copy_number": with the mutation on 1 to `major_cn` copies, before any change of the
-        number of copies; or on one copy, after it. "parental": on `major_cn`, `minor_cn` or one
-        copy before, or on one after. "total": on any number of copies, before or after.
+        "major_copy_number": the mutation is on 1 to `major_cn` copies, before the number of copies
+        changed; or on one copy, after that. "parental": on `major_cn`, `minor_cn` or one copy
+        before, or on one after. "total": on any number of copies, before or after.
 
     Returns
     -------
     states : ndarray of shape (n_states, 4)
-        p0, p1, r0, r1; each state once.
+        p0, p1, r0, r1 of each distinct state.
     """
     total = minor_cn + major_cn
     if genotype_prior == "major_copy_number":
@@ -93,18 +94,7 @@ def states(normal_cn, minor_cn, major_cn, tumour_content, *, error_rate, genotyp
 
 
 def check_params(likelihood):
-    """Check the parameters that all models of mutations have.
-
-    Parameters
-    ----------
-    likelihood : object
-        With `density`, `error_rate` and `genotype_prior`.
-
-    Returns
-    -------
-    params : dict
-        These, checked.
-    """
+    """Check `density`, `error_rate` and `genotype_prior` of a likelihood. Returns a dict."""
     name = type(likelihood).__name__
     check_choice(likelihood.density, f"{name}.density", DENSITIES)
     check_choice(likelihood.genotype_prior, f"{name}.genotype_prior", GENOTYPE_PRIORS)
@@ -117,52 +107,40 @@ def check_params(likelihood):
 
 
 def check_design(X):
-    """Check rows of mutations.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, 6 * n_tumour_samples)
-
-    Raises
-    ------
-    ValueError
-        Naming the column and a value that cannot be.
-    """
+    """Check X, an ndarray of shape (n_samples, 6 * n_tumour_samples). Raises ValueError naming the
+    column and an invalid value."""
     if X.shape[1] % len(FIELDS):
         raise ValueError(
             f"PyClone needs {len(FIELDS)} columns for each tumour sample ({', '.join(FIELDS)}; "
             f"skdpm.mutations.mutation_design makes them); X has {X.shape[1]} columns"
         )
-    fields = _fields(X)
-    given = {name: fields[name] for name in FIELDS}
-    missing = np.isnan(given["ref_counts"])
+    cells = _cells(X)
+    unread = np.isnan(cells[..., :2])
+    missing = unread[..., 0]
 
-    def check(bad, name, what):
-        everywhere = np.zeros(X.shape, dtype=bool)
-        everywhere[:, FIELDS.index(name) :: len(FIELDS)] = bad & ~missing
-        check_columns(X, everywhere, f"PyClone needs {what}")
+    def check(bad, fields, what):
+        everywhere = np.zeros(cells.shape, dtype=bool)
+        everywhere[..., fields] = bad
+        check_columns(X, everywhere.reshape(X.shape), f"PyClone needs {what}")
 
-    one_only = np.zeros(X.shape, dtype=bool)
-    for name, other in (("ref_counts", "alt_counts"), ("alt_counts", "ref_counts")):
-        columns = slice(FIELDS.index(name), None, len(FIELDS))
-        one_only[:, columns] = np.isnan(given[name]) & ~np.isnan(given[other])
-    check_columns(X, one_only, "PyClone needs ref_counts and alt_counts, or NaN in both")
-    counts = np.zeros(X.shape)
-    counts[:, 0 :: len(FIELDS)] = np.where(missing, 0.0, given["ref_counts"])
-    counts[:, 1 :: len(FIELDS)] = np.where(missing, 0.0, given["alt_counts"])
-    check_counts(counts, "PyClone")
-    check_columns(X, counts > MOST_READS, f"PyClone needs counts of at most {MOST_READS}")
-    for name, low in (("normal_cn", 1), ("minor_cn", 0), ("major_cn", 1)):
-        value = given[name]
+    one_only = unread & ~unread.all(axis=-1, keepdims=True)
+    check(one_only, slice(2), "ref_counts and alt_counts, or NaN in both")
+    counts = np.zeros(cells.shape)
+    counts[..., :2] = np.where(unread, 0.0, cells[..., :2])
+    check_counts(counts.reshape(X.shape), "PyClone")
+    check(counts > MOST_READS, slice(None), f"counts of at most {MOST_READS}")
+    for field, low in ((2, 1), (3, 0), (4, 1)):
+        value = cells[..., field]
         whole = (value >= low) & (value <= MOST_COPIES) & (value == np.floor(value))
-        check(~whole, name, f"{name} to be an integer from {low} to {MOST_COPIES}")
-    check(given["minor_cn"] > given["major_cn"], "minor_cn", "minor_cn of at most major_cn")
-    t = given["tumour_content"]
-    check(~((t > 0.0) & (t <= 1.0)), "tumour_content", "tumour_content above 0 and at most 1")
+        what = f"{FIELDS[field]} to be an integer from {low} to {MOST_COPIES}"
+        check(~whole & ~missing, field, what)
+    check((cells[..., 3] > cells[..., 4]) & ~missing, 3, "minor_cn of at most major_cn")
+    t = cells[..., 5]
+    check(~((t > 0.0) & (t <= 1.0)) & ~missing, 5, "tumour_content above 0 and at most 1")
 
 
 def encode(X, *, error_rate, genotype_prior):
-    """Bring rows of mutations, which are checked here, into the form of the models.
+    """Check rows of mutations and bring them into the form of the models.
 
     Parameters
     ----------
@@ -174,35 +152,24 @@ def encode(X, *, error_rate, genotype_prior):
     -------
     data : dict
         ref_counts, alt_counts : ndarray of shape (n_samples, n_tumour_samples)
-            0 where they are missing.
+            0 if missing.
         genotypes : ndarray of the same shape, intp
-            The genotype of a mutation in a sample: that of the states from `starts[g]` to
+            Genotype g of a mutation in a sample, with the states from `starts[g]` to
             `starts[g + 1]`. Genotype 0 has no states: nothing was measured.
         starts : ndarray of shape (n_genotypes + 1,), intp
         states : ndarray of shape (n_states, 4)
         constants : ndarray of shape (n_samples, n_tumour_samples)
-            log of the binomial coefficient, less that of the number of states.
+            Log of the binomial coefficient minus log of the number of states.
     """
     check_design(X)
-    fields = _fields(X)
-    a, b = fields["ref_counts"], fields["alt_counts"]
-    missing = np.isnan(a)
-    a, b = np.where(missing, 0.0, a), np.where(missing, 0.0, b)
-    kinds = np.stack([fields[name] for name in FIELDS[2:]], axis=-1)[~missing]
-    kinds, which = np.unique(kinds, axis=0, return_inverse=True)
+    cells = _cells(X)
+    a, b = np.moveaxis(np.nan_to_num(cells[..., :2]), -1, 0)
+    measured = ~np.isnan(cells[..., 0])
+    kinds, which = np.unique(cells[..., 2:][measured], axis=0, return_inverse=True)
     genotypes = np.zeros(a.shape, dtype=np.intp)
-    genotypes[~missing] = 1 + which.ravel()
-    table = [
-        states(
-            int(normal),
-            int(minor),
-            int(major),
-            float(content),
-            error_rate=error_rate,
-            genotype_prior=genotype_prior,
-        )
-        for normal, minor, major, content in kinds
-    ]
+    genotypes[measured] = 1 + which.ravel()
+    params = {"error_rate": error_rate, "genotype_prior": genotype_prior}
+    table = [states(*map(int, copies), content, **params) for *copies, content in kinds]
     sizes = np.array([0, *map(len, table)])
     coefficients = gammaln(a + b + 1.0) - gammaln(a + 1.0) - gammaln(b + 1.0)
     return {
@@ -224,7 +191,7 @@ def log_likelihoods(data, prevalences, precision=None):
         From `encode`.
     prevalences : ndarray of shape (n_points,)
     precision : float or None, default=None
-        Of the beta-binomial; None: binomial.
+        Precision of the beta-binomial; None: binomial.
 
     Returns
     -------
@@ -260,42 +227,41 @@ def _shares(found, prevalences):
     return p / (p + r), r / (p + r)
 
 
-def _fields(X):
-    """The columns by their meaning, each (n_samples, n_tumour_samples)."""
-    return {name: X[:, f :: len(FIELDS)] for f, name in enumerate(FIELDS)}
+def _cells(X):
+    """X as an array of shape (n_samples, n_tumour_samples, n_fields)."""
+    return X.reshape(len(X), X.shape[1] // len(FIELDS), len(FIELDS))
 
 
 # Tables of users.
 
 
 def mutation_design(df, *, deleted="error"):
-    """Bring a long table of mutations into the wide one that estimators take.
+    """Convert a long table of mutations into the wide one that estimators take.
 
     Parameters
     ----------
     df : pandas.DataFrame
         A line for each mutation in each tumour sample, with the columns that PyClone-VI reads:
         `mutation_id`, `sample_id`, `ref_counts`, `alt_counts` (or `var_counts`, as in PyClone),
-        `normal_cn`, `minor_cn`, `major_cn` and, where it is not 1, `tumour_content` (or
-        `tumor_content`). Other columns are ignored, PyClone-VI's `error_rate` among them: that is
+        `normal_cn`, `minor_cn`, `major_cn` and, unless it is 1, `tumour_content` (or
+        `tumor_content`). Other columns are ignored, including PyClone-VI's `error_rate`, which is
         a parameter of the likelihood.
     deleted : {"error", "missing"}, default="error"
-        What to do where `major_cn` is 0, so that no copy is left to have the mutation: to raise,
-        or to take the mutation as not measured in that sample.
+        Treatment of lines with `major_cn` 0, where no copy is left to have the mutation: raise an
+        error, or take the mutation as not measured in that sample.
 
     Returns
     -------
     design : pandas.DataFrame
         A row for each mutation, in order of appearance, named by `mutation_id`; six columns for
         each sample: "T1:ref_counts", "T1:alt_counts", "T1:normal_cn", "T1:minor_cn",
-        "T1:major_cn", "T1:tumour_content". NaN where a mutation has no line for a sample: it is
-        not dropped.
+        "T1:major_cn", "T1:tumour_content". A mutation without a line for a sample is kept, with
+        NaN there.
 
     Raises
     ------
     ValueError
-        Naming a column that is missing, or a mutation and a sample with two lines or without
-        copies.
+        If a column is missing, or if a mutation has two lines or no copies in a sample.
 
     Examples
     --------
@@ -356,19 +322,19 @@ def mutation_design(df, *, deleted="error"):
 
 
 def mutation_table(model, X, *, min_prevalence=0.02):
-    """Tell what a fitted model says of each mutation in each tumour sample.
+    """Summarise a fitted model for each mutation in each tumour sample.
 
     Parameters
     ----------
     model : DPMixture, FiniteMixture or FeatureAllocation
-        Fitted with a PyClone likelihood.
+        Fitted with likelihood `PyClone` or `Subclones`.
     X : pandas.DataFrame or array-like of shape (n_samples, 6 * n_tumour_samples)
-        The mutations that it was fitted to, in the same order. Names are those of
-        `mutation_design`, samples as text; rows and samples without are numbered from 0.
+        Mutations that the model was fitted to, in the same order. Names are those of
+        `mutation_design`, samples as text; without names, rows and samples are numbered from 0.
     min_prevalence : float, default=0.02
-        Of feature allocations: a clone counts where its prevalence is above that in some sample.
-        Others are next to free to have, so that many mutations have them by chance, in one draw
-        and not in the next.
+        Prevalence that a clone of a feature allocation must exceed in some sample to be counted.
+        Clones of next to no prevalence fit any mutation, so that many mutations have them by
+        chance in one draw and not in the next.
 
     Returns
     -------
@@ -376,37 +342,37 @@ def mutation_table(model, X, *, min_prevalence=0.02):
         A line for each mutation and sample, with the columns
 
         - `mutation_id`, `sample_id`
-        - `cluster_id`: of mixtures, `labels_`; of feature allocations, which mutations have the
-          same clones in `allocations_`, numbered by decreasing size
+        - `cluster_id`: `labels_` of a mixture. In a feature allocation, mutations with the same
+          clones in `allocations_` are a cluster; clusters are numbered by decreasing size
         - `cellular_prevalence`, `cellular_prevalence_std`: posterior mean and standard deviation
-          of the cluster's; of feature allocations, of the mean over its mutations
-        - `cluster_assignment_prob`: how often, over draws, the mutation is together with another
-          one of its cluster; alone, where it is its only one
-        - `mutation_prevalence`, `mutation_prevalence_std`: the mutation's own, over all draws,
-          whatever cluster it is in
-        - `clones`, of feature allocations: the columns of `allocations_` that the mutation has,
+          of the cluster's prevalence; in a feature allocation, of the mean over its mutations
+        - `cluster_assignment_prob`: mean share of draws in which the mutation is together with
+          another mutation of its cluster, or alone if it is the only one
+        - `mutation_prevalence`, `mutation_prevalence_std`: posterior mean and standard deviation
+          of the mutation's prevalence over all draws, whatever its cluster
+        - `clones`, for feature allocations: the columns of `allocations_` that the mutation has,
           such as "0+2".
 
     Notes
     -----
-    At most 500 draws, evenly spaced ones, are looked at.
+    The table averages at most 500 evenly spaced draws.
     """
     pd = _pandas("mutation_table")
     min_prevalence = check_real(min_prevalence, "min_prevalence", low=0.0, closed=True)
     names = getattr(X, "columns", None)
-    mutations = None if names is None else X.index
+    index = None if names is None else X.index
     if names is not None and list(names) != list(getattr(model, "feature_names_in_", names)):
         raise ValueError(
-            "mutation_table needs the columns that the model was fitted to, in their order: those "
-            "of mutation_design"
+            "mutation_table needs the columns that the model was fitted to, in their order: pass "
+            "the table of mutation_design"
         )
     X = np.asarray(X, dtype=np.float64)
     is_mixture = hasattr(model, "label_samples_")
     if not is_mixture and not hasattr(model, "prevalence_samples_"):
         if hasattr(model, "labels_"):
             raise ValueError(
-                "mutation_table needs label_samples_, which a fit has with store_labels=True and "
-                "partial_fit has not"
+                "mutation_table needs label_samples_, which a fit has with store_labels=True; "
+                "partial_fit does not keep them"
             )
         raise ValueError(
             "mutation_table needs a fitted DPMixture, FiniteMixture or FeatureAllocation with a "
@@ -420,17 +386,17 @@ def mutation_table(model, X, *, min_prevalence=0.02):
         )
     if fingerprint(np.ascontiguousarray(X)) != model._data:
         raise ValueError(
-            "mutation_table needs the mutations that the model was fitted to, in their order; "
-            "others are in X"
+            "mutation_table needs the mutations that the model was fitted to, in their order; X "
+            "has other ones"
         )
     n_tumours = X.shape[1] // len(FIELDS)
-    mutations = np.arange(n_samples) if mutations is None else mutations
-    samples = np.arange(n_tumours)
-    if names is not None:
+    if names is None:
+        index, samples = np.arange(n_samples), np.arange(n_tumours)
+    else:
         samples = [str(name).rsplit(":", 1)[0] for name in names[:: len(FIELDS)]]
     summary = _of_mixture(model, X) if is_mixture else _of_features(model, min_prevalence)
     columns = {
-        "mutation_id": np.repeat(mutations, n_tumours),
+        "mutation_id": np.repeat(index, n_tumours),
         "sample_id": np.tile(samples, n_samples),
     }
     for name, value in summary.items():
@@ -440,7 +406,7 @@ def mutation_table(model, X, *, min_prevalence=0.02):
 
 
 def _of_mixture(model, X):
-    """Columns of the table: one value per mutation, or per mutation and sample."""
+    """Compute columns of the table: one value per mutation, or per mutation and sample."""
     likelihood, labels = model.likelihood_, model.labels_
     if "cellular_prevalence" not in model.cluster_params_:
         raise ValueError(f"mutation_table needs a PyClone likelihood, not {likelihood!r}")
@@ -469,7 +435,7 @@ def _of_mixture(model, X):
 
 
 def _of_features(model, min_prevalence):
-    """The same. Of each draw, mutations with the same clones are a cluster."""
+    """Compute the same columns. In each draw, mutations with the same clones are a cluster."""
     kept = np.flatnonzero((model.prevalences_ > min_prevalence).any(axis=1))
     labels = relabel_by_size(_rows_alike(model.allocations_[:, kept]))
     pairs = [
@@ -509,7 +475,7 @@ def _of_features(model, min_prevalence):
 
 
 def _spaced(n):
-    """At most MOST_DRAWS of n, evenly spaced."""
+    """Numbers of at most MOST_DRAWS of n draws, evenly spaced."""
     return np.linspace(0, n - 1, min(n, MOST_DRAWS)).astype(np.intp)
 
 
@@ -519,13 +485,13 @@ def _moments(total, squares, n):
 
 
 def _rows_alike(Z):
-    """Number the distinct rows: the number of each row's."""
+    """Number distinct rows; return each row's number."""
     return np.unique(Z, axis=0, return_inverse=True)[1].ravel()
 
 
-def _line(df, where):
-    """The first line where `where` holds, in words."""
-    line = df.loc[where, ["mutation_id", "sample_id"]].iloc[0]
+def _line(df, chosen):
+    """Describe the first line with `chosen`."""
+    line = df.loc[chosen, ["mutation_id", "sample_id"]].iloc[0]
     return f"mutation {line.iloc[0]} in sample {line.iloc[1]}"
 
 

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Binary factors of a matrix, quickly and roughly: where chains of `LinearGaussian` start.
+"""Quick and rough binary factors of a matrix, at which chains of `LinearGaussian` start.
 
-Rows that are sums of parts which come and go independently are a linear mixture of independent
-sources with two values each. Independent component analysis finds such sources, as no sampler
-that begins anywhere does in so short a time; a threshold makes them binary.
+Rows that are sums of independent parts are a linear mixture of independent sources with two values
+each. Independent component analysis finds these sources much faster than a sampler from a random
+start; a threshold makes them binary.
 """
 
 import functools
 
 import numpy as np
 
-# Sources looked for, at most: the time grows with their square.
+# Largest number of sources; the time grows with its square.
 MOST_SOURCES = 64
-# Components that are kept at least: noise cannot be told where all of few columns hold signal.
+# Least number of components: if all of few columns hold signal, noise cannot be recognised.
 FEWEST_COMPONENTS = 3
-# Of the entries, the largest being 1.
+# Decimals of the entries, scaled to at most 1.
 N_DECIMALS = 6
 # Steps of the fixed-point iteration, and the change of a direction at which it ends.
 N_STEPS = 200
@@ -22,13 +22,13 @@ TOLERANCE = 1e-4
 
 
 class BinarySources:
-    """Binary sources of rows. What no guess changes is computed once for all.
+    """Binary sources of rows. Terms common to all guesses are computed once.
 
     Parameters
     ----------
     X : ndarray of shape (n_samples, n_features)
     observed : ndarray of the same shape, 0 or 1, or None
-        None: everything is.
+        None: all entries are observed.
 
     References
     ----------
@@ -41,21 +41,13 @@ class BinarySources:
         self._principal_scores = functools.cache(self._principal_scores)
 
     def draw(self, most, rng):
-        """Find sources.
-
-        Rows are drawn with replacement first: starts of different chains differ as far as the
-        data leave it open.
-
-        Parameters
-        ----------
-        most : int
-            The largest number of sources.
-        rng : numpy.random.Generator
+        """Find at most `most` sources in a bootstrap sample of the rows, so that starts of
+        different chains differ as far as the data leave them open.
 
         Returns
         -------
         Z : ndarray of shape (n_samples, n_sources), bool
-            Each source is on in half of the rows at most, and in one at least.
+            Each source is on in at least one row and in at most half of them.
         """
         n_samples, n_features = self.X.shape
         most = min(most, MOST_SOURCES, n_samples - 1, n_features)
@@ -64,8 +56,7 @@ class BinarySources:
         scores = self._principal_scores(most)
         sample = scores[rng.integers(n_samples, size=n_samples)]
         sample = sample - sample.mean(axis=0)
-        # Whitened: uncorrelated, of variance 1. A direction that the sample does not have is left
-        # out.
+        # Whitening: uncorrelated scores of variance 1, without directions that the sample lacks.
         values, vectors = np.linalg.eigh(sample.T @ sample / n_samples)
         kept = values > 1e-12 * values.max(initial=0.0)
         if not kept.any():
@@ -76,10 +67,9 @@ class BinarySources:
         return Z[:, Z.any(axis=0)]
 
     def _principal_scores(self, most):
-        """Scores on the principal components that stand out of noise; missing entries are
-        predicted by those components."""
+        """Scores on the principal components above noise; these also predict missing entries."""
         X, observed = self.X, self.observed
-        # Rounded: where two groups are cut must not hang on what X in other units rounds to.
+        # Rounded, so that the cut between groups does not depend on the units of X.
         filled = X = np.round(X / max(np.abs(X).max(), np.finfo(float).tiny), N_DECIMALS)
         if observed is not None:
             mean = (X * observed).sum(axis=0) / np.maximum(observed.sum(axis=0), 1)
@@ -125,7 +115,7 @@ def _orthogonal(W):
 
 
 def _two_groups(values):
-    """Tell which values are in the smaller of the two groups with the least squares."""
+    """Mark the values in the smaller of the two groups with the least squares."""
     ordered = np.sort(values - values.mean())
     n_low = np.arange(1, len(ordered))
     between = np.cumsum(ordered)[:-1] ** 2 / (n_low * (len(ordered) - n_low))

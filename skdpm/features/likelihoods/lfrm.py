@@ -10,12 +10,12 @@ from skdpm.features.likelihoods._lfrm import LFRMModel
 from skdpm.features.likelihoods.base import FeatureLikelihood
 from skdpm.mixture.chains._start import kmeans
 
-# Of a start. Small blocks are soon merged, large ones hardly split.
+# Blocks of a start. Small blocks are soon merged, large ones hardly split.
 NODES_PER_BLOCK = 6
 MOST_BLOCKS = 50
-# Nodes with few links lack both features of those with many.
+# Quantiles of the degree above which a node has the two features of nodes with many links.
 SHARES_WITH_FEWER = (0.3, 0.7)
-# Of the matrix of links, from random vectors.
+# Steps of the power iteration for singular vectors.
 N_POWERS = 10
 SMALLEST = 1e-12
 
@@ -23,39 +23,39 @@ SMALLEST = 1e-12
 class LFRM(FeatureLikelihood):
     """Latent feature relational model: overlapping features of the nodes of a network.
 
-    Nodes i and j are linked with probability 1 / (1 + exp(-(bias + z_i' W z_j))): each weight says
-    how a feature of one node and a feature of the other change the log odds of a link.
+    Nodes i and j are linked with probability 1 / (1 + exp(-(bias + z_i' W z_j))). Each weight is
+    the effect of a feature of one node and a feature of the other on the log odds of a link.
 
     Parameters
     ----------
     directed : bool, default=False
-        Whether X[i, j] and X[j, i] are two links. Where they are one, X must be symmetric, and so
-        is W.
+        Whether X[i, j] and X[j, i] are two links. If not, X must be symmetric, and so is W.
     bias : float or None, default=None
-        Log odds of a link of nodes without features. None: learned, under N(0, 1 /
-        `bias_precision`). 0.0 is the model of the paper: there features are also spent on saying
+        Log odds of a link of nodes without features. None: learned under N(0, 1 /
+        `bias_precision`). With 0.0, the model of the paper, features are also needed to express
         that links are rare.
     bias_precision : float, default=0.1
+        Precision of the prior of the bias.
     weight_precision : float or None, default=None
         Weights are N(0, 1 / weight_precision). None: learned under its prior.
     weight_precision_prior : tuple (shape, rate), default=(1.0, 1.0)
-        Gamma prior.
+        Gamma prior of the weights' precision.
 
     Notes
     -----
-    X is the square adjacency matrix of 0 and 1, dense or CSR; the diagonal is ignored and NaN
-    marks a pair that was not observed, of which `fitted_values` gives the probability of a link.
-    An attribute `weights_` (`n_components_`, `n_components_`) holds W for `allocations_`.
+    X is the square adjacency matrix of 0 and 1, dense or CSR. The diagonal is ignored. NaN marks
+    an unobserved pair; `fitted_values` gives the probability of its link. The attribute `weights_`
+    (`n_components_`, `n_components_`) holds W for `allocations_`.
 
-    To transform, predict or score new nodes, X is (m, n): their links to the n nodes of `fit`,
-    outgoing ones where `directed`. Rows given there are always new nodes, each on its own, so that
-    `transform` of the X of `fit` differs from `allocations_`; and they have no features that no
-    node of `fit` has, so that scores are lower bounds. `impute` puts the features' probabilities
-    in each draw in place of the features.
+    To transform, predict or score m new nodes, X is (m, n): their links to the n nodes of `fit`,
+    outgoing ones if `directed`. These rows are always new, independent nodes: `transform` of the X
+    of `fit` differs from `allocations_`. They have only features that some node of `fit` has, so
+    that scores are lower bounds. `impute` uses the features' probabilities in each draw in place
+    of the features.
 
-    A network costs a byte per pair of nodes. Chains start from small blocks of nodes that link
-    alike and merge them; each ends with somewhat other features, and so `fitted_values` of several
-    chains predicts better than one chain does.
+    A network takes a byte per pair of nodes. Chains start from small blocks of nodes that link
+    alike and merge them. Each chain ends with slightly different features, so `fitted_values` of
+    several chains predicts better than a single chain.
 
     References
     ----------
@@ -67,7 +67,7 @@ class LFRM(FeatureLikelihood):
     accept_sparse = True
     pairwise = True
     needs_allocations = True
-    preferred_sampler = "element_gibbs"  # finds as much as the others, in a third of the time
+    preferred_sampler = "element_gibbs"  # as good as the others, in a third of the time
     feature_params = ("weights",)
     hyperparameters = ("weight_precision", "bias")
 
@@ -113,9 +113,9 @@ class LFRM(FeatureLikelihood):
         return self._encoded(X, is_new=False)
 
     def initial_allocations(self, data, most, rng):
-        """Cut the nodes into small blocks of nodes that link alike, a feature each, more than will
-        be left: chains merge features more readily than they find new ones. Two further features
-        are of nodes with many links, as blocks of like nodes alone say little of that."""
+        """Guess blocks of nodes that link to the same nodes, by k-means of spectral points, more
+        of them than there should be features: chains merge features more readily than they find
+        new ones. Two more features mark nodes with many links, which blocks express badly."""
         signs = data["signs"]
         n_blocks = min(MOST_BLOCKS, len(signs) // NODES_PER_BLOCK, most - len(SHARES_WITH_FEWER))
         if n_blocks < 2:
@@ -127,7 +127,7 @@ class LFRM(FeatureLikelihood):
         return Z[:, Z.any(axis=0)]
 
     def encode_new(self, X):
-        """New nodes: their links to all nodes of `fit`; row i is not node i."""
+        """Bring links of new nodes to all nodes of `fit` into the model's form."""
         return self._encoded(X, is_new=True)
 
     def _encoded(self, X, is_new):
@@ -167,14 +167,13 @@ class LFRM(FeatureLikelihood):
 
 
 def _spectral_points(signs, n_points, directed, rng):
-    """Nodes as points, by the leading singular vectors of their links, normalised by degrees to
-    which their mean is added (Qin & Rohe 2013, Regularized spectral clustering under the
-    degree-corrected stochastic blockmodel), and their degrees. A pair that is not counted is as
-    much of a link as pairs are on average.
+    """Place nodes by the leading singular vectors of their links, which are normalised by degrees
+    plus the mean degree (Qin & Rohe 2013, Regularized spectral clustering under the
+    degree-corrected stochastic blockmodel). An unobserved pair counts as an average one.
 
     Returns
     -------
-    points : ndarray of shape (n_samples, n_points), or twice as many columns where `directed`
+    points : ndarray of shape (n_samples, n_points), or twice as many columns if `directed`
     degrees : ndarray of shape (n_samples,)
     """
     holes = signs == 0
@@ -197,8 +196,8 @@ def _spectral_points(signs, n_points, directed, rng):
 
 
 def _signs(X, *, diagonal):
-    """+1 where X has a link, -1 where it has none and 0 where the pair is not counted: ndarray of
-    int8. An entry must be 0, 1 or NaN."""
+    """Convert entries 0, 1 and NaN to signs: +1 for a link, -1 for none and 0 for a pair that is
+    not counted; ndarray of int8."""
     signs = np.full(X.shape, -1, dtype=np.int8)
     if sp.issparse(X):
         X = sp.csr_array(X, copy=True)

@@ -12,50 +12,50 @@ from skdpm.features.likelihoods._linear_gaussian import (
 from skdpm.features.likelihoods._sources import BinarySources
 from skdpm.features.likelihoods.base import FeatureLikelihood
 
-# Entries, less what is taken away, within which no square or product of precisions overflows; and
-# the same for a column's spread and underflow.
+# Bounds of centred entries and of a column's spread within which no square or product with
+# precisions over- or underflows.
 LARGEST_ENTRY = 1e60
 LOWEST_SPREAD = 1e-60
-# Standard deviation of the intercept's prior in units of s. Where it is narrow, a feature's
-# complement is often nearer to the columns' means, and takes its place.
+# Standard deviation of the intercept's prior in units of s. With a narrow prior, complements of
+# features, which are often nearer to the columns' means, would take their place.
 INTERCEPT_DEVIATION = 10.0
 
 
 class LinearGaussian(FeatureLikelihood):
-    """A row is the sum of an intercept, the components that it has, and Gaussian noise.
+    """A row is the sum of an intercept, the components of its features, and Gaussian noise.
 
     x_i ~ N(b + sum_k z_ik v_k, I / tau_x) with components v_k ~ N(0, I / tau_v) and the intercept
-    b ~ N(m, 100 s^2 I). Here m are the columns' means over the entries observed in `fit`, and s^2
-    is the mean of the columns' variances (1 where that is 0).
+    b ~ N(m, 100 s^2 I). Here m is the vector of the columns' means over the entries observed in
+    `fit`, and s^2 is the mean of the columns' variances (1 if that is 0).
 
     Parameters
     ----------
     noise_precision : float or None, default=None
-        tau_x; None: resampled in every iteration under its prior.
+        tau_x, in units of 1 / variance; None: learned under its prior.
     noise_precision_prior : tuple (shape, rate) or None, default=None
         Gamma prior of tau_x; None: (1, s^2).
     component_precision : float or None, default=None
-        tau_v; None: resampled in every iteration under its prior.
+        tau_v, in units of 1 / variance; None: learned under its prior.
     component_precision_prior : tuple (shape, rate) or None, default=None
         Gamma prior of tau_v; None: (1, s^2).
     intercept : bool, default=True
-        If not, b = 0: rows without features are noise about zero, as black images are. s^2 is
-        then the mean square of the entries.
+        Whether there is an intercept. If not, b = 0, so that rows without features are noise about
+        zero, like black images; s^2 is then the mean square of the entries.
 
     Notes
     -----
     NaN in X is a missing entry. With the default priors, the features do not depend on the units
-    of X, nor, with an intercept, on what is added to its columns; a given prior is in the units of
-    X (1 / variance). One variance serves all columns: where their units differ, scale them
-    (`sklearn.preprocessing.StandardScaler`). Entries further than 1e60 from their mean (from zero,
-    where `intercept` is False) are refused, and so are columns of which all are nearer than 1e-60:
-    their squares, times precisions, would be no doubles.
+    of X, nor, with an intercept, on constants added to its columns. One variance serves all
+    columns: if their units differ, scale them (`sklearn.preprocessing.StandardScaler`). Entries
+    farther than 1e60 from their mean (from zero without an intercept) are refused, and so are
+    columns with all entries nearer than 1e-60: products of their squares and precisions would
+    over- or underflow.
 
-    The parameters are sampled, not integrated out, but for those of a row's singletons, the
-    features that no other row has (Doshi-Velez & Ghahramani 2009). A feature and its complement
-    (the rows that lack it have it, its component with the other sign) explain the rows equally
-    well. The prior prefers that which fewer rows have, under the Indian buffet process by the odds
-    N - n : n where n rows have it.
+    The parameters are sampled, except those of a row's singletons, the features that no other row
+    has, which are integrated out (Doshi-Velez & Ghahramani 2009). A feature and its complement
+    (the other rows have it, and its component has the opposite sign) explain the rows equally
+    well. The prior prefers the one with fewer rows: under the Indian buffet process, a feature of
+    n rows has odds N - n : n against its complement.
 
     References
     ----------
@@ -94,7 +94,7 @@ class LinearGaussian(FeatureLikelihood):
         n_observed = np.count_nonzero(~np.isnan(X), axis=0)
         resolved.mean_ = np.zeros(X.shape[1])
         if self.intercept:
-            # In two steps: the sum of large entries may overflow, or round.
+            # Relative to the first entry: a sum of large entries may overflow or round.
             first = np.nan_to_num(X[np.argmax(~np.isnan(X), axis=0), np.arange(X.shape[1])])
             with np.errstate(over="ignore", invalid="ignore"):
                 resolved.mean_ = first + np.nansum(X - first, axis=0) / np.maximum(n_observed, 1)
@@ -106,7 +106,7 @@ class LinearGaussian(FeatureLikelihood):
             f"LinearGaussian needs columns with entries more than {LOWEST_SPREAD:g} from "
             f"{'their mean' if self.intercept else 'zero'}: rescale the column",
         )
-        # One row, or constant columns, have no scale: any will do.
+        # One row and constant columns have no scale: use 1.
         seen = n_observed > 0
         variances = np.nansum(centred[:, seen] ** 2, axis=0) / n_observed[seen]
         scale = float(variances.mean()) if (variances > 0.0).any() else 1.0
@@ -119,10 +119,10 @@ class LinearGaussian(FeatureLikelihood):
         return resolved
 
     def _centred(self, X):
-        """X less the means of the fit, where no entry is too large."""
+        """Subtract the means of the fit from X. Raises ValueError if an entry is too large."""
         with np.errstate(over="ignore", invalid="ignore"):
             centred = X - self.mean_
-            # An enormous entry moves the mean away from all others: it is the one to name.
+            # An enormous entry moves the mean away from all others: name that one.
             largest = np.abs(X) == np.fmax.reduce(np.abs(X), axis=0, initial=0.0)
             check_columns(
                 X,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Mutations whose prevalences are sums of those of the clones that have them."""
+"""Mutations whose prevalences are sums over clones."""
 
 import numpy as np
 
@@ -12,13 +12,13 @@ from skdpm.features.likelihoods.base import FeatureLikelihood
 class Subclones(FeatureLikelihood):
     """Reads of mutations, each of which is in some of the clones of a tumour.
 
-    The features are clones: groups of cancer cells that share their mutations. Those of a sample
-    make up all of its cancer cells, and the share of cancer cells that have a mutation, its
-    cellular prevalence, is the sum of the prevalences of the clones that have it. A row of X is a
-    mutation, with six columns for each sample of the tumour: `ref_counts`, `alt_counts`,
-    `normal_cn`, `minor_cn`, `major_cn` and `tumour_content`. `skdpm.mutations.mutation_design`
-    makes them from the table that PyClone-VI reads. NaN in both counts: the mutation was not
-    measured in that sample.
+    The features are clones: groups of cancer cells with the same mutations. Their prevalences in a
+    sample sum to 1. The cellular prevalence of a mutation, the share of cancer cells that have it,
+    is the sum of the prevalences of the clones that have it. A row of X is a mutation, with six
+    columns for each sample of the tumour: `ref_counts`, `alt_counts`, `normal_cn`, `minor_cn`,
+    `major_cn` and `tumour_content`. `skdpm.mutations.mutation_design` makes them from the table
+    that PyClone-VI reads. NaN in both counts means that the mutation was not measured in that
+    sample.
 
     Parameters
     ----------
@@ -29,14 +29,14 @@ class Subclones(FeatureLikelihood):
     precision_prior : tuple (shape, rate), default=(1.0, 1e-4)
         Gamma prior of the precision.
     prevalence_concentration : float, default=1.0
-        The prevalences of the clones in a sample are Dirichlet with this in each entry; 0.1 or
-        more.
+        Parameter, at least 0.1, of the symmetric Dirichlet prior of the clones' prevalences in a
+        sample.
     error_rate : float, default=1e-3
         Share of reads that are variant, or reference, by mistake.
     genotype_prior : {"major_copy_number", "parental", "total"}, default="major_copy_number"
-        Genotypes that a mutation may have, all of them equally likely: with the mutation on 1 to
-        `major_cn` copies, or on one after the number of copies has changed ("major_copy_number");
-        on `major_cn`, `minor_cn` or one copy ("parental"); on any number of copies ("total").
+        Equally likely genotypes of a mutation: on 1 to `major_cn` copies, or on one after the
+        number of copies changed ("major_copy_number"); on `major_cn`, `minor_cn` or one copy
+        ("parental"); on any number of copies ("total").
 
     Notes
     -----
@@ -72,37 +72,31 @@ class Subclones(FeatureLikelihood):
 
     @property
     def hyperparameters(self):
-        """The precision, where reads have one."""
+        """The precision, if the density has one."""
         return ("precision",) if self.density == "beta_binomial" else ()
 
     def resolve(self, X):
-        precision = self.precision
-        if precision is not None:
-            precision = check_real(precision, "Subclones.precision", low=0.0, high=1e12)
-        concentration = check_real(
-            self.prevalence_concentration,
-            "Subclones.prevalence_concentration",
-            low=0.1,
-            high=1e6,
-            closed=True,
+        params = self.get_params(deep=False) | mutations.check_params(self)
+        if self.precision is not None:
+            params["precision"] = check_real(
+                self.precision, "Subclones.precision", low=0.0, high=1e12
+            )
+        params["precision_prior"] = check_gamma_prior(
+            self.precision_prior, "Subclones.precision_prior"
         )
-        params = {
-            **mutations.check_params(self),
-            "precision": precision,
-            "precision_prior": check_gamma_prior(
-                self.precision_prior, "Subclones.precision_prior"
-            ),
-            "prevalence_concentration": concentration,
-        }
+        name = "prevalence_concentration"
+        params[name] = check_real(
+            self.prevalence_concentration, f"Subclones.{name}", low=0.1, high=1e6, closed=True
+        )
         mutations.check_design(X)
-        return type(self)(**{**self.get_params(deep=False), **params})
+        return type(self)(**params)
 
     def check_prior(self, prior):
         if prior.grows:
             raise ValueError(
-                "the Subclones likelihood needs a number of features, n_components: under the "
-                "Indian buffet process (n_components=None) a new one would take its share of a "
-                "sample's cells from all others"
+                "the Subclones likelihood needs n_components, the number of clones: under the "
+                "Indian buffet process (n_components=None) a new clone would take its share of "
+                "a sample's cells from all others"
             )
 
     def encode(self, X):
