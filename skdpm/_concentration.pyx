@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The concentration of a prior given what the prior says of the labels, for both families:
 
-    p(A | counts) ~ Gamma(A; shape, rate) p(counts | A),
+    p(A | counts) ~ p(A) p(counts | A),
 
-updated by a slice step of log A, or as a prior knows better.
+updated by a slice step of log A, or in closed form if p(A) is Gamma and the prior is conjugate.
 """
 from libc.math cimport INFINITY, NAN, exp, log
 from numpy.random cimport bitgen_t
@@ -11,6 +11,7 @@ from numpy.random cimport bitgen_t
 import numpy as np
 
 from skdpm._core._rng cimport bit_generator_pointer
+from skdpm._hyperpriors cimport GammaDensity
 
 
 cdef class ConcentrationSampled:
@@ -21,30 +22,19 @@ cdef class ConcentrationSampled:
         """log p(counts) at any concentration, in any state of the tables."""
         return NAN
 
-    cdef double draw_concentration(
+    cdef double draw_under_gamma(
         self, const Py_ssize_t* counts, Py_ssize_t n_counts, double shape, double rate,
         bitgen_t* rng
     ) noexcept nogil:
-        """The next concentration after the current one; NaN where it has no density."""
-        cdef double x = log(self.concentration)
-        self.given_counts = counts
-        self.n_given = n_counts
-        self.given_shape = shape
-        self.given_rate = rate
-        x = self.slice_step(x, rng)
-        self.given_counts = NULL
-        return exp(x)
+        """Draw the concentration after the current one, under a Gamma hyperprior."""
+        return NAN
 
     cdef double log_density(self, double x) noexcept nogil:
-        """log density of the logarithm of the concentration, up to a constant. The factor A in
-        the density of log A is the Jacobian."""
-        cdef double concentration
+        """log density of the logarithm of the concentration, up to a constant."""
         if not -700.0 < x < 700.0:
             return -INFINITY
-        concentration = exp(x)
-        return (
-            self.given_shape * x - self.given_rate * concentration
-            + self.log_probability_at(concentration, self.given_counts, self.n_given)
+        return self.given_density.at(x) + self.log_probability_at(
+            exp(x), self.given_counts, self.n_given
         )
 
     # The Python boundary.
@@ -61,15 +51,38 @@ cdef class ConcentrationSampled:
             self.concentration, &view[0] if n_counts > 0 else NULL, n_counts
         )
 
-    def resample(self, counts, double shape, double rate, bit_generator):
-        """Draw the concentration given the counts under its Gamma(shape, rate) prior."""
+    def resample(self, counts, hyperprior, bit_generator):
+        """Draw the concentration given the counts.
+
+        Parameters
+        ----------
+        counts : array-like of shape (n_counts,)
+        hyperprior : Hyperprior
+        bit_generator : numpy BitGenerator
+
+        Raises
+        ------
+        FloatingPointError
+            If the concentration has no density.
+        """
         cdef const Py_ssize_t[::1] view = np.ascontiguousarray(counts, dtype=np.intp)
         cdef Py_ssize_t n_counts = view.shape[0]
         cdef const Py_ssize_t* given = &view[0] if n_counts > 0 else NULL
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        cdef double concentration
-        with bit_generator.lock, nogil:
-            concentration = self.draw_concentration(given, n_counts, shape, rate, rng)
+        cdef LogDensity density = hyperprior.density()
+        cdef bint closed_form = self.conjugate and isinstance(density, GammaDensity)
+        cdef double concentration, shape, rate
+        if closed_form:
+            shape, rate = (<GammaDensity>density).shape, (<GammaDensity>density).rate
+            with bit_generator.lock, nogil:
+                concentration = self.draw_under_gamma(given, n_counts, shape, rate, rng)
+        else:
+            self.given_counts = given
+            self.n_given = n_counts
+            self.given_density = density
+            with bit_generator.lock, nogil:
+                concentration = exp(self.slice_step(log(self.concentration), rng))
+            self.given_counts = NULL
         if not concentration < INFINITY:
             raise FloatingPointError("the concentration has no density")
         # A tiny shape can underflow to 0, whose logarithm would end the chain.

@@ -232,24 +232,6 @@ def check_choice(value, name, known):
     return value
 
 
-def check_gamma_prior(value, name):
-    """A pair (shape, rate) of positive numbers.
-
-    Raises
-    ------
-    ValueError
-        Naming the parameter.
-    """
-    try:
-        shape, rate = value
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a pair (shape, rate), got {value!r}") from None
-    return (
-        check_real(shape, f"{name}[0] (shape)", low=0.0),
-        check_real(rate, f"{name}[1] (rate)", low=0.0),
-    )
-
-
 def check_finite(X, *, allow_nan, hint=""):
     """Raise where X is infinite, or NaN unless that is allowed.
 

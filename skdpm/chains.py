@@ -20,6 +20,7 @@ import numpy as np
 from joblib import delayed
 
 from skdpm.draws import ChainDraws
+from skdpm.hyperpriors import Hyperprior
 
 # Draws that new rows are scored by, over all chains.
 N_SCORED_DRAWS = 100
@@ -94,8 +95,8 @@ class ChainProgram:
         Makes the prior, from a number of rows and a concentration.
     concentration : float or None
         None: resampled in every iteration.
-    concentration_prior : tuple (shape, rate)
-        Gamma prior, in force where it is resampled.
+    concentration_prior : Hyperprior
+        In force where it is resampled.
     n_warmup, n_draws, thin, n_chains : int
     complaint, remedies : str
         What a warning says where chains disagree, and what may help.
@@ -108,7 +109,7 @@ class ChainProgram:
     n_samples: int
     prior_of: Callable
     concentration: float | None
-    concentration_prior: tuple
+    concentration_prior: Hyperprior
     n_warmup: int
     n_draws: int
     thin: int
@@ -163,14 +164,13 @@ class ChainProgram:
     def resample_concentration(self, prior, counts, bit_generator):
         """Draw the concentration of a prior given its counts, where it is not fixed."""
         if self.concentration is None:
-            prior.resample(counts, *self.concentration_prior, bit_generator)
+            prior.resample(counts, self.concentration_prior, bit_generator)
 
     def log_hyperprior(self, concentration):
-        """log density of concentrations under their Gamma prior, up to a constant; 0 if fixed."""
+        """log density of concentrations under their hyperprior; 0 if fixed."""
         if self.concentration is not None:
             return np.zeros_like(concentration)
-        shape, rate = self.concentration_prior
-        return (shape - 1.0) * np.log(concentration) - rate * concentration
+        return self.concentration_prior.log_density(concentration)
 
     def columns(self):
         """List what is kept of every draw, each as a `Column`, "log_joint" among them."""

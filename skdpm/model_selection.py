@@ -17,6 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skdpm._convergence import LARGEST_STD
 from skdpm._validation import check_real
+from skdpm.hyperpriors import check_hyperprior
 from skdpm.mixture.base import BaseMixture
 from skdpm.mixture.particles.program import log_weights_at
 from skdpm.mixture.samplers.smc import SMC
@@ -200,7 +201,8 @@ def concentration_curve(estimator, X, concentrations):
         fitted = _run(estimator, X)
     concentration, hyperprior = fitted.concentration, None
     if concentration is None:
-        concentration, hyperprior = 1.0, fitted.concentration_prior
+        concentration = 1.0
+        hyperprior = check_hyperprior(fitted.concentration_prior, "concentration_prior")
     prior = fitted.make_prior(len(fitted.labels_), concentration)
     of_chains = [log_weights_at(chain, prior, at, hyperprior) for chain in fitted._run.chains]
     sums = np.array([logsumexp(log_w, axis=1) for log_w in of_chains]).T

@@ -25,6 +25,8 @@ from support.exactness import (
 )
 from support.pvalues import assert_p, assert_p_matrix, chi_squared_p
 
+from skdpm.hyperpriors import Gamma
+
 pytestmark = pytest.mark.slow  # what other tests are able to find
 
 GIBBS = SAMPLER_CASES["gibbs"][0]
@@ -321,7 +323,7 @@ def test_wrong_update_of_the_concentration(prior, error, seed_sequence):
             if error == "ten_times":  # as often is every row counted
                 row = 10 * row
             kernel.set_concentration(concentration[s])
-            kernel.resample(row, wrong_shape, wrong_rate, rng.bit_generator)
+            kernel.resample(row, Gamma(wrong_shape, wrong_rate), rng.bit_generator)
             concentration[s] = kernel.concentration
         return law.count(labels, concentration), law.probabilities
 

@@ -42,6 +42,7 @@ from skdpm import DPMixture, FeatureAllocation
 from skdpm.features.priors import IndianBuffetPrior
 from skdpm.features.samplers import SAMPLERS as FEATURE_SAMPLERS
 from skdpm.features.state._state import FeatureState
+from skdpm.hyperpriors import Gamma
 from skdpm.metrics import b_cubed_score
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.samplers import SAMPLERS
@@ -326,7 +327,9 @@ def gnedin_run(gnedin, likelihood, sampler, concentration, *, planted=1.0, resam
             state.assign(partitions[labels])
             kernel.run(state, rng.bit_generator)
             if resampled:
-                prior.resample(state.cluster_sizes(), planted * shape, rate, rng.bit_generator)
+                prior.resample(
+                    state.cluster_sizes(), Gamma(planted * shape, rate), rng.bit_generator
+                )
             cell = partition_index(state.cluster_labels())
             counts[cell, np.digitize(prior.concentration, edges)] += 1
         return Cells(counts, law)

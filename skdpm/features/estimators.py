@@ -17,7 +17,6 @@ from skdpm._estimator import OTHER_NAMES, UNSUPPORTED_IN_FIT, ChainEstimator
 from skdpm._rows import validate_rows
 from skdpm._validation import (
     check_choice,
-    check_gamma_prior,
     check_integer,
     check_real,
     explains,
@@ -33,6 +32,7 @@ from skdpm.features.priors import BetaBernoulliPrior, IndianBuffetPrior
 from skdpm.features.samplers import SAMPLERS
 from skdpm.features.samplers.base import FeatureSampler
 from skdpm.features.state._state import FeatureState
+from skdpm.hyperpriors import check_hyperprior
 
 # Further advice if no feature was found.
 _IF_NOT_AUTO = ', start chains from a guess (init="auto")'
@@ -70,8 +70,9 @@ class FeatureAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Chain
     concentration : float or None, default=None
         Expected number of features of a row a priori (approximately, in the finite model). None:
         learned under `concentration_prior`, starting from 1.
-    concentration_prior : tuple (shape, rate), default=(1.0, 1.0)
-        Gamma prior of the concentration.
+    concentration_prior : Hyperprior or tuple (shape, rate), default=(1.0, 1.0)
+        Prior of a learned concentration: a family of `skdpm.hyperpriors`, or the shape and rate
+        of a Gamma.
     init : {"auto", "prior", "empty"} or array-like of shape (n_samples, n_features_latent), \
 default="auto"
         Start of the chains. "auto": near a guess of the likelihood, a different one for each chain
@@ -458,7 +459,7 @@ default="auto"
             prior_of=prior_of,
             sampler=sampler,
             concentration=concentration,
-            concentration_prior=check_gamma_prior(self.concentration_prior, "concentration_prior"),
+            concentration_prior=check_hyperprior(self.concentration_prior, "concentration_prior"),
             init=self._initial_allocations(n_samples),
             **self._chain_parameters(),
         )

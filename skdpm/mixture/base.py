@@ -20,7 +20,6 @@ from skdpm._tables import decoded_table
 from skdpm._validation import (
     check_bool,
     check_choice,
-    check_gamma_prior,
     check_integer,
     check_real,
     explains,
@@ -30,6 +29,7 @@ from skdpm._validation import (
 )
 from skdpm.chains import seed_entropy, stream
 from skdpm.draws import Candidates, column_of, common_snapshots
+from skdpm.hyperpriors import check_hyperprior
 from skdpm.mixture.answers.lazy import over_rows, row_chunks
 from skdpm.mixture.answers.peaks import fuse_to_peaks
 from skdpm.mixture.answers.predictive import Predictor, ScoredDraws, StoredMixture
@@ -708,7 +708,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             "sampler": sampler,
             "prior_of": prior_of,
             "concentration": concentration,
-            "concentration_prior": check_gamma_prior(
+            "concentration_prior": check_hyperprior(
                 self.concentration_prior, "concentration_prior"
             ),
             **chain_parameters,

@@ -48,8 +48,9 @@ class DPMixture(BaseMixture):
     concentration : float or None, default=None
         Of the process; larger values favour more clusters. None: resampled in every iteration
         under its prior. With a discount d it may be as low as -d, when it is fixed.
-    concentration_prior : tuple (shape, rate), default=(1.0, 1.0)
-        Gamma prior, in force where `concentration` is None.
+    concentration_prior : Hyperprior or tuple (shape, rate), default=(1.0, 1.0)
+        Prior of a learned concentration (`concentration=None`): a family of `skdpm.hyperpriors`,
+        or the shape and rate of a Gamma.
     discount : float, default=0.0
         Pitman-Yor discount, in [0, 1).
     n_warmup : int, default=250

@@ -30,6 +30,7 @@ from skdpm.features.samplers import (
     RowGibbs,
 )
 from skdpm.features.state._state import FeatureState
+from skdpm.hyperpriors import Gamma
 
 VALID_PATHS = ("zeros", "ones", "random", "unconditional")
 
@@ -285,7 +286,7 @@ def buffet_run(
                     state.update_params(bit_generator)
                 Z = state.allocations()
                 if hyper:
-                    prior.resample(Z.sum(axis=0), *concentration_prior, bit_generator)
+                    prior.resample(Z.sum(axis=0), Gamma(*concentration_prior), bit_generator)
                 saved = model.save()
                 V = saved["components"]
                 if hyper:
@@ -435,7 +436,7 @@ def concentration_run(n_latent, rate=1.5, n_starts=10_000):
             prior = make_prior(4, n_latent, alpha)
             sums = prior.draw(rng).sum(axis=0).astype(np.intp)
             for _ in range(3):
-                prior.resample(sums, 2.0, rate, bit_generator)
+                prior.resample(sums, Gamma(2.0, rate), bit_generator)
             large = int(sums.sum() > 4)
             for counts, value in ((before, alpha), (after, prior.concentration)):
                 counts[int(8 * gamma.cdf(1.5 * value, 2.0)), large] += 1

@@ -18,6 +18,7 @@ from skdpm.features.likelihoods._base import CachedFlipModel, InterceptFeatureMo
 from skdpm.features.priors import FeaturePrior, IndianBuffetPrior
 from skdpm.features.samplers import SAMPLERS, ElementGibbs
 from skdpm.features.state._state import FeatureState
+from skdpm.hyperpriors import Gamma
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -225,7 +226,7 @@ def test_a_prior_without_a_law_is_refused(name):
     assert np.isnan(log_odds).all() and np.isnan(new_rate) and np.isnan(prior.concentration)
     assert np.isnan(prior.log_probability([1, 2]))
     with pytest.raises(FloatingPointError, match="the concentration has no density"):
-        prior.resample([1, 2], 1.0, 1.0, np.random.PCG64(0))
+        prior.resample([1, 2], Gamma(1.0, 1.0), np.random.PCG64(0))
     for Z, message in (
         (np.eye(3, 2), "row 0: no value has a positive weight"),
         (np.zeros((3, 0)), "row 0: the prior expects nan features"),

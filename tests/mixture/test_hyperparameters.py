@@ -20,8 +20,8 @@ from support.fits import assert_same_fit
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p
 
 from skdpm import DPMixture, FiniteMixture
+from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods import Poisson
-from skdpm.mixture.likelihoods.base import Gamma
 from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import BlockedGibbs, SubCluster
 from skdpm.mixture.state._state import MixtureState
@@ -52,7 +52,7 @@ def counts():
 def joint_run(name, error=None):
     """A run for `assert_p`: last draws of many chains against the enumerated posterior."""
     estimator, (prior, params), n_chains = ESTIMATORS[name]
-    priors = Poisson().resolve(FEW).hyperpriors
+    priors = Poisson().resolve(FEW).learned_priors
     partitions = enumerate_partitions(5)
     law = poisson_joint(
         FEW,
@@ -176,7 +176,7 @@ def test_map_weighs_values_by_their_hyperprior(store_labels, counts):
         store_labels=store_labels,
         **FAST,
     ).fit(counts)
-    priors = Poisson().resolve(counts).hyperpriors
+    priors = Poisson().resolve(counts).learned_priors
     value = model.log_joint_samples_ + sum(
         gamma.logpdf(model.hyperparameter_samples_[name], p.shape, scale=1 / p.rate)
         for name, p in priors.items()

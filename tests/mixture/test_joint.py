@@ -28,6 +28,8 @@ from support.exactness import (
 )
 from support.pvalues import assert_p, assert_p_matrix, chi_squared_p, correct_for_number
 
+from skdpm.hyperpriors import Gamma
+
 CONCENTRATION_PRIOR = (1.6, 1.1)
 
 
@@ -138,7 +140,7 @@ def joint_run(
                 state.assign(labels[s])
                 kernel.run(state, rng.bit_generator)
                 partition_prior.resample(
-                    state.cluster_sizes(), shape, planted_rate or rate, rng.bit_generator
+                    state.cluster_sizes(), Gamma(shape, planted_rate or rate), rng.bit_generator
                 )
                 labels[s] = state.cluster_labels()
                 concentration[s] = partition_prior.concentration
@@ -228,7 +230,9 @@ def network_run(name, planted=None, *, n=14, n_chains=3_000, n_alternations=5):
                 partition_prior.set_concentration(concentration[s])
                 state = make_state(likelihood, X[s], partition_prior, labels[s])
                 kernel.run(state, rng.bit_generator)
-                partition_prior.resample(state.cluster_sizes(), shape, rate, rng.bit_generator)
+                partition_prior.resample(
+                    state.cluster_sizes(), Gamma(shape, rate), rng.bit_generator
+                )
                 labels[s] = state.cluster_labels()
                 concentration[s] = partition_prior.concentration
             labels = canonical_labels(labels)

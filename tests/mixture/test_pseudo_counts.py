@@ -20,8 +20,8 @@ from support.chains import LearningChains
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p, correct_for_number
 
 from skdpm import DPMixture, FiniteMixture
+from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods import Bernoulli, Categorical, Multinomial, Relational
-from skdpm.mixture.likelihoods.base import Gamma
 from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import BlockedGibbs, Gibbs
 from skdpm.mixture.state._state import MixtureState
@@ -73,7 +73,7 @@ def enumerated(name, program):
     """The law of partition and learned number: of the latter bins between EDGES, and a grid."""
     cls, fixed, learned, rows = CASES[name]
     X = np.array(rows, dtype=float)
-    hyperprior = cls(**fixed).resolve(X).hyperpriors[learned]
+    hyperprior = cls(**fixed).resolve(X).learned_priors[learned]
     prior, params = PRIORS[program]
     return learned_joint(
         lambda labels, value: log_likelihood(
@@ -100,7 +100,7 @@ def rows_run(name, cls=None, n_starts=2_000, n_steps=3):
     law = enumerated(name, "rows")
     X = np.array(rows, dtype=float)
     right = likelihood_class(**fixed).resolve(X)
-    hyperpriors = (cls or likelihood_class)(**fixed).resolve(X).hyperpriors
+    hyperpriors = (cls or likelihood_class)(**fixed).resolve(X).learned_priors
     data = right.encode(X)
     prior = DirichletProcessPrior(len(X), 1.2)
     model = right.bind(data, right.tables(data, len(X)))

@@ -456,7 +456,7 @@ class ConcentrationPosterior(NamedTuple):
 def log_posterior_concentration(
     X, likelihood, prior, *, likelihood_params, prior_params, concentration_prior, n_bins=8
 ):
-    """Enumeration times quadrature: p(partition, concentration | X), concentration ~ Gamma.
+    """Enumeration times quadrature: p(partition, concentration | X), under any hyperprior.
 
     The bins of the concentration have (nearly) equal posterior mass. All integrals are
     composite Gauss-Legendre sums over the logarithm of the concentration.
@@ -467,15 +467,14 @@ def log_posterior_concentration(
         As in `log_posterior`.
     prior_params : dict
         Keywords of `log_eppf` except the concentration (for "finite": of the total).
-    concentration_prior : tuple
-        (shape, rate).
+    concentration_prior : tuple (shape, rate) or frozen distribution of scipy.stats
+        Of the concentration; a pair is that of a Gamma.
     n_bins : int, default=8
 
     Returns
     -------
     posterior : ConcentrationPosterior
     """
-    shape, rate = concentration_prior
     partitions = enumerate_partitions(len(X))
     sizes = -np.sort(-partition_sizes(partitions), axis=1)
     kinds, kind = np.unique(sizes, axis=0, return_inverse=True)
@@ -488,7 +487,7 @@ def log_posterior_concentration(
         """Mass of each (kind of sizes, panel between two log concentrations), times evidence."""
         half = np.diff(edges) / 2
         t = edges[:-1, None] + half[:, None] * (nodes + 1)
-        log_density = log_gamma_density(np.exp(t), shape, rate) + t  # Jacobian of the logarithm
+        log_density = log_prior(np.exp(t)) + t  # Jacobian of the logarithm
         values = np.stack(
             [
                 np.exp(log_density + log_eppf(s, prior, concentration=np.exp(t), **prior_params))
@@ -498,8 +497,15 @@ def log_posterior_concentration(
         return (values * weights).sum(axis=-1) * half
 
     # Both tails of the prior left out are below 1e-25, and p(partition | concentration) <= 1.
-    low = (-60 + gammaln(shape + 1)) / shape - np.log(rate)
-    high = np.log(gamma.isf(1e-25, shape) / rate)
+    if isinstance(concentration_prior, tuple):
+        shape, rate = concentration_prior
+        log_prior = partial(log_gamma_density, shape=shape, rate=rate)
+        low = (-60 + gammaln(shape + 1)) / shape - np.log(rate)
+        high = np.log(gamma.isf(1e-25, shape) / rate)
+    else:
+        log_prior = concentration_prior.logpdf
+        low = np.log(concentration_prior.ppf(1e-25))
+        high = np.log(concentration_prior.isf(1e-25))
     grid = np.linspace(low, high, int((high - low) / 0.01) + 2)
     masses = panel_masses(grid)
     likelihood_ratio = np.exp(log_lik - log_scale)

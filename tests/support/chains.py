@@ -80,7 +80,7 @@ class LearningChains:
             chain["replicas"] = [{**start, "labels": labels, "bit_generator": bit_generator}]
         with program.resume(chain) as live:
             model = live.state.model
-            period = math.lcm(*map(model.hyper_period_of, program.likelihood.hyperpriors))
+            period = math.lcm(*map(model.hyper_period_of, program.likelihood.learned_priors))
             for iteration in range(1, n_iterations + 1):
                 live.step(iteration * period - 1)
             return live.state.cluster_labels(), live.values

@@ -87,11 +87,18 @@ def densities(case, probe, slots):
     )
 
 
+def numbers_of(likelihood):
+    """Parameters as the reference takes them, which knows no hyperpriors: dict."""
+    params = likelihood.get_params(deep=False)
+    params.pop("hyperpriors", None)
+    return params
+
+
 def log_reference(case, items):
     """log p(items form one cluster), from the reference."""
     likelihood, X = case.likelihood, case.X
     X = X.toarray() if sp.issparse(X) else X
-    hyper = likelihood.get_params(deep=False)
+    hyper = numbers_of(likelihood)
     return reference_of(likelihood, case.fitted)(X[items], **hyper)
 
 
@@ -107,7 +114,7 @@ def reference_of(likelihood, fitted):
 def log_marginal_product(likelihood, X, **hyper):
     """That of a `Product`, of whose parameters the reference knows no objects."""
     parts = [
-        (type(part).__name__.lower(), columns, part.get_params(deep=False))
+        (type(part).__name__.lower(), columns, numbers_of(part))
         for _, part, columns in hyper["parts"]
     ]
     return reference.log_marginal_product(X, parts=parts)

@@ -34,6 +34,7 @@ from skdpm.features.samplers import (
     RowGibbs,
 )
 from skdpm.features.state._state import FeatureState
+from skdpm.hyperpriors import Gamma
 from skdpm.metrics import b_cubed_score, relative_log_density
 
 sys.path.append(str(Path(__file__).parents[1] / "pgsm"))
@@ -247,7 +248,7 @@ class Chain:
         began = time.thread_time()
         self.kernel.run(self.state, self.bit_generator, self.adapting)
         self.state.update_params(self.bit_generator, self.iteration < self.n_warmup)
-        self.state.prior.resample(self.state.column_sums(), 1.0, 1.0, self.bit_generator)
+        self.state.prior.resample(self.state.column_sums(), Gamma(1.0, 1.0), self.bit_generator)
         self.iteration += 1
         self.seconds += time.thread_time() - began
 

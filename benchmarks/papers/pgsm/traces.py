@@ -19,6 +19,7 @@ from sklearn.metrics import v_measure_score
 
 from skdpm._core._numerics import log_sum_exp
 from skdpm.chains import stream
+from skdpm.hyperpriors import Gamma
 from skdpm.mixture.chains.program import REBUILD_EVERY
 from skdpm.mixture.priors import DirichletProcessPrior, FiniteDirichletPrior
 from skdpm.mixture.state._state import MixtureState
@@ -118,7 +119,9 @@ class Chain:
         began = time.thread_time()
         self.kernel.run(self.state, self.bit_generator, self.seconds < self.adapt_seconds)
         self.state.prior.resample(
-            self.state.cluster_sizes(), *self.problem.concentration_prior, self.bit_generator
+            self.state.cluster_sizes(),
+            Gamma(*self.problem.concentration_prior),
+            self.bit_generator,
         )
         self.iteration += 1
         if self.iteration % REBUILD_EVERY == 0:

@@ -5,9 +5,10 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import expit
 
-from skdpm._validation import ColumnError, check_bool, check_gamma_prior, check_real
+from skdpm._validation import ColumnError, check_bool, check_real
 from skdpm.features.likelihoods._lfrm import LFRMModel
 from skdpm.features.likelihoods.base import FeatureLikelihood
+from skdpm.hyperpriors import check_gamma
 from skdpm.mixture.chains._start import kmeans
 
 # Blocks of a start. Small blocks are soon merged, large ones hardly split.
@@ -93,7 +94,7 @@ class LFRM(FeatureLikelihood):
         for name in ("bias_precision", "weight_precision"):
             if params[name] is not None or name == "bias_precision":
                 params[name] = check_real(params[name], f"LFRM.{name}", low=1e-12, high=1e12)
-        params["weight_precision_prior"] = check_gamma_prior(
+        params["weight_precision_prior"] = check_gamma(
             self.weight_precision_prior, "LFRM.weight_precision_prior"
         )
         if X.shape[0] != X.shape[1]:

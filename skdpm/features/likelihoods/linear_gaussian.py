@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from skdpm._validation import check_bool, check_columns, check_gamma_prior, check_real
+from skdpm._validation import check_bool, check_columns, check_real
 from skdpm.features.likelihoods._linear_gaussian import (
     LARGEST_PRECISION,
     LOWEST_PRECISION,
@@ -11,6 +11,7 @@ from skdpm.features.likelihoods._linear_gaussian import (
 )
 from skdpm.features.likelihoods._sources import BinarySources
 from skdpm.features.likelihoods.base import FeatureLikelihood
+from skdpm.hyperpriors import check_gamma
 
 # Bounds of centred entries and of a column's spread within which no square or product with
 # precisions over- or underflows.
@@ -88,7 +89,7 @@ class LinearGaussian(FeatureLikelihood):
                 params[name] = _check_precision(value, f"LinearGaussian.{name}")
             prior = f"{name}_prior"
             if getattr(self, prior) is not None:
-                params[prior] = check_gamma_prior(getattr(self, prior), f"LinearGaussian.{prior}")
+                params[prior] = check_gamma(getattr(self, prior), f"LinearGaussian.{prior}")
         check_bool(self.intercept, "LinearGaussian.intercept")
         resolved = type(self)(**{**self.get_params(deep=False), **params})
         n_observed = np.count_nonzero(~np.isnan(X), axis=0)

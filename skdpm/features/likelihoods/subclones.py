@@ -4,9 +4,10 @@
 import numpy as np
 
 from skdpm import mutations
-from skdpm._validation import check_gamma_prior, check_real
+from skdpm._validation import check_real
 from skdpm.features.likelihoods._subclones import SubclonesModel
 from skdpm.features.likelihoods.base import FeatureLikelihood
+from skdpm.hyperpriors import check_gamma
 
 
 class Subclones(FeatureLikelihood):
@@ -81,9 +82,7 @@ class Subclones(FeatureLikelihood):
             params["precision"] = check_real(
                 self.precision, "Subclones.precision", low=0.0, high=1e12
             )
-        params["precision_prior"] = check_gamma_prior(
-            self.precision_prior, "Subclones.precision_prior"
-        )
+        params["precision_prior"] = check_gamma(self.precision_prior, "Subclones.precision_prior")
         name = "prevalence_concentration"
         params[name] = check_real(
             self.prevalence_concentration, f"Subclones.{name}", low=0.1, high=1e6, closed=True

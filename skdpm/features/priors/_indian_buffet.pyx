@@ -24,6 +24,7 @@ cdef class IndianBuffetPrior(FeaturePrior):
     def __init__(self, Py_ssize_t n_samples, double concentration):
         self.harmonic = (1.0 / np.arange(1, n_samples + 1)).sum()
         self.grows = True
+        self.conjugate = True
         self.set_concentration(concentration)
 
     cdef void tabulate(self) noexcept nogil:
@@ -43,7 +44,7 @@ cdef class IndianBuffetPrior(FeaturePrior):
             total += log_beta(col_sums[k], self.n_samples - col_sums[k] + 1.0)
         return total
 
-    cdef double draw_concentration(
+    cdef double draw_under_gamma(
         self, const Py_ssize_t* counts, Py_ssize_t n_counts, double shape, double rate,
         bitgen_t* rng
     ) noexcept nogil:

@@ -322,7 +322,7 @@ def _learn(program, model, slots, bit_generator):
         try:
             for _ in range(N_DRAWS):
                 model.resample_hyperparameters(
-                    slots, program.likelihood.hyperpriors, bit_generator
+                    slots, program.likelihood.learned_priors, bit_generator
                 )
         except FloatingPointError:
             pass

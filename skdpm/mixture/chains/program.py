@@ -86,7 +86,7 @@ class MixtureProgram(ChainProgram):
 
     def learned_after(self, iteration, model):
         """Hyperpriors of what is learned of the likelihood after an iteration of a chain: dict."""
-        priors = self.likelihood.hyperpriors if self.likelihood.learned else {}
+        priors = self.likelihood.learned_priors if self.likelihood.learned else {}
         return {
             name: prior
             for name, prior in priors.items()

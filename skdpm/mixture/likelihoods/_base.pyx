@@ -26,6 +26,7 @@ from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer
 from skdpm._core._slice cimport SliceSampled
+from skdpm._hyperpriors cimport LogDensity
 
 
 cdef class ClusterModel:
@@ -577,8 +578,8 @@ cdef class ClusterModel:
         ----------
         slots : ndarray of shape (n_clusters,), intp
             Of all clusters.
-        priors : dict of str to Gamma
-            Of those that are learned (`Likelihood.hyperpriors`); the others stay.
+        priors : dict of str to Hyperprior or Shifted
+            Of those that are learned (`Likelihood.learned_priors`); the others stay.
         bit_generator : numpy BitGenerator
 
         Returns
@@ -592,18 +593,28 @@ cdef class ClusterModel:
             Naming the hyperparameter whose density is not a number.
         """
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        cdef HyperSampler sampler = HyperSampler(self, slots, priors)
+        cdef HyperSampler sampler = HyperSampler(self, slots)
         cdef Py_ssize_t h
         cdef bint good
         self.settle()
-        for h in range(self.n_hyper):
-            if self.hyper_names[h] in priors:
+        names = np.array(self.hyper_names, dtype=object)
+        for name in priors:
+            if name not in self.hyper_names:
+                raise ValueError(f"{type(self).__name__} has no hyperparameter {name!r}")
+        for name in dict.fromkeys(self.hyper_names):
+            if name not in priors:
+                continue
+            sampler.density = priors[name].family.density()
+            entries = np.flatnonzero(names == name)
+            lows = np.broadcast_to(priors[name].low, entries.shape)
+            log_units = np.broadcast_to(np.log(priors[name].unit), entries.shape)
+            for h, sampler.low, sampler.log_unit in zip(entries, lows, log_units):
                 with bit_generator.lock, nogil:
                     good = sampler.step(h, rng)
                 if not good:
                     raise FloatingPointError(
-                        f"the density of the hyperparameter {self.hyper_names[h]!r} is not a "
-                        f"number (its value was {self.hyper[h]:g})"
+                        f"the density of the hyperparameter {name!r} is not a number (its value "
+                        f"was {self.hyper[h]:g})"
                     )
         self.set_hyperparameters(sampler.values)
         return self.hyperparameters()
@@ -703,36 +714,29 @@ cdef class ClusterModel:
 
 cdef class HyperSampler(SliceSampled):
     """Conditional laws of the hyperparameters of a kernel, one of them at a time, in x = log(value
-    - low): Gamma(shape, rate) in value - low, the Jacobian exp(x), and the marginal likelihoods.
+    - low): the hyperprior of (value - low) / unit on this scale, and the marginal likelihoods.
     """
     cdef ClusterModel model
     cdef const Py_ssize_t[::1] slots
     cdef readonly object values
     cdef double[::1] hyper                      # `values`
-    cdef const double[::1] shapes, rates, lows  # (n_hyper,)
-    cdef Py_ssize_t current                     # the one whose law it is
+    cdef Py_ssize_t current                     # the one whose law it is, its hyperprior ...
+    cdef LogDensity density
+    cdef double low, log_unit
 
-    def __init__(self, ClusterModel model, slots, priors):
+    def __init__(self, ClusterModel model, slots):
         self.model = model
         self.slots = np.ascontiguousarray(slots, dtype=np.intp)
         self.values = model.hyperparameters()
         self.hyper = self.values
-        laws = np.zeros((3, model.n_hyper))
-        names = np.array(model.hyper_names, dtype=object)
-        for name, prior in priors.items():
-            if name not in model.hyper_names:
-                raise ValueError(f"{type(model).__name__} has no hyperparameter {name!r}")
-            for law, value in zip(laws, (prior.shape, prior.rate, prior.low), strict=True):
-                law[names == name] = value
-        self.shapes, self.rates, self.lows = laws
 
     cdef double log_density(self, double x) noexcept nogil:
         cdef Py_ssize_t h = self.current
         cdef double total
         if not -700.0 < x < 700.0:
             return -INFINITY
-        self.hyper[h] = self.lows[h] + exp(x)
-        total = self.shapes[h] * x - self.rates[h] * exp(x)
+        self.hyper[h] = self.low + exp(x)
+        total = self.density.at(x - self.log_unit)
         if self.slots.shape[0] > 0:
             total += self.model.log_likelihood_at(
                 &self.slots[0], self.slots.shape[0], &self.hyper[0], h
@@ -743,6 +747,6 @@ cdef class HyperSampler(SliceSampled):
         """Draw the hyperparameter h given all others. False where its density is NaN."""
         cdef double x
         self.current = h
-        x = self.slice_step(log(self.hyper[h] - self.lows[h]), rng)
-        self.hyper[h] = self.lows[h] + exp(x)
+        x = self.slice_step(log(self.hyper[h] - self.low), rng)
+        self.hyper[h] = self.low + exp(x)
         return x == x

@@ -7,6 +7,7 @@ from numpy.random cimport bitgen_t
 
 from skdpm._core._math cimport log_rising
 from skdpm._core._slice cimport SliceSampled
+from skdpm._hyperpriors cimport LogDensity
 
 
 cdef enum:
@@ -95,10 +96,10 @@ cdef class GaussianLaws(SliceSampled):
     cdef double* floor              # (D,): see `scale_of`
     cdef double* t                  # (n_scales,), if the scale is learned
     cdef double* t_low              # (D,)
-    cdef double* t_rate             # (D,)
+    cdef double* t_log_unit         # (D,): log units of t in its hyperprior
     cdef double* memory             # of all these
     cdef tuple given                # values, spread, origin and floor, in the units of the data
-    cdef double t_shape, r_shape, r_rate, excess_shape, excess_rate
+    cdef LogDensity r_density, excess_density, t_density
     cdef Py_ssize_t current         # whose law it is: a column's t, or one of the below
 
     cdef double scale_of(self, Py_ssize_t d, double excess, double t) noexcept nogil

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How hyperparameters of Gaussian clusters are drawn given the partition.
 
-    u_d ~ N(m_d, v_d),  r ~ Gamma,  nu ~ Gamma,  S = (nu - low) diag(t) + diag(floor),  t_d ~ Gamma
+    u_d ~ N(m_d, v_d),    S = (nu - low) diag(t) + diag(floor),
 
-with low = D - 1, or 0 if covariances are diagonal or spherical (with one t). The prior of a
-cluster's variances, which are S_dd / chi-squared(nu - low), then has about the same place for any
-nu. The Gamma laws of nu and t
-begin at a number above 0; that of t and the floor are fixed, and small but where a column has ties
-or is constant: the density of a cluster of equal values has a pole at S = 0.
+with low = D - 1, or 0 if covariances are diagonal or spherical (with one t). The hyperpriors of
+r, nu and t_d are any `LogDensity`. The prior of a cluster's variances, which are S_dd /
+chi-squared(nu - low), then has about the same place for any nu. nu and t have lower limits above
+0; that of t and the floor are fixed, and small except where a column has ties or is constant: the
+density of a cluster of equal values has a pole at S = 0.
 
 Covariances and means are integrated out as far as that is cheap, since they tell much of the
 hyperparameters, which would move little given them:
@@ -95,7 +95,7 @@ cdef class GaussianLaws(SliceSampled):
         self.floor = self.center + n_features
         self.t = self.floor + n_features
         self.t_low = self.t + n_features
-        self.t_rate = self.t_low + n_features
+        self.t_log_unit = self.t_low + n_features
         for name in priors:
             if name not in values:
                 raise ValueError(f"a Gaussian likelihood has no hyperparameter {name!r}")
@@ -107,11 +107,9 @@ cdef class GaussianLaws(SliceSampled):
         self.r = values["mean_precision"][0]
         self.excess = values["df"][0] - low
         if self.learns_precision:
-            self.r_shape = priors["mean_precision"].shape
-            self.r_rate = priors["mean_precision"].rate
+            self.r_density = priors["mean_precision"].family.density()
         if self.learns_df:
-            self.excess_shape = priors["df"].shape
-            self.excess_rate = priors["df"].rate
+            self.excess_density = priors["df"].family.density()
             self.least = priors["df"].low - low
         table = np.zeros((6, n_features))
         table[0] = (values["mean"] - origin) / spread
@@ -119,11 +117,11 @@ cdef class GaussianLaws(SliceSampled):
             table[1] = (priors["mean"].mean - origin) / spread
         if self.learns_scale:
             law = priors["scale"]
-            self.t_shape = law.shape
+            self.t_density = law.family.density()
             table[2] = floor / spread / spread
             table[3] = (values["scale"] - floor) / spread / spread / self.excess
             table[4] = law.low / spread / spread
-            table[5] = law.rate * spread * spread
+            table[5] = np.log(law.unit / spread / spread)
         view = table
         memcpy(self.memory, &view[0, 0], 6 * n_features * sizeof(double))
 
@@ -187,18 +185,15 @@ cdef class GaussianLaws(SliceSampled):
         if not -700.0 < x < 700.0:
             return -INFINITY
         if d == PRECISION:
-            return self.r_shape * x - self.r_rate * exp(x) + self.log_evidence_precision(exp(x))
+            return self.r_density.at(x) + self.log_evidence_precision(exp(x))
         if d == DF:
             if x < LOWEST or (self.learns_scale and self.below_support(self.least + exp(x))):
                 return -INFINITY
-            return (
-                self.excess_shape * x - self.excess_rate * exp(x)
-                + self.log_evidence_df(self.least + exp(x))
-            )
+            return self.excess_density.at(x) + self.log_evidence_df(self.least + exp(x))
         if exp(x) < self.least_step(d, self.excess):
             return -INFINITY
         return (
-            self.t_shape * x - self.t_rate[d] * exp(x)
+            self.t_density.at(x - self.t_log_unit[d])
             + self.log_evidence_scale(d, self.t_low[d] + exp(x))
         )
 

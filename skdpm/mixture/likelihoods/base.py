@@ -3,13 +3,14 @@
 
 import copy
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
-from scipy.special import gammaln
 from sklearn.base import BaseEstimator
 
 from skdpm._validation import check_columns, check_finite
+from skdpm.hyperpriors import Hyperprior, Shifted, check_hyperprior
 
 # Where clusters are unbounded: more items than doubles can count, and the length of tables, which
 # stay in the cache.
@@ -18,50 +19,6 @@ TABLED = 2**14
 
 # In more columns a box around rows is hardly ever far from a cluster.
 MOST_BOXED = 12
-
-
-@dataclass(frozen=True)
-class Gamma:
-    """Hyperprior of a number above `low`: value - low ~ Gamma(shape, rate).
-
-    Of a hyperparameter that is a vector: in each entry, independently; all three may be arrays.
-    """
-
-    shape: float
-    rate: float
-    low: float = 0.0
-
-    def draw(self, rng):
-        """Draw a value, or a vector."""
-        return self.low + rng.gamma(self.shape, 1.0 / np.asarray(self.rate))
-
-    def log_density(self, value):
-        """Natural logarithm of the density of the value, or of all entries of a vector."""
-        x = np.asarray(value, dtype=np.float64) - self.low
-        with np.errstate(divide="ignore", invalid="ignore"):
-            terms = (self.shape - 1.0) * np.log(x) - self.rate * x
-        terms = terms + self.shape * np.log(self.rate) - gammaln(self.shape)
-        return float(np.sum(np.where(x > 0.0, terms, -np.inf)))
-
-
-@dataclass(frozen=True)
-class Normal:
-    """Hyperprior of a vector: its entries are normal and independent.
-
-    mean, variance : ndarray, one number per entry
-    """
-
-    mean: np.ndarray
-    variance: np.ndarray
-
-    def draw(self, rng):
-        """Draw a vector."""
-        return rng.normal(self.mean, np.sqrt(self.variance))
-
-    def log_density(self, value):
-        """Natural logarithm of the density of the vector."""
-        squares = (np.asarray(value) - self.mean) ** 2 / self.variance
-        return float(-0.5 * np.sum(squares + np.log(2.0 * np.pi * self.variance)))
 
 
 class Likelihood(BaseEstimator):
@@ -284,14 +241,15 @@ class Likelihood(BaseEstimator):
     # Learned hyperparameters, of a resolved likelihood.
 
     @property
-    def hyperpriors(self):
-        """Priors of the hyperparameters that are learned: dict of str to `Gamma` or `Normal`."""
+    def learned_priors(self):
+        """Priors of the learned hyperparameters: dict of str to `Hyperprior`, `Shifted`,
+        or another object with their methods `draw` and `log_density`."""
         return dict(getattr(self, "_hyperpriors", {}))
 
     @property
     def learned(self):
         """Names of the hyperparameters that are learned, in order: tuple of str."""
-        priors = self.hyperpriors
+        priors = self.learned_priors
         return tuple(name for name in self.hyperparameters if name in priors)
 
     def flat_hyperparameters(self):
@@ -346,20 +304,16 @@ class Likelihood(BaseEstimator):
     def log_hyperprior(self, values):
         """log density of the hyperpriors, of those among `values` (as for `at`) that are learned;
         0 if none is."""
-        return sum(
-            (prior.log_density(values[name]) for name, prior in self.hyperpriors.items()), 0.0
-        )
+        priors = self.learned_priors.items()
+        return float(sum(np.sum(prior.log_density(values[name])) for name, prior in priors))
 
     def draw_hyperparameters(self, rng):
         """Draw those that are learned from their hyperpriors: dict of str to float or ndarray, in
         the shape that they have here."""
         values = {}
-        for name, prior in self.hyperpriors.items():
+        for name, prior in self.learned_priors.items():
             shape = np.shape(getattr(self, name))
-            draw = prior.draw(rng)
-            if shape and np.shape(draw) != shape:
-                draw = np.array([prior.draw(rng) for _ in range(math.prod(shape))])
-                draw = draw.reshape(shape)
+            draw = prior.draw(rng, shape)
             values[name] = draw if shape else float(draw)
         return values
 
@@ -489,6 +443,46 @@ class Likelihood(BaseEstimator):
     def _copy(self, **resolved):
         """This object with some parameters replaced by their resolved values."""
         return type(self)(**{**self.get_params(deep=False), **resolved})
+
+    def _learn_under(self, defaults):
+        """Priors of learned hyperparameters, with the families of the parameter `hyperpriors`.
+
+        Parameters
+        ----------
+        defaults : dict of str to hyperprior
+            Of each hyperparameter that is learned. A given family takes the place of the
+            default's, with the same lower limit and unit.
+
+        Raises
+        ------
+        ValueError
+            Naming an entry of `hyperpriors` that is not possible.
+        """
+        owner = f"{type(self).__name__}.hyperpriors"
+        if not isinstance(self.hyperpriors, (Mapping, type(None))):
+            raise ValueError(
+                f"{owner} must be None or a dict from names of parameters to priors, got "
+                f"{self.hyperpriors!r}"
+            )
+        priors = dict(defaults)
+        for name, given in (self.hyperpriors or {}).items():
+            if name not in self.hyperparameters:
+                raise ValueError(
+                    f"{owner} has an entry for {name!r}, which is not a learned parameter; "
+                    f"possible names are {', '.join(self.hyperparameters)}"
+                )
+            family = check_hyperprior(given, f"{owner}[{name!r}]")
+            default = defaults.get(name, family)
+            if isinstance(default, Shifted):
+                priors[name] = replace(default, family=family)
+            elif isinstance(default, Hyperprior):
+                priors[name] = family
+            else:
+                raise ValueError(
+                    f"{owner} has an entry for {name!r}, whose prior cannot be changed; leave it "
+                    "out"
+                )
+        return {name: priors[name] for name in defaults}
 
     def _check_columns(self, X, bad, what):
         """Raise a ValueError that names the first column of X where `bad` holds and a value."""

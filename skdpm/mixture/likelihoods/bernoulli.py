@@ -27,6 +27,9 @@ class Bernoulli(Likelihood):
     a, b : float, array-like of shape (n_features,) or None, default=None
         Pseudo-counts of ones and of zeros, in all columns or in each. None: learned, for each
         column, see below.
+    hyperpriors : dict of str to Hyperprior, or None, default=None
+        Priors of learned parameters, by name, in place of those in the notes: families of
+        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma.
 
     Notes
     -----
@@ -46,9 +49,10 @@ class Bernoulli(Likelihood):
     discrete = True
     fewest_columns = 2
 
-    def __init__(self, a=None, b=None):
+    def __init__(self, a=None, b=None, hyperpriors=None):
         self.a = a
         self.b = b
+        self.hyperpriors = hyperpriors
 
     def summarise(self, X):
         """Numbers of ones and of entries of each column."""
@@ -73,7 +77,7 @@ class Bernoulli(Likelihood):
             else:
                 values[name] = check_positive(value, f"Bernoulli.{name}", len(first))
         resolved = self._copy(**values)
-        resolved._hyperpriors = hyperpriors
+        resolved._hyperpriors = self._learn_under(hyperpriors)
         resolved._fitted_missing = bool((summary["entries"] < summary["rows"]).any())
         return resolved
 

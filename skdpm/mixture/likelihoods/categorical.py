@@ -8,13 +8,13 @@ import numpy as np
 from skdpm._core._numerics import log_gamma_table, log_table
 from skdpm._tables import Table, as_table, categories_of, kind_of, to_codes, to_numbers
 from skdpm._validation import ColumnError, check_choice, check_integer, check_positive
+from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods._categorical import (
     CategoricalModel,
     ParametricCategorical,
     number_levels,
 )
 from skdpm.mixture.likelihoods.base import (
-    Gamma,
     Likelihood,
     bounds,
     j_divergences,
@@ -130,6 +130,9 @@ class Categorical(Likelihood):
         What a category of new rows is that the column does not have, one that was not there in
         `fit` or a code beyond `n_categories`: a ValueError that names column and value, or a
         missing entry.
+    hyperpriors : dict of str to Hyperprior, or None, default=None
+        Priors of learned parameters, by name, in place of those in the notes: families of
+        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma.
 
     Attributes
     ----------
@@ -163,10 +166,17 @@ class Categorical(Likelihood):
     discrete = True
     fewest_columns = 2
 
-    def __init__(self, concentration=None, n_categories=None, handle_unknown="error"):
+    def __init__(
+        self,
+        concentration=None,
+        n_categories=None,
+        handle_unknown="error",
+        hyperpriors=None,
+    ):
         self.concentration = concentration
         self.n_categories = n_categories
         self.handle_unknown = handle_unknown
+        self.hyperpriors = hyperpriors
 
     def for_columns(self, X):
         table = X if isinstance(X, Table) else as_table(X)
@@ -268,7 +278,7 @@ class Categorical(Likelihood):
                     f" has {len(categories)} categories, but n_categories is {n_categories[j]}",
                 )
         resolved = self._copy(concentration=concentration, n_categories=n_categories)
-        resolved._hyperpriors = hyperpriors
+        resolved._hyperpriors = self._learn_under(hyperpriors)
         resolved._fitted_missing = summary["missing"]
         if hasattr(self, "categories_"):
             resolved.categories_ = known

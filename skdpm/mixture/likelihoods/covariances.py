@@ -16,6 +16,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import multigammaln
 
+from skdpm.hyperpriors import Gamma, Shifted
 from skdpm.mixture.likelihoods._gaussian import GaussianModel, ParametricGaussian
 from skdpm.mixture.likelihoods._gaussian_diag import GaussianDiagModel, ParametricGaussianDiag
 from skdpm.mixture.likelihoods._gaussian_hyper import log_evidence_norm_table, log_norm_table
@@ -28,9 +29,8 @@ from skdpm.mixture.likelihoods._gaussian_tied import (
     ParametricGaussianTied,
     whitened,
 )
-from skdpm.mixture.likelihoods.base import Gamma
 
-# scale / k, beyond a floor, ~ Gamma(S_SHAPE, S_RATE / v), with v for the variance of a column.
+# scale / k, beyond a floor, in units of a column's variance ~ Gamma(S_SHAPE, S_RATE).
 S_SHAPE, S_RATE = 0.5, 1.0
 # Share of a column's variance that is expected inside a cluster where chains start.
 WITHIN = 0.5
@@ -41,14 +41,34 @@ KNOWN = 1e6
 
 
 @dataclass(frozen=True)
+class Normal:
+    """Hyperprior of a vector: its entries are normal and independent.
+
+    mean, variance : ndarray, one number per entry
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+
+    def draw(self, rng, shape=()):
+        """Draw a vector, of the shape of `mean`."""
+        return rng.normal(self.mean, np.sqrt(self.variance))
+
+    def log_density(self, value):
+        """Natural logarithm of the density of the vector."""
+        squares = (np.asarray(value) - self.mean) ** 2 / self.variance
+        return float(-0.5 * np.sum(squares + np.log(2.0 * np.pi * self.variance)))
+
+
+@dataclass(frozen=True)
 class InverseWishart:
     """Hyperprior of a covariance matrix: Sigma ~ IW(df, scale)."""
 
     df: float
     scale: np.ndarray
 
-    def draw(self, rng):
-        """Draw a matrix, by Bartlett's decomposition of its inverse."""
+    def draw(self, rng, shape=()):
+        """Draw a matrix, of the shape of `scale`, by Bartlett's decomposition of its inverse."""
         n = len(self.scale)
         root = np.tril(rng.standard_normal((n, n)), -1)
         root[np.diag_indices(n)] = np.sqrt(rng.chisquare(self.df - np.arange(n)))
@@ -118,7 +138,7 @@ class Covariance:
         smallest = np.clip(rounding, SMALLEST_SHARE * variances, largest)
         floor = smallest * ties
         start = WITHIN * variances * max_or_one(k - 2.0) + k * smallest + floor
-        return start, Gamma(S_SHAPE, S_RATE / variances, smallest), floor
+        return start, Shifted(Gamma(S_SHAPE, S_RATE), smallest, variances), floor
 
     def scale_to_share(self, g, values):
         """The number that the hyperprior of `scale` is about, and the log of its Jacobian.
@@ -258,7 +278,7 @@ class Spherical(ByColumn):
         rounding = np.minimum(rounding, variances).mean(keepdims=True)
         start, law, floor = super().learn_scale(variances[:1], rounding, ties, n_rows, df)
         start += (n_features - 1) * floor
-        return start[0], Gamma(law.shape, law.rate[0], law.low[0]), n_features * floor[0]
+        return start[0], Shifted(law.family, law.low[0], law.unit[0]), n_features * floor[0]
 
     def variances(self, g):
         return np.full(len(g.mean), g.scale)

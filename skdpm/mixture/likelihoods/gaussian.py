@@ -4,16 +4,15 @@
 import numpy as np
 
 from skdpm._validation import ColumnError, check_choice, check_real
+from skdpm.hyperpriors import Gamma, Shifted
 from skdpm.mixture.likelihoods.base import (
     MOST_BOXED,
-    Gamma,
     Likelihood,
-    Normal,
     bounds,
     read_only,
 )
 from skdpm.mixture.likelihoods.coordinates import standardised
-from skdpm.mixture.likelihoods.covariances import COVARIANCES, as_vector
+from skdpm.mixture.likelihoods.covariances import COVARIANCES, Normal, as_vector
 
 # Hyperpriors without units; that of the scale is in covariances.py.
 R_SHAPE, R_RATE = 0.5, 5.0  # mean_precision ~ Gamma
@@ -65,6 +64,11 @@ default=None
     covariance_type : {"full", "diag", "tied", "spherical"}, default="full"
         Structure of the covariances. NaN in X stands for a missing entry with `"diag"` and
         `"spherical"`. The others refuse it.
+    hyperpriors : dict of str to Hyperprior, or None, default=None
+        Priors of learned parameters in place of the Gamma ones in the notes: families of
+        `skdpm.hyperpriors` or pairs (shape, rate). `"mean_precision"` stands for the number
+        itself, `"df"` for k - 1 and `"scale"` for the entries of (scale_d / k - f_d (1 + c_d / k))
+        / v_d. The priors of `mean` and of a tied `scale` are fixed.
 
     Notes
     -----
@@ -121,13 +125,20 @@ default=None
     hyperparameters = ("mean", "mean_precision", "df", "scale")
 
     def __init__(
-        self, mean=None, mean_precision=None, df=None, scale=None, covariance_type="full"
+        self,
+        mean=None,
+        mean_precision=None,
+        df=None,
+        scale=None,
+        covariance_type="full",
+        hyperpriors=None,
     ):
         self.mean = mean
         self.mean_precision = mean_precision
         self.df = df
         self.scale = scale
         self.covariance_type = covariance_type
+        self.hyperpriors = hyperpriors
 
     @property
     def _structure(self):
@@ -202,7 +213,7 @@ default=None
         if self.df is None:
             df = low + structure.start
             if structure.learns_df:
-                hyperpriors["df"] = Gamma(DF_SHAPE, DF_RATE, low + DF_LOW)
+                hyperpriors["df"] = Shifted(Gamma(DF_SHAPE, DF_RATE), low + DF_LOW)
         else:
             df = check_real(self.df, "Gaussian.df", low=low)
         if self.scale is None:
@@ -212,7 +223,7 @@ default=None
         else:
             scale = structure.check_scale(_as_numbers(self.scale), n_features)
         resolved = self._copy(mean=mean, mean_precision=mean_precision, df=df, scale=scale)
-        resolved._hyperpriors = hyperpriors
+        resolved._hyperpriors = self._learn_under(hyperpriors)
         resolved._origin = mean
         resolved._floor = floor
         # Units in which the kernels learn.
@@ -269,7 +280,7 @@ default=None
     def log_hyperprior(self, values):
         """See `Likelihood`. That of `scale` is a density of a function of it: see the class."""
         values, log_jacobian = dict(values), 0.0
-        if "scale" in self.hyperpriors:
+        if "scale" in self.learned_priors:
             values["scale"], log_jacobian = self._structure.scale_to_share(self, values)
         return super().log_hyperprior(values) + log_jacobian
 

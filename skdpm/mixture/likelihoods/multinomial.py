@@ -13,13 +13,13 @@ from skdpm._validation import (
     check_positive,
     check_real,
 )
+from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods._multinomial import (
     MultinomialModel,
     ParametricMultinomial,
     nonzero_entries,
 )
 from skdpm.mixture.likelihoods.base import (
-    Gamma,
     Likelihood,
     bounds,
     j_divergences,
@@ -42,6 +42,9 @@ class Multinomial(Likelihood):
     base : {"uniform", "frequencies"} or array-like of shape (n_features,), default="uniform"
         What the pseudo-counts of the columns are in proportion to: all are equal; to the total of
         the column in `fit`, plus one; or to these numbers.
+    hyperpriors : dict of str to Hyperprior, or None, default=None
+        Priors of learned parameters, by name, in place of those in the notes: families of
+        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma.
 
     Notes
     -----
@@ -65,9 +68,10 @@ class Multinomial(Likelihood):
     discrete = True
     positive_only = True
 
-    def __init__(self, concentration=None, base="uniform"):
+    def __init__(self, concentration=None, base="uniform", hyperpriors=None):
         self.concentration = concentration
         self.base = base
+        self.hyperpriors = hyperpriors
 
     # `draw` stays None: the model says nothing about the totals of new rows.
 
@@ -88,7 +92,7 @@ class Multinomial(Likelihood):
             concentration = check_real(self.concentration, "Multinomial.concentration", low=0.0)
         base, weights = self._checked_base(columns)
         resolved = self._copy(concentration=concentration, base=base)
-        resolved._hyperpriors = hyperpriors
+        resolved._hyperpriors = self._learn_under(hyperpriors)
         resolved._weights = weights
         # Of any cluster and column, and of any cluster.
         check_count_sums(columns, "Multinomial", "column")

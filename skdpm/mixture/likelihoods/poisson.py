@@ -6,6 +6,7 @@ from scipy.special import gammaln
 
 from skdpm._core._numerics import log_gamma_table
 from skdpm._validation import check_count_sums, check_counts, check_real
+from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods._poisson import (
     LARGE_COUNT,
     ParametricPoisson,
@@ -14,7 +15,6 @@ from skdpm.mixture.likelihoods._poisson import (
 )
 from skdpm.mixture.likelihoods.base import (
     MOST_BOXED,
-    Gamma,
     Likelihood,
     bounds,
     j_divergences,
@@ -36,6 +36,9 @@ class Poisson(Likelihood):
     shape, rate : float or None, default=None
         Of the Gamma prior of the Poisson rates; its mean is shape / rate. None: learned, in every
         iteration, see below.
+    hyperpriors : dict of str to Hyperprior, or None, default=None
+        Priors of learned parameters, by name, in place of those in the notes: families of
+        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma.
 
     Notes
     -----
@@ -54,9 +57,10 @@ class Poisson(Likelihood):
     discrete = True
     positive_only = True
 
-    def __init__(self, shape=None, rate=None):
+    def __init__(self, shape=None, rate=None, hyperpriors=None):
         self.shape = shape
         self.rate = rate
+        self.hyperpriors = hyperpriors
 
     def summarise(self, X):
         """Sums of the columns, and the number of entries."""
@@ -92,7 +96,7 @@ class Poisson(Likelihood):
         else:
             rate = check_real(self.rate, "Poisson.rate", low=0.0)
         resolved = self._copy(shape=shape, rate=rate)
-        resolved._hyperpriors = hyperpriors
+        resolved._hyperpriors = self._learn_under(hyperpriors)
         resolved._fitted_missing = summary["missing"]
         resolved._largest = np.max(totals, initial=0.0)
         return resolved

@@ -344,12 +344,12 @@ class Product(_BaseComposition, Likelihood):
         )
 
     @property
-    def hyperpriors(self):
+    def learned_priors(self):
         return {
             f"{name}__{parameter}": prior
             for name, likelihood, _ in self.parts
             if isinstance(likelihood, Likelihood)
-            for parameter, prior in likelihood.hyperpriors.items()
+            for parameter, prior in likelihood.learned_priors.items()
         }
 
     def _with(self, change):
@@ -375,7 +375,7 @@ class Product(_BaseComposition, Likelihood):
             (
                 likelihood.log_hyperprior(_own(name, values))
                 for name, likelihood, _ in self.parts
-                if likelihood.hyperpriors
+                if likelihood.learned_priors
             ),
             0.0,
         )

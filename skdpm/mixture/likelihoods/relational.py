@@ -32,6 +32,9 @@ class Relational(Likelihood):
     degree_concentration : float or None, default=None
         With degree correction: the smaller, the more uneven are the numbers of links of nodes of
         a cluster. None: learned.
+    hyperpriors : dict of str to Hyperprior, or None, default=None
+        Priors of learned parameters, by name, in place of those in the notes: families of
+        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma.
 
     Notes
     -----
@@ -101,12 +104,14 @@ class Relational(Likelihood):
         directed=False,
         degree_correction=False,
         degree_concentration=None,
+        hyperpriors=None,
     ):
         self.a = a
         self.b = b
         self.directed = directed
         self.degree_correction = degree_correction
         self.degree_concentration = degree_concentration
+        self.hyperpriors = hyperpriors
 
     @property
     def hyperparameters(self):
@@ -157,7 +162,7 @@ class Relational(Likelihood):
         if self.degree_correction:
             start |= {"b": 2.0, "degree_concentration": 1.0}
         resolved = self._copy(**{**start, **values})
-        resolved._hyperpriors = hyperpriors
+        resolved._hyperpriors = self._learn_under(hyperpriors)
         if self.degree_correction:
             resolved._degrees = _degrees(links, self_links, self.directed)
         return resolved

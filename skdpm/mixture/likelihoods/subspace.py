@@ -85,12 +85,21 @@ class Subspace(Likelihood):
     many_columns = True
     nan_hint = Gaussian.nan_hint
 
-    def __init__(self, n_axes=12, mean=None, mean_precision=None, df=None, scale=None):
+    def __init__(
+        self,
+        n_axes=12,
+        mean=None,
+        mean_precision=None,
+        df=None,
+        scale=None,
+        hyperpriors=None,
+    ):
         self.n_axes = n_axes
         self.mean = mean
         self.mean_precision = mean_precision
         self.df = df
         self.scale = scale
+        self.hyperpriors = hyperpriors
 
     # What `resolve` learns.
 
@@ -158,14 +167,16 @@ class Subspace(Likelihood):
         return resolved._with(inner)
 
     def _gaussian(self):
-        return Gaussian(self.mean, self.mean_precision, self.df, self.scale)
+        return Gaussian(
+            self.mean, self.mean_precision, self.df, self.scale, hyperpriors=self.hyperpriors
+        )
 
     def _with(self, inner):
         """Take the values of the likelihood of the coordinates, and what it has learnt."""
         for name in self.hyperparameters:
             setattr(self, name, getattr(inner, name))
         self._inner = inner
-        self._hyperpriors = inner.hyperpriors
+        self._hyperpriors = inner.learned_priors
         return self
 
     def at(self, values):

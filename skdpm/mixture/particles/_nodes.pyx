@@ -16,11 +16,11 @@ partition. The factors are averages over w. Once the row has drawn its cluster, 
 each node's own factor. If sigma is the same at all nodes, w depends on (n, k) alone: there is one
 vector for each k in use.
 """
-from libc.math cimport INFINITY
+from libc.math cimport INFINITY, exp, log
 from libc.string cimport memcpy
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import logsumexp
 
 from skdpm._core cimport _resampling
 from skdpm._core._math cimport log_rising
@@ -29,6 +29,8 @@ from skdpm.mixture.priors._base cimport PartitionPrior
 # Distance of the nodes' logarithms. With k clusters it is at most k^(-1/2): the factor of the
 # concentration is then smooth between nodes.
 STEP = 0.0625
+# Number of single rows whose pull on the concentration nodes must cover.
+MOST_PULL = 500
 
 cdef extern from "tiles.h" nogil:
     void tile_averages(
@@ -63,7 +65,7 @@ cdef class ConcentrationNodes:
         if self.hyperprior is None:
             self.values, self.log_hyper = np.array([self.concentration]), np.zeros(1)
         else:
-            self.values, self.log_hyper = concentration_nodes(*self.hyperprior, self.step)
+            self.values, self.log_hyper = concentration_nodes(self.hyperprior, self.step)
         self.n_nodes = n = self.values.shape[0]
         self.sigmas = sigmas = np.array([self.prior.sigma_at(value) for value in self.values])
         self.common = (sigmas == sigmas[0]).all()
@@ -316,16 +318,16 @@ def log_ratios(PartitionPrior prior, sizes, concentrations, nodes, log_hyper):
     return log_p[:m] - logsumexp(log_p[m:].T + log_hyper, axis=1)
 
 
-def concentration_nodes(double shape, double rate, double step):
-    """Nodes of a trapezoidal rule in the logarithm of a concentration ~ Gamma(shape, rate).
+def concentration_nodes(hyperprior, double step):
+    """Nodes of a trapezoidal rule in the logarithm x of a concentration A.
 
-    The factor of the concentration given a partition, concentration^(k-1) / (concentration + 1)
-    ... (concentration + n - 1) or the like, is constant below the first node if k is 1, and
-    negligible there otherwise: the first node stands for all concentrations below it, too.
+    The factor of the concentration given a partition, A^(k-1) / (A + 1) ... (A + n - 1) or the
+    like, is constant below the first node if k is 1, and negligible there otherwise: the first
+    node stands for all concentrations below it, too.
 
     Parameters
     ----------
-    shape, rate : float
+    hyperprior : Hyperprior
     step : float
         Largest distance of the logarithms; smaller where the prior is narrow.
 
@@ -334,14 +336,28 @@ def concentration_nodes(double shape, double rate, double step):
     nodes, log_weights : ndarray of shape (n_nodes,)
         The weights sum to 1.
     """
-    # Given rows the rate is larger, by log n at most; given clusters the mean is.
-    low = max(np.log(1e-14) / (1.0 + shape), (np.log(1e-13) + gammaln(shape + 1.0)) / shape)
-    low -= np.log(rate + 30.0)
-    high = np.log(shape + 10.0 * np.sqrt(shape) + 500.0) - np.log(rate)
-    step = min(step, 0.75 / np.sqrt(shape))
+    density = hyperprior.density()
+    quartiles = np.log(np.maximum(hyperprior.ppf(np.array([0.25, 0.5, 0.75])), 1e-300))
+    sd = max((quartiles[2] - quartiles[0]) / 1.349, 1e-9)
+    # Points that become sparser with the distance from the median, out to |x| = 700.
+    far = np.arcsinh(2.0 * 700.0 / sd)
+    x = quartiles[1] + sd * np.sinh(np.linspace(-far, far, 4001))
+    x = x[np.abs(x) < 700.0]
+    log_mass = density(x) + np.log(np.gradient(x))
+    # Rows pull the concentration down at most as exp(-30 A). Below `low` there is hardly mass, or
+    # the factor is constant.
+    below = np.logaddexp.accumulate(log_mass - 30.0 * np.exp(x))
+    below -= below[-1]
+    is_low = (below < log(1e-13)) | (below + np.minimum(x + log(30.0), 0.0) < log(1e-14))
+    low = x[np.flatnonzero(is_low)[-1]]
+    # Clusters pull it up at most as MOST_PULL rows that are all alone.
+    rising = np.array([log_rising(exp(value), <double>MOST_PULL) for value in x])
+    above = np.logaddexp.accumulate((log_mass + MOST_PULL * x - rising)[::-1])[::-1]
+    high = x[np.flatnonzero(above - above[0] < log(1e-14))[0]]
+    step = min(step, 0.75 * sd)
     x = low + step * np.arange(int((high - low) / step) + 2)
-    nodes = np.exp(x)
-    log_weights = shape * x - rate * nodes      # log density of the logarithm
-    log_weights[0] -= np.log(-np.expm1(-shape * step))
-    log_weights -= log_weights.max()
-    return nodes, log_weights - np.log(np.exp(log_weights).sum())
+    log_weights = density(x)
+    # Geometric sum of the nodes that would follow below.
+    log_weights[0] -= np.log(-np.expm1(density(low - step) - log_weights[0]))
+    log_weights -= logsumexp(log_weights)
+    return np.exp(x), log_weights

@@ -55,8 +55,8 @@ cdef class ParticleSystem:
         Threshold of the effective sample size divided by the number of particles.
     prior : PartitionPrior
         Prior, of any number of rows: its tables are not used.
-    concentration_prior : tuple (shape, rate) or None
-        Gamma prior of a concentration that is integrated out. None: that of `prior` is fixed.
+    concentration_prior : Hyperprior or None
+        Prior of a concentration that is integrated out. None: that of `prior` is fixed.
 
     Attributes
     ----------

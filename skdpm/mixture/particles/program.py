@@ -307,7 +307,7 @@ class FitChain(ParticleChain, StateChain):
                 state.rebuild()
             if likelihood.learned:
                 flat = state.model.resample_hyperparameters(
-                    state.cluster_slots(), likelihood.hyperpriors, self.bit_generator
+                    state.cluster_slots(), likelihood.learned_priors, self.bit_generator
                 )
             system.take(p, state)
             if likelihood.learned:
@@ -346,8 +346,8 @@ def log_weights_at(chain, prior, concentrations, concentration_prior=None):
         Prior of the run, at any concentration.
     concentrations : array-like of shape (m,)
         Concentrations; the further from that of the run, the noisier.
-    concentration_prior : tuple (shape, rate), optional
-        Gamma prior of the run, if its concentration was integrated out.
+    concentration_prior : Hyperprior, optional
+        Prior of the concentration in the run, if its concentration was integrated out.
 
     Returns
     -------
@@ -361,5 +361,5 @@ def log_weights_at(chain, prior, concentrations, concentration_prior=None):
     ]
     nodes, log_hyper = np.array([state["concentration"]]), np.zeros(1)
     if concentration_prior is not None:
-        nodes, log_hyper = concentration_nodes(*concentration_prior, state["step"])
+        nodes, log_hyper = concentration_nodes(concentration_prior, state["step"])
     return state["log_w"] + log_ratios(prior, sizes, concentrations, nodes, log_hyper)

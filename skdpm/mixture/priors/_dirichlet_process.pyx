@@ -18,12 +18,13 @@ cdef class DirichletProcessPrior(TwoParameterPrior):
     """
 
     def __init__(self, Py_ssize_t n_samples, double concentration):
+        self.conjugate = True
         self.set_concentration(concentration)
 
     cdef double sigma_at(self, double concentration) noexcept nogil:
         return 0.0
 
-    cdef double draw_concentration(
+    cdef double draw_under_gamma(
         self, const Py_ssize_t* counts, Py_ssize_t n_counts, double shape, double rate,
         bitgen_t* rng
     ) noexcept nogil:

@@ -9,7 +9,7 @@ from hypothesis import given
 from reference import likelihoods as reference
 from sklearn.base import clone
 from support.kernels import bind
-from support.laws import Case, assert_equal, cases, every_coupled, few, seeds
+from support.laws import Case, assert_equal, cases, every_coupled, few, numbers_of, seeds
 from support.probes import Probe
 
 from skdpm.mixture.likelihoods import Relational
@@ -30,7 +30,7 @@ def _bound(case, labels):
 
 
 def _log_relational(case, labels):
-    hyper = case.likelihood.get_params(deep=False)
+    hyper = numbers_of(case.likelihood)
     if case.likelihood.degree_correction:
         return reference.log_likelihood_relational(case.X, labels, **hyper)
     X = case.X.copy()
@@ -148,7 +148,7 @@ def test_coupled_new_rows(case, seed):
     X[:-1, :-1] = case.X
     if counts and case.likelihood.directed:
         X = X[:, :-1]  # a new node sends links, and receives none
-    hyper = case.likelihood.get_params(deep=False)
+    hyper = numbers_of(case.likelihood)
     before = reference.log_likelihood_relational(case.X, labels, **hyper)
     for i in range(4):
         X[-1, : case.n] = new[i]

@@ -20,6 +20,7 @@ from support.probes import Probe
 from support.pvalues import assert_p, assert_p_matrix, correct_for_number
 
 from skdpm import DPMixture, FiniteMixture
+from skdpm.hyperpriors import Gamma
 from skdpm.mixture.blocks.rows import MemoryRows
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.likelihoods._gaussian_tied import whitened
@@ -83,7 +84,7 @@ FITTED = np.array([[0.1, -0.6], [3.9, 0.7], [2.3, -4.9], [-3.4, -0.2], [0.4, 1.5
 
 def draw_values(likelihood, rng):
     """All hyperparameters from their documented laws."""
-    priors = likelihood.hyperpriors
+    priors = likelihood.learned_priors
     variance = priors["mean"].variance
     values = {
         "mean": rng.normal(FITTED.mean(axis=0), np.sqrt(variance)),
@@ -133,7 +134,7 @@ def joint_run(kind, covariance_type, size, planted=None, n=7):
     likelihood = chains.program.likelihood
     assert np.all(likelihood._floor == 0.0)
     told = likelihood.without_learning()
-    told._hyperpriors = likelihood.hyperpriors | (planted or {})
+    told._hyperpriors = likelihood.learned_priors | (planted or {})
     chains.program = dataclasses.replace(chains.program, likelihood=told)
 
     def functions(labels, values, X):
@@ -190,7 +191,7 @@ class Miscounted(InverseWishart):
 def planted_priors():
     """Errors, as other hyperpriors for the chain."""
     for covariance_type in ("spherical", "tied"):
-        priors = Gaussian(covariance_type=covariance_type).resolve(FITTED).hyperpriors
+        priors = Gaussian(covariance_type=covariance_type).resolve(FITTED).learned_priors
         for name, law in priors.items():
             if name == "mean":
                 change = {"mean": law.mean + np.sqrt(law.variance)}
@@ -199,7 +200,8 @@ def planted_priors():
                 yield covariance_type, {name: InverseWishart(law.df, 1.4 * law.scale)}
                 continue
             else:
-                change = {"rate": 1.6 * law.rate}
+                family = Gamma(law.family.shape, 1.6 * law.family.rate)
+                change = {"family": family} if name != "mean_precision" else {"rate": family.rate}
             yield covariance_type, {name: dataclasses.replace(law, **change)}
 
 
@@ -216,7 +218,7 @@ def test_planted_errors_are_seen(covariance_type, planted, seed_sequence):
 def test_the_hyperprior_of_a_tied_covariance():
     X = np.array([[1.0, 1.0, 5.0], [1.0, 2.0, 5.0], [1.0, 4.0, 5.0], [3.0, 7.0, 5.0]])
     likelihood = Gaussian(covariance_type="tied").resolve(X)
-    law, v = likelihood.hyperpriors["scale"], X.var(axis=0)
+    law, v = likelihood.learned_priors["scale"], X.var(axis=0)
     v[2] = 5e-6**2
     # Ties and a gap of 2; none; a constant column.
     rounding = [min(4 / 12, v[0] / 2), 0.0, v[2] / 2]
@@ -227,7 +229,8 @@ def test_the_hyperprior_of_a_tied_covariance():
     assert law.log_density(value) == pytest.approx(expected)
     values = {name: getattr(likelihood, name) for name in likelihood.learned}
     rest = {name: values[name] for name in ("mean", "mean_precision")}
-    total = sum(likelihood.hyperpriors[name].log_density(rest[name]) for name in rest)
+    priors = likelihood.learned_priors
+    total = sum(np.sum(priors[name].log_density(rest[name])) for name in rest)
     total += law.log_density(values["scale"])
     assert likelihood.log_hyperprior(values) == pytest.approx(total)
 

@@ -65,7 +65,7 @@ def n_dimensions(name):
 
 def from_uniform(likelihood, name, u):
     """Values of a learned hyperparameter at points of the cube: (n, n_dimensions)."""
-    prior = likelihood.hyperpriors[name]
+    prior = likelihood.learned_priors[name]
     if name == "mean":
         return stats.norm.ppf(u, prior.mean, np.sqrt(prior.variance))
     values = from_gamma(prior, u)
@@ -75,16 +75,21 @@ def from_uniform(likelihood, name, u):
 
 
 def from_gamma(prior, u):
-    return prior.low + stats.gamma.ppf(u, prior.shape, scale=1.0 / np.asarray(prior.rate))
+    return prior.low + prior.unit * stats.gamma.ppf(u, *gamma_of(prior))
+
+
+def gamma_of(prior):
+    """Shape, lower limit and scale of the family, as scipy takes them."""
+    return prior.family.shape, 0.0, 1.0 / prior.family.rate
 
 
 def to_uniform(likelihood, name, values, df):
-    prior = likelihood.hyperpriors[name]
+    prior = likelihood.learned_priors[name]
     if name == "mean":
         return stats.norm.cdf(values, prior.mean, np.sqrt(prior.variance))
     if name == "scale":
         values = (values - likelihood._floor) / beyond(likelihood, df)
-    return stats.gamma.cdf(values - prior.low, prior.shape, scale=1.0 / np.asarray(prior.rate))
+    return stats.gamma.cdf((values - prior.low) / prior.unit, *gamma_of(prior))
 
 
 def beyond(likelihood, df):
@@ -474,18 +479,18 @@ def test_log_hyperprior_is_the_documented_density(covariance_type):
     X = two_groups()
     likelihood = Gaussian(covariance_type=covariance_type).resolve(X)
     values = {"mean": [1.0, -2.0], "mean_precision": 0.3, "df": 5.5, "scale": np.array([2.0, 9.0])}
-    priors = likelihood.hyperpriors
+    priors = likelihood.learned_priors
     k = 4.5 if covariance_type == "full" else 5.5
     expected = stats.norm.logpdf(values["mean"], X.mean(axis=0), X.std(axis=0)).sum()
     for name, value in (("mean_precision", 0.3), ("df", 5.5)):
         prior = priors[name]
-        expected += stats.gamma.logpdf(value, prior.shape, prior.low, 1.0 / prior.rate)
+        expected += stats.gamma.logpdf(value - prior.low, *gamma_of(prior))
     assert priors["df"].low == pytest.approx(5.5 - k + 1.0)
     prior = priors["scale"]
     # No ties: all that is left of the floor.
     np.testing.assert_allclose(prior.low, 1e-8 * X.var(axis=0))
     t = values["scale"] / k
-    expected += (stats.gamma.logpdf(t, prior.shape, prior.low, 1.0 / prior.rate) - np.log(k)).sum()
+    expected += (stats.gamma.logpdf(t, 0.5, prior.low, X.var(axis=0)) - np.log(k)).sum()
     assert likelihood.log_hyperprior(values) == pytest.approx(expected)
 
 
@@ -493,7 +498,7 @@ def test_hyperpriors_follow_ties():
     X = np.array([[1.0, 1.0, 5.0], [1.0, 2.0, 5.0], [1.0, 4.0, 5.0], [3.0, 7.0, 5.0]])
     likelihood = Gaussian().resolve(X)
     variances = X.var(axis=0)
-    low, floor = likelihood.hyperpriors["scale"].low, likelihood._floor
+    low, floor = likelihood.learned_priors["scale"].low, likelihood._floor
     # Three equal values, a gap of 2; none; all of them.
     np.testing.assert_allclose(low[:2], [min(4 / 12, 0.25 * variances[0]), 1e-8 * variances[1]])
     assert floor.tolist() == [2 * low[0], 0.0, 3 * low[2]]
@@ -509,13 +514,13 @@ def test_a_scale_at_its_lowest_stays_there_when_df_falls(covariance_type):
     model = bind(likelihood, likelihood.encode(X), 30)
     state = MixtureState(model, DirichletProcessPrior(30, 1.0), np.arange(30) % 3)
     floor = likelihood.tables(likelihood.encode(X), 30)["floor"]
-    low, excess = likelihood.hyperpriors["scale"].low, 30.0
+    low, excess = likelihood.learned_priors["scale"].low, 30.0
     t = low + 1.5 * (low + floor / excess) * np.exp(-25.0)
     lowest = 0.0 if covariance_type == "diag" else 1.0
     values = np.concatenate([X.mean(axis=0), [0.1, lowest + excess], floor + excess * t])
     for seed in range(20):
         model.set_hyperparameters(values)
         drawn = model.resample_hyperparameters(
-            state.cluster_slots(), likelihood.hyperpriors, np.random.PCG64(seed)
+            state.cluster_slots(), likelihood.learned_priors, np.random.PCG64(seed)
         )
         assert np.isfinite(drawn).all()

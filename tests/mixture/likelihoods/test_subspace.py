@@ -20,6 +20,7 @@ from support.exactness import (
     make_state,
 )
 from support.kernels import bind
+from support.laws import numbers_of
 from support.probes import Probe
 from support.pvalues import assert_p_matrix
 
@@ -135,7 +136,7 @@ def test_clusters_opened_after_a_change_of_hyperparameters():
     probe = Probe(model, 3)
     model.set_hyperparameters(other.flat_hyperparameters())
     slot = probe.acquire()
-    hyper = other.get_params(deep=False)
+    hyper = numbers_of(other)
     expected = [log_marginal_subspace(x[None], X_MANY, **hyper) for x in X_MANY[:5]]
     np.testing.assert_allclose([probe.log_predictive(slot, i) for i in range(5)], expected)
 

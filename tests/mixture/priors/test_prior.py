@@ -18,6 +18,7 @@ from support.exactness import SAMPLERS, make_likelihood, make_prior, make_state
 from support.pvalues import Cells, assert_p
 
 from skdpm import FiniteMixture
+from skdpm.hyperpriors import Gamma
 from skdpm.mixture.priors import (
     FiniteDirichletPrior,
     MixtureOfFiniteMixturesPrior,
@@ -368,7 +369,7 @@ def test_forgotten_overrides_are_refused(sampler):
     with pytest.raises(FloatingPointError):
         SAMPLERS[sampler]().kernel().run(state, bit_generator)
     with pytest.raises(FloatingPointError, match="the concentration has no density"):
-        prior.resample([3, 2, 1], 1.0, 1.0, bit_generator)
+        prior.resample([3, 2, 1], Gamma(1.0, 1.0), bit_generator)
     assert prior.concentration == 1.0
     with pytest.raises(NotImplementedError, match="Forgotten must write `weight_parameters`"):
         prior.weight_parameters([3, 2, 1])
@@ -464,7 +465,7 @@ def test_resampled_concentration(prior, params, concentration_prior, seed_sequen
         sizes = partition_sizes(labels)
         for s, (row, n_clusters) in enumerate(zip(sizes, (sizes > 0).sum(axis=1), strict=True)):
             kernel.set_concentration(concentration[s])
-            kernel.resample(row[:n_clusters], shape, rate, rng.bit_generator)
+            kernel.resample(row[:n_clusters], Gamma(shape, rate), rng.bit_generator)
             concentration[s] = kernel.concentration
         assert (concentration > 0).all()
         return Cells(law.count(labels, concentration), law.probabilities)
@@ -481,7 +482,7 @@ def test_resampled_concentration_is_in_the_tables(prior, params):
     bit_generator = np.random.PCG64(0)
     for _ in range(5):
         before = kernel.concentration
-        kernel.resample(state.cluster_sizes(), 1.0, 1.0, bit_generator)
+        kernel.resample(state.cluster_sizes(), Gamma(1.0, 1.0), bit_generator)
         assert kernel.concentration != before
         expected = log_eppf([3, 2, 1], prior, concentration=kernel.concentration, **params)
         assert state.compute_log_joint() == pytest.approx(expected, rel=1e-11)
@@ -506,7 +507,7 @@ def test_sweep_and_resampled_concentration(prior, params, likelihood, seed_seque
             partition_prior.set_concentration(concentration[s])
             state.assign(labels[s])
             sampler.run(state, rng.bit_generator)
-            partition_prior.resample(state.cluster_sizes(), shape, rate, rng.bit_generator)
+            partition_prior.resample(state.cluster_sizes(), Gamma(shape, rate), rng.bit_generator)
             labels[s], concentration[s] = state.cluster_labels(), partition_prior.concentration
         return Cells(law.count(labels, concentration), law.probabilities)
 
@@ -528,7 +529,7 @@ def test_one_row_says_nothing_about_the_concentration(
         draws = rng.gamma(shape, 1 / rate, size=10_000 * factor)
         for s, start in enumerate(draws):
             kernel.set_concentration(start)
-            kernel.resample([1], shape, rate, rng.bit_generator)
+            kernel.resample([1], Gamma(shape, rate), rng.bit_generator)
             draws[s] = kernel.concentration
         return Cells(np.histogram(draws, edges)[0], np.full(20, 1 / 20))
 
@@ -538,7 +539,7 @@ def test_one_row_says_nothing_about_the_concentration(
         for s in range(len(draws)):
             kernel.set_concentration(50.0)
             for _ in range(60):
-                kernel.resample([1], shape, rate, rng.bit_generator)
+                kernel.resample([1], Gamma(shape, rate), rng.bit_generator)
             draws[s] = kernel.concentration
         return Cells(np.histogram(draws, edges)[0], np.full(20, 1 / 20))
 
@@ -574,7 +575,7 @@ def test_resampled_concentration_of_many_rows(prior, params, sizes, seed_sequenc
         draws = np.exp(np.interp(rng.random(4_000 * factor), cdf, t))
         for s, start in enumerate(draws):
             kernel.set_concentration(start)
-            kernel.resample(sizes, shape, rate, rng.bit_generator)
+            kernel.resample(sizes, Gamma(shape, rate), rng.bit_generator)
             draws[s] = kernel.concentration
         return Cells(np.bincount(np.digitize(draws, edges), minlength=20), np.full(20, 1 / 20))
 
@@ -604,7 +605,7 @@ def test_slice_step_goes_far(prior, params, start, seed_sequence):
             kernel.set_concentration(np.exp(start))
             for _ in range(25):
                 before = kernel.concentration
-                kernel.resample(sizes, shape, rate, rng.bit_generator)
+                kernel.resample(sizes, Gamma(shape, rate), rng.bit_generator)
                 assert abs(np.log(kernel.concentration / before)) > 1e-13
             draws[s] = kernel.concentration
         return Cells(np.bincount(np.digitize(draws, edges), minlength=10), np.full(10, 1 / 10))

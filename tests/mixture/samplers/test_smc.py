@@ -7,6 +7,7 @@ from reference.likelihoods import LOG_MARGINALS, log_posterior_concentration
 from reference.priors import log_eppf
 from reference.simulate import PRIOR_CASES
 from reference.smc import filter_rows, offspring, thin
+from scipy import stats
 from scipy.special import logsumexp
 from scipy.stats import chi2, norm
 from support.cases import fit_case
@@ -17,10 +18,12 @@ from support.exactness import (
     make_likelihood,
     make_prior,
 )
+from support.laws import numbers_of
 from support.probes import ResamplingProbe, audit
 from support.pvalues import assert_p, assert_p_matrix, mean_p
 from support.smc import CONCENTRATION_PRIOR, INTEGRATED, all_labels, bind_rows
 
+from skdpm.hyperpriors import Gamma, HalfCauchy, LogNormal
 from skdpm.mixture.particles._nodes import concentration_nodes
 from skdpm.mixture.particles._system import ParticleSystem
 
@@ -35,7 +38,7 @@ def new_system(prior_name, n_samples, *, n_particles, scheme, threshold=0.5, int
         scheme,
         threshold,
         make_prior(prior, n_samples, **params),
-        CONCENTRATION_PRIOR if integrated else None,
+        Gamma(*CONCENTRATION_PRIOR) if integrated else None,
     )
 
 
@@ -44,7 +47,7 @@ def log_prior_of(prior_name, integrated=False):
     prior, params = PRIOR_CASES[prior_name]
     if not integrated:
         return lambda sizes: log_eppf(sizes, prior, **params)
-    nodes, log_weights = concentration_nodes(*CONCENTRATION_PRIOR, 0.0625)
+    nodes, log_weights = concentration_nodes(Gamma(*CONCENTRATION_PRIOR), 0.0625)
     params = {**params, "concentration": nodes}
     return lambda sizes: logsumexp(log_weights + log_eppf(sizes, prior, **params))
 
@@ -81,7 +84,7 @@ def test_enumeration_without_the_concentration(likelihood, prior):
     system.begin([bind_rows(make_likelihood(likelihood), X)])
     system.run(np.random.PCG64(0), 0, len(X))
     assert system.n_current == np.isfinite(fixed.log_joint).sum()
-    nodes, log_hyper = concentration_nodes(*CONCENTRATION_PRIOR, 0.0625)
+    nodes, log_hyper = concentration_nodes(Gamma(*CONCENTRATION_PRIOR), 0.0625)
     log_joint = []
     for p, labels in enumerate(all_labels(system)):
         sizes = np.bincount(labels)
@@ -100,17 +103,25 @@ def test_nodes_are_a_quadrature(prior):
     """Evidence by nodes, against quadrature with ten thousands of points."""
     name, params = PRIOR_CASES[prior]
     X = case_rows("bernoulli")
-    for shape, rate in ((1.0, 1.0), (0.2, 3.0), (30.0, 0.1)):
+    hyperpriors = {
+        Gamma(1.0, 1.0): (1.0, 1.0),
+        Gamma(0.2, 3.0): (0.2, 3.0),
+        Gamma(30.0, 0.1): (30.0, 0.1),
+        HalfCauchy(0.7): stats.halfcauchy(scale=0.7),
+        LogNormal(-1.0, 2.0): stats.lognorm(2.0, scale=np.exp(-1.0)),
+        LogNormal(2.0, 0.05): stats.lognorm(0.05, scale=np.exp(2.0)),
+    }
+    for hyperprior, density in hyperpriors.items():
         law = log_posterior_concentration(
             X,
             "bernoulli",
             name,
-            likelihood_params=make_likelihood("bernoulli").get_params(),
+            likelihood_params=numbers_of(make_likelihood("bernoulli")),
             prior_params={k: v for k, v in params.items() if k != "concentration"},
-            concentration_prior=(shape, rate),
+            concentration_prior=density,
         )
         kernel = make_prior(name, len(X), **params)
-        system = ParticleSystem(52, "optimal", 0.5, kernel, (shape, rate))
+        system = ParticleSystem(52, "optimal", 0.5, kernel, hyperprior)
         system.begin([bind_rows(make_likelihood("bernoulli"), X)])
         system.run(np.random.PCG64(0), 0, len(X))
         assert abs(system.log_evidence - law.log_evidence) < 1e-9
@@ -159,7 +170,7 @@ def test_one_component(name):
     """A finite mixture of one component: no particle has a choice."""
     case = fit_case(name, n_samples=40)
     prior = make_prior("finite", 40, concentration=1.7, n_components=1)
-    for integrated in (None, CONCENTRATION_PRIOR):
+    for integrated in (None, Gamma(*CONCENTRATION_PRIOR)):
         system = ParticleSystem(3, "systematic", 0.5, prior, integrated)
         system.begin([bind_rows(case.likelihood, case.X)])
         system.run(np.random.PCG64(0), 0, 40)
@@ -178,7 +189,9 @@ def test_without_data_the_evidence_is_one(prior, integrated):
     if prior == "finite":
         params["n_components"] = 400
     kernel = make_prior(name, n, **params)
-    system = ParticleSystem(4, "systematic", 1.0, kernel, (600.0, 1.0) if integrated else None)
+    system = ParticleSystem(
+        4, "systematic", 1.0, kernel, Gamma(600.0, 1.0) if integrated else None
+    )
     system.begin([bind_rows(make_likelihood("bernoulli"), nothing)])
     system.run(np.random.PCG64(1), 0, n)
     audit(system)
@@ -195,7 +208,7 @@ def test_law_of_the_concentration_follows_the_rows(prior):
     system = new_system(prior, n, n_particles=4, scheme="systematic", integrated=True)
     system.begin([bind_rows(make_likelihood("bernoulli"), X)])
     system.run(np.random.PCG64(1), 0, n)
-    nodes, log_hyper = concentration_nodes(*CONCENTRATION_PRIOR, 0.0625)
+    nodes, log_hyper = concentration_nodes(Gamma(*CONCENTRATION_PRIOR), 0.0625)
     for p in range(4):
         sizes = system.sizes_of(p)
         log_law = log_hyper + log_eppf(sizes, name, **{**params, "concentration": nodes})
@@ -253,7 +266,7 @@ def test_shared_clusters_hold_their_items(scheme):
                 assert stats[k, 0] == len(rows)
                 np.testing.assert_allclose(
                     model.log_marginals(stats[[k]])[0],
-                    LOG_MARGINALS["gaussian"](rows, **likelihood.get_params()),
+                    LOG_MARGINALS["gaussian"](rows, **numbers_of(likelihood)),
                     rtol=1e-9,
                 )
     assert system.n_resampled > 5

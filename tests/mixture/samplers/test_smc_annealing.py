@@ -19,6 +19,7 @@ from support.probes import audit
 from support.pvalues import assert_p_matrix, mean_p
 from support.smc import CONCENTRATION_PRIOR, INTEGRATED, all_labels, bind_rows, log_evidence_at
 
+from skdpm.hyperpriors import Gamma
 from skdpm.mixture.particles._annealed import AnnealedSystem
 from skdpm.mixture.particles._nodes import concentration_nodes
 from skdpm.mixture.particles._system import ParticleSystem
@@ -47,7 +48,7 @@ def test_evidence_at_other_concentrations(prior, integrated):
     name, params = PRIOR_CASES[prior]
     X = case_rows("bernoulli")
     kernel = make_prior(name, len(X), **params)
-    gamma = CONCENTRATION_PRIOR if integrated else None
+    gamma = Gamma(*CONCENTRATION_PRIOR) if integrated else None
     system = ParticleSystem(52, "optimal", 0.5, kernel, gamma)
     system.begin([bind_rows(make_likelihood("bernoulli"), X)])
     system.run(np.random.PCG64(0), 0, len(X))
@@ -95,7 +96,7 @@ def log_prior_of(prior, how, sizes):
     if how == "annealed":
         params = {**params, "concentration": concentration_of(prior, sum(sizes))}
         return log_eppf(sizes, name, **params)
-    nodes, log_weights = concentration_nodes(*CONCENTRATION_PRIOR, 0.0625)
+    nodes, log_weights = concentration_nodes(Gamma(*CONCENTRATION_PRIOR), 0.0625)
     return logsumexp(log_weights + log_eppf(sizes, name, **{**params, "concentration": nodes}))
 
 
@@ -202,7 +203,7 @@ def test_filter_is_the_reference(prior, how, active_block):
                 n_particles,
                 scheme,
                 threshold,
-                gamma=CONCENTRATION_PRIOR if how == "integrated" else None,
+                gamma=Gamma(*CONCENTRATION_PRIOR) if how == "integrated" else None,
                 annealing=ANNEALING[prior] if how == "annealed" else None,
                 block=active_block,
             )
@@ -259,10 +260,10 @@ def test_law_of_the_concentration_follows_the_block(prior):
     n = 60
     X = np.random.default_rng(3).integers(2, size=(n, 6)).astype(float)
     name, params = PRIOR_CASES[prior]
-    system = new_system(prior, n, 4, "systematic", 0.8, gamma=CONCENTRATION_PRIOR, block=7)
+    system = new_system(prior, n, 4, "systematic", 0.8, gamma=Gamma(*CONCENTRATION_PRIOR), block=7)
     system.begin([bind_rows(make_likelihood("bernoulli"), X)])
     system.run(np.random.PCG64(1), 0, n)
-    nodes, log_hyper = concentration_nodes(*CONCENTRATION_PRIOR, 0.0625)
+    nodes, log_hyper = concentration_nodes(Gamma(*CONCENTRATION_PRIOR), 0.0625)
     for p in range(4):
         sizes = system.sizes_of(p)
         log_law = log_hyper + log_eppf(sizes, name, **{**params, "concentration": nodes})
@@ -275,7 +276,7 @@ def test_without_data_the_evidence_is_one(prior, integrated):
     """Where clusters come and go; also where tables and nodes have to be made for more."""
     n = 100
     kernel = make_prior(prior, n, concentration=600.0, n_components=400)
-    gamma = (600.0, 1.0) if integrated else None
+    gamma = Gamma(600.0, 1.0) if integrated else None
     system = AnnealedSystem(3, "systematic", 1.0, kernel, gamma, active_block=9)
     system.begin([bind_rows(make_likelihood("bernoulli"), np.full((n, 1), np.nan))])
     system.run(np.random.PCG64(1), 0, n)
@@ -349,7 +350,7 @@ def unbiased_run(likelihood, prior, how, scheme, active_block):
         3,
         scheme,
         1.0,
-        gamma=CONCENTRATION_PRIOR if how == "integrated" else None,
+        gamma=Gamma(*CONCENTRATION_PRIOR) if how == "integrated" else None,
         annealing=ANNEALING[prior] if how == "annealed" else None,
         block=active_block,
     )

@@ -20,6 +20,7 @@ from support.smc import CONCENTRATION_PRIOR, fitted
 from support.states import log_joint_of
 
 from skdpm.chains import stream
+from skdpm.hyperpriors import Gamma
 from skdpm.mixture.particles._nodes import concentration_nodes
 from skdpm.mixture.particles.program import move_times
 from skdpm.mixture.samplers.smc import SMC, AnnealedSMC
@@ -158,7 +159,7 @@ def test_moves_draw_the_concentration_given_the_partition(seed_sequence):
     """Rows without data and a wide hyperprior: moves leave the prior law of partitions as it is,
     the concentration integrated out."""
     shape, rate = 0.3, 0.05
-    nodes, log_weights = concentration_nodes(shape, rate, 0.0625)
+    nodes, log_weights = concentration_nodes(Gamma(shape, rate), 0.0625)
     partitions = enumerate_partitions(4)
     probabilities = [
         np.exp(logsumexp(log_weights + log_eppf(np.bincount(z), "dp", concentration=nodes)))

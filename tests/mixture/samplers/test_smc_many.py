@@ -20,6 +20,7 @@ from support.probes import audit
 from support.pvalues import assert_p, assert_p_matrix
 from support.smc import CONCENTRATION_PRIOR, fitted
 
+from skdpm.hyperpriors import Gamma
 from skdpm.mixture.particles._nodes import concentration_nodes
 from skdpm.mixture.particles._system import ParticleSystem
 from skdpm.mixture.samplers.smc import SMC
@@ -52,7 +53,7 @@ def exact_kinds(name, integrated=False, concentration=None):
     prior, params = PRIOR_CASES[name]
     at = None
     if integrated:
-        at = concentration_nodes(*CONCENTRATION_PRIOR, 0.0625)
+        at = concentration_nodes(Gamma(*CONCENTRATION_PRIOR), 0.0625)
     elif concentration is not None:
         at = np.array([concentration]), np.zeros(1)
     # A law of Gibbs type: V_{n,k} times a factor of each size.
@@ -99,7 +100,7 @@ def kinds_run(prior, scheme, order="alternating", *, integrated=False, other=Non
         scheme,
         1.0,
         make_prior(name, 48, **params),
-        CONCENTRATION_PRIOR if integrated else None,
+        Gamma(*CONCENTRATION_PRIOR) if integrated else None,
     )
     model = kinds_model(ORDERS[order])
 

@@ -12,6 +12,7 @@ from support.cases import CLASSES, fit_case, make_estimator
 from support.exactness import case_posterior, case_rows, make_likelihood, make_prior
 from support.probes import audit
 
+from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods import Gaussian
 from skdpm.mixture.particles._nodes import concentration_nodes
 from skdpm.mixture.particles._system import ParticleSystem
@@ -223,13 +224,13 @@ def test_weights_of_concentrations_follow_the_rows(prior):
     case = fit_case("poisson", n_samples=150)
     likelihood = case.likelihood.resolve(case.X)
     encoded = likelihood.encode(case.X)
-    system = ParticleSystem(4, "systematic", 0.5, make_prior(name, 150, **params), (2.0, 0.8))
+    system = ParticleSystem(4, "systematic", 0.5, make_prior(name, 150, **params), Gamma(2.0, 0.8))
     system.begin([likelihood.bind(encoded, likelihood.tables(encoded, None))])
     for n_rows in (63, 90, 97, 150):
         system.run(np.random.PCG64(n_rows), system.n_rows, n_rows)
         for p in range(4):
             sizes = system.sizes_of(p)
-            nodes, log_hyper = concentration_nodes(2.0, 0.8, 0.0625)
+            nodes, log_hyper = concentration_nodes(Gamma(2.0, 0.8), 0.0625)
             grid, weights = system.concentration_weights(p)
             np.testing.assert_array_equal(grid, nodes)
             log_law = log_hyper + log_eppf(sizes, name, **{**params, "concentration": nodes})

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Families of priors of positive numbers: concentrations and hyperparameters of likelihoods."""
+
+from dataclasses import astuple, dataclass, fields
+
+import numpy as np
+from scipy.special import gammaincinv, ndtri
+
+from skdpm._hyperpriors import GammaDensity, HalfCauchyDensity, LogNormalDensity
+from skdpm._validation import check_real
+
+# Draws are not below this, because samplers work with logarithms.
+SMALLEST_DRAW = 1e-300
+
+
+class Hyperprior:
+    """Base class of families of priors of a positive number.
+
+    A family is a frozen dataclass whose fields are its parameters. It writes `density` and `ppf`.
+    Objects can be compared and pickled, and their `repr` makes an equal object.
+
+    Attributes
+    ----------
+    signed : frozenset of str
+        Parameters that may be negative or zero.
+    low, unit : float
+        0 and 1. A likelihood may have a prior of (value - low) / unit in place of the value.
+    """
+
+    signed = frozenset()
+    low = 0.0
+    unit = 1.0
+
+    @property
+    def family(self):
+        """This object."""
+        return self
+
+    def density(self):
+        """Make the kernel's density of the logarithm of the number: a `LogDensity`."""
+        raise NotImplementedError(f"{type(self).__name__} must write `density`")
+
+    def ppf(self, q):
+        """Quantiles at the probabilities q: ndarray of the shape of q."""
+        raise NotImplementedError(f"{type(self).__name__} must write `ppf`")
+
+    def draw(self, rng, shape=()):
+        """Draw independent numbers with a numpy Generator: ndarray of a shape."""
+        return np.maximum(self.ppf(rng.random(shape)), SMALLEST_DRAW)
+
+    def log_density(self, value):
+        """Natural logarithm of the density at each entry of an array: ndarray of its shape."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            x = np.log(np.asarray(value, dtype=np.float64))
+            return np.where(np.isfinite(x), self.density()(x) - x, -np.inf)
+
+    def check(self, name):
+        """This family with its parameters as floats.
+
+        Parameters
+        ----------
+        name : str
+            Name of the prior, for the message.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is no finite number, or not positive where it must be.
+        """
+        checked = {
+            field.name: check_real(
+                getattr(self, field.name),
+                f"{name}: {type(self).__name__}.{field.name}",
+                low=-np.inf if field.name in self.signed else 0.0,
+            )
+            for field in fields(self)
+        }
+        return type(self)(**checked)
+
+
+@dataclass(frozen=True)
+class Gamma(Hyperprior):
+    """Gamma distribution.
+
+    Parameters
+    ----------
+    shape : float
+        Shape; the mean is shape / rate.
+    rate : float
+        Rate, the inverse of the scale.
+
+    Notes
+    -----
+    The concentration of `DPMixture` and of the Indian buffet process is drawn from its full
+    conditional under this family, in closed form.
+    """
+
+    shape: float
+    rate: float
+
+    def density(self):
+        return GammaDensity(self.shape, self.rate)
+
+    def ppf(self, q):
+        return gammaincinv(self.shape, q) / self.rate
+
+
+@dataclass(frozen=True)
+class HalfCauchy(Hyperprior):
+    """Half-Cauchy distribution: the absolute value of a Cauchy variable with its centre at 0.
+
+    Parameters
+    ----------
+    scale : float
+        Scale, which is the median.
+
+    References
+    ----------
+    Gelman (2006), Prior distributions for variance parameters in hierarchical models.
+    """
+
+    scale: float
+
+    def density(self):
+        return HalfCauchyDensity(self.scale)
+
+    def ppf(self, q):
+        return self.scale * np.tan(0.5 * np.pi * np.asarray(q))
+
+
+@dataclass(frozen=True)
+class LogNormal(Hyperprior):
+    """Log-normal distribution: the logarithm of the number is normal.
+
+    Parameters
+    ----------
+    mean : float
+        Mean of the natural logarithm.
+    sd : float
+        Standard deviation of the natural logarithm.
+    """
+
+    mean: float
+    sd: float
+
+    signed = frozenset({"mean"})
+
+    def density(self):
+        return LogNormalDensity(self.mean, self.sd)
+
+    def ppf(self, q):
+        return np.exp(self.mean + self.sd * ndtri(q))
+
+
+@dataclass(frozen=True)
+class Shifted:
+    """Prior of numbers above a lower limit: (value - low) / unit is of a family.
+
+    Parameters
+    ----------
+    family : Hyperprior
+    low, unit : float, or ndarray with an entry per number
+    """
+
+    family: Hyperprior
+    low: float = 0.0
+    unit: float = 1.0
+
+    def draw(self, rng, shape=()):
+        """See `Hyperprior.draw`."""
+        return self.low + self.unit * self.family.draw(rng, shape)
+
+    def log_density(self, value):
+        """See `Hyperprior.log_density`."""
+        return self.family.log_density((value - self.low) / self.unit) - np.log(self.unit)
+
+
+def check_hyperprior(value, name):
+    """Make a family of a pair (shape, rate), or check one.
+
+    Returns
+    -------
+    prior : Hyperprior
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter.
+    """
+    if isinstance(value, Hyperprior):
+        return value.check(name)
+    try:
+        shape, rate = value
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} must be a pair (shape, rate) of a Gamma prior or a family such as "
+            f"skdpm.hyperpriors.HalfCauchy(1.0), got {value!r}"
+        ) from None
+    return Gamma(shape, rate).check(name)
+
+
+def check_gamma(value, name):
+    """Pair (shape, rate) of a Gamma prior that is given as a pair or as an object.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter.
+    """
+    prior = check_hyperprior(value, name)
+    if not isinstance(prior, Gamma):
+        raise ValueError(
+            f"{name} must be a pair (shape, rate) or a Gamma, because the draws use its "
+            f"conjugacy; got {value!r}"
+        )
+    return astuple(prior)
