@@ -290,6 +290,9 @@ HYPERPARAMETERS = {
         "degree_concentration": NOT_POSITIVE,
     },
 }
+for _name, _values in HYPERPARAMETERS.items():
+    if _name not in ("grid", "pyclone"):
+        _values["hyperpriors"] = [1, "no such", [("a", (1, 1))], {"no such": (1, 1)}]
 HYPERPARAMETERS["relational_directed"] = HYPERPARAMETERS["relational"]
 
 
