@@ -9,6 +9,8 @@ evaluations, is measured in warm-up, whose draws are dropped. Numbers of steps a
 these costs and fixed after warm-up. (If an iteration ended after a given amount of work, its last
 partition would more often be one in which steps are costly.)
 """
+from copy import deepcopy
+
 from numpy.random cimport bitgen_t
 
 from skdpm._core._rng cimport uniform
@@ -54,13 +56,13 @@ cdef class AlternateKernel(PartitionKernel):
         cdef long long before
         cdef Py_ssize_t p, n_steps
         cdef double mean
+        cdef Py_ssize_t n_parts = len(self.parts)
         while len(self.learned) <= self.replica:
             self.learned.append(
-                {"steps": [1.0] * len(self.parts), "work": [0.0] * len(self.parts),
-                 "done": [0.0] * len(self.parts)}
+                {"steps": [1.0] * n_parts, "work": [0.0] * n_parts, "done": [0.0] * n_parts}
             )
         pace = self.learned[self.replica]
-        for p in range(len(self.parts)):
+        for p in range(n_parts):
             part = self.parts[p]
             part.adapting = self.adapting
             part.replica = self.replica
@@ -118,16 +120,11 @@ cdef class AlternateKernel(PartitionKernel):
     def get_adaptation(self):
         return {
             "parts": [part.get_adaptation() for part in self.parts],
-            "learned": [
-                {name: list(values) for name, values in pace.items()} for pace in self.learned
-            ],
+            "learned": deepcopy(self.learned),
         }
 
     def set_adaptation(self, adaptation):
         if adaptation:
             for part, saved in zip(self.parts, adaptation["parts"], strict=True):
                 part.set_adaptation(saved)
-            self.learned = [
-                {name: list(values) for name, values in pace.items()}
-                for pace in adaptation["learned"]
-            ]
+            self.learned = deepcopy(adaptation["learned"])

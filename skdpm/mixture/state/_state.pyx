@@ -60,20 +60,6 @@ cdef class MixtureState:
         order of the tiles, and pass over clusters far from a tile.
     """
 
-    def __cinit__(
-        self, ClusterModel model, PartitionPrior prior, labels=None, saved=None, n_samples=None,
-        RowTiles tiles=None
-    ):
-        self.model = model
-        self.prior = prior
-        self.n_samples = model.n_samples if n_samples is None else n_samples
-        if not 0 <= self.n_samples <= model.n_samples:
-            raise ValueError(f"{n_samples} items of {model.n_samples}")
-        if tiles is not None:
-            if tiles.n_rows != self.n_samples:
-                raise ValueError(f"tiles of {tiles.n_rows} rows for {self.n_samples} items")
-            self.bounds = TileBounds(tiles, None if saved is None else saved.get("pauses"))
-
     def __init__(
         self, ClusterModel model, PartitionPrior prior, labels=None, saved=None, n_samples=None,
         RowTiles tiles=None
@@ -84,6 +70,15 @@ cdef class MixtureState:
         cdef Py_ssize_t[::1] view
         if _OWNERS.get(id(model), self) is not self:
             raise ValueError("the model belongs to another state; bind a model for each state")
+        self.model = model
+        self.prior = prior
+        self.n_samples = model.n_samples if n_samples is None else n_samples
+        if not 0 <= self.n_samples <= model.n_samples:
+            raise ValueError(f"{n_samples} items of {model.n_samples}")
+        if tiles is not None:
+            if tiles.n_rows != self.n_samples:
+                raise ValueError(f"tiles of {tiles.n_rows} rows for {self.n_samples} items")
+            self.bounds = TileBounds(tiles, None if saved is None else saved.get("pauses"))
         if saved is None:
             if labels is None:
                 labels = np.full(self.n_samples, -1, dtype=np.intp)
@@ -334,12 +329,9 @@ cdef class MixtureState:
     def cluster_labels(self):
         """Cluster of each item: (n_samples,), numbered in the order of `dump`; -1 for an item in
         no cluster."""
-        labels = np.empty(self.n_samples, dtype=np.intp)
-        cdef Py_ssize_t[::1] view = labels
-        cdef Py_ssize_t i
-        for i in range(self.n_samples):
-            view[i] = self.position[self.labels[i]] if self.labels[i] >= 0 else -1
-        return labels
+        positions = np.full(self.capacity + 1, -1, dtype=np.intp)     # the last one for label -1
+        positions[self.cluster_slots()] = np.arange(self.n_clusters)
+        return positions[self._labels_owner[: self.n_samples]]
 
     def dump(self, clusters=None):
         """Statistics of the clusters with the given numbers, by default of all: (n, n_stats)."""
