@@ -16,8 +16,10 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from support.cases import fit_case, make_estimator
 from support.exactness import case_posterior, case_rows, make_likelihood
+from support.laws import numbers_of
 
 from skdpm import DPMixture, FiniteMixture, chains
+from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods import Bernoulli, Categorical, Gaussian, Poisson
 from skdpm.mixture.particles import program as _particles
 from skdpm.mixture.particles import streams as _streams
@@ -211,7 +213,7 @@ def test_the_concentration_is_integrated_out(prior):
         X,
         "bernoulli",
         name,
-        likelihood_params=make_likelihood("bernoulli").get_params(),
+        likelihood_params=numbers_of(make_likelihood("bernoulli")),
         prior_params={k: v for k, v in params.items() if k != "concentration"},
         concentration_prior=(2.0, 0.8),
     )
@@ -520,7 +522,7 @@ def test_room_for_clusters_that_are_gone():
 
     def new():
         prior = DirichletProcessPrior(1, 1.0)
-        return ParticleSystem(3, "systematic", 0.7, prior, (30.0, 0.5))
+        return ParticleSystem(3, "systematic", 0.7, prior, Gamma(30.0, 0.5))
 
     def model():
         return likelihood.bind(data, likelihood.tables(data, None))
