@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.features import COMPONENTS, load, make_model, make_prior
-from support.probes import FeatureProbe
+from support.probes import FeatureProbe, conditional
 
 from skdpm import FeatureAllocation
 from skdpm.features.likelihoods import LinearGaussian
@@ -222,7 +222,7 @@ def test_forgotten_overrides_are_heard_of():
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_prior_without_a_law_is_refused(name):
     prior = FeaturePrior(3)
-    log_odds, new_rate = prior.conditional()
+    log_odds, new_rate = conditional(prior)
     assert np.isnan(log_odds).all() and np.isnan(new_rate) and np.isnan(prior.concentration)
     assert np.isnan(prior.log_probability([1, 2]))
     with pytest.raises(FloatingPointError, match="the concentration has no density"):
@@ -249,4 +249,4 @@ def test_a_row_without_a_law_is_named():
 
 
 def test_finite_priors_have_no_singletons():
-    assert make_prior(3, 2).conditional()[1] == 0.0
+    assert conditional(make_prior(3, 2))[1] == 0.0

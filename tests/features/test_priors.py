@@ -15,6 +15,7 @@ from reference.features import (
 )
 from scipy.special import expit, gammaln, logsumexp
 from scipy.stats import poisson
+from support.probes import conditional
 from support.pvalues import Cells, assert_p, chi_squared_p
 
 from skdpm.features.priors import PRIORS
@@ -69,7 +70,7 @@ def test_conditional_laws(name):
     """The log odds of an entry, and the rate of singletons, are ratios of p(Z)."""
     n = 4
     prior = make(name, n)
-    log_odds, new_rate = prior.conditional()
+    log_odds, new_rate = conditional(prior)
     for m in range(int(prior.grows), n):
         others = [2, 1]
         ratio = prior.log_probability([*others, m + 1]) - prior.log_probability([*others, m])

@@ -13,9 +13,9 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 from support.exactness import record_worst
 from support.features import COMPONENT, CONCENTRATION, NOISE, load, make_model, make_prior
+from support.probes import RelaunchProbe
 from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 
-from skdpm.features.samplers._relaunch import RelaunchKernel
 from skdpm.features.state._state import FeatureState
 
 INTERCEPT = np.array([0.3, -0.2]), 0.9
@@ -78,7 +78,7 @@ def finite_run(
     model = make_model(X, intercept=intercept)
     prior = make_prior(3, n_latent, wrong or concentration)
     joint = np.outer(law.probabilities, np.full(N_BINS, 1 / N_BINS))
-    kernel = RelaunchKernel(1)
+    kernel = RelaunchProbe(1)
 
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
@@ -127,7 +127,7 @@ def buffet_run(moves, *, missing=False, intercept=None, n_starts=3_000, wrong=No
     joint[0] = probabilities[0], *np.zeros(N_BINS - 1)  # no features
     model = make_model(X, intercept=intercept)
     prior = make_prior(3, None, wrong or concentration)
-    kernel = RelaunchKernel(1)
+    kernel = RelaunchProbe(1)
 
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
@@ -186,7 +186,7 @@ def choice_run(adapting):
     Z = np.array([[1, 1, 0], [1, 1, 1], [0, 0, 1], [0, 0, 0]])
     model = make_model(np.zeros((4, 2)))
     load(model, np.zeros((3, 2)))
-    state, kernel = FeatureState(model, make_prior(4, 3), Z), RelaunchKernel(1)
+    state, kernel = FeatureState(model, make_prior(4, 3), Z), RelaunchProbe(1)
 
     def run(seed, factor):
         bit_generator = np.random.PCG64(seed)
@@ -275,7 +275,7 @@ def test_warm_up_mends_poor_columns(name):
     load(model, np.zeros((poor.shape[1], 8)))
     state, bit_generator = FeatureState(model, prior, poor), np.random.PCG64(0)
     state.update_params(bit_generator)
-    kernel = RelaunchKernel(1)
+    kernel = RelaunchProbe(1)
     for _ in range(150):
         kernel.run(state, bit_generator, True)
     found = state.allocations()
@@ -290,7 +290,7 @@ def test_exact_moves_merge_two_halves():
     model, prior = make_model(X), make_prior(len(X), None)
     load(model, np.zeros((2, 8)))
     state = FeatureState(model, prior, np.column_stack([Z[:, 0] & half, Z[:, 0] & ~half]))
-    bit_generator, kernel = np.random.PCG64(0), RelaunchKernel(1)
+    bit_generator, kernel = np.random.PCG64(0), RelaunchProbe(1)
     for _ in range(500):
         kernel.run(state, bit_generator)
     found = state.allocations()
@@ -309,7 +309,7 @@ def test_no_such_move(sizes):
     load(model, np.zeros((3, 8)))
     state = FeatureState(model, make_prior(5, 3), Z)
     with pytest.raises(ValueError, match=f"no move from {sizes[0]} features to {sizes[1]}"):
-        RelaunchKernel(1).propose(state, *sizes, np.random.PCG64(0))
+        RelaunchProbe(1).propose(state, *sizes, np.random.PCG64(0))
 
 
 def test_all_columns_of_the_finite_prior_stay():
@@ -318,7 +318,7 @@ def test_all_columns_of_the_finite_prior_stay():
     model, prior = make_model(X), make_prior(20, 5)
     load(model, np.zeros((5, 8)))
     state = FeatureState(model, prior, np.pad(Z, ((0, 0), (0, 2))))
-    bit_generator, kernel = np.random.PCG64(0), RelaunchKernel(20)
+    bit_generator, kernel = np.random.PCG64(0), RelaunchProbe(20)
     for adapting in (True, False):
         for _ in range(20):
             kernel.run(state, bit_generator, adapting)
@@ -333,10 +333,10 @@ def test_kernels_keep_nothing_of_a_state():
     X, Z = part_rows(30)
     model, prior = make_model(X), make_prior(30, None)
     V = np.random.default_rng(1).normal(size=(3, 8))
-    used, ends = RelaunchKernel(1), []
+    used, ends = RelaunchProbe(1), []
     load(model, 2 * V, 7 * NOISE, 5 * COMPONENT)
     used.run(FeatureState(model, prior, Z), np.random.PCG64(1))
-    for kernel in (used, RelaunchKernel(1)):
+    for kernel in (used, RelaunchProbe(1)):
         load(model, V)
         state, bit_generator = FeatureState(model, prior, Z), np.random.PCG64(0)
         for _ in range(50):

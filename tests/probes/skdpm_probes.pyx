@@ -15,6 +15,9 @@ from skdpm.features.likelihoods._base cimport (
     FeatureModel,
     InterceptFeatureModel,
 )
+from skdpm.features.priors._base cimport FeaturePrior
+from skdpm.features.samplers._relaunch cimport MOST_LAUNCHED, RelaunchKernel
+from skdpm.features.state._state cimport FeatureState
 from skdpm.mixture.likelihoods._base cimport ClusterModel, log_constant
 from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal, Members
 from skdpm.mixture.particles._slots cimport Family
@@ -566,3 +569,61 @@ class ResamplingProbe:
         ):
             raise FloatingPointError("the weights are no distribution")
         return counts.astype(bool), log_w
+
+
+cdef class RelaunchProbe:
+    """Moves of a `RelaunchKernel` on a `FeatureState`.
+
+    Parameters
+    ----------
+    n_moves : int
+        Number of proposals of `run`.
+    """
+    cdef readonly RelaunchKernel kernel
+
+    def __init__(self, Py_ssize_t n_moves):
+        self.kernel = RelaunchKernel(n_moves)
+
+    def run(self, FeatureState state, bit_generator, bint adapting=False):
+        """Do one step."""
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        self.kernel.prepare(state)
+        self.kernel.step(state, adapting, rng)
+
+    def propose(
+        self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, bit_generator,
+        bint adapting=False
+    ):
+        """Propose to replace n_old features by n_new, |n_new - n_old| <= 1."""
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        if not 0 <= min(n_old, n_new) <= max(n_old, n_new) <= MOST_LAUNCHED:
+            raise ValueError(f"no move from {n_old} features to {n_new}")
+        self.kernel.prepare(state)
+        self.kernel.move(state, n_old, n_new, adapting, rng)
+
+    def draw_choice(self, FeatureState state, Py_ssize_t n, bit_generator, bint adapting=False):
+        """Draw n of the used features as a move does: an ndarray of intp, in order."""
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        cdef Py_ssize_t k
+        cdef Py_ssize_t n_used = 0
+        self.kernel.prepare(state)
+        for k in range(state.Z.n_latent):
+            self.kernel.features[n_used] = k
+            n_used += state.Z.col_sums[k] > 0
+        self.kernel.choose(state, n, n_used, adapting, rng)
+        return np.array(self.kernel.features[:n])
+
+    def acceptance(self):
+        """Numbers of proposals and acceptances of each move: {(s, s'): (n, n)}."""
+        return {
+            (i, j): (self.kernel.proposed[i][j], self.kernel.accepted[i][j])
+            for i in range(MOST_LAUNCHED + 1)
+            for j in range(MOST_LAUNCHED + 1)
+            if self.kernel.proposed[i][j] > 0
+        }
+
+
+def conditional(FeaturePrior prior):
+    """The law of one row given the others: the log odds of a feature that m other rows have, an
+    ndarray of shape (n_samples,), and the Poisson rate of the row's singletons."""
+    return np.array(prior.log_odds), prior.new_rate

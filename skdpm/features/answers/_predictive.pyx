@@ -223,29 +223,39 @@ cdef class RowLaw:
         relative to the largest so far, exp(top). `base` is the log weight of the first value."""
         cdef Py_ssize_t j, k, r
         cdef Py_ssize_t n = self.n_latent
-        cdef double top = self.top
-        cdef double total = self.total
         cdef double value, w
+        cdef bint is_best
         for r in range((<Py_ssize_t>1) << n):
             value = self.table[r] + base
-            if value > top:
-                w = exp(top - value)
-                total *= w
-                for k in range(n):
-                    probabilities[k] *= w
-                    best[k] = (r >> k) & 1
-                top = value
-                w = 1.0
-            elif value < top - 50.0 or value == -INFINITY:
+            is_best = value > self.top
+            w = self.weigh(value, probabilities)
+            if w == 0.0:
                 continue
-            else:
-                w = exp(value - top)
-            total += w
+            if is_best:
+                for k in range(n):
+                    best[k] = (r >> k) & 1
+            self.total += w
             for j in range(n):
                 if (r >> j) & 1:
                     probabilities[j] += w
-        self.top = top
-        self.total = total
+
+    cdef inline double weigh(
+        self, double value, double* probabilities   # INOUT (n_latent,)
+    ) noexcept nogil:
+        """Relative weight exp(value - top), 0 if it is negligible. A `value` above `top` becomes
+        `top`, and the sums are rescaled."""
+        cdef Py_ssize_t k
+        cdef double w
+        if value > self.top:
+            w = exp(self.top - value)
+            self.total *= w
+            for k in range(self.n_latent):
+                probabilities[k] *= w
+            self.top = value
+            return 1.0
+        if value < self.top - 50.0 or value == -INFINITY:
+            return 0.0
+        return exp(value - self.top)
 
     cdef double largest_gain(self) noexcept nogil:
         """Bound the gain in log p(x_i | z) from switching features on. The table also includes
@@ -436,19 +446,12 @@ cdef class RowLaw:
     ) noexcept nogil:
         """Add the weight exp(value) of z to the sums, as `add_table` does."""
         cdef Py_ssize_t k
-        cdef double w
-        if value > self.top:
-            w = exp(self.top - value)
-            self.total *= w
-            for k in range(self.n_latent):
-                probabilities[k] *= w
-            memcpy(best, z, self.n_latent)
-            self.top = value
-            w = 1.0
-        elif value < self.top - 50.0 or value == -INFINITY:
+        cdef bint is_best = value > self.top
+        cdef double w = self.weigh(value, probabilities)
+        if w == 0.0:
             return
-        else:
-            w = exp(value - self.top)
+        if is_best:
+            memcpy(best, z, self.n_latent)
         self.total += w
         for k in range(self.n_latent):
             probabilities[k] += w * z[k]

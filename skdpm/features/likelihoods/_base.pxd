@@ -27,6 +27,7 @@ cdef class FeatureModel:
     cdef double* candidates                 # (n_candidates, width)
 
     # Written once, in _base.pyx.
+    cdef int refuse(self, const char* function) except -1 with gil
     cdef int reserve_candidates(self, Py_ssize_t n_candidates) except -1
     cdef void copy(self, Py_ssize_t target, Py_ssize_t source) noexcept nogil
     cdef void spoil(self, Py_ssize_t candidate) noexcept nogil

@@ -16,11 +16,6 @@ from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bit_generator_pointer
 from skdpm.features.likelihoods._allocations cimport Allocations
 
-cdef object forgotten(object model, str function):
-    """Make the error for a function that a likelihood must override and does not."""
-    return NotImplementedError(f"{type(model).__name__} does not override `{function}`")
-
-
 cdef class FeatureModel:
 
     def __cinit__(self, *args, **kwargs):
@@ -38,6 +33,11 @@ cdef class FeatureModel:
             )
             self.n_candidates = n_candidates
         return 0
+
+    cdef int refuse(self, const char* function) except -1 with gil:
+        """Raise the error for a function that a likelihood must override and does not."""
+        name = function.decode()
+        raise NotImplementedError(f"{type(self).__name__} does not override `{name}`")
 
     cdef void copy(self, Py_ssize_t target, Py_ssize_t source) noexcept nogil:
         SKDPM_CHECK(target < self.n_candidates and source < self.n_candidates, "no such candidate")
@@ -62,7 +62,7 @@ cdef class FeatureModel:
 
     cdef int reserve(self, Py_ssize_t n_latent) except -1:
         """Allocate memory for the parameters of `n_latent` features."""
-        raise forgotten(self, "reserve")
+        return self.refuse("reserve")
 
     cdef void begin_row(self, Py_ssize_t i, const unsigned char* z) noexcept nogil:
         """Begin the update of row i: candidate 0 becomes its value z."""
@@ -91,19 +91,16 @@ cdef class FeatureModel:
 
     cdef int add_feature(self, bitgen_t* rng) except -1 nogil:
         """Add a feature with parameters drawn from their prior. Memory was reserved."""
-        with gil:
-            raise forgotten(self, "add_feature")
+        return self.refuse("add_feature")
 
     cdef int remove_feature(self, Py_ssize_t k) except -1 nogil:
         """Remove feature k; the last one takes its place."""
-        with gil:
-            raise forgotten(self, "remove_feature")
+        return self.refuse("remove_feature")
 
     cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil:
         """Do a step of a Markov chain that leaves p(parameters | Z, X) invariant. In warm-up
         (`adapting`) the step may tune itself: see `get_adaptation`."""
-        with gil:
-            raise forgotten(self, "update_params")
+        return self.refuse("update_params")
 
     cdef double log_likelihood(self) noexcept nogil:
         """log p(X | Z, parameters), with all constants."""
@@ -244,21 +241,18 @@ cdef class CollapsedFeatureModel(FeatureModel):
         leaves the number's conditional law invariant, under a Poisson(rate) prior and with the
         singletons' parameters integrated out; in warm-up (`adapting`) it may be another step.
         Candidate 0 has no singletons. Returns -1 if the weights are no distribution."""
-        with gil:
-            raise forgotten(self, "draw_n_singletons")
+        return self.refuse("draw_n_singletons")
 
     cdef int draw_singletons(
         self, const Py_ssize_t* features, Py_ssize_t n, bitgen_t* rng
     ) except -1 nogil:
         """Draw the parameters of the row's n singletons given the row. Candidate 0 has none."""
-        with gil:
-            raise forgotten(self, "draw_singletons")
+        return self.refuse("draw_singletons")
 
     cdef int set_n_new(self, Py_ssize_t n_new) except -1 nogil:
         """Include `n_new` new features of the row under update, with their parameters integrated
         out, in all densities up to the next `begin_row`."""
-        with gil:
-            raise forgotten(self, "set_n_new")
+        return self.refuse("set_n_new")
 
     cdef double log_bound(self, Py_ssize_t n_new, double gain) noexcept nogil:
         """Upper bound of log p(x_i | z, m new features) over all z and m >= n_new. `gain` is an
@@ -269,20 +263,18 @@ cdef class CollapsedFeatureModel(FeatureModel):
         """Make a second model of the same rows, without features, for `restrict_from`. It has the
         hyperparameters of this model, and its `update_params` draws the parameters from their law
         given Z."""
-        raise forgotten(self, "restricted")
+        self.refuse("restricted")
 
     cdef int restrict_from(
         self, FeatureModel whole, const Py_ssize_t* features, Py_ssize_t n
     ) except -1 nogil:
         """Become the model of n features of `whole`, given its hyperparameters and the parameters
         of its other features."""
-        with gil:
-            raise forgotten(self, "restrict_from")
+        return self.refuse("restrict_from")
 
     cdef int give_back(self, FeatureModel whole, const Py_ssize_t* features) except -1 nogil:
         """Copy the parameters into `whole`: feature j here is features[j] there."""
-        with gil:
-            raise forgotten(self, "give_back")
+        return self.refuse("give_back")
 
 
 cdef class InterceptFeatureModel(CollapsedFeatureModel):
@@ -295,14 +287,12 @@ cdef class InterceptFeatureModel(CollapsedFeatureModel):
     cdef int complement(self, Py_ssize_t k) except -1 nogil:
         """Change the parameters so that the law of X is the same after feature k is given to the
         rows that lack it and taken from the others; an involution."""
-        with gil:
-            raise forgotten(self, "complement")
+        return self.refuse("complement")
 
     cdef bint takes_away(self, Py_ssize_t k) except -1 nogil:
         """Whether feature k lowers a row's expected sum, so that its complement is easier to read.
         """
-        with gil:
-            raise forgotten(self, "takes_away")
+        return self.refuse("takes_away")
 
     cdef double log_common(self, Py_ssize_t k) noexcept nogil:
         """Log density ratio of the sum u of the intercept and feature k, which all rows have: u as
@@ -312,11 +302,9 @@ cdef class InterceptFeatureModel(CollapsedFeatureModel):
     cdef int absorb(self, Py_ssize_t k) except -1 nogil:
         """Change the intercept so that the law of X is the same after feature k, which all rows
         have, is removed."""
-        with gil:
-            raise forgotten(self, "absorb")
+        return self.refuse("absorb")
 
     cdef int split_off(self, Py_ssize_t k, bitgen_t* rng) except -1 nogil:
         """Draw the parameters of feature k, just added for all rows, given its sum with the
         intercept: the reverse of `absorb`."""
-        with gil:
-            raise forgotten(self, "split_off")
+        return self.refuse("split_off")

@@ -36,18 +36,6 @@ cdef class FeaturePrior:
         self.concentration = concentration
         self.tabulate()
 
-    def conditional(self):
-        """The law of one row given the others.
-
-        Returns
-        -------
-        log_odds : ndarray of shape (n_samples,)
-            Log odds of a feature that m other rows have.
-        new_rate : float
-            Poisson rate of the row's singletons.
-        """
-        return np.array(self.log_odds), self.new_rate
-
     def log_odds_new(self, col_sums):
         """Log odds of each feature in another row, given all rows.
 

@@ -19,6 +19,8 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 from numpy.random cimport bitgen_t
 
+import numpy as np
+
 from skdpm._core cimport _resampling
 from skdpm._core._memory cimport resized
 from skdpm._core._resampling cimport MULTINOMIAL
@@ -83,14 +85,15 @@ cdef class RowFilterKernel(FeatureKernel):
     cdef double* log_ratios         # (2 n_nodes,)
     cdef double* weights            # (2 n_nodes,): scratch
     cdef Py_ssize_t* counts         # (2 n_nodes,)
-    cdef Py_ssize_t* particles      # (n_particles,): scratch
-    cdef unsigned char* test        # (n_shared,)
-    cdef unsigned char* base        # (n_shared,): values of candidate 0
+    cdef Py_ssize_t[::1] particles  # (n_particles,): scratch
+    cdef unsigned char[::1] test    # (n_reserved,): the test path
+    cdef unsigned char[::1] base    # (n_reserved,): values of candidate 0
 
     def __init__(self, Py_ssize_t n_particles, double annealing_power, str test_path):
         self.n_particles = n_particles
         self.annealing_power = annealing_power
         self.test_path = TEST_PATHS[test_path]
+        self.particles = np.empty(n_particles, dtype=np.intp)
 
     def __dealloc__(self):
         free(self.nodes)
@@ -102,16 +105,10 @@ cdef class RowFilterKernel(FeatureKernel):
         free(self.log_ratios)
         free(self.weights)
         free(self.counts)
-        free(self.particles)
-        free(self.test)
-        free(self.base)
 
     cdef int prepare(self, FeatureState state) except -1:
-        self.particles = <Py_ssize_t*>resized(
-            self.particles, self.n_particles, sizeof(Py_ssize_t)
-        )
-        self.test = <unsigned char*>resized(self.test, self.n_reserved, 1)
-        self.base = <unsigned char*>resized(self.base, self.n_reserved, 1)
+        self.test = np.empty(self.n_reserved, dtype=np.uint8)
+        self.base = np.empty(self.n_reserved, dtype=np.uint8)
         self.reserve_nodes(state, max(self.n_nodes, self.least_nodes))
         return 0
 
@@ -140,15 +137,15 @@ cdef class RowFilterKernel(FeatureKernel):
         cdef int path = self.test_path
         if path >= CONDITIONAL and not self.adapting:
             path = ZEROS
-        memcpy(self.base, self.values, n)
-        memset(self.test, path == ONES, n)
+        memcpy(&self.base[0], self.values, n)
+        memset(&self.test[0], path == ONES, n)
         if path == RANDOM:
             for j in range(n):
                 self.test[j] = uniform(rng) < 0.5
         elif path >= CONDITIONAL:
-            memcpy(self.test, self.values, n)
+            memcpy(&self.test[0], self.values, n)
         if path == UNCONDITIONAL or path == TWO_STAGE:
-            if self.filter(state, rng, False, self.test) < 0:
+            if self.filter(state, rng, False, &self.test[0]) < 0:
                 return -1
         return self.filter(state, rng, True, self.values)
 
@@ -298,7 +295,7 @@ cdef class ParticleGibbsKernel(RowFilterKernel):
             self.counts[g] = self.nodes[g].count
         if _resampling.resample_if_uneven(
             rng, MULTINOMIAL, self.resample_threshold, self.log_w, self.weights, self.counts,
-            self.n_current, self.retained, self.particles
+            self.n_current, self.retained, &self.particles[0]
         ):
             for g in range(self.n_current):
                 self.nodes[g].count = self.counts[g]

@@ -28,7 +28,7 @@ from numpy.random cimport bitgen_t
 
 import numpy as np
 
-from skdpm._core._rng cimport bit_generator_pointer, integer, uniform
+from skdpm._core._rng cimport integer, uniform
 from skdpm.features.likelihoods._allocations cimport Allocations
 from skdpm.features.state._state cimport FeatureState
 
@@ -372,45 +372,3 @@ cdef class RelaunchKernel:
         if state.prior.grows and n_new < n_old:
             state.remove_feature(self.features[n_new])
         return 0
-
-    # The Python boundary.
-
-    def acceptance(self):
-        """Numbers of proposals and acceptances of each move: {(s, s'): (n, n)}."""
-        return {
-            (i, j): (self.proposed[i][j], self.accepted[i][j])
-            for i in range(MOST_LAUNCHED + 1)
-            for j in range(MOST_LAUNCHED + 1)
-            if self.proposed[i][j] > 0
-        }
-
-    def propose(
-        self, FeatureState state, Py_ssize_t n_old, Py_ssize_t n_new, bit_generator,
-        bint adapting=False
-    ):
-        """Propose to replace n_old features by n_new, |n_new - n_old| <= 1."""
-        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        if not 0 <= min(n_old, n_new) <= max(n_old, n_new) <= MOST_LAUNCHED:
-            raise ValueError(f"no move from {n_old} features to {n_new}")
-        self.prepare(state)
-        with bit_generator.lock, nogil:
-            self.move(state, n_old, n_new, adapting, rng)
-
-    def draw_choice(self, FeatureState state, Py_ssize_t n, bit_generator, bint adapting=False):
-        """Draw n of the used features as a move does: an ndarray of intp, in order."""
-        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        cdef Py_ssize_t k
-        cdef Py_ssize_t n_used = 0
-        self.prepare(state)
-        for k in range(state.Z.n_latent):
-            self.features[n_used] = k
-            n_used += state.Z.col_sums[k] > 0
-        self.choose(state, n, n_used, adapting, rng)
-        return np.array(self.features[:n])
-
-    def run(self, FeatureState state, bit_generator, bint adapting=False):
-        """Do one step, drawing from a numpy bit generator."""
-        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        self.prepare(state)
-        with bit_generator.lock, nogil:
-            self.step(state, adapting, rng)
