@@ -271,7 +271,7 @@ cdef class LFRMModel(CachedFlipModel):
         return total
 
     cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil:
-        """Draw rows of W (and columns, where links are directed) and b by Polya-Gamma blocks, then
+        """Draw rows of W (and columns, if links are directed) and b by Polya-Gamma blocks, then
         every weight and b by a slice step, then tau."""
         cdef Py_ssize_t j, k, l, other
         cdef Py_ssize_t* order = &self.indices[0, 0]
@@ -367,9 +367,9 @@ cdef class LFRMModel(CachedFlipModel):
         self, Py_ssize_t i, Py_ssize_t j, Py_ssize_t k, bint both,
         Py_ssize_t* terms, double* design   # OUT (n_latent,), features in increasing order
     ) noexcept nogil:
-        """List the factors of the block of feature k, which row i has, in the log odds of i and j:
-        the features of j and, if j has feature k too (`both`), those of i other than k. Return
-        their number."""
+        """List the factors of the weights of feature k in the log odds of rows i and j: the
+        features of j and, if j has feature k as well as i (`both`), those of i other than k.
+        Returns their number."""
         cdef const Py_ssize_t* own = &self.active[i, 0]
         cdef const Py_ssize_t* other = &self.active[j, 0]
         cdef Py_ssize_t a = 0

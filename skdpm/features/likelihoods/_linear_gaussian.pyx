@@ -130,7 +130,7 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
     cdef object data                    # keeps the arrays below alive
     cdef Py_ssize_t d
     cdef const double* X                # (n_samples, d)
-    cdef double* residuals              # X, where the model is a restricted one
+    cdef double* residuals              # X of a restricted model
     cdef const unsigned char* observed  # (n_samples, d) or NULL
     cdef const Py_ssize_t* missing_rows
     cdef const Py_ssize_t* missing_starts   # (d + 1,)

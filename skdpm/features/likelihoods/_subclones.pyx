@@ -107,7 +107,7 @@ cdef class Reads(SliceSampled):
         )
 
     cdef double log_cell(self, Py_ssize_t c, double phi) noexcept nogil:
-        """log p(reads of cell c | phi); 0 where nothing was measured."""
+        """log p(reads of cell c | phi); 0 if nothing was measured."""
         cdef Py_ssize_t g = self.genotypes[c]
         cdef Py_ssize_t s = self.starts[g]
         cdef Py_ssize_t stop = self.starts[g + 1]

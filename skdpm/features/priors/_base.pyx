@@ -46,8 +46,8 @@ cdef class FeaturePrior:
         raise NotImplementedError(f"{type(self).__name__} must write `log_odds_new`")
 
     def log_pmf_new(self, n_latent, most):
-        """Log probabilities that another row has m features that no row has, for m = 0, 1, ... up
-        to at most `most`; `n_latent` features have rows.
+        """Log probabilities of m new features in another row, for m = 0, 1, ... up to at most
+        `most`. The rows so far have `n_latent` features.
 
         Returns
         -------

@@ -151,7 +151,7 @@ cdef class RowFilterKernel(FeatureKernel):
 
     cdef int filter(
         self, FeatureState state, bitgen_t* rng, bint conditional,
-        unsigned char* drawn    # OUT (n_shared,): may be `test` or, where conditional, `values`
+        unsigned char* drawn    # OUT (n_shared,): may be `test` or, if conditional, `values`
     ) except? -1 nogil:
         """Run the particle filter along the test path, then draw a history."""
         cdef Py_ssize_t t, j
