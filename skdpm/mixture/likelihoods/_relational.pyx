@@ -1,35 +1,40 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Infinite relational model: links between items of clusters k and l are Bernoulli(theta_kl).
+"""Infinite relational models: links between items depend on the clusters of both.
 
-With Beta(a, b) priors, N+_kl links and N-_kl absent links between clusters k and l,
+Links between the items of clusters k and l are counted in one *cell*: all ordered (k, l) if links
+are directed, k <= l otherwise. A model is the law of a cell with m links among e pairs:
 
-    p(X | partition) = prod_{k <= l} B(a + N+_kl, b + N-_kl) / B(a, b)     (undirected),
+    RelationalModel, links are Bernoulli(theta_kl), theta_kl ~ Beta(a, b):
+        B(a + m, b + e - m) / B(a, b)
+    DegreeCorrectedModel, numbers of links are Poisson with the rate eta_kl ~ Gamma(a, rate b):
+        b^a (a)_m / (b + e)^(a + m),
 
-over all ordered (k, l) when links are directed: Herlau et al., section 3.2 (with k <= l: the
-cells on the diagonal count). Unobserved pairs and the diagonal of the matrix drop out. An item i
-with s_l links to and f_l absent links to the items of cluster l joins k with the probability
+where (z)_m = Gamma(z + m) / Gamma(z). p(X | partition) is the product over cells, times factors of
+degrees in the second model. For the first see Herlau et al., section 3.2 (with k <= l: the cells
+on the diagonal count). Unobserved pairs are not counted. An item i with s_l links to and e_l pairs
+with the items of cluster l joins k with the probability
 
-    prod_l B(a + N+_kl + s_l, b + N-_kl + f_l) / B(a + N+_kl, b + N-_kl),
+    prod_l cell(m_kl + s_l, e_kl + e_l) / cell(m_kl, e_kl),
 
 so clusters are not independent, and a row of the arena is the size of its cluster alone: the
-counts of pairs stand in two matrices over slots. They are integers, so nothing drifts.
+counts of cells are two matrices over slots. They are multiples of 1/2, so nothing drifts.
 
 Degree correction (Karrer & Newman 2011, in the collapsed form of Herlau, Schmidt & Morup 2014):
 X_ij ~ Poisson(theta_i theta_j eta_kl) links of items i < j of clusters k and l, and of an item
 with itself Poisson(theta_i^2 eta_kk / 2), where the propensities theta of the n_k items of a
-cluster are n_k times Dirichlet(gamma, ..., gamma), and eta_kl ~ Gamma(a, rate b). With m_kl links
-between, d_i ends of links at an item, d_k at a cluster, and e_kl = n_k n_l, e_kk = n_k^2 / 2,
+cluster are n_k times Dirichlet(gamma, ..., gamma). So e_kl = n_k n_l, and e_kk = n_k^2 / 2: an
+item brings half a pair with itself. With d_i ends of links at an item, d_k at a cluster,
 
     p(X | partition) = prod_i (gamma)_{d_i} prod_k n_k^{d_k} / (n_k gamma)_{d_k}
-                       prod_{k <= l} b^a (a)_{m_kl} / (b + e_kl)^(a + m_kl) / multiplicities,
+                       prod_{k <= l} cell(m_kl, e_kl) / multiplicities,
 
-(z)_m = Gamma(z + m) / Gamma(z), and multiplicities are prod_{i < j} X_ij! prod_i 2^X_ii X_ii!.
-Where links are directed an item has two propensities and an end of each link is of one kind: there
-are two factors of degrees, (k, l) and (l, k) are two pairs, e_kk = n_k^2 and X_ii is one link.
+where the multiplicities are prod_{i < j} X_ij! prod_i 2^X_ii X_ii!. If links are directed, an item
+has two propensities and an end of each link is of one kind: there are two factors of degrees, an
+item brings one pair with itself, e_kk = n_k^2, and X_ii is one link.
 
-What the sums of propensities fix is a cluster with all its items, so that this law of fewer items
-is not the marginal of that of more: `log_predictive_many` is the ratio of the two, whose factors
-(gamma)_{d_i} have the degrees of all items where those are the items of `fit`.
+The sums of propensities are fixed for a cluster with all its items. So this law of fewer items is
+not the marginal of that of more: `log_predictive_many` is the ratio of the two, whose factors
+(gamma)_{d_i} have the degrees of all items if those are the items of `fit`.
 """
 from libc.math cimport NAN, ceil, log, log1p
 from libc.stdlib cimport free, malloc
@@ -45,15 +50,15 @@ from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 
 
 cdef enum:
-    OWN_TABLE = 4096
-    # Learning takes a quarter of a sweep over so many items: it grows with pairs of clusters, and
-    # so does a sweep.
+    OWN_TABLE = 4096        # entries of the tables of hyperparameters that are learned
+    # Learning takes a quarter of a sweep over this number of items; the cost of both grows with
+    # the pairs of clusters.
     LEARNING_ITEMS = 350
     MOST_PERIOD = 5
 
 
-cdef class RelationalModel(ClusterModel):
-    """Kernel of the infinite relational model.
+cdef class LinkModel(ClusterModel):
+    """Base of the kernels: counts of cells, and what follows from the law of one (`log_cell`).
 
     Parameters
     ----------
@@ -68,40 +73,39 @@ cdef class RelationalModel(ClusterModel):
             whose incoming links are not known.
     tables : dict
         n_max : int
-        gamma_a, gamma_b, gamma_ab : ndarray
-            log Gamma(a + m), log Gamma(b + m) and log Gamma(a + b + m), m = 0, 1, ...
-    a, b : float
+        gamma_a and others : ndarray
+            log Gamma(a + m), m = 0, 1, ...; see `take_tables`.
     directed : bool
     """
     cdef Py_ssize_t n_columns
     cdef bint directed, incoming
     cdef const int* link_start[2]       # out, in
     cdef const int* link_item[2]
+    cdef const double* link_count[2]    # links of each that is listed; NULL: one
     cdef const int* hole_start[2]
     cdef const int* hole_item[2]
-    cdef double* n_links                # (n_slots, n_slots): N+_kl; symmetric when undirected
-    cdef double* n_pairs                # (n_slots, n_slots): N+_kl + N-_kl
+    cdef const double* self_links       # (n_samples,), links of items with themselves; NULL: none
+    cdef double self_pairs              # pairs that an item brings with itself
+    cdef double* n_links                # (n_slots, n_slots): m_kl; symmetric if undirected
+    cdef double* n_pairs                # (n_slots, n_slots): e_kl
     cdef double* linked[2]              # (n_slots,): s_l of the item in `counted`
-    cdef double* observed[2]            # (n_slots,): s_l + f_l
+    cdef double* observed[2]            # (n_slots,): e_l
     cdef Py_ssize_t counted             # the item whose links were counted last, or -1
-    # The slots that have items, ascending, so that sums do not depend on how they came about; all
+    # The slots that have items, ascending, so that sums do not depend on their history; all
     # cells of others are zero, and not looked at.
     cdef Py_ssize_t* live               # (n_live,)
     cdef Py_ssize_t n_live
-    cdef CountTable gamma_a, gamma_b, gamma_ab
+    cdef Py_ssize_t n_tables
+    cdef CountTable gamma[3]            # log Gamma(a + m), and as a model needs of b and a + b
     cdef double* own                    # tables of other hyperparameters than those of `tables`
-    # Cells of the clusters of a slice step: links, absent links and all pairs, without zeros.
-    cdef Py_ssize_t n_cells[3]
-    cdef double* cells[3]
+    # Cells with pairs, listed for a slice step: links and pairs.
+    cdef Py_ssize_t n_cells
+    cdef double* cells[2]
     cdef object _owners
 
-    def __init__(self, data, tables, double a, double b, bint directed):
-        self.take_links(data, tables, directed)
-        self.gamma_a = count_table(tables["gamma_a"], a)
-        self.gamma_b = count_table(tables["gamma_b"], b)
-        self.gamma_ab = count_table(tables["gamma_ab"], a + b)
-        self.declare_hyperparameters(("a", "b"), (a, b))
-        self.allocate(1, 1)
+    cdef double log_cell(self, double n_links, double n_pairs) noexcept nogil:
+        """log of the law of a cell, up to a constant that all cells share."""
+        return NAN
 
     cdef int take_links(self, data, tables, bint directed) except -1:
         """Keep pointers to the links of all items."""
@@ -126,15 +130,24 @@ cdef class RelationalModel(ClusterModel):
             self.hole_start[side] = &view[0]
             view = holes
             self.hole_item[side] = &view[0] if view.shape[0] else NULL
-        self.hyper_period = min(
-            MOST_PERIOD, max(1, <Py_ssize_t>ceil(LEARNING_ITEMS / <double>self.n_columns))
-        )
+        return 0
+
+    cdef double table_shift(self, Py_ssize_t t) noexcept nogil:
+        """a, b or a + b: what is added to the counts of a table."""
+        return self.hyper[t] if t < 2 else self.hyper[0] + self.hyper[1]
+
+    cdef int take_tables(self, tables, names) except -1:
+        """Keep the tables of log Gamma, once hyperparameters are declared."""
+        cdef Py_ssize_t t
+        self.n_tables = len(names)
+        for t in range(self.n_tables):
+            self.gamma[t] = count_table(tables[names[t]], self.table_shift(t))
         return 0
 
     def __dealloc__(self):
         cdef Py_ssize_t part, side
         free(self.own)
-        for part in range(3):
+        for part in range(2):
             free(self.cells[part])
         free(self.n_links)
         free(self.n_pairs)
@@ -199,11 +212,12 @@ cdef class RelationalModel(ClusterModel):
         self.n_live += 1
 
     cdef void count(self, Py_ssize_t i) noexcept nogil:
-        """s_l and s_l + f_l of item i, which is in no cluster, for every slot l with items.
+        """Links and pairs of item i, which is in no cluster, with every slot that has items.
 
         Valid until the label of another item changes; each change counts its own item anew.
         """
         cdef Py_ssize_t m, slot, side
+        cdef const double* times
         if self.counted == i:
             return
         self.counted = i
@@ -212,10 +226,11 @@ cdef class RelationalModel(ClusterModel):
                 slot = self.live[m]
                 self.linked[side][slot] = 0.0
                 self.observed[side][slot] = row(self, slot)[0]
+            times = self.link_count[side]
             for m in range(self.link_start[side][i], self.link_start[side][i + 1]):
                 slot = self.labels[self.link_item[side][m]]
                 if slot >= 0:
-                    self.linked[side][slot] += 1.0
+                    self.linked[side][slot] += 1.0 if times == NULL else times[m]
             for m in range(self.hole_start[side][i], self.hole_start[side][i + 1]):
                 slot = self.labels[self.hole_item[side][m]]
                 if slot >= 0:
@@ -235,6 +250,9 @@ cdef class RelationalModel(ClusterModel):
             elif l != slot:
                 self.n_links[l * n + slot] = self.n_links[slot * n + l]
                 self.n_pairs[l * n + slot] = self.n_pairs[slot * n + l]
+        if self.self_pairs > 0.0:
+            self.n_links[slot * n + slot] += by * self.self_links[i]
+            self.n_pairs[slot * n + slot] += by * self.self_pairs
         self.set_size(slot, row(self, slot)[0] + by)
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
@@ -252,123 +270,85 @@ cdef class RelationalModel(ClusterModel):
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
         pass
 
-    cdef double log_beta(self, double n_links, double n_pairs) noexcept nogil:
-        """log B(a + links, b + pairs - links)."""
-        return (
-            log_gamma(&self.gamma_a, n_links)
-            + log_gamma(&self.gamma_b, n_pairs - n_links)
-            - log_gamma(&self.gamma_ab, n_pairs)
-        )
-
-    cdef double log_beta_cell(self, Py_ssize_t cell) noexcept nogil:
-        return self.log_beta(self.n_links[cell], self.n_pairs[cell])
-
-    cdef double log_beta_change(
-        self, Py_ssize_t cell, double n_links, double n_pairs
-    ) noexcept nogil:
-        """Change of log B of a cell that gains links and pairs."""
-        cdef double links = self.n_links[cell]
-        cdef double pairs = self.n_pairs[cell]
-        return self.log_beta(links + n_links, pairs + n_pairs) - self.log_beta(links, pairs)
-
     cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
-        cdef Py_ssize_t k, l
-        cdef double none = self.log_beta(0.0, 0.0)
+        cdef Py_ssize_t k, l, cell
+        cdef double none = self.log_cell(0.0, 0.0)
         cdef double total = 0.0
         for k in range(n_slots):
             for l in range(0 if self.directed else k, n_slots):
-                total += self.log_beta_cell(slots[k] * self.n_slots + slots[l]) - none
+                cell = slots[k] * self.n_slots + slots[l]
+                total += self.log_cell(self.n_links[cell], self.n_pairs[cell]) - none
         return total
 
     # Hyperparameters.
 
     cdef int retabulate(self) except -1:
         """Tables of the counts that occur most; filled anew for every value, they are short."""
-        cdef Py_ssize_t size = min(self.gamma_a.size, OWN_TABLE)
-        self.own = <double*>resized(self.own, 3 * size, sizeof(double))
-        with nogil:
-            fill_log_gamma(self.own, size, self.hyper[0])
-            fill_log_gamma(self.own + size, size, self.hyper[1])
-            fill_log_gamma(self.own + 2 * size, size, self.hyper[0] + self.hyper[1])
-        self.gamma_a.values = self.own
-        self.gamma_b.values = self.own + size
-        self.gamma_ab.values = self.own + 2 * size
-        self.gamma_a.size = self.gamma_b.size = self.gamma_ab.size = size
-        self.gamma_a.shift = self.hyper[0]
-        self.gamma_b.shift = self.hyper[1]
-        self.gamma_ab.shift = self.hyper[0] + self.hyper[1]
+        cdef Py_ssize_t t
+        cdef Py_ssize_t size = min(self.gamma[0].size, OWN_TABLE)
+        self.own = <double*>resized(self.own, self.n_tables * size, sizeof(double))
+        for t in range(self.n_tables):
+            self.gamma[t].shift = self.table_shift(t)
+            self.gamma[t].values = self.own + t * size
+            self.gamma[t].size = size
+            with nogil:
+                fill_log_gamma(self.own + t * size, size, self.gamma[t].shift)
         return 0
 
-    cdef double log_likelihood_at(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
-        const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
-    ) noexcept nogil:
-        """From the cells of the same slots, which were listed before."""
-        cdef Py_ssize_t m
-        cdef double total = 0.0
-        for m in range(self.n_cells[h]):
-            total += log_rising_count(hyper[h], self.cells[h][m])
-        for m in range(self.n_cells[2]):
-            total -= log_rising_count(hyper[0] + hyper[1], self.cells[2][m])
-        return total
-
-    cdef int list_cells(self, slots) except -1:
-        """List the counts of the pairs of clusters, for `log_likelihood_at`."""
+    cdef int list_cells(self, const Py_ssize_t[::1] slots) except -1:
+        """List the cells that have pairs, for `log_likelihood_at`."""
         cdef Py_ssize_t k, l, cell, part
-        cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)
-        cdef Py_ssize_t n = view.shape[0]
-        cdef double counts[3]
-        for part in range(3):
+        cdef Py_ssize_t n = slots.shape[0]
+        self.n_cells = 0
+        for part in range(2):
             self.cells[part] = <double*>resized(self.cells[part], n * n, sizeof(double))
-            self.n_cells[part] = 0
         for k in range(n):
             for l in range(0 if self.directed else k, n):
-                cell = view[k] * self.n_slots + view[l]
-                counts[0] = self.n_links[cell]
-                counts[1] = self.n_pairs[cell] - self.n_links[cell]
-                counts[2] = self.n_pairs[cell]
-                for part in range(3):
-                    if counts[part] > 0.0:
-                        self.cells[part][self.n_cells[part]] = counts[part]
-                        self.n_cells[part] += 1
+                cell = slots[k] * self.n_slots + slots[l]
+                if self.n_pairs[cell] > 0.0:
+                    self.cells[0][self.n_cells] = self.n_links[cell]
+                    self.cells[1][self.n_cells] = self.n_pairs[cell]
+                    self.n_cells += 1
         return 0
 
     def resample_hyperparameters(self, slots, priors, bit_generator):
-        self.list_cells(slots)
+        self.list_cells(np.ascontiguousarray(slots, dtype=np.intp))
         return ClusterModel.resample_hyperparameters(self, slots, priors, bit_generator)
 
     def log_likelihoods_at(self, slots, values, Py_ssize_t h):
-        self.list_cells(slots)
+        self.list_cells(np.ascontiguousarray(slots, dtype=np.intp))
         return ClusterModel.log_likelihoods_at(self, slots, values, h)
 
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
-        """log p(links of item i | the item joins each slot), O(n_slots * occupied slots)."""
+        """What cells gain if item i joins each slot, O(n_slots * n_live)."""
         cdef Py_ssize_t k, l, m, slot
         cdef Py_ssize_t n = self.n_slots
-        cdef double total
+        cdef double total, links, pairs
         self.count(i)
         for k in range(n_slots):
             slot = slots[k]
-            total = 0.0
+            total = links = 0.0
+            pairs = self.self_pairs
+            if pairs > 0.0:
+                links = self.self_links[i]
             for m in range(self.n_live):
                 l = self.live[m]
-                if self.incoming and l == slot:
+                if l == slot:
                     # Both directions meet in the one cell of links within the cluster.
-                    total += self.log_beta_change(
-                        slot * n + slot, self.linked[0][l] + self.linked[1][l],
-                        self.observed[0][l] + self.observed[1][l]
-                    )
+                    links += self.linked[0][l]
+                    pairs += self.observed[0][l]
+                    if self.incoming:
+                        links += self.linked[1][l]
+                        pairs += self.observed[1][l]
                     continue
-                total += self.log_beta_change(
-                    slot * n + l, self.linked[0][l], self.observed[0][l]
-                )
+                total += log_gain(self, slot * n + l, self.linked[0][l], self.observed[0][l])
                 if self.incoming:
-                    total += self.log_beta_change(
-                        l * n + slot, self.linked[1][l], self.observed[1][l]
-                    )
+                    total += log_gain(self, l * n + slot, self.linked[1][l], self.observed[1][l])
+            if pairs > 0.0:
+                total += log_gain(self, slot * n + slot, links, pairs)
             out[k] = total
 
     cdef void forget(self) noexcept nogil:
@@ -425,37 +405,36 @@ cdef class RelationalModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
-        """O(n_slots * occupied slots): what the cells of each slot gain, less all that the cells
-        of `src` contribute while it is alone."""
+        """What the cells of each slot gain, less all that the cells of `src` contribute while it
+        is alone, O(n_slots * n_live)."""
         cdef Py_ssize_t k, l, m, slot
         cdef Py_ssize_t n = self.n_slots
-        cdef double none = self.log_beta(0.0, 0.0)
+        cdef Py_ssize_t of = src * n
+        cdef double none = self.log_cell(0.0, 0.0)
         cdef double alone = 0.0
         cdef double gain, links, pairs
         for m in range(self.n_live):
             l = self.live[m]
-            alone += self.log_beta_cell(src * n + l) - none
+            alone += self.log_cell(self.n_links[of + l], self.n_pairs[of + l]) - none
             if self.directed and l != src:
-                alone += self.log_beta_cell(l * n + src) - none
+                alone += self.log_cell(self.n_links[l * n + src], self.n_pairs[l * n + src]) - none
         for k in range(n_slots):
             slot = slots[k]
             # The pairs of the two with each other come into the cell of links within the one.
-            links = self.n_links[src * n + src] + self.n_links[src * n + slot]
-            pairs = self.n_pairs[src * n + src] + self.n_pairs[src * n + slot]
+            links = self.n_links[of + src] + self.n_links[of + slot]
+            pairs = self.n_pairs[of + src] + self.n_pairs[of + slot]
             if self.directed:
                 links += self.n_links[slot * n + src]
                 pairs += self.n_pairs[slot * n + src]
-            gain = self.log_beta_change(slot * n + slot, links, pairs)
+            gain = log_gain(self, slot * n + slot, links, pairs)
             for m in range(self.n_live):
                 l = self.live[m]
                 if l == slot or l == src:
                     continue
-                gain += self.log_beta_change(
-                    slot * n + l, self.n_links[src * n + l], self.n_pairs[src * n + l]
-                )
+                gain += log_gain(self, slot * n + l, self.n_links[of + l], self.n_pairs[of + l])
                 if self.directed:
-                    gain += self.log_beta_change(
-                        l * n + slot, self.n_links[l * n + src], self.n_pairs[l * n + src]
+                    gain += log_gain(
+                        self, l * n + slot, self.n_links[l * n + src], self.n_pairs[l * n + src]
                     )
             out[k] = gain - alone
 
@@ -526,23 +505,76 @@ cdef class RelationalModel(ClusterModel):
         self.recall(&at[0], n, &view[0, 0] if n > 0 else NULL, NULL)
 
 
-cdef class DegreeCorrectedModel(RelationalModel):
-    """Kernel of the infinite relational model with degree correction.
+cdef inline double log_gain(
+    LinkModel model, Py_ssize_t cell, double n_links, double n_pairs
+) noexcept nogil:
+    """Change of the log law of a cell that gains links and pairs."""
+    cdef double links = model.n_links[cell]
+    cdef double pairs = model.n_pairs[cell]
+    return model.log_cell(links + n_links, pairs + n_pairs) - model.log_cell(links, pairs)
+
+
+cdef class RelationalModel(LinkModel):
+    """Kernel of the infinite relational model: links are Bernoulli.
+
+    Parameters
+    ----------
+    data, tables : dict
+        See `LinkModel`; `tables` has gamma_a, gamma_b and gamma_ab.
+    a, b : float
+    directed : bool
+    """
+
+    def __init__(self, data, tables, double a, double b, bint directed):
+        self.take_links(data, tables, directed)
+        self.hyper_period = min(
+            MOST_PERIOD, max(1, <Py_ssize_t>ceil(LEARNING_ITEMS / <double>self.n_columns))
+        )
+        self.declare_hyperparameters(("a", "b"), (a, b))
+        self.take_tables(tables, ("gamma_a", "gamma_b", "gamma_ab"))
+        self.allocate(1, 1)
+
+    cdef double log_cell(self, double n_links, double n_pairs) noexcept nogil:
+        """log B(a + links, b + pairs - links)."""
+        return (
+            log_gamma(&self.gamma[0], n_links)
+            + log_gamma(&self.gamma[1], n_pairs - n_links)
+            - log_gamma(&self.gamma[2], n_pairs)
+        )
+
+    cdef double log_likelihood_at(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
+        const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
+    ) noexcept nogil:
+        """From the cells of the same slots, which were listed before."""
+        cdef Py_ssize_t m
+        cdef double count
+        cdef double total = 0.0
+        for m in range(self.n_cells):
+            count = self.cells[0][m] if h == 0 else self.cells[1][m] - self.cells[0][m]
+            if count > 0.0:
+                total += log_rising_count(hyper[h], count)
+            total -= log_rising_count(hyper[0] + hyper[1], self.cells[1][m])
+        return total
+
+
+cdef class DegreeCorrectedModel(LinkModel):
+    """Kernel of the model with degree correction: numbers of links are Poisson.
 
     Parameters
     ----------
     data : dict
-        As above, no pair being unobserved, and besides
+        See `LinkModel`, with no unobserved pair, and
         counts : tuple of ndarray
-            How many links each of those listed in `out`, and in `in`, stands for.
+            Number of links of each item listed in `out`, and in `in`.
         self_links : ndarray of shape (n_samples,)
             Links of items with themselves.
         degrees : ndarray of shape (n_sides, n_columns)
             Ends of links, outgoing and incoming ones where directed, of the items of `fit`.
         log_constants : ndarray of shape (n_samples,)
-            Add up to minus the logarithm of all multiplicities.
+            Their sum is minus the logarithm of all multiplicities.
         new : bool
-            Whether items are new ones, which the columns do not have.
+            Whether items are new: not among the columns.
     tables : dict
         n_max : int
         gamma_a : ndarray
@@ -551,17 +583,18 @@ cdef class DegreeCorrectedModel(RelationalModel):
     """
     cdef bint new
     cdef Py_ssize_t n_sides             # kinds of ends of a link
-    cdef Py_ssize_t n_joining           # ... of which an item has these many
-    cdef const double* counts[2]        # parallel to link_item
-    cdef const double* self_links       # (n_samples,)
+    cdef Py_ssize_t n_joining           # ... of those, kinds that a joining item has
     cdef const double* degrees          # (n_sides, n_columns)
     cdef double* ends[2]                # (n_slots,): d_k of each kind
-    cdef double* gains[2]               # (n_slots,): ends that the item in `counted` brings to it
-    cdef double* shifts                 # (n_slots,): what these change for a cluster by itself
+    cdef double* gains[2]               # (n_slots,): ends that the item in `counted` brings
+    cdef double* shifts                 # (n_slots,): change of the factor of degrees by these
     # Ends of items, each number once, and how many items have it; of both kinds together.
     cdef const double* distinct
     cdef const double* n_distinct
     cdef Py_ssize_t n_degrees
+    # Sizes of listed clusters and their ends, in turn.
+    cdef Py_ssize_t n_listed
+    cdef double* listed
 
     def __init__(self, data, tables, double a, double b, double gamma, bint directed):
         cdef const double[::1] view
@@ -574,9 +607,10 @@ cdef class DegreeCorrectedModel(RelationalModel):
         self.n_joining = 2 if self.incoming else 1
         for side, counts in enumerate(data["counts"]):
             view = counts
-            self.counts[side] = &view[0] if view.shape[0] else NULL
+            self.link_count[side] = &view[0] if view.shape[0] else NULL
         view = data["self_links"]
         self.self_links = &view[0]
+        self.self_pairs = 0.5 if not directed else 1.0 if self.incoming else 0.0
         self.keep_log_constants(data["log_constants"])
         self.degrees = &degrees[0, 0]
         distinct, times = np.unique(data["degrees"], return_counts=True)
@@ -587,9 +621,9 @@ cdef class DegreeCorrectedModel(RelationalModel):
         self.n_distinct = &view[0]
         self.n_degrees = len(distinct)
         self._owners = (data, tables, distinct, times)
-        self.gamma_a = count_table(tables["gamma_a"], a)
         self.hyper_period = 1       # a tenth of the time of 34 nodes, and less of more
         self.declare_hyperparameters(("a", "b", "degree_concentration"), (a, b, gamma))
+        self.take_tables(tables, ("gamma_a",))
         self.allocate(1, 1)
 
     def __dealloc__(self):
@@ -598,51 +632,25 @@ cdef class DegreeCorrectedModel(RelationalModel):
             free(self.ends[side])
             free(self.gains[side])
         free(self.shifts)
+        free(self.listed)
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         cdef Py_ssize_t side
         if n_slots <= self.n_slots:
             return 0
-        RelationalModel.reserve(self, n_slots)
+        LinkModel.reserve(self, n_slots)
         for side in range(2):
             self.ends[side] = <double*>resized(self.ends[side], n_slots, sizeof(double))
             self.gains[side] = <double*>resized(self.gains[side], n_slots, sizeof(double))
         self.shifts = <double*>resized(self.shifts, n_slots, sizeof(double))
         return 0
 
-    cdef void count(self, Py_ssize_t i) noexcept nogil:
-        cdef Py_ssize_t m, slot, side
-        if self.counted == i:
-            return
-        self.counted = i
-        for side in range(self.n_joining):
-            for m in range(self.n_live):
-                slot = self.live[m]
-                self.linked[side][slot] = 0.0
-                self.observed[side][slot] = row(self, slot)[0]
-            for m in range(self.link_start[side][i], self.link_start[side][i + 1]):
-                slot = self.labels[self.link_item[side][m]]
-                if slot >= 0:
-                    self.linked[side][slot] += self.counts[side][m]
-
-    cdef void change(self, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
-        RelationalModel.change(self, slot, i, by)
-        self.n_links[slot * self.n_slots + slot] += by * self.self_links[i]
-
-    cdef double log_cell(self, double n_links, double exposure) noexcept nogil:
+    cdef double log_cell(self, double n_links, double n_pairs) noexcept nogil:
         """log of the integral over eta, without the constant b^a / Gamma(a)."""
         return (
-            log_gamma(&self.gamma_a, n_links)
-            - (self.hyper[0] + n_links) * log(self.hyper[1] + exposure)
+            log_gamma(&self.gamma[0], n_links)
+            - (self.hyper[0] + n_links) * log(self.hyper[1] + n_pairs)
         )
-
-    cdef double exposure(self, Py_ssize_t k, Py_ssize_t l) noexcept nogil:
-        """e_kl: what eta of two slots is multiplied by, in the mean number of their links."""
-        cdef double pairs = row(self, k)[0] * row(self, l)[0]
-        return 0.5 * pairs if k == l and not self.directed else pairs
-
-    cdef double log_cell_of(self, Py_ssize_t k, Py_ssize_t l) noexcept nogil:
-        return self.log_cell(self.n_links[k * self.n_slots + l], self.exposure(k, l))
 
     cdef double log_degrees(self, double size, double ends) noexcept nogil:
         """log n_k^{d_k} / (n_k gamma)_{d_k}."""
@@ -672,24 +680,28 @@ cdef class DegreeCorrectedModel(RelationalModel):
         self.ends[0][slot] = going
         self.ends[1][slot] = coming
 
-    cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
-        cdef Py_ssize_t i, k, l, side
-        cdef double none = self.log_cell(0.0, 0.0)
+    cdef double log_degrees_of(self, Py_ssize_t slot) noexcept nogil:
+        """The factor of degrees of a slot, whose ends are counted."""
+        cdef Py_ssize_t side
         cdef double total = 0.0
+        for side in range(self.n_sides):
+            total += self.log_degrees(row(self, slot)[0], self.ends[side][slot])
+        return total
+
+    cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
+        cdef Py_ssize_t i, k
+        cdef double total = LinkModel.log_likelihood(self, slots, n_slots)
         for k in range(n_slots):
             self.count_ends(slots[k])
-            for side in range(self.n_sides):
-                total += self.log_degrees(row(self, slots[k])[0], self.ends[side][slots[k]])
-            for l in range(0 if self.directed else k, n_slots):
-                total += self.log_cell_of(slots[k], slots[l]) - none
+            total += self.log_degrees_of(slots[k])
         for i in range(self.n_labels):
             if self.labels[i] >= 0:
                 total += self.log_item(i)
         return total
 
     cdef double count_gains(self, Py_ssize_t i) noexcept nogil:
-        """Ends that item i brings to every slot with items, whichever it joins, and what they
-        change. Returns the sum of these changes."""
+        """Count the ends that item i brings to every slot with items, whichever it joins. Returns
+        the sum of the changes of their factors of degrees."""
         cdef Py_ssize_t m, slot, side
         cdef double change
         cdef double total = 0.0
@@ -713,15 +725,15 @@ cdef class DegreeCorrectedModel(RelationalModel):
         return total
 
     cdef double log_new(self, Py_ssize_t i) noexcept nogil:
-        """As `log_item`, of an item that is none of those of `fit`, whose degrees it raises."""
+        """`log_item` of a new item, and the change of those of `fit`, whose degrees it raises."""
         cdef Py_ssize_t m
         cdef double times
         cdef double degree = 0.0
         cdef double total = 0.0
-        # Where links are directed, those of a new item raise the numbers of incoming ones.
+        # If links are directed, those of a new item raise the numbers of incoming ones.
         cdef const double* degrees = self.degrees + (self.n_sides - 1) * self.n_columns
         for m in range(self.link_start[0][i], self.link_start[0][i + 1]):
-            times = self.counts[0][m]
+            times = self.link_count[0][m]
             degree += times
             total += log_rising_count(self.hyper[2] + degrees[self.link_item[0][m]], times)
         return total + log_rising_count(self.hyper[2], degree)
@@ -731,12 +743,12 @@ cdef class DegreeCorrectedModel(RelationalModel):
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
         """log of p(X with item i in each slot) / p(X without), O(n_live (n_slots + n_live))."""
-        cdef Py_ssize_t k, l, m, side, slot
-        cdef Py_ssize_t n = self.n_slots
-        cdef double size, here, ends, gains, pairs, total
+        cdef Py_ssize_t k, m, side, slot
+        cdef double size, ends, gains, total
         cdef double mine[2]
         cdef double others = self.count_gains(i)
         others += self.log_new(i) if self.new else self.log_item(i)
+        LinkModel.log_predictive_many(self, slots, n_slots, i, out)
         for side in range(self.n_joining):
             mine[side] = self.self_links[i] if self.directed else 2.0 * self.self_links[i]
             for m in range(self.n_live):
@@ -744,30 +756,7 @@ cdef class DegreeCorrectedModel(RelationalModel):
         for k in range(n_slots):
             slot = slots[k]
             size = row(self, slot)[0]
-            total = others
-            here = self.self_links[i]
-            for m in range(self.n_live):
-                l = self.live[m]
-                if l == slot:
-                    here += self.linked[0][l]
-                    if self.incoming:
-                        here += self.linked[1][l]
-                    total -= self.shifts[l]
-                    continue
-                pairs = size * row(self, l)[0]
-                total += self.log_cell(
-                    self.n_links[slot * n + l] + self.linked[0][l], pairs + row(self, l)[0]
-                ) - self.log_cell(self.n_links[slot * n + l], pairs)
-                if self.incoming:
-                    total += self.log_cell(
-                        self.n_links[l * n + slot] + self.linked[1][l], pairs + row(self, l)[0]
-                    ) - self.log_cell(self.n_links[l * n + slot], pairs)
-            if not self.directed:
-                pairs = 0.5 * (size + 1.0) * (size + 1.0)
-            else:
-                pairs = (size + 1.0) * (size + 1.0 if self.incoming else size)
-            total += self.log_cell(self.n_links[slot * n + slot] + here, pairs)
-            total -= self.log_cell_of(slot, slot)
+            total = others - self.shifts[slot] if size > 0.0 else others
             for side in range(self.n_sides):
                 ends = self.ends[side][slot] if size > 0.0 else 0.0
                 gains = self.gains[side][slot] if size > 0.0 else 0.0
@@ -776,92 +765,41 @@ cdef class DegreeCorrectedModel(RelationalModel):
                 else:
                     total += self.log_degrees(size, ends + gains)
                 total -= self.log_degrees(size, ends)
-            out[k] = total
+            out[k] += total
 
     cdef void log_merge_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
-        cdef Py_ssize_t k, l, m, side, slot
-        cdef Py_ssize_t n = self.n_slots
-        cdef double none = self.log_cell(0.0, 0.0)
-        cdef double size, both, links, gain
-        cdef double alone = 0.0
+        cdef Py_ssize_t k, side, slot
+        cdef double both, alone
+        LinkModel.log_merge_many(self, slots, n_slots, src, out)
         self.count_ends(src)
-        for side in range(self.n_sides):
-            alone += self.log_degrees(row(self, src)[0], self.ends[side][src])
-        for m in range(self.n_live):
-            l = self.live[m]
-            alone += self.log_cell_of(src, l) - none
-            if self.directed and l != src:
-                alone += self.log_cell_of(l, src) - none
+        alone = self.log_degrees_of(src)
         for k in range(n_slots):
             slot = slots[k]
             self.count_ends(slot)
-            size = row(self, slot)[0]
-            both = size + row(self, src)[0]
-            links = self.n_links[src * n + src] + self.n_links[src * n + slot]
-            if self.directed:
-                links += self.n_links[slot * n + src]
-            gain = self.log_cell(
-                self.n_links[slot * n + slot] + links,
-                both * both * (1.0 if self.directed else 0.5)
-            ) - self.log_cell_of(slot, slot)
-            for m in range(self.n_live):
-                l = self.live[m]
-                if l == slot or l == src:
-                    continue
-                gain += self.log_cell(
-                    self.n_links[slot * n + l] + self.n_links[src * n + l], both * row(self, l)[0]
-                ) - self.log_cell_of(slot, l)
-                if self.directed:
-                    gain += self.log_cell(
-                        self.n_links[l * n + slot] + self.n_links[l * n + src],
-                        both * row(self, l)[0]
-                    ) - self.log_cell_of(l, slot)
+            both = row(self, slot)[0] + row(self, src)[0]
             for side in range(self.n_sides):
-                gain += self.log_degrees(
-                    both, self.ends[side][slot] + self.ends[side][src]
-                ) - self.log_degrees(size, self.ends[side][slot])
-            out[k] = gain - alone
+                out[k] += self.log_degrees(both, self.ends[side][slot] + self.ends[side][src])
+            out[k] -= self.log_degrees_of(slot) + alone
 
     # Hyperparameters, of a partition of all items.
 
-    cdef int retabulate(self) except -1:
-        cdef Py_ssize_t size = min(self.gamma_a.size, OWN_TABLE)
-        self.own = <double*>resized(self.own, size, sizeof(double))
-        with nogil:
-            fill_log_gamma(self.own, size, self.hyper[0])
-        self.gamma_a.values = self.own
-        self.gamma_a.size = size
-        self.gamma_a.shift = self.hyper[0]
-        return 0
-
-    cdef int list_cells(self, slots) except -1:
-        """List the links and exposures of the pairs of clusters, and in the third list the sizes
-        of clusters and their ends, in turn."""
-        cdef Py_ssize_t k, l, part, side
-        cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)
-        cdef Py_ssize_t n = view.shape[0]
-        for part in range(3):
-            self.cells[part] = <double*>resized(
-                self.cells[part], max(n * n, 4 * n), sizeof(double)
-            )
-            self.n_cells[part] = 0
-        for k in range(n):
-            if row(self, view[k])[0] == 0.0:
+    cdef int list_cells(self, const Py_ssize_t[::1] slots) except -1:
+        """List the sizes and ends of the clusters as well."""
+        cdef Py_ssize_t k, side
+        LinkModel.list_cells(self, slots)
+        self.n_listed = 0
+        self.listed = <double*>resized(self.listed, 4 * slots.shape[0], sizeof(double))
+        for k in range(slots.shape[0]):
+            if row(self, slots[k])[0] == 0.0:
                 continue
-            self.count_ends(view[k])
+            self.count_ends(slots[k])
             for side in range(self.n_sides):
-                self.cells[2][self.n_cells[2]] = row(self, view[k])[0]
-                self.cells[2][self.n_cells[2] + 1] = self.ends[side][view[k]]
-                self.n_cells[2] += 2
-            for l in range(0 if self.directed else k, n):
-                if row(self, view[l])[0] == 0.0:
-                    continue
-                self.cells[0][self.n_cells[0]] = self.n_links[view[k] * self.n_slots + view[l]]
-                self.cells[1][self.n_cells[0]] = self.exposure(view[k], view[l])
-                self.n_cells[0] += 1
+                self.listed[self.n_listed] = row(self, slots[k])[0]
+                self.listed[self.n_listed + 1] = self.ends[side][slots[k]]
+                self.n_listed += 2
         return 0
 
     cdef double log_likelihood_at(
@@ -872,12 +810,12 @@ cdef class DegreeCorrectedModel(RelationalModel):
         cdef double links
         cdef double total = 0.0
         if h == 2:
-            for m in range(0, self.n_cells[2], 2):
-                total -= log_rising_count(self.cells[2][m] * hyper[2], self.cells[2][m + 1])
+            for m in range(0, self.n_listed, 2):
+                total -= log_rising_count(self.listed[m] * hyper[2], self.listed[m + 1])
             for m in range(self.n_degrees):
                 total += self.n_distinct[m] * log_rising_count(hyper[2], self.distinct[m])
             return total
-        for m in range(self.n_cells[0]):
+        for m in range(self.n_cells):
             links = self.cells[0][m]
             total -= (
                 hyper[0] * log1p(self.cells[1][m] / hyper[1])

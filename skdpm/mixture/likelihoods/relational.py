@@ -257,10 +257,7 @@ class Relational(Likelihood):
         links = stats[:, 1 : 1 + n_clusters]
         pairs = stats[:, 1 + n_clusters :]
         if self.degree_correction:
-            exposures = np.outer(stats[:, 0], stats[:, 0])
-            if not self.directed:
-                exposures[np.diag_indices(n_clusters)] /= 2.0
-            return {"link_rates": (self.a + links) / (self.b + exposures)}
+            return {"link_rates": (self.a + links) / (self.b + pairs)}
         return {"link_probabilities": (self.a + links) / (self.a + self.b + pairs)}
 
     @classmethod
