@@ -114,25 +114,28 @@ class Relational(Likelihood):
         self.hyperpriors = hyperpriors
 
     @property
+    def _law(self):
+        """Law of the links of a pair of clusters: `_Binary` or `_Counted`."""
+        corrected = self.degree_correction
+        return _Counted if isinstance(corrected, (bool, np.bool_)) and corrected else _Binary
+
+    @property
     def hyperparameters(self):
-        return ("a", "b", "degree_concentration") if self.degree_correction else ("a", "b")
+        return self._law.hyperparameters
 
     @property
     def projective(self):
-        return not self.degree_correction
+        return self._law.projective
 
     @property
     def allow_nan(self):
-        # Also where the parameter is wrong: the message is to be about it, not about NaN.
-        return not (
-            isinstance(self.degree_correction, (bool, np.bool_)) and self.degree_correction
-        )
+        return self._law.allow_nan
 
     def resolve(self, X):
         check_bool(self.directed, "Relational.directed")
         check_bool(self.degree_correction, "Relational.degree_correction")
         values, hyperpriors = {}, {}
-        for name in ("a", "b", "degree_concentration"):
+        for name in _Counted.hyperparameters:
             value = getattr(self, name)
             if value is not None:
                 values[name] = check_real(value, f"Relational.{name}", low=0.0)
@@ -142,11 +145,7 @@ class Relational(Likelihood):
             raise ValueError(
                 f"Relational needs a square adjacency matrix; X has shape {tuple(X.shape)}"
             )
-        if self.degree_correction:
-            links, self_links = _counts(X)
-            holes = sp.csr_array(X.shape, dtype=bool)
-        else:
-            links, holes = _links_and_holes(X, diagonal=False)
+        links, holes, self_links = self._law.read(X)
         if not self.directed:
             for part in (links, holes):
                 differs = (part != part.T).tocoo()
@@ -158,97 +157,57 @@ class Relational(Likelihood):
                     )
         n_pairs = X.shape[0] * (X.shape[0] - 1) - holes.nnz
         frequency = (links.sum() + 0.5) / (n_pairs + 1.0)
-        start = {"a": 2.0 * frequency, "b": 2.0 * (1.0 - frequency)}
-        if self.degree_correction:
-            start |= {"b": 2.0, "degree_concentration": 1.0}
-        resolved = self._copy(**{**start, **values})
+        resolved = self._copy(**{**self._law.start(frequency), **values})
         resolved._hyperpriors = self._learn_under(hyperpriors)
-        if self.degree_correction:
-            resolved._degrees = _degrees(links, self_links, self.directed)
+        resolved._degrees = _degrees(links, self_links, self.directed)
         return resolved
 
     def encode(self, X):
-        if self.degree_correction:
-            links, self_links = _counts(X)
-            # A pair is in two rows where it is one.
-            logs = _log_factorials(links) * (1.0 if self.directed else 0.5)
-            logs += gammaln(self_links + 1.0)
-            if not self.directed:
-                logs += self_links * np.log(2.0)
-            return self._with_counts(
-                links, self_links, logs, _degrees(links, self_links, self.directed), new=False
-            )
-        links, holes = _links_and_holes(X, diagonal=False)
-        into = (_csr_arrays(links.T), _csr_arrays(holes.T)) if self.directed else None
-        out = (_csr_arrays(links), _csr_arrays(holes))
-        return read_only({"shape": X.shape, "out": out, "in": into})
+        return self._encode(X, new=False)
 
     def encode_new(self, X):
         """New nodes: their links to all nodes of `fit`; row i is not node i."""
-        if self.degree_correction:
-            links = _counts(X, new=True)
-            return self._with_counts(
-                links, np.zeros(links.shape[0]), _log_factorials(links), self._degrees, new=True
-            )
-        links, holes = _links_and_holes(X, diagonal=True)
-        out = (_csr_arrays(links), _csr_arrays(holes))
-        return read_only({"shape": X.shape, "out": out, "in": None})
+        return self._encode(X, new=True)
 
-    def _with_counts(self, links, self_links, log_multiplicities, degrees, *, new):
-        parts = [links] if new or not self.directed else [links, links.T]
-        holes = _csr_arrays(sp.csr_array(links.shape, dtype=bool))
-        sides = [(_csr_arrays(part), holes) for part in parts]
-        return read_only(
-            {
-                "shape": links.shape,
-                "out": sides[0],
-                "in": sides[1] if len(sides) > 1 else None,
-                "counts": tuple(_csr(part).data for part in parts),
-                "self_links": self_links,
-                "degrees": degrees,
-                "log_constants": -log_multiplicities,
-                "new": new,
-            }
+    def _encode(self, X, *, new):
+        links, holes, self_links = self._law.read(X, new=new)
+        sides = (
+            [(links, holes)] if new or not self.directed else [(links, holes), (links.T, holes.T)]
         )
+        out, into = [tuple(map(_csr_arrays, side)) for side in sides] + [None] * (2 - len(sides))
+        data = {"shape": X.shape, "out": out, "in": into}
+        if self_links is not None:
+            data["counts"] = tuple(_csr(side[0]).data for side in sides)
+            data["self_links"] = self_links
+            data["new"] = new
+            # A pair of nodes of `fit` is in two rows unless links are directed.
+            in_two_rows = not (new or self.directed)
+            log_multiplicities = _log_factorials(links) * (0.5 if in_two_rows else 1.0)
+            log_multiplicities += gammaln(self_links + 1.0)
+            if not self.directed:
+                log_multiplicities += self_links * np.log(2.0)
+            data["log_constants"] = -log_multiplicities
+            data["degrees"] = self._degrees if new else _degrees(links, self_links, self.directed)
+        return read_only(data)
 
     def tables(self, data, n_max):
         """Tables of counts of pairs; all nodes of `fit` and a new one may be in one cluster."""
         n_max = data["shape"][1] + 1
-        if self.degree_correction:
-            gamma_a = log_gamma_table(self.a, data["degrees"].sum())
-            return read_only({"n_max": n_max, "gamma_a": gamma_a})
-        return read_only(
-            {
-                "n_max": n_max,
-                "gamma_a": log_gamma_table(self.a, n_max**2),
-                "gamma_b": log_gamma_table(self.b, n_max**2),
-                "gamma_ab": log_gamma_table(self.a + self.b, n_max**2),
-            }
-        )
+        tables = {
+            name: log_gamma_table(shift, size)
+            for name, (shift, size) in self._law.table_sizes(self, data, n_max).items()
+        }
+        return read_only({"n_max": n_max, **tables})
 
     def coordinates(self, X):
         """Nodes by the leading singular directions of their links: nodes that link to the same
         ones are near, whether or not they link to each other."""
-        if self.degree_correction:
-            links, self_links = _counts(X)
-            degrees = _degrees(links, self_links, self.directed)
-            # By directions, and as if all nodes had about as many links (Qin & Rohe 2013): how far
-            # from the origin a node is says how many it has.
-            out, into = ((ends + ends.mean() + 1.0) ** -0.5 for ends in degrees[[0, -1]])
-            links = sp.csr_array(sp.diags_array(out) @ links @ sp.diags_array(into))
-        else:
-            links = _links_and_holes(X, diagonal=False)[0].astype(np.float64)
-        points = principal(sp.csr_array(sp.hstack([links, links.T])) if self.directed else links)
-        if self.degree_correction:
-            lengths = np.linalg.norm(points, axis=1, keepdims=True)
-            points = np.divide(points, lengths, out=np.zeros_like(points), where=lengths > 0.0)
-        return points
+        links, _, self_links = self._law.read(X)
+        return self._law.points(links.astype(np.float64), self_links, self.directed)
 
     def bind(self, data, tables):
-        if self.degree_correction:
-            values = (self.a, self.b, self.degree_concentration)
-            return DegreeCorrectedModel(data, tables, *values, self.directed)
-        return RelationalModel(data, tables, self.a, self.b, self.directed)
+        values = (getattr(self, name) for name in self.hyperparameters)
+        return self._law.kernel(data, tables, *values, self.directed)
 
     def cluster_params(self, stats):
         """`link_probabilities`: (n_clusters, n_clusters), from a row's cluster to a column's; with
@@ -256,9 +215,7 @@ class Relational(Likelihood):
         n_clusters = len(stats)
         links = stats[:, 1 : 1 + n_clusters]
         pairs = stats[:, 1 + n_clusters :]
-        if self.degree_correction:
-            return {"link_rates": (self.a + links) / (self.b + pairs)}
-        return {"link_probabilities": (self.a + links) / (self.a + self.b + pairs)}
+        return self._law.posterior_means(self, links, pairs)
 
     @classmethod
     def _examples(cls):
@@ -273,6 +230,81 @@ class Relational(Likelihood):
         fixed = {"a": 0.8, "b": 1.3, "degree_concentration": 0.7}
         yield cls(**fixed, directed=True, degree_correction=True), counts
         yield cls(degree_correction=True), counts + counts.T
+
+
+class _Binary:
+    """Links that exist or not, with a probability for each pair of clusters."""
+
+    hyperparameters = ("a", "b")
+    projective = True
+    allow_nan = True
+    kernel = RelationalModel
+
+    @staticmethod
+    def read(X, new=False):
+        """Links, unobserved pairs, and None for links of nodes with themselves."""
+        return *_links_and_holes(X, diagonal=new), None
+
+    @staticmethod
+    def start(frequency):
+        return {"a": 2.0 * frequency, "b": 2.0 * (1.0 - frequency)}
+
+    @staticmethod
+    def table_sizes(likelihood, data, n_max):
+        a, b, size = likelihood.a, likelihood.b, n_max**2
+        return {"gamma_a": (a, size), "gamma_b": (b, size), "gamma_ab": (a + b, size)}
+
+    @staticmethod
+    def points(links, self_links, directed):
+        return _principal(links, directed)
+
+    @staticmethod
+    def posterior_means(likelihood, links, pairs):
+        a, b = likelihood.a, likelihood.b
+        return {"link_probabilities": (a + links) / (a + b + pairs)}
+
+
+class _Counted:
+    """Numbers of links, with a rate for each pair of clusters and a propensity for each node."""
+
+    hyperparameters = ("a", "b", "degree_concentration")
+    projective = False
+    allow_nan = False
+    kernel = DegreeCorrectedModel
+
+    @staticmethod
+    def read(X, new=False):
+        """Numbers of links, unobserved pairs (none) and links of nodes with themselves."""
+        links, self_links = _counts(X, new=new)
+        return links, sp.csr_array(links.shape, dtype=bool), self_links
+
+    @staticmethod
+    def start(frequency):
+        return {"a": 2.0 * frequency, "b": 2.0, "degree_concentration": 1.0}
+
+    @staticmethod
+    def table_sizes(likelihood, data, n_max):
+        return {"gamma_a": (likelihood.a, data["degrees"].sum())}
+
+    @staticmethod
+    def points(links, self_links, directed):
+        """Directions alone, and as if all nodes had about the same number of links (Qin & Rohe
+        2013): the distance of a node from the origin shows its number of links."""
+        degrees = _degrees(links, self_links, directed)
+        out, into = ((ends + ends.mean() + 1.0) ** -0.5 for ends in degrees[[0, -1]])
+        points = _principal(
+            sp.csr_array(sp.diags_array(out) @ links @ sp.diags_array(into)), directed
+        )
+        lengths = np.linalg.norm(points, axis=1, keepdims=True)
+        return np.divide(points, lengths, out=np.zeros_like(points), where=lengths > 0.0)
+
+    @staticmethod
+    def posterior_means(likelihood, links, pairs):
+        return {"link_rates": (likelihood.a + links) / (likelihood.b + pairs)}
+
+
+def _principal(links, directed):
+    return principal(sp.csr_array(sp.hstack([links, links.T])) if directed else links)
 
 
 def _links_and_holes(X, *, diagonal):
@@ -304,9 +336,9 @@ def _links_and_holes(X, *, diagonal):
     return parts
 
 
-def _counts(X, *, new=False):
-    """Numbers of links: of different nodes, as a CSR array without zeros, and, but for new nodes,
-    of nodes with themselves."""
+def _counts(X, *, new):
+    """Numbers of links: of different nodes, as a CSR array without zeros, and of nodes with
+    themselves, which new nodes do not have."""
     X = sp.coo_array(sp.csr_array(X, dtype=np.float64, copy=True))
     X.sum_duplicates()
     bad = ~((X.data >= 0.0) & (X.data < 2.0**31) & (X.data == np.floor(X.data)))
@@ -326,11 +358,13 @@ def _counts(X, *, new=False):
         )
     apart = (X.data > 0.0) & (new | (X.row != X.col))
     links = sp.csr_array((X.data[apart], (X.row[apart], X.col[apart])), shape=X.shape)
-    return links if new else (links, X.diagonal())
+    return links, np.zeros(X.shape[0]) if new else X.diagonal()
 
 
 def _degrees(links, self_links, directed):
-    """Ends of links of each node, (1, n); outgoing and incoming ones, (2, n), where directed."""
+    """Ends of links of each node, (1, n); outgoing and incoming ones, (2, n), if directed."""
+    if self_links is None:
+        return None
     if directed:
         return np.array([links.sum(axis=1) + self_links, links.sum(axis=0) + self_links])
     return (links.sum(axis=1) + 2.0 * self_links)[None]
