@@ -69,7 +69,7 @@ cdef class ConcentrationSampled:
         cdef Py_ssize_t n_counts = view.shape[0]
         cdef const Py_ssize_t* given = &view[0] if n_counts > 0 else NULL
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        cdef LogDensity density = hyperprior.density()
+        cdef LogDensity density = hyperprior.density
         cdef bint closed_form = self.conjugate and isinstance(density, GammaDensity)
         cdef double concentration, shape, rate
         if closed_form:

@@ -2,6 +2,7 @@
 """Families of priors of positive numbers: concentrations and hyperparameters of likelihoods."""
 
 from dataclasses import astuple, dataclass, fields
+from functools import cached_property
 
 import numpy as np
 from scipy.special import gammaincinv, ndtri
@@ -36,9 +37,14 @@ class Hyperprior:
         """This object."""
         return self
 
+    @cached_property
     def density(self):
-        """Make the kernel's density of the logarithm of the number: a `LogDensity`."""
+        """Kernel's density of the logarithm of the number: a `LogDensity`."""
         raise NotImplementedError(f"{type(self).__name__} must write `density`")
+
+    def __getstate__(self):
+        # Without the cached density, which is made anew.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def ppf(self, q):
         """Quantiles at the probabilities q: ndarray of the shape of q."""
@@ -52,7 +58,7 @@ class Hyperprior:
         """Natural logarithm of the density at each entry of an array: ndarray of its shape."""
         with np.errstate(divide="ignore", invalid="ignore"):
             x = np.log(np.asarray(value, dtype=np.float64))
-            return np.where(np.isfinite(x), self.density()(x) - x, -np.inf)
+            return np.where(np.isfinite(x), self.density(x) - x, -np.inf)
 
     def check(self, name):
         """This family with its parameters as floats.
@@ -98,6 +104,7 @@ class Gamma(Hyperprior):
     shape: float
     rate: float
 
+    @cached_property
     def density(self):
         return GammaDensity(self.shape, self.rate)
 
@@ -121,6 +128,7 @@ class HalfCauchy(Hyperprior):
 
     scale: float
 
+    @cached_property
     def density(self):
         return HalfCauchyDensity(self.scale)
 
@@ -145,6 +153,7 @@ class LogNormal(Hyperprior):
 
     signed = frozenset({"mean"})
 
+    @cached_property
     def density(self):
         return LogNormalDensity(self.mean, self.sd)
 

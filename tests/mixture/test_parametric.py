@@ -1,5 +1,6 @@
 """Items under drawn parameters: every likelihood that states the capability "instantiated"."""
 
+import dataclasses
 from functools import reduce
 from types import SimpleNamespace
 
@@ -458,8 +459,8 @@ def assert_same_likelihood(actual, desired):
             other = getattr(actual, name)
             assert other.keys() == value.keys()
             for key, prior in value.items():
-                for entry, each in vars(prior).items():
-                    actual_entry = vars(other[key])[entry]
+                for field in dataclasses.fields(prior):
+                    each, actual_entry = (getattr(p, field.name) for p in (prior, other[key]))
                     if isinstance(each, Hyperprior):
                         assert actual_entry == each
                     else:

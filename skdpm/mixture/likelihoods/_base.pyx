@@ -579,7 +579,8 @@ cdef class ClusterModel:
         slots : ndarray of shape (n_clusters,), intp
             Of all clusters.
         priors : dict of str to Hyperprior or Shifted
-            Of those that are learned (`Likelihood.learned_priors`); the others stay.
+            Of those that are learned (`Likelihood.learned_priors`); the others stay. Lower limits
+            and units are numbers.
         bit_generator : numpy BitGenerator
 
         Returns
@@ -597,25 +598,22 @@ cdef class ClusterModel:
         cdef Py_ssize_t h
         cdef bint good
         self.settle()
-        names = np.array(self.hyper_names, dtype=object)
         for name in priors:
             if name not in self.hyper_names:
                 raise ValueError(f"{type(self).__name__} has no hyperparameter {name!r}")
-        for name in dict.fromkeys(self.hyper_names):
-            if name not in priors:
+        for h in range(self.n_hyper):
+            prior = priors.get(self.hyper_names[h])
+            if prior is None:
                 continue
-            sampler.density = priors[name].family.density()
-            entries = np.flatnonzero(names == name)
-            lows = np.broadcast_to(priors[name].low, entries.shape)
-            log_units = np.broadcast_to(np.log(priors[name].unit), entries.shape)
-            for h, sampler.low, sampler.log_unit in zip(entries, lows, log_units):
-                with bit_generator.lock, nogil:
-                    good = sampler.step(h, rng)
-                if not good:
-                    raise FloatingPointError(
-                        f"the density of the hyperparameter {name!r} is not a number (its value "
-                        f"was {self.hyper[h]:g})"
-                    )
+            sampler.density = prior.family.density
+            sampler.low, sampler.log_unit = prior.low, log(prior.unit)
+            with bit_generator.lock, nogil:
+                good = sampler.step(h, rng)
+            if not good:
+                raise FloatingPointError(
+                    f"the density of the hyperparameter {self.hyper_names[h]!r} is not a number "
+                    f"(its value was {self.hyper[h]:g})"
+                )
         self.set_hyperparameters(sampler.values)
         return self.hyperparameters()
 

@@ -107,9 +107,9 @@ cdef class GaussianLaws(SliceSampled):
         self.r = values["mean_precision"][0]
         self.excess = values["df"][0] - low
         if self.learns_precision:
-            self.r_density = priors["mean_precision"].family.density()
+            self.r_density = priors["mean_precision"].family.density
         if self.learns_df:
-            self.excess_density = priors["df"].family.density()
+            self.excess_density = priors["df"].family.density
             self.least = priors["df"].low - low
         table = np.zeros((6, n_features))
         table[0] = (values["mean"] - origin) / spread
@@ -117,7 +117,7 @@ cdef class GaussianLaws(SliceSampled):
             table[1] = (priors["mean"].mean - origin) / spread
         if self.learns_scale:
             law = priors["scale"]
-            self.t_density = law.family.density()
+            self.t_density = law.family.density
             table[2] = floor / spread / spread
             table[3] = (values["scale"] - floor) / spread / spread / self.excess
             table[4] = law.low / spread / spread

@@ -336,7 +336,7 @@ def concentration_nodes(hyperprior, double step):
     nodes, log_weights : ndarray of shape (n_nodes,)
         The weights sum to 1.
     """
-    density = hyperprior.density()
+    density = hyperprior.density
     quartiles = np.log(np.maximum(hyperprior.ppf(np.array([0.25, 0.5, 0.75])), 1e-300))
     sd = max((quartiles[2] - quartiles[0]) / 1.349, 1e-9)
     # Points that become sparser with the distance from the median, out to |x| = 700.
