@@ -73,7 +73,8 @@ cdef class ConcentrationNodes:
         self.ratios.resize(self.values, n_k)
         self.users = np.zeros(n_k, np.intp)
         self.known = np.zeros(n_k, np.uint8)
-        self.join_k, self.new_k = np.empty((2, n_k))
+        self.join_k = np.empty(n_k)
+        self.new_k = np.full(n_k, -1.0)         # not known
         if not self.ratios.constant:
             self.factors = np.empty((n_k, n))
         if self.common:
