@@ -6,11 +6,10 @@
 updated by a slice step of log A, or in closed form if p(A) is Gamma and the prior is conjugate.
 """
 from libc.math cimport INFINITY, NAN, exp, log
-from numpy.random cimport bitgen_t
 
 import numpy as np
 
-from skdpm._core._rng cimport bit_generator_pointer
+from skdpm._core._rng cimport bit_generator_pointer, bitgen_t
 from skdpm._hyperpriors cimport GammaDensity
 
 

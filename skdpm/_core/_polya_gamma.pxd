@@ -7,13 +7,10 @@ Windle 2013, section 4). The envelope is the first term, an inverse Gaussian den
 an exponential one beyond; only ratios a_n / a_0 are computed, and none of them overflows.
 """
 from libc.math cimport NAN, erfc, exp, fabs, sqrt
-from numpy.random cimport bitgen_t
-from numpy.random.c_distributions cimport (
-    random_standard_exponential,
-    random_standard_normal,
-)
 
-from skdpm._core._rng cimport uniform
+from skdpm._core._rng cimport (
+    bitgen_t, random_standard_exponential, random_standard_normal, uniform,
+)
 
 cdef enum:
     N_SHARES = 162

@@ -7,9 +7,8 @@ node may be *retained* (-1: none): its history is the state from which particle 
 it always keeps a particle.
 """
 from libc.math cimport INFINITY, exp, floor, log, pow
-from numpy.random cimport bitgen_t
 
-from skdpm._core._rng cimport integer, uniform
+from skdpm._core._rng cimport bitgen_t, integer, uniform
 
 cdef extern from "tiles.h" nogil:
     void tile_exp(double* x, Py_ssize_t n)

@@ -6,8 +6,21 @@ a stream belongs to the call and not to an object.
 """
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.math cimport INFINITY, exp, log
-from numpy.random cimport bitgen_t
-from numpy.random.c_distributions cimport random_standard_gamma
+from libc.stdint cimport int64_t
+
+# Declarations of our own: numpy's .pxd files also declare arrays, and Cython would write code for
+# these into every module (a fifth of the build's time).
+cdef extern from "numpy/random/bitgen.h":
+    ctypedef struct bitgen_t:
+        void* state
+        double (*next_double)(void* state) noexcept nogil
+
+cdef extern from "numpy/random/distributions.h":
+    double random_beta(bitgen_t* rng, double a, double b) noexcept nogil
+    double random_standard_exponential(bitgen_t* rng) noexcept nogil
+    double random_standard_gamma(bitgen_t* rng, double shape) noexcept nogil
+    double random_standard_normal(bitgen_t* rng) noexcept nogil
+    int64_t random_poisson(bitgen_t* rng, double mean) noexcept nogil
 
 
 cdef inline bitgen_t* bit_generator_pointer(bit_generator) except NULL:

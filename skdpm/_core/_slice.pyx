@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A slice step for one real variable: Neal (2003), Slice sampling, figures 3 and 5."""
 from libc.math cimport INFINITY, NAN
-from numpy.random cimport bitgen_t
-from numpy.random.c_distributions cimport random_standard_exponential
 
-from skdpm._core._rng cimport uniform
+from skdpm._core._rng cimport bitgen_t, random_standard_exponential, uniform
 
 
 cdef class SliceSampled:

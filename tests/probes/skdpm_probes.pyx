@@ -4,12 +4,11 @@ Built against the installed package by `support/probes.py`. The classes check ar
 otherwise crash the interpreter.
 """
 from libc.math cimport INFINITY
-from numpy.random cimport bitgen_t
 
 import numpy as np
 
 from skdpm._core cimport _resampling
-from skdpm._core._rng cimport bit_generator_pointer
+from skdpm._core._rng cimport bit_generator_pointer, bitgen_t
 from skdpm.features.likelihoods._base cimport (
     CollapsedFeatureModel,
     FeatureModel,

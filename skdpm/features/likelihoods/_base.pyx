@@ -7,13 +7,12 @@ raises.
 from libc.math cimport NAN
 from libc.stdlib cimport free
 from libc.string cimport memcpy
-from numpy.random cimport bitgen_t
 
 import numpy as np
 
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._memory cimport resized
-from skdpm._core._rng cimport bit_generator_pointer
+from skdpm._core._rng cimport bit_generator_pointer, bitgen_t
 from skdpm.features.likelihoods._allocations cimport Allocations
 
 cdef class FeatureModel:

@@ -15,14 +15,14 @@ mix slowly when links are rare (Johndrow et al. 2019), slice steps when features
 from libc.math cimport M_PI as PI
 from libc.math cimport exp, isfinite, log, sqrt
 from libc.stdlib cimport free
-from numpy.random cimport bitgen_t
-from numpy.random.c_distributions cimport random_standard_normal
 
 import numpy as np
 
 from skdpm._core._memory cimport resized
 from skdpm._core._polya_gamma cimport N_SHARES, polya_gamma, tabulate_shares
-from skdpm._core._rng cimport bit_generator_pointer, integer, log_gamma_variate
+from skdpm._core._rng cimport (
+    bit_generator_pointer, bitgen_t, integer, log_gamma_variate, random_standard_normal,
+)
 from skdpm._core._slice cimport SliceSampled
 from skdpm.features.likelihoods._base cimport N_CACHED, CachedFlipModel
 

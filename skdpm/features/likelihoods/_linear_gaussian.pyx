@@ -17,12 +17,12 @@ product of three of them over- or underflows.
 from libc.math cimport M_PI as PI
 from libc.math cimport INFINITY, exp, isfinite, lgamma, log, sqrt
 from libc.string cimport memcpy, memset
-from numpy.random cimport bitgen_t
-from numpy.random.c_distributions cimport random_poisson, random_standard_normal
 
 import numpy as np
 
-from skdpm._core._rng cimport log_gamma_variate, uniform
+from skdpm._core._rng cimport (
+    bitgen_t, log_gamma_variate, random_poisson, random_standard_normal, uniform,
+)
 from skdpm.features.likelihoods._base cimport (
     CollapsedFeatureModel,
     FeatureModel,

@@ -18,13 +18,11 @@ Sums of prevalences are rounded: densities clip them to [0, 1].
 """
 cimport cython
 from libc.math cimport INFINITY, NAN, exp, isnan, lgamma, log
-from numpy.random cimport bitgen_t
-from numpy.random.c_distributions cimport random_beta, random_standard_exponential
 
 import numpy as np
 
 from skdpm._core._math cimport log_rising_count
-from skdpm._core._rng cimport integer, uniform
+from skdpm._core._rng cimport bitgen_t, integer, random_beta, random_standard_exponential, uniform
 from skdpm._core._slice cimport SliceSampled
 from skdpm.features.likelihoods._base cimport N_CACHED, CachedFlipModel
 

@@ -8,12 +8,11 @@ where A is the concentration. A row has feature k with probability m / N if m of
 have it, and Poisson(A / N) singletons.
 """
 from libc.math cimport lgamma, log
-from numpy.random cimport bitgen_t
-from numpy.random.c_distributions cimport random_standard_gamma
 
 import numpy as np
 from scipy.special import gammaln
 
+from skdpm._core._rng cimport bitgen_t, random_standard_gamma
 from skdpm.features.priors._base cimport FeaturePrior, log_beta
 
 

@@ -6,11 +6,9 @@ the Indian buffet process.
 """
 from libc.math cimport exp
 from libc.stdlib cimport free
-from numpy.random cimport bitgen_t
-from numpy.random.c_distributions cimport random_poisson
 
 from skdpm._core._memory cimport resized
-from skdpm._core._rng cimport bit_generator_pointer, integer, uniform
+from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, integer, random_poisson, uniform
 from skdpm.features.state._state cimport FeatureState
 
 

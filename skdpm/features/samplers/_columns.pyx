@@ -14,9 +14,8 @@ unchanged:
   that all rows have are reached from K - 1 in one way, and left in n.
 """
 from libc.math cimport log, log1p
-from numpy.random cimport bitgen_t
 
-from skdpm._core._rng cimport bit_generator_pointer, integer, uniform
+from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, integer, uniform
 from skdpm.features.state._state cimport FeatureState
 from skdpm.features.samplers._relaunch cimport RelaunchKernel
 

@@ -4,9 +4,8 @@
     p(z_ik = 1 | rest) / p(z_ik = 0 | rest) = odds_k p(x_i | z_ik = 1) / p(x_i | z_ik = 0).
 """
 from libc.math cimport exp
-from numpy.random cimport bitgen_t
 
-from skdpm._core._rng cimport uniform
+from skdpm._core._rng cimport bitgen_t, uniform
 from skdpm.features.state._state cimport FeatureState
 from skdpm.features.samplers._base cimport FeatureKernel
 

@@ -17,14 +17,13 @@ n_particles of them. Particles with the same history are one node, computed once
 from libc.math cimport INFINITY, exp, log1p, pow
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
-from numpy.random cimport bitgen_t
 
 import numpy as np
 
 from skdpm._core cimport _resampling
 from skdpm._core._memory cimport resized
 from skdpm._core._resampling cimport MULTINOMIAL
-from skdpm._core._rng cimport uniform
+from skdpm._core._rng cimport bitgen_t, uniform
 from skdpm.features.state._state cimport FeatureState
 from skdpm.features.samplers._base cimport FeatureKernel
 

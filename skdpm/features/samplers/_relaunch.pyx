@@ -24,11 +24,10 @@ ones even if no reverse launch finds the poor ones.
 """
 from libc.math cimport exp, lgamma, log, log1p
 from libc.string cimport memset
-from numpy.random cimport bitgen_t
 
 import numpy as np
 
-from skdpm._core._rng cimport integer, uniform
+from skdpm._core._rng cimport bitgen_t, integer, uniform
 from skdpm.features.likelihoods._allocations cimport Allocations
 from skdpm.features.state._state cimport FeatureState
 

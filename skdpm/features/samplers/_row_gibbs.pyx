@@ -4,11 +4,10 @@ from
 
     p(z_i | rest) ~ p(x_i | z_i) prod_k odds_k^z_ik.
 """
-from numpy.random cimport bitgen_t
 
 import numpy as np
 
-from skdpm._core._rng cimport categorical_log
+from skdpm._core._rng cimport bitgen_t, categorical_log
 from skdpm.features.state._state cimport FeatureState
 from skdpm.features.samplers._base cimport FeatureKernel
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-from numpy.random cimport bitgen_t
 
+from skdpm._core._rng cimport bitgen_t
 from skdpm.features.likelihoods._allocations cimport Allocations
 from skdpm.features.likelihoods._base cimport (
     CollapsedFeatureModel,

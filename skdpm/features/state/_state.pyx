@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The state of a chain of a feature allocation model."""
-from numpy.random cimport bitgen_t
 
-from skdpm._core._rng cimport bit_generator_pointer
+from skdpm._core._rng cimport bit_generator_pointer, bitgen_t
 from skdpm.features.likelihoods._allocations cimport Allocations
 
 

@@ -7,11 +7,10 @@ four such sums: of the sides drawn and of the opposite sides; then, if the union
 of the sides that the rows are on now and of the opposite sides.
 """
 from libc.math cimport exp, log1p
-from numpy.random cimport bitgen_t
 
 import numpy as np
 
-from skdpm._core._rng cimport bit_generator_pointer, uniform
+from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, uniform
 from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel
 
 

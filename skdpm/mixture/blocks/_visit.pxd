@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-from numpy.random cimport bitgen_t
 
 from skdpm._core._culling cimport Backoff
+from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods._parametric cimport ParametricModel
 
 

@@ -19,13 +19,12 @@ those of a visit that evaluates all clusters, to the last bit.
 from contextlib import ExitStack
 
 from libc.math cimport INFINITY, exp, log
-from numpy.random cimport bitgen_t
 
 import numpy as np
 
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._culling cimport bounds_pay, join_boxes, log_sum_far, part_near, skips_bounds
-from skdpm._core._rng cimport bit_generator_pointer, uniform
+from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, uniform
 from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel
 
 

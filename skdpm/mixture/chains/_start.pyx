@@ -16,12 +16,11 @@ Where clusters are coupled no gain stays as it is, and all are computed anew bef
 """
 from libc.float cimport DBL_MAX
 from libc.math cimport INFINITY
-from numpy.random cimport bitgen_t
 
 import numpy as np
 
 from skdpm._core._math cimport log_rising
-from skdpm._core._rng cimport bit_generator_pointer, integer, uniform
+from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, integer, uniform
 from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.priors._base cimport PartitionPrior

@@ -18,13 +18,12 @@ from libc.math cimport INFINITY, NAN, exp, log
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy
 
-from numpy.random cimport bitgen_t
 
 import numpy as np
 
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._memory cimport resized
-from skdpm._core._rng cimport bit_generator_pointer
+from skdpm._core._rng cimport bit_generator_pointer, bitgen_t
 from skdpm._core._slice cimport SliceSampled
 from skdpm._hyperpriors cimport LogDensity
 

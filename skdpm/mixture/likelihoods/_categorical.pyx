@@ -19,7 +19,6 @@ learned pseudo-counts for those n that occur.
 cimport cython
 from libc.math cimport NAN, ceil, log
 from libc.stdlib cimport free, malloc
-from numpy.random cimport bitgen_t
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from skdpm._core._math cimport (
     CountTable, count_table, log_count, log_gamma, log_gamma_function, log_rising_count
 )
 from skdpm._core._memory cimport resized
+from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._parametric cimport (
     TILE, ParametricModel, draw_log_dirichlet, number

@@ -36,15 +36,13 @@ from libc.math cimport M_PI as PI
 from libc.math cimport exp, fabs, lgamma, log, log1p, sqrt
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
-from numpy.random cimport bitgen_t
-from numpy.random.c_distributions cimport random_standard_normal
 
 import numpy as np
 
 from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport resized
-from skdpm._core._rng cimport log_gamma_variate
+from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
 from skdpm.mixture.likelihoods._base cimport STRIP, ClusterModel, row
 from skdpm.mixture.likelihoods._gaussian cimport combine_moments, moments_of
 from skdpm.mixture.likelihoods._gaussian_hyper cimport (

@@ -26,15 +26,13 @@ from libc.math cimport M_PI as PI
 from libc.math cimport exp, fabs, log, log1p, sqrt
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
-from numpy.random cimport bitgen_t
-from numpy.random.c_distributions cimport random_standard_normal
 
 import numpy as np
 
 from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport resized
-from skdpm._core._rng cimport log_gamma_variate
+from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._gaussian_hyper cimport (
     GaussianLaws, fill_log_evidence_norm, fill_log_norm, log_evidence_norm, log_norm_at, own_size

@@ -3,9 +3,9 @@
 hyperparameters."""
 from libc.math cimport M_PI as PI
 from libc.math cimport log, log1p
-from numpy.random cimport bitgen_t
 
 from skdpm._core._math cimport log_rising
+from skdpm._core._rng cimport bitgen_t
 from skdpm._core._slice cimport SliceSampled
 from skdpm._hyperpriors cimport LogDensity
 

@@ -27,11 +27,10 @@ Everything here is in units of the columns' spreads, so that no unit makes a num
 from libc.math cimport INFINITY, NAN, exp, log
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
-from numpy.random cimport bitgen_t
 
 import numpy as np
 
-from skdpm._core._rng cimport bit_generator_pointer
+from skdpm._core._rng cimport bit_generator_pointer, bitgen_t
 from skdpm._core._slice cimport SliceSampled
 
 cdef enum:

@@ -24,14 +24,12 @@ cimport cython
 from libc.math cimport INFINITY
 from libc.math cimport M_PI as PI
 from libc.math cimport exp, fabs, log, log1p, sqrt
-from numpy.random cimport bitgen_t
-from numpy.random.c_distributions cimport random_standard_normal
 
 import numpy as np
 
 from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._math cimport log_rising
-from skdpm._core._rng cimport log_gamma_variate
+from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
 from skdpm.mixture.likelihoods._base cimport row
 from skdpm.mixture.likelihoods._gaussian_diag cimport (
     N_TERMS, GaussianDiagModel, ParametricGaussianDiag

@@ -31,13 +31,12 @@ from libc.math cimport INFINITY, NAN
 from libc.math cimport M_PI as PI
 from libc.math cimport fabs, log, log1p, sqrt
 from libc.string cimport memcpy, memset
-from numpy.random cimport bitgen_t
-from numpy.random.c_distributions cimport random_standard_normal
 
 import numpy as np
 
 from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._memory cimport resized
+from skdpm._core._rng cimport bitgen_t, random_standard_normal
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._gaussian cimport combine_moments, moments_of
 from skdpm.mixture.likelihoods._gaussian_diag cimport ParametricGaussianDiag

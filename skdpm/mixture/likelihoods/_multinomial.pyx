@@ -25,7 +25,6 @@ cimport cython
 from libc.math cimport log
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
-from numpy.random cimport bitgen_t
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from skdpm._core._math cimport (
     CountTable, count_table, log_count, log_gamma_ratio, log_rising, log_rising_count
 )
 from skdpm._core._memory cimport resized
+from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._parametric cimport (
     TILE, ParametricModel, draw_log_dirichlet, number

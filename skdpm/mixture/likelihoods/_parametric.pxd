@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from libc.math cimport exp, log
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from numpy.random cimport bitgen_t
 
-from skdpm._core._rng cimport log_gamma_variate
+from skdpm._core._rng cimport bitgen_t, log_gamma_variate
 
 cdef enum:
     TILE = 512      # most items that a kernel is handed at a time

@@ -2,11 +2,10 @@
 """What the likelihoods with drawn parameters share."""
 from libc.math cimport INFINITY, NAN
 from libc.stdlib cimport free
-from numpy.random cimport bitgen_t
 
 import numpy as np
 
-from skdpm._core._rng cimport bit_generator_pointer
+from skdpm._core._rng cimport bit_generator_pointer, bitgen_t
 
 
 cdef extern from "tiles.h" nogil:

@@ -25,7 +25,6 @@ from libc.math cimport M_PI as PI
 from libc.math cimport ceil, exp, fabs, floor, log, log1p
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
-from numpy.random cimport bitgen_t
 
 import numpy as np
 
@@ -35,7 +34,7 @@ from skdpm._core._math cimport (
 )
 from skdpm._core._memory cimport resized
 from skdpm._core._numerics import log_gamma_table
-from skdpm._core._rng cimport log_gamma_variate
+from skdpm._core._rng cimport bitgen_t, log_gamma_variate
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._parametric cimport LD, TILE, ParametricModel
 

@@ -13,9 +13,9 @@ terms; the first number is therefore the first part's count of the items. What l
 from libc.math cimport INFINITY, NAN
 from libc.stdlib cimport free
 from libc.string cimport memcpy
-from numpy.random cimport bitgen_t
 
 from skdpm._core._memory cimport resized
+from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods._base cimport STRIP, ClusterModel, row
 from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel
 

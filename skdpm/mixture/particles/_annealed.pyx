@@ -10,12 +10,11 @@ next rows in turn, whatever their labels. That leaves p_n(z) p(X | z) and the we
 All particles that hold a cluster lose the row at once; then it joins as a new row does.
 """
 from libc.math cimport INFINITY, pow
-from numpy.random cimport bitgen_t
 
 import numpy as np
 
 from skdpm._core._math cimport log_rising
-from skdpm._core._rng cimport uniform
+from skdpm._core._rng cimport bitgen_t, uniform
 from skdpm.mixture.particles._slots cimport Family, Turn
 from skdpm.mixture.particles._system cimport FAINT, ParticleSystem, pick
 from skdpm.mixture.priors._base cimport PartitionPrior

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-from numpy.random cimport bitgen_t
 
+from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.particles._labels cimport KeptLabels
 from skdpm.mixture.particles._nodes cimport ConcentrationNodes
 from skdpm.mixture.particles._weights cimport Weights

@@ -19,13 +19,12 @@ resampled between weighing and drawing (`_weights`), and share clusters by refer
 from libc.math cimport INFINITY, log
 from libc.stdlib cimport free
 from libc.string cimport memcpy
-from numpy.random cimport bitgen_t
 
 import numpy as np
 from scipy.special import logsumexp
 
 from skdpm._core._memory cimport resized
-from skdpm._core._rng cimport bit_generator_pointer, uniform
+from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, uniform
 from skdpm.mixture.likelihoods._base cimport ClusterModel, log_constant, row
 from skdpm.mixture.particles._labels cimport MOST_NARROW, KeptLabels
 from skdpm.mixture.particles._nodes cimport ConcentrationNodes

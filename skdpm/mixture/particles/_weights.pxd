@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-from numpy.random cimport bitgen_t
+from skdpm._core._rng cimport bitgen_t
 
 
 cdef class Weights:

@@ -6,12 +6,12 @@ of every particle while these are at most N, and thins all choices to N when the
 sample size is small.
 """
 from libc.math cimport log
-from numpy.random cimport bitgen_t
 
 import numpy as np
 
 from skdpm._core cimport _resampling
 from skdpm._core._resampling cimport MULTINOMIAL, OPTIMAL, STRATIFIED, SYSTEMATIC
+from skdpm._core._rng cimport bitgen_t
 
 RESAMPLING = {
     "systematic": SYSTEMATIC,

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The Chinese restaurant process: p = A^k Gamma(A) / Gamma(A + n) prod_j Gamma(n_j)."""
 from libc.math cimport log
-from numpy.random cimport bitgen_t
-from numpy.random.c_distributions cimport random_standard_gamma
 
-from skdpm._core._rng cimport uniform
+from skdpm._core._rng cimport bitgen_t, random_standard_gamma, uniform
 from skdpm.mixture.priors._two_parameter cimport TwoParameterPrior
 
 

@@ -11,9 +11,8 @@ partition would more often be one in which steps are costly.)
 """
 from copy import deepcopy
 
-from numpy.random cimport bitgen_t
 
-from skdpm._core._rng cimport uniform
+from skdpm._core._rng cimport bitgen_t, uniform
 from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.samplers._base cimport PartitionKernel
 

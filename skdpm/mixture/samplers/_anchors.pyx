@@ -22,13 +22,12 @@ chain has its own snapshot, which does not depend on the replica's current state
 """
 from libc.math cimport INFINITY, NAN, exp, log
 from libc.stdlib cimport free
-from numpy.random cimport bitgen_t
 
 import numpy as np
 
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._memory cimport resized
-from skdpm._core._rng cimport categorical_log, integer, uniform
+from skdpm._core._rng cimport bitgen_t, categorical_log, integer, uniform
 from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.likelihoods._base cimport ClusterModel
 

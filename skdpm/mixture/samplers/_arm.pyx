@@ -40,12 +40,11 @@ i and j are uniform, c_i = {i} and c_j = {j} (sRM).
 """
 from libc.math cimport INFINITY, isnan, log
 from libc.string cimport memcpy, memset
-from numpy.random cimport bitgen_t
 
 import numpy as np
 
 from skdpm._core._resampling cimport exponentiate
-from skdpm._core._rng cimport integer, uniform
+from skdpm._core._rng cimport bitgen_t, integer, uniform
 from skdpm.mixture.state._state cimport MixtureState, StoredState
 from skdpm.mixture.samplers._base cimport PartitionKernel
 from skdpm.mixture.samplers._gibbs cimport sweep

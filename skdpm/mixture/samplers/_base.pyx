@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Base class of samplers' kernels: a step of a chain, with the GIL released."""
-from numpy.random cimport bitgen_t
 
-from skdpm._core._rng cimport bit_generator_pointer
+from skdpm._core._rng cimport bit_generator_pointer, bitgen_t
 
 
 cdef class PartitionKernel:

@@ -26,10 +26,9 @@ could matter, every cluster is evaluated. Groups where bounds cost more than the
 for some visits.
 """
 from libc.math cimport INFINITY, exp, fabs, log
-from numpy.random cimport bitgen_t
 
 from skdpm._core._culling cimport bounds_pay, log_sum_far, part_near, skips_bounds
-from skdpm._core._rng cimport categorical_log_at, uniform
+from skdpm._core._rng cimport bitgen_t, categorical_log_at, uniform
 from skdpm.mixture.likelihoods._base cimport log_constant
 from skdpm.mixture.state._state cimport MixtureState, TileBounds
 from skdpm.mixture.samplers._base cimport PartitionKernel

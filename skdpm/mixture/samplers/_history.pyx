@@ -16,11 +16,10 @@ After iteration t the history holds the states after the iterations u, t / 2 < u
 multiples of the *stride*: the smallest power of two with t / (2 stride) <= n_kept.
 """
 from libc.string cimport memcmp, memset
-from numpy.random cimport bitgen_t
 
 import numpy as np
 
-from skdpm._core._rng cimport integer
+from skdpm._core._rng cimport bitgen_t, integer
 from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.samplers._anchors cimport AnchorProposal, Members
 

@@ -13,11 +13,10 @@ the items leave the rows of their clusters first and return one by one. `make_tr
 between the two.
 """
 from libc.math cimport NAN
-from numpy.random cimport bitgen_t
 
 import numpy as np
 
-from skdpm._core._rng cimport integer
+from skdpm._core._rng cimport bitgen_t, integer
 from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.likelihoods._base cimport ClusterModel
 from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal, Members

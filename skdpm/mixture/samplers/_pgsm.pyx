@@ -24,14 +24,13 @@ conditional form Whiteley, Andrieu & Doucet 2010).
 """
 from libc.math cimport INFINITY, exp, log
 from libc.stdlib cimport free
-from numpy.random cimport bitgen_t
 
 import numpy as np
 
 from skdpm._core cimport _resampling
 from skdpm._core._memory cimport resized
 from skdpm._core._resampling cimport OPTIMAL
-from skdpm._core._rng cimport uniform
+from skdpm._core._rng cimport bitgen_t, uniform
 from skdpm.mixture.particles._slots cimport SharedSlots
 from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.samplers._anchors cimport MAX_ANCHORS, AnchorProposal

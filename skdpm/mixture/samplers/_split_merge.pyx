@@ -15,11 +15,10 @@ Densities of items enter by the chain rule alone and clusters through a `Trial`,
 not be independent. This file contains the allocation and the decision.
 """
 from libc.math cimport INFINITY, NAN, exp, fabs, log
-from numpy.random cimport bitgen_t
 
 import numpy as np
 
-from skdpm._core._rng cimport bit_generator_pointer, uniform
+from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, uniform
 from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.samplers._anchors cimport AnchorProposal
 from skdpm.mixture.samplers._base cimport PartitionKernel

@@ -8,11 +8,10 @@ from libc.math cimport M_PI as PI
 from libc.math cimport exp, log, sqrt
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
-from numpy.random cimport bitgen_t
-from numpy.random.c_distributions cimport random_standard_normal
 
 import numpy as np
 
+from skdpm._core._rng cimport bitgen_t, random_standard_normal
 from skdpm.features.likelihoods._base cimport FeatureModel
 
 

@@ -4,12 +4,18 @@ w_kd ~ Gamma(shape, rate). A candidate is its rates, (D,).
 from libc.math cimport lgamma, log
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
-from numpy.random cimport bitgen_t
-from numpy.random.c_distributions cimport binomial_t, random_binomial, random_standard_gamma
 
 import numpy as np
 
+from skdpm._core._rng cimport bitgen_t, random_standard_gamma
 from skdpm.features.likelihoods._base cimport FeatureModel
+
+cdef extern from "numpy/random/distributions.h":
+    ctypedef struct binomial_t:
+        int has_binomial
+    long long random_binomial(
+        bitgen_t* rng, double p, long long n, binomial_t* parameters
+    ) noexcept nogil
 
 
 cdef class PoissonSumModel(FeatureModel):

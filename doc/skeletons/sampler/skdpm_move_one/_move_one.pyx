@@ -9,10 +9,9 @@ proposal is symmetric and the ratio is that of the item's full conditional,
     p(item i joins a new one) ~ V_{n,k+1} / V_{n,k}   p(x_i).
 """
 from libc.math cimport isnan, log
-from numpy.random cimport bitgen_t
 
 from skdpm._core._check cimport SKDPM_CHECK
-from skdpm._core._rng cimport integer, uniform
+from skdpm._core._rng cimport bitgen_t, integer, uniform
 from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.samplers._base cimport PartitionKernel
 
