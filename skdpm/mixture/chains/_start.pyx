@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Kernels of the automatic start: cut the items into pieces, then merge these greedily.
+"""Kernels of the automatic start: cut the items into pieces, then merge pieces greedily.
 
-Of two clusters a and b of a partition into k clusters, merging changes log p(partition, X) by
+Merging clusters a and b of a partition into k clusters changes log p(partition, X) by
 
     log m(a + b) - log m(a) - log m(b)                                  (marginal likelihoods)
     + log (1 - sigma)_{n_a + n_b - 1} - the same of n_a and of n_b
     + log V_{n,k-1} - log V_{n,k},
 
-see `priors/_base`. The first two lines are the pair's own *gain*, which stays as it is while other
-clusters merge; so a matrix of gains is kept, and one row of it computed anew per merge. The last
-line is common to all pairs: it decides when to stop. Where V_{n,k} is 0 (more clusters than there
-can be components) it is infinite, and the pair that loses least is merged.
+see `priors/_base`. The first two lines are the *gain* of the pair. It does not change while other
+clusters merge, so the gains are kept in a matrix, and a merge recomputes one row of it. The last
+line is common to all pairs and decides when to stop. It is infinite if V_{n,k} is 0 (more clusters
+than components); then the pair that loses least is merged.
 
-Where clusters are coupled no gain stays as it is, and all are computed anew before each merge.
+If clusters are coupled, every merge changes all gains, and all are recomputed.
 """
 from libc.float cimport DBL_MAX
 from libc.math cimport INFINITY
@@ -27,26 +27,26 @@ from skdpm.mixture.priors._base cimport PartitionPrior
 
 
 cdef double own_terms(ClusterModel model, PartitionPrior prior, Py_ssize_t slot) noexcept nogil:
-    """What a cluster contributes to log p(partition, X)."""
+    """Contribution of a cluster to log p(partition, X)."""
     return model.log_marginal(slot) + log_rising(1.0 - prior.sigma, row(model, slot)[0] - 1.0)
 
 
 def load_clusters(ClusterModel model, stats):
-    """Give a kernel clusters in the slots 0, ..., K - 1 and an empty one behind; all others are
-    free."""
+    """Load clusters into the slots 0, ..., K - 1 of a kernel and an empty one into slot K; all
+    other slots are free."""
     model.load(stats, None, np.arange(model.n_slots - 1, len(stats), -1))
 
 
 cdef class Merger:
-    """Clusters of a kernel, 0, ..., k - 1, whose slots are their numbers, and the gains of pairs.
+    """Greedy merging of clusters. Cluster a is in slot a of the kernel.
 
     Parameters
     ----------
     model : ClusterModel
-        Its clusters are replaced.
+        Kernel whose clusters are replaced.
     prior : PartitionPrior
     stats : ndarray of shape (n_pieces, n_stats)
-        Of the clusters to begin with.
+        Statistics of the initial clusters.
     """
     cdef ClusterModel model
     cdef PartitionPrior prior
@@ -55,11 +55,11 @@ cdef class Merger:
     cdef double n_items
     cdef double[:, ::1] gains           # (n_pieces, n_pieces), symmetric
     cdef double[::1] own                # (n_pieces,)
-    # (n_pieces,): with which each gains most, those left out that have come about since. The best
-    # pair is there: under the one of the two that came last.
+    # (n_pieces,): best partner of each cluster among the clusters that are not newer. The best
+    # pair of all is stored with its newer member.
     cdef Py_ssize_t[::1] partner
-    cdef Py_ssize_t[::1] parent         # (n_pieces,): what it was merged into; itself
-    cdef Py_ssize_t[::1] merged         # (n_pieces,): those that were merged, in turn
+    cdef Py_ssize_t[::1] parent         # (n_pieces,): cluster it was merged into, or itself
+    cdef Py_ssize_t[::1] merged         # (n_pieces,): merged clusters, in order
 
     def __init__(self, ClusterModel model, PartitionPrior prior, stats):
         cdef Py_ssize_t a, b
@@ -82,7 +82,7 @@ cdef class Merger:
                 self.find_partner(a)
 
     cdef double gain(self, Py_ssize_t a, Py_ssize_t b) noexcept nogil:
-        """Of two clusters; what is not a number is no gain."""
+        """Gain of merging two clusters; NaN counts as no gain."""
         cdef double gain
         self.model.copy(self.scratch, a)
         self.model.merge(self.scratch, b)
@@ -90,7 +90,7 @@ cdef class Merger:
         return gain if gain > -DBL_MAX else -DBL_MAX
 
     cdef void find_partner(self, Py_ssize_t a) noexcept nogil:
-        """The cluster with which a gains most; a itself where there is no other."""
+        """Find the cluster with which a gains most, or a itself if there is no other."""
         cdef Py_ssize_t b
         self.partner[a] = a
         for b in range(self.n_pieces):
@@ -115,7 +115,7 @@ cdef class Merger:
         for c in range(self.n_pieces):
             if self.parent[c] != c:
                 continue
-            # Others need not learn that they gain more with a: a knows.
+            # A cluster that now gains more with a keeps its partner: the pair is stored with a.
             if c == a or self.partner[c] == a or self.partner[c] == b:
                 self.find_partner(c)
 
@@ -143,17 +143,17 @@ cdef class Merger:
         Returns
         -------
         slots : ndarray of shape (K,)
-            Of the clusters that are left; the kernel holds them.
+            Slots of the remaining clusters, in the kernel.
         clusters : ndarray of shape (n_pieces,)
-            Position in `slots` of the cluster that each piece is now part of.
+            Position in `slots` of the cluster of each piece.
         """
         with nogil:
             self.run()
         return self.clusters_at(self.n_clusters)
 
     def clusters_at(self, Py_ssize_t n_clusters):
-        """As from `merge_all`, had it stopped at so many clusters, or where it did if that is at
-        more. The kernel does not hold these.
+        """The result of `merge_all` if it had stopped at `n_clusters`, or its own result if that
+        has more clusters. The kernel does not hold these clusters.
 
         Returns
         -------
@@ -162,7 +162,7 @@ cdef class Merger:
         cdef Py_ssize_t m, b
         roots = np.arange(self.n_pieces)
         cdef Py_ssize_t[::1] root = roots
-        # The last merge first: the root of what a piece was merged into is known by then.
+        # The last merge first, so that the root of the parent is known.
         for m in range(self.n_pieces - max(n_clusters, self.n_clusters) - 1, -1, -1):
             b = self.merged[m]
             root[b] = root[self.parent[b]]
@@ -175,10 +175,10 @@ def merged_stats(ClusterModel model, stats, clusters):
     Parameters
     ----------
     model : ClusterModel
-        Its clusters are replaced.
+        Kernel whose clusters are replaced.
     stats : ndarray of shape (n_pieces, n_stats)
     clusters : ndarray of shape (n_pieces,)
-        0, ..., K - 1, none of them empty: the union that each is part of.
+        Union of each cluster, 0, ..., K - 1, none of them empty.
 
     Returns
     -------
@@ -195,17 +195,11 @@ def merged_stats(ClusterModel model, stats, clusters):
     return model.dump(slots)
 
 
-# Clusters that are coupled.
+# Coupled clusters.
 
 def merge_coupled(MixtureState state):
-    """Merge the two clusters of a state that gain most, until none gains, where no gain is a
-    matter of two clusters alone. The state holds the result.
-
-    Parameters
-    ----------
-    state : MixtureState
-        All its items are in clusters, of which the prior allows as many.
-    """
+    """Merge the best pair of coupled clusters of a state until none gains. All its items are in
+    clusters, no more than the prior allows. The state holds the result."""
     cdef Py_ssize_t[::1] items = np.empty(state.n_samples, dtype=np.intp)
     state.prior.tabulate()
     with nogil:
@@ -242,18 +236,18 @@ cdef bint merge_best(
 # Pieces.
 
 def assign_in_turn(MixtureState state, order, bint by_size=False):
-    """Let items leave their cluster, if they have one, and join the one under whose items they are
-    most likely, in turn. None gets a cluster of its own; one that its items leave goes.
+    """Move items, one after the other, to the cluster under which they are most likely. No cluster
+    is created; a cluster that becomes empty is removed.
 
     Parameters
     ----------
     state : MixtureState
-        It has a cluster.
+        State with at least one cluster.
     order : ndarray of int
-        The items.
+        Items.
     by_size : bool, default=False
-        Whether clusters weigh as in the prior, and an item that is alone stays so: then the log
-        joint density never falls.
+        Whether clusters are weighted by the prior and single items stay alone. The log joint
+        density then never falls.
     """
     cdef Py_ssize_t m, j, k
     cdef const Py_ssize_t[::1] items = np.ascontiguousarray(order, dtype=np.intp)
@@ -282,7 +276,8 @@ def assign_in_turn(MixtureState state, order, bint by_size=False):
 cdef Py_ssize_t nearest(
     const double* x, const double[:, ::1] centres, Py_ssize_t n_centres, double* squares
 ) noexcept nogil:
-    """The nearest of the first centres, which are columns; `squares` takes the distances."""
+    """The nearest of the first n_centres columns of `centres`; squared distances go to
+    `squares`."""
     cdef Py_ssize_t d, k
     cdef Py_ssize_t best = 0
     cdef const double* centre
@@ -290,7 +285,7 @@ cdef Py_ssize_t nearest(
     for k in range(n_centres):
         squares[k] = 0.0
     for d in range(centres.shape[0]):
-        # Over centres: the compiler vectorises it.
+        # The inner loop is over centres, which the compiler vectorises.
         centre = &centres[d, 0]
         for k in range(n_centres):
             gap = x[d] - centre[k]
@@ -309,9 +304,9 @@ def kmeans(points, Py_ssize_t n_centres, bit_generator, Py_ssize_t n_iterations=
     Parameters
     ----------
     points : ndarray of shape (n, n_features)
-        Finite.
+        Finite coordinates.
     n_centres : int
-        Fewer where there are fewer distinct points.
+        Number of pieces; fewer if there are fewer distinct points.
     bit_generator : numpy BitGenerator
     n_iterations : int
 
@@ -348,7 +343,7 @@ def kmeans(points, Py_ssize_t n_centres, bit_generator, Py_ssize_t n_iterations=
                     break
                 u = uniform(rng) * total
                 i = -1
-                # The last one that is not a centre where rounding leaves u above 0.
+                # If rounding leaves u above 0, the last point that is not a centre.
                 for d in range(n):
                     if far[d] > 0.0:
                         i = d

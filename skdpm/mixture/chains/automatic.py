@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The start `init="auto"`: many pieces, merged greedily while that raises the log joint density.
+"""The start `init="auto"`: rows are cut into many pieces, and pieces are merged greedily while the
+log joint density rises.
 
-Merging needs hyperparameters. Where they are learned the right ones are those of the merged
-clusters, so merging and learning take turns: once from the values that the likelihood starts from,
-once from those learned of a single cluster (under which noise is a single cluster), and then from
-the better of both. The best log joint density, hyperpriors included, is kept.
+Merging needs hyperparameters. Learned hyperparameters should be those of the merged clusters, so
+merging and learning alternate. The first turn uses the initial values of the likelihood, the
+second those learned from a single cluster (under which noise stays a single cluster), and later
+turns the better of the two. The result with the highest log joint density, hyperpriors included,
+is kept.
 
-Every chain has pieces of its own and another number of them, so that chains start dispersed.
+Each chain cuts different pieces, and a different number of them, so that chains start dispersed.
 """
 
 import functools
@@ -25,39 +27,40 @@ from skdpm.mixture.chains._start import (
 )
 from skdpm.mixture.state._state import MixtureState
 
-# Rows that are cut into pieces, at most; the others join the clusters found among these.
+# Largest number of rows that are cut into pieces. Other rows join the clusters found among these.
 MOST_SAMPLED = 20_000
-# Pieces: between these multiples of the square root of the number of rows.
+# Number of pieces: between these multiples of the square root of the number of rows.
 FEWEST, MOST = 2.0, 4.0
 MOST_PIECES = 400
-SMOOTH, WIDE = 3, 60  # dimensions, and numbers of a cluster, from which on there are fewer
-MOST_COUPLED = 40  # where clusters are not independent
-# Passes in which rows change pieces that were not cut by k-means.
+# Number of dimensions, and width of a cluster's statistics, above which there are fewer pieces.
+SMOOTH, WIDE = 3, 60
+MOST_COUPLED = 40  # largest number of pieces if clusters are not independent
+# Passes over the rows to improve pieces that were not cut by k-means.
 N_PASSES = 3
-# Turns that merging and learning take, and draws of the hyperparameters in each. Once the number
-# of clusters hardly grows from one turn to the next, the first merges are the same in every turn:
-# then only so many times the clusters found are merged, or this share of the pieces where that is
-# more.
+# Turns of merging and learning, and draws of the hyperparameters in each.
 N_TURNS = 5
-SPARE_PARTS = 3
-# Times that rows change to a more likely cluster afterwards, and clusters are merged again.
-N_REFINEMENTS = 1
 N_DRAWS = 2
+# When the number of clusters hardly grows from one turn to the next, the first merges are the same
+# in every turn. Later turns then merge only SPARE_PARTS times as many parts as clusters were
+# found, or the pieces divided by SPARE_PARTS, whichever is more.
+SPARE_PARTS = 3
+# Times that rows then move to a more likely cluster and clusters are merged again.
+N_REFINEMENTS = 1
 
 
 @dataclass(frozen=True)
 class FirstState:
-    """Where a chain starts.
+    """Start of a chain.
 
     Attributes
     ----------
     labels : ndarray of shape (n_samples,), or None
-        0, ..., K - 1, none of them empty. None: a single cluster, or those of `stats`.
+        Labels 0, ..., K - 1, each in use. None: a single cluster, or the clusters of `stats`.
     values : dict of str to float or ndarray
-        Of the likelihood's hyperparameters that are learned.
+        Learned hyperparameters of the likelihood.
     concentration : float
     stats : ndarray of shape (K, n_stats), or None
-        Clusters of a sample of rows, where rows are in blocks: all rows are drawn among these.
+        Clusters of a sample of rows, for rows in blocks: each row is assigned to one of these.
     """
 
     labels: np.ndarray | None
@@ -67,14 +70,14 @@ class FirstState:
 
 
 class AutomaticStart:
-    """Draws where a chain starts, of a program and a bit generator.
+    """Function (program, bit generator) that draws the start of a chain, a `FirstState`.
 
     Parameters
     ----------
     X : array of shape (n_samples, n_features)
-        As the program has it.
+        Rows of the program.
     likelihood : Likelihood
-        Resolved.
+        Resolved likelihood.
     """
 
     def __init__(self, X, likelihood):
@@ -84,7 +87,7 @@ class AutomaticStart:
 
     @functools.cached_property
     def points(self):
-        """Coordinates of all rows, for all chains."""
+        """Coordinates of all rows, shared by all chains."""
         return self.likelihood.coordinates(self.X)
 
     def __call__(self, program, bit_generator):
@@ -92,7 +95,7 @@ class AutomaticStart:
         likelihood, n_sampled = self.likelihood, self.n_sampled
         X, model = self.X, program.model()
         if n_sampled < X.shape[0]:
-            # In order: a memory-mapped file is read once through.
+            # Sorted, so that a memory-mapped file is read once from start to end.
             X = X[np.sort(rng.choice(X.shape[0], n_sampled, replace=False))]
             points = likelihood.coordinates(X)
         else:
@@ -112,13 +115,13 @@ class AutomaticStart:
 
 
 def find_clusters(program, model, points, bit_generator):
-    """Cut rows into pieces and merge these, where clusters are independent.
+    """Cut rows into pieces and merge the pieces. Clusters are independent.
 
     Parameters
     ----------
     program : MixtureProgram
     model : ClusterModel
-        Bound to the rows.
+        Model bound to the rows.
     points : ndarray of shape (n_rows, n_dimensions), or None
         Coordinates of the rows.
     bit_generator : numpy BitGenerator
@@ -146,7 +149,8 @@ def find_clusters(program, model, points, bit_generator):
 
 
 def number_of_pieces(n, u, share=1.0):
-    """Pieces into which n rows are cut, by a number u in [0, 1), or a share of them."""
+    """Number of pieces into which n rows are cut: `share` times a number that u, in [0, 1), draws
+    between the bounds."""
     n_pieces = share * math.sqrt(n) * FEWEST * (MOST / FEWEST) ** u
     return max(1, min(round(n_pieces), MOST_PIECES, n))
 
@@ -154,15 +158,15 @@ def number_of_pieces(n, u, share=1.0):
 def cut(model, prior, points, rng):
     """Cut rows into pieces.
 
-    By k-means where there are points. Elsewhere some rows are seeds, and the others join, in
-    random order, the piece under whose rows so far they are most likely; then all of them change
-    to a more likely one, some times over. So do, once, rows whose clusters are coupled: of what
-    their links say, points are only the rough part.
+    Points are cut by k-means. Without points, some rows are seeds; the others join, in random
+    order, the piece under which they are most likely; then `N_PASSES` passes move each row to its
+    most likely piece. Rows of coupled clusters have one pass, because their points describe only
+    a part of what their links contain.
 
     Parameters
     ----------
     model : ClusterModel
-        Bound to the rows.
+        Model bound to the rows.
     prior : PartitionPrior
     points : ndarray of shape (n_rows, n_dimensions), or None
     rng : Generator
@@ -172,8 +176,8 @@ def cut(model, prior, points, rng):
     state : MixtureState
     """
     n = model.n_samples
-    # Pieces of fewer rows than dimensions say little of a cluster's form; and where a kernel keeps
-    # many numbers of a cluster, a pair of pieces costs as much as many rows in a sweep.
+    # A piece with fewer rows than dimensions says little about the shape of its cluster. With wide
+    # statistics, a pair of pieces costs as much as many rows of a sweep.
     if points is not None:
         share = (SMOOTH / max(points.shape[1], SMOOTH)) ** 0.4
     else:
@@ -198,15 +202,15 @@ def cut(model, prior, points, rng):
 
 @dataclass(frozen=True)
 class Merged:
-    """Clusters that pieces were merged into.
+    """Clusters into which pieces were merged.
 
     Attributes
     ----------
     clusters : ndarray of shape (n_pieces,)
-        The cluster of each piece.
+        Cluster of each piece.
     stats : ndarray of shape (K, n_stats)
     values : dict
-        Of the likelihood's hyperparameters that are learned.
+        Learned hyperparameters of the likelihood.
     concentration : float
     """
 
@@ -217,7 +221,7 @@ class Merged:
 
 
 def merge_state(program, state, bit_generator):
-    """Merge the clusters of a state, which is of no use afterwards: its kernel holds others.
+    """Merge the clusters of a state. The state is invalid afterwards: its kernel holds others.
 
     Returns
     -------
@@ -230,15 +234,15 @@ def merge_state(program, state, bit_generator):
 
 
 def merge_pieces(program, model, prior, stats, bit_generator):
-    """Merge pieces by their statistics, where clusters are independent.
+    """Merge pieces by their statistics. Clusters are independent.
 
     Parameters
     ----------
     program : MixtureProgram
     model : ClusterModel
-        At the hyperparameters to begin with. Its clusters are replaced.
+        Model with the initial hyperparameters. Its clusters are replaced.
     prior : PartitionPrior
-        At the concentration to begin with, which changes.
+        Prior with the initial concentration, which changes.
     stats : ndarray of shape (n_pieces, n_stats)
     bit_generator : numpy BitGenerator
 
@@ -247,10 +251,10 @@ def merge_pieces(program, model, prior, stats, bit_generator):
     merged : Merged
     """
     likelihood = program.likelihood
-    # What is being merged: first the pieces, then clusters of which there are still many.
+    # What is merged: first the pieces, in later turns unions of pieces.
     parts, part_stats = np.arange(len(stats)), stats
     best, best_value, n_before = None, -np.inf, 0
-    # The first turn is at the values given, the second at those of a single cluster.
+    # The first turn uses the given values, the second those learned from a single cluster.
     for turn in range(N_TURNS if likelihood.learned else 1):
         if turn == 1:
             load_clusters(model, merged_stats(model, stats, np.zeros(len(stats), dtype=np.intp)))
@@ -280,19 +284,7 @@ def merge_pieces(program, model, prior, stats, bit_generator):
 
 
 def merge_coupled_pieces(program, state, rng):
-    """Merge pieces where clusters are not independent.
-
-    Parameters
-    ----------
-    program : MixtureProgram
-    state : MixtureState
-        In pieces.
-    rng : Generator
-
-    Returns
-    -------
-    first : FirstState
-    """
+    """Merge the pieces of a state whose clusters are not independent; return a `FirstState`."""
     best, best_value = None, -np.inf
     for turn in range(N_TURNS):
         if turn > 0:
@@ -313,10 +305,10 @@ def _log_hyperprior(program, values, concentration):
 
 
 def _learn(program, model, slots, bit_generator):
-    """Draw the hyperparameters that are learned, given clusters; return all of them.
+    """Draw the learned hyperparameters given clusters; return all hyperparameters.
 
-    Clusters that no draw fits (of a column that is constant within, say) leave them as they are:
-    this is no more than a place to start.
+    If a draw fails (say, because a column is constant within clusters), the values stay: they are
+    only a start.
     """
     if program.likelihood.learned:
         try:
@@ -330,27 +322,15 @@ def _learn(program, model, slots, bit_generator):
 
 
 def without_gaps(labels):
-    """Number clusters 0, ..., K - 1, in their order and in the type of the labels: nothing of
-    eight bytes per row is kept."""
+    """Number clusters 0, ..., K - 1 in their order. The dtype of the labels stays, to save
+    memory."""
     used = np.zeros(int(labels.max()) + 1, dtype=bool)
     used[labels] = True
     return (np.cumsum(used) - 1).astype(labels.dtype)[labels]
 
 
 def most_likely(rows, stats, log_weights):
-    """The cluster of the largest weight times density of each row.
-
-    Parameters
-    ----------
-    rows : MixtureRows
-        The clusters of their kernel are replaced.
-    stats : ndarray of shape (K, n_stats)
-    log_weights : ndarray of shape (K,)
-
-    Returns
-    -------
-    labels : ndarray of shape (n_rows,)
-        Of the smallest unsigned type.
-    """
+    """The cluster with the largest weight times density for each row: (n_rows,), of the smallest
+    unsigned type. The clusters of the kernel of `rows` are replaced by `stats`."""
     load_clusters(rows.model, stats)
     return rows.most_probable(log_weights).astype(np.min_scalar_type(len(stats)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where the chains of a mixture start."""
+"""Starts of the chains of a mixture, by the parameter `init`."""
 
 import functools
 import math
@@ -13,22 +13,9 @@ from skdpm.mixture.likelihoods.coordinates import standardised
 
 
 def first_state(init, X, likelihood, most):
-    """Return a function of a program and a bit generator that draws where a chain starts.
+    """Return a function (program, bit generator) that draws the start of a chain, a `FirstState`.
 
-    Parameters
-    ----------
-    init, X, likelihood, most
-        As for `initial_labels`; `init` may also be "auto".
-
-    Returns
-    -------
-    draw : callable
-        Gives a `FirstState`.
-
-    Raises
-    ------
-    ValueError
-        As `initial_labels`.
+    Parameters and errors are those of `initial_labels`; `init` may also be "auto".
     """
     if isinstance(init, str) and init == "auto":
         return AutomaticStart(X, likelihood)
@@ -43,28 +30,28 @@ def first_state(init, X, likelihood, most):
 
 
 def initial_labels(init, X, likelihood, most):
-    """Return a function of a bit generator that gives the labels at which a chain starts.
+    """Return a function that draws the initial labels of a chain.
 
     Parameters
     ----------
     init : str or array-like
-        The estimator's parameter.
+        Parameter of the estimator.
     X : array of shape (n_samples, n_features)
-        Checked.
+        Validated rows.
     likelihood : Likelihood
-        Resolved.
+        Resolved likelihood.
     most : int
-        The largest number of clusters that the prior allows.
+        Largest number of clusters that the prior allows.
 
     Returns
     -------
     draw : callable
-        Of a bit generator; labels 0, ..., K - 1, or None for a single cluster.
+        Function of a bit generator. It returns labels 0, ..., K - 1, or None for a single cluster.
 
     Raises
     ------
     ValueError
-        Where `init` does not fit X, the likelihood or the prior.
+        If `init` does not fit X, the likelihood or the prior.
     """
     n_samples = X.shape[0]
     if isinstance(init, str):
@@ -72,7 +59,7 @@ def initial_labels(init, X, likelihood, most):
         if init == "kmeans":
             if not isinstance(X, np.ndarray) or likelihood.pairwise or np.isnan(X).any():
                 raise ValueError(
-                    'init="kmeans" needs dense numeric data without NaN; choose "single"'
+                    'init="kmeans" needs dense numeric data without NaN; use init="single"'
                 )
             return functools.partial(_kmeans_labels, X, most)
         labels = None if init == "single" else np.arange(n_samples)
@@ -97,30 +84,16 @@ def initial_labels(init, X, likelihood, most):
 
 
 def dispersed_labels(replica, n_samples, most, bit_generator):
-    """Draw where a replica that is not a chain's first starts, wherever that does.
-
-    Parameters
-    ----------
-    replica : int
-        1, 2, ...
-    n_samples : int
-    most : int
-        The largest number of clusters that the prior allows.
-    bit_generator : numpy BitGenerator
-
-    Returns
-    -------
-    labels : ndarray of shape (n_samples,)
-        Rows are in 4, 8, ... clusters, uniformly; those that stay empty are left out.
-    """
+    """Draw the initial labels, (n_samples,), of the replicas 1, 2, ... of a chain: rows uniformly
+    in 4, 8, ... clusters, at most `most`. Empty clusters are left out."""
     n_clusters = min(n_samples, most, 2 ** min(replica + 1, 62))
     labels = np.random.Generator(bit_generator).integers(n_clusters, size=n_samples)
     return without_gaps(labels)
 
 
 def _kmeans_labels(X, most, bit_generator):
-    """k-means on standardised columns, with as many clusters as a CRP with concentration 2 has on
-    average, but no more than `most`."""
+    """k-means on standardised columns. The number of clusters is the mean under a CRP with
+    concentration 2, at most `most`."""
     n_distinct = len(np.unique(X, axis=0))
     n_clusters = min(most, n_distinct, 1 + round(2 * math.log(len(X))))
     return kmeans(standardised(X), n_clusters, bit_generator, n_iterations=100)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Chains of a mixture model: how one starts, advances, and what is kept of its draws."""
+"""Chains of a mixture model: how a chain starts and advances, and what it keeps of its draws."""
 
 import functools
 from collections.abc import Callable
@@ -17,30 +17,31 @@ from skdpm.mixture.state._state import MixtureState, labels_by_first_appearance
 from skdpm.mixture.state._tiles import RowTiles
 from skdpm.partitions import relabel_by_size
 
-# Rows of statistics that round are computed anew from the items after this many iterations of a
-# chain. The count is the chain's own, so that it falls alike in an interrupted and in a whole run.
+# Iterations of a chain between rebuilds: statistics are recomputed from the items to remove the
+# rounding errors of updates. Each chain counts its own iterations, so that an interrupted run
+# rebuilds at the same iterations as an uninterrupted one.
 REBUILD_EVERY = 100
 
-# Rows in a tile that sweeps visit together, and tiles in a group: with small tiles bounds are
-# tight, with large ones they are few.
+# Rows in a tile, which a sweep visits together, and tiles in a group. Small tiles have tight
+# bounds, large tiles need fewer bounds.
 TILE_SIZE, GROUP_SIZE = 16, 32
 
 
 @dataclass(kw_only=True)
 class MixtureProgram(ChainProgram):
-    """Program of a mixture: what its chains share, whatever holds their rows.
+    """What the chains of a mixture share, for rows in memory, in blocks or in particles.
 
-    A subclass writes `resume`, `statistics`, `kept_partition` and, as the sampler's way to it, the
-    class method `prepare`.
+    A subclass implements `resume`, `statistics`, `kept_partition` and the class method `prepare`,
+    by which a sampler makes the program.
 
     Attributes
     ----------
     data, tables : dict
-        The likelihood's encoded rows (in blocks, the first one) and tables, which all kernels
-        share.
+        Encoded rows (of the first block, if rows are in blocks) and tables of the likelihood. All
+        kernels share them.
     store_labels : bool
     first_state : callable
-        Of a program and a bit generator; draws where a chain starts, a `FirstState`.
+        Function (program, bit generator) that draws the start of a chain, a `FirstState`.
     """
 
     data: dict
@@ -48,11 +49,11 @@ class MixtureProgram(ChainProgram):
     store_labels: bool
     first_state: Callable
 
-    keeps_rows = True  # or are all but those of the last batch gone?
-    given = None  # the X of `fit`, validated
+    keeps_rows = True  # False: only the rows of the last batch are in memory
+    given = None  # the validated X of `fit`
 
     def model(self, values=None):
-        """Make a kernel over the rows, at values of the learned hyperparameters."""
+        """Make a kernel for the rows, with these values of the learned hyperparameters."""
         model = self.likelihood.bind(self.data, self.tables)
         if values:
             set_hyperparameters(model, self.likelihood.at(values))
@@ -80,12 +81,12 @@ class MixtureProgram(ChainProgram):
         return (*self.quantities, *(column_of(name) for name in scalars))
 
     def first_values(self):
-        """Where chains start that learn of no partition first: the learned hyperparameters of the
-        likelihood, by name."""
+        """Initial values of the learned hyperparameters, by name, for chains whose start is not
+        estimated from a partition."""
         return {name: getattr(self.likelihood, name) for name in self.likelihood.learned}
 
     def learned_after(self, iteration, model):
-        """Hyperpriors of what is learned of the likelihood after an iteration of a chain: dict."""
+        """Hyperpriors of the hyperparameters that are resampled after an iteration: dict."""
         priors = self.likelihood.learned_priors if self.likelihood.learned else {}
         return {
             name: prior
@@ -94,30 +95,30 @@ class MixtureProgram(ChainProgram):
         }
 
     def further_attributes(self, chains):
-        """Attributes of the estimator that only this kind of program has: dict, name -> value."""
+        """Attributes of the estimator that only this kind of program sets: dict of values."""
         return {}
 
     def statistics(self, labels):
         """Statistics of the clusters 0, ..., K - 1 of any labels: (K, n_stats)."""
-        raise NotImplementedError(f"{type(self).__name__} must write `statistics`")
+        raise NotImplementedError(f"{type(self).__name__} must implement `statistics`")
 
     def kept_partition(self, kept):
-        """Labels by decreasing size from what `MixtureChain.kept_labels` gave, and the clusters'
-        statistics."""
-        raise NotImplementedError(f"{type(self).__name__} must write `kept_partition`")
+        """Labels by decreasing size, from the record of `MixtureChain.kept_labels`, and the
+        statistics of the clusters."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `kept_partition`")
 
 
 class MixtureChain(LiveChain):
-    """A chain of a mixture while it runs; a subclass moves `state`, of which draws are kept.
+    """A chain of a mixture while it runs. A subclass moves `state`; this class keeps its draws.
 
     Attributes
     ----------
     program : MixtureProgram
     kernel : object
-        The sampler's.
+        Kernel of the sampler.
     state : StateView
     values : dict of str to float or ndarray
-        The likelihood's learned hyperparameters.
+        Learned hyperparameters of the likelihood.
     """
 
     def __init__(self, program, chain):
@@ -128,13 +129,13 @@ class MixtureChain(LiveChain):
         self.candidates = Candidates(chain.get("candidates"))
 
     def cluster_keys(self):
-        """A string per cluster of the state, equal for equal clusters. (Not bytes: some ways to
-        save an estimator take keys of dicts as JSON does.)"""
-        raise NotImplementedError(f"{type(self).__name__} must write `cluster_keys`")
+        """A string per cluster of the state, equal for equal clusters. Strings, not bytes: some
+        formats for saving estimators allow only strings as keys of a dict."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `cluster_keys`")
 
     def kept_labels(self):
-        """Return what the labels of this draw can be told from later, in little memory."""
-        raise NotImplementedError(f"{type(self).__name__} must write `kept_labels`")
+        """A compact record from which the labels of this draw can be reconstructed."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `kept_labels`")
 
     def compute_log_joint(self):
         return self.state.compute_log_joint()
@@ -165,8 +166,8 @@ class MixtureChain(LiveChain):
         return entries
 
     def _snapshot(self):
-        """Make a snapshot, from which this draw scores new rows, and list clusters that the pool
-        lacks. Those that are independent are shared by all draws that have the same one."""
+        """Make a snapshot, from which this draw scores new rows, and list the clusters that the
+        pool lacks. Draws that contain the same independent cluster share its statistics."""
         state = self.state
         snapshot = {
             "log_weights": state.prior.log_weights(state.cluster_sizes()),
@@ -177,8 +178,8 @@ class MixtureChain(LiveChain):
             snapshot["labels"] = labels.astype(np.min_scalar_type(state.n_clusters - 1))
             snapshot["stats"] = state.dump()
             return snapshot, ()
-        # Statistics depend on the items alone, so clusters of draws with other hyperparameters
-        # are shared too; densities are computed for each value apart.
+        # Statistics depend only on the items, so draws with different hyperparameters share
+        # clusters too. Densities are computed separately for each value.
         snapshot["keys"] = keys = self.cluster_keys()
         new = [k for k, key in enumerate(keys) if key not in self.snapshots.pool]
         return snapshot, zip((keys[k] for k in new), state.dump(new) if new else (), strict=True)
@@ -189,31 +190,31 @@ class MixtureChain(LiveChain):
 
 @dataclass(kw_only=True)
 class RowProgram(MixtureProgram):
-    """Chains whose rows are in a `MixtureState`, which a `PartitionKernel` moves."""
+    """Program of chains whose rows are in a `MixtureState`, which a `PartitionKernel` moves."""
 
-    bounded = True  # no cluster will have more items than there are rows
+    bounded = True  # no cluster can have more items than the rows of `fit`
 
     @classmethod
     def prepare(cls, X, likelihood, *, init, most_clusters, n_jobs, **settings):
-        """The program of a fit to X.
+        """Make the program of a fit to X.
 
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
-            Validated.
+            Validated rows.
         likelihood : Likelihood
-            As the user gave it.
+            Likelihood of the user, not yet resolved.
         init : str or array-like
         most_clusters : int
-            The largest number of clusters that the prior allows.
+            Largest number of clusters that the prior allows.
         n_jobs : int or None
         **settings
-            The fields that all programs of mixtures have.
+            Fields that all programs of mixtures have.
 
         Raises
         ------
         ValueError
-            Where X does not fit the likelihood, or its kernel contradicts its capabilities.
+            If X does not fit the likelihood, or its kernel contradicts its capabilities.
         """
         likelihood = likelihood.resolve(X)
         data = likelihood.encode(X)
@@ -228,13 +229,13 @@ class RowProgram(MixtureProgram):
         return program
 
     def __post_init__(self):
-        # Of the clusters' keys: random words of each item.
+        # Random words of the items, from which the keys of clusters are computed.
         rng = np.random.Generator(np.random.PCG64(self.n_samples))
         self.item_keys = rng.integers(2**64, size=(self.n_samples, 2), dtype=np.uint64)
 
     @functools.cached_property
     def tiles(self):
-        """Of the rows, for all chains: `row_tiles`."""
+        """Tiles of the rows, shared by all chains; see `row_tiles`."""
         return row_tiles(self.likelihood, self.data)
 
     def resume(self, chain):
@@ -249,25 +250,20 @@ class RowProgram(MixtureProgram):
         return labels, self.statistics(labels)
 
     def most_likely(self, values, stats, log_weights):
-        """The most likely cluster of each row, among some of which the statistics are given, at
-        values of the learned hyperparameters: (n_samples,)."""
+        """The most likely cluster of each row, (n_samples,), among clusters given by their
+        statistics, with these values of the learned hyperparameters."""
         rows = mixture_rows(self.likelihood, self.data, self.model(values), len(stats))
         return most_likely(rows, stats, log_weights).astype(np.intp)
 
 
 def row_tiles(likelihood, data):
-    """The tiles in which sweeps visit encoded rows, `RowTiles`; None where there are none."""
+    """Tiles in which sweeps visit encoded rows, or None if the likelihood has no points."""
     points = likelihood.box_points(data)
     return None if points is None else RowTiles(points, TILE_SIZE, GROUP_SIZE, at_gaps=True)
 
 
 def check_capabilities(likelihood, model):
-    """Refuse a kernel that contradicts what its likelihood states.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Raise ValueError if a kernel contradicts the capabilities of its likelihood."""
     states_product = "product" in likelihood.capabilities
     if states_product != bool(model.factorizes):
         has, factorizes = ("has", "is False") if states_product else ("lacks", "is True")
@@ -279,7 +275,7 @@ def check_capabilities(likelihood, model):
 
 
 class Replica:
-    """One of the states that a chain has, with a random stream and hyperparameters of its own."""
+    """One of the states of a chain, with a separate random stream and hyperparameters."""
 
     def __init__(self, program, saved):
         self.bit_generator = np.random.PCG64()
@@ -330,8 +326,8 @@ class StateChain(MixtureChain):
 
 
 class RowChain(StateChain):
-    """One chain: a kernel and its replicas. Draws are those of the first; in warm-up there are
-    companions besides."""
+    """One chain: a kernel and its replicas. The first replica gives the draws. During warm-up
+    some samplers add companions."""
 
     def __init__(self, program, chain):
         super().__init__(program, chain)
@@ -345,7 +341,7 @@ class RowChain(StateChain):
         self.replicas = [Replica(program, replica) for replica in saved]
 
     def _start(self, chain, replica):
-        """Start a replica: return what it would have saved before the first iteration."""
+        """The saved form of a replica before its first iteration."""
         program = self.program
         key = (chain["index"], replica) if replica else (chain["index"],)
         bit_generator = stream(chain["entropy"], *key)
