@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The density of each item given all others and their partition.
 
-With the item out, k clusters of sizes n_j hold the others. For any prior of Gibbs type
+The other items are in k clusters of sizes n_j. For any prior of Gibbs type
 
     p(x_i | others) = [sum_j (n_j - sigma) p(x_i | items of j) + r p(x_i)] / (n - 1 - sigma k + r),
     r = V_{n,k+1} / V_{n,k},
 
-the sum of the weights that a Gibbs step would draw from over that of the prior's, whatever cluster
-the item is in.
+the sum of the weights of a Gibbs step over the sum of its prior weights.
 """
 from libc.math cimport INFINITY, exp, log
 
@@ -18,7 +17,7 @@ from skdpm.mixture.state._state cimport MixtureState
 
 
 cdef double log_density(MixtureState state, Py_ssize_t i) noexcept nogil:
-    """log p(x_i | the items in clusters) of an item in none, all others being in clusters."""
+    """log p(x_i | all other items) of an item in no cluster."""
     cdef Py_ssize_t j
     cdef Py_ssize_t k = state.n_clusters
     cdef const double* log_v = state.prior.log_v
@@ -43,17 +42,8 @@ cdef double log_density(MixtureState state, Py_ssize_t i) noexcept nogil:
 
 
 def log_leave_one_out(MixtureState state):
-    """log p(x_i | all other items and their partition), natural logarithm, of every item.
-
-    Parameters
-    ----------
-    state : MixtureState
-        All its items are in clusters. Afterwards its partition is as before.
-
-    Returns
-    -------
-    log_densities : ndarray of shape (n_samples,)
-    """
+    """log p(x_i | all other items and their partition), natural logarithm, for every item:
+    (n_samples,). All items are in clusters. The partition does not change."""
     cdef Py_ssize_t i, own
     out = np.empty(state.n_samples)
     cdef double[::1] view = out

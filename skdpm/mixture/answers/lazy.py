@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Functions of rows, called where the rows are: in memory at once, on Dask lazily."""
+"""Functions of rows, applied at once to arrays in memory and lazily to dask arrays."""
 
 import numpy as np
 
@@ -7,20 +7,20 @@ from skdpm._validation import is_dask
 
 
 def over_rows(function, X, *, check, check_chunk, n_features, dtype, n_columns=None):
-    """function(rows) of X; for a dask array, a lazy one over its chunks.
+    """Apply a function to the rows of X; for a dask array, lazily to each chunk.
 
     Parameters
     ----------
     function : callable
-        Of an array of checked rows; gives an entry per row, or `n_columns` of them. It goes to
-        every worker.
+        Function of an array of checked rows that returns one entry per row, or `n_columns`
+        entries. It is sent to every worker.
     X : array-like or dask.array.Array of shape (n_samples, n_features)
     check, check_chunk : callable
-        Of X in memory, and of a chunk; give checked rows.
+        Functions that check X in memory, or a chunk, and return the checked rows.
     n_features : int
-        Expected.
+        Expected number of columns.
     dtype : dtype
-        Of the result.
+        Dtype of the result.
     n_columns : int or None
 
     Returns
@@ -30,7 +30,7 @@ def over_rows(function, X, *, check, check_chunk, n_features, dtype, n_columns=N
     Raises
     ------
     ValueError
-        Where X is not what was fitted; for the entries of a dask array, when it is computed.
+        If X does not fit the model. The entries of a dask array are checked when it is computed.
     """
     if not is_dask(X):
         return function(check(X))
@@ -48,7 +48,7 @@ def _of_chunk(X, function, check, empty):
 
 
 def row_chunks(X):
-    """Yield the batches of the X of `partial_fit`, and whether each is the last: (rows, bool)."""
+    """Yield (rows, is_last) for each batch of the X of `partial_fit`."""
     if not is_dask(X) or X.ndim != 2:
         yield X, True
         return

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Clusters as peaks of the predictive density, each of one or more components.
 
-Where the rows of a cluster do not follow the likelihood's law, the best density has several
-components there: one for its middle and others for its flanks. Components are fused with one whose
-centre is denser if the density has no valley on the straight way between the centres (cf. Hennig
-2010, who looks for valleys of the density of two components; here that of all of them, averaged
-over the draws, is meant, which does not depend on where one draw has its components).
+If the rows of a cluster do not follow the law of the likelihood, the best density has several
+components there, for the middle and for the flanks. A component is fused with a denser one if the
+predictive density has no valley on the line between their centres. (Hennig 2010 looks for valleys
+of the density of two components. Here the density is that of all components, averaged over the
+draws, which does not depend on the position of the components in one draw.)
 """
 
 import numpy as np
@@ -13,39 +13,38 @@ import scipy.sparse as sp
 
 from skdpm.partitions import relabel_by_size
 
-# A valley: less than this share of the density at the lower of the two centres.
+# A valley is lower than this fraction of the density at the lower of the two centres.
 VALLEY = 0.8
-# Points of a way between two centres.
+# Number of points on the line between two centres.
 N_STEPS = 8
-# Neighbours of a component that are looked at, and points of ways per row of the fit: a fit scores
-# each row some thousand times, so that this is a small part of its time.
+# Largest number of neighbours of a component, and of points on lines per row of the fit. A fit
+# scores each row some thousand times, so this is a small part of its time.
 MOST_NEIGHBOURS, POINTS_PER_ROW = 8, 2.0
-# Draws that tell which components are neighbours.
+# Number of draws that determine which components are neighbours.
 MOST_DRAWS = 100
 
 
 def fuse_to_peaks(labels, draws, centres, log_density):
     """Fuse the clusters of a partition that are on the slope of the same peak.
 
-    In the order of the density at their centres, each cluster joins the one with a denser centre
-    that it shares most with, in the draws, of those to which no valley is on the way; where there
-    is none, it is a peak of its own. Two peaks are never joined by a cluster that lies between
-    them, as it joins one of the two.
+    In the order of the density at their centres, each cluster joins a cluster with a denser centre
+    and no valley in between: the one with which it shares most clusters of the draws. If there is
+    none, it is a peak. A cluster between two peaks joins one of them, so it never connects them.
 
     Parameters
     ----------
     labels : ndarray of int of shape (n_samples,)
-        From 0, without gaps.
+        Labels from 0, without gaps.
     draws : ndarray of int of shape (n_draws, n_samples)
-        Partitions. Clusters that share no cluster of a draw are not neighbours.
+        Partitions. Clusters that never share a cluster of a draw are not neighbours.
     centres : ndarray of shape (n_clusters, n_features)
     log_density : callable
-        Of rows: (n_rows,).
+        Function of rows that returns their log density, (n_rows,).
 
     Returns
     -------
     labels : ndarray of int64 of shape (n_samples,)
-        From 0 by decreasing size.
+        Labels from 0, by decreasing size.
     """
     n_clusters = len(centres)
     if n_clusters == 1:
@@ -63,7 +62,7 @@ def fuse_to_peaks(labels, draws, centres, log_density):
         others, amount = shared.indices[line], shared.data[line]
         denser = rank[others] < rank[cluster]
         others, amount = others[denser], amount[denser]
-        # The most shared first, ties by density.
+        # Those that share most come first; ties by density.
         nearest = np.lexsort((rank[others], -amount))[:most]
         ways += [(cluster, other) for other in others[nearest]]
     root = np.arange(n_clusters)
@@ -72,7 +71,7 @@ def fuse_to_peaks(labels, draws, centres, log_density):
         share = (np.arange(1, N_STEPS + 1) / (N_STEPS + 1))[:, None]
         points = centres[low, None] * (1.0 - share) + centres[high, None] * share
         lowest = log_density(points.reshape(-1, centres.shape[1])).reshape(-1, N_STEPS).min(axis=1)
-        # NaN, where a density overflows, is a valley.
+        # NaN, from a density that overflows, counts as a valley.
         open_ways = lowest >= height[low] + np.log(VALLEY)
         fused = np.zeros(n_clusters, dtype=bool)
         for w in np.flatnonzero(open_ways):
@@ -82,13 +81,14 @@ def fuse_to_peaks(labels, draws, centres, log_density):
 
 
 def _shared(labels, draws):
-    """How often rows of two clusters share a cluster of a draw, per pair of rows: CSR."""
+    """Frequency with which rows of two clusters share a cluster of a draw, per pair of rows:
+    CSR."""
     n_clusters = int(labels.max()) + 1
     step = -(-len(draws) // MOST_DRAWS)
     tables = []
     for draw in draws[::step]:
         shape = (n_clusters, int(draw.max()) + 1)
-        # Becomes small at once: equal pairs are added up.
+        # Equal pairs are added, so the table is small.
         tables.append(sp.csr_array((np.ones(len(labels)), (labels, draw)), shape=shape))
     table = sp.hstack(tables, format="csr")
     sizes = np.bincount(labels).astype(np.float64)

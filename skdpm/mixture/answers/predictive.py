@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Densities of new rows under clusters that a fit has stored.
+"""Densities of new rows under the stored clusters of a fit.
 
-Memory grows with the number of stored clusters, and rows of X are taken in blocks.
+Memory grows with the number of stored clusters; rows of X are processed in blocks.
 """
 
 import functools
@@ -15,30 +15,30 @@ from sklearn.utils.validation import check_array
 from skdpm.mixture.likelihoods.base import set_hyperparameters
 from skdpm.mixture.state._scoring import mixture_rows
 
-# Rows of X that are encoded at a time, and entries: 8 MiB of doubles, of which encoded rows, their
-# tiles and scratch memory are a small multiple, for each thread.
+# Largest numbers of rows and of entries of X in a block: 8 MiB of doubles. Encoded rows, tiles and
+# scratch memory of a thread take a small multiple of this.
 BLOCK_ROWS = 2**17
 BLOCK_ENTRIES = 2**20
-# Evaluations of a row under a cluster that are worth a thread of their own.
+# Smallest number of evaluations (of a row under a cluster) per thread.
 THREAD_EVALUATIONS = 2**19
 
 
 @dataclass(eq=False)
 class StoredMixture:
-    """Clusters of a draw, or of several together, and a weight for each.
+    """Clusters of one or more draws, with weights.
 
     Attributes
     ----------
     stats : ndarray of shape (n_clusters, n_stats)
-        As `ClusterModel.dump` gives them.
+        Statistics in the form of `ClusterModel.dump`.
     log_weights : ndarray of shape (n_clusters + 1,)
-        Of the clusters, then of an empty one.
+        Log weights of the clusters, then of an empty cluster.
     labels : ndarray of shape (n_fitted,) or None
-        Where clusters are coupled: those that go with the statistics.
+        Labels of the rows of the fit; only if clusters are coupled.
     values : dict
-        The likelihood's learned hyperparameters, by name.
+        Learned hyperparameters of the likelihood, by name.
     weight : float
-        Share of all draws.
+        Share of these draws among all draws.
     """
 
     stats: np.ndarray
@@ -51,8 +51,8 @@ class StoredMixture:
 class ScoredDraws:
     """Draws over which densities of new rows are averaged.
 
-    A cluster that several draws have is stored once, and each draw has its weights of those it
-    has: so densities can be told draw by draw as well as averaged.
+    A cluster that occurs in several draws is stored once. Each draw keeps the weights of its
+    clusters, so densities can be computed for each draw or averaged.
 
     Parameters
     ----------
@@ -60,16 +60,16 @@ class ScoredDraws:
         Number of the chain, snapshot and pool of clusters (`skdpm.draws.common_snapshots`). Pools
         become views of `stats`, so that the statistics are in memory once.
     weights : ndarray of shape (n_chains, n_draws) or None
-        Of all draws. None: equal.
+        Weights of all draws. None: equal weights.
 
     Attributes
     ----------
     stats : ndarray of shape (n_stored, n_stats)
-        Of the clusters that draws share; (0, 0) where clusters are coupled.
+        Statistics of the shared clusters; (0, 0) if clusters are coupled.
     draws : list of dict
-        Of each draw: "chain", "draw", "weight" (they sum to 1), "values" of hyperparameters,
-        "log_weights" of its clusters and of an empty one, and "clusters", their positions in
-        `stats`, or its own "stats" and "labels" where clusters are coupled.
+        "chain", "draw", "weight" (they sum to 1), "values" of hyperparameters and "log_weights"
+        of the clusters and of an empty one, for each draw. "clusters" are their positions in
+        `stats`; a draw of coupled clusters has "stats" and "labels" instead.
     """
 
     def __init__(self, snapshots, weights=None):
@@ -93,7 +93,8 @@ class ScoredDraws:
         self.stats = np.array(stats) if stats else np.empty((0, 0))
         for _, draw, pool in snapshots:
             for key in draw.get("keys", ()):
-                # Another chain's may differ in the last digits, and chains go on to the bit.
+                # The statistics of another chain may differ in the last digits. A continued chain
+                # must keep its own bits.
                 if np.array_equal(pool[key], self.stats[position[key]]):
                     pool[key] = self.stats[position[key]]
 
@@ -101,13 +102,13 @@ class ScoredDraws:
         return len(self.draws)
 
     def __getstate__(self):
-        """Without what is pooled on first use."""
+        """The state without the mixtures, which are made on first use."""
         return {name: value for name, value in vars(self).items() if name != "mixtures"}
 
     @functools.cached_property
     def mixtures(self):
-        """The mean over the draws, as `StoredMixture`s whose weights sum to 1: where clusters are
-        independent, one for all draws with the same hyperparameters."""
+        """The mean over the draws: `StoredMixture`s whose weights sum to 1. If clusters are
+        independent, draws with the same hyperparameters share one mixture."""
         if "clusters" not in self.draws[0]:
             return [
                 StoredMixture(
@@ -128,8 +129,7 @@ class ScoredDraws:
         return [self._pooled(draws) for draws in groups.values()]
 
     def _pooled(self, draws):
-        """The mean over draws with the same hyperparameters as one mixture over the distinct
-        clusters of all of them."""
+        """One mixture over the distinct clusters of draws with the same hyperparameters."""
         total = sum(draw["weight"] for draw in draws)
         weights = np.zeros(len(self.stats) + 1)
         used = np.zeros(len(self.stats) + 1, dtype=bool)
@@ -144,15 +144,15 @@ class ScoredDraws:
 
 
 class Predictor:
-    """What a fit knows of new rows: light enough to go to every worker of a cluster.
+    """Predictions for new rows. An object small enough to be sent to every worker.
 
     Parameters
     ----------
     likelihood : Likelihood
-        Resolved, with the posterior means of hyperparameters that are learned.
+        Resolved likelihood, with the posterior means of learned hyperparameters.
     n_features : int
     partition : StoredMixture
-        The point estimate's clusters.
+        Clusters of the point estimate.
     scored : ScoredDraws
     """
 
@@ -163,7 +163,7 @@ class Predictor:
         self.scored = scored
 
     def check(self, X):
-        """New rows in the form of `validate_rows`, without an estimator."""
+        """Check new rows as `validate_rows` does, without an estimator."""
         X = check_array(
             X,
             dtype=np.float64,
@@ -175,7 +175,7 @@ class Predictor:
         return X
 
     def predict(self, X, n_jobs=None):
-        """Most probable cluster of each checked row, int64."""
+        """Most probable cluster of each checked row: (n_samples,), int64."""
         labels = np.empty(X.shape[0], dtype=np.int64)
 
         def fill(first, stop):
@@ -187,9 +187,9 @@ class Predictor:
         return labels
 
     def predict_proba(self, X, n_jobs=None, new_cluster=False):
-        """Probability of each cluster, and last of a new one if asked for, given each checked
-        row."""
-        # The empty cluster stands behind the others.
+        """Probabilities of the clusters, and of a new cluster as the last column if
+        `new_cluster`, given each checked row."""
+        # The empty cluster is the last one.
         log_weights = self.partition.log_weights[: None if new_cluster else -1]
         n_clusters = len(log_weights)
         out = np.empty((X.shape[0], n_clusters))
@@ -222,7 +222,7 @@ class Predictor:
         return scores
 
     def draw(self, n_samples, rng):
-        """Rows from the mixture that `score_samples` evaluates: (n_samples, n_features)."""
+        """Draw rows from the mixture that `score_samples` evaluates: (n_samples, n_features)."""
         mixtures = self.scored.mixtures
         shares = np.array([mixture.weight for mixture in mixtures])
         which = rng.choice(len(mixtures), size=n_samples, p=shares / shares.sum())
@@ -237,7 +237,7 @@ class Predictor:
         return X
 
     def _map(self, fill, X, n_clusters, n_jobs):
-        """Call fill(first, stop) for blocks of the rows, in threads where that pays."""
+        """Call fill(first, stop) for blocks of the rows, in threads if there is enough work."""
         n_rows = X.shape[0]
         n_blocks = -(-n_rows // max(1, min(BLOCK_ROWS, BLOCK_ENTRIES // X.shape[1])))
         n_threads = min(joblib.effective_n_jobs(n_jobs), n_rows * n_clusters // THREAD_EVALUATIONS)
@@ -254,16 +254,16 @@ class Predictor:
                 fill(first, stop)
 
     def _rows(self, X, n_clusters):
-        """Checked rows, to be evaluated under so many clusters."""
+        """Bind checked rows that will be evaluated under `n_clusters` clusters."""
         likelihood = self.likelihood
         data = likelihood.encode_new(X)
         model = likelihood.bind(data, likelihood.tables(data, None))
         return mixture_rows(likelihood, data, model, n_clusters)
 
     def _load(self, model, mixture):
-        """Give a kernel the clusters of a mixture, and an empty one behind them."""
+        """Load the clusters of a mixture, and an empty one after them, into a kernel."""
         if mixture.values:
-            model.clear(0)  # nothing to bring up to date
+            model.clear(0)  # so that no cluster has to be updated
             set_hyperparameters(model, self.likelihood.at(mixture.values))
         model.load(mixture.stats)
         if mixture.labels is not None:

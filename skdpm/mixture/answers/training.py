@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The rows of a fit, for what is asked of them once it is over."""
+"""The rows of a fit, for questions that are asked after it."""
 
 import joblib
 import numpy as np
@@ -13,25 +13,24 @@ from skdpm.mixture.answers.peaks import fuse_to_peaks
 from skdpm.mixture.likelihoods.base import set_hyperparameters
 from skdpm.mixture.state._state import MixtureState
 
-# Draws whose clusters are counted: each takes about as long as the point estimate.
+# Largest number of draws whose clusters are counted. Each takes as long as the point estimate.
 MOST_READ = 40
 
 
 class TrainingRows:
-    """The rows of a fit. They are not copied, and not pickled: whoever has them gives them again.
-
-    Nor are they kept encoded, which takes memory again and little time.
+    """The rows of a fit. They are neither copied nor pickled; after unpickling the caller passes
+    them again. They are encoded when needed, which is fast and saves memory.
 
     Parameters
     ----------
     X : array of shape (n_samples, n_features)
-        Validated.
+        Validated rows.
     key : object
-        `fingerprint` of X, which has its shape.
+        `fingerprint` of X, which contains its shape.
     model : BaseMixture
-        With the parameters of the fit, not fitted.
+        Unfitted estimator with the parameters of the fit.
     entropy : int
-        Of the random streams of the fit.
+        Entropy of the random streams of the fit.
     """
 
     def __init__(self, X, key, model, entropy):
@@ -44,31 +43,31 @@ class TrainingRows:
         return {**vars(self), "X": None}
 
     def make_prior(self, concentration):
-        """The prior over partitions of the rows, at a concentration."""
+        """The prior over partitions of the rows with this concentration."""
         return self.model.make_prior(self.key[0][0], concentration)
 
     def recall(self, X=None):
-        """The rows, given again or as they were kept.
+        """The rows of the fit: X, or the rows kept since.
 
         Raises
         ------
         ValueError
-            Where they are gone, or are not those of the fit.
+            If no rows are kept, or the rows are not those of the fit.
         """
         if X is None and self.X is None:
-            raise ValueError("the rows of fit are not pickled with the estimator: give them as X")
+            raise ValueError("the rows of fit are not pickled with the estimator: pass them as X")
         again = self.X if X is None else X
         if fingerprint(again) != self.key:
             raise ValueError(
                 "X must be the rows of fit"
                 if X is not None
-                else "the rows of fit have changed since: give those of the fit as X"
+                else "the array passed to fit has changed since: pass the rows of fit as X"
             )
         self.X = again
         return again
 
     def encoded(self, likelihood):
-        """The rows as kernels of a likelihood need them: data and tables."""
+        """Encoded rows and tables for kernels of a likelihood."""
         X = self.X
         if not sp.issparse(X):
             X = np.ascontiguousarray(X, dtype=np.float64)
@@ -86,16 +85,16 @@ class TrainingRows:
         Parameters
         ----------
         likelihood : Likelihood
-            Resolved.
+            Resolved likelihood.
         draws : ndarray of int of shape (n_chains, n_draws, n_samples)
             Partitions into components.
         log_density : callable
-            Predictive density, averaged over the draws.
+            Log predictive density of rows, averaged over the draws.
 
         Returns
         -------
         n_clusters : ndarray of int64 of shape (n_chains, n_read_draws)
-            Evenly spaced draws, `MOST_READ` of all chains at most.
+            Numbers for evenly spaced draws, at most `MOST_READ` in all.
         """
         n_chains, n_draws = draws.shape[:2]
         n_read = min(n_draws, max(MOST_READ // n_chains, 1))
@@ -109,20 +108,20 @@ class TrainingRows:
         return np.array([[count(chain[d]) for d in chosen] for chain in draws], dtype=np.int64)
 
     def log_leave_one_out(self, likelihood, draws, n_jobs=None):
-        """log p(x_i | all other rows, a draw's partition of them and what it has learned).
+        """log p(x_i | all other rows, their partition and the hyperparameters of a draw).
 
         Parameters
         ----------
         likelihood : Likelihood
-            Resolved.
+            Resolved likelihood.
         draws : Draws
         n_jobs : int or None
-            Threads.
+            Number of threads.
 
         Returns
         -------
         log_densities : ndarray of shape (n_draws, n_samples)
-            Of `draws.scored`.
+            Log densities (natural) under the draws of `draws.scored`.
         """
         data, tables = self.encoded(likelihood)
 
@@ -146,18 +145,19 @@ class TrainingRows:
 def outlier_scores(log_densities, weights):
     """-log p(x_i | all other rows), from draws of the posterior given all rows.
 
-    What the others say of their partition z and of hyperparameters is p(z | all), up to the factor
-    1 / p(x_i | others, z). So 1 / p(x_i | others) is the mean of this factor over the draws, the
-    conditional predictive ordinate of Gelfand, Dey & Chang (1992). Where it is large for few draws
-    the mean is uncertain; as x_i itself is in no cluster here, and may always begin one, p(x_i |
-    others, z) is at least the probability of that times its density then, and the factor bounded.
+    The posterior of the partition z and the hyperparameters given the other rows is p(z | all
+    rows) times a constant over p(x_i | others, z). So 1 / p(x_i | others) is the mean of
+    1 / p(x_i | others, z) over the draws: the conditional predictive ordinate of Gelfand, Dey &
+    Chang (1992). The mean is uncertain if few draws dominate it. The terms are bounded, because
+    x_i may always begin a new cluster: p(x_i | others, z) is at least the probability of this
+    times the density of x_i in a new cluster.
 
     Parameters
     ----------
     log_densities : ndarray of shape (n_draws, n_samples)
         log p(x_i | others, z).
     weights : ndarray of shape (n_draws,)
-        Of the draws; they sum to 1.
+        Weights of the draws; they sum to 1.
 
     Returns
     -------
