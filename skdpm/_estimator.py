@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Fits that run chains, go on and are interrupted, for the estimators of both families."""
+"""Base class of the estimators: fits that run chains, can be continued and interrupted."""
 
 import difflib
 import functools
@@ -30,15 +30,15 @@ from skdpm._validation import (
 from skdpm.chains import Halts, run_chains, seed_entropy
 from skdpm.draws import Draws
 
-# What a user may give to `fit` and `partial_fit` in vain, and what to do in its place.
+# Arguments that `fit` and `partial_fit` do not support, with advice.
 UNSUPPORTED_IN_FIT = {
     "sample_weight": (
-        "rows have no weights, each is an observation of its own. Where a weight is a number of "
-        "equal observations, repeat the row: fit(np.repeat(X, sample_weight, axis=0))"
+        "rows have no weights. If a weight counts equal observations, repeat the row: "
+        "fit(np.repeat(X, sample_weight, axis=0))"
     ),
 }
 
-# Names of parameters that other libraries have, and what to give in their place.
+# Names of parameters in other libraries, with advice.
 OTHER_NAMES = {
     "alpha": "its name is concentration",
     "max_iter": "iterations are n_warmup and n_draws",
@@ -65,25 +65,25 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     """Base class of estimators that sample a posterior by several chains.
 
     A subclass has the parameters `likelihood`, `sampler`, `n_warmup`, `n_draws`, `thin`,
-    `n_chains`, `n_jobs`, `warm_start`, `random_state` and `verbose`, and writes `_registry`,
-    `_validate_fit`, `_program`, `_publish`, `_summarise` and `score_samples`. It may have
-    `max_time` and `target_ess`.
+    `n_chains`, `n_jobs`, `warm_start`, `random_state` and `verbose`. It implements `_registry`,
+    `_validate_fit`, `_program`, `_publish`, `_summarise` and `score_samples`. It may have the
+    parameters `max_time` and `target_ess`.
     """
 
-    max_time = target_ess = None  # of a subclass that has no such parameters
-    _components = "clusters"  # as users call them
-    _ways_with_text = _ways_with_sparse = ""  # ends of messages about text and sparse matrices
+    max_time = target_ess = None  # defaults for subclasses without these parameters
+    _components = "clusters"  # users' word for them
+    _ways_with_text = _ways_with_sparse = ""  # advice in errors about text and sparse matrices
 
     def _registry(self, name):
-        """For "likelihood" or "sampler": a dict of names and classes, and their base class."""
+        """Dict of names and classes, and their base class, for "likelihood" or "sampler"."""
         raise NotImplementedError
 
     def _validate_fit(self, X, likelihood, sampler, reset):
-        """The X of `fit`, checked."""
+        """Check the X of `fit`."""
         raise NotImplementedError
 
     def _program(self, X, likelihood, sampler):
-        """The `ChainProgram` of the fit, all parameters checked."""
+        """Check all parameters and make the `ChainProgram` of the fit."""
         raise NotImplementedError
 
     def _publish(self, draws, program):
@@ -111,31 +111,28 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         return float(np.mean(self.score_samples(X)))
 
     def to_datatree(self, X=None, *, log_likelihood=False):
-        """Hand the draws to ArviZ, as an xarray.DataTree. Needs arviz-base (extra "arviz").
+        """Convert the draws for ArviZ: an xarray.DataTree. Needs arviz-base (extra "arviz").
 
-        Its groups have the names and dimensions that ArviZ knows:
+        The groups have the names and dimensions of ArviZ:
 
-        - posterior: whatever was drawn and has the same shape in every draw, by its name in
-          `draws_`, as "labels" with the dimension "row", "n_components" and "concentration".
-          R-hat and effective sample sizes of these are those of `diagnostics_`. What belongs to
-          columns has the dimension "column"; in part "size" of a `Product`, "size_column".
-        - sample_stats: "lp", the log joint density; "acceptance_rate" by chain and move, where
-          there are such.
-        - log_likelihood, where asked for: "x", the log predictive density of each row given all
+        - posterior: quantities with the same shape in every draw, by their names in `draws_`,
+          such as "labels" with the dimension "row", "n_components" and "concentration". Their
+          R-hat and effective sample sizes are those of `diagnostics_`. Quantities of columns have
+          the dimension "column"; in the part "size" of a `Product`, "size_column".
+        - sample_stats: "lp", the log joint density, and "acceptance_rate" by chain and move, if
+          the sampler has moves. Weighted draws also have "log_weight".
+        - log_likelihood, on request: "x", the log predictive density of each row given all
           others (`pointwise_log_likelihood`), from which `arviz.loo` estimates leave-one-out
-          cross-validation. Only some draws have it, those that new rows are scored by: its
-          coordinate "draw" tells which.
-        - observed_data, where X is given and no sparse matrix or dask array: "x", or for a table
-          with words a variable for each column.
-
-        Draws that have weights weigh the same in ArviZ; sample_stats then has "log_weight".
+          cross-validation. It covers the draws that score new rows; see the coordinate "draw".
+        - observed_data, if X is passed and is no sparse matrix or dask array: "x", or a variable
+          for each column of a table with text.
 
         Parameters
         ----------
         X : array-like or DataFrame of shape (n_samples, n_features), default=None
-            The rows of `fit`; only needed for the last two groups.
+            Rows of `fit`. Only the last two groups need them.
         log_likelihood : bool, default=False
-            Mixtures only.
+            Whether to compute the group log_likelihood. Mixtures only.
 
         Returns
         -------
@@ -144,9 +141,9 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         Raises
         ------
         ImportError
-            Without arviz-base.
+            If arviz-base is not installed.
         ValueError
-            Where X is not that of `fit`, or there is no X or method for `log_likelihood`.
+            If X is not that of `fit`, or `log_likelihood` is not available.
 
         Examples
         --------
@@ -173,24 +170,23 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         return datatree(self, X, pointwise)
 
     def drop_chains(self, chains, X):
-        """Leave chains out: of the draws, and of all that is made of them.
+        """Remove chains from the fit.
 
-        What is left is as if the others had been the only ones: labels, predictions, densities,
-        `diagnostics_` and `converged_`. With `warm_start`, `fit` goes on with the others.
+        All attributes become those of a fit that had only the other chains: labels, predictions,
+        densities, `diagnostics_` and `converged_`. With `warm_start`, `fit` continues the others.
 
-        Chains that are stuck far below the others in log joint density stand for hardly any
-        posterior mass, and count as much as any while they are there. Where levels are close,
-        however, no chain is wrong: each has found a part of the posterior, their numbers do not
-        tell how much is in it, and leaving some out hides that there are several. Then more
-        iterations, another sampler or other starts are the remedy, and
-        `skdpm.diagnostics.stacking_weights` tells which chains predict well together.
+        Remove a chain if its log joint density is stuck far below that of the others: it
+        represents hardly any posterior mass but counts as much as any other chain. If the levels
+        are close, each chain has found a part of the posterior, and removing one hides this.
+        Use more iterations, another sampler or other starts instead;
+        `skdpm.diagnostics.stacking_weights` shows which chains predict well together.
 
         Parameters
         ----------
         chains : int or array-like of int
-            Numbers of those to be left out, from 0, as the draws have them.
+            Numbers of the chains to remove, from 0.
         X : array-like, CSR matrix or dask array of shape (n_samples, n_features)
-            The rows of `fit`.
+            Rows of `fit`.
 
         Returns
         -------
@@ -199,9 +195,9 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         Raises
         ------
         ValueError
-            For numbers of no chain, or of all; where X or a parameter is another one than in
-            `fit`; without the chains, as after `partial_fit`, with "smc", or once pickled without
-            `warm_start`.
+            If `chains` contains no chain's number or all of them, if X or a parameter differs
+            from that of `fit`, or if the chains are gone: after `partial_fit`, with "smc", or
+            after pickling without `warm_start`.
 
         Examples
         --------
@@ -216,8 +212,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         run = getattr(self, "_run", None)
         if run is None or run.data is None:
             raise ValueError(
-                "drop_chains needs the chains of fit; they are not kept by partial_fit, by "
-                'sampler="smc" or by a pickle without warm_start=True: fit again'
+                "drop_chains needs the chains of fit, which partial_fit, sampler=\"smc\" and "
+                "pickles without warm_start=True do not keep; fit again"
             )
         n_chains = self.draws_.n_chains
         dropped = np.unique(chains)
@@ -245,10 +241,10 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             tags.input_tags.categorical = tags.input_tags.string = likelihood.reads_tables
         return tags
 
-    # Notebooks. scikit-learn's own classes call the second or the third, by their version.
+    # Notebooks. Depending on its version, scikit-learn calls the second or the third.
 
     def _html_repr(self):
-        """scikit-learn's diagram, and below it what the fit has found."""
+        """The diagram of scikit-learn, with a summary of the fit below it."""
         diagram = estimator_html_repr(self)
         if not self.__sklearn_is_fitted__():
             return diagram
@@ -302,7 +298,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             warn(
                 f"{type(self).__name__}.fit was interrupted after {n_draws} of {self.n_draws} "
                 "draws of each chain"
-                + ("; the attributes describe those" if n_draws else ": nothing is fitted")
+                + ("; the attributes describe these" if n_draws else "; nothing is fitted")
                 + ("; fit again to continue" if self.warm_start else ""),
                 RuntimeWarning,
             )
@@ -320,29 +316,29 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         return self.warm_start and hasattr(self, "_run")
 
     def _begun(self, X):
-        """The run of `fit`, new or continued, and whether it has all its draws already."""
+        """The run of `fit`, new or continued, and whether it already has all its draws."""
         fitted = self.__sklearn_is_fitted__()
         if not self._continues():
             if self.warm_start and fitted:
                 warn(
-                    "warm_start=True starts anew: the chains of the last fit are not there, "
-                    "because a pickle with warm_start=False does not hold them",
+                    "warm_start=True cannot continue the last fit, because a pickle with "
+                    "warm_start=False does not contain its chains; a new run starts",
                     UserWarning,
                 )
             return self._prepare(X), False
-        remedy = "set warm_start=False to start anew"
+        remedy = "set warm_start=False to start a new run"
         run = self._prepare(X, self._run, "warm_start=True", remedy, reset=not fitted)
         # After an interruption some chains have more draws; a later fit may ask for them.
         done = self.draws_.n_draws if hasattr(self, "draws_") else 0
         n_draws = run.program.n_draws
         if n_draws < done:
             raise ValueError(
-                f"warm_start=True needs n_draws of at least {done}, the number of draws that "
-                f"exist, got {n_draws}; {remedy}"
+                f"n_draws must be at least {done} with warm_start=True, because {done} draws "
+                f"exist; got {n_draws}; {remedy}"
             )
         if n_draws == done:
             warn(
-                f"all {n_draws} draws exist already: nothing is sampled; fit with a larger "
+                f"all {n_draws} draws exist already, so nothing is sampled; fit with a larger "
                 "n_draws to continue",
                 UserWarning,
             )
@@ -354,15 +350,15 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         return replace(run, chains=chains), False
 
     def _prepare(self, X, previous=None, who="", remedy="", reset=True):
-        """A run over X, parameters and rows checked.
+        """Check parameters and rows, and make the run.
 
         Parameters
         ----------
         X : array-like
         previous : Run or None
-            The run to continue, of the same rows and parameters.
+            Run to continue, which must have the same rows and parameters.
         who, remedy : str
-            What a message says if these differ: who needs them, and what to do.
+            Words for the error if they differ: who needs them, and what to do.
         reset : bool
             Whether the number and names of columns are new.
         """
@@ -372,7 +368,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         data = fingerprint(rows)
         if previous is not None and data != previous.data:
             raise ValueError(
-                f"{who} needs the rows of the last fit, but X has others: give those, or {remedy}"
+                f"{who} needs the rows of the last fit, but X differs: pass those rows or {remedy}"
             )
         signature = self._signature(likelihood, sampler)
         if previous is not None:
@@ -390,7 +386,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         )
 
     def _advance(self, run, n_iterations, halts=None):
-        """Let the chains run; whether Ctrl-C stopped them."""
+        """Run the chains; return whether Ctrl-C stopped them."""
         return run_chains(
             run.program.advance,
             run.chains,
@@ -408,7 +404,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             program.columns(), [chain["draws"] for chain in chains], n_draws
         )
         self._data = run.data  # pickled, unlike `_run`
-        # All chains have done these: after an interruption some may be ahead.
+        # The minimum, because after an interruption some chains may be ahead.
         self.n_iter_ = min(chain["iteration"] for chain in chains)
         self._publish(self.draws_, program)
         self._sum_up(run)
@@ -424,7 +420,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         run.told = tuple(sorted({*bad, *run.told}))
 
     def _fitted_so_far(self, run, n_draws):
-        """The attributes of this estimator if the fit ended with n_draws of each chain: dict."""
+        """The fitted attributes if the fit ended now, with n_draws draws of each chain: dict."""
         after = self._copied(("n_features_in_", "feature_names_in_"))
         chains = [{**chain, "draws": dict(chain["draws"])} for chain in run.chains]
         after._conclude(replace(run, chains=chains), n_draws)
@@ -432,21 +428,21 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         return {name: value for name, value in vars(after).items() if name not in parameters}
 
     def _copied(self, names=()):
-        """A copy with the parameters and, of the other attributes, those of these names."""
+        """A copy with the parameters and the named attributes."""
         other = object.__new__(type(self))
         vars(other).update(self.get_params(deep=False))
         vars(other).update({name: vars(self)[name] for name in names if name in vars(self)})
         return other
 
     def _rows_of_fit(self, X, likelihood):
-        """X, checked under a likelihood; ValueError if it is not that of `fit`."""
+        """Check X under a likelihood; raise ValueError if it is not that of `fit`."""
         X = self._validate_fit(X, likelihood, self.sampler_, reset=False)
         if self._data is not None and fingerprint(X) != self._data:
             raise ValueError("X must be the rows of fit")
         return X
 
     def _limits(self, program):
-        """The limits of a fit that are set, checked: dict, name -> float."""
+        """Check the limits of a fit that are set: dict of floats by name."""
         limits = {
             name: check_real(getattr(self, name), name, low=0.0)
             for name in ("max_time", "target_ess")
@@ -454,60 +450,61 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         }
         if limits and not program.halts:
             raise ValueError(
-                f"{' and '.join(limits)} must be None with {program.sampler!r}, whose draws come "
-                "when all rows have; its n_particles says how long it takes"
+                f"{' and '.join(limits)} must be None with {program.sampler!r}, which makes its "
+                "draws at the end; reduce n_particles for a shorter fit"
             )
         return limits
 
     def _warn_of_limits(self, run, halts):
-        """Warn of a limit that could not be kept."""
+        """Warn about a limit that could not be kept."""
         if halts is None:
             return
         program, n_draws = run.program, self.draws_.n_draws
         if halts.late_at is not None:
-            done = f"{halts.late_at} of {program.n_warmup} iterations of warm-up"
+            done = f"{halts.late_at} of {program.n_warmup} warm-up iterations"
             if halts.late_at >= program.n_warmup:
                 done = f"{program.n_draws_after(halts.late_at)} draws of each chain"
             warn(
-                f"max_time={self.max_time!r} was over after {done}; warm-up was finished and "
-                f"{n_draws} draws made all the same, in {self.fit_time_:.3g} seconds: a smaller "
-                "n_warmup, or a larger max_time, leaves time for more",
+                f"max_time={self.max_time!r} was too short: it ended after {done}. The fit "
+                f"completed the warm-up and {n_draws} draws of each chain, in "
+                f"{self.fit_time_:.3g} seconds; use a larger max_time or a smaller n_warmup",
                 ConvergenceWarning,
             )
         if self.target_ess is not None and not halts.ess >= self.target_ess:
             warn(
                 f"target_ess={self.target_ess!r} was not reached: the smallest bulk effective "
                 f"sample size is {run.least_ess(n_draws, self.draws_):.3g} after {n_draws} draws "
-                "of each chain; with warm_start=True, a larger n_draws or max_time continues it",
+                "of each chain; use a larger n_draws or max_time, which with warm_start=True "
+                "continues this fit",
                 ConvergenceWarning,
             )
 
     def __getstate__(self):
-        """Without the chains, unless a warm start or `partial_fit` may need them."""
+        """The state, without the chains unless a warm start or `partial_fit` may need them."""
         state = super().__getstate__()
         if not (self.warm_start or self._takes_more_rows()):
             state = {name: value for name, value in state.items() if name != "_run"}
         return state
 
     def _takes_more_rows(self):
-        """Whether the last run, finished, can go on with more rows."""
+        """Whether the last run can be continued with more rows."""
         run = getattr(self, "_run", None)
         return run is not None and run.likelihood is not None
 
     def _forget(self):
-        """Drop all fitted attributes, as those of an earlier fit to other data."""
+        """Delete all fitted attributes."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
 
     def _disagreements(self, program):
-        """The quantities that chains have not agreed on, by name."""
+        """Names of the quantities on which the chains disagree."""
         draws = self.draws_
         return _convergence.disagreements(
             self.diagnostics_, draws.n_chains, draws.n_draws, program.fewest_compared
         )
 
     def _warn_if_not_converged(self, program, known=()):
-        """Warn of what the chains have not agreed on, except for what is known."""
+        """Warn about the quantities on which the chains disagree, except for known ones."""
         bad = [name for name in self._disagreements(program) if name not in known]
         if bad:
             warn(
@@ -516,7 +513,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             )
 
     def _describe(self, names):
-        """Words about quantities that chains have not agreed on; details of some."""
+        """Describe the quantities on which the chains disagree; the first ones in detail."""
         names = sorted(names, key=lambda name: name not in ("log_joint", "coclustering"))
         words = []
         for name in names[: _convergence.MOST_DESCRIBED]:
@@ -536,7 +533,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     # Parameters.
 
     def _resolved(self, name):
-        """The likelihood or sampler object; a name means the object with its defaults."""
+        """The likelihood or sampler object; a name means an object with default parameters."""
         value = getattr(self, name)
         registry, base = self._registry(name)
         if isinstance(value, base):
@@ -546,7 +543,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         hint = ""
         if isinstance(value, type) and issubclass(value, base):
             value = value.__name__
-            hint = f"; it is a class, give an object: {name}={value}()"
+            hint = f", which is a class; pass an object: {name}={value}()"
         elif isinstance(value, str):
             close = difflib.get_close_matches(value, registry, n=1)
             value, hint = repr(value), f"; did you mean {close[0]!r}?" if close else ""
@@ -558,15 +555,16 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         )
 
     def _bound_likelihood(self, X):
-        """The likelihood object, which knows the columns of the X given to `fit`."""
+        """The likelihood object, made for the columns of the X of `fit`."""
         return self._resolved("likelihood")
 
     def _resolved_sampler(self, likelihood, X):
-        """The sampler object for this likelihood and the X given to `fit`."""
+        """The sampler object for this likelihood and the X of `fit`."""
         return self._resolved("sampler")
 
     def _lenient_likelihood(self):
-        """The likelihood object, or None where the parameter is wrong: tags must not raise."""
+        """The likelihood object, or None if the parameter is wrong, because tags must not
+        raise."""
         try:
             return self._resolved("likelihood")
         except ValueError:
@@ -578,13 +576,13 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             value = params.get(name, getattr(self, name))
             if nested and isinstance(value, str):
                 raise ValueError(
-                    f"cannot set {nested[0]!r}: {name}={value!r} is a name, which stands for an "
-                    f"object with default parameters; give {name} an object to set its parameters"
+                    f"cannot set {nested[0]!r}, because {name}={value!r} means an object with "
+                    f"default parameters; pass an object as {name} to set its parameters"
                 )
         return super().set_params(**params)
 
     def _chain_parameters(self):
-        """The parameters that say how chains run, checked, by name."""
+        """Check the parameters of the chains: dict by name."""
         check_bool(self.warm_start, "warm_start")
         if self.n_jobs is not None and (not isinstance(self.n_jobs, Integral) or self.n_jobs == 0):
             raise ValueError(
@@ -603,13 +601,13 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
 
     def _signature(self, likelihood, sampler):
         """Hash each parameter that must not change between the fits of a warm start: dict of
-        lists, where one common entry means that nothing changed."""
+        lists. Two lists with a common entry mean that the parameter did not change."""
         signature = {
             name: [_hash(value)]
             for name, value in self.get_params(deep=False).items()
             if name not in FREE_PARAMETERS
         }
-        # A name stands for itself, and for the object that was made of it.
+        # A name equals itself and the object made from it.
         signature["likelihood"] = [
             _hash((type(value).__name__, value.get_params()))
             for value in (self._resolved("likelihood"), likelihood)
@@ -618,12 +616,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         return signature
 
     def _refuse_changed(self, previous, signature, who, remedy, unused=frozenset()):
-        """Refuse to continue a run with other parameters, except for unused ones.
-
-        Raises
-        ------
-        ValueError
-        """
+        """Raise ValueError if parameters differ from those of a run, except for unused ones."""
         changed = sorted(
             name
             for name in signature.keys() - unused
@@ -632,12 +625,12 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         if changed:
             raise ValueError(
                 f"{who} needs the parameters of the last fit, but {' and '.join(changed)} "
-                f"changed: set the last value again, or {remedy}"
+                f"changed: restore the last value, or {remedy}"
             )
 
 
 def _hash(value):
-    """Hash a parameter; one that cannot be pickled, such as a lambda, stands for itself."""
+    """Hash a parameter; return it unchanged if it cannot be pickled, such as a lambda."""
     try:
         return joblib.hash(value)
     except pickle.PicklingError:

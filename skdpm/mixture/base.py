@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What mixtures share: the scikit-learn face but for a prior and its parameters."""
+"""Base class of the mixture estimators: everything except the prior over partitions."""
 
 import functools
 import math
@@ -45,13 +45,13 @@ from skdpm.mixture.samplers.base import Sampler
 POINT_ESTIMATE_STREAM = 2**32 - 1
 SAMPLE_STREAM = 2**32 - 2
 
-# Point estimates that are one of the draws; others minimise an expected loss over all.
+# Point estimates that are one of the draws. Others minimise an expected loss over all draws.
 SINGLE_DRAWS = ("map", "last")
 
-# Parameters that say nothing about rows which come one after the other.
+# Parameters without a meaning in `partial_fit`.
 UNUSED_IN_STREAMS = {"init", "n_warmup", "store_labels", "thin"}
 
-# That some programs have.
+# Attributes that only some programs set.
 FURTHER_ATTRIBUTES = (
     "effective_sample_size_",
     "log_evidence_",
@@ -61,13 +61,13 @@ FURTHER_ATTRIBUTES = (
 
 
 class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
-    """Base class of mixtures: all but their prior over partitions.
+    """Base class of mixtures. A subclass adds the prior over partitions.
 
-    A subclass writes `make_prior` and an `__init__` that stores all parameters of `DPMixture` but
-    the discount, and its own.
+    It implements `make_prior` and an `__init__` that stores its own parameters and those of
+    `DPMixture` except for `discount`.
     """
 
-    _ways_with_text = '; likelihood="mixed" takes tables with columns of text'
+    _ways_with_text = '; use likelihood="mixed" for tables with columns of text'
     _ways_with_sparse = (
         ", or choose a likelihood that takes sparse matrices: Bernoulli, Multinomial or Relational"
     )
@@ -75,14 +75,14 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     def make_prior(self, n_samples, concentration):
         """Make the prior over partitions of n_samples rows.
 
-        Called often, and from threads: it must depend on the parameters alone.
+        It is called often, and from threads, so it must depend on the parameters alone.
 
         Parameters
         ----------
         n_samples : int
-            For tables. (Streams have no use for these, and ask for a prior of a fixed number.)
+            Number of rows for which the prior tabulates. (Streams pass a fixed number.)
         concentration : float
-            Above `PartitionPrior.lowest_concentration`.
+            Value above `PartitionPrior.lowest_concentration`.
 
         Returns
         -------
@@ -91,9 +91,9 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         Raises
         ------
         ValueError
-            Naming the parameter of the subclass that does not fit.
+            If a parameter of the subclass is wrong; the message names it.
         """
-        raise NotImplementedError(f"{type(self).__name__} must write `make_prior`")
+        raise NotImplementedError(f"{type(self).__name__} must implement `make_prior`")
 
     @explains(**UNSUPPORTED_IN_FIT)
     @with_callbacks
@@ -103,12 +103,12 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         Parameters
         ----------
         X : array-like, CSR matrix or dask array of shape (n_samples, n_features)
-            What it may hold depends on the likelihood. With `SubCluster` or `BlockedGibbs` it is
-            never copied whole, may be memory-mapped and of any numeric type, or a dask array whose
-            rows are in chunks; then `labels_` is a dask array, label draws are not kept and
-            `point_estimate` must be "last" or "map".
+            Rows. The likelihood determines which entries are allowed. `SubCluster` and
+            `BlockedGibbs` never copy X whole: it may be memory-mapped, of any numeric type, or a
+            dask array with rows in chunks. Then `labels_` is a dask array, label draws are not
+            kept, and `point_estimate` must be "last" or "map".
         y : object
-            Ignored; callbacks are given it.
+            Ignored, but passed to callbacks.
 
         Returns
         -------
@@ -117,17 +117,17 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         Raises
         ------
         ValueError
-            For a parameter or a column of X that does not fit the model, before any sampling.
+            If a parameter or a column of X does not fit the model. Nothing is sampled then.
         KeyboardInterrupt
-            After Ctrl-C, once the attributes hold the draws so far.
+            After Ctrl-C; the attributes describe the draws so far.
 
         Warns
         -----
         ConvergenceWarning
-            If the chains disagree: the message names quantities with R-hat above 1.05, and the
-            chain that is apart. A search warns once for each fit; a filter of `warnings` hides
-            these, and `converged_` has the answer. Also if `max_time` was over before a few draws
-            were made, or `target_ess` was not reached.
+            If the chains disagree: the message names the quantities with R-hat above 1.05 and a
+            chain that differs from the others. A search warns once per fit; use a filter of
+            `warnings` and check `converged_` instead. Also if `max_time` was too short for a few
+            draws, or `target_ess` was not reached.
         """
         return self._fit(X, y)
 
@@ -142,34 +142,34 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     @available_if(_sees_rows_once)
     @explains(**UNSUPPORTED_IN_FIT)
     def partial_fit(self, X, y=None):
-        """Learn more rows, each of which is seen once and then forgotten. Needs `sampler="smc"`.
+        """Learn more rows. Each row is seen once and then forgotten. Needs `sampler="smc"`.
 
-        The particles of `fit`, or of the call before, take the rows in the order given. Memory
-        grows with the clusters, not with the rows, and the same rows give the same bits in
-        whatever batches they come, also through pickles. By how much a call raises
-        `log_evidence_` is the log predictive density of its rows, before they were learned. A call
+        The particles of `fit`, or of the previous call, take the rows in the given order. Memory
+        grows with the number of clusters, not with the number of rows. The same rows give the
+        same bits however they are divided into batches, also after pickling. A call raises
+        `log_evidence_` by the log predictive density of its rows before they were learned. A call
         that fails or is interrupted changes nothing.
 
-        Particles do not move here: what a row has been taken for stays. Where the first rows are
-        at hand, `fit` them, which moves particles, and stream the others. Without a fit, or after
-        that of another sampler, the first batch starts particles, and all that depends on data is
-        made concrete on it alone: it should be like the others, or parameters be given (such as
-        `Categorical(n_categories=...)`). Hyperparameters are not learned in a stream: each
-        particle keeps those that it has learned in `fit`, and without a fit all have the values
-        that the likelihood derives from the first batch (`likelihood_` shows them).
+        Particles do not move here, so the cluster of a row does not change later. If the first
+        rows are available, `fit` them, which moves particles, and stream the others. Without a
+        fit, or after a fit with another sampler, the first batch starts the particles and
+        determines all defaults that depend on data; choose a typical batch, or set these
+        parameters (such as `Categorical(n_categories=...)`). Hyperparameters are not learned in a
+        stream: each particle keeps those from `fit`; without a fit, all particles have the
+        values that the likelihood derives from the first batch (see `likelihood_`).
 
         The attributes are those of `fit`, without `label_samples_` and `acceptance_rate_`. They
-        are about all rows seen, but `labels_`, which are of this call: clusters of `weights_` and
-        `cluster_params_`, numbered by decreasing size of all rows seen. The rows are gone that
-        "peaks" and other summaries of all draws need: whatever `point_estimate` is, the draw of
-        the largest log joint is taken, as with "map", or with "last" the first draw of the first
-        chain. Each call makes `n_draws` draws, which takes most of the time of a small batch.
+        describe all rows seen, except for `labels_`, which are the clusters of the rows of this
+        call. "peaks" and other summaries of all draws would need the earlier rows. So
+        `point_estimate` means "map", the draw with the largest log joint, unless it is "last",
+        the first draw of the first chain. Each call makes `n_draws` draws, which takes most of
+        the time of a small batch.
 
         Parameters
         ----------
         X : array-like, CSR matrix or dask array of shape (n_rows, n_features)
-            The chunks of rows of a dask array come one after the other, and are learned all or
-            not at all; `labels_` is of the last one.
+            Rows. The chunks of a dask array are learned one after the other, all or none;
+            `labels_` are those of the last chunk.
         y : None
             Ignored.
 
@@ -180,19 +180,19 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         Raises
         ------
         ValueError
-            For a parameter or a column of X that does not fit the model, or other parameters than
-            in the call before. (`n_draws`, `n_jobs`, `point_estimate` and `verbose` may change,
-            as may those that mean nothing here: `init`, `n_warmup`, `random_state`,
+            If a parameter or a column of X does not fit the model, or a parameter has changed
+            since the previous call. (`n_draws`, `n_jobs`, `point_estimate` and `verbose` may
+            change, and parameters without a meaning here: `init`, `n_warmup`, `random_state`,
             `store_labels`, `thin` and `warm_start`.)
         FloatingPointError
-            Naming the row that no cluster can explain.
+            If no cluster can explain a row; the message names it.
         KeyboardInterrupt
             After Ctrl-C.
 
         Warns
         -----
         ConvergenceWarning
-            Where the chains disagree about a quantity for the first time.
+            If the chains disagree about a quantity for the first time.
 
         Examples
         --------
@@ -213,8 +213,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     def predict(self, X):
         """Most probable cluster of each row, among those of `labels_`.
 
-        Each row is on its own, a new observation: `predict(X_train)` need not equal `labels_`,
-        which are chosen jointly, given each other. Nothing is drawn at random.
+        Each row is treated as a new observation. So `predict(X_train)` may differ from `labels_`,
+        which are chosen jointly. Nothing is drawn at random.
 
         Parameters
         ----------
@@ -223,27 +223,27 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         Returns
         -------
         labels : ndarray of shape (n_samples,), int64
-            For a dask array a lazy dask array with its chunks, as from all methods of new rows.
+            Labels. For a dask array, a lazy dask array with its chunks; this holds for all
+            methods of new rows.
         """
         return self._over_rows(Predictor.predict, X, np.int64)
 
     def predict_proba(self, X, new_cluster=False):
         """Posterior probability of each cluster of `labels_` given each row.
 
-        Weights are the cluster's size, minus the discount or plus concentration / n_components,
-        at the posterior mean of the concentration.
+        The prior weight of a cluster is its size minus the discount, or plus concentration /
+        n_components, with the posterior mean of the concentration.
 
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features)
         new_cluster : bool, default=False
-            Whether a last column is the probability of none of these clusters, the prior weight
-            of a new one times the density that it would have. Without, it is left out.
+            Whether to add a last column, the probability of a new cluster.
 
         Returns
         -------
-        probabilities : ndarray of shape (n_samples, `n_clusters_`), or a column more
-            Rows sum to 1.
+        probabilities : ndarray of shape (n_samples, `n_clusters_`), or one column more
+            Probabilities. Rows sum to 1.
 
         Examples
         --------
@@ -266,8 +266,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     def score_samples(self, X):
         """log posterior predictive density of each row.
 
-        The density is averaged over the kept draws (evenly spaced ones, 100 at most), each with
-        its own clusters and concentration and with the mass of a new cluster.
+        The density is averaged over up to 100 evenly spaced draws. That of a draw is the mixture
+        of its clusters and of a new cluster.
 
         Parameters
         ----------
@@ -280,7 +280,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         """
         return self._over_rows(Predictor.score_samples, X, np.float64)
 
-    score = ChainEstimator.score  # that of DensityMixin, which does nothing, would come first
+    score = ChainEstimator.score  # not `DensityMixin.score`, which does nothing
 
     def _can_sample(self):
         likelihood = getattr(self, "likelihood_", None) or self._lenient_likelihood()
@@ -297,10 +297,10 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         Returns
         -------
         X : ndarray of shape (n_samples, n_features)
-            Where columns of `fit` held categories (`Categorical`), so do these: a data frame after
-            a data frame, else an array of objects.
+            Rows. If columns of `fit` held categories (`Categorical`), these do too: a data frame
+            after a data frame, otherwise an array of objects.
         labels : ndarray of shape (n_samples,), int64
-            A cluster of `labels_` for each row, drawn from `predict_proba(X)`.
+            Cluster of `labels_` of each row, drawn from `predict_proba(X)`.
         """
         check_is_fitted(self)
         n_samples = check_integer(n_samples, "n_samples", low=1)
@@ -318,8 +318,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         return hasattr(self, "labels_")
 
     def __dir__(self):
-        # Whoever looks at all members, as notebooks do to show them, would compute the scores; and
-        # so does scikit-learn's own method, which leaves out what is not there.
+        # Without attributes that would be computed when a notebook or scikit-learn inspects all
+        # members.
         computed = {"n_clusters_samples_", "outlier_scores_", "probabilities_"}
         hidden = computed - vars(self).keys()
         names = [name for name in object.__dir__(self) if name not in hidden]
@@ -337,7 +337,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             self._training.recall()
         except ValueError as error:
             raise AttributeError(
-                f"n_clusters_samples_: {error}, to estimate_labels(X=X), and read it again"
+                f"n_clusters_samples_: {error} to estimate_labels(X=X), then read it again"
             ) from None
         return self._training.count_peaks(
             self.likelihood_, self.draws_["labels"], self._predictor.score_samples
@@ -345,8 +345,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
 
     @functools.cached_property
     def probabilities_(self):
-        """How surely each row belongs with its cluster: ndarray of shape (n_samples,)."""
-        # Who gets here has no such attribute, and is told why.
+        """Probability that a row belongs to its cluster: ndarray of shape (n_samples,)."""
+        # Reached only if the attribute is not set; the error explains why.
         self._check_label_draws("probabilities_", "predict_proba(X)")
 
     @functools.cached_property
@@ -358,37 +358,37 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             self._training.recall()
         except ValueError as error:
             raise AttributeError(
-                f"outlier_scores_: {error}, to pointwise_log_likelihood(X), after which "
-                "outlier_scores_ is there"
+                f"outlier_scores_: {error} to pointwise_log_likelihood(X), which sets "
+                "outlier_scores_"
             ) from None
         return self._outlier_scores(self._log_leave_one_out())
 
     def pointwise_log_likelihood(self, X):
-        """log predictive density of each row of `fit` given all others, draw by draw.
+        """log predictive density of each row of `fit` given all others, for each scored draw.
 
-        That is log p(x_i | all other rows, the draw's partition of them, its concentration and
-        hyperparameters), where row i may be in any of their clusters or in a new one: what
-        leave-one-out cross-validation starts from (`arviz.loo`). The draws are those that
-        `score_samples` averages over, 100 at most; ``draws_.scored`` has them. With a likelihood
-        of networks a row is a node, with all its links.
+        The density is p(x_i | all other rows, their partition in the draw, its concentration and
+        hyperparameters), where row i may be in any of their clusters or in a new one. It is the
+        input of leave-one-out cross-validation (`arviz.loo`). The draws are those over which
+        `score_samples` averages (``draws_.scored``). With a likelihood of networks, a row is a
+        node with all its links.
 
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features)
-            The rows of `fit`.
+            Rows of `fit`.
 
         Returns
         -------
         log_densities : ndarray of shape (n_chains, n_scored_draws, n_samples)
-            Natural logarithm; n_scored_draws are those of a chain.
+            Natural logarithms, for the scored draws of each chain.
 
         Raises
         ------
         AttributeError
-            Where label draws are not kept: after `partial_fit`, or with ``store_labels=False``.
+            If label draws are not kept: after `partial_fit`, or with ``store_labels=False``.
         ValueError
-            Where X is not that of `fit`, or a row has no density given the others, as with degrees
-            of nodes that are corrected for.
+            If X is not that of `fit`, or if a row has no density given the others, as under a
+            degree-corrected likelihood.
 
         Examples
         --------
@@ -409,21 +409,21 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         return log_densities.reshape(len(chains), -1, log_densities.shape[1])
 
     def estimate_labels(self, *, max_clusters=None, loss=None, X=None):
-        """Summarise the draws by another partition, in place of that of `fit`.
+        """Replace the partition of `fit` by another summary of the draws.
 
-        Sets `labels_`, `n_clusters_`, `weights_`, `cluster_params_` and `probabilities_`, and
-        what `predict`, `predict_proba` and `sample` tell of clusters; the draws, and densities
-        averaged over them, stay. The next `fit` goes back to `point_estimate`.
+        Sets `labels_`, `n_clusters_`, `weights_`, `cluster_params_` and `probabilities_`, and the
+        clusters of `predict`, `predict_proba` and `sample`. The draws and predictive densities do
+        not change. The next `fit` uses `point_estimate` again.
 
         Parameters
         ----------
         max_clusters : int, default=None
             Largest number of clusters. None: no limit.
         loss : {"peaks", "vi", "binder"} or tuple (name, split_cost), default=None
-            As `point_estimate` has it. None: that, or "vi" where it is a single draw. "peaks" is
-            "vi" where there are more than `max_clusters` of them.
+            Loss, as in `point_estimate`. None: `point_estimate`, or "vi" if that is a single
+            draw. "peaks" becomes "vi" if there are more than `max_clusters` peaks.
         X : array-like or CSR matrix of shape (n_samples, n_features), default=None
-            The rows of `fit`. Needed only where the estimator has been pickled since.
+            Rows of `fit`. Needed only after pickling.
 
         Returns
         -------
@@ -432,13 +432,13 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         Raises
         ------
         AttributeError
-            Where label draws are not kept: after `partial_fit`, or with ``store_labels=False``.
+            If label draws are not kept: after `partial_fit`, or with ``store_labels=False``.
         ValueError
-            For a parameter that does not fit, or rows that are not those of `fit`.
+            If a parameter is wrong, or X is not that of `fit`.
 
         See Also
         --------
-        skdpm.partitions.point_estimate : The search, without peaks.
+        skdpm.partitions.point_estimate : The search, without "peaks".
 
         Examples
         --------
@@ -471,7 +471,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         if loss == "peaks":
             labels, stats, fused = search(loss, most)
             if len(stats) > wanted:
-                # Peaks of so few clusters, each of several, would be fewer still.
+                # Fusing the best partition into `wanted` clusters would leave fewer.
                 labels, stats, fused = search("vi", wanted)
         else:
             labels, stats, fused = search(loss, wanted)
@@ -479,27 +479,27 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         return self
 
     def merge_tree(self, loss=None):
-        """Clusters of `labels_` that merge, two at a time, until there is one.
+        """Merge the clusters of `labels_`, two at a time, until one is left.
 
-        Greedily, and so that the posterior expected loss of the partition is least: what "fewer
-        clusters" look like, each nested in the one before. `estimate_labels` looks for the best
-        partition instead, which may cut clusters in other ways. Losses know of the rows only what
-        the draws tell: of clusters that no draw joins, small ones come first, not close ones.
+        Each merge is the one with the least posterior expected loss, so the tree shows nested
+        partitions into fewer clusters. `estimate_labels` searches for the best partition instead,
+        which need not be nested. The loss depends only on the draws: among clusters that no draw
+        joins, small clusters merge first, not close ones.
 
         Parameters
         ----------
         loss : {"vi", "binder"} or tuple (name, split_cost), default=None
-            None: that of `point_estimate`, or "vi" where it is "peaks" or a single draw.
+            Loss. None: that of `point_estimate`, or "vi" if that is "peaks" or a single draw.
 
         Returns
         -------
         tree : skdpm.partitions.MergeTree
-            With `cut(n_clusters)`, and `linkage` for `scipy.cluster.hierarchy.dendrogram`.
+            Tree with `cut(n_clusters)`, and `linkage` for `scipy.cluster.hierarchy.dendrogram`.
 
         Raises
         ------
         AttributeError
-            Where label draws are not kept: after `partial_fit`, or with ``store_labels=False``.
+            If label draws are not kept: after `partial_fit`, or with ``store_labels=False``.
 
         Examples
         --------
@@ -520,19 +520,19 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         check_is_fitted(self)
         if self._training is None:
             raise AttributeError(
-                f"{name} needs the kept partitions of the rows, which there are with "
-                f"store_labels=True, rows in memory and no partial_fit; without, see {instead}"
+                f"{name} needs label draws, which are kept with store_labels=True, rows in memory "
+                f"and no partial_fit; otherwise use {instead}"
             )
 
     def _check_projective(self, name, error):
         if not self.likelihood_.projective:
             raise error(
-                f"{name} needs a likelihood under which rows have a density given the others; "
-                f"under {self.likelihood_!r} the law of fewer rows is another one"
+                f"{name} needs a likelihood under which a row has a density given the others; "
+                f"under {self.likelihood_!r} the law of the other rows depends on the row"
             )
 
     def _recall(self, X):
-        """Have the rows of `fit` at hand."""
+        """Get the rows of `fit`, from X or as kept."""
         if X is not None:
             X = self.sampler_.validate(self, X, self.likelihood_, False)
         return self._training.recall(X)
@@ -551,37 +551,37 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         refuse_what_has_no_rows(X)
         previous = self._run if self._takes_more_rows() else None
         before = 0.0 if previous is None else getattr(self, "fit_time_", 0.0)
-        # All happens in a copy, whose attributes replace those of this object at the end.
+        # A copy does the work; its attributes replace those of this object at the end.
         after = self._copied(vars(self))
         carried, first = previous, 0
         for rows, last in row_chunks(X):
             run = after._batch(rows, carried, first, last)
             if after._advance(run, run.program.n_samples):
-                raise KeyboardInterrupt("partial_fit has changed nothing")
+                raise KeyboardInterrupt("partial_fit was interrupted and changed nothing")
             first += run.program.n_new
             carried = run.finished()
         after._conclude(run, run.program.n_draws)
-        # Chains that have parted stay apart: a warning names them once, not after every batch.
+        # Chains that have parted stay apart: the warning comes once, not after every batch.
         told = () if previous is None else previous.told
-        after._warn_if_not_converged(run.program, told)  # which fails if warnings are errors
+        after._warn_if_not_converged(run.program, told)  # raises if warnings are errors
         after.fit_time_ = before + time.monotonic() - started
         self.__dict__ = vars(after)
         return self
 
     def _batch(self, X, run, first, last):
-        """The run of the particles over a batch, parameters and rows checked.
+        """Check parameters and rows, and make the run of the particles over a batch.
 
         Parameters
         ----------
         X : array-like of shape (n_rows, n_features)
         run : Run or None
-            What the particles have learned. None: they start.
+            Run of the particles so far. None: they start.
         first : int
-            Number of the first row in errors.
+            Number of the first row, for errors.
         last : bool
             Whether the chains make draws afterwards.
         """
-        remedy = "start anew with fit, or with a clone of the estimator"
+        remedy = "start again with fit, or with a clone of the estimator"
         if run is None:
             likelihood = self._resolved("likelihood").for_batch(X)
         else:
@@ -593,17 +593,17 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             self._refuse_changed(run, signature, "partial_fit", remedy, UNUSED_IN_STREAMS)
             X = validate_rows(self, X, likelihood, reset=False)
             if X.shape[1] != run.n_features:
-                # A later fit, which failed, has seen other columns.
+                # A later fit that failed had other columns.
                 raise ValueError(
                     f"X has {X.shape[1]} features, but the particles have learned rows of "
-                    f"{run.n_features}: give such rows, or {remedy}"
+                    f"{run.n_features} features: pass such rows, or {remedy}"
                 )
-            likelihood.resolve(X)  # refuses rows that it cannot model
+            likelihood.resolve(X)  # raises an error for rows that it cannot model
         else:
             if self.__sklearn_is_fitted__():
                 warn(
-                    "partial_fit starts anew: the last fit used another sampler, which leaves no "
-                    "particles to continue with",
+                    "partial_fit starts anew, because the last fit used another sampler and has "
+                    "no particles to continue",
                     UserWarning,
                 )
             self._forget()
@@ -654,20 +654,20 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         X = sampler.validate(self, X, likelihood, reset)
         if reset and likelihood.says_nothing(X.shape[1]):
             warn(
-                "a single column of categories says nothing about clusters: any mixture of "
-                "distributions of one category is itself such a distribution, so the labels "
+                "a single column of categories contains no information about clusters, because a "
+                "mixture of categorical distributions is a categorical distribution: the labels "
                 "follow the priors alone. Add columns",
                 UserWarning,
             )
         return X
 
     def _program(self, X, likelihood, sampler):
-        """The program of the sampler, all parameters checked."""
+        """Check all parameters and make the program of the sampler."""
         n_samples = X.shape[0]
         settings = self._settings(n_samples, sampler)
         if not self.store_labels and self.point_estimate not in SINGLE_DRAWS:
             raise ValueError(
-                f"point_estimate={self.point_estimate!r} needs the kept partitions; with "
+                f"point_estimate={self.point_estimate!r} needs label draws; with "
                 'store_labels=False choose point_estimate="map" or "last"'
             )
         program = sampler.program(
@@ -684,7 +684,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         return program
 
     def _settings(self, n_samples, sampler):
-        """Settings of a program of `fit` or `partial_fit`, checked with the prior of n_samples
+        """Check the settings of a program of `fit` or `partial_fit`, with the prior of n_samples
         rows: dict."""
         if isinstance(self.point_estimate, tuple):
             partitions.check_loss(self.point_estimate, "point_estimate")
@@ -694,7 +694,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         chain_parameters = self._chain_parameters()
         check_bool(self.store_labels, "store_labels")
         sampler.kernel()  # checks its parameters
-        # A copy: parameters set meanwhile do not reach the chains.
+        # Of a copy, so that parameters that are set during the fit do not reach the chains.
         prior_of = self._copied().make_prior
         prior = prior_of(n_samples, 1.0)
         concentration = self.concentration
@@ -734,7 +734,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         likelihood = program.likelihood
         if likelihood.learned:
             means = {name: draws.mean(column_of(name)) for name in likelihood.learned}
-            # Plain numbers, as a user would have given them.
+            # Plain numbers, as a user would set them.
             likelihood = likelihood.at(
                 {name: mean.item() if mean.ndim == 0 else mean for name, mean in means.items()}
             )
@@ -763,8 +763,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         vars(self).update(program.further_attributes(chains))
 
     def _take_partition(self, labels, stats, make_prior, fused=False):
-        """Set what follows from labels by decreasing size, and statistics of their clusters.
-        fused: whether a cluster may hold several components of a draw."""
+        """Set the attributes that follow from labels (by decreasing size) and the statistics of
+        their clusters. `fused`: whether a cluster may contain several components of a draw."""
         self._fused = fused
         vars(self).pop("n_clusters_samples_", None)
         self.labels_ = labels
@@ -783,18 +783,18 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         self._predictor.partition = StoredMixture(stats, log_weights, labels, {}, 1.0)
 
     def _least_expected_loss(self, loss, max_clusters, entropy, statistics):
-        """Labels by decreasing size, of least expected loss over the draws, the statistics of
+        """Labels by decreasing size with the least expected loss over the draws, the statistics of
         their clusters, and whether components were fused.
 
         Parameters
         ----------
         loss : str or tuple
-            "peaks" besides those of `partitions.point_estimate`.
+            "peaks", or a loss of `partitions.point_estimate`.
         max_clusters : int
         entropy : int
-            Of the run.
+            Entropy of the run.
         statistics : callable
-            Of labels.
+            Function of labels that returns the statistics of their clusters.
         """
         draws = self.draws_["labels"]
         key = np.random.SeedSequence(entropy, spawn_key=(POINT_ESTIMATE_STREAM,))
@@ -834,7 +834,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             if program.keeps_rows:
                 _, kept = candidates[_first_shortest(chains)].last
             else:
-                _, kept = candidates[0].best(1)  # no draw is later than another
+                _, kept = candidates[0].best(1)  # draws have no order
         else:
             _, kept = max(
                 (candidate.best(draws.n_draws) for candidate in candidates),
@@ -868,9 +868,9 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     # New rows.
 
     def _over_rows(self, function, X, dtype, n_columns=None):
-        """Call a method of `Predictor` on X, or on its chunks, wherever these are."""
+        """Call a method of `Predictor` on X, or lazily on the chunks of a dask array."""
         check_is_fitted(self)
-        # Whoever computes a dask array has threads of its own.
+        # The scheduler of a dask array has its own threads.
         n_jobs = 1 if is_dask(X) else self.n_jobs
         return over_rows(
             functools.partial(function, self._predictor, n_jobs=n_jobs),
@@ -889,6 +889,6 @@ def _rate(counts):
 
 
 def _first_shortest(chains):
-    """The first of the chains with the fewest draws: after an interruption others may have more,
-    and their last draws in common are not kept apart."""
+    """Position of the first chain with the fewest draws. After an interruption others may have
+    more, and no record is kept of their last common draw."""
     return int(np.argmin([chain["iteration"] for chain in chains]))
