@@ -212,7 +212,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         run = getattr(self, "_run", None)
         if run is None or run.data is None:
             raise ValueError(
-                "drop_chains needs the chains of fit, which partial_fit, sampler=\"smc\" and "
+                'drop_chains needs the chains of fit, which partial_fit, sampler="smc" and '
                 "pickles without warm_start=True do not keep; fit again"
             )
         n_chains = self.draws_.n_chains
@@ -222,7 +222,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         kept = [c for c in range(n_chains) if c not in dropped]
         if not kept:
             raise ValueError(f"drop_chains must keep a chain, got all {n_chains}")
-        run = self._prepare(X, run, "drop_chains", "refit, or restore it", reset=False)
+        run = self._prepare(X, run, "drop_chains", "fit again", reset=False)
         run = replace(run, chains=[run.chains[c] for c in kept])
         self.draws_ = self.draws_.only(kept)
         self._publish(self.draws_, run.program)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Check the rows given to estimators, under a likelihood."""
+"""Checks of the rows given to estimators, under a likelihood."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -41,7 +41,7 @@ def validate_rows(estimator, X, likelihood, reset):
         if sp.issparse(X) and not likelihood.accept_sparse:
             raise TypeError(
                 f"X is sparse, but the likelihood {type(likelihood).__name__} needs dense rows: "
-                f"give X.toarray(){estimator._ways_with_sparse}"
+                f"pass X.toarray(){estimator._ways_with_sparse}"
             )
         try:
             rows = validate_data(
@@ -57,7 +57,7 @@ def validate_rows(estimator, X, likelihood, reset):
             if not any(words in str(error) for words in NO_NUMBERS):
                 raise
             if isinstance(error, TypeError) and not hasattr(X, "iloc"):
-                raise  # NumPy says what is wrong with an array
+                raise  # the error of NumPy is clear for an array
             raise ValueError(_what_is_no_number(X, error, estimator._ways_with_text)) from error
     try:
         likelihood.check_entries(rows)
@@ -70,9 +70,9 @@ def validate_rows(estimator, X, likelihood, reset):
 
 
 def numbers_of_table(estimator, X, likelihood, reset):
-    """The numbers that a likelihood makes of a table (`Likelihood.read`), its columns checked.
+    """Check the columns of a table and convert it to numbers by `Likelihood.read`.
 
-    None if X is not a table, or the likelihood does not read tables.
+    Returns None if X is not a table, or the likelihood does not read tables.
     """
     table = as_table(X) if likelihood.reads_tables else None
     if table is None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tables whose columns are of different types: data frames, and arrays of objects or strings.
 
-A likelihood that `reads_tables` makes numbers of them, column by column; no library of data frames
-is imported, those that are there are asked what they have.
+A likelihood with `reads_tables` converts them to numbers, column by column. No library of data
+frames is imported here; the methods of the given data frame are used.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 
 def as_table(X):
-    """X as a `Table`; None where it is an array of numbers, or something else."""
+    """X as a `Table`; None if it is an array of numbers, or something else."""
     if hasattr(X, "iloc") and getattr(X, "ndim", 2) == 2:
         return Table(X)
     if isinstance(X, (list, tuple)) and X and isinstance(X[0], (list, tuple)):
@@ -25,7 +25,7 @@ def as_table(X):
             for i, row in enumerate(X):
                 rows[i] = row
         except ValueError:
-            return None  # rows of different lengths: scikit-learn says so
+            return None  # rows of different lengths: scikit-learn raises the error
         X = rows
     if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUST":
         return Table(X.astype(object) if X.dtype.kind != "O" else X)
@@ -39,9 +39,9 @@ class Table:
     ----------
     X : DataFrame or ndarray of objects
     names : list of str, or None
-        Of the columns, where all of them are strings.
+        Names of the columns, if all are strings.
     numbers : ndarray of int, or None
-        How messages number the columns. None: from 0.
+        Numbers of the columns in messages. None: from 0.
     """
 
     def __init__(self, X, numbers=None):
@@ -60,27 +60,27 @@ class Table:
         return self.X.iloc[:, j] if hasattr(self.X, "iloc") else self.X[:, j]
 
     def take(self, positions):
-        """Return the table of some columns, which messages call as they do here."""
+        """Return the table of some columns, which keep their names and numbers in messages."""
         X = self.X.iloc[:, positions] if hasattr(self.X, "iloc") else self.X[:, positions]
         return Table(X, positions)
 
     def called(self, j):
-        """How messages call column j."""
+        """Name of column j in messages."""
         if self.names is None and self.numbers is not None:
             j = self.numbers[j]
         return called(j, self.names)
 
 
 def called(j, names=None):
-    """How messages call a column: by number, or by name where there are names."""
+    """Name of a column in messages: its number, or its name if there are names."""
     return f"column {j} of X" if names is None else f"column {names[j]!r} of X"
 
 
 def kind_of(column):
-    """Tell what a column holds: "float", "integer", "bool", "category" or another word.
+    """Kind of a column: "float", "integer", "bool", "category" or another word.
 
-    "category" stands for strings as well; a column of objects is what those that are not missing
-    are, "float" where all are missing.
+    Strings are also "category". The kind of a column of objects is that of its entries that are
+    not missing, and "float" if all are missing.
     """
     if hasattr(column, "cat"):
         return "category"
@@ -104,7 +104,7 @@ def _kind_of_objects(values):
 
 
 def missing(values):
-    """Where entries of an array of objects are missing: None, NaN or a library's own sign."""
+    """Whether entries of an array of objects are missing: None, NaN or pandas.NA."""
     pandas = sys.modules.get("pandas")
     if pandas is not None:
         return np.asarray(pandas.isna(values), dtype=bool)
@@ -112,24 +112,24 @@ def missing(values):
 
 
 def to_numbers(column, where):
-    """A column of numbers as doubles, NaN where an entry is missing.
+    """A column of numbers as doubles, with NaN for missing entries.
 
     Parameters
     ----------
     column : Series or ndarray of objects
     where : str
-        How messages call it.
+        Name of the column in messages.
 
     Raises
     ------
     ValueError
-        Where it holds anything else.
+        If it holds anything else.
     """
     kind = kind_of(column)
     if kind not in ("float", "integer", "bool"):
         what = "strings or categories" if kind == "category" else kind
         raise ValueError(
-            f"{where} holds {what}, not numbers; Categorical takes columns of categories, alone "
+            f"{where} holds {what}, not numbers; use Categorical for columns of categories, alone "
             "or as a part of Product"
         )
     if column.dtype.kind in "OUST":
@@ -150,7 +150,7 @@ def categories_of(column, where):
     ----------
     column : Series or ndarray of objects
     where : str
-        How messages call it.
+        Name of the column in messages.
 
     Returns
     -------
@@ -164,36 +164,36 @@ def categories_of(column, where):
     except TypeError:
         kinds = sorted({type(value).__name__ for value in values})
         raise ValueError(
-            f"{where} holds values that have no order: {', '.join(kinds)}; make strings of them"
+            f"{where} holds values that have no order: {', '.join(kinds)}; convert them to strings"
         ) from None
     return np.array([*values, None], dtype=object)[:-1]
 
 
 def to_codes(column, categories, where, handle_unknown):
-    """A column of categories as their positions among some, NaN where an entry is missing.
+    """Positions of the entries of a column among known categories, NaN for missing entries.
 
     Parameters
     ----------
     column : Series or ndarray of objects
     categories : ndarray of objects
-        Those that are known.
+        Known categories.
     where : str
-        How messages call the column.
+        Name of the column in messages.
     handle_unknown : {"error", "missing"}
-        What others are.
+        Treatment of other values.
 
     Raises
     ------
     ValueError
-        Naming a value that is not known.
+        If a value is unknown; the message names it.
     """
     position = {category: float(c) for c, category in enumerate(categories)}
     codes, values = _factors(column)
     unknown = [value for value in values if value not in position]
     if unknown and handle_unknown == "error":
         raise ValueError(
-            f"Categorical: {where} holds {unknown[0]!r}, which it did not in `fit`; with "
-            'handle_unknown="missing" it would count as a missing entry'
+            f"Categorical: {where} holds {unknown[0]!r}, a value that was not in `fit`; with "
+            'handle_unknown="missing" it counts as a missing entry'
         )
     found = np.array([*(position.get(value, np.nan) for value in values), np.nan])
     return found[codes]
@@ -205,14 +205,14 @@ def decoded_table(X, decoded, names):
     Parameters
     ----------
     X : ndarray of shape (n_rows, n_columns)
-        The numbers.
+        Numbers.
     decoded : list of (codes, categories) or None
-        For each column, None where it is X that counts; codes are -1 where missing.
+        Codes (-1 if missing) and categories of each column; None for a column of numbers.
     names : sequence of str, or None
 
     Returns
     -------
-    table : DataFrame, or an ndarray of objects where columns have no names
+    table : DataFrame, or an ndarray of objects if columns have no names
     """
     if names is not None:
         import pandas as pd
@@ -233,7 +233,7 @@ def decoded_table(X, decoded, names):
 
 
 def _factors(column):
-    """Codes of the entries of a column, -1 where missing, and the values that they stand for."""
+    """Codes of the entries of a column, -1 if missing, and the values of the codes."""
     if hasattr(column, "factorize"):
         codes, values = column.factorize()
         return codes, list(values)
@@ -245,7 +245,7 @@ def _factors(column):
 
 
 def all_differ(column):
-    """Whether a column has ten entries or more, and none twice."""
+    """Whether a column has ten or more entries, all different."""
     codes, values = _factors(column)
     return 10 <= len(values) == np.count_nonzero(codes >= 0)
 
@@ -256,7 +256,7 @@ def _objects(column):
     return np.asarray(column, dtype=object)
 
 
-# Columns of any kind of table, for pictures.
+# Columns of any kind of table, for displays.
 
 
 def n_rows_of(X):

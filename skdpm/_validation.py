@@ -17,7 +17,7 @@ LARGEST_COUNT = 2.0**53
 
 
 def warn(message, category):
-    """Warn, as from the line that called into this package."""
+    """Warn with the line that called into this package as the origin."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
         level, frame = level + 1, frame.f_back
@@ -25,7 +25,7 @@ def warn(message, category):
 
 
 def _is_ours(module):
-    """Whether a module is of this package, or of what wraps methods of its estimators."""
+    """Whether a module belongs to this package, or wraps methods of its estimators."""
     return (module + ".").startswith(("skdpm.", "sklearn.callback."))
 
 
@@ -35,10 +35,10 @@ class ColumnError(ValueError):
     Parameters
     ----------
     before, after : str
-        The message, before and after what the column is called.
+        Parts of the message before and after the name of the column.
     column : int
     name : str, optional
-        What it is called; by default "column 3 of X".
+        Name of the column; by default its number, as "column 3 of X".
     """
 
     def __init__(self, before, column, after="", name=None):
@@ -50,24 +50,23 @@ class ColumnError(ValueError):
         return f"{self.before}{self.name}{self.after}"
 
     def named(self, names):
-        """The same error, with the column called by its name."""
+        """The same error with the name of the column."""
         name = f"column {names[self.column]!r} of X"
         return ColumnError(self.before, self.column, self.after, name)
 
 
 def explains(**hints):
-    """Decorate a method so that it explains why it refuses keywords that other libraries have,
-    and positional values that need a name.
+    """Decorate a method with helpful errors for keywords of other libraries and for positional
+    values that need a name. The signature does not change.
 
     Parameters
     ----------
     **hints : str
-        For each keyword, what to do in its place.
+        Advice for each unsupported keyword.
 
     Returns
     -------
     decorate : callable
-        Leaves the signature as it is.
     """
 
     def decorate(method):
@@ -79,8 +78,8 @@ def explains(**hints):
             if method.__name__ == "__init__" and len(args) > n_positional:
                 name = parameters[n_positional].name
                 raise TypeError(
-                    f"{type(self).__name__} got {args[n_positional]!r} without a name: name its "
-                    f"parameters, as in {type(self).__name__}({name}=...)"
+                    f"{type(self).__name__} got {args[n_positional]!r} without a name: name the "
+                    f"parameter, as in {type(self).__name__}({name}=...)"
                 )
             for name in kwargs.keys() & hints.keys():
                 what = type(self).__name__
@@ -95,32 +94,27 @@ def explains(**hints):
 
 
 def refuse_what_has_no_rows(X):
-    """Raise if X is a networkx graph, not its matrix, or an iterator.
-
-    Raises
-    ------
-    TypeError
-    """
+    """Raise TypeError if X is a networkx graph or an iterator."""
     if type(X).__module__.startswith("networkx."):
         raise TypeError(
-            f"X is a networkx {type(X).__name__}: give its adjacency matrix, "
-            "nx.to_numpy_array(G, weight=None), and a likelihood of networks"
+            f"X is a networkx {type(X).__name__}: pass its adjacency matrix, "
+            "nx.to_numpy_array(G, weight=None), and use a likelihood of networks"
         )
     if hasattr(X, "__next__"):
         raise TypeError(
-            f"X is a {type(X).__name__}, not an array: give all rows at once, np.array(list(X)), "
-            'or, with sampler="smc", a batch of rows to each call of partial_fit'
+            f"X is a {type(X).__name__}, not an array: pass all rows at once, np.array(list(X)), "
+            'or with sampler="smc" pass batches of rows to partial_fit'
         )
 
 
 def is_dask(X):
-    """Whether X is a dask array; dask itself need not be there."""
+    """Whether X is a dask array. Dask need not be installed."""
     return type(X).__module__.startswith("dask.array")
 
 
 def given_shape(X):
-    """The shape of what was given for X, which may be anything and is not checked yet: as much of
-    (n_rows, n_columns) as can be told, without a copy."""
+    """As much of the shape (n_rows, n_columns) of an unchecked X as can be found without a
+    copy."""
     shape = []
     while len(shape) < 2:
         if hasattr(X, "shape"):
@@ -139,7 +133,7 @@ def fingerprint(X):
     parts = (X.indptr, X.indices, X.data) if sp.issparse(X) else (X,)
     digest = hashlib.sha256()
     for part in parts:
-        # A little at a time, so that no copy of all is made.
+        # In small steps, so that X is not copied as a whole.
         step = max(1, 2**20 // max(1, math.prod(part.shape[1:])))
         for first in range(0, len(part), step):
             digest.update(np.ascontiguousarray(part[first : first + step], dtype=np.float64))
@@ -147,7 +141,7 @@ def fingerprint(X):
 
 
 def check_real(value, name, *, low=-np.inf, high=np.inf, closed=False):
-    """A finite float in (low, high), or in [low, high) where `closed`.
+    """Return a finite float in (low, high), or in [low, high) if `closed`.
 
     Raises
     ------
@@ -169,7 +163,7 @@ def check_real(value, name, *, low=-np.inf, high=np.inf, closed=False):
 
 
 def check_positive(value, name, n_entries):
-    """A positive float, or an array of n_entries of them.
+    """Return a positive float, or an array of n_entries positive floats.
 
     Raises
     ------
@@ -190,26 +184,14 @@ def check_positive(value, name, n_entries):
 
 
 def check_bool(value, name):
-    """A bool.
-
-    Raises
-    ------
-    ValueError
-        Naming the parameter.
-    """
+    """Return a bool. Raises ValueError that names the parameter."""
     if not isinstance(value, (bool, np.bool_)):
         raise ValueError(f"{name} must be a bool, got {value!r}")
     return bool(value)
 
 
 def check_integer(value, name, *, low, high=2**31 - 1):
-    """An integer from `low` to `high`.
-
-    Raises
-    ------
-    ValueError
-        Naming the parameter.
-    """
+    """Return an integer from `low` to `high`. Raises ValueError that names the parameter."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
         raise ValueError(f"{name} must be an integer, got {value!r}")
     if value < low:
@@ -220,32 +202,21 @@ def check_integer(value, name, *, low, high=2**31 - 1):
 
 
 def check_choice(value, name, known):
-    """One of the known names.
-
-    Raises
-    ------
-    ValueError
-        Naming the parameter and the known names.
-    """
+    """Return one of the known names. Raises ValueError that lists them."""
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} must be one of {', '.join(sorted(known))}; got {value!r}")
     return value
 
 
 def check_finite(X, *, allow_nan, hint=""):
-    """Raise where X is infinite, or NaN unless that is allowed.
+    """Raise a ColumnError for the first column of X with infinity, or with NaN unless allowed.
 
     Parameters
     ----------
     X : ndarray or CSR matrix of shape (n_samples, n_features)
     allow_nan : bool
     hint : str
-        What else might be done about NaN.
-
-    Raises
-    ------
-    ValueError
-        Naming the first bad column.
+        Advice about NaN.
     """
     entries = X.data if sp.issparse(X) else X
     for what, is_bad in (("infinity", np.isinf), ("NaN", np.isnan)):
@@ -259,7 +230,7 @@ def check_finite(X, *, allow_nan, hint=""):
 
 
 def check_columns(X, bad, what):
-    """Raise where any entry of X is bad.
+    """Raise a ColumnError for the first column with a bad entry, which the message shows.
 
     Parameters
     ----------
@@ -267,11 +238,6 @@ def check_columns(X, bad, what):
     bad : ndarray of shape (n_samples, n_features), bool
     what : str
         Beginning of the message: who needs what.
-
-    Raises
-    ------
-    ValueError
-        Naming the first bad column and a value in it.
     """
     if bad.any():
         column = int(np.flatnonzero(bad.any(axis=0))[0])
@@ -280,19 +246,14 @@ def check_columns(X, bad, what):
 
 
 def check_counts(X, name, *, allow_nan=False):
-    """Nonnegative integer counts that doubles hold exactly.
+    """Raise a ColumnError unless X holds nonnegative integer counts that doubles hold exactly.
 
     Parameters
     ----------
     X : ndarray or COO array of shape (n_samples, n_features), floats
     name : str
-        Who needs counts.
+        Class that needs counts, for the message.
     allow_nan : bool, default=False
-
-    Raises
-    ------
-    ValueError
-        Naming the first bad column and a value in it.
     """
     values = X.data if sp.issparse(X) else X
     with np.errstate(invalid="ignore"):
@@ -312,34 +273,18 @@ def check_counts(X, name, *, allow_nan=False):
 
 
 def check_count_sums(sums, name, what):
-    """Raise where sums of counts, each of row or column `what`, are more than doubles can count.
-
-    Raises
-    ------
-    ValueError
-        Naming the first such row or column.
-    """
+    """Raise ValueError if a sum of counts exceeds what doubles count exactly. `what` is "row",
+    "column" or words that precede a column."""
     large = np.flatnonzero(~(sums <= LARGEST_COUNT))
     if large.size:
         before = f"{name}: the counts in {what.removesuffix('column')}"
-        after = " add up to more than 2**53, beyond which doubles do not count exactly"
+        after = " add up to more than 2**53, which doubles cannot count exactly; scale them down"
         if what.endswith("column"):
             raise ColumnError(before, large[0], after)
         raise ValueError(f"{before} {large[0]} of X{after}")
 
 
 def refuse_nan(values, what):
-    """Raise where a density or a ratio of densities has no answer.
-
-    Parameters
-    ----------
-    values : float or ndarray
-    what : str
-        Beginning of the message: what they are, and of what.
-
-    Raises
-    ------
-    FloatingPointError
-    """
+    """Raise FloatingPointError if a density or a ratio of densities is NaN; `what` names it."""
     if np.isnan(values).any():
         raise FloatingPointError(f"{what} is NaN")

@@ -278,7 +278,7 @@ def test_chains_are_pickled_for_a_warm_start_alone(blobs):
     np.testing.assert_array_equal(copy.score_samples(blobs), slim.score_samples(blobs))
     # What is not there cannot go on, and says so.
     copy.set_params(warm_start=True, n_draws=20)
-    with pytest.warns(UserWarning, match="starts anew"):
+    with pytest.warns(UserWarning, match="a new run starts"):
         copy.fit(blobs)
     expected = DPMixture(**{**FAST, "n_draws": 20}).fit(blobs)
     np.testing.assert_array_equal(copy.label_samples_, expected.label_samples_)

@@ -107,7 +107,9 @@ def test_n_draws_may_come_first(blobs, clock):
 
 def test_time_over_in_warm_up(blobs, clock):
     estimator = DPMixture(**FAST, max_time=5.0)
-    with pytest.warns(ConvergenceWarning, match=r"over after [23] of 10 iterations of") as record:
+    with pytest.warns(
+        ConvergenceWarning, match=r"ended after [23] of 10 warm-up iterations"
+    ) as record:
         estimator.fit(blobs)
     assert record[0].filename == __file__
     assert estimator.draws_.n_draws == 4 and estimator.n_iter_ == 14
@@ -348,9 +350,11 @@ def test_a_graph_is_refused_with_words(cls):
 
 def test_text_is_found(blobs):
     table = pd.DataFrame(blobs, columns=["a", "b"]).assign(city="Paris")
-    with pytest.raises(ValueError, match="'Paris', in column 'city' of X; likelihood=\"mixed\""):
+    with pytest.raises(
+        ValueError, match="'Paris', in column 'city' of X; use likelihood=\"mixed\""
+    ):
         DPMixture(likelihood="gaussian").fit(table)
-    with pytest.raises(ValueError, match=r"'Paris', in column 2 of X; likelihood"):
+    with pytest.raises(ValueError, match=r"'Paris', in column 2 of X; use likelihood"):
         DPMixture(likelihood="gaussian").fit(table.to_numpy().tolist())
     with pytest.raises(ValueError, match=r"in column 'city' of X$"):
         FeatureAllocation().fit(table)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""`FeatureAllocation`: the scikit-learn face of the feature allocation models."""
+"""The estimator `FeatureAllocation`."""
 
 import functools
 
@@ -51,7 +51,7 @@ class FeatureAllocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Chain
     """Feature allocation: each row has a set of latent binary features, sampled by MCMC.
 
     The model is Z ~ Indian buffet process(concentration), or a finite Beta-Bernoulli prior, and X
-    | Z ~ `likelihood`. The number of features is not given but inferred. NaN in X is missing data.
+    | Z ~ `likelihood`. The number of features is inferred. NaN in X is missing data.
 
     Parameters
     ----------
@@ -80,9 +80,9 @@ default="auto"
         as "prior" if it has none; "prior": a draw from the prior; "empty": no features; or the
         given binary matrix.
     n_warmup : int, default=250
-        Number of iterations that are dropped; samplers adapt only in these.
+        Number of initial iterations that are dropped. Samplers adapt only during these.
     n_draws : int, default=250
-        Number of kept draws of each chain.
+        Number of kept draws per chain.
     thin : int, default=1
         Number of iterations per kept draw.
     n_chains : int, default=4
@@ -90,22 +90,22 @@ default="auto"
     n_jobs : int or None, default=None
         Number of threads over chains, as in joblib. The result does not depend on it.
     max_time : float or None, default=None
-        Limit in seconds on the sampling of a `fit`. When it is reached, all chains stop with the
-        same number of draws (see `n_iter_`); a fit with that number as `n_draws` and no limit has
-        the same bits. Warm-up and a few draws are always made (with a warning if they take
-        longer), and summaries of the draws take further time.
+        Limit of the sampling time of `fit` in seconds. All chains stop after the same number of
+        draws, see `n_iter_`. A fit without limit and with this `n_draws` gives the same bits. The
+        warm-up and a few draws are always completed, with a warning if they take longer.
+        Summaries of the draws take additional time.
     target_ess : float or None, default=None
         Bulk effective sample size of the log joint, the number of components and the
-        concentration at which chains stop early, all with the same number of draws (at most
-        `n_draws`). It is computed after 50 draws of each chain, and again after every 10 % more.
-        The same seed stops at the same draw.
+        concentration at which all chains stop, after the same number of draws and at most
+        `n_draws`. It is computed after 50 draws of each chain and then after every 10 % more. The
+        same seed stops at the same draw.
     warm_start : bool, default=False
-        Whether another `fit` with a larger `n_draws` continues the chains: 500 draws, then 1000,
-        equal one run of 1000 to the bit, also through a pickle.
+        Whether `fit` with a larger `n_draws` continues the chains of the last fit. 500 draws, then
+        1000, give the bits of one run of 1000, also after pickling.
     random_state : int, RandomState, Generator or None, default=None
-        Seed; the same seed gives the same draws.
+        Seed. The same seed gives the same draws.
     verbose : int, default=0
-        Verbosity; 1: a progress bar with the number of features and the log joint.
+        Whether to show a progress bar with the number of features and the log joint.
 
     Attributes
     ----------
@@ -125,9 +125,13 @@ default="auto"
     allocation_samples_ : list of lists of ndarrays of shape (n_samples, K_cs), bool
         `allocation_samples_[c][s]`: Z in draw s of chain c, without features that no row has.
     component_samples_ : list of lists of ndarrays of shape (K_cs, n_features)
+        Draws of the components (linear Gaussian likelihood).
     intercept_samples_ : ndarray of shape (n_chains, n_draws, n_features)
+        Draws of the intercept (linear Gaussian likelihood).
     n_components_samples_ : ndarray of shape (n_chains, n_draws), int64
+        Number of features that rows have.
     concentration_samples_ : ndarray of shape (n_chains, n_draws)
+        Draws of the concentration.
     hyperparameter_samples_ : dict of str to ndarray of shape (n_chains, n_draws)
         Draws of the learned hyperparameters of the likelihood, such as "noise_precision".
     log_joint_samples_ : ndarray of shape (n_chains, n_draws)
@@ -138,26 +142,28 @@ default="auto"
         "log_joint", "concentration", "n_components", "allocations", parameters such as
         "components", and hyperparameters such as "likelihood__noise_precision".
     diagnostics_ : dict
-        For "log_joint", "n_components" and everything that is learned, a dict of "r_hat"
-        (rank-normalised split R-hat), "ess_bulk" and "ess_tail" (effective numbers of draws) and
-        "mcse_mean" (standard error of the mean).
+        "r_hat" (rank-normalised split R-hat), "ess_bulk" and "ess_tail" (effective sample sizes)
+        and "mcse_mean" (standard error of the mean) of "log_joint", "n_components" and all learned
+        quantities.
     converged_ : bool
-        False if `fit` warns that chains disagree: an R-hat is above 1.05 (with one chain, of 100
-        draws or more). True means that no such sign was seen.
+        Whether `fit` saw no sign that chains disagree: an R-hat above 1.05 (with one chain, of 100
+        draws or more).
     exact_ : bool
         Whether `score_samples` sums over all values of a row's features: no scored draw has
         more than 15, and the likelihood can integrate out features that no row has yet. If not,
         its densities are lower bounds.
     likelihood_ : FeatureLikelihood
-        With all defaults made concrete.
+        Likelihood with concrete values of all parameters.
     sampler_ : FeatureSampler
+        Sampler of the fit; shows the choice of "auto".
     n_iter_ : int
         Number of iterations of each chain, warm-up included.
     fit_time_ : float
-        Seconds that `fit` took, including the fits that it continued.
+        Seconds of `fit` and of the fits that it continued.
     n_features_in_ : int
+        Number of columns of X.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of the columns of X, if all are strings.
+        Names of the columns, if X has names that are all strings.
 
     References
     ----------
@@ -225,9 +231,9 @@ default="auto"
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            NaN where an entry is missing.
+            Rows. NaN marks missing entries.
         y : object
-            Ignored; callbacks are given it.
+            Ignored, but passed to callbacks.
 
         Returns
         -------
@@ -236,18 +242,17 @@ default="auto"
         Raises
         ------
         ValueError
-            For a parameter or a column of X that does not fit the model, before sampling; with
-            `RowGibbs`, while sampling, when there are more features than it allows.
+            If a parameter or a column of X does not fit the model; nothing is sampled then. With
+            `RowGibbs`, also during sampling, if there are more features than it allows.
         KeyboardInterrupt
-            After Ctrl-C, once the attributes hold the draws so far.
+            After Ctrl-C; the attributes describe the draws so far.
 
         Warns
         -----
         ConvergenceWarning
-            If no feature was found. If the chains disagree: names the quantities with R-hat above
-            1.05, and the outlying chain; a search warns once for each fit. If `max_time` ended
-            before a few draws were made, or `target_ess` was not
-            reached.
+            If no feature was found. If the chains disagree: the message names the quantities with
+            R-hat above 1.05 and a chain that differs from the others; a search warns once per
+            fit. If `max_time` was too short for a few draws, or `target_ess` was not reached.
         """
         self._fit(X, y)
         if self.n_components_ == 0:
@@ -263,9 +268,9 @@ default="auto"
     def transform(self, X):
         """Posterior probability that each row has each feature of `components_`.
 
-        Each row is a new observation by itself; nothing is drawn at random. Up to 15 features
-        (`LFRM` 12, `Subclones` 14) the sum is over all values of the row; beyond, over those that
-        a beam search finds, usually the most probable ones.
+        Each row is treated as a new observation. Nothing is drawn at random. Up to 15 features
+        (`LFRM` 12, `Subclones` 14) the sum is over all values of the row's features; with more,
+        over the values that a beam search finds, usually the most probable ones.
 
         Parameters
         ----------
@@ -274,6 +279,7 @@ default="auto"
         Returns
         -------
         probabilities : ndarray of shape (n_samples, `n_components_`)
+            Probabilities, in [0, 1].
         """
         return self._law_of_estimate(X)[1]
 
@@ -287,7 +293,7 @@ default="auto"
         Returns
         -------
         Z : ndarray of shape (n_samples, `n_components_`), int64
-            0 or 1; all entries of a row jointly.
+            Features, 0 or 1. The entries of a row are jointly most probable.
         """
         return self._law_of_estimate(X)[2].astype(np.int64)
 
@@ -298,12 +304,12 @@ default="auto"
         Parameters
         ----------
         Z : array-like of shape (n_samples, `n_components_`)
-            Values or probabilities.
+            Features, 0 or 1, or their probabilities.
 
         Returns
         -------
         X : ndarray or DataFrame of shape (n_samples, n_features)
-            As `set_output` says.
+            Expected rows, in the container chosen by `set_output`.
         """
         check_is_fitted(self)
         given = Z
@@ -318,10 +324,10 @@ default="auto"
 
     @available_if(_can_reconstruct)
     def impute(self, X):
-        """X with every missing entry replaced by its posterior mean given the row's others.
+        """Replace each missing entry by its posterior mean given the observed entries of its row.
 
-        The mean is over the draws that `score_samples` averages, each weighed by the density of
-        the row's observed entries.
+        The mean is over the draws of `score_samples`, weighted by the density of the observed
+        entries of the row.
 
         Parameters
         ----------
@@ -330,7 +336,7 @@ default="auto"
         Returns
         -------
         X : ndarray or DataFrame of shape (n_samples, n_features)
-            Without NaN; as `set_output` says.
+            X without NaN, in the container chosen by `set_output`.
         """
         given = X
         X, model, observed = self._model_of_new(X)
@@ -347,8 +353,8 @@ default="auto"
         return self._as_table(np.where(np.isnan(X), means, X), given)
 
     def _as_table(self, values, given):
-        """Rows with the columns of X in what `set_output` asks for, as scikit-learn does with what
-        `transform` returns; the index is that of what was given."""
+        """Put rows with the columns of X into the container chosen by `set_output`, with the index
+        of `given`."""
         config = getattr(self, "_sklearn_output_config", {})
         container = config.get("transform", get_config()["transform_output"])
         if container == "default":
@@ -360,10 +366,10 @@ default="auto"
 
     @available_if(_can_reconstruct)
     def fitted_values(self):
-        """Posterior means of the expected entries of the X of `fit`, NaN or not.
+        """Posterior means of the expected entries of the X of `fit`, observed or missing.
 
-        They are averaged over all kept draws, each with its own features of the rows. Of a
-        network, these are the probabilities of all links.
+        They are averaged over all kept draws. For a network, they are the probabilities of all
+        links.
 
         Returns
         -------
@@ -384,15 +390,14 @@ default="auto"
     def score_samples(self, X):
         """log posterior predictive density of each row's observed entries.
 
-        The density is averaged over the kept draws (evenly spaced ones, 100 at most), each with
-        its own components, precisions and concentration; features that no row has yet are
-        integrated out. The time doubles with every feature, up to 15: with 100 draws, from about
-        1 ms a row at 10 features to a second at 15. Beyond (`exact_` is False), the sum is over
-        the values that a beam search meets, a lower bound in time linear in their number:
-        40 ms a row at 20 features, where all values would take 2 to 30 s. With 16 to 20 features
-        in 20 columns it was less than 1e-5 nats below the exact value where components stand out
-        of the noise, 0.02 to 0.1 (at most 0.4) where they hardly do; with 20 features in 10
-        columns, 0.01 to 0.3 (at most 2.3).
+        The density is averaged over up to 100 evenly spaced draws; features that no row has yet
+        are integrated out. Up to 15 features the time doubles with every feature: with 100 draws,
+        from about 1 ms per row at 10 features to a second at 15. With more features (`exact_` is
+        False) the sum is over the values that a beam search visits, a lower bound in 40 ms per row
+        at 20 features; all values would take 2 to 30 s. With 16 to 20 features in 20 columns the
+        bound was less than 1e-5 nats below the exact value if components stand out from the noise,
+        and 0.02 to 0.1 (at most 0.4) nats below if they hardly do; with 20 features in 10 columns,
+        0.01 to 0.3 (at most 2.3).
 
         Parameters
         ----------
@@ -405,7 +410,7 @@ default="auto"
         """
         X, model, observed = self._model_of_new(X)
         total = np.full(X.shape[0], -np.inf)
-        # One by one: a sum over an axis may round differently with another number of rows.
+        # A loop, because a sum over an axis may round differently for another number of rows.
         for draw in self.draws_.scored:
             total = np.logaddexp(total, self._law(model, draw, observed)[0])
         return total - np.log(len(self.draws_.scored))
@@ -468,7 +473,7 @@ default="auto"
         return not (isinstance(self.init, str) and self.init == "auto")
 
     def _initial_allocations(self, n_samples):
-        """`init`, checked: a name or a matrix."""
+        """Check `init`: a name or a matrix."""
         if isinstance(self.init, str):
             check_choice(self.init, "init", ("auto", "prior", "empty"))
             return self.init
@@ -556,7 +561,7 @@ default="auto"
     # New rows.
 
     def _model_of_new(self, X):
-        """X, checked, the kernel over its rows, and which rows have any entry."""
+        """Check X; return it, the kernel over its rows, and which rows have observed entries."""
         check_is_fitted(self)
         X = self._validate(X, self.likelihood_, reset=False)
         model = self.likelihood_.bind(self.likelihood_.encode_new(X))

@@ -479,7 +479,7 @@ def test_pipelines_and_searches():
     frame = pipeline.fit_transform(pd.DataFrame(complete, columns=names))
     assert list(frame.columns) == list(pipeline[-1].get_feature_names_out())
     assert pipeline[-1].n_features_in_ == 5
-    with pytest.raises(ValueError, match="is a name"):
+    with pytest.raises(ValueError, match="means an object with"):
         FeatureAllocation().set_params(sampler__n_particles=3)
     assert clone(search.best_estimator_).get_params()["sampler__n_particles"] in (2, 8)
 

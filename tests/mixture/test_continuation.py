@@ -143,10 +143,10 @@ def test_refusals(blobs):
     ).fit(blobs)
     estimator.set_params(n_draws=20)
     _refused(estimator, blobs, "n_draws", n_draws=11)
-    _refused(estimator, blobs[:-1], "X has others")
-    _refused(estimator, blobs[::-1], "X has others")
-    _refused(estimator, np.nextafter(blobs, np.inf), "X has others")
-    _refused(estimator, blobs.T.copy().reshape(30, 2), "X has others")
+    _refused(estimator, blobs[:-1], "X differs")
+    _refused(estimator, blobs[::-1], "X differs")
+    _refused(estimator, np.nextafter(blobs, np.inf), "X differs")
+    _refused(estimator, blobs.T.copy().reshape(30, 2), "X differs")
     _refused(estimator, blobs[:, :1], "1 features")
     for name, value in {
         "likelihood": Gaussian(df=6.0),
@@ -164,8 +164,8 @@ def test_refusals(blobs):
     _refused(
         estimator, blobs, "but likelihood and thin changed", likelihood=Gaussian(df=6.0), thin=2
     )
-    _refused(estimator, blobs > 0, "X has others", likelihood=Bernoulli())
-    _refused(estimator, blobs[:-1], "X has others", thin=2)
+    _refused(estimator, blobs > 0, "X differs", likelihood=Bernoulli())
+    _refused(estimator, blobs[:-1], "X differs", thin=2)
     whole = clone(estimator).fit(blobs)
     assert_same_fit(estimator.fit(blobs), whole, blobs)
 
@@ -233,7 +233,7 @@ def test_warm_start_with_sparse_data(name):
     assert_same_fit(parts, whole, case.X_new)
     X.data[np.flatnonzero(X.data == 1)[0]] = 0.0
     parts.set_params(n_draws=30)
-    with pytest.raises(ValueError, match=r"has others|symmetric"):
+    with pytest.raises(ValueError, match=r"X differs|symmetric"):
         parts.fit(X)
 
 
@@ -455,7 +455,9 @@ def test_a_fit_goes_on_from_what_is_shown(blobs, store_labels, ctrl_c, monkeypat
     assert [chain["iteration"] for chain in estimator._run.chains] == [22, 13]
     assert estimator.n_iter_ == 13
     ctrl_c(None)
-    with pytest.raises(ValueError, match="at least 3, the number of draws that exist, got 2"):
+    with pytest.raises(
+        ValueError, match="at least 3 with warm_start=True, because 3 draws exist; got 2"
+    ):
         estimator.set_params(n_draws=2).fit(blobs)
     with pytest.warns(UserWarning, match="all 3 draws exist already"):
         estimator.set_params(n_draws=3).fit(blobs)
@@ -515,7 +517,7 @@ def test_interruption_in_warm_up(blobs, n_jobs, at, ctrl_c):
     estimator = DPMixture(**params, n_jobs=n_jobs, warm_start=True)
     for fitted_before in (False, True):
         ctrl_c(at)
-        _interrupted(estimator, blobs, "interrupted after 0 of 12 draws .*: nothing is fitted")
+        _interrupted(estimator, blobs, "interrupted after 0 of 12 draws .*; nothing is fitted")
         assert not [name for name in vars(estimator) if name.endswith("_")], fitted_before
         with pytest.raises(NotFittedError):
             check_is_fitted(estimator)

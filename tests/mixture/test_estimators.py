@@ -336,7 +336,7 @@ def test_estimate_labels_with_fewer_components(blobs):
     np.testing.assert_array_equal(model.predict(blobs), model.labels_)
     assert not np.array_equal(model.probabilities_, before[1])
     again = pickle.loads(pickle.dumps(model))
-    with pytest.raises(ValueError, match="rows of fit are not pickled with the estimator: give"):
+    with pytest.raises(ValueError, match="rows of fit are not pickled with the estimator: pass"):
         again.estimate_labels()
     with pytest.raises(ValueError, match="X must be the rows of fit"):
         again.estimate_labels(X=blobs[::-1])
@@ -373,7 +373,7 @@ def test_estimate_labels_refuses(blobs, params, message):
     with pytest.raises(ValueError, match=message):
         model.estimate_labels(**params)
     model = DPMixture(**FAST, store_labels=False, point_estimate="map").fit(blobs)
-    with pytest.raises(AttributeError, match="estimate_labels needs the kept partitions"):
+    with pytest.raises(AttributeError, match="estimate_labels needs label draws"):
         model.estimate_labels()
 
 

@@ -358,10 +358,10 @@ def test_mixed_warns_of_identifiers():
     [
         (
             ["a", "b"] * 30,
-            "could not convert string to float: 'a', in column 'x' of X; likelihood=",
+            "could not convert string to float: 'a', in column 'x' of X; use likelihood=",
         ),
-        (pd.Categorical(["a", "b"] * 30), "'a', in column 'x' of X; likelihood=\"mixed\""),
-        (pd.array(["a", None] * 30, dtype="string"), "column 'x' of X; likelihood=\"mixed\""),
+        (pd.Categorical(["a", "b"] * 30), "'a', in column 'x' of X; use likelihood=\"mixed\""),
+        (pd.array(["a", None] * 30, dtype="string"), "column 'x' of X; use likelihood=\"mixed\""),
         (pd.Timestamp("2020-01-01"), "column 'x' of X holds datetime64.*, not numbers: drop it"),
         (pd.Timedelta("1s"), "column 'x' of X holds timedelta64.*, not numbers: drop it"),
         (pd.array([1, None] * 30, dtype="Int64"), "NaN in column 'x' of X; Gaussian"),
@@ -391,7 +391,7 @@ def test_columns_that_are_no_numbers_are_named(column, message, others):
 )
 def test_a_single_column_of_categories_says_nothing(likelihood):
     X = (Z[:, None] == 1).astype(float)
-    with pytest.warns(UserWarning, match="single column of categories says nothing"):
+    with pytest.warns(UserWarning, match="single column of categories contains no information"):
         model = DPMixture(likelihood=likelihood, **FAST).fit(X)
     model.drop_chains([0], X)  # which says it no second time
     both = np.hstack([X, X])

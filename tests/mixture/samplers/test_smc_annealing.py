@@ -276,9 +276,13 @@ def test_without_data_the_evidence_is_one(prior, integrated, monkeypatch):
     """Where clusters come and go; also where tables and nodes have to be made for more, and new
     memory holds no number."""
     make = np.empty
-    monkeypatch.setattr(np, "empty", lambda shape, dtype=float: np.full_like(
-        make(shape, dtype), np.nan if np.dtype(dtype).kind == "f" else 99
-    ))
+    monkeypatch.setattr(
+        np,
+        "empty",
+        lambda shape, dtype=float: np.full_like(
+            make(shape, dtype), np.nan if np.dtype(dtype).kind == "f" else 99
+        ),
+    )
     n = 100
     kernel = make_prior(prior, n, concentration=600.0, n_components=400)
     gamma = Gamma(600.0, 1.0) if integrated else None
