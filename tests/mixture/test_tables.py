@@ -402,6 +402,6 @@ def test_a_single_column_of_categories_says_nothing(likelihood):
 
 def test_nan_is_refused_with_a_way_out():
     with pytest.raises(
-        ValueError, match=r'NaN in column 1 of X; Gaussian\(covariance_type="diag"\)'
+        ValueError, match=r'NaN in column 1 of X; use Gaussian\(covariance_type="diag"\)'
     ):
         DPMixture().fit([[0.0, np.nan], [1.0, 2.0]])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What users see of a likelihood: a scikit-learn object that checks data and makes a kernel."""
+"""Base class of likelihoods: scikit-learn objects that check data and make kernels."""
 
 import copy
 import math
@@ -12,21 +12,22 @@ from sklearn.base import BaseEstimator
 from skdpm._validation import check_columns, check_finite
 from skdpm.hyperpriors import Hyperprior, Shifted, check_hyperprior
 
-# Where clusters are unbounded: more items than doubles can count, and the length of tables, which
-# stay in the cache.
+# Bound on the items of a cluster in a stream (doubles count exactly up to here), and the length of
+# tables then, which fit into the cache.
 UNBOUNDED = 2**53
 TABLED = 2**14
 
-# In more columns a box around rows is hardly ever far from a cluster.
+# Largest number of columns for boxes around rows. With more columns hardly any box is far from a
+# cluster.
 MOST_BOXED = 12
 
 
 class Likelihood(BaseEstimator):
     """Base class of likelihoods.
 
-    A subclass states its abilities in the class attributes and writes `resolve` (or `summarise`,
-    `merge_summaries` and `resolve_summary`), `encode` and `bind`; `tables`, `cluster_params`,
-    `draw` and `_examples` where they make sense.
+    A subclass sets the class attributes and implements `resolve` (or `summarise`,
+    `merge_summaries` and `resolve_summary`), `encode` and `bind`; also `tables`,
+    `cluster_params`, `draw` and `_examples` if they make sense.
 
     Attributes
     ----------
@@ -35,25 +36,26 @@ class Likelihood(BaseEstimator):
         independent given the partition and their statistics can be copied. `"instantiated"`:
         parameters can be drawn and rows evaluated under them.
     hyperparameters : tuple of str
-        Parameters that may be None: learned, under a prior that `resolve` states in
-        `_hyperpriors`; the resolved object holds the values that a chain starts from. In the
-        order of the kernel's `set_hyperparameters`.
+        Parameters that may be None, in the order of the kernel's `set_hyperparameters`. None:
+        learned under a prior that `resolve` puts into `_hyperpriors`; the resolved object holds
+        the initial values of chains.
     many_columns : bool
-        Whether it is for these: with many rows besides, `sampler="auto"` is `SubCluster`.
+        Whether the likelihood is for many columns. With many rows, `sampler="auto"` is then
+        `SubCluster`.
     allow_nan, accept_sparse, pairwise, positive_only : bool
-        What X may be; they become scikit-learn's input tags.
+        Input tags of scikit-learn.
     projective : bool
-        Whether the law of some rows is that of more, the others integrated out, so that a row of
-        `fit` has a density given the others.
+        Whether the law of some rows is that of more rows with the others integrated out, so that
+        a row of `fit` has a density given the others.
     nan_hint : str
-        What to do about NaN where it is refused, for the message.
+        Advice in the error about NaN.
     reads_tables : bool
-        Whether columns may hold something else than numbers: then it writes `for_columns`, `read`
-        and `decode`.
+        Whether columns may hold other values than numbers. The subclass then implements
+        `for_columns`, `read` and `decode`.
     discrete : bool
         Whether densities of rows are probabilities, and so at most 1.
     fewest_columns : int
-        Of fewer columns than these nothing can be learned about clusters.
+        Smallest number of columns that contain information about clusters.
     """
 
     capabilities = frozenset({"joint", "product"})
@@ -69,29 +71,29 @@ class Likelihood(BaseEstimator):
     discrete = False
     fewest_columns = 1
 
-    # Tables of columns that may hold something else than numbers.
+    # Tables whose columns may hold other values than numbers.
 
     def for_columns(self, X):
-        """A copy that knows the columns of X, so that it can `read` tables like it.
+        """A copy made for the columns of X, which can `read` tables with these columns.
 
         Parameters
         ----------
         X : array-like or Table
-            As it was given to `fit`.
+            X of `fit`, unchecked.
 
         Returns
         -------
         likelihood : Likelihood
-            Itself, where columns are numbers and have no names.
+            This object if columns hold numbers and have no names.
         """
         return self
 
     def for_batch(self, X):
-        """As `for_columns`, for the first batch given to `partial_fit` without a fit."""
+        """Like `for_columns`, for the first batch of `partial_fit` without a fit."""
         return self.for_columns(X)
 
     def read(self, table):
-        """Make numbers of a `Table`, as all other methods want them.
+        """Convert a `Table` to the numbers that all other methods take.
 
         Returns
         -------
@@ -100,9 +102,9 @@ class Likelihood(BaseEstimator):
         Raises
         ------
         ValueError
-            Naming a column, and a value in it.
+            If a column holds a value that cannot be converted; the message names both.
         """
-        raise NotImplementedError(f"{type(self).__name__} must write `read`")
+        raise NotImplementedError(f"{type(self).__name__} must implement `read`")
 
     def decode(self, X):
         """Undo `read`.
@@ -114,36 +116,27 @@ class Likelihood(BaseEstimator):
         Returns
         -------
         columns : list of (codes, categories) or None, or None
-            For each column that holds categories their codes, -1 where missing, and what these
-            stand for. None: all columns hold numbers.
+            Codes (-1 if missing) and categories of each column; None for a column of numbers.
+            None instead of a list: all columns hold numbers.
         """
         return None
 
     def check_entries(self, X):
-        """Refuse infinities, and NaN where it has no meaning.
-
-        Parameters
-        ----------
-        X : ndarray or CSR array of shape (n_rows, n_features)
-
-        Raises
-        ------
-        ValueError
-            Naming the first bad column.
-        """
+        """Raise ValueError for the first column with infinity, or with NaN unless allowed."""
         check_finite(X, allow_nan=self.allow_nan, hint=self.nan_hint)
 
     def says_nothing(self, n_features):
-        """Whether nothing can be learned about clusters from so many columns."""
+        """Whether this number of columns contains no information about clusters."""
         return n_features < self.fewest_columns
 
     def resolve(self, X):
-        """A copy with every data-dependent default made concrete, hyperparameters checked.
+        """Check hyperparameters and make a copy with concrete values for all defaults that depend
+        on the data.
 
         Parameters
         ----------
         X : ndarray or CSR array of shape (n_samples, n_features)
-            The data of `fit`.
+            Rows of `fit`.
 
         Returns
         -------
@@ -152,16 +145,16 @@ class Likelihood(BaseEstimator):
         Raises
         ------
         ValueError
-            Where a hyperparameter or a column is not what the likelihood can model.
+            If the likelihood cannot model a hyperparameter or a column.
         """
         return self.resolve_summary(self.summarise(X))
 
     def encode(self, X):
-        """Check rows that are learned, those of `fit` or of a batch of a stream, and bring them
-        into the kernel's form; chains share it.
+        """Check rows that will be learned (of `fit` or of a batch of a stream) and convert them to
+        the form of the kernel, which all chains share.
 
-        Called on a resolved likelihood, which the rows of later batches of a stream had no part
-        in: a value that it has no place for, such as a category that was never named, is refused.
+        The likelihood is resolved, but later batches of a stream did not take part in that. A
+        value without a place, such as an unknown category, raises an error.
 
         Returns
         -------
@@ -171,42 +164,41 @@ class Likelihood(BaseEstimator):
         Raises
         ------
         ValueError
-            Naming the column and a value outside the likelihood's domain.
+            If a value is outside the domain of the likelihood; the message names its column.
         """
-        raise NotImplementedError(f"{type(self).__name__} must write `encode`")
+        raise NotImplementedError(f"{type(self).__name__} must implement `encode`")
 
     def encode_new(self, X):
-        """The same for new rows, to predict or to score."""
+        """Like `encode`, for new rows that are predicted or scored."""
         return self.encode(X)
 
     def tables(self, data, n_max):
-        """Make what kernels over these rows share besides them: once per fit.
+        """Make the tables that kernels over these rows share, once per fit.
 
         Parameters
         ----------
         data : dict
-            From `encode` or `encode_new`.
+            Result of `encode` or `encode_new`.
         n_max : int or None
-            Most items that one cluster may hold. None: there is no bound, as in a stream. Tables
-            are then of a fixed length, and what they say of a row, and kernels over them, depends
-            on the row, the cluster and the likelihood alone, to the bit: not on the other rows,
-            such as whether one of them has a missing entry.
+            Largest number of items of a cluster. None: unbounded, as in a stream. Tables then
+            have a fixed length, and densities of a row depend, to the bit, only on the row, the
+            cluster and the likelihood, not on other rows.
 
         Returns
         -------
         tables : dict
-            `n_max` (`bounds`), and arrays made `read_only`. Beyond their end kernels compute what
-            longer ones would hold, to the bit.
+            `n_max` (see `bounds`), and arrays made `read_only`. Beyond the end of a table, kernels
+            compute the values of a longer one, to the bit.
         """
         return {"n_max": bounds(n_max)[0]}
 
     def bind(self, data, tables):
-        """Make a `ClusterModel` over encoded rows. Cheap: every chain, replica and particle has
-        one, and all of them read the same arrays."""
-        raise NotImplementedError(f"{type(self).__name__} must write `bind`")
+        """Make a `ClusterModel` over encoded rows. It must be cheap: every chain, replica and
+        particle has one. All of them read the same arrays."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `bind`")
 
     def coordinates(self, X):
-        """Rows as points for k-means: small distances between them mean that they are alike.
+        """Points for k-means, such that similar rows are close.
 
         Parameters
         ----------
@@ -216,25 +208,25 @@ class Likelihood(BaseEstimator):
         Returns
         -------
         points : ndarray of shape (n_rows, n_dimensions), or None
-            Finite, whatever the units of the columns. None: there are none; what rows are alike
-            is then told by their densities.
+            Finite coordinates that do not depend on the units of columns. None: the likelihood has
+            no coordinates, and densities determine which rows are similar.
         """
         return None
 
     def box_points(self, data):
-        """Encoded rows as points, such that what a kernel says of a box of points
-        (`ClusterModel.log_predictive_bound_many`) holds for the rows in it: samplers may visit
-        them tile by tile (`_tiles`) and pass over the clusters that are far away.
+        """Points for which `ClusterModel.log_predictive_bound_many` bounds the densities of the
+        rows in a box. Samplers can then visit rows tile by tile (`_tiles`) and skip clusters that
+        are far away.
 
         Parameters
         ----------
         data : dict
-            From `encode` or `encode_new`.
+            Result of `encode` or `encode_new`.
 
         Returns
         -------
         points : ndarray of shape (n_rows, n_dimensions), or None
-            Finite. None: kernels have no bounds, or none of use with these rows.
+            Finite coordinates. None: kernels have no bounds, or no useful ones for these rows.
         """
         return None
 
@@ -253,20 +245,20 @@ class Likelihood(BaseEstimator):
         return tuple(name for name in self.hyperparameters if name in priors)
 
     def flat_hyperparameters(self):
-        """Return all hyperparameters in one vector, as the kernel's `set_hyperparameters` takes
-        them: ndarray of shape (n_hyper,)."""
+        """All hyperparameters in one vector, in the form of the kernel's `set_hyperparameters`:
+        ndarray of shape (n_hyper,)."""
         values = [np.ravel(getattr(self, name)) for name in self.hyperparameters]
         return np.concatenate([np.empty(0), *values])
 
     def hyper_names(self):
-        """The name of each number of `flat_hyperparameters`, as kernels declare them: tuple."""
+        """Name of each number of `flat_hyperparameters`: tuple."""
         return tuple(
             name for name in self.hyperparameters for _ in range(np.size(getattr(self, name)))
         )
 
     def learned_values(self, flat):
-        """Return those of such a vector that are learned, by name, in the shape that they have
-        here: dict of str to float or ndarray."""
+        """Learned hyperparameters of such a vector, by name and in their shape: dict of str to
+        float or ndarray."""
         values, first = {}, 0
         for name in self.hyperparameters:
             shape = np.shape(getattr(self, name))
@@ -277,17 +269,8 @@ class Likelihood(BaseEstimator):
         return values
 
     def at(self, values):
-        """This likelihood, with all that `resolve` has learnt from the data, at other values of
-        some hyperparameters.
-
-        Parameters
-        ----------
-        values : dict of str to float or ndarray
-
-        Returns
-        -------
-        likelihood : Likelihood
-        """
+        """A copy of this resolved likelihood with other values of some hyperparameters: a dict of
+        str to float or ndarray."""
         other = copy.copy(self)
         for name, value in values.items():
             if name not in self.hyperparameters:
@@ -296,20 +279,18 @@ class Likelihood(BaseEstimator):
         return other
 
     def without_learning(self):
-        """This likelihood, with hyperparameters that are learned at the values they have here."""
+        """A copy of this resolved likelihood with all hyperparameters fixed at their values."""
         other = copy.copy(self)
         other._hyperpriors = {}
         return other
 
     def log_hyperprior(self, values):
-        """log density of the hyperpriors, of those among `values` (as for `at`) that are learned;
-        0 if none is."""
+        """log density of the hyperpriors at `values`, a dict as for `at`."""
         priors = self.learned_priors.items()
         return float(sum(np.sum(prior.log_density(values[name])) for name, prior in priors))
 
     def draw_hyperparameters(self, rng):
-        """Draw those that are learned from their hyperpriors: dict of str to float or ndarray, in
-        the shape that they have here."""
+        """Draw the learned hyperparameters from their priors: dict of str to float or ndarray."""
         values = {}
         for name, prior in self.learned_priors.items():
             shape = np.shape(getattr(self, name))
@@ -317,11 +298,11 @@ class Likelihood(BaseEstimator):
             values[name] = draw if shape else float(draw)
         return values
 
-    # Scale: what a likelihood with the capability "instantiated" writes besides. Its samplers see
-    # the rows in blocks, maybe on several machines, and copy no more than a block at a time.
+    # Rows in blocks: methods for the capability "instantiated". Samplers see the rows in blocks,
+    # possibly on several machines, and copy no more than a block at a time.
 
     def summarise(self, X):
-        """Tell what `resolve` needs to know of a block of rows, as a dict of arrays.
+        """Summarise a block of rows for `resolve`: dict of arrays.
 
         Parameters
         ----------
@@ -330,42 +311,37 @@ class Likelihood(BaseEstimator):
         Raises
         ------
         ValueError
-            Naming the column and a value that the likelihood can never model.
+            If the likelihood can never model a value; the message names its column.
         """
-        raise NotImplementedError(f"{type(self).__name__} must write `summarise`")
+        raise NotImplementedError(f"{type(self).__name__} must implement `summarise`")
 
     def merge_summaries(self, first, second):
-        """The summary of the rows of two, in this order."""
-        raise NotImplementedError(f"{type(self).__name__} must write `merge_summaries`")
+        """The summary of the rows of two summaries, in this order."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `merge_summaries`")
 
     def resolve_summary(self, summary):
-        """As `resolve`, from the summary of all rows. Refuses what `encode` would refuse."""
-        raise NotImplementedError(f"{type(self).__name__} must write `resolve_summary`")
+        """Like `resolve`, from the summary of all rows. Raises the errors of `encode`."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `resolve_summary`")
 
     def parametric(self, X):
-        """The `ParametricModel` of a block of rows, which have been summarised: nothing is
-        checked. Called on a resolved likelihood, often: it must be fast."""
-        raise NotImplementedError(f"{type(self).__name__} must write `parametric`")
+        """The `ParametricModel` of a block of rows that have been summarised. It is called often
+        and must be fast; nothing is checked."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `parametric`")
 
     def condense(self, X):
-        """Rows in a form that `parametric`, `encode` and `log_constants` take as well, and faster:
-        kept in memory in place of the rows.
-
-        Parameters
-        ----------
-        X : array of shape (n_rows, n_features)
-            A block of rows.
+        """A form of a block of rows that `parametric`, `encode` and `log_constants` also take, and
+        faster. It is kept in memory in place of the rows.
 
         Returns
         -------
         rows : ndarray of shape (n_rows, n_numbers), or None
-            None: X is as good.
+            None: there is no better form than X.
         """
         return None
 
     def log_constants(self, X):
-        """Terms of log p(x) that depend on neither the cluster nor the hyperparameters, as the
-        kernel's `log_constants`: ndarray of shape (n_rows,)."""
+        """Terms of log p(x) that depend on neither the cluster nor the hyperparameters, equal to
+        `log_constants` of the kernel: ndarray of shape (n_rows,)."""
         return np.zeros(X.shape[0])
 
     def divergences(self, params):
@@ -374,13 +350,13 @@ class Likelihood(BaseEstimator):
         Parameters
         ----------
         params : ndarray of shape (n_clusters, n_params)
-            In the form of `ParametricModel`.
+            Parameters in the form of `ParametricModel`.
 
         Returns
         -------
         divergences : ndarray of shape (n_clusters, n_clusters)
         """
-        raise NotImplementedError(f"{type(self).__name__} must write `divergences`")
+        raise NotImplementedError(f"{type(self).__name__} must implement `divergences`")
 
     def cluster_params(self, stats):
         """Posterior means of the parameters of clusters.
@@ -388,28 +364,28 @@ class Likelihood(BaseEstimator):
         Parameters
         ----------
         stats : ndarray of shape (n_clusters, n_stats)
-            Their statistics (`ClusterModel.dump`).
+            Statistics of the clusters (`ClusterModel.dump`).
 
         Returns
         -------
         params : dict of str to ndarray, first axis n_clusters
         """
-        raise NotImplementedError(f"{type(self).__name__} must write `cluster_params`")
+        raise NotImplementedError(f"{type(self).__name__} must implement `cluster_params`")
 
-    # A likelihood whose rows are points of a space, with a density on it, overrides this with a
-    # method `centres(self, stats)`: where each cluster's density is highest, (n_clusters,
-    # n_features). `point_estimate="peaks"` needs it, and is "vi" elsewhere.
+    # A likelihood of points with a density overrides this with a method `centres(self, stats)`
+    # that returns the mode of each cluster, (n_clusters, n_features). Without it,
+    # `point_estimate="peaks"` is "vi".
     centres = None
 
-    # A likelihood that can generate rows overrides this with a method
-    # `draw(self, stats, rng)`: a row of data from the posterior predictive of each cluster.
+    # A likelihood that can generate rows overrides this with a method `draw(self, stats, rng)`
+    # that draws a row from the posterior predictive of each cluster.
     draw = None
 
-    # A likelihood of rows of real numbers whose clusters are normal, or Student, in every column
-    # overrides this with a method `column_posterior(self, stats, column)`: what is known of the
-    # mean and the variance of each cluster there, as arrays `mean`, `mean_precision`, `df` and
-    # `scale`, and a number `rest`. The variance is v + rest, v ~ InvGamma(shape=df / 2,
-    # rate=scale / 2), and the cluster's mean given v ~ N(mean, v / mean_precision).
+    # A likelihood whose clusters are normal or Student in every column overrides this with a
+    # method `column_posterior(self, stats, column)`. It returns the posterior of the mean and
+    # variance of each cluster in a column: arrays `mean`, `mean_precision`, `df` and `scale`, and
+    # a number `rest`. The variance is v + rest, with v ~ InvGamma(shape=df / 2, rate=scale / 2),
+    # and the mean given v is N(mean, v / mean_precision).
     column_posterior = None
 
     def moments(self, params, directions):
@@ -438,7 +414,7 @@ class Likelihood(BaseEstimator):
     @classmethod
     def _examples(cls):
         """Pairs (likelihood, X) on which the tests check the laws that every likelihood obeys."""
-        raise NotImplementedError(f"{cls.__name__} must write `_examples`")
+        raise NotImplementedError(f"{cls.__name__} must implement `_examples`")
 
     def _copy(self, **resolved):
         """This object with some parameters replaced by their resolved values."""
@@ -450,13 +426,13 @@ class Likelihood(BaseEstimator):
         Parameters
         ----------
         defaults : dict of str to hyperprior
-            Of each hyperparameter that is learned. A given family takes the place of the
-            default's, with the same lower limit and unit.
+            Default prior of each learned hyperparameter. A given family replaces the family of the
+            default; the lower limit and the unit stay.
 
         Raises
         ------
         ValueError
-            Naming an entry of `hyperpriors` that is not possible.
+            If an entry of `hyperpriors` is not possible; the message names it.
         """
         owner = f"{type(self).__name__}.hyperpriors"
         if not isinstance(self.hyperpriors, (Mapping, type(None))):
@@ -490,24 +466,13 @@ class Likelihood(BaseEstimator):
 
 
 def bounds(n_max):
-    """Tell a kernel's bound and how far tables go, from what `Likelihood.tables` is given.
-
-    Parameters
-    ----------
-    n_max : int or None
-
-    Returns
-    -------
-    n_max, n_tabled : int
-        Most items that a cluster may hold, and the last number of items in a table of functions
-        of that number.
-    """
+    """Largest number of items of a cluster, and the last number of items in tables: (int, int),
+    from the `n_max` of `Likelihood.tables`."""
     return (UNBOUNDED, TABLED) if n_max is None else (n_max, n_max)
 
 
 def read_only(shared):
-    """Return what kernels share with its arrays, also those in tuples, as views that nobody can
-    write to."""
+    """Replace the arrays in dicts and tuples by views that cannot be written to."""
     if isinstance(shared, dict):
         return {name: read_only(value) for name, value in shared.items()}
     if isinstance(shared, tuple):
@@ -523,7 +488,7 @@ READABLE = tuple(map(np.dtype, (np.float32, np.float64, np.int32, np.int64, np.u
 
 
 def readable(X):
-    """X in a type that kernels read; itself where it has one."""
+    """X in a dtype that kernels read; X itself if it has one."""
     X = np.asarray(X)
     if X.dtype == bool:
         return X.view(np.uint8)
@@ -531,8 +496,8 @@ def readable(X):
 
 
 def j_divergences(means, naturals):
-    """J-divergences within an exponential family: of two members, the inner product of the gaps
-    between their natural parameters and between the means of their statistics.
+    """J-divergences within an exponential family: the inner product of the difference of the
+    natural parameters and the difference of the means of the statistics.
 
     Parameters
     ----------
@@ -559,5 +524,5 @@ def project_moments(means, covariances, directions):
 
 
 def set_hyperparameters(model, likelihood):
-    """Give a kernel the hyperparameters of a likelihood."""
+    """Set the hyperparameters of a kernel to those of a likelihood."""
     model.set_hyperparameters(likelihood.flat_hyperparameters())

@@ -30,13 +30,13 @@ from skdpm.mixture.likelihoods._gaussian_tied import (
     whitened,
 )
 
-# scale / k, beyond a floor, in units of a column's variance ~ Gamma(S_SHAPE, S_RATE).
+# scale / k above a floor, in units of the variance of a column, ~ Gamma(S_SHAPE, S_RATE).
 S_SHAPE, S_RATE = 0.5, 1.0
-# Share of a column's variance that is expected inside a cluster where chains start.
+# Share of the variance of a column that is expected inside a cluster at the start of chains.
 WITHIN = 0.5
-# Smallest scale / k that may be learned, as a share of v.
+# Smallest learned scale / k, as a share of v.
 SMALLEST_SHARE = 1e-8
-# Degrees of freedom that stand for a variance that is known.
+# Degrees of freedom that represent a known variance.
 KNOWN = 1e6
 
 
@@ -51,7 +51,7 @@ class Normal:
     variance: np.ndarray
 
     def draw(self, rng, shape=()):
-        """Draw a vector, of the shape of `mean`."""
+        """Draw a vector of the shape of `mean`."""
         return rng.normal(self.mean, np.sqrt(self.variance))
 
     def log_density(self, value):
@@ -68,7 +68,7 @@ class InverseWishart:
     scale: np.ndarray
 
     def draw(self, rng, shape=()):
-        """Draw a matrix, of the shape of `scale`, by Bartlett's decomposition of its inverse."""
+        """Draw a matrix of the shape of `scale`, by Bartlett's decomposition of its inverse."""
         n = len(self.scale)
         root = np.tril(rng.standard_normal((n, n)), -1)
         root[np.diag_indices(n)] = np.sqrt(rng.chisquare(self.df - np.arange(n)))
@@ -96,11 +96,11 @@ class Covariance:
     Attributes
     ----------
     allow_nan : bool
-        Whether NaN may stand for a missing entry.
+        Whether NaN may mark a missing entry.
     start : float
-        k = df - `low` of a chain's start.
+        Initial value of k = df - `low`.
     learns_df : bool
-        Whether `df` is learned; else None stands for the value of the start.
+        Whether `df` is learned. Otherwise None means the initial value.
     """
 
     allow_nan = True
@@ -112,25 +112,23 @@ class Covariance:
         return 0.0
 
     def pooled(self, variances, varies):
-        """Variances of the columns as the hyperpriors use them: ndarray (n_features,).
-
-        varies : ndarray of bool, whether a column has two different values
-        """
+        """Variances of the columns for the hyperpriors: ndarray of shape (n_features,). `varies`
+        shows which columns have two different values."""
         return variances
 
     def check_scale(self, value, n_features):
-        """The parameter `scale`, checked: a diagonal of shape (n_features,)."""
+        """Check the parameter `scale`: a diagonal of shape (n_features,)."""
         return as_positive_vector(value, n_features)
 
     def learn_scale(self, variances, rounding, ties, n_rows, df):
-        """Start of a learned scale, its hyperprior, and its floor.
+        """Initial value of a learned scale, its hyperprior, and its floor.
 
         Parameters
         ----------
         variances, rounding, ties : ndarray of shape (n_features,)
             See `_column_variances` and `_resolutions` of gaussian.py.
         n_rows : ndarray of shape (n_features,)
-            Entries of each column.
+            Number of entries of each column.
         df : float
         """
         k = df - self.low(len(variances))
@@ -141,10 +139,8 @@ class Covariance:
         return start, Shifted(Gamma(S_SHAPE, S_RATE), smallest, variances), floor
 
     def scale_to_share(self, g, values):
-        """The number that the hyperprior of `scale` is about, and the log of its Jacobian.
-
-        values : dict, `scale`, and `df` if that is learned
-        """
+        """The function of `scale` to which its hyperprior applies, and the log of the Jacobian.
+        `values` holds `scale`, and `df` if that is learned."""
         k = values.get("df", g.df) - self.low(len(g.mean))
         scale = np.asarray(values["scale"])
         return (scale - g._floor) / k, -scale.size * np.log(k)
@@ -158,7 +154,7 @@ class Covariance:
         return g.scale
 
     def tables(self, g, data, n_tabled, missing):
-        """What kernels share beyond `n_max`, `origin`, `spread` and `floor`: dict."""
+        """Tables of kernels in addition to `n_max`, `origin`, `spread` and `floor`: dict."""
         raise NotImplementedError
 
     def bind(self, g, data, tables):
@@ -166,11 +162,11 @@ class Covariance:
         return self.model(data, tables, g.mean, g.mean_precision, g.df, np.asarray(g.scale))
 
     def parametric(self, g, rows):
-        """The kernel of drawn parameters, over rows minus the origin."""
+        """The kernel of drawn parameters, for rows minus the origin."""
         raise NotImplementedError
 
     def divergences(self, n_features, params):
-        """See `Likelihood.divergences`. By columns: w and w mu of each."""
+        """See `Likelihood.divergences`. Parameters of a column are w, w mu and log w."""
         w, center, log_w = np.split(params[:, 1:], 3, axis=1)
         means = center / w
         out = np.empty((len(params), len(params)))
@@ -194,7 +190,7 @@ class Covariance:
 
 
 class ByColumn(Covariance):
-    """What the structures share whose statistics are counts, means and sums of squares of the
+    """Base class of structures whose statistics are counts, means and sums of squares of the
     columns."""
 
     def moments(self, g, stats):
@@ -273,7 +269,7 @@ class Spherical(ByColumn):
         return super().check_scale(value, 1)[0]
 
     def learn_scale(self, variances, rounding, ties, n_rows, df):
-        # Rows are equal where they are so in every column.
+        # Rows are equal if they are equal in every column.
         n_features, ties = len(variances), ties.min(keepdims=True)
         rounding = np.minimum(rounding, variances).mean(keepdims=True)
         start, law, floor = super().learn_scale(variances[:1], rounding, ties, n_rows, df)
@@ -305,7 +301,7 @@ class Spherical(ByColumn):
 
 
 class Matrix(Covariance):
-    """What the structures share whose statistics are counts, means and scatter matrices."""
+    """Base class of structures whose statistics are counts, means and scatter matrices."""
 
     allow_nan = False
     start = 3.0
@@ -346,7 +342,9 @@ class Full(Matrix):
         try:
             V = np.linalg.inv(W)
         except np.linalg.LinAlgError:
-            raise FloatingPointError("a cluster's drawn precision matrix is singular") from None
+            raise FloatingPointError(
+                "a drawn precision matrix is singular; rescale the columns"
+            ) from None
         means = (V @ params[:, 1 : 1 + n_features, None])[..., 0]
         out = np.empty((len(params), len(params)))
         for k in range(len(params)):
@@ -366,8 +364,8 @@ class Full(Matrix):
         return g.mean + n / rho * self.gaps(g, stats), scales, g.df + n[:, 0], rho[:, 0]
 
     def scatters(self, g, stats):
-        """Scale matrix plus the scatter of each cluster. Packed by columns, lower triangle: by
-        rows the upper one."""
+        """Scale matrix plus the scatter of each cluster. The packed lower triangle by columns is
+        the upper triangle by rows."""
         n_features = len(g.mean)
         upper = np.triu_indices(n_features)
         scatter = np.zeros((len(stats), n_features, n_features))
@@ -376,7 +374,7 @@ class Full(Matrix):
         return as_matrix(g.scale) + scatter
 
     def pull(self, g, stats):
-        """Vectors whose squares the prior mean adds to the scale matrices."""
+        """Vectors whose outer products the prior mean adds to the scale matrices."""
         n = stats[:, :1]
         return np.sqrt(g.mean_precision * n / (g.mean_precision + n)) * self.gaps(g, stats)
 
@@ -388,14 +386,16 @@ class Full(Matrix):
 
     def draw(self, g, stats, rng):
         means, _, df, rho = self.posterior(g, stats)
-        # The pull of the prior mean as an independent normal variate in its direction: in a sum
-        # with the scatter it could take all digits of that.
+        # The pull of the prior mean is an independent normal variate in its direction. Added to
+        # the scatter, it could swamp all its digits.
         pull = self.pull(g, stats)
         df_t = df - means.shape[1] + 1.0
         try:
             factor = np.linalg.cholesky(self.scatters(g, stats))
         except np.linalg.LinAlgError:
-            raise FloatingPointError("a cluster's scatter is singular to rounding") from None
+            raise FloatingPointError(
+                "the scatter of a cluster is singular to rounding; rescale the columns"
+            ) from None
         normal = np.einsum("kde,ke->kd", factor, rng.standard_normal(means.shape))
         normal += pull * rng.standard_normal((len(means), 1))
         factors = (rho + 1.0) / (rho * df_t) / (rng.chisquare(df_t) / df_t)
@@ -463,17 +463,17 @@ COVARIANCES = {
 
 
 def max_or_one(factor):
-    """A factor that must be positive, else 1."""
+    """A positive factor, otherwise 1."""
     return factor if factor > 0.0 else 1.0
 
 
 def as_matrix(scale):
-    """The matrix of a diagonal; a matrix as it is."""
+    """A diagonal as a matrix; a matrix unchanged."""
     return np.diag(scale) if np.ndim(scale) == 1 else scale
 
 
 def as_vector(value, n_features, name):
-    """A number or one per column, checked: ndarray of shape (n_features,)."""
+    """Check a number, or one number per column: ndarray of shape (n_features,)."""
     try:
         vector = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
@@ -486,7 +486,7 @@ def as_vector(value, n_features, name):
 
 
 def as_positive_vector(value, n_features):
-    """The same of the parameter `scale`."""
+    """Check the parameter `scale`, a number or one positive number per column."""
     vector = as_vector(value, n_features, "Gaussian.scale")
     if not (vector > 0).all():
         raise ValueError(f"Gaussian.scale must be positive, got {value!r}")
@@ -494,7 +494,7 @@ def as_positive_vector(value, n_features):
 
 
 def as_positive_definite(value, n_features):
-    """The parameter `scale` as a matrix, checked."""
+    """Check the parameter `scale`, a positive definite matrix."""
     matrix = np.asarray(value, dtype=np.float64)
     if matrix.shape != (n_features, n_features) or not np.isfinite(matrix).all():
         raise ValueError(f"Gaussian.scale must be finite, of shape ({n_features}, {n_features})")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Gaussian clusters; the structure of their covariances is an object of covariances.py."""
+"""The likelihood `Gaussian`. The structure of its covariances is an object of covariances.py."""
 
 import numpy as np
 
@@ -14,20 +14,20 @@ from skdpm.mixture.likelihoods.base import (
 from skdpm.mixture.likelihoods.coordinates import standardised
 from skdpm.mixture.likelihoods.covariances import COVARIANCES, Normal, as_vector
 
-# Hyperpriors without units; that of the scale is in covariances.py.
+# Hyperpriors without units. That of the scale is in covariances.py.
 R_SHAPE, R_RATE = 0.5, 5.0  # mean_precision ~ Gamma
-DF_LOW, DF_SHAPE, DF_RATE = 1.0, 2.0, 0.2  # k = df beyond its lower limit: k - DF_LOW ~ Gamma
+DF_LOW, DF_SHAPE, DF_RATE = 1.0, 2.0, 0.2  # k = df - lower limit; k - DF_LOW ~ Gamma
 
-# Chains start with a prior mean that counts as a tenth of a row.
+# Initial mean_precision: the prior mean counts as a tenth of a row.
 MEAN_PRECISION = 0.1
 
-# The resolution of a column is read from its first rows.
+# Number of first rows from which the resolution of columns is read.
 HEAD = 4096
 
-# Beyond this, draws of a learned scale might be infinite, or their sum.
+# Largest variance of a column. With a larger one, draws of a learned scale could be infinite.
 LARGEST_VARIANCE = 1e290
 
-# The square of a column's spread must be a normal double.
+# Smallest spread of a column, so that its square is a normal double.
 SMALLEST_SPREAD = 1e-150
 
 
@@ -57,18 +57,19 @@ class Gaussian(Likelihood):
 n_features + 2.
     scale : float, array-like of shape (n_features,) or (n_features, n_features), or None, \
 default=None
-        Scale of the covariances, in squared units of the columns. A number s stands for s times
-        the identity, a vector for a diagonal matrix. Diagonal covariances take no matrix,
-        spherical ones only a number. With tied covariances this is the covariance matrix itself.
-        None: learned; a matrix if tied, a number if spherical, else a diagonal.
+        Scale of the covariances, in squared units of the columns. A number s means s times the
+        identity, a vector a diagonal matrix. Diagonal covariances take no matrix, spherical ones
+        only a number. With tied covariances this is the covariance matrix itself. None: learned;
+        a matrix if tied, a number if spherical, otherwise a diagonal.
     covariance_type : {"full", "diag", "tied", "spherical"}, default="full"
-        Structure of the covariances. NaN in X stands for a missing entry with `"diag"` and
-        `"spherical"`. The others refuse it.
+        Structure of the covariances. With `"diag"` and `"spherical"`, NaN in X marks a missing
+        entry; the others raise an error.
     hyperpriors : dict of str to Hyperprior, or None, default=None
-        Priors of learned parameters in place of the Gamma ones in the notes: families of
-        `skdpm.hyperpriors` or pairs (shape, rate). `"mean_precision"` stands for the number
-        itself, `"df"` for k - 1 and `"scale"` for the entries of (scale_d / k - f_d (1 + c_d / k))
-        / v_d. The priors of `mean` and of a tied `scale` are fixed.
+        Priors of learned parameters in place of the Gamma priors in the notes: families of
+        `skdpm.hyperpriors` or pairs (shape, rate). The prior of `"mean_precision"` is that of the
+        number itself, that of `"df"` applies to k - 1, and that of `"scale"` to the entries of
+        (scale_d / k - f_d (1 + c_d / k)) / v_d. The priors of `mean` and of a tied `scale` are
+        fixed.
 
     Notes
     -----
@@ -148,18 +149,18 @@ default=None
 
     @property
     def allow_nan(self):
-        # True for a wrong name: the message is then about the name.
+        # True for a wrong name, so that the error is about the name.
         return all(
             structure.allow_nan
             for name, structure in COVARIANCES.items()
             if name == self.covariance_type
         )
 
-    nan_hint = 'Gaussian(covariance_type="diag") takes NaN for a missing entry'
+    nan_hint = 'use Gaussian(covariance_type="diag") for missing entries'
 
     def summarise(self, X):
         """Counts, means and sums of squares of the columns, their ranges, and the first rows."""
-        _ = self._structure  # refuses unknown names
+        _ = self._structure  # raises an error for unknown names
         X = np.asarray(X, dtype=np.float64)
         counts = np.count_nonzero(~np.isnan(X), axis=0)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
@@ -235,7 +236,7 @@ default=None
         with np.errstate(over="ignore", invalid="ignore"):
             extreme = np.maximum(mean - summary["smallest"], summary["largest"] - mean)
             _refuse_uncentred((extreme == np.inf) & (summary["n"] > 0))
-            # The sum of squares about the prior mean, to which the clusters' scatters add up.
+            # Sum of squares about the prior mean, to which the scatters of clusters add up.
             squares = summary["squares"] + summary["n"] * (summary["mean"] - mean) ** 2
         _refuse_overflow(squares)
         _refuse_underflow(summary["largest"] - summary["smallest"])
@@ -258,7 +259,7 @@ default=None
         return None if data["missing"] or X.shape[1] > MOST_BOXED else X
 
     def tables(self, data, n_max):
-        # A batch of a stream may be complete where clusters of earlier batches are not.
+        # Clusters of earlier batches may have missing entries even if this batch has none.
         missing = n_max is None or data["missing"] or self._fitted_missing
         n_max, n_tabled = bounds(n_max)
         return read_only(
@@ -278,7 +279,8 @@ default=None
         return self._structure.parametric(self, _centred(X, self._origin))
 
     def log_hyperprior(self, values):
-        """See `Likelihood`. That of `scale` is a density of a function of it: see the class."""
+        """See `Likelihood`. The prior of `scale` is a density of a function of it: see the
+        class."""
         values, log_jacobian = dict(values), 0.0
         if "scale" in self.learned_priors:
             values["scale"], log_jacobian = self._structure.scale_to_share(self, values)
@@ -294,7 +296,7 @@ default=None
         return self._structure.divergences(len(self.mean), params)
 
     def cluster_params(self, stats):
-        """Posterior means of the clusters' parameters.
+        """Posterior means of the parameters of clusters.
 
         Returns
         -------
@@ -347,7 +349,7 @@ def _column_variances(summary):
         # Variation of a column below 1e-12 of its values is mostly rounding.
         floor = np.where(extent > 0, (np.where(constant, 1e-6, 1e-12) * extent) ** 2, 1.0)
     variances = np.maximum(variances, np.maximum(floor, np.finfo(float).tiny))
-    # A scale that is learned is many times as large at times.
+    # A learned scale may be many times larger than the variance.
     _refuse_overflow(np.where(variances < LARGEST_VARIANCE, variances, np.inf))
     return variances
 
@@ -391,11 +393,11 @@ def _refuse_underflow(spreads):
 
 
 def _centred(X, origin):
-    """Rows minus the origin, in rows of doubles."""
+    """Rows minus the origin, C-contiguous doubles."""
     n_rows, n_features = X.shape
     if n_features > 16 or X.dtype != np.float64 or not X.flags.c_contiguous:
         return np.ascontiguousarray(np.subtract(X, origin, dtype=np.float64))
-    # Many short rows in one: NumPy takes time for each.
+    # Many short rows are combined into one, because NumPy has an overhead per row.
     out = np.empty((n_rows, n_features))
     n_long = n_rows // 64
     shape = (n_long, 64 * n_features)

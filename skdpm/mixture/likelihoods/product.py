@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tables of columns of different kinds: a likelihood for each part of the columns."""
+"""The likelihood `Product`, for tables of columns of different kinds."""
 
 import copy
 from contextlib import contextmanager
@@ -19,40 +19,40 @@ from skdpm.mixture.likelihoods.registry import SINGLE
 
 
 class Product(_BaseComposition, Likelihood):
-    """Columns in parts, each with a likelihood of its own.
+    """Columns in parts, each part with its likelihood.
 
-    Given its cluster, a row's parts are independent: their log densities add up. So a table of
-    measurements, counts and categories can be clustered as it is.
+    The parts of a row are independent given its cluster: their log densities add up. A table of
+    measurements, counts and categories can therefore be clustered without conversion.
 
     Parameters
     ----------
     parts : list of tuples (name, likelihood, columns)
         name : str
-            Of the part: parameters of its likelihood are set as ``name__parameter``.
+            Name of the part. Parameters of its likelihood are set as ``name__parameter``.
         likelihood : Likelihood or str
-            An object of `skdpm.mixture.likelihoods`, or the name of one with its defaults. Its
-            clusters must be independent: `Relational` cannot be a part.
+            Object of `skdpm.mixture.likelihoods`, or the name of a class with default parameters.
+            Its clusters must be independent: `Relational` cannot be a part.
         columns : int, str, slice, list of int, list of str, mask or callable
-            As in `sklearn.compose.ColumnTransformer`: positions, names of the columns of a data
-            frame, a slice of either, a bool per column, or a callable of X that gives one of
-            these, such as `sklearn.compose.make_column_selector`.
+            Columns, as in `sklearn.compose.ColumnTransformer`: positions, names of the columns of
+            a data frame, a slice of either, a bool per column, or a callable of X that returns one
+            of these, such as `sklearn.compose.make_column_selector`.
 
     Attributes
     ----------
     hyperparameters : tuple of str
-        ``name__parameter`` of all parts; they are called so among draws as well.
+        Names ``name__parameter`` for all parts, also used for draws.
 
     Notes
     -----
-    A column is in one part at most. Columns in no part are left out of the model, and parts
-    without a column too, as with `ColumnTransformer`.
+    A column belongs to at most one part. As in `ColumnTransformer`, columns in no part are not
+    modelled, and parts without columns are dropped.
 
-    Samplers are those that all parts allow, and NaN stands for a missing entry in the parts that
-    allow it. Columns of a data frame are read each by its own type: numbers, also of nullable
-    types, and for `Categorical` strings and categories.
+    A sampler must be allowed by all parts. NaN marks a missing entry in the parts that allow it.
+    Columns of a data frame are read by their types: numbers, also of nullable types, and for
+    `Categorical` strings and categories.
 
-    The data decide how much each part counts: there are no weights. In a part whose
-    hyperparameters are learned, columns in which clusters do not differ come to matter little.
+    The data determine how much each part counts: there are no weights. Columns in which clusters
+    do not differ lose influence if the hyperparameters of their part are learned.
 
     Examples
     --------
@@ -85,7 +85,7 @@ class Product(_BaseComposition, Likelihood):
 
     @property
     def _named(self):
-        """Names and likelihoods of the parts, as `_BaseComposition` wants them."""
+        """Names and likelihoods of the parts, in the form of `_BaseComposition`."""
         try:
             return [(name, likelihood) for name, likelihood, _ in self.parts]
         except (TypeError, ValueError):
@@ -104,7 +104,7 @@ class Product(_BaseComposition, Likelihood):
         Parameters
         ----------
         deep : bool, default=True
-            Whether those of the parts are there as well, ``name__parameter``.
+            Whether to include the parameters of the parts, ``name__parameter``.
 
         Returns
         -------
@@ -113,36 +113,31 @@ class Product(_BaseComposition, Likelihood):
         return self._get_params("_named", deep=deep)
 
     def set_params(self, **params):
-        """Set parameters, also those of parts, ``name__parameter``.
+        """Set parameters, including those of the parts, ``name__parameter``.
 
         Returns
         -------
         self : object
         """
         if "parts" in params:
-            self.parts = params.pop("parts")  # first: the others may be about these
+            self.parts = params.pop("parts")  # first, because the others may belong to these
         before = self.get_params()
         for key in params:
             name, _, parameter = key.partition("__")
             if parameter and name not in params and isinstance(before.get(name), str):
                 raise ValueError(
-                    f"cannot set {key!r}: the part {name!r} is a name, which stands for an object "
-                    "with default parameters; give it an object to set its parameters"
+                    f"cannot set {key!r}, because {name}={before[name]!r} means an object with "
+                    f"default parameters; pass an object as {name} to set its parameters"
                 )
         self._set_params("_named", **params)
         return self
 
     def _checked_parts(self):
-        """The parts, names of likelihoods replaced by objects: list of tuples.
-
-        Raises
-        ------
-        ValueError
-        """
+        """Check the parts, and replace names of likelihoods by objects: list of tuples."""
         parts = self.parts
         if not isinstance(parts, (list, tuple)) or len(parts) == 0:
             raise ValueError(
-                f"Product needs parts, a list of (name, likelihood, columns); got {parts!r}"
+                f"Product.parts must be a list of (name, likelihood, columns), got {parts!r}"
             )
         checked = []
         for part in parts:
@@ -167,15 +162,15 @@ class Product(_BaseComposition, Likelihood):
                 )
             if "product" not in likelihood.capabilities:
                 raise ValueError(
-                    f"Product: part {name!r} cannot be {type(likelihood).__name__}, whose "
-                    "clusters are not independent of each other given the partition"
+                    f"Product: part {name!r} cannot be {type(likelihood).__name__}, because its "
+                    "clusters are not independent given the partition"
                 )
             checked.append((name, likelihood, columns))
         self._validate_names([name for name, _, _ in checked])
         return checked
 
     def _with_objects(self):
-        """The parts, checked once: those that know their columns have been."""
+        """The parts, checked unless their columns are known."""
         return self.parts if hasattr(self, "_positions") else self._checked_parts()
 
     def _likelihoods(self):
@@ -204,7 +199,7 @@ class Product(_BaseComposition, Likelihood):
         table = as_table(X)
         shape = given_shape(X)
         if len(shape) < 2:
-            return self  # scikit-learn says what X must be
+            return self  # scikit-learn raises the error
         names = None if table is None else table.names
         parts, positions = [], []
         for name, likelihood, columns in self._checked_parts():
@@ -242,11 +237,11 @@ class Product(_BaseComposition, Likelihood):
         return out if any(column is not None for column in out) else None
 
     def _on(self, X):
-        """This likelihood, which knows columns, if only by their number."""
+        """This likelihood with known positions of columns."""
         return self if hasattr(self, "_positions") else self.for_columns(X)
 
     def columns_of_parts(self):
-        """Positions of the columns of each part, by its name: dict. Only of a fit."""
+        """Positions of the columns of each part, by its name: dict. Only after a fit."""
         return {name: where for name, _, where in self._bound()}
 
     def _bound(self):
@@ -257,7 +252,7 @@ class Product(_BaseComposition, Likelihood):
         ]
 
     def _split(self, X):
-        """Names and likelihoods of the parts, with their columns of some rows."""
+        """Names and likelihoods of the parts, with their columns of the rows X."""
         return [
             (name, likelihood, X[:, _as_slice(where)]) for name, likelihood, where in self._bound()
         ]
@@ -290,7 +285,7 @@ class Product(_BaseComposition, Likelihood):
     # What `resolve` learns.
 
     def summarise(self, X):
-        """Those of the parts, and the first row."""
+        """Summaries of the parts, and the first row."""
         bound = self._on(X)
         summaries = []
         for name, likelihood, own in bound._split(X):
@@ -325,7 +320,7 @@ class Product(_BaseComposition, Likelihood):
                 resolved._n_params.append(likelihood.parametric(own).n_params)
         return resolved
 
-    # Hyperparameters: those of a part are called name__parameter.
+    # Hyperparameters, with the names name__parameter.
 
     def __getattr__(self, name):
         part, found, parameter = name.partition("__")
@@ -353,7 +348,7 @@ class Product(_BaseComposition, Likelihood):
         }
 
     def _with(self, change):
-        """This likelihood with change(name, likelihood) for its parts."""
+        """A copy whose parts have the likelihoods change(name, likelihood)."""
         other = copy.copy(self)
         other.parts = [
             (name, change(name, likelihood), columns) for name, likelihood, columns in self.parts
@@ -401,7 +396,7 @@ class Product(_BaseComposition, Likelihood):
             with self._of(name):
                 parts.append(encode(likelihood, own))
             points.append(likelihood.box_points(parts[-1]))
-        # Probabilities have a bound without a box: 1. Densities do not.
+        # Probabilities are bounded by 1 without a box. Densities are not.
         bounded = all(
             own is not None or likelihood.discrete
             for own, (_, likelihood, _) in zip(points, self.parts, strict=True)
@@ -442,8 +437,8 @@ class Product(_BaseComposition, Likelihood):
         )
 
     def coordinates(self, X):
-        """Those of the parts side by side; None where a part has none, which k-means would not
-        see."""
+        """Coordinates of the parts side by side; None if a part has none, because k-means would
+        ignore it."""
         points = []
         for _, likelihood, own in self._split(X):
             points.append(likelihood.coordinates(own))
@@ -474,7 +469,7 @@ class Product(_BaseComposition, Likelihood):
         return [(*part, mine) for part, mine in zip(self._bound(), own, strict=True)]
 
     def cluster_params(self, stats):
-        """Those of the parts, each a dict, by name."""
+        """Parameters of the parts: a dict of dicts, by name."""
         return {
             name: likelihood.cluster_params(own)
             for name, likelihood, _, own in self._split_stats(stats)
@@ -486,7 +481,7 @@ class Product(_BaseComposition, Likelihood):
         for name, likelihood, where in self._bound():
             known[where] = True
             if directions[where].any():
-                # Parts are independent given the cluster: their terms add up.
+                # Parts are independent given the cluster, so their terms are summed.
                 mean, covariance = likelihood.moments(params[name], directions[where])
                 if mean is None:
                     return None, None
@@ -510,7 +505,7 @@ class Product(_BaseComposition, Likelihood):
 
     @property
     def centres(self):
-        """Those of the parts, where all of them have some and every column is in a part."""
+        """Method for centres, if all parts have one and every column is in a part."""
         n_columns = sum(map(len, getattr(self, "_positions", ())))
         has_all = all(likelihood.centres is not None for likelihood in self._likelihoods())
         if not has_all or n_columns == 0 or n_columns < self._n_features:
@@ -522,7 +517,7 @@ class Product(_BaseComposition, Likelihood):
 
     @property
     def draw(self):
-        """Draw rows, where all parts can: NaN in columns that are in no part."""
+        """Method that draws rows, if all parts have one; NaN in columns that are in no part."""
         if any(likelihood.draw is None for likelihood in self._likelihoods()):
             return None
         return self._draw
@@ -565,31 +560,31 @@ class Product(_BaseComposition, Likelihood):
 
 
 def _own(name, values):
-    """Of values of hyperparameters by name, those of a part."""
+    """Values of the hyperparameters of a part, by their names in the part."""
     prefix = f"{name}__"
     return {key[len(prefix) :]: value for key, value in values.items() if key.startswith(prefix)}
 
 
 def _as_slice(where):
-    """Positions as a slice, where they are consecutive: no copy is made then."""
+    """Consecutive positions as a slice, which avoids a copy."""
     first, n = int(where[0]), len(where)
     return slice(first, first + n) if (np.diff(where) == 1).all() else where
 
 
 def positions_of(columns, n_features, names, X, part):
-    """The positions that the columns of a part stand for.
+    """Positions of the columns of a part.
 
     Parameters
     ----------
     columns : int, str, slice, list or callable
-        See `Product`.
+        Columns as in `Product`.
     n_features : int
     names : list of str, or None
-        Of the columns of X.
+        Names of the columns of X.
     X : array-like
-        What callables are called with.
+        Argument for callables.
     part : str
-        Its name, for messages.
+        Name of the part, for messages.
 
     Returns
     -------
@@ -604,17 +599,19 @@ def positions_of(columns, n_features, names, X, part):
         if isinstance(key, str):
             if names is None:
                 raise ValueError(
-                    f"Product: part {part!r} names the column {key!r}, but X has no names of "
-                    "columns; give positions, or X as a data frame"
+                    f"Product: part {part!r} names the column {key!r}, but X has no column names; "
+                    "use positions, or pass X as a data frame"
                 )
             if key not in names:
                 raise ValueError(f"Product: part {part!r}: X has no column {key!r}")
             return names.index(key)
         if isinstance(key, (bool, np.bool_)) or not isinstance(key, (int, np.integer)):
-            raise ValueError(f"Product: part {part!r}: {key!r} is no column")
+            raise ValueError(
+                f"Product: part {part!r}: a column must be an integer or a name, got {key!r}"
+            )
         if not -n_features <= key < n_features:
             raise ValueError(
-                f"Product: part {part!r}: X has no column {key}, but {n_features} columns"
+                f"Product: part {part!r}: X has no column {key}; it has {n_features} columns"
             )
         return int(key) % n_features
 
@@ -633,23 +630,24 @@ def positions_of(columns, n_features, names, X, part):
     if columns and all(isinstance(key, (bool, np.bool_)) for key in columns):
         if len(columns) != n_features:
             raise ValueError(
-                f"Product: part {part!r}: a mask of {len(columns)} columns, but X has {n_features}"
+                f"Product: part {part!r}: the mask has {len(columns)} entries, but X has "
+                f"{n_features} columns"
             )
         return np.flatnonzero(columns)
     return np.array([position(key) for key in columns], dtype=np.intp)
 
 
 def _check_positions(parts, positions, n_features, names):
-    """Refuse columns that are in several parts, and parts that have none."""
+    """Raise ValueError if no part has a column, or a column is in two parts."""
     if not parts:
-        raise ValueError("Product: no part has a column of X")
+        raise ValueError("Product: no part has a column of X; check the columns of its parts")
     owner = {}
     for name, where in zip(parts, positions, strict=True):
         for d in where:
             if d in owner:
                 whose = "twice" if owner[d] == name else f"and in part {owner[d]!r}"
                 raise ValueError(
-                    f"Product: {called(d, names)} is in part {name!r} {whose}; a column is in one "
-                    "part at most"
+                    f"Product: {called(d, names)} is in part {name!r} {whose}; a column may be in "
+                    "one part only"
                 )
             owner[d] = name
