@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What `likelihood="auto"` and `likelihood="mixed"` stand for, once the columns are known."""
+"""The likelihoods that `likelihood="auto"` and `likelihood="mixed"` choose by the columns of X."""
 
 import numpy as np
 
@@ -11,12 +11,12 @@ from skdpm.mixture.likelihoods.gaussian import Gaussian
 from skdpm.mixture.likelihoods.product import Product
 from skdpm.mixture.likelihoods.subspace import Subspace
 
-# Number of columns from which "auto" stands for `Subspace`; below for `Gaussian`.
+# Smallest number of columns for which "auto" is `Subspace`; below it is `Gaussian`.
 MANY_COLUMNS = 33
 
 
 def _parts():
-    """Name and likelihood of the part that "mixed" makes of columns, by what they hold."""
+    """Name and likelihood of the part of "mixed" for each kind of column."""
     return {
         "float": ("numeric", Gaussian(covariance_type="diag")),
         "bool": ("boolean", Bernoulli()),
@@ -25,14 +25,14 @@ def _parts():
 
 
 class Automatic(Gaussian):
-    """ "auto": what holds before columns are known holds for `Gaussian` and for `Subspace`."""
+    """ "auto". Its tags, before columns are known, hold for `Gaussian` and for `Subspace`."""
 
     def for_columns(self, X):
         shape = given_shape(X)
         return Subspace() if len(shape) == 2 and shape[1] >= MANY_COLUMNS else Gaussian()
 
     def for_batch(self, X):
-        return Gaussian()  # a batch says too little about principal axes
+        return Gaussian()  # a batch contains too little information about principal axes
 
 
 class Mixed(Product):
@@ -45,13 +45,8 @@ class Mixed(Product):
         return {}
 
     def for_columns(self, X):
-        """The `Product` for the columns of X.
-
-        Raises
-        ------
-        ValueError
-            Naming columns whose type does not say what they are.
-        """
+        """The `Product` for the columns of X. Raises ValueError for columns whose type does not
+        determine a likelihood."""
         kinds = _kinds_of_columns(X)
         return Product(
             [
@@ -63,7 +58,7 @@ class Mixed(Product):
 
 
 def _kinds_of_columns(X):
-    """What each column of X holds, a key of `_parts()`."""
+    """Kind of each column of X, a key of `_parts()`."""
     table = as_table(X)
     names = None if table is None else table.names
     if table is None:
@@ -82,15 +77,15 @@ def _kinds_of_columns(X):
     integers = [d for d, kind in enumerate(kinds) if kind == "integer"]
     if integers:
         raise ValueError(
-            f'likelihood="mixed" does not guess what integers mean ({those(integers)}). State it '
-            "with Product([(name, likelihood, columns), ...]): Poisson() for counts, "
-            "Categorical() for codes of categories; or make them floats, "
-            "X.astype({column: float}), to be measured"
+            f'likelihood="mixed" does not guess what integers mean ({those(integers)}). Use '
+            "Product([(name, likelihood, columns), ...]) with Poisson() for counts or "
+            "Categorical() for codes of categories; or convert measurements to floats, "
+            "X.astype({column: float})"
         )
     others = [d for d, kind in enumerate(kinds) if kind not in _parts()]
     if others:
         raise ValueError(
-            f'likelihood="mixed" has no likelihood for {those(others)} of X, of the type '
+            f'likelihood="mixed" has no likelihood for {those(others)} of X, of type '
             f"{', '.join(sorted({kinds[d] for d in others}))}; drop them, or convert them to "
             "numbers or strings"
         )
@@ -99,8 +94,8 @@ def _kinds_of_columns(X):
     ]
     if unlike:
         warn(
-            f'likelihood="mixed": no two entries of {those(unlike)} are the same, as those of '
-            "names and identifiers: they say nothing about clusters. Drop these columns",
+            f'likelihood="mixed": no two entries of {those(unlike)} are the same, as in columns '
+            "of names or identifiers, which contain no information about clusters; drop them",
             UserWarning,
         )
     return kinds

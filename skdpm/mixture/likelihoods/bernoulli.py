@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Binary columns."""
+"""The likelihood `Bernoulli`."""
 
 import numpy as np
 
@@ -25,22 +25,22 @@ class Bernoulli(Likelihood):
     Parameters
     ----------
     a, b : float, array-like of shape (n_features,) or None, default=None
-        Pseudo-counts of ones and of zeros, in all columns or in each. None: learned, for each
-        column, see below.
+        Pseudo-counts of ones and of zeros, for all columns or for each. None: learned for each
+        column, see the notes.
     hyperpriors : dict of str to Hyperprior, or None, default=None
         Priors of learned parameters, by name, in place of those in the notes: families of
         `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma.
 
     Notes
     -----
-    X holds 0 and 1, NaN where an entry is missing.
+    X holds 0 and 1; NaN marks a missing entry.
 
-    Pseudo-counts that are learned have the prior Gamma(1, 1), in each column and independently.
-    Where both are, the mean a / (a + b) of a column is uniform a priori and independent of the
-    strength a + b, which is Gamma(2, 1). The strength says how alike the clusters are in that
-    column: where it comes out small, they differ there and more of them are found than at
-    a = b = 1; a column in which they do not differ has a large one. Chains start at the strength 2
-    and at the frequencies of ones in `fit`.
+    Learned pseudo-counts have the prior Gamma(1, 1), independently for each column. If both are
+    learned, the mean a / (a + b) of a column is uniform a priori and independent of the strength
+    a + b, which is Gamma(2, 1). The strength measures how similar clusters are in the column. If
+    it is small, clusters differ there, and more of them are found than at a = b = 1; it is large
+    in a column in which they do not differ. Chains start at strength 2 and at the frequencies of
+    ones in `fit`.
     """
 
     capabilities = frozenset({"joint", "product", "instantiated"})
@@ -86,7 +86,7 @@ class Bernoulli(Likelihood):
         return encode_levels(X, np.full(X.shape[1], 2))
 
     def encode_new(self, X):
-        # One way of adding up whether or not a row has holes: no row's bits depend on another's.
+        # As if entries were missing, so that the bits of a row do not depend on other rows.
         return {**self.encode(X), "missing": True}
 
     def tables(self, data, n_max):
@@ -102,7 +102,7 @@ class Bernoulli(Likelihood):
         return CategoricalModel(data, tables, self.hyper_names())
 
     def _kinds(self, n_features):
-        """Which of the hyperparameters is the pseudo-count of each category."""
+        """Position among the hyperparameters of the pseudo-count of each category."""
         columns = np.arange(n_features)
         a, b = (columns if np.ndim(value) else 0 * columns for value in (self.a, self.b))
         return np.stack([np.size(self.a) + b, a], axis=1).ravel()
@@ -116,7 +116,7 @@ class Bernoulli(Likelihood):
         return log_probabilities_divergences(params[:, :-1])
 
     def cluster_params(self, stats):
-        """`probabilities`: (n_clusters, n_features), of a 1."""
+        """`probabilities` of a 1: (n_clusters, n_features)."""
         return {"probabilities": self._probabilities(stats)}
 
     def draw(self, stats, rng):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Categorical columns."""
+"""The likelihood `Categorical`, and functions that it shares with `Bernoulli`."""
 
 import copy
 
@@ -22,27 +22,27 @@ from skdpm.mixture.likelihoods.base import (
     readable,
 )
 
-# Categories of all columns together: a cluster keeps a count of each, so a column of identifiers
-# would take all memory.
+# Largest number of categories of all columns. A cluster keeps a count of each, so a column of
+# identifiers could exhaust the memory.
 MOST_CATEGORIES = 1_000_000
 
-# More different pseudo-counts than these have no tables: they would take all of the cache.
+# Largest number of different pseudo-counts with tables. More tables would exceed the cache.
 MOST_TABLED = 4
 
 
 def encode_levels(X, n_categories):
-    """Codes per column to numbers in one sequence over all columns, as the kernel wants them.
+    """Number the categories of all columns in one sequence, for the kernel.
 
     Parameters
     ----------
     X : ndarray of shape (n_samples, n_features)
-        Integer codes from 0, NaN where missing.
+        Integer codes from 0; NaN marks a missing entry.
     n_categories : ndarray of shape (n_features,), int
 
     Returns
     -------
     data : dict
-        `codes`, `first` and `missing` as in `CategoricalModel`.
+        `codes`, `first` and `missing`, see `CategoricalModel`.
     """
     first = first_levels(n_categories)
     codes = number_levels(readable(X), first)
@@ -51,29 +51,29 @@ def encode_levels(X, n_categories):
 
 
 def tables_of_levels(data, n_max, missing, kinds, pseudo_counts):
-    """What kernels of categorical columns share.
+    """Make the tables that kernels of categorical columns share.
 
     Parameters
     ----------
     data : dict
-        From `encode_levels`.
+        Result of `encode_levels`.
     n_max : int or None
+        Largest number of items of a cluster. None: unbounded, as in a stream.
     missing : bool
-        Whether an entry of the data, these rows or others, may be missing; in a stream, where
-        n_max is None, one always may.
+        Whether entries of these or other rows may be missing. In a stream they always may.
     kinds : ndarray of shape (n_levels,), int
-        Which of the pseudo-counts each category has.
+        Position in `pseudo_counts` of the pseudo-count of each category.
     pseudo_counts : ndarray of shape (n_kinds,)
-        All hyperparameters, in the kernel's order.
+        All hyperparameters, in the order of the kernel.
 
     Returns
     -------
     tables : dict
-        These, and: `log_counts` and `log_gammas`, (n_kinds, n_max + 1 or fewer), of pseudo-counts
-        plus counts; `totals`, (n_features,), A_d; `log_norm`, (n_max + 1,), the sum over columns
-        of log(A_d + n), empty where entries may be missing and it is part of the cached log
-        values. With many different pseudo-counts tables are empty: kernels then compute what they
-        need.
+        The arguments, and `log_counts` and `log_gammas`, (n_kinds, n_max + 1 or fewer), functions
+        of pseudo-counts plus counts; `totals`, (n_features,), the sums A_d of pseudo-counts;
+        `log_norm`, (n_max + 1,), the sum over columns of log(A_d + n), empty if entries may be
+        missing. If there are many different pseudo-counts the tables are empty, and kernels
+        compute the values.
     """
     missing = missing or n_max is None
     totals = np.add.reduceat(pseudo_counts[kinds], data["first"][:-1])
@@ -99,18 +99,18 @@ def tables_of_levels(data, n_max, missing, kinds, pseudo_counts):
 
 
 def first_levels(n_categories):
-    """First category of each column in the common sequence, then the number of all."""
+    """First category of each column in the common sequence, then the number of categories."""
     first = np.zeros(len(n_categories) + 1, dtype=np.int32)
     np.cumsum(n_categories, out=first[1:])
     return first
 
 
 def log_probabilities_divergences(params):
-    """J-divergences of independent categorical columns from the log probabilities of all."""
+    """J-divergences of independent categorical columns, from their log probabilities."""
     return j_divergences(np.exp(params), params)
 
 
-# Of Bernoulli columns, too.
+# Also the prior of Bernoulli columns.
 PSEUDO_COUNT_PRIOR = Gamma(1.0, 1.0)
 
 
@@ -120,16 +120,15 @@ class Categorical(Likelihood):
     Parameters
     ----------
     concentration : float, array-like of shape (n_features,) or None, default=None
-        Pseudo-count of each category, in all columns or in each. None: learned, for each column,
-        see below.
+        Pseudo-count of each category, for all columns or for each. None: learned for each column,
+        see the notes.
     n_categories : int, array-like of shape (n_features,) or None, default=None
         Number of categories per column; codes are 0, ..., n_categories - 1. None: the largest
-        code of each column in `fit`, plus one, or the number of different values where it holds
+        code of the column in `fit` plus one, or the number of different values of a column of
         categories.
     handle_unknown : {"error", "missing"}, default="error"
-        What a category of new rows is that the column does not have, one that was not there in
-        `fit` or a code beyond `n_categories`: a ValueError that names column and value, or a
-        missing entry.
+        Treatment of unknown categories of new rows (not in `fit`, or a code beyond
+        `n_categories`): a ValueError that names column and value, or a missing entry.
     hyperpriors : dict of str to Hyperprior, or None, default=None
         Priors of learned parameters, by name, in place of those in the notes: families of
         `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma.
@@ -137,26 +136,25 @@ class Categorical(Likelihood):
     Attributes
     ----------
     categories_ : list of ndarray or None
-        Once fitted to a data frame, or an array of objects or strings, as estimators have it in
-        `likelihood_`: the categories of each column, in the order of their codes; None for a
-        column of codes.
+        Categories of each column in the order of their codes; None for a column of codes. Set in
+        `likelihood_` after a fit to a data frame, or an array of objects or strings.
 
     Notes
     -----
-    X holds integer codes, NaN where an entry is missing.
+    X holds integer codes; NaN marks a missing entry.
 
-    The columns of a data frame, and of an array of objects or strings, may hold categories
-    instead: strings, or a pandas type of categories, with None, NaN or `pandas.NA` where an entry
-    is missing. Their codes are the positions among the sorted values of `fit`, or among the
-    categories of the type. Columns of numbers hold codes there as well. An array of numbers holds
-    codes always, also to predict after a fit to a data frame.
+    The columns of a data frame, or of an array of objects or strings, may hold categories instead:
+    strings, or pandas categories, with None, NaN or `pandas.NA` for a missing entry. Their codes
+    are the positions among the sorted values of `fit`, or among the pandas categories. Columns of
+    numbers hold codes. An array of numbers always holds codes, also in predictions after a fit to
+    a data frame.
 
-    A single column says nothing about clusters, whatever it holds, as any mixture of
-    distributions of one category is such a distribution: `fit` warns.
+    A single column contains no information about clusters, because a mixture of categorical
+    distributions is a categorical distribution: `fit` warns.
 
-    A pseudo-count that is learned has the prior Gamma(1, 1), in each column and independently. It
-    says how alike the clusters are in that column: where it comes out small, each cluster keeps to
-    few categories and more clusters are found than at 1. Chains start at 1.
+    A learned pseudo-count has the prior Gamma(1, 1), independently for each column. It measures
+    how similar clusters are in the column: if it is small, each cluster has few categories, and
+    more clusters are found than at 1. Chains start at 1.
     """
 
     capabilities = frozenset({"joint", "product", "instantiated"})
@@ -194,8 +192,8 @@ class Categorical(Likelihood):
                 other.categories_.append(categories_of(column, where))
             else:
                 raise ValueError(
-                    f"Categorical: {where} holds {kind}, neither codes nor categories; make "
-                    "strings of them"
+                    f"Categorical: {where} holds {kind}, neither codes nor categories; convert it "
+                    "to strings"
                 )
         return other
 
@@ -221,11 +219,11 @@ class Categorical(Likelihood):
         ]
 
     def _known(self, n_features):
-        """The categories of each column; None for a column of codes."""
+        """Categories of each column; None for a column of codes."""
         return getattr(self, "categories_", None) or [None] * n_features
 
     def _seen(self, X, n_categories):
-        """Rows in which codes beyond the categories are refused, or missing."""
+        """Rows whose unknown codes are missing; or an error for them."""
         self._check_codes(X)
         if n_categories is None:
             return X
@@ -285,7 +283,7 @@ class Categorical(Likelihood):
         return resolved
 
     def _given_categories(self, n_features):
-        """Number of categories per column where the parameter says it, else None."""
+        """Number of categories per column by the parameter, or None."""
         if self.n_categories is None:
             return None
         if np.ndim(self.n_categories) == 0:
@@ -307,15 +305,15 @@ class Categorical(Likelihood):
             raise ColumnError(
                 "Categorical: ",
                 np.argmax(n_categories),
-                f" would have {n_categories.max():g} categories; at most {MOST_CATEGORIES} are "
-                "possible, over all columns",
+                f" would have {n_categories.max():g} categories; all columns together may have at "
+                f"most {MOST_CATEGORIES}",
             )
 
     def encode(self, X):
         return encode_levels(self._seen(X, self.n_categories), self.n_categories)
 
     def encode_new(self, X):
-        # One way of adding up whether or not a row has holes: no row's bits depend on another's.
+        # As if entries were missing, so that the bits of a row do not depend on other rows.
         return {**self.encode(X), "missing": True}
 
     def tables(self, data, n_max):
@@ -328,7 +326,7 @@ class Categorical(Likelihood):
         )
 
     def _kinds(self):
-        """Which of the hyperparameters is the pseudo-count of each category."""
+        """Position among the hyperparameters of the pseudo-count of each category."""
         columns = np.arange(len(self.n_categories))
         kinds = columns if np.ndim(self.concentration) else 0 * columns
         return np.repeat(kinds, self.n_categories)
@@ -347,7 +345,8 @@ class Categorical(Likelihood):
         return log_probabilities_divergences(params[:, :-1])
 
     def cluster_params(self, stats):
-        """`probabilities`: (n_clusters, n_features, most categories), 0 beyond a column's own."""
+        """`probabilities`: (n_clusters, n_features, largest number of categories), 0 beyond the
+        categories of a column."""
         return {"probabilities": self._probabilities(stats)}
 
     def draw(self, stats, rng):
@@ -377,7 +376,7 @@ class Categorical(Likelihood):
                 column,
                 f" holds the code {value:g}, but its categories are 0 to "
                 f"{n_categories[column] - 1} (from `fit`, or `n_categories`); with "
-                'handle_unknown="missing" it would count as a missing entry',
+                'handle_unknown="missing" it counts as a missing entry',
             )
 
     def _check_codes(self, X):

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows as points between which Euclidean distances make sense: `Likelihood.coordinates`."""
+"""Coordinates of rows with meaningful Euclidean distances, for `Likelihood.coordinates`."""
 
 import numpy as np
 
 N_DIMENSIONS = 10
-N_MORE = 5  # directions beyond those that are kept
+N_MORE = 5  # directions in addition to those that are kept
 N_ITERATIONS = 3
 
 
 def standardised(X):
-    """Rows in columns of mean 0 and variance 1.
+    """Rows in columns with mean 0 and variance 1.
 
-    A column that varies by rounding alone is 0: a common scale would make noise of it.
+    A column that varies only by rounding becomes 0; scaling would turn it into noise.
 
     Parameters
     ----------
     X : ndarray of shape (n_rows, n_columns)
-        Finite.
+        Finite rows.
 
     Returns
     -------
@@ -24,7 +24,7 @@ def standardised(X):
     """
     X = np.asarray(X, dtype=np.float64)
     largest = np.abs(X).max(axis=0)
-    # Of the columns' own size first, so that no square is too large or too small for a double.
+    # Scaled by the spread first, so that no square is too large or too small for a double.
     spread = np.ptp(X / 2.0, axis=0)
     varies = spread > 1e-12 * largest
     points = np.where(varies, (X - X[0]) / np.where(varies, spread, 1.0), 0.0)
@@ -48,7 +48,7 @@ def principal(matrix):
     Halko, Martinsson & Tropp (2011), Finding structure with randomness.
     """
     n_directions = min(*matrix.shape, N_DIMENSIONS + N_MORE)
-    # A start of its own, always the same: points are a function of the matrix.
+    # A fixed seed, so that points are a function of the matrix.
     rng = np.random.Generator(np.random.PCG64(0))
     directions = matrix @ rng.standard_normal((matrix.shape[1], n_directions))
     for _ in range(N_ITERATIONS):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Any likelihood whose parameter is one of the points of a grid."""
+"""The likelihood `Grid`, whose parameter is one of the points of a grid."""
 
 import warnings
 
@@ -8,11 +8,12 @@ import numpy as np
 from skdpm.mixture.likelihoods._grid import CHUNK, IMPOSSIBLE, TINY, GridModel
 from skdpm.mixture.likelihoods.base import Likelihood, bounds, read_only
 
-# Log likelihoods of a row, at its best point, beyond which what clusters say of it is no longer
+# Largest log likelihood of a row at its best point. Beyond it, densities under clusters are not
 # accurate to 1e-9.
 LARGEST = 1e6
 
-# A grid of fewer points is taken to be meant as it is, not for a continuum.
+# Smallest number of points of a grid that represents a continuum, and of points that should matter
+# for a row then.
 CONTINUUM = 20
 FEWEST_EFFECTIVE = 3.0
 
@@ -20,45 +21,45 @@ FEWEST_EFFECTIVE = 3.0
 class Grid(Likelihood):
     """Any likelihood with a parameter on a grid.
 
-    A cluster has one of the points of the grid as its parameter, with the probabilities of
-    `log_weights` a priori; for this discrete prior everything is exact. The likelihood is a
-    function of rows and grid, or a table that some other program has made.
+    The parameter of a cluster is one of the points of the grid, with the prior probabilities of
+    `log_weights`. Everything is exact for this discrete prior. The likelihood is a function of
+    rows and grid, or a table computed elsewhere.
 
     Parameters
     ----------
     log_likelihood : callable or None, default=None
-        Called as ``log_likelihood(X, grid)``: natural logarithms of the density of each row at
-        each point, of shape (n_rows, n_points); or (n_rows, n_blocks, n_points) where the row
-        falls into independent blocks, each with a point of its own. It must treat rows one by
-        one: what it says of a row must not depend on the others. None: X is that table,
-        (n_samples, n_blocks * n_points), block after block.
+        Function ``log_likelihood(X, grid)`` that returns the natural logarithm of the density of
+        each row at each point, (n_rows, n_points), or (n_rows, n_blocks, n_points) if rows
+        consist of independent blocks, each with a separate point. The values of a row must not
+        depend on other rows. None: X is this table, (n_samples, n_blocks * n_points), block after
+        block.
     grid : array-like of shape (n_points,) or (n_points, n_params), default=None
-        Values of the parameter, or parameters. None: 0, 1, ..., as many as `log_weights` has or,
-        failing that, X has columns.
+        Values of the parameter, or parameters. None: 0, 1, ..., one for each entry of
+        `log_weights` or else each column of X.
     log_weights : array-like of shape (n_points,) or (n_blocks, n_points), default=None
-        Logarithms of the prior probabilities of the points, of each block, up to a constant; -inf
-        is allowed. None: all are alike.
+        Logarithms of the prior probabilities of the points (of each block) up to a constant; -inf
+        is allowed. None: equal probabilities.
     sample : callable or None, default=None
-        Called as ``sample(theta, rng)`` with the point of each block, of shape (n_blocks,) or
-        (n_blocks, n_params), and a numpy Generator: a row of X. With it estimators have `sample`.
+        Function ``sample(theta, rng)`` of the point of each block, (n_blocks,) or (n_blocks,
+        n_params), and a numpy Generator that returns a row of X. Estimators need it for `sample`.
 
     Notes
     -----
-    The function is called once with all rows of `fit`, and with the first one alone; NaN in X is
-    passed on to it. It may say -inf (the point cannot have made the row), but neither inf nor
-    NaN. -inf, and whatever lies more than 1e10 below the best point of the row and block, counts
-    as 1e10 below it: a cluster of rows that exclude each other then has a density, so that
-    samplers can leave it, but one that nothing makes up for. A table, which must be finite, says
-    -1e300. A row that only zero weights or zero likelihoods could explain is refused.
+    The function is called once with all rows of `fit`, and once with the first row alone. X may
+    contain NaN. The function may return -inf (the point is impossible for the row), but neither
+    inf nor NaN. Values more than 1e10 below the best point of the row and block, and -inf, count
+    as 1e10 below it: a cluster of rows that exclude each other then has a density, which is
+    negligible but allows samplers to leave the cluster. In a table, which must be finite, use
+    -1e300 for -inf. A row with zero likelihood at all points of positive weight raises an error.
 
     Models are pickled with their functions, so these must be importable: a function of a module or
     a `functools.partial` of one, not a lambda.
 
-    The grid is the prior: where rows say more than it resolves, clusters are split between
-    neighbouring points. A warning is given where, for half of the rows and blocks, fewer than 3 of
-    20 or more points matter.
+    The grid is the prior. If rows determine the parameter more precisely than the grid resolves,
+    clusters are split between neighbouring points. A warning appears if, for half of the rows and
+    blocks, fewer than 3 of 20 or more points matter.
 
-    Memory is 18 bytes for each row, block and point.
+    Memory: 18 bytes for each row, block and point.
     """
 
     def __init__(self, log_likelihood=None, grid=None, log_weights=None, sample=None):
@@ -69,7 +70,7 @@ class Grid(Likelihood):
 
     @property
     def allow_nan(self):
-        """Whether X may have NaN: a function decides itself; a table must be complete."""
+        """Whether X may contain NaN: if there is a function, which decides; not in a table."""
         return self.log_likelihood is not None
 
     def resolve(self, X):
@@ -100,7 +101,7 @@ class Grid(Likelihood):
         n_points = len(grid)
         if weights is not None and weights.shape[-1] != n_points:
             raise ValueError(
-                f"Grid.log_weights has {weights.shape[-1]} points, Grid.grid {n_points}"
+                f"Grid.log_weights has {weights.shape[-1]} points, but Grid.grid has {n_points}"
             )
         resolved = self._copy(grid=read_only(grid))
         n_blocks = resolved._log_likelihoods(X[:1]).shape[1]
@@ -108,7 +109,8 @@ class Grid(Likelihood):
             weights = np.zeros(n_points)
         if weights.ndim == 2 and len(weights) != n_blocks:
             raise ValueError(
-                f"Grid.log_weights has {len(weights)} blocks, but the log likelihoods {n_blocks}"
+                f"Grid.log_weights has {len(weights)} blocks, but the log likelihoods have "
+                f"{n_blocks}"
             )
         weights = np.ascontiguousarray(np.broadcast_to(weights, (n_blocks, n_points)))
         resolved.log_weights = read_only(weights)
@@ -125,7 +127,7 @@ class Grid(Likelihood):
                 warnings.warn(
                     f"the grid of {type(self).__name__} is coarse for these data: for half of the "
                     f"rows at most {effective:.1f} of its {log_likelihoods.shape[2]} points "
-                    "matter, and clusters will be split between neighbouring points; "
+                    "matter, so clusters will be split between neighbouring points; "
                     f"{self._finer()}",
                     stacklevel=2,
                 )
@@ -141,9 +143,9 @@ class Grid(Likelihood):
         return GridModel(data, tables)
 
     def cluster_params(self, stats):
-        """Of the posterior on the grid: `means` and `stds` of the parameter, (n_clusters,
-        n_blocks) or (n_clusters, n_blocks, n_params), and `grid_weights`, (n_clusters, n_blocks,
-        n_points)."""
+        """Posterior `means` and `stds` of the parameter, (n_clusters, n_blocks) or (n_clusters,
+        n_blocks, n_params), and probabilities `grid_weights`, (n_clusters, n_blocks, n_points).
+        """
         weights = self._posterior(stats)
         grid = self.grid if self.grid.ndim == 2 else self.grid[:, None]
         means = weights @ grid
@@ -155,7 +157,7 @@ class Grid(Likelihood):
 
     @property
     def draw(self):
-        """`draw(stats, rng)`, or None where there is no `sample`."""
+        """`draw(stats, rng)`, or None without `sample`."""
         return None if self.sample is None else self._draw
 
     def _draw(self, stats, rng):
@@ -183,11 +185,11 @@ class Grid(Likelihood):
         return p / p.sum(axis=-1, keepdims=True)
 
     def _finer(self):
-        """What to do about a coarse grid."""
-        return "give Grid.grid more points"
+        """Advice about a coarse grid."""
+        return "use more points in Grid.grid"
 
     def _evaluate(self, X):
-        """The table of rows, as it comes."""
+        """The table of rows, unchecked."""
         if self.log_likelihood is not None:
             return self.log_likelihood(X, self.grid)
         n_points = len(self.grid)
@@ -199,7 +201,7 @@ class Grid(Likelihood):
         return X.reshape(len(X), -1, n_points)
 
     def _log_likelihoods(self, X):
-        """The table of rows, (n_rows, n_blocks, n_points), checked."""
+        """The checked table of rows, (n_rows, n_blocks, n_points)."""
         n_points = len(self.grid)
         found = np.asarray(self._evaluate(X))
         if found.dtype.kind not in "biuf":
@@ -246,16 +248,16 @@ class Grid(Likelihood):
         if (tops == -np.inf).any():
             i, d, _ = np.argwhere(tops == -np.inf)[0]
             raise ValueError(
-                f"Grid: no point of positive weight can have made row {i} of X (block {d}): its "
-                "log likelihoods are all -inf"
+                f"Grid: row {i} of X (block {d}) has log likelihood -inf at all points of "
+                "positive weight; check the row, or use a wider grid"
             )
         tops = table.max(axis=2, keepdims=True)
         if (abs(tops) > LARGEST).any():
             i, d, _ = np.argwhere(abs(tops) > LARGEST)[0]
             raise ValueError(
                 f"Grid: the largest log likelihood of row {i} of X (block {d}) is "
-                f"{tops[i, d, 0]:g}, so far from 0 that differences have few digits; subtract a "
-                "constant of the row, which does not change its cluster"
+                f"{tops[i, d, 0]:g}, too far from 0 for accurate differences; subtract a constant "
+                "from the row, which does not change its cluster"
             )
         table = table - tops
         impossible = table <= IMPOSSIBLE
@@ -283,13 +285,14 @@ class Grid(Likelihood):
         grid = np.linspace(0.02, 0.98, 25)
         counts = rng.binomial(30, [0.2, 0.7], size=(12, 2)).astype(np.float64)
         yield cls(_binomial_of_30, grid, np.array([np.sin(grid), grid**2])), counts
-        # So deep that clusters of single rows exclude one another's points in doubles.
+        # Deep enough that the points of single rows exclude each other in doubles.
         counts = rng.binomial(3000, rng.choice([0.1, 0.5, 0.9], size=(12, 1)))
         yield cls(_binomial_of_3000, np.linspace(0.0, 1.0, 301)), counts.astype(np.float64)
 
 
 def _binomial(X, grid, n):
-    """Columns of counts of successes out of n, up to the coefficients; NaN is missing."""
+    """Columns of counts of successes out of n, up to the coefficients; NaN marks a missing
+    entry."""
     X = X[:, :, None]
     inside = (X >= 0) & (X <= n)
     counts = np.where(inside, X, 0.0)
@@ -319,7 +322,7 @@ def _numbers(value, name, what):
 
 
 def _aligned_zeros(shape):
-    """Zeros that begin with a cache line, so that no chunk of points lies in two."""
+    """Zeros aligned to cache lines, so that each chunk of points lies in one line."""
     size = int(np.prod(shape))
     memory = np.zeros(size + 8)
     first = -memory.ctypes.data % 64 // 8
@@ -327,7 +330,7 @@ def _aligned_zeros(shape):
 
 
 def _effective_points(likelihoods):
-    """How many points matter, 1 / sum of squares of normalised likelihoods: the median over rows
-    and blocks."""
+    """Effective number of points, 1 / sum of squares of normalised likelihoods: the median over
+    rows and blocks."""
     squares = np.einsum("idm,idm->id", likelihoods, likelihoods)
     return float(np.median(likelihoods.sum(axis=2) ** 2 / squares))

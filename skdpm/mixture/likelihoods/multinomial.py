@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of counts."""
+"""The likelihood `Multinomial`."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -38,28 +38,28 @@ class Multinomial(Likelihood):
     Parameters
     ----------
     concentration : float or None, default=None
-        Mean pseudo-count of the columns. None: learned, see below.
+        Mean pseudo-count of the columns. None: learned, see the notes.
     base : {"uniform", "frequencies"} or array-like of shape (n_features,), default="uniform"
-        What the pseudo-counts of the columns are in proportion to: all are equal; to the total of
-        the column in `fit`, plus one; or to these numbers.
+        Relative sizes of the pseudo-counts: equal for all columns; proportional to the total of
+        the column in `fit` plus one; or proportional to the given numbers.
     hyperpriors : dict of str to Hyperprior, or None, default=None
         Priors of learned parameters, by name, in place of those in the notes: families of
         `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma.
 
     Notes
     -----
-    X holds counts 0, 1, ..., dense or CSR; the time taken is in proportion to the counts that are
-    not zero. The coefficient of each row, (sum_d x_d)! / prod_d x_d!, is included in all
-    densities; a row of zeros has probability 1.
+    X holds counts 0, 1, ..., dense or CSR. The time is proportional to the number of counts that
+    are not zero. All densities include the coefficient of the row, (sum_d x_d)! / prod_d x_d!. A
+    row of zeros has probability 1.
 
-    A concentration that is learned has the prior Gamma(1, 1); chains start at 1. It says how alike
-    the clusters are: where it comes out small, they differ much, and more of them are found than
-    at 1.
+    A learned concentration has the prior Gamma(1, 1), and chains start at 1. It measures how
+    similar clusters are: if it is small, they differ much, and more of them are found than at 1.
 
-    With "frequencies" a new cluster expects the words of the corpus, and not all words alike. The
-    density of texts is much higher (on KOS by 27 nats per document than under the uniform base,
-    itself 11 above a concentration of 1), and clusters are many and small, hundreds in some
-    thousand documents, which takes forty times as long. So it is no default.
+    With "frequencies" a new cluster expects the words of the corpus rather than all words equally.
+    The density of texts is much higher: on KOS by 27 nats per document than under the uniform
+    base, which is itself 11 nats above a concentration of 1. But clusters are many and small,
+    hundreds in some thousand documents, and the fit takes forty times as long. So it is not the
+    default.
     """
 
     capabilities = frozenset({"joint", "product", "instantiated"})
@@ -73,7 +73,7 @@ class Multinomial(Likelihood):
         self.base = base
         self.hyperpriors = hyperpriors
 
-    # `draw` stays None: the model says nothing about the totals of new rows.
+    # `draw` stays None, because the model has no law of the totals of new rows.
 
     def summarise(self, X):
         """Sums of the columns."""
@@ -94,7 +94,7 @@ class Multinomial(Likelihood):
         resolved = self._copy(concentration=concentration, base=base)
         resolved._hyperpriors = self._learn_under(hyperpriors)
         resolved._weights = weights
-        # Of any cluster and column, and of any cluster.
+        # Sums over a cluster and a column, and over a cluster.
         check_count_sums(columns, "Multinomial", "column")
         check_count_sums(np.cumsum(columns), "Multinomial", "the columns up to")
         resolved._largest_column = np.max(columns, initial=0.0)
@@ -102,7 +102,7 @@ class Multinomial(Likelihood):
         return resolved
 
     def _checked_base(self, columns):
-        """The base, where it is not uniform as numbers, and weights of the columns of mean 1."""
+        """The base ("uniform" or numbers), and weights of the columns with mean 1."""
         base = self.base
         if isinstance(base, str):
             check_choice(base, "Multinomial.base", ("uniform", "frequencies"))
@@ -110,9 +110,11 @@ class Multinomial(Likelihood):
                 return base, np.ones(len(columns))
             base = columns + 1.0
         if np.ndim(base) != 1:
-            raise ValueError(f"Multinomial.base must be a name or one number per column: {base!r}")
+            raise ValueError(
+                f"Multinomial.base must be a name or one number per column, got {base!r}"
+            )
         weights = check_positive(base, "Multinomial.base", len(columns))
-        # Divided twice: sums of huge numbers are infinite.
+        # Divided by the largest first, because sums of huge numbers are infinite.
         weights = weights / weights.max()
         return base, weights / weights.mean()
 
@@ -121,7 +123,7 @@ class Multinomial(Likelihood):
 
     def encode(self, X):
         X = _counts(X)
-        # The counts of 1 first in each row: the kernel has a faster way for them.
+        # Counts of 1 come first in each row, because the kernel is faster for them.
         row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
         order = np.lexsort((X.indices, X.data > 1, row))
         n_ones = np.bincount(row[X.data == 1], minlength=X.shape[0])
@@ -139,7 +141,7 @@ class Multinomial(Likelihood):
         )
 
     def tables(self, data, n_max):
-        # New rows come on top of what a cluster can hold.
+        # Twice the largest sums, to have room for new rows.
         largest_column, largest_total = 2.0 * self._largest_column, 2.0 * self._total
         weights, classes = np.unique(self._weights, return_inverse=True)
         if len(weights) > 1:
@@ -178,7 +180,7 @@ class Multinomial(Likelihood):
         return _log_coefficients(X, row)
 
     def divergences(self, params):
-        """Of categorical distributions, of one count each."""
+        """Divergences of the categorical distributions of a single count."""
         return j_divergences(np.exp(params), params)
 
     def cluster_params(self, stats):
@@ -197,7 +199,7 @@ class Multinomial(Likelihood):
 
 
 def _counts(X):
-    """X as a CSR array of its own, without duplicates and zeros, its entries checked."""
+    """Copy X to a CSR array without duplicates and zeros, and check its entries."""
     X = _as_csr(X)
     check_counts(X.tocoo(copy=False), "Multinomial")
     X.eliminate_zeros()
@@ -206,13 +208,13 @@ def _counts(X):
 
 
 def _as_csr(X):
-    """X as a CSR array of its own, without duplicates."""
+    """Copy X to a CSR array without duplicates."""
     X = sp.csr_array(X, dtype=np.float64, copy=True)
     X.sum_duplicates()
     return X
 
 
 def _log_coefficients(X, row):
-    """log of (sum_d x_d)! / prod_d x_d! of each row; `row` is that of each entry."""
+    """log of (sum_d x_d)! / prod_d x_d! for each row; `row` holds the row of each entry."""
     log_factorials = np.bincount(row, gammaln(X.data + 1.0), minlength=X.shape[0])
     return gammaln(X.sum(axis=1) + 1.0) - log_factorials

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Columns of counts."""
+"""The likelihood `Poisson`."""
 
 import numpy as np
 from scipy.special import gammaln
@@ -22,7 +22,7 @@ from skdpm.mixture.likelihoods.base import (
     read_only,
 )
 
-# The kernel's table of log Gamma ends here (8 MiB); larger counts are computed without it.
+# Largest argument in the kernel's table of log Gamma (8 MiB).
 LARGEST_TABLED = 2**20 - 1
 
 SHAPE_PRIOR = Gamma(2.0, 1.0)
@@ -34,21 +34,21 @@ class Poisson(Likelihood):
     Parameters
     ----------
     shape, rate : float or None, default=None
-        Of the Gamma prior of the Poisson rates; its mean is shape / rate. None: learned, in every
-        iteration, see below.
+        Shape and rate of the Gamma prior of the Poisson rates, whose mean is shape / rate. None:
+        learned in every iteration, see the notes.
     hyperpriors : dict of str to Hyperprior, or None, default=None
         Priors of learned parameters, by name, in place of those in the notes: families of
         `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma.
 
     Notes
     -----
-    X holds counts 0, 1, ..., NaN where an entry is missing. The factorials of the counts are
-    included in all densities.
+    X holds counts 0, 1, ...; NaN marks a missing entry. All densities include the factorials of
+    the counts.
 
-    A shape that is learned has the prior Gamma(2, 1), of mean 2: it says how alike the rates of
-    clusters are, whatever their size. A rate that is learned has the prior Gamma(2, 2 m / a), m
-    being the mean of all counts in `fit` and a the shape, 2 where that is learned: so the prior
-    mean of the Poisson rates is about m. Chains start at the shape 1 and the rate shape / m.
+    A learned shape has the prior Gamma(2, 1), with mean 2. It measures how similar the rates of
+    clusters are, whatever their size. A learned rate has the prior Gamma(2, 2 m / a), where m is
+    the mean of all counts in `fit` and a is the shape, or 2 if that is learned. The prior mean of
+    the Poisson rates is then about m. Chains start with shape 1 and rate shape / m.
     """
 
     capabilities = frozenset({"joint", "product", "instantiated"})
@@ -82,7 +82,7 @@ class Poisson(Likelihood):
     def resolve_summary(self, summary):
         totals = summary["totals"]
         check_count_sums(totals, "Poisson", "column")
-        # At least as if one count had been 1.
+        # A sum of 0 counts as 1.
         mean = float(max(totals.sum(), 1.0) / max(summary["entries"], 1))
         hyperpriors = {}
         if self.shape is None:
@@ -131,7 +131,7 @@ class Poisson(Likelihood):
             {
                 "n_max": n_max,
                 "missing": missing,
-                # New rows come on top of what a cluster can hold.
+                # Twice the largest sum, to have room for new rows.
                 "log_gamma": log_gamma_table(self.shape, min(2.0 * self._largest, LARGEST_TABLED)),
                 "log_next": log_next,
                 "log_step": log_step,
@@ -148,7 +148,7 @@ class Poisson(Likelihood):
 
     def log_constants(self, X):
         X = np.asarray(X, dtype=np.float64)
-        # Large entries keep their terms in the kernel.
+        # The kernel adds the terms of large entries.
         return -np.where(X < LARGE_COUNT, gammaln(X + 1.0), 0.0).sum(axis=1)
 
     def divergences(self, params):

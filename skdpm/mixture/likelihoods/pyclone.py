@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Clusters of mutations that have the same prevalences in the samples of a tumour."""
+"""The likelihood `PyClone`, for mutations in the samples of a tumour."""
 
 import numpy as np
 
@@ -10,13 +10,13 @@ from skdpm.mixture.likelihoods.grid import Grid
 
 
 class PyClone(Grid):
-    """Reads of mutations, of which those in a cluster have the same cellular prevalences.
+    """Reads of mutations. Mutations in a cluster have the same cellular prevalences.
 
     The cellular prevalence of a mutation is the share of cancer cells that have it. A row of X is
     a mutation, with six columns for each sample of the tumour: `ref_counts`, `alt_counts`,
     `normal_cn`, `minor_cn`, `major_cn` and `tumour_content`. `skdpm.mutations.mutation_design`
-    makes them from the table that PyClone-VI reads. NaN in both counts: the mutation was not
-    measured in that sample. A prevalence is a priori uniform on a grid, separately for
+    makes them from the input table of PyClone-VI. NaN in both counts means that the mutation was
+    not measured in that sample. The prior of a prevalence is uniform on a grid, separately for
     each sample.
 
     Parameters
@@ -28,9 +28,9 @@ class PyClone(Grid):
     error_rate : float, default=1e-3
         Share of reads that are variant, or reference, by mistake.
     genotype_prior : {"major_copy_number", "parental", "total"}, default="major_copy_number"
-        Genotypes that a mutation may have, all of them equally likely: with the mutation on 1 to
-        `major_cn` copies, or on one after the number of copies has changed ("major_copy_number");
-        on `major_cn`, `minor_cn` or one copy ("parental"); on any number of copies ("total").
+        Possible genotypes of a mutation, all equally likely. The mutation is on 1 to `major_cn`
+        copies, or on one copy after the number of copies has changed ("major_copy_number"); on
+        `major_cn`, `minor_cn` or one copy ("parental"); on any number of copies ("total").
     n_grid : int, default=101
         Number of points of the grid from 0 to 1.
 
@@ -72,8 +72,8 @@ class PyClone(Grid):
         return resolved
 
     def table(self, X):
-        """log p(reads of each mutation in each sample | prevalence), (n_rows, n_tumour_samples,
-        n_grid): of a resolved likelihood."""
+        """log p(reads of each mutation in each sample | prevalence) of a resolved likelihood:
+        (n_rows, n_tumour_samples, n_grid)."""
         data = mutations.encode(X, error_rate=self.error_rate, genotype_prior=self.genotype_prior)
         precision = None if self.density == "binomial" else self.precision
         return mutations.log_likelihoods(data, self.grid, precision)
@@ -81,9 +81,9 @@ class PyClone(Grid):
     _evaluate = table
 
     def cluster_params(self, stats):
-        """Of the posterior of a cluster's prevalences: `cellular_prevalence` and
-        `cellular_prevalence_std`, its mean and standard deviation, (n_clusters,
-        n_tumour_samples)."""
+        """Posterior means `cellular_prevalence` and standard deviations
+        `cellular_prevalence_std` of the prevalences of clusters, (n_clusters, n_tumour_samples).
+        """
         params = super().cluster_params(stats)
         return {
             "cellular_prevalence": params["means"],
@@ -91,7 +91,7 @@ class PyClone(Grid):
         }
 
     def _finer(self):
-        return "give PyClone a larger n_grid"
+        return "use a larger PyClone.n_grid"
 
     @classmethod
     def _examples(cls):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The likelihoods that model columns of one kind, by name: those that a `Product` may join."""
+"""Likelihoods of columns of one kind, by name. A `Product` may combine them."""
 
 from skdpm.mixture.likelihoods.bernoulli import Bernoulli
 from skdpm.mixture.likelihoods.categorical import Categorical
@@ -11,7 +11,7 @@ from skdpm.mixture.likelihoods.pyclone import PyClone
 from skdpm.mixture.likelihoods.relational import Relational
 from skdpm.mixture.likelihoods.subspace import Subspace
 
-# One line per likelihood. A name is the snake case of its class.
+# One line per likelihood. Its name is the snake case of its class.
 SINGLE = {
     "bernoulli": Bernoulli,
     "categorical": Categorical,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Gaussian clusters in a subspace: for many columns."""
+"""The likelihood `Subspace`: Gaussian clusters in a subspace, for many columns."""
 
 import warnings
 
@@ -11,59 +11,62 @@ from skdpm.mixture.likelihoods.base import Likelihood, read_only
 from skdpm.mixture.likelihoods.coordinates import standardised
 from skdpm.mixture.likelihoods.gaussian import Gaussian
 
-# Below this share of the largest entry, what varies is mostly rounding; the standard deviation of
-# what is constant counts as the second share.
+# Shares of the largest entry: variation below the first is mostly rounding, and the second is the
+# standard deviation of a constant.
 ROUNDING, CONSTANT = 1e-12, 1e-6
 
-# Eigenvalues are told from 0 by this share of the largest.
+# Share of the largest eigenvalue below which an eigenvalue counts as 0.
 SMALLEST_EIGENVALUE = 1e-13
-# The largest standard deviation of a column, in terms of the median: beyond it, it sets the axes.
+# Ratio of the largest standard deviation of a column to the median, above which the column
+# determines the axes.
 MOST_UNEQUAL = 100.0
 
-# Of a row so far off that its density is 0.
+# Log density of a row that is so far off that its density is 0.
 LEAST = -1e300
 
 
 class Condensed(np.ndarray):
-    """Rows as `Subspace.condense` makes them: their coordinates, and log p of the rest."""
+    """Result of `Subspace.condense`: coordinates along the axes, and log p of the others."""
 
 
 class Subspace(Likelihood):
     """Gaussian clusters along the principal axes of the data, for many columns.
 
-    Clusters differ along the first `n_axes` principal axes of the rows of `fit`: there each has a
-    mean and a full covariance with the prior of `Gaussian`. Along the other axes all rows have one
-    normal law, that of the data. So a row weighs n_axes² numbers per cluster, however many columns
-    there are, and hundreds of columns of noise cannot drown the few directions in which clusters
-    are apart.
+    Clusters differ along the first `n_axes` principal axes of the rows of `fit`. There, each
+    cluster has a mean and a full covariance with the prior of `Gaussian`. Along the other axes all
+    rows have the same normal law. The cost of a row is therefore n_axes² operations per cluster
+    for any number of columns, and hundreds of columns of noise cannot hide the few directions in
+    which clusters differ.
 
     Parameters
     ----------
     n_axes : int, default=12
-        Axes along which clusters differ; no more than there are columns, or directions in which
-        the rows vary at all.
+        Number of axes along which clusters differ, reduced to the number of columns, or of
+        directions in which the rows vary.
     mean, mean_precision, df, scale : float, array-like or None, default=None
-        Those of ``Gaussian(covariance_type="full")``, of the coordinates along the axes; those of
-        the data have mean 0. None: learned, as there.
+        Parameters of ``Gaussian(covariance_type="full")`` for the coordinates along the axes,
+        whose mean in the data is 0. None: learned, as in `Gaussian`.
+    hyperpriors : dict of str to Hyperprior, or None, default=None
+        Priors of learned parameters, as in `Gaussian`.
 
     Attributes
     ----------
     axes_ : ndarray of shape (n_axes, n_features)
-        Of a resolved likelihood, as estimators have it in `likelihood_`: orthonormal, those along
-        which the rows vary most first; the largest entry of each is positive.
+        Orthonormal axes by decreasing variance of the rows; the largest entry of each is
+        positive. Set in `likelihood_`.
     center_ : ndarray of shape (n_features,)
-        The mean of the rows, from which coordinates are counted.
+        Mean of the rows, the origin of coordinates. Set in `likelihood_`.
 
     Notes
     -----
-    Columns should have a unit in common, as those of embeddings, pixels or spectra do: an axis
-    follows columns of large numbers. Otherwise scale them first. The axes and the law along the
-    others are a function of the rows of `fit`, and known from then on: what is learned is given
-    them. The variance along each other axis is that of the rows and one more, which counts with
-    the mean variance of a column: new rows may differ where those of `fit` do not.
+    Columns should have a common unit, as in embeddings, pixels or spectra; otherwise scale them,
+    because axes follow columns of large numbers. The axes and the law along the other axes are
+    computed from the rows of `fit` and fixed; everything else is learned given them. The variance
+    along each other axis is that of the rows and one additional observation with the mean variance
+    of a column, so that new rows may differ in directions in which the rows of `fit` do not.
 
-    The density of a row is that of all its columns, so that `score` can be compared with that of
-    any other likelihood. With as many axes as columns it is ``Gaussian()`` in other coordinates.
+    The density of a row is that of all its columns, so `score` can be compared with other
+    likelihoods. With all axes the model is ``Gaussian()`` in rotated coordinates.
 
     References
     ----------
@@ -104,7 +107,7 @@ class Subspace(Likelihood):
     # What `resolve` learns.
 
     def summarise(self, X):
-        """That of `Gaussian`, and the scatter matrix."""
+        """The summary of `Gaussian`, and the scatter matrix."""
         X = np.ascontiguousarray(X, dtype=np.float64)
         summary = Gaussian().summarise(X)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
@@ -123,23 +126,23 @@ class Subspace(Likelihood):
     def resolve_summary(self, summary):
         n_features = len(summary["mean"])
         n_axes = min(check_integer(self.n_axes, "Subspace.n_axes", low=1), n_features)
-        Gaussian(covariance_type="diag").resolve_summary(summary)  # refuses columns, by number
+        Gaussian(covariance_type="diag").resolve_summary(summary)  # raises errors about columns
         n = summary["n"][0]
         variances, axes = np.linalg.eigh(summary["scatter"] / max(n, 1))
         variances, axes = variances[::-1], _oriented(axes[:, ::-1])
         extent = max(np.abs(summary["smallest"]).max(), np.abs(summary["largest"]).max())
-        # What eigenvalues are rounded to, and numbers.
+        # The rounding error of entries and of eigenvalues.
         noise = max((ROUNDING * extent) ** 2, SMALLEST_EIGENVALUE * variances[0])
         variances = np.where(variances > noise, variances, 0.0)
         extents = np.maximum(np.abs(summary["smallest"]), np.abs(summary["largest"]))
         deviations = np.sqrt(summary["squares"] / np.maximum(summary["n"], 1))
         _warn_of_units(deviations[deviations > ROUNDING * extents])
         if not hasattr(self, "axes_"):
-            # Axes along which nothing varies would tell of clusters of no width. (Resolved again,
-            # to see whether a batch may be learned, it keeps as many as it has.)
+            # Without axes along which nothing varies: clusters would have no width there. (A
+            # likelihood that is resolved again, to check a batch, keeps its number of axes.)
             n_axes = max(1, min(n_axes, np.count_nonzero(variances)))
         lead, rest = np.ascontiguousarray(axes[:, :n_axes]), axes[:, n_axes:]
-        # A coordinate that is constant is refused nowhere, and has the variance of such a column.
+        # A constant coordinate is allowed, with the variance of a constant column.
         spread = np.where(variances > 0.0, np.sqrt(variances), extent)[:n_axes]
         coordinates = {
             "n": summary["n"][:n_axes],
@@ -172,7 +175,7 @@ class Subspace(Likelihood):
         )
 
     def _with(self, inner):
-        """Take the values of the likelihood of the coordinates, and what it has learnt."""
+        """Take over the hyperparameters of the likelihood of the coordinates."""
         for name in self.hyperparameters:
             setattr(self, name, getattr(inner, name))
         self._inner = inner
@@ -186,7 +189,7 @@ class Subspace(Likelihood):
         return super().without_learning()._with(self._inner.without_learning())
 
     def log_hyperprior(self, values):
-        # One that is not resolved learns nothing.
+        # A likelihood that is not resolved learns nothing.
         return self._inner.log_hyperprior(values) if self.learned else 0.0
 
     def draw_hyperparameters(self, rng):
@@ -233,11 +236,9 @@ class Subspace(Likelihood):
     # Clusters.
 
     def cluster_params(self, stats):
-        """`means`: (n_clusters, n_features); `axis_means` and `axis_covariances`: (n_clusters,
-        n_axes) and (n_clusters, n_axes, n_axes), of the coordinates along `axes_`.
-
-        Posterior means, as those of `Gaussian`.
-        """
+        """Posterior means, as in `Gaussian`: `means`, (n_clusters, n_features); `axis_means`,
+        (n_clusters, n_axes), and `axis_covariances`, (n_clusters, n_axes, n_axes), of the
+        coordinates along `axes_`."""
         params = self._inner.cluster_params(stats)
         return {
             "means": self.center_ + params["means"] @ self.axes_,
@@ -251,7 +252,7 @@ class Subspace(Likelihood):
         return params["means"] @ directions, covariances
 
     def column_posterior(self, stats, column):
-        # Of the sum of the coordinates times what the axes have of the column.
+        # The law of the linear combination of coordinates that gives the column.
         along = self.axes_[:, column]
         means, scales, df, rho = self._inner._structure.posterior(self._inner, stats)
         return (
@@ -280,7 +281,7 @@ class Subspace(Likelihood):
 
 
 def _warn_of_units(deviations):
-    """Say so where a few columns would set the axes."""
+    """Warn if a few columns would determine the axes."""
     if deviations.size and deviations.max() > MOST_UNEQUAL * np.median(deviations):
         warnings.warn(
             f"the largest standard deviation of a column is {deviations.max():.3g}, the median "
@@ -292,6 +293,6 @@ def _warn_of_units(deviations):
 
 
 def _oriented(axes):
-    """The sign of an axis is free: the largest entry of each, a column, is positive."""
+    """Choose the signs of axes (columns) so that the largest entry of each is positive."""
     largest = np.abs(axes).argmax(axis=0)
     return axes * np.where(axes[largest, np.arange(axes.shape[1])] < 0.0, -1.0, 1.0)

@@ -378,7 +378,10 @@ def test_ways_to_name_columns(columns):
         ([("in", KINDS, [0])], "put its parts into this one"),
         ([("num", Gaussian(), [0, 5])], "part 'num': X has no column 5, but 5 columns"),
         ([("num", Gaussian(), ["age"])], "names the column 'age', but X has no names"),
-        ([("num", Gaussian(), [1.5])], "part 'num': a column must be an integer or a name, got 1.5"),
+        (
+            [("num", Gaussian(), [1.5])],
+            "part 'num': a column must be an integer or a name, got 1.5",
+        ),
         ([("num", Gaussian(), [True, False])], "a mask of 2 columns, but X has 5"),
         ([("num", Gaussian(), [0, 0])], "column 0 of X is in part 'num' twice"),
         (
