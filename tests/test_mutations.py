@@ -344,7 +344,5 @@ def test_a_table_needs_a_model_of_mutations(fitted):
 def test_a_coarse_grid_names_its_parameter():
     X = simulated_mutations(np.random.default_rng(0), np.array([[0.505]] * 2), 30)
     X[:, :2] *= 1000
-    with pytest.warns(
-        UserWarning, match="grid of PyClone is coarse.*use a larger PyClone.n_grid"
-    ):
+    with pytest.warns(UserWarning, match="grid of PyClone is coarse.*use a larger PyClone.n_grid"):
         PyClone().resolve(X).encode(X)

@@ -332,7 +332,9 @@ def test_pipeline(blobs):
 def test_set_params_of_a_name_explains_itself(estimator, params):
     nested = list(params)[-1]
     name = nested.split("__")[0]
-    with pytest.raises(ValueError, match=f"cannot set '{nested}', because {name}=.* means an object"):
+    with pytest.raises(
+        ValueError, match=f"cannot set '{nested}', because {name}=.* means an object"
+    ):
         estimator.set_params(**params)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The infinite relational model."""
+"""The likelihood `Relational`, for networks."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,51 +16,53 @@ from skdpm.mixture.likelihoods.coordinates import principal
 class Relational(Likelihood):
     """Infinite relational model: clusters of the nodes of a network.
 
-    Links between nodes of two clusters have a common probability with a Beta(a, b) prior, or a
-    common rate with a Gamma(a, b) prior, to which each node brings a propensity of its own.
+    Links between nodes of two clusters have a common probability with a Beta(a, b) prior. With
+    degree correction they have a common rate with a Gamma(a, b) prior, multiplied by a propensity
+    of each node.
 
     Parameters
     ----------
     a, b : float or None, default=None
         Pseudo-counts of links and of absent links; with degree correction, of links and of pairs.
-        None: learned, see below.
+        None: learned, see the notes.
     directed : bool, default=False
-        Whether X[i, j] and X[j, i] are two links. Where they are one, X must be symmetric.
+        Whether X[i, j] and X[j, i] are two links. If not, X must be symmetric.
     degree_correction : bool, default=False
-        Whether nodes of a cluster may have few links or many. Without it a node of many links is
-        unlike one of few, and clusters are of nodes of about the same number of links.
+        Whether nodes of a cluster may differ in their numbers of links. Without it, the nodes of a
+        cluster have similar numbers of links.
     degree_concentration : float or None, default=None
-        With degree correction: the smaller, the more uneven are the numbers of links of nodes of
-        a cluster. None: learned.
+        Pseudo-count of the propensities under degree correction. Smaller values mean more uneven
+        numbers of links in a cluster. None: learned.
     hyperpriors : dict of str to Hyperprior, or None, default=None
         Priors of learned parameters, by name, in place of those in the notes: families of
         `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma.
 
     Notes
     -----
-    X is the square adjacency matrix of 0 and 1, dense or CSR; the diagonal is ignored and NaN
-    marks a pair that was not observed. To predict or score new nodes, X is (m, n): their links to
-    the n nodes of `fit`, outgoing ones where `directed`. Rows given to `predict` are always new
-    nodes, each on its own.
+    X is the square adjacency matrix of 0 and 1, dense or CSR. The diagonal is ignored. NaN marks a
+    pair that was not observed. To predict or score m new nodes, X is (m, n): their links to the n
+    nodes of `fit`, outgoing ones if `directed`. Each row given to `predict` is a separate new
+    node.
 
-    With degree correction X holds numbers of links, 0, 1, 2, ..., whose means are small for those
-    of 0 and 1 to be well described: Poisson(u v r), with the propensities u and v of the two nodes
-    and the rate r of their clusters. The propensities in a cluster have the mean 1 and are its
-    size times a symmetric Dirichlet with the pseudo-count `degree_concentration`; they are
-    integrated out, as rates are. All pairs must be observed, and the diagonal counts: it is the
-    number of links of a node with itself, of mean u² r / 2 (u v r where directed: a node then has
-    two propensities, to send and to receive). New nodes have no such links, and send alone where
-    `directed`. Densities of nodes are ratios of p(links of all) with a node and without; as the
-    node is one of those whose mean propensity is 1, they do not quite sum to 1: they are right to
-    some hundredths of a nat in a cluster of 20 nodes, and to a nat where there are one or two.
+    With degree correction X holds numbers of links, 0, 1, 2, ... (0 and 1 are well described if
+    the means are small). They are Poisson(u v r), with the propensities u and v of the two nodes
+    and the rate r of their clusters. The propensities of a cluster have mean 1: they are its size
+    times a symmetric Dirichlet with pseudo-count `degree_concentration`. Propensities and rates
+    are integrated out. All pairs must be observed. The diagonal holds the number of links of a
+    node with itself, with mean u² r / 2. If `directed`, a node has two propensities, u to send and
+    v to receive, and the mean is u v r. New nodes have no links with themselves, and only send if
+    `directed`. The density of a new node is the ratio of p(all links) with and without it. The
+    node takes part in the mean propensity of its cluster, so densities do not quite sum to 1: they
+    are accurate to some hundredths of a nat in a cluster of 20 nodes, and to a nat in a cluster of
+    one or two.
 
-    A pseudo-count that is learned has the prior Gamma(1, 1). Where both are, the mean a / (a + b)
-    of the link probabilities is uniform a priori and independent of the strength a + b, which is
-    Gamma(2, 1). The strength says how alike the link probabilities of pairs of clusters are: where
-    it comes out small, some pairs have nearly all links and some nearly none, and more clusters
-    are found than at a = b = 1. Chains start at the strength 2 and the frequency of links in
-    `fit`. With degree correction a / b is the mean rate; `degree_concentration`, where it is
-    learned, has the same prior, and chains start at 1.
+    A learned pseudo-count has the prior Gamma(1, 1). If both are learned, the mean a / (a + b) of
+    the link probabilities is uniform a priori and independent of the strength a + b, which is
+    Gamma(2, 1). The strength measures how similar the link probabilities of pairs of clusters are.
+    If it is small, some pairs have nearly all links and some nearly none, and more clusters are
+    found than at a = b = 1. Chains start at strength 2 and at the frequency of links in `fit`.
+    With degree correction a / b is the mean rate. A learned `degree_concentration` has the same
+    prior, and chains start at 1.
 
     References
     ----------
@@ -71,8 +73,8 @@ class Relational(Likelihood):
 
     Examples
     --------
-    Two groups of 40 nodes, each with hubs. By links alone hubs are unlike other nodes, and groups
-    are cut by the number of links; with degree correction they are found.
+    Two groups of 40 nodes with hubs. Without degree correction, the groups are divided by numbers
+    of links; with it, the groups are found.
 
     >>> import numpy as np
     >>> from skdpm import DPMixture
@@ -93,7 +95,7 @@ class Relational(Likelihood):
     """
 
     capabilities = frozenset({"joint"})
-    nan_hint = "degree_correction=False takes NaN for a pair that was not observed"
+    nan_hint = "use degree_correction=False if pairs were not observed"
     accept_sparse = True
     pairwise = True
 
@@ -166,7 +168,7 @@ class Relational(Likelihood):
         return self._encode(X, new=False)
 
     def encode_new(self, X):
-        """New nodes: their links to all nodes of `fit`; row i is not node i."""
+        """Encode the links of new nodes to all nodes of `fit`; row i is not node i."""
         return self._encode(X, new=True)
 
     def _encode(self, X, *, new):
@@ -191,7 +193,7 @@ class Relational(Likelihood):
         return read_only(data)
 
     def tables(self, data, n_max):
-        """Tables of counts of pairs; all nodes of `fit` and a new one may be in one cluster."""
+        """Tables for counts of pairs. One cluster may hold all nodes of `fit` and a new one."""
         n_max = data["shape"][1] + 1
         tables = {
             name: log_gamma_table(shift, size)
@@ -200,8 +202,8 @@ class Relational(Likelihood):
         return read_only({"n_max": n_max, **tables})
 
     def coordinates(self, X):
-        """Nodes by the leading singular directions of their links: nodes that link to the same
-        ones are near, whether or not they link to each other."""
+        """Coordinates of nodes in the leading singular directions of their links: nodes that link
+        to the same nodes are close, whether or not they link to each other."""
         links, _, self_links = self._law.read(X)
         return self._law.points(links.astype(np.float64), self_links, self.directed)
 
@@ -210,8 +212,8 @@ class Relational(Likelihood):
         return self._law.kernel(data, tables, *values, self.directed)
 
     def cluster_params(self, stats):
-        """`link_probabilities`: (n_clusters, n_clusters), from a row's cluster to a column's; with
-        degree correction `link_rates`, between nodes of the propensity 1."""
+        """`link_probabilities`, (n_clusters, n_clusters), from the cluster of a row to that of a
+        column; with degree correction `link_rates`, between nodes with propensity 1."""
         n_clusters = len(stats)
         links = stats[:, 1 : 1 + n_clusters]
         pairs = stats[:, 1 + n_clusters :]
@@ -288,8 +290,8 @@ class _Counted:
 
     @staticmethod
     def points(links, self_links, directed):
-        """Directions alone, and as if all nodes had about the same number of links (Qin & Rohe
-        2013): the distance of a node from the origin shows its number of links."""
+        """Directions of nodes after scaling by their numbers of links (Qin & Rohe 2013), because
+        the distance of a node from the origin depends on its number of links."""
         degrees = _degrees(links, self_links, directed)
         out, into = ((ends + ends.mean() + 1.0) ** -0.5 for ends in degrees[[0, -1]])
         points = _principal(
@@ -308,7 +310,7 @@ def _principal(links, directed):
 
 
 def _links_and_holes(X, *, diagonal):
-    """Where X is 1 and where it is NaN, as boolean CSR arrays; an entry must be 0, 1 or NaN."""
+    """Boolean CSR arrays that mark the entries 1 and NaN of X; all others must be 0."""
     X = sp.coo_array(X)
     bad = ~((X.data == 0) | (X.data == 1) | np.isnan(X.data))
     if not diagonal:
@@ -318,8 +320,8 @@ def _links_and_holes(X, *, diagonal):
         hint = ""
         if X.data[at] > 0.0:
             hint = (
-                ". Of a weighted network give who is linked: (X != 0), or "
-                "nx.to_numpy_array(G, weight=None); numbers of links go with "
+                ". For a weighted network pass the links alone: (X != 0), or "
+                "nx.to_numpy_array(G, weight=None). For numbers of links use "
                 "degree_correction=True"
             )
         raise ColumnError(
@@ -337,8 +339,8 @@ def _links_and_holes(X, *, diagonal):
 
 
 def _counts(X, *, new):
-    """Numbers of links: of different nodes, as a CSR array without zeros, and of nodes with
-    themselves, which new nodes do not have."""
+    """Numbers of links between different nodes, a CSR array without zeros, and of nodes with
+    themselves, 0 for new nodes."""
     X = sp.coo_array(sp.csr_array(X, dtype=np.float64, copy=True))
     X.sum_duplicates()
     bad = ~((X.data >= 0.0) & (X.data < 2.0**31) & (X.data == np.floor(X.data)))
@@ -346,11 +348,9 @@ def _counts(X, *, new):
         at = np.flatnonzero(bad)[0]
         hint = ""
         if np.isnan(X.data[at]):
-            hint = (
-                " (no pair may be unobserved: what nodes bring to their links is integrated out)"
-            )
+            hint = "; use degree_correction=False if pairs were not observed"
         elif X.data[at] > 0.0:
-            hint = "; of other weights give who is linked, nx.to_numpy_array(G, weight=None)"
+            hint = "; for other weights pass the links alone, nx.to_numpy_array(G, weight=None)"
         raise ColumnError(
             "Relational(degree_correction=True) needs numbers of links, 0, 1, 2, ...; ",
             X.col[at],
@@ -362,7 +362,8 @@ def _counts(X, *, new):
 
 
 def _degrees(links, self_links, directed):
-    """Ends of links of each node, (1, n); outgoing and incoming ones, (2, n), if directed."""
+    """Numbers of ends of links of each node, (1, n); of outgoing and incoming links, (2, n), if
+    directed."""
     if self_links is None:
         return None
     if directed:

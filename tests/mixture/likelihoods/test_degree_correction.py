@@ -157,7 +157,7 @@ def test_entries_given_twice_add_up():
         (np.nan, "column 2 of X holds nan (no pair may be unobserved"),
         (-1.0, "column 2 of X holds -1"),
         (np.inf, "column 2 of X holds inf"),
-        (0.5, "column 2 of X holds 0.5; of other weights give who is linked"),
+        (0.5, "column 2 of X holds 0.5; for other weights pass the links alone"),
     ],
 )
 def test_entries_that_are_no_numbers_of_links(value, message):
