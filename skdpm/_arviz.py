@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Fits as ArviZ has them: an xarray.DataTree of groups, whose variables have dimensions chain and
-draw first. Only functions that are the same in arviz-base 0.8 and 1 are used.
+"""Conversion of fits for ArviZ: an xarray.DataTree of groups, whose variables have the dimensions
+chain and draw first. Only functions that are the same in arviz-base 0.8 and 1 are used.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from skdpm._validation import is_dask
 from skdpm.diagnostics import without_last_bits
 from skdpm.draws import column_of
 
-# Names of draws that are not parameters: what ArviZ calls them.
+# Names in ArviZ of draws that are not parameters.
 STATISTICS = {"log_joint": "lp", "log_marginal": "log_marginal"}
 
 
@@ -20,9 +20,9 @@ def datatree(estimator, X=None, log_likelihood=None):
     Parameters
     ----------
     estimator : ChainEstimator
-        Fitted.
+        Fitted estimator.
     X : array-like or DataFrame of shape (n_samples, n_features), optional
-        The rows of the fit, as they were given.
+        Rows of the fit, unchecked.
     log_likelihood : tuple (draws, values), optional
         Numbers of the draws, and an ndarray of shape (n_chains, n_draws, n_samples).
 
@@ -38,10 +38,7 @@ def datatree(estimator, X=None, log_likelihood=None):
         import arviz_base
         import xarray
     except ImportError as error:
-        raise ImportError(
-            'to_datatree needs arviz-base, which skdpm\'s extra "arviz" installs: '
-            'pip install "skdpm[arviz]"'
-        ) from error
+        raise ImportError('to_datatree needs arviz-base: pip install "skdpm[arviz]"') from error
 
     draws = estimator.draws_
     n_features = estimator.n_features_in_
@@ -74,7 +71,7 @@ def datatree(estimator, X=None, log_likelihood=None):
     sample_stats = dataset(statistics, {})
     rates = getattr(estimator, "acceptance_rate_", {})
     if rates:
-        # A number for each chain and no draw, which dictionaries of draws have no room for.
+        # A number per chain, without the dimension of draws.
         sample_stats = sample_stats.assign_coords(move=list(rates))
         sample_stats["acceptance_rate"] = (("chain", "move"), np.array(list(rates.values())).T)
     groups["sample_stats"] = sample_stats
@@ -90,7 +87,7 @@ def datatree(estimator, X=None, log_likelihood=None):
 
 
 def _parameters(estimator):
-    """Draws that are parameters, by name: those that are not fixed and have one shape."""
+    """Names of the draws of parameters that are not fixed and have one shape."""
     draws = estimator.draws_
     fixed = set() if estimator.concentration is None else {"concentration"}
     learned = {column_of(name) for name in estimator.hyperparameter_samples_}
@@ -103,13 +100,13 @@ def _parameters(estimator):
 
 
 def _parts(likelihood, columns):
-    """Names of the columns of each part of a Product, by its name; of others none."""
+    """Names of the columns of each part of a Product, by its name; {} for others."""
     positions = getattr(likelihood, "columns_of_parts", dict)()
     return {part: columns[own] for part, own in positions.items()}
 
 
 def _dims(name, shape, n_features, parts):
-    """Names of the dimensions behind chain and draw."""
+    """Names of the dimensions after chain and draw."""
     if name == "labels":
         return ["row"]
     column = "column"
@@ -124,7 +121,7 @@ def _dims(name, shape, n_features, parts):
 
 
 def _observed(X):
-    """Rows as variables: a matrix, but for a table with words each of its columns."""
+    """Rows as variables: a matrix, or for a table with text a variable per column."""
     if not hasattr(X, "columns"):
         return {"x": np.asarray(X)}
     table = {str(name): _plain(X[name]) for name in X.columns}
@@ -134,7 +131,7 @@ def _observed(X):
 
 
 def _plain(column):
-    """A column of a table as an array that can be stored: numbers (NaN where missing) or words."""
+    """A column of a table as an array that can be stored: numbers (NaN if missing) or text."""
     values = np.asarray(column)
     if values.dtype != object:
         return values

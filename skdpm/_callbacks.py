@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Callbacks of scikit-learn, from 1.9 on: what a fit tells them.
+"""Reports of a fit to callbacks of scikit-learn (1.9 or later).
 
-The tasks of a fit are its chains, and those of a chain the hundredths of its iterations. Callbacks
-are called while all chains wait for each other (`skdpm.chains.Halts`), from the thread that called
-`fit`: they need not be safe in threads, and see chains that have equally many draws.
+The tasks of a fit are its chains, and the tasks of a chain are hundredths of its iterations.
+Callbacks are called while all chains wait for each other (`skdpm.chains.Halts`), by the thread
+that called `fit`. So they need not be thread-safe, and all chains have the same number of draws.
 """
 
 try:
@@ -12,31 +12,31 @@ try:
 except ImportError:  # scikit-learn before 1.9
 
     class CallbackSupport:
-        """Nothing: this version of scikit-learn has no callbacks."""
+        """Empty base class: this version of scikit-learn has no callbacks."""
 
     def with_callbacks(method):
-        """Leave a method as it is."""
+        """Return a method unchanged."""
         return method
 
 
 __all__ = ["CallbackSupport", "FitReports", "with_callbacks"]
 
-# Parts of a chain's iterations after which callbacks are called.
+# Number of reports during a fit.
 N_REPORTS = 100
 
 
 class FitReports:
-    """What callbacks are told of one fit.
+    """Reports of one fit to callbacks.
 
     Parameters
     ----------
     estimator : ChainEstimator
     program : ChainProgram
     X, y : object
-        As they were given to `fit`.
+        Arguments of `fit`.
     fitted : callable
-        Of a number of draws of each chain, gives the attributes of an estimator whose fit ended
-        there, as a dict.
+        Function of a number of draws per chain that returns the fitted attributes of an estimator
+        whose fit ended there, a dict.
     """
 
     def __init__(self, estimator, program, X, y, fitted):
@@ -45,7 +45,7 @@ class FitReports:
         self.given = {"X": X, "y": y}
         self.fitted = fitted
         total = program.n_iterations
-        # After warm-up, with a draw, so that chains which end there have equally many.
+        # After warm-up at a draw, so that all chains have the same number of draws.
         parts = {-(-total * part // N_REPORTS) for part in range(1, N_REPORTS + 1)}
         self.points = sorted({self._with_draw(point) for point in parts})
         if not program.halts:
@@ -53,7 +53,7 @@ class FitReports:
 
     @classmethod
     def of(cls, estimator, program, X, y, fitted):
-        """The reports of a fit, or None where there is no callback to tell."""
+        """The reports of a fit, or None if there are no callbacks."""
         if not getattr(estimator, "_skl_callbacks", None):
             return None
         return cls(estimator, program, X, y, fitted)
@@ -65,7 +65,7 @@ class FitReports:
         return program.iteration_of(-(-(point - program.n_warmup) // program.thin))
 
     def begin(self, chains):
-        """The fit begins, or goes on."""
+        """Report that the fit begins or continues."""
         n_done = min(chain["iteration"] for chain in chains)
         self.points = [point for point in self.points if point > n_done]
         root = self.estimator._init_callback_context(
@@ -81,18 +81,19 @@ class FitReports:
             self.contexts.append(context)
 
     def next_after(self, n_done):
-        """The iteration of the next report, after those that are done."""
+        """The iteration of the next report after n_done iterations."""
         return next(point for point in self.points if point > n_done)
 
     def tell(self, n_done):
-        """All chains have done so many iterations; whether a callback asks for an end."""
+        """Report that all chains have done n_done iterations; return whether a callback wants to
+        end the fit."""
         ended = False
         while self.points and self.points[0] <= n_done:
             self.points.pop(0)
             for context in self.contexts:
                 task = context.subcontext(task_name="iterations")
                 task.call_on_fit_task_begin(estimator=self.estimator, **self.given)
-                # Only with the last chain is there a fit that could have ended here.
+                # The attributes of a fit that ends here need all chains.
                 fitted = None
                 if context is self.contexts[-1]:
                     fitted = self._fitted_after(n_done)
@@ -102,15 +103,15 @@ class FitReports:
         return ended
 
     def _fitted_after(self, n_done):
-        """What makes a fitted estimator, where there are draws to make it from: called by those
-        callbacks alone that ask for one."""
+        """Function that makes the fitted attributes, or None without draws. Only callbacks that
+        need them call it."""
         n_draws = self.program.n_draws_after(n_done)
         if not self.program.halts or n_draws == 0:
             return None
         return lambda: self.fitted(n_draws)
 
     def end(self, chains):
-        """The fit is done, and its estimator fitted."""
+        """Report that the fit is complete."""
         if not self.program.halts:
             self.tell(self.program.n_iterations)
         for context in self.contexts:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Whether chains agree, and the words of a warning where they do not."""
+"""Agreement of chains, and the words of the warning if they disagree."""
 
 import numpy as np
 
@@ -9,20 +9,21 @@ from skdpm import diagnostics
 # publication; a clustering is useful before that).
 LARGEST_R_HAT = 1.05
 
-# Above this, estimates of a log evidence are by chance: the largest of them decides their mean.
+# Largest standard deviation of estimates of a log evidence. Above it, the largest estimate decides
+# their mean.
 LARGEST_STD = 1.0
 
-# Draws from which a chain is compared with itself. Even if they are free of each other, halves of
-# 50 draws have a larger R-hat in one case of 20, of 25 draws in one of 5.
+# Smallest number of draws for comparing the halves of one chain. Even for independent draws, R-hat
+# exceeds the limit in one case of 20 with halves of 50 draws, and in one of 5 with 25.
 FEWEST_OF_ONE_CHAIN = 100
 
-# Chains that a warning names, at most, and quantities that it describes.
+# Largest number of chains that a warning names, and of quantities that it describes.
 MOST_NAMED = 4
 MOST_DESCRIBED = 3
 
 
 def figures(draws, names):
-    """`diagnostics_` of some quantities and, where they are kept, of the partitions.
+    """`diagnostics_` of some quantities and of the partitions, if these are kept.
 
     Parameters
     ----------
@@ -50,7 +51,7 @@ def figures(draws, names):
 
 
 def disagreements(figures, n_chains, n_draws, fewest_compared):
-    """Name the quantities that chains have not agreed on.
+    """Names of the quantities on which chains disagree.
 
     Parameters
     ----------
@@ -58,7 +59,7 @@ def disagreements(figures, n_chains, n_draws, fewest_compared):
         `diagnostics_` of an estimator.
     n_chains, n_draws : int
     fewest_compared : int
-        Draws of each chain that it takes to tell by R-hat.
+        Smallest number of draws per chain for R-hat.
 
     Returns
     -------
@@ -68,7 +69,7 @@ def disagreements(figures, n_chains, n_draws, fewest_compared):
         fewest_compared = max(fewest_compared, FEWEST_OF_ONE_CHAIN)
     bad = []
     for name, entry in figures.items():
-        # A NaN of enough draws is no sign of agreement.
+        # NaN, for enough draws, counts as disagreement.
         mixed = n_draws < fewest_compared or entry.get("r_hat", 1.0) <= LARGEST_R_HAT
         if not (mixed and entry.get("std", 0.0) <= LARGEST_STD):
             bad.append(name)
@@ -76,18 +77,18 @@ def disagreements(figures, n_chains, n_draws, fewest_compared):
 
 
 def describe(entry, draws):
-    """Words about a number that chains have not agreed on.
+    """Words about a number on which chains disagree.
 
     Parameters
     ----------
     entry : dict
-        Of `diagnostics_`.
+        Entry of `diagnostics_`.
     draws : ndarray of shape (n_chains, n_draws) or (n_chains,)
 
     Returns
     -------
     words : str
-        As "chain 0 at -2849, others at -2829 (R-hat 1.53)".
+        Such as "chain 0 at -2849, others at -2829 (R-hat 1.53)".
     """
     if "std" in entry:
         return f"{_levels(draws)} (standard deviation {entry['std']:.2g})"
@@ -110,7 +111,7 @@ def describe(entry, draws):
 
 
 def describe_partitions(entry, labels):
-    """Words about partitions that chains have not agreed on; as `describe`."""
+    """Words about partitions on which chains disagree, like `describe`."""
     r_hat = f"(R-hat {entry['r_hat']:.2f})"
     means = diagnostics.together(labels).mean(axis=1)
     n_chains = len(means)
@@ -120,14 +121,14 @@ def describe_partitions(entry, labels):
         others = (means.sum(axis=0) - means) / (n_chains - 1)
         distances = ((means - others) ** 2).sum(axis=1)
         odd, *rest = np.argsort(-distances)
-        # If the others agree, theirs are 1 / (n_chains - 1) squared of that of the odd one.
+        # If the others agree, their distances are 1 / (n_chains - 1)^2 times that of the odd one.
         if distances[odd] > 2 * distances[rest[0]]:
-            return f"chain {odd} groups rows otherwise than the others {r_hat}"
+            return f"chain {odd} groups rows differently from the others {r_hat}"
     return f"chains group rows differently {r_hat}"
 
 
 def _moved(first, second):
-    """The chain that has moved most, from its first to its second half."""
+    """Words about the chain that has moved most from its first to its second half."""
     c = int(np.argmax(np.abs(first - second)))
     a, b = _numbers(first[c], second[c])
     who = "it" if len(first) == 1 else f"chain {c}"
@@ -135,7 +136,7 @@ def _moved(first, second):
 
 
 def _levels(levels):
-    """The chains by two levels, where one gap stands out; else the range."""
+    """Words about two levels of chains if one gap stands out, otherwise about their range."""
     order = np.argsort(levels, kind="stable")
     gaps = np.diff(levels[order])
     widest = int(np.argmax(gaps))
@@ -161,7 +162,7 @@ def _named(chains, n_chains):
 
 
 def _numbers(a, b):
-    """Two numbers with as many digits as tell them apart."""
+    """Two numbers with enough digits to distinguish them."""
     difference = abs(a - b)
     if not 1e-6 < difference < 1e9:
         return f"{a:.6g}", f"{b:.6g}"

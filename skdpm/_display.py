@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What objects look like in a notebook: short words for arrays, a table for a fit."""
+"""Representations of objects: short words for arrays, and a table for a fit in notebooks."""
 
 import dataclasses
 import html
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class ShortRepr:
-    """Mixin of dataclasses that hold arrays: a repr that has their shapes, not their entries."""
+    """Mixin for dataclasses with arrays: a repr that shows their shapes, not their entries."""
 
     def __repr__(self):
         fields = (
@@ -20,7 +20,7 @@ class ShortRepr:
 
 
 def _short(value):
-    """Words for a value: of an array its type and shape, of a float four digits."""
+    """Words for a value: dtype and shape of an array, four digits of a float."""
     if isinstance(value, np.ndarray):
         shape = ", ".join(map(str, value.shape))
         return f"<{value.dtype} of shape ({shape}{',' if value.ndim == 1 else ''})>"
@@ -28,14 +28,14 @@ def _short(value):
 
 
 def summary_of_fit(estimator, what):
-    """What a fit has found, in a few lines.
+    """Summarise a fit in a few lines.
 
     Parameters
     ----------
     estimator : ChainEstimator
-        Fitted.
+        Fitted estimator.
     what : str
-        What its components are called.
+        Name of its components.
 
     Returns
     -------
@@ -72,7 +72,7 @@ def _duration(seconds):
 
 
 def html_table(lines):
-    """A small table, as it stands below scikit-learn's diagram of an estimator."""
+    """A small table, for display below scikit-learn's diagram of an estimator."""
     rows = "".join(
         f'<tr><th style="text-align: left">{html.escape(name)}</th>'
         f'<td style="text-align: left">{html.escape(value)}</td></tr>'

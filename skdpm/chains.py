@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Run several Markov chains: seeds, threads, progress, limits, interruption.
+"""Runs of several Markov chains: seeds, threads, progress, limits, interruption.
 
-A chain is a plain dict, and a `ChainProgram` advances it. Pickling, exact continuation and
-interruption are then one mechanism: whatever a chain needs is in its dict. Its keys are "index"
-(number of the chain), "entropy" and "iteration"; once it has begun also "acceptance" (move ->
-proposed and accepted after warm-up), "draws" (`ChainDraws.save`) and what its `LiveChain` saves.
+A chain is a plain dict, which a `ChainProgram` advances. The dict holds everything that the chain
+needs, so pickling, exact continuation and interruption are one mechanism. Its keys are "index"
+(number of the chain), "entropy" and "iteration"; after the first iteration also "acceptance"
+(proposed and accepted moves after warm-up, by kind), "draws" (`ChainDraws.save`) and the keys
+that its `LiveChain` saves.
 """
 
 import contextlib
@@ -22,36 +23,32 @@ from joblib import delayed
 from skdpm.draws import ChainDraws
 from skdpm.hyperpriors import Hyperprior
 
-# Draws that new rows are scored by, over all chains.
+# Number of draws of all chains that score new rows.
 N_SCORED_DRAWS = 100
 
-# Seconds that a chain runs before the next one has its turn, where threads are fewer than chains.
+# Seconds of a chain's turn, if there are fewer threads than chains.
 TURN = 1.0
 
-# Seconds between two looks at the clock that all chains wait for, where time is limited.
+# Seconds between checks of the time limit, for which all chains wait.
 ROUND = 0.5
 
-# Draws of each chain before the effective sample size is looked at, and by how much they grow
-# until it is looked at again.
+# Number of draws of each chain at the first computation of the effective sample size, and the
+# factor by which it grows until the next one.
 FIRST_LOOK = 50
 LOOK_GROWTH = 1.1
 
 
 def seed_entropy(random_state):
-    """The entropy of a run's random streams, an int, from any `random_state`.
+    """The entropy of the random streams of a run, an int.
 
     Parameters
     ----------
     random_state : int, numpy.random.RandomState, numpy.random.Generator or None
 
-    Returns
-    -------
-    entropy : int
-
     Raises
     ------
     ValueError
-        For anything else.
+        If `random_state` is anything else.
     """
     if random_state is None:
         return np.random.SeedSequence().entropy
@@ -74,34 +71,33 @@ def seed_entropy(random_state):
 
 
 def stream(entropy, *key):
-    """The bit generator of one stream of a run; streams of different keys are independent."""
+    """The bit generator of one stream of a run. Streams with different keys are independent."""
     return np.random.PCG64(np.random.SeedSequence(entropy, spawn_key=key))
 
 
 @dataclass(kw_only=True)
 class ChainProgram:
-    """Program of a fit: what its chains share. A sampler says which program runs it.
+    """What the chains of a fit share. Samplers choose the class of the program.
 
-    A subclass writes `columns` and `resume`. All else is the same for rows that a state holds, for
-    rows visited in blocks and for features.
+    A subclass implements `columns` and `resume`.
 
     Attributes
     ----------
     likelihood : object
-        Resolved: every data-dependent default made concrete.
+        Resolved likelihood.
     sampler : object
     n_samples : int
     prior_of : callable
-        Makes the prior, from a number of rows and a concentration.
+        Function (number of rows, concentration) that makes the prior.
     concentration : float or None
-        None: resampled in every iteration.
+        Fixed concentration. None: resampled in every iteration.
     concentration_prior : Hyperprior
-        In force where it is resampled.
+        Prior of a resampled concentration.
     n_warmup, n_draws, thin, n_chains : int
     complaint, remedies : str
-        What a warning says where chains disagree, and what may help.
+        Words of the warning that chains disagree, and advice.
     fewest_compared : int
-        Draws of each chain that it takes to tell by R-hat.
+        Smallest number of draws per chain for R-hat.
     """
 
     likelihood: object
@@ -115,14 +111,14 @@ class ChainProgram:
     thin: int
     n_chains: int
 
-    halts = True  # can chains stop before n_iterations, with the draws they have?
+    halts = True  # whether chains can stop before n_iterations
     complaint = "the chains have not mixed"
     remedies = "more iterations (n_warmup, n_draws), another init or another sampler"
-    fewest_compared = 4  # there is none of fewer
+    fewest_compared = 4
 
     @property
     def first_concentration(self):
-        """Where chains start: what is fixed, or 1."""
+        """Initial concentration: the fixed value, or 1."""
         return 1.0 if self.concentration is None else self.concentration
 
     @property
@@ -131,7 +127,7 @@ class ChainProgram:
 
     @property
     def quantities(self):
-        """Names of the draws that tell how far the chains are."""
+        """Names of the draws whose effective sample sizes decide when chains stop."""
         names = ("log_joint", "n_components")
         return names if self.concentration is not None else (*names, "concentration")
 
@@ -141,28 +137,28 @@ class ChainProgram:
         return self.quantities
 
     def make_prior(self, concentration, n_samples=None):
-        """Make the prior over n_samples rows, by default all, at a concentration."""
+        """Make the prior over n_samples rows, by default all, with this concentration."""
         return self.prior_of(self.n_samples if n_samples is None else n_samples, concentration)
 
     def n_draws_after(self, iteration):
-        """Draws that a chain has kept after so many iterations."""
+        """Number of draws that a chain has kept after this number of iterations."""
         return max(0, (iteration - self.n_warmup) // self.thin)
 
     def iteration_of(self, n_draws):
-        """Iterations after which a chain has just kept so many draws, one or more."""
+        """Number of iterations after which a chain has kept n_draws > 0 draws."""
         return self.n_warmup + n_draws * self.thin
 
     @property
     def n_scored_draws(self):
-        """Draws per chain that new rows are scored by, at most."""
+        """Largest number of draws per chain that score new rows."""
         return max(1, N_SCORED_DRAWS // self.n_chains)
 
     def scores(self, index):
-        """Whether new rows are scored by draws of chain number `index`."""
+        """Whether draws of chain number `index` score new rows."""
         return index < N_SCORED_DRAWS
 
     def resample_concentration(self, prior, counts, bit_generator):
-        """Draw the concentration of a prior given its counts, where it is not fixed."""
+        """Draw the concentration of a prior given its counts, unless it is fixed."""
         if self.concentration is None:
             prior.resample(counts, self.concentration_prior, bit_generator)
 
@@ -173,28 +169,28 @@ class ChainProgram:
         return self.concentration_prior.log_density(concentration)
 
     def columns(self):
-        """List what is kept of every draw, each as a `Column`, "log_joint" among them."""
-        raise NotImplementedError(f"{type(self).__name__} must write `columns`")
+        """The columns of the kept draws: list of `Column`, including "log_joint"."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `columns`")
 
     def resume(self, chain):
-        """A `LiveChain` of a chain's dict, which has done no iteration or some."""
-        raise NotImplementedError(f"{type(self).__name__} must write `resume`")
+        """Make the `LiveChain` of a chain's dict, before its first or after any iteration."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `resume`")
 
     def chain(self, entropy, index):
         """The dict of a chain that has not begun."""
         return {"index": index, "entropy": entropy, "iteration": 0}
 
     def diagnostics(self, figures, chains):
-        """`diagnostics_` of an estimator, from those of the draws: dict of dicts."""
+        """`diagnostics_` of the estimator from those of the draws: dict of dicts."""
         return figures
 
     def carried(self, run):
-        """What an estimator keeps of a finished `Run` to continue it: that, or a part of it."""
+        """The part of a finished `Run` that an estimator keeps to continue it."""
         return run
 
     def advance(self, chain, n_iterations, go_on):
         """Advance a chain in place: see `run_chains`."""
-        # Room for the draws of this call: those that limits prevent are never thought of.
+        # Room only for the draws of this call, which limits have already reduced.
         expected = self.n_draws_after(n_iterations)
         draws = ChainDraws(self.columns(), expected, chain.get("draws"))
         iteration = chain["iteration"]
@@ -208,7 +204,7 @@ class ChainProgram:
                 if not np.isfinite(log_joint):
                     raise FloatingPointError(
                         f"the log joint density is {log_joint} after iteration {iteration} of "
-                        f"chain {chain['index']}"
+                        f"chain {chain['index']}; rescale the columns of X"
                     )
                 if iteration <= self.n_warmup:
                     moves_in_warmup = live.acceptance()
@@ -224,9 +220,9 @@ class ChainProgram:
 
 
 class LiveChain:
-    """A chain while it runs: what its dict holds as plain objects, brought to life.
+    """A chain while it runs, made from its dict of plain objects.
 
-    As a context manager it may hold resources, such as a pool of threads.
+    It is a context manager, so that it may hold resources such as a pool of threads.
     """
 
     def __enter__(self):
@@ -236,33 +232,32 @@ class LiveChain:
         pass
 
     def step(self, iteration):
-        """Do one iteration, that of this number from 0: move the state, draw the
-        hyperparameters."""
-        raise NotImplementedError(f"{type(self).__name__} must write `step`")
+        """Do the iteration with this number, from 0: move the state, draw hyperparameters."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `step`")
 
     def compute_log_joint(self):
         """log p of state and data at the current hyperparameters, natural logarithm."""
-        raise NotImplementedError(f"{type(self).__name__} must write `compute_log_joint`")
+        raise NotImplementedError(f"{type(self).__name__} must implement `compute_log_joint`")
 
     def keep(self, draw, log_joint):
-        """The entries of the program's columns, for draw number `draw`."""
-        raise NotImplementedError(f"{type(self).__name__} must write `keep`")
+        """The entries of the program's columns for draw number `draw`: dict."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `keep`")
 
     def save(self):
-        """All that `resume` needs to go on to the bit, as a dict of plain objects."""
-        raise NotImplementedError(f"{type(self).__name__} must write `save`")
+        """The state from which `resume` continues to the bit: dict of plain objects."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `save`")
 
     def figures(self):
         """Numbers for the progress bar, by name."""
         return {}
 
     def acceptance(self):
-        """Moves since the chain was resumed: dict, move -> (proposed, accepted)."""
+        """Numbers of moves since the chain was resumed: dict of (proposed, accepted) by kind."""
         return {}
 
 
 def _moves(before, now, in_warmup):
-    """Proposals and acceptances after warm-up, earlier calls of `advance` included."""
+    """Numbers of moves after warm-up, including those of earlier calls of `advance`."""
     zero = np.zeros(2, dtype=np.int64)
     return {
         move: before.get(move, zero)
@@ -273,32 +268,32 @@ def _moves(before, now, in_warmup):
 
 
 class Halts:
-    """Where the chains of a fit wait for each other, and when they stop: `run_chains` asks.
+    """Decides at which iterations the chains of a fit wait for each other, and when they stop.
 
-    Chains stop together, each with the same number of draws and nothing beyond, so that a fit
-    with that number as `n_draws` has the same bits. Time is looked at in rounds, which become
-    longer at first and shorter towards the end, and no draw is begun that is foreseen to end too
-    late. The effective sample size is looked at after fixed numbers of draws, so that it is the
-    draws alone that say where chains stop.
+    Chains stop together, each with the same number of draws, so that a fit with this number as
+    `n_draws` gives the same bits. The time is checked in rounds, which become longer at first and
+    shorter towards the end; no draw is begun that would probably end too late. The effective
+    sample size is computed after fixed numbers of draws, so that only the draws determine where
+    chains stop.
 
     Parameters
     ----------
     program : ChainProgram
     chains : list of dict
     deadline : float or None
-        On the clock of `time.monotonic`.
+        Time limit on the clock of `time.monotonic`.
     target_ess : float or None
     compute_ess : callable
-        Of a number of draws of each chain, gives their effective sample size.
+        Function of a number of draws per chain that returns their effective sample size.
     reports : FitReports or None
-        Tells callbacks how far chains are. They may ask for an end as well.
+        Reports to callbacks, which may end the fit.
 
     Attributes
     ----------
     late_at : int or None
-        Iterations that each chain had done when time was over, if that were too few draws.
+        Number of iterations of each chain at the time limit, if there were too few draws.
     ess : float
-        The last one computed; NaN before.
+        Last computed effective sample size; NaN before the first.
     """
 
     def __init__(self, program, chains, *, deadline, target_ess, compute_ess, reports):
@@ -312,11 +307,12 @@ class Halts:
         self.late_at = None
         self.ess = math.nan
         self._ended = False  # by a callback
-        self._last = None  # iterations and time when it was asked last
+        self._last = None  # iterations and time at the last check
         self._steps = 1  # iterations of the round
 
     def __call__(self, n_done):
-        """Where chains wait next that have all done n_done iterations; None: they stop here."""
+        """The iteration at which chains wait next, all having done n_done iterations; None: they
+        stop now."""
         program = self.program
         n_draws = program.n_draws_after(n_done)
         if self.reports is not None:
@@ -339,12 +335,12 @@ class Halts:
             return stop
         if n_done < program.n_warmup:
             return min(stop, n_done + steps, program.n_warmup)
-        # Draws are what chains must have the same number of.
+        # Chains must have the same number of draws.
         more = max(1, steps // program.thin)
         return min(stop, program.iteration_of(n_draws + more))
 
     def _enough(self, n_draws):
-        """Whether the effective sample size is what is wanted."""
+        """Whether the effective sample size has reached its target."""
         if self.target_ess == math.inf or n_draws < min(FIRST_LOOK, self.program.n_draws):
             return False
         if self._last is None or n_draws in self._looks(n_draws):
@@ -352,8 +348,8 @@ class Halts:
         return self.ess >= self.target_ess
 
     def _looks(self, n_draws):
-        """Numbers of draws after which the effective sample size is looked at: those up to
-        n_draws, and the one behind."""
+        """Numbers of draws at which the effective sample size is computed: all up to n_draws, and
+        the next one."""
         looks = [FIRST_LOOK]
         while looks[-1] <= n_draws:
             looks.append(math.ceil(LOOK_GROWTH * looks[-1]))
@@ -366,7 +362,7 @@ class Halts:
         return self.program.iteration_of(self._looks(n_draws)[-1])
 
     def _affordable(self, n_done):
-        """Iterations of the next round: none where time is over, or would be before a draw."""
+        """Number of iterations of the next round; 0 if time is over, or would be before a draw."""
         now = time.monotonic()
         last, self._last = self._last, (n_done, now)
         remaining = self.deadline - now
@@ -379,7 +375,7 @@ class Halts:
         pace = (now - last[1]) / (n_done - last[0])
         if n_done >= self.program.n_warmup and remaining < pace * self.program.thin:
             return 0
-        # Half of what is left, for iterations that become slower.
+        # At most half of the remaining time, because iterations may become slower.
         most = min(ROUND, remaining / 2) / pace if pace > 0.0 else math.inf
         self._steps = max(1, int(min(2 * self._steps, most)))
         return self._steps
@@ -388,27 +384,27 @@ class Halts:
 def run_chains(advance, chains, n_iterations, *, n_jobs=None, verbose=0, halts=None):
     """Advance each chain, in threads, until it has done `n_iterations`.
 
-    Where there are fewer threads than chains, the chains take turns, so that all have about as
-    many draws when Ctrl-C comes.
+    If there are fewer threads than chains, the chains take turns, so that all have about the same
+    number of draws when Ctrl-C comes.
 
     Parameters
     ----------
     advance : callable
-        `advance(chain, n_iterations, go_on)` advances a chain in place until its `"iteration"`
-        is `n_iterations`, and calls `go_on(**figures)` after every iteration, or with `n_done`
-        after so many; where that returns False it stops, leaving the chain as after a completed
-        iteration. One that raises leaves the chain as it was.
+        Function `advance(chain, n_iterations, go_on)` that advances a chain in place until its
+        `"iteration"` is `n_iterations`. It calls `go_on(**figures)` after each iteration, or
+        `go_on(n_done, **figures)` after n_done of them, and stops if that returns False. If it
+        raises an error, the chain stays unchanged.
     chains : list of dict
         Plain chain states, each with an `"iteration"`.
     n_iterations : int
     n_jobs : int or None
-        Threads; the result does not depend on it.
+        Number of threads. The result does not depend on it.
     verbose : int
-        Positive: a progress bar.
+        Whether to show a progress bar.
     halts : callable or None
-        Of the number of iterations that all chains have done, gives the one at which they wait for
-        each other next, or None, where they stop: see `Halts`. It is called by the thread that
-        calls `run_chains`. None: chains go on to the end.
+        Function of the number of iterations that all chains have done. It returns the iteration at
+        which they wait for each other next, or None to stop: see `Halts`. It is called by the
+        thread that calls `run_chains`. None: chains run to the end.
 
     Returns
     -------
@@ -431,7 +427,7 @@ def run_chains(advance, chains, n_iterations, *, n_jobs=None, verbose=0, halts=N
             try:
                 advance(chain, stop, go_on)
             except BaseException:
-                interruption.requested = True  # no use in finishing the others
+                interruption.requested = True  # stops the other chains
                 raise
 
         stop = n_iterations if halts is None else halts(min(c["iteration"] for c in chains))
@@ -449,7 +445,7 @@ def run_chains(advance, chains, n_iterations, *, n_jobs=None, verbose=0, halts=N
 class _Interruption:
     """Turn Ctrl-C into a flag that chains poll between iterations; a second Ctrl-C is immediate.
 
-    Signals can be handled in the main thread only; elsewhere nothing is installed.
+    Only the main thread can handle signals; in other threads nothing is installed.
     """
 
     def __init__(self):
@@ -475,7 +471,7 @@ class _Interruption:
 
 @contextlib.contextmanager
 def _progress_bar(n_iterations, verbose):
-    """A function that takes the figures of each iteration, of whichever chain."""
+    """Context that gives a function (figures, number of iterations done) for all chains."""
     if not verbose:
         yield lambda figures, n_done: None
         return

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Kept draws: declared columns, an entry per draw, with optional weights and what scores new rows.
+"""Kept draws: columns with an entry per draw, optional weights, and snapshots that score new rows.
 
-A chain fills a `ChainDraws`, which saves itself as a plain dict. `Draws` is what users see of all
-chains together: a mapping from names to arrays whose first two axes are chains and draws.
+A chain fills a `ChainDraws`, which is saved as a plain dict. `Draws` combines all chains for
+users: a mapping from names to arrays whose first two axes are chains and draws.
 """
 
 from collections.abc import Mapping
@@ -23,18 +23,18 @@ def column_of(name):
 
 
 class Column(NamedTuple):
-    """A quantity that every draw has.
+    """A quantity of every draw.
 
     Attributes
     ----------
     name : str
     kind : {"scalar", "params", "labels", "ragged"}
-        A number; an array of one shape; labels 0, 1, ..., kept in the smallest unsigned type that
-        holds those of all draws; an array whose shape differs between draws.
+        Kind of the quantity: a number; an array of one shape; labels 0, 1, ..., kept in the
+        smallest unsigned type for all draws; an array whose shape differs between draws.
     dtype : numpy dtype
-        Of scalars and params.
+        Dtype of scalars and params.
     shape : tuple of int
-        Of params and labels.
+        Shape of params and labels.
     """
 
     name: str
@@ -44,15 +44,15 @@ class Column(NamedTuple):
 
 
 class ChainDraws:
-    """The kept draws of one chain, as they come.
+    """The kept draws of one chain while it runs.
 
     Parameters
     ----------
     columns : sequence of Column
     n_draws : int
-        How many are expected.
+        Expected number of draws.
     saved : dict or None
-        From `save`.
+        Result of `save`, to continue.
     """
 
     def __init__(self, columns, n_draws, saved=None):
@@ -66,7 +66,9 @@ class ChainDraws:
     def append(self, **values):
         """Keep one draw, an entry for each column."""
         if values.keys() != self.columns.keys():
-            raise ValueError(f"a draw of {sorted(values)}, not of {sorted(self.columns)}")
+            raise ValueError(
+                f"a draw has {sorted(values)}, but columns are {sorted(self.columns)}"
+            )
         s = self.n_kept
         for name, value in values.items():
             kept = self.values[name]
@@ -79,12 +81,13 @@ class ChainDraws:
         self.n_kept += 1
 
     def save(self):
-        """The draws so far: a dict of arrays and lists, from which another goes on."""
+        """The draws so far: dict of arrays and lists."""
         return {name: values[: self.n_kept] for name, values in self.values.items()}
 
 
 def _room(column, n_draws, saved):
-    """An array with room for n_draws entries and those saved, or the list of the latter."""
+    """An array with room for n_draws entries that begins with the saved ones, or a list of
+    these."""
     if column.kind == "ragged":
         return list(saved)
     dtype = column.dtype
@@ -97,19 +100,18 @@ def _room(column, n_draws, saved):
 
 
 class Draws(Mapping):
-    """The kept draws of all chains: a mapping, name -> array of shape (n_chains, n_draws, ...).
+    """The kept draws of all chains: a mapping from names to arrays (n_chains, n_draws, ...).
 
     A quantity whose shape differs between draws is a list of lists of arrays instead,
-    ``draws[name][chain][draw]``. Arrays are those of the estimator's attributes, not copies.
+    ``draws[name][chain][draw]``. The arrays are those of the estimator's attributes, not copies.
 
     Parameters
     ----------
     values : dict of str to ndarray or list
     log_weights : ndarray of shape (n_chains, n_draws) or None
-        Unnormalised, natural logarithm. None: all draws weigh the same, as those of Markov chains
-        do.
+        Unnormalised log weights (natural). None: equal weights, as for Markov chains.
     scored : object or None
-        What densities of new rows are computed from: some of the draws, in little memory.
+        Some of the draws in a compact form, from which densities of new rows are computed.
 
     Examples
     --------
@@ -130,13 +132,13 @@ class Draws(Mapping):
 
     @classmethod
     def of_chains(cls, columns, saved, n_draws):
-        """The first n_draws of every chain, taken out of what chains saved.
+        """Combine the first n_draws draws of all chains.
 
         Parameters
         ----------
         columns : sequence of Column
         saved : list of dict
-            `ChainDraws.save` of each chain. Loses these draws, keeps those beyond.
+            `ChainDraws.save` of each chain. These draws are removed from it; later ones stay.
         n_draws : int
         """
         values = {}
@@ -148,7 +150,7 @@ class Draws(Mapping):
                 dtype = np.result_type(*parts)
                 values[column.name] = np.empty((len(parts), n_draws, *column.shape), dtype=dtype)
             for c, chain in enumerate(saved):
-                # One chain after the other, so that draws are not there twice.
+                # One chain after the other, so that memory does not hold all draws twice.
                 part, parts[c] = parts[c], None
                 if column.kind != "ragged":
                     values[column.name][c] = part[:n_draws]
@@ -156,8 +158,8 @@ class Draws(Mapping):
         return cls(values)
 
     def chain(self, index, beyond):
-        """Put together what a `ChainDraws` goes on from: the draws of one chain here, then those
-        beyond the common number, which the chain has kept."""
+        """Undo `of_chains` for one chain: its draws here, followed by those that it has kept
+        beyond the common number."""
         whole = {}
         for name, values in self._values.items():
             if isinstance(values, list):
@@ -167,7 +169,7 @@ class Draws(Mapping):
         return whole
 
     def only(self, chains):
-        """The draws of some chains, a list of their numbers, without what scores new rows."""
+        """The draws of a list of chains, without `scored`."""
         values = {
             name: [values[c] for c in chains] if isinstance(values, list) else values[chains]
             for name, values in self._values.items()
@@ -180,7 +182,7 @@ class Draws(Mapping):
 
     @property
     def n_draws(self):
-        """Of each chain."""
+        """Number of draws of each chain."""
         return len(next(iter(self._values.values()))[0])
 
     @property
@@ -197,11 +199,11 @@ class Draws(Mapping):
         Raises
         ------
         TypeError
-            Where the shape differs between draws.
+            If the shape differs between draws.
         """
         values = self._values[name]
         if isinstance(values, list):
-            raise TypeError(f"{name!r} has another shape in every draw, and no mean")
+            raise TypeError(f"{name!r} has no mean, because its shape differs between draws")
         if self.log_weights is None:
             return values.mean(axis=(0, 1))
         return np.tensordot(self.weights, values, axes=2)
@@ -220,16 +222,15 @@ class Draws(Mapping):
 
 
 class Candidates:
-    """Draws of one chain that may become the point estimate, where labels are not stored.
+    """Draws of one chain that may become the point estimate, if labels are not stored.
 
-    The best of the first n draws, for any n, is among those that beat all before them: a draw
-    that is not the last of these, nor the last of all, need not be remembered. (In a chain that
-    has settled there are about log n of them.)
+    The best of the first n draws, for any n, is a draw better than all before it. So only these
+    record draws, and the last draw, are kept. (A chain that has settled has about log n records.)
 
     Parameters
     ----------
     saved : dict or None
-        From `save`.
+        Result of `save`, to continue.
     """
 
     def __init__(self, saved=None):
@@ -238,13 +239,13 @@ class Candidates:
         self.last = saved["last"]  # (draw, kept)
 
     def offer(self, draw, value, kept):
-        """A new draw, the value by which draws are compared, and what tells its labels later."""
+        """Consider a new draw, with the value that is compared and a record of its labels."""
         self.last = (draw, kept)
         if not self.records or value > self.records[-1][1]:
             self.records.append((draw, float(value), kept))
 
     def best(self, n_draws):
-        """Value and labels of the best of the first n_draws."""
+        """Value and record of labels of the best of the first n_draws draws."""
         _, value, kept = [record for record in self.records if record[0] < n_draws][-1]
         return value, kept
 
@@ -253,18 +254,18 @@ class Candidates:
 
 
 class Snapshots:
-    """Evenly spaced draws of one chain with what densities of new rows are computed from.
+    """Evenly spaced draws of one chain, in a form from which densities of new rows are computed.
 
-    The draws kept are the multiples of the smallest power of two that leaves few enough: which
-    ones depends on the number of draws alone, and continuing a chain only drops some. Parts that
-    several draws share are stored once.
+    Kept are the draws whose numbers are multiples of a power of two, the smallest that leaves at
+    most `most` of them. The choice depends only on the number of draws, and continuing a chain
+    only drops some. Parts that several draws share are stored once.
 
     Parameters
     ----------
     most : int
-        Draws kept, at most.
+        Largest number of kept draws.
     saved : dict or None
-        From `save`.
+        Result of `save`, to continue.
     """
 
     def __init__(self, most, saved=None):
@@ -276,7 +277,7 @@ class Snapshots:
         self.pool = dict(saved["pool"])
 
     def due(self):
-        """Count a draw; whether it is one to be kept."""
+        """Count a draw; return whether it should be kept."""
         draw = self.n_seen
         self.n_seen += 1
         return draw % self.stride == 0
@@ -287,9 +288,9 @@ class Snapshots:
         Parameters
         ----------
         snapshot : dict
-            Plain; "keys" names the shared parts that it needs.
+            Plain objects; "keys" lists the shared parts that it needs.
         parts : iterable of (key, part)
-            Those of them that `pool` lacks.
+            Shared parts that `pool` lacks.
         """
         self.pool.update(parts)
         self.draws.append({**snapshot, "draw": self.n_seen - 1})
@@ -314,14 +315,14 @@ def common_snapshots(chains, n_draws):
     Parameters
     ----------
     chains : list of dict
-        `Snapshots.save` of each; those without draws are left out.
+        `Snapshots.save` of each chain with draws.
     n_draws : int
-        Draws from this one on are left out.
+        Number of draws of each chain to consider.
 
     Returns
     -------
     draws : list of (int, dict, dict)
-        Number of the chain, snapshot, and the pool of shared parts that it refers to.
+        Number of the chain, snapshot, and its pool of shared parts.
     """
     stride = max(chain["stride"] for chain in chains)
     return [

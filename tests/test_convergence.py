@@ -66,7 +66,7 @@ def test_the_chain_with_a_partition_of_its_own_is_named():
     labels = np.random.default_rng(1).integers(3, size=(4, 100, 30))
     labels[2] = 0
     entry = coclustering_diagnostics(labels)
-    expected = "chain 2 groups rows otherwise than the others"
+    expected = "chain 2 groups rows differently from the others"
     assert describe_partitions(entry, labels) == f"{expected} (R-hat {entry['r_hat']:.2f})"
     labels[0] = 0
     assert describe_partitions(entry, labels).startswith("chains group rows differently")
