@@ -608,40 +608,45 @@ def make_pyclone(
 ):
     """Mutations in clusters that have the same prevalences in the samples of a tumour.
 
-    Prevalences are uniform on [0, 1]. Copy numbers of a mutation are drawn from a list and hold
-    for all samples of the tumour, and so does its genotype, one of those that
-    `genotype_prior="major_copy_number"` knows.
+    Prevalences are uniform on [0, 1]. The copy numbers of a mutation are drawn from a list, and
+    its genotype is one of those of `genotype_prior="major_copy_number"`. Both are the same in all
+    samples of the tumour.
 
     Parameters
     ----------
     n_samples : int, default=500
-        Mutations.
+        Number of mutations.
     n_tumour_samples : int, default=4
+        Number of samples of the tumour.
     n_clusters : int, default=10
         Number of clusters.
     depth : float, default=100
-        Expected reads of a mutation in a sample, which are Poisson.
+        Expected number of reads of a mutation in a sample; the number is Poisson.
     copy_numbers : sequence of pairs of int, default=((1, 1),)
-        Minor and major copy numbers that a mutation may have, all of them equally likely. There
-        are two copies in normal cells.
+        Possible minor and major copy numbers of a mutation, equally likely. Normal cells have two
+        copies.
     tumour_content : float or sequence of n_tumour_samples floats, default=1.0
+        Share of tumour cells, in all samples or in each.
     precision : float or None, default=None
-        Of beta-binomial reads; None: they are binomial.
+        Precision of beta-binomial reads. None: binomial reads.
     error_rate : float, default=1e-3
+        Share of reads that are variant, or reference, by mistake.
     random_state : int, RandomState, Generator or None, default=None
         Seed; the same seed gives the same data.
 
     Returns
     -------
     X : ndarray of shape (n_samples, 6 * n_tumour_samples)
-        As `skdpm.mutations.mutation_design` makes it.
+        Mutations in the form of `skdpm.mutations.mutation_design`.
     labels : ndarray of shape (n_samples,), int64
+        Clusters of the mutations.
     prevalences : ndarray of shape (n_clusters, n_tumour_samples)
+        Prevalences of the clusters.
 
     References
     ----------
     Bouchard-Cote, Doucet & Roth (2017), Particle Gibbs split-merge sampling for Bayesian inference
-    in mixture models, appendix E. Their mutations are not published; these are of that kind.
+    in mixture models, appendix E. Their mutations are not published; these are similar.
 
     Examples
     --------
@@ -676,34 +681,34 @@ def make_subclones(
     """Mutations that are in some of the clones of a tumour.
 
     Clone k has a mutation with probability pi_k ~ Beta(concentration / n_components, 1). The
-    prevalences of the clones in a sample are Dirichlet, and that of a mutation is the sum over the
-    clones that have it; some mutations may be in none. Copy numbers and genotypes are as for
-    `make_pyclone`.
+    prevalences of the clones in a sample are Dirichlet. The prevalence of a mutation is the sum
+    over its clones; a mutation may have none. Copy numbers and genotypes are as in `make_pyclone`.
 
     Parameters
     ----------
     n_samples : int, default=200
-        Mutations.
+        Number of mutations.
     n_components : int, default=4
-        Clones.
+        Number of clones.
     n_tumour_samples : int, default=4
+        Number of samples of the tumour.
     concentration : float, default=2.0
-        About the expected number of clones of a mutation, for many clones.
+        Approximate expected number of clones of a mutation, if n_components is large.
     prevalence_concentration : float, default=1.0
-        Of the Dirichlet distribution, in each entry.
+        Pseudo-count of each clone in the Dirichlet distribution.
     depth, copy_numbers, tumour_content, precision, error_rate
-        As for `make_pyclone`.
+        As in `make_pyclone`.
     random_state : int, RandomState, Generator or None, default=None
         Seed; the same seed gives the same data.
 
     Returns
     -------
     X : ndarray of shape (n_samples, 6 * n_tumour_samples)
-        As `skdpm.mutations.mutation_design` makes it.
+        Mutations in the form of `skdpm.mutations.mutation_design`.
     Z : ndarray of shape (n_samples, n_components), bool
-        Which clones have each mutation.
+        Clones of each mutation.
     prevalences : ndarray of shape (n_components, n_tumour_samples)
-        Of the clones; those of a sample add up to 1.
+        Prevalences of the clones; they sum to 1 in each sample.
 
     References
     ----------
@@ -729,14 +734,14 @@ def make_subclones(
     Z = rng.random((n_samples, n_components)) < probabilities
     prevalences = rng.dirichlet(np.full(n_components, prevalence_concentration), n_tumour_samples)
     prevalences = np.ascontiguousarray(prevalences.T)
-    # Sums round.
+    # Rounding may raise a sum above 1.
     phi = np.minimum(Z @ prevalences, 1.0)
     X = _reads(rng, phi, depth, copy_numbers, tumour_content, precision, error_rate)
     return X, Z, prevalences
 
 
 def _reads(rng, phi, depth, copy_numbers, tumour_content, precision, error_rate):
-    """X of mutations with given prevalences, (n_samples, n_tumour_samples)."""
+    """Draw X of mutations with given prevalences, (n_samples, n_tumour_samples)."""
     depth = check_real(depth, "depth", low=0.0)
     error_rate = check_real(error_rate, "error_rate", low=0.0, high=0.5)
     if precision is not None:
@@ -803,7 +808,7 @@ def _bernoulli(rng, probabilities):
 
 
 def _beta_bernoulli(rng, n_samples, n_components, concentration):
-    """Z under the finite prior."""
+    """Draw Z from the finite prior."""
     probabilities = rng.beta(concentration / n_components, 1.0, size=n_components)
     return rng.random((n_samples, n_components)) < probabilities
 

@@ -60,7 +60,7 @@ def test_a_chain_goes_on_from_what_it_saved():
 
 
 def test_a_draw_must_have_every_column():
-    with pytest.raises(ValueError, match="draw of"):
+    with pytest.raises(ValueError, match="a draw has"):
         ChainDraws(COLUMNS, 3).append(log_joint=0.0)
 
 

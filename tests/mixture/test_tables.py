@@ -320,7 +320,7 @@ def test_mixed_does_not_guess():
     with pytest.raises(ValueError, match=r"what integers mean.*column 0, column 1"):
         DPMixture(likelihood="mixed").fit(np.eye(2, dtype=int))
     X = TABLE.assign(when=pd.Timestamp("2020-01-01"))
-    with pytest.raises(ValueError, match="no likelihood for column 'when' of X, of the type date"):
+    with pytest.raises(ValueError, match="no likelihood for column 'when' of X, of type date"):
         DPMixture(likelihood="mixed").fit(X)
 
 
@@ -364,7 +364,7 @@ def test_mixed_warns_of_identifiers():
         (pd.array(["a", None] * 30, dtype="string"), "column 'x' of X; use likelihood=\"mixed\""),
         (pd.Timestamp("2020-01-01"), "column 'x' of X holds datetime64.*, not numbers: drop it"),
         (pd.Timedelta("1s"), "column 'x' of X holds timedelta64.*, not numbers: drop it"),
-        (pd.array([1, None] * 30, dtype="Int64"), "NaN in column 'x' of X; Gaussian"),
+        (pd.array([1, None] * 30, dtype="Int64"), "NaN in column 'x' of X; use Gaussian"),
         (np.inf, "infinity in column 'x' of X$"),
     ],
 )

@@ -5,30 +5,30 @@ cdef class ClusterModel:
     A row holds `n_stats` doubles that determine the cluster, then terms cached from them. The
     first statistic of every row is the number of its items.
     """
-    cdef readonly Py_ssize_t n_samples      # items this model is bound to
-    cdef readonly Py_ssize_t n_max          # most items that one cluster may hold
+    cdef readonly Py_ssize_t n_samples      # number of items
+    cdef readonly Py_ssize_t n_max          # largest number of items of a cluster
     cdef readonly Py_ssize_t n_slots        # rows in the arena
     cdef readonly Py_ssize_t n_free         # rows not in use
     cdef readonly Py_ssize_t n_stats
     cdef readonly Py_ssize_t width          # doubles per row
-    cdef readonly bint factorizes           # p(X | partition) = prod_k exp(log_marginal(k))?
-    cdef readonly bint drifts               # do add and remove round?
-    cdef readonly tuple hyper_names         # of each hyperparameter; a vector repeats its own
+    cdef readonly bint factorizes           # p(X | partition) = prod_k exp(log_marginal(k))
+    cdef readonly bint drifts               # add and remove have rounding errors
+    cdef readonly tuple hyper_names         # of each hyperparameter; a vector repeats its name
     cdef readonly Py_ssize_t n_hyper
-    cdef readonly Py_ssize_t hyper_period   # iterations from one draw of them to the next
+    cdef readonly Py_ssize_t hyper_period   # iterations between draws of hyperparameters
     cdef double* hyper                      # (n_hyper,): their values
     cdef double* stats                      # (n_slots, stride)
-    cdef Py_ssize_t stride                  # doubles from a row to the next: width, or more where
-    cdef bint placed                        # ... the rows stand within those of another model
+    cdef Py_ssize_t stride                  # doubles from a row to the next: width, or more if
+    cdef bint placed                        # ... the rows are inside those of another model
     cdef double* empty                      # (width,): the row of a cluster with no items
     cdef Py_ssize_t* free_slots             # (n_slots,): the first n_free are the rows not in use
     cdef const double* constants            # (n_samples,): see `keep_log_constants`; NULL: zeros
     cdef const Py_ssize_t* labels           # (n_labels,) slot of each item, -1 while detached
     cdef Py_ssize_t n_labels                # 0 until bound
-    cdef Py_ssize_t* moving                 # (n_labels,): scratch, where clusters are coupled
+    cdef Py_ssize_t* moving                 # (n_labels,): scratch, if clusters are coupled
     cdef object _labels_owner, _constants_owner
 
-    # Slots; written once, in _base.pyx.
+    # Slots. Not overridden.
     cdef int allocate(self, Py_ssize_t n_stats, Py_ssize_t width) except -1
     cdef int declare_hyperparameters(self, names, values) except -1
     cdef void place(self, double* stats, Py_ssize_t stride, Py_ssize_t n_slots) noexcept
@@ -36,7 +36,7 @@ cdef class ClusterModel:
     cdef Py_ssize_t acquire(self) noexcept nogil
     cdef void release(self, Py_ssize_t slot) noexcept nogil
     cdef void reset(self, Py_ssize_t slot) noexcept nogil
-    # A row's n_stats statistics, side by side; overridden where cached terms are between them.
+    # The n_stats statistics of a row, adjacent. Overridden if cached terms are between them.
     cdef void pack(self, Py_ssize_t slot, double* out) noexcept nogil       # OUT (n_stats,)
     cdef void unpack(
         self, Py_ssize_t slot, const double* stats                          # IN (n_stats,)
@@ -46,7 +46,7 @@ cdef class ClusterModel:
         self, Py_ssize_t slot, const Py_ssize_t* items, Py_ssize_t n_items    # IN (n_items,)
     ) noexcept nogil
     cdef double log_predictive(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil
-    # Clusters set aside; where they are coupled all three may be overridden together, to be fast.
+    # Stored clusters. If clusters are coupled, all three may be overridden together, for speed.
     cdef Py_ssize_t stored_width(self, Py_ssize_t n_slots) noexcept nogil
     cdef void store(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, double* out      # OUT
@@ -59,8 +59,8 @@ cdef class ClusterModel:
     cdef void pull(self, Py_ssize_t slot, Py_ssize_t n_items) noexcept nogil
     cdef double push(self, Py_ssize_t slot, Py_ssize_t n_items) noexcept nogil
 
-    # A likelihood overrides these five, with `log_likelihood` in place of `log_marginal` where
-    # clusters are coupled, ...
+    # A likelihood overrides these five (if clusters are coupled, `log_likelihood` in place of
+    # `log_marginal`), ...
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil
@@ -69,7 +69,7 @@ cdef class ClusterModel:
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil
-    # ... and these where the default does not hold.
+    # ... these if the default does not hold, ...
     cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil
     cdef void log_merge_many(
@@ -90,12 +90,12 @@ cdef class ClusterModel:
         const Py_ssize_t* items, Py_ssize_t n_items,                        # IN (n_items,)
         double* out                                                # OUT (n_slots, n_items)
     ) noexcept nogil
-    # These two where it has hyperparameters that can be learned.
+    # ... these two if it has hyperparameters that can be learned, ...
     cdef double log_marginal_at(
         self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
     ) noexcept nogil
     cdef int retabulate(self) except -1
-    # ... and this one where the default takes long, or clusters are not independent.
+    # ... and this one if the default is slow, or clusters are coupled.
     cdef double log_likelihood_at(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
         const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
@@ -103,11 +103,11 @@ cdef class ClusterModel:
 
 
 cdef enum:
-    STRIP = 32      # most items that `log_predictive_tile` is handed
+    STRIP = 32      # largest number of items for `log_predictive_tile`
 
 
 cdef inline double log_constant(ClusterModel model, Py_ssize_t i) noexcept nogil:
-    """The term of log p(x_i) that no cluster changes, which rows and densities leave out."""
+    """The term of log p(x_i) that rows and densities leave out."""
     return model.constants[i] if model.constants != NULL else 0.0
 
 

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What every likelihood's kernel shares: the arena of sufficient statistics.
+"""Base class of the kernels of likelihoods: the arena of sufficient statistics.
 
-A cluster is a row of doubles: opening one copies the empty row, copying is memcpy, merging adds
-the leading `n_stats` doubles. A likelihood therefore writes only how one item enters and leaves a
-row and the two densities. All memory is taken in `reserve`, under the GIL; the `nogil` methods
-neither allocate nor raise.
+A cluster is a row of doubles. Opening one copies the empty row, copying is memcpy, and merging
+adds the leading `n_stats` doubles. A likelihood only implements how one item enters and leaves a
+row, and two densities. `reserve` allocates all memory, under the GIL; the `nogil` methods neither
+allocate nor raise.
 
 Terms of log p(x_i) that depend neither on the cluster nor on hyperparameters, such as log 1 / x!
 of counts, are one array of the model, `log_constants`. Rows, densities and marginal likelihoods
 leave them out; MixtureState, SMC and scores add them once. Only bounds over boxes include them.
 
-Hyperparameters (of all clusters) may change while rows stay: statistics do not depend on them, and
-cached terms are computed anew. They are learned by slice steps, one after the other, that leave
-p(theta | partition, X) invariant, which is the hyperprior times the marginal likelihoods.
+Hyperparameters, common to all clusters, may change while rows stay: statistics do not depend on
+them, and cached terms are recomputed. They are learned by slice steps, one after the other, that
+leave p(theta | partition, X) invariant: the hyperprior times the marginal likelihoods.
 """
 from libc.math cimport INFINITY, NAN, exp, log
 from libc.stdlib cimport calloc, free, realloc
@@ -53,11 +53,11 @@ cdef class ClusterModel:
         return 0
 
     cdef int declare_hyperparameters(self, names, values) except -1:
-        """The numbers that `set_hyperparameters` takes, and what they are; before `allocate`.
+        """Declare the numbers that `set_hyperparameters` takes. Call it before `allocate`.
 
         names : tuple of str
-            Of each number, in the order of `Likelihood.hyperparameters`; the numbers of a vector
-            follow one another and all have its name.
+            Name of each number, in the order of `Likelihood.hyperparameters`. The numbers of a
+            vector are adjacent and have the same name.
         """
         cdef Py_ssize_t h
         self.hyper_names = tuple(names)
@@ -68,7 +68,7 @@ cdef class ClusterModel:
         return 0
 
     def keep_log_constants(self, const double[::1] log_constants):
-        """Take the terms of log p(x_i) that depend neither on the cluster nor on hyperparameters.
+        """Set the terms of log p(x_i) that depend neither on the cluster nor on hyperparameters.
 
         Parameters
         ----------
@@ -80,7 +80,7 @@ cdef class ClusterModel:
             This one.
         """
         if log_constants.shape[0] != self.n_samples:
-            raise ValueError(f"{len(log_constants)} constants of {self.n_samples} items")
+            raise ValueError(f"{len(log_constants)} constants for {self.n_samples} items")
         self._constants_owner = log_constants
         self.constants = &log_constants[0] if self.n_samples else NULL
         return self
@@ -95,9 +95,9 @@ cdef class ClusterModel:
         return 0.0 if self.constants == NULL else float(self.log_constants[:n_items].sum())
 
     cdef void place(self, double* stats, Py_ssize_t stride, Py_ssize_t n_slots) noexcept:
-        """Let rows stand within those of another model (as those of some columns within the rows
-        of all), which from then on takes and releases slots, and places them again whenever it
-        has moved its own."""
+        """Put the rows inside those of another model, such as the rows of some columns inside
+        those of all columns. The other model then acquires and releases slots, and calls this
+        again whenever its rows have moved."""
         if not self.placed:
             free(self.stats)
         self.placed = True
@@ -127,7 +127,7 @@ cdef class ClusterModel:
         return 0
 
     cdef Py_ssize_t acquire(self) noexcept nogil:
-        """Take a free slot, as an empty cluster. The caller has made sure that one is free."""
+        """Take a free slot as an empty cluster. The caller ensures that one is free."""
         cdef Py_ssize_t slot
         SKDPM_CHECK(self.n_free > 0, "acquire: no free slot")
         self.n_free -= 1
@@ -142,17 +142,17 @@ cdef class ClusterModel:
         self.n_free += 1
 
     cdef void reset(self, Py_ssize_t slot) noexcept nogil:
-        """Make a slot in use an empty cluster; its items have no label any more."""
+        """Empty the cluster of a slot, whose items no longer have labels."""
         memcpy(row(self, slot), self.empty, self.width * sizeof(double))
 
     cdef void pack(self, Py_ssize_t slot, double* out) noexcept nogil:      # OUT (n_stats,)
-        """The statistics of a row, without its cached terms. The kernel is settled."""
+        """Copy the statistics of a row, without its cached terms. The kernel is settled."""
         memcpy(out, row(self, slot), self.n_stats * sizeof(double))
 
     cdef void unpack(
         self, Py_ssize_t slot, const double* stats                          # IN (n_stats,)
     ) noexcept nogil:
-        """Write statistics into a row, whose cached terms `refresh` computes then."""
+        """Write statistics into a row. The caller then computes cached terms by `refresh`."""
         memcpy(row(self, slot), stats, self.n_stats * sizeof(double))
 
     cdef void copy(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
@@ -162,8 +162,8 @@ cdef class ClusterModel:
     cdef void rebuild(
         self, Py_ssize_t slot, const Py_ssize_t* items, Py_ssize_t n_items    # IN (n_items,)
     ) noexcept nogil:
-        """Recompute a row from its items: the defence against accumulated rounding. Where clusters
-        are coupled these are the items of the slot by their labels."""
+        """Recompute a row from its items, to remove accumulated rounding errors. If clusters are
+        coupled, these must be the items of the slot by their labels."""
         cdef Py_ssize_t m
         self.settle()
         if not self.factorizes:
@@ -176,13 +176,13 @@ cdef class ClusterModel:
                 (<Py_ssize_t*>self.labels)[items[m]] = slot
 
     cdef Py_ssize_t stored_width(self, Py_ssize_t n_slots) noexcept nogil:
-        """Doubles per cluster, of so many that are set aside together."""
+        """Number of doubles per cluster for storing n_slots clusters together."""
         return self.width
 
     cdef void store(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, double* out      # OUT
     ) noexcept nogil:
-        """Set aside all clusters, which are in these slots: (n_slots, stored_width(n_slots))."""
+        """Store all clusters, which are in these slots: (n_slots, stored_width(n_slots))."""
         cdef Py_ssize_t k
         self.settle()
         for k in range(n_slots):
@@ -192,12 +192,12 @@ cdef class ClusterModel:
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, const double* stored,    # IN
         const Py_ssize_t* labels                                                    # IN
     ) noexcept nogil:
-        """Bring back what `store` set aside, in place of all clusters that there are, whose rows
-        agree with the labels. The caller then says which slots are free, and sets the labels to
-        those given, which are of that time.
+        """Replace all clusters by those stored by `store`. `labels` are those at that time.
+        Before, rows agree with the model's labels. Afterwards, the caller sets the free slots and
+        the labels.
 
-        Where clusters are coupled there may be more to them than their rows: here they are
-        emptied, and the items join anew."""
+        Coupled clusters may consist of more than their rows. The default empties them, and the
+        items join again."""
         cdef Py_ssize_t i, k
         self.settle()
         if self.factorizes:
@@ -215,13 +215,13 @@ cdef class ClusterModel:
                 (<Py_ssize_t*>self.labels)[i] = labels[i]
 
     cdef double log_predictive(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        """log p(x_i | items of the slot). Final: no likelihood writes the density twice."""
+        """log p(x_i | items of the slot). Not overridden: a likelihood has one density."""
         cdef double out = NAN
         self.log_predictive_many(&slot, 1, i, &out)
         return out
 
-    # All items of a cluster, by their labels, where clusters are coupled. The model writes into
-    # the labels here; they are the caller's own and writable, for `bind_labels` takes no others.
+    # All items of a coupled cluster, by their labels. The model writes into the labels here, which
+    # `bind_labels` has checked to be writable.
 
     cdef Py_ssize_t list_items(self, Py_ssize_t slot) noexcept nogil:
         """List the items of a slot in `moving`. Returns their number."""
@@ -234,15 +234,15 @@ cdef class ClusterModel:
         return n_items
 
     cdef void pull(self, Py_ssize_t slot, Py_ssize_t n_items) noexcept nogil:
-        """The items listed leave the slot that they are in one by one."""
+        """Remove the listed items from their slot, one by one."""
         cdef Py_ssize_t m
         for m in range(n_items):
             (<Py_ssize_t*>self.labels)[self.moving[m]] = -1
             self.remove(slot, self.moving[m])
 
     cdef double push(self, Py_ssize_t slot, Py_ssize_t n_items) noexcept nogil:
-        """The items listed, which are in no cluster, join a slot one by one. Returns what that
-        adds to log p(X | partition)."""
+        """Add the listed items, which are in no cluster, to a slot, one by one. Returns the change
+        of log p(X | partition)."""
         cdef Py_ssize_t m
         cdef double total = 0.0
         for m in range(n_items):
@@ -251,14 +251,15 @@ cdef class ClusterModel:
             (<Py_ssize_t*>self.labels)[self.moving[m]] = slot
         return total
 
-    # What a likelihood must override. A forgotten override gives NaN, which samplers refuse.
+    # Methods that a likelihood must override. A forgotten override gives NaN, which samplers
+    # reject.
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        """Item i, which is in no cluster, joins the slot."""
+        """Add item i, which is in no cluster, to the slot."""
         row(self, slot)[0] = NAN
 
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        """Item i leaves the slot. Its label already says that it is in no cluster."""
+        """Remove item i from the slot. Its label is already -1."""
         row(self, slot)[0] = NAN
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
@@ -279,8 +280,8 @@ cdef class ClusterModel:
         for k in range(n_slots):
             out[k] = NAN
 
-    # Defaults. The first one is for independent clusters, as `log_marginal` is; those of merges
-    # need rows that add up there, and `add`, `remove` and predictives where clusters are coupled.
+    # Defaults. That of `log_likelihood` is for independent clusters. Those of merges need additive
+    # rows if clusters are independent, and `add`, `remove` and predictives if they are coupled.
 
     cdef double log_likelihood(self, const Py_ssize_t* slots, Py_ssize_t n_slots) noexcept nogil:
         """log p(X | partition) of the clusters in `slots`, less `log_constants`."""
@@ -291,12 +292,12 @@ cdef class ClusterModel:
         return total
 
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
-        """The items of `src` join another slot, `dst`. Then the caller sets their labels to `dst`,
-        before it asks anything else.
+        """Move the items of `src` to another slot, `dst`. The caller then sets their labels to
+        `dst` before any other call.
 
-        Where clusters are independent the row of `src` stays as it is, and labels do not matter
-        here. Where they are coupled the row is that of an empty cluster afterwards; labels agree
-        with the rows when it begins, and those of the items may have been set already."""
+        If clusters are independent, the row of `src` does not change, and labels do not matter. If
+        they are coupled, `src` is empty afterwards; labels agree with the rows before, except that
+        those of the items may be set already."""
         cdef Py_ssize_t d, n_items
         cdef double* a = row(self, dst)
         cdef double* b = row(self, src)
@@ -314,12 +315,11 @@ cdef class ClusterModel:
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
-        """log p(X | `src` and a slot are one cluster) - log p(X | they are two), for each slot of
-        some others; 0 where one of the two is empty.
+        """log p(X | `src` and a slot are one cluster) - log p(X | they are two), for each of some
+        slots; 0 if one of the two is empty.
 
-        Where clusters are independent a slot must be free. Where they are coupled, labels agree
-        with the rows; rows and labels are afterwards as before, to the bit where counts are whole
-        numbers."""
+        If clusters are independent, a slot must be free. If they are coupled, labels agree with
+        the rows. Rows and labels do not change, to the bit if statistics are integers."""
         cdef Py_ssize_t k, n_items, scratch
         cdef double alone
         if self.factorizes:
@@ -406,7 +406,7 @@ cdef class ClusterModel:
     # The Python boundary: chain states, scoring, predictions.
 
     def bind_labels(self, Py_ssize_t[::1] labels):
-        """Let the model read the slot of each item from `labels`."""
+        """Bind the array from which the model reads the slot of each item."""
         self._labels_owner = labels
         self.n_labels = labels.shape[0]
         self.labels = &labels[0] if labels.shape[0] else NULL
@@ -414,7 +414,7 @@ cdef class ClusterModel:
             self.moving = <Py_ssize_t*>resized(self.moving, self.n_labels, sizeof(Py_ssize_t))
 
     def dump(self, slots, bint cached=False):
-        """Statistics of the given slots, with `cached` also the terms cached from them.
+        """Statistics of the given slots; with `cached`, followed by the cached terms.
 
         Returns
         -------
@@ -436,16 +436,16 @@ cdef class ClusterModel:
         return stats
 
     def load(self, stats, slots=None, free_slots=None):
-        """Forget all clusters and take those of `stats` (from `dump`).
+        """Replace all clusters by those of `stats` (from `dump`).
 
         Parameters
         ----------
         stats : ndarray of shape (K, n_stats) or (K, width)
         slots : ndarray of shape (m,), m >= K, optional
-            Slots of the clusters; those behind the first K become empty clusters. Default: 0, ...,
-            K, of which the last is then an empty cluster.
+            Slots of the clusters; slots after the first K become empty clusters. Default: 0, ...,
+            K, with an empty cluster in the last.
         free_slots : ndarray of int, optional
-            All other slots, from the last to be taken to the first. Default: none.
+            All other slots; the last one is acquired first. Default: none.
         """
         cdef Py_ssize_t k
         cdef const double[:, ::1] view = np.ascontiguousarray(stats, dtype=np.float64)
@@ -453,7 +453,7 @@ cdef class ClusterModel:
         cdef Py_ssize_t width = view.shape[1]
         if width != self.n_stats and width != self.width:
             raise ValueError(
-                f"statistics of {width} doubles; expected {self.n_stats} or {self.width}"
+                f"statistics have {width} doubles, expected {self.n_stats} or {self.width}"
             )
         slots = np.arange(n_rows + 1) if slots is None else slots
         free_slots = np.empty(0, dtype=np.intp) if free_slots is None else free_slots
@@ -473,7 +473,7 @@ cdef class ClusterModel:
                     self.refresh(slots_view[k])
 
     def log_marginals(self, stats):
-        """log p(items) of clusters less `log_constants`, by their statistics.
+        """log p(items) of clusters given by their statistics, less `log_constants`.
 
         Parameters
         ----------
@@ -487,7 +487,7 @@ cdef class ClusterModel:
         cdef const double[:, ::1] view = np.ascontiguousarray(stats, dtype=np.float64)
         cdef Py_ssize_t slot
         if view.shape[1] != self.n_stats:
-            raise ValueError(f"statistics of {view.shape[1]} doubles; expected {self.n_stats}")
+            raise ValueError(f"statistics have {view.shape[1]} doubles, expected {self.n_stats}")
         if self.n_free == 0:
             self.reserve(self.n_slots + 1)
         slot = self.acquire()
@@ -501,7 +501,8 @@ cdef class ClusterModel:
         return out
 
     def clear(self, Py_ssize_t n_slots):
-        """Forget all clusters and make room for `n_slots`; the lowest free slot is taken first."""
+        """Remove all clusters and make room for `n_slots`. The lowest free slot is acquired
+        first."""
         cdef Py_ssize_t slot
         self.settle()
         self.reserve(n_slots)
@@ -510,7 +511,7 @@ cdef class ClusterModel:
             self.free_slots[slot] = self.n_slots - 1 - slot
 
     def hyperparameters(self):
-        """Their values: ndarray of shape (n_hyper,)."""
+        """Values of the hyperparameters: ndarray of shape (n_hyper,)."""
         cdef Py_ssize_t h
         values = np.empty(self.n_hyper)
         cdef double[::1] view = values
@@ -519,7 +520,7 @@ cdef class ClusterModel:
         return values
 
     def named_hyperparameters(self):
-        """Their values by name: dict of str to ndarray, in the order of the vector."""
+        """Values of the hyperparameters by name: dict of ndarrays in the order of the vector."""
         flat, values, first = self.hyperparameters(), {}, 0
         while first < self.n_hyper:
             name = self.hyper_names[first]
@@ -529,7 +530,7 @@ cdef class ClusterModel:
         return values
 
     def set_hyperparameters(self, values):
-        """Take other values; the clusters stay.
+        """Set the values of the hyperparameters; the clusters stay.
 
         Parameters
         ----------
@@ -538,7 +539,7 @@ cdef class ClusterModel:
         cdef Py_ssize_t h, slot
         cdef const double[::1] view = np.ascontiguousarray(values, dtype=np.float64)
         if view.shape[0] != self.n_hyper or not np.isfinite(view).all():
-            raise ValueError(f"{self.n_hyper} finite hyperparameters, got {values!r}")
+            raise ValueError(f"expected {self.n_hyper} finite hyperparameters, got {values!r}")
         if np.array_equal(view, self.hyperparameters()):
             return
         self.settle()
@@ -558,7 +559,7 @@ cdef class ClusterModel:
         cdef Py_ssize_t k
         cdef const double[::1] view = np.ascontiguousarray(values, dtype=np.float64)
         if view.shape[0] != self.n_hyper:
-            raise ValueError(f"{self.n_hyper} hyperparameters, got {values!r}")
+            raise ValueError(f"expected {self.n_hyper} hyperparameters, got {values!r}")
         cdef const double* hyper = &view[0] if self.n_hyper > 0 else NULL
         self.settle()
         out = np.empty(len(slots))
@@ -567,30 +568,30 @@ cdef class ClusterModel:
         return out
 
     def hyper_period_of(self, name):
-        """Iterations from one draw of a hyperparameter to the next: int."""
+        """Number of iterations between draws of a hyperparameter."""
         return self.hyper_period
 
     def resample_hyperparameters(self, slots, priors, bit_generator):
-        """Draw hyperparameters given the partition and the data: a slice step each.
+        """Draw hyperparameters given the partition and the data, by a slice step for each.
 
         Parameters
         ----------
         slots : ndarray of shape (n_clusters,), intp
-            Of all clusters.
+            Slots of all clusters.
         priors : dict of str to Hyperprior or Shifted
-            Of those that are learned (`Likelihood.learned_priors`); the others stay. Lower limits
+            Priors of the learned ones (`Likelihood.learned_priors`); the others stay. Lower limits
             and units are numbers.
         bit_generator : numpy BitGenerator
 
         Returns
         -------
         values : ndarray of shape (n_hyper,)
-            Those now in force.
+            New values of all hyperparameters.
 
         Raises
         ------
         FloatingPointError
-            Naming the hyperparameter whose density is not a number.
+            If the density of a hyperparameter is NaN; the message names it.
         """
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         cdef HyperSampler sampler = HyperSampler(self, slots)
@@ -610,20 +611,22 @@ cdef class ClusterModel:
                 good = sampler.step(h, rng)
             if not good:
                 raise FloatingPointError(
-                    f"the density of the hyperparameter {self.hyper_names[h]!r} is not a number "
-                    f"(its value was {self.hyper[h]:g})"
+                    f"the density of the hyperparameter {self.hyper_names[h]!r} is NaN (its value "
+                    f"was {self.hyper[h]:g}); rescale the columns of X, or fix this parameter"
                 )
         self.set_hyperparameters(sampler.values)
         return self.hyperparameters()
 
     def log_likelihoods_at(self, slots, values, Py_ssize_t h):
-        """log p(X | partition) of clusters for each row of values, (m, n_hyper), that differ in
-        the hyperparameter h alone, but for a constant: ndarray (m,)."""
+        """log p(X | partition) of clusters, up to a constant, for each row of values, (m,
+        n_hyper), which differ only in the hyperparameter h: ndarray (m,)."""
         cdef Py_ssize_t m
         cdef const Py_ssize_t[::1] slots_view = np.ascontiguousarray(slots, dtype=np.intp)
         cdef const double[:, ::1] view = np.ascontiguousarray(values, dtype=np.float64)
         if slots_view.shape[0] == 0 or view.shape[1] != self.n_hyper or not 0 <= h < self.n_hyper:
-            raise ValueError(f"some clusters and {self.n_hyper} hyperparameters, got {values!r}")
+            raise ValueError(
+                f"expected clusters and {self.n_hyper} hyperparameters, got {values!r}"
+            )
         self.settle()
         out = np.empty(view.shape[0])
         for m in range(view.shape[0]):
@@ -633,7 +636,7 @@ cdef class ClusterModel:
         return out
 
     def free_list(self):
-        """The slots not in use, from the last to be taken to the first."""
+        """Free slots; the last one is acquired first."""
         return np.array([self.free_slots[k] for k in range(self.n_free)], dtype=np.intp)
 
     def log_predictive_bounds(self, slots, boxes):
@@ -643,7 +646,7 @@ cdef class ClusterModel:
         ----------
         slots : ndarray of shape (n_slots,)
         boxes : ndarray of shape (n_boxes, 2, n_dimensions)
-            Centres and half-widths.
+            Centres and half-widths of the boxes.
 
         Returns
         -------
@@ -662,7 +665,7 @@ cdef class ClusterModel:
         return bounds
 
     def log_predictive_floors(self, slots, boxes):
-        """Lower bounds of log p(x | items of each slot but x) over the rows of boxes that are
+        """Lower bounds of log p(x | items of each slot except x) over the rows x of boxes that are
         among these items: ndarray of shape (n_boxes, n_slots); see `log_predictive_bounds`."""
         cdef Py_ssize_t k, t
         cdef const Py_ssize_t[::1] slots_view = np.ascontiguousarray(slots, dtype=np.intp)
@@ -710,14 +713,13 @@ cdef class ClusterModel:
 
 
 cdef class HyperSampler(SliceSampled):
-    """Conditional laws of the hyperparameters of a kernel, one of them at a time, in x = log(value
-    - low): the hyperprior of (value - low) / unit on this scale, and the marginal likelihoods.
-    """
+    """Conditional laws of single hyperparameters of a kernel, in x = log(value - low): the
+    hyperprior of (value - low) / unit on this scale, times the marginal likelihoods."""
     cdef ClusterModel model
     cdef const Py_ssize_t[::1] slots
     cdef readonly object values
     cdef double[::1] hyper                      # `values`
-    cdef Py_ssize_t current                     # the one whose law it is, its hyperprior ...
+    cdef Py_ssize_t current                     # its number, with its hyperprior:
     cdef LogDensity density
     cdef double low, log_unit
 
@@ -741,7 +743,7 @@ cdef class HyperSampler(SliceSampled):
         return total
 
     cdef bint step(self, Py_ssize_t h, bitgen_t* rng) noexcept nogil:
-        """Draw the hyperparameter h given all others. False where its density is NaN."""
+        """Draw the hyperparameter h given all others. Returns False if its density is NaN."""
         cdef double x
         self.current = h
         x = self.slice_step(log(self.hyper[h] - self.low), rng)

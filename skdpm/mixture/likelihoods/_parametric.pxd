@@ -5,15 +5,14 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate
 
 cdef enum:
-    TILE = 512      # most items that a kernel is handed at a time
-    # Between columns of a tile: were it a power of two, they would all fall into the same few
-    # lines of the cache.
+    TILE = 512      # largest number of items for a kernel at a time
+    # Distance of columns of a tile. With a power of two, they would share few lines of the cache.
     LD = TILE + 8
-    MOST_DIMENSIONS = 16     # columns, beyond which boxes hold too little for bounds to be of use
+    MOST_DIMENSIONS = 16     # largest number of columns for which bounds over boxes are useful
 
 
 ctypedef fused number:
-    # Types of X that kernels read as they are; `readable` converts others.
+    # Types of X that kernels read; `readable` converts others.
     float
     double
     int32_t
@@ -24,18 +23,18 @@ ctypedef fused number:
 cdef class ParametricModel:
     """Items under drawn parameters: the capability "instantiated".
 
-    Bound to a block of rows and light, so that one is made whenever a block is visited. Statistics
-    are those of the likelihood's `ClusterModel` (its first `n_stats` doubles). Densities leave out
-    the terms of `Likelihood.log_constants`. Parameters are vectors of `n_params` doubles in the
-    form in which densities need them, the first of them finite unless the draw failed.
+    A model is bound to a block of rows. It is light, because one is made for each visit of a
+    block. Statistics are those of the `ClusterModel` (the first `n_stats` doubles). Densities
+    leave out the terms of `Likelihood.log_constants`. Parameters are vectors of `n_params` doubles
+    in the form that densities need; the first is finite unless the draw failed.
     """
     cdef readonly Py_ssize_t n_samples      # items of the block
     cdef readonly Py_ssize_t n_stats
     cdef readonly Py_ssize_t n_params
-    cdef readonly Py_ssize_t n_dimensions   # of boxes around items; 0: there are no bounds
-    cdef const double* points               # (n_samples, n_dimensions), where there are bounds
-    cdef const Py_ssize_t* loaded           # the items of `load`
-    cdef double* columns                    # (n_dimensions, LD) or more: points of those loaded
+    cdef readonly Py_ssize_t n_dimensions   # of boxes around items; 0: no bounds
+    cdef const double* points               # (n_samples, n_dimensions), if there are bounds
+    cdef const Py_ssize_t* loaded           # items of `load`
+    cdef double* columns                    # (n_dimensions, LD) or more: points of loaded items
 
     # A likelihood overrides these three ...
     cdef void draw_params(
@@ -49,9 +48,9 @@ cdef class ParametricModel:
     cdef void accumulate(
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
     ) noexcept nogil
-    # ... and this where statistics do not add up.
+    # ... this if statistics are not additive, ...
     cdef void combine(self, double* stats, const double* other) noexcept nogil
-    # ... and these if it has bounds; of what is loaded, `first` is the first item in question.
+    # ... and these if it has bounds; `first` is the position of the first item among the loaded.
     cdef void load(self, const Py_ssize_t* items, Py_ssize_t n_items) noexcept nogil    # <= TILE
     cdef void enclose(
         self, Py_ssize_t first, Py_ssize_t n_items, double* box     # OUT: see `_culling`
@@ -67,7 +66,7 @@ cdef class ParametricModel:
     ) noexcept nogil
     cdef void accumulate_loaded(
         self, double* stats, Py_ssize_t first, Py_ssize_t n_items,
-        const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): those with the key join
+        const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): items with the key are added
     ) noexcept nogil
 
 
@@ -75,8 +74,8 @@ cdef inline void draw_log_dirichlet(
     bitgen_t* rng, Py_ssize_t n,
     double* log_theta    # (n,): IN parameters, OUT logarithms of the draw
 ) noexcept nogil:
-    """By Gamma variates, all in logarithms: small parameters make probabilities that are no
-    doubles."""
+    """Draw from a Dirichlet law by Gamma variates, in logarithms, because small parameters give
+    probabilities that underflow."""
     cdef Py_ssize_t t
     cdef double total = 0.0
     cdef double top

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the likelihoods with drawn parameters share."""
+"""Base class of the kernels of drawn parameters."""
 from libc.math cimport INFINITY, NAN
 from libc.stdlib cimport free
 
@@ -23,13 +23,14 @@ cdef class ParametricModel:
     def __dealloc__(self):
         free(self.columns)
 
-    # What a likelihood must override. A forgotten override gives NaN, which samplers refuse.
+    # Methods that a likelihood must override. A forgotten override gives NaN, which samplers
+    # reject.
 
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
     ) noexcept nogil:
-        """theta ~ p(theta | items), each item counting as `power` of one: 1 is the posterior of a
-        cluster with these statistics, 0 the prior."""
+        """Draw theta ~ p(theta | items), where each item counts `power` times: 1 gives the
+        posterior of a cluster with these statistics, 0 the prior."""
         params[0] = NAN
 
     cdef void log_density_many(
@@ -46,27 +47,27 @@ cdef class ParametricModel:
     cdef void accumulate(
         self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
     ) noexcept nogil:
-        """The items join the statistics of a cluster."""
+        """Add the items to the statistics of a cluster."""
         stats[0] = NAN
 
     cdef void combine(self, double* stats, const double* other) noexcept nogil:
-        """The items of another cluster join as well."""
+        """Add the items of another cluster."""
         cdef Py_ssize_t d
         for d in range(self.n_stats):
             stats[d] += other[d]
 
-    # What a likelihood with bounds overrides besides.
+    # Methods that a likelihood with bounds also overrides.
 
     cdef void load(self, const Py_ssize_t* items, Py_ssize_t n_items) noexcept nogil:   # <= TILE
-        """Get items ready for the methods below. They stay so until densities of others are
-        asked for, or others accumulated."""
+        """Load items for the methods below. They stay loaded until densities of other items are
+        computed, or other items are accumulated."""
         self.loaded = items
         tile_gather(self.points, self.n_dimensions, items, n_items, self.columns, LD)
 
     cdef void enclose(
         self, Py_ssize_t first, Py_ssize_t n_items, double* box     # OUT: see `_culling`
     ) noexcept nogil:
-        """The least box around the points of some loaded items, rounded up."""
+        """The smallest box around the points of some loaded items, rounded up."""
         tile_enclose(self.columns + first, LD, n_items, self.n_dimensions, box)
 
     cdef void log_density_bound_many(
@@ -74,9 +75,9 @@ cdef class ParametricModel:
         const double* box,                                              # IN
         double* lower, double* upper                                    # OUT (n_which,) each
     ) noexcept nogil:
-        """No more, and no less, than `log_density_many` computes for any item whose point is in
-        the box, rounding included: bounds that do not hold make samplers inexact, without a
-        word. NaN where the density may be."""
+        """Lower and upper bounds of what `log_density_many` computes for any item whose point is
+        in the box, rounding included. Wrong bounds would make samplers inexact without notice. NaN
+        if the density may be NaN."""
         cdef Py_ssize_t k
         for k in range(n_which):
             lower[k] = -INFINITY
@@ -93,7 +94,7 @@ cdef class ParametricModel:
         self, double* stats, Py_ssize_t first, Py_ssize_t n_items,
         const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): those with the key join
     ) noexcept nogil:
-        """Some loaded items join the statistics of a cluster."""
+        """Add some loaded items to the statistics of a cluster."""
         cdef Py_ssize_t chosen[TILE]
         cdef Py_ssize_t i
         cdef Py_ssize_t n = 0

@@ -154,7 +154,7 @@ def test_entries_given_twice_add_up():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (np.nan, "column 2 of X holds nan (no pair may be unobserved"),
+        (np.nan, "column 2 of X holds nan; use degree_correction=False"),
         (-1.0, "column 2 of X holds -1"),
         (np.inf, "column 2 of X holds inf"),
         (0.5, "column 2 of X holds 0.5; for other weights pass the links alone"),

@@ -221,8 +221,8 @@ def test_functions_that_cannot_be_used(log_likelihood, message):
     [
         ({"log_likelihood": np.subtract}, r"Grid\.grid must be given"),
         ({"grid": [0.0, 1.0, 2.0]}, "multiple of 3 columns.*X has 2"),
-        ({"grid": [0.0, 1.0], "log_weights": [0.0] * 3}, "3 points, Grid.grid 2"),
-        ({"log_weights": [[0.0, 1.0]] * 2}, "2 blocks, but the log likelihoods 1"),
+        ({"grid": [0.0, 1.0], "log_weights": [0.0] * 3}, "3 points, but Grid.grid has 2"),
+        ({"log_weights": [[0.0, 1.0]] * 2}, "2 blocks, but the log likelihoods have 1"),
     ],
 )
 def test_parameters_that_do_not_agree(params, message):

@@ -401,7 +401,7 @@ def test_a_wrong_marginal_likelihood_is_seen(posterior, seed_sequence):
 def test_a_density_that_is_not_a_number_names_the_hyperparameter():
     model = clustered(X_FIXED, 1.0, 1.0)
     broken = {"shape": Gamma(2.0, 1.0), "rate": Gamma(2.0, np.nan)}
-    with pytest.raises(FloatingPointError, match="hyperparameter 'rate' is not a number"):
+    with pytest.raises(FloatingPointError, match="hyperparameter 'rate' is NaN"):
         model.resample_hyperparameters([0, 1, 2], broken, np.random.PCG64(0))
 
 

@@ -109,7 +109,7 @@ def test_log_constants_are_those_of_the_likelihood(likelihood, X):
             np.testing.assert_array_equal(expected, 0.0)
         elif not isinstance(likelihood, Grid):
             np.testing.assert_array_equal(model.log_constants, expected)
-    with pytest.raises(ValueError, match="constants of"):
+    with pytest.raises(ValueError, match="constants for"):
         model.keep_log_constants(np.zeros(X.shape[0] + 1))
 
 

@@ -270,7 +270,7 @@ def test_nested_parameters():
     with pytest.raises(ValueError, match="Invalid parameter 'colour'"):
         product.set_params(colour=1)
     named = Product([("num", "gaussian", [0])])
-    with pytest.raises(ValueError, match="the part 'num' is a name"):
+    with pytest.raises(ValueError, match="num='gaussian' means an object"):
         named.set_params(num__df=3.0)
     assert "Poisson" in repr(product)
 
@@ -366,8 +366,8 @@ def test_ways_to_name_columns(columns):
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ([], "needs parts"),
-        (None, "needs parts"),
+        ([], "must be a list of"),
+        (None, "must be a list of"),
         ([("num", Gaussian())], "must be \\(name, likelihood, columns\\)"),
         ([(1, Gaussian(), [0])], "must be a str"),
         ([("a__b", Gaussian(), [0])], "must not contain __"),
@@ -376,13 +376,13 @@ def test_ways_to_name_columns(columns):
         ([("num", "normal", [0])], "part 'num' must be a Likelihood object or one of"),
         ([("net", Relational(), [0])], "part 'net' cannot be Relational"),
         ([("in", KINDS, [0])], "put its parts into this one"),
-        ([("num", Gaussian(), [0, 5])], "part 'num': X has no column 5, but 5 columns"),
-        ([("num", Gaussian(), ["age"])], "names the column 'age', but X has no names"),
+        ([("num", Gaussian(), [0, 5])], "part 'num': X has no column 5; it has 5 columns"),
+        ([("num", Gaussian(), ["age"])], "names the column 'age', but X has no column names"),
         (
             [("num", Gaussian(), [1.5])],
             "part 'num': a column must be an integer or a name, got 1.5",
         ),
-        ([("num", Gaussian(), [True, False])], "a mask of 2 columns, but X has 5"),
+        ([("num", Gaussian(), [True, False])], "the mask has 2 entries, but X has 5"),
         ([("num", Gaussian(), [0, 0])], "column 0 of X is in part 'num' twice"),
         (
             [("num", Gaussian(), [0]), ("more", Gaussian(), slice(2))],
