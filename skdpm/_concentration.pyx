@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The concentration of a prior given what the prior says of the labels, for both families:
+"""The concentration of a prior given the counts of clusters or features, for both families:
 
     p(A | counts) ~ p(A) p(counts | A),
 
@@ -25,7 +25,7 @@ cdef class ConcentrationSampled:
         self, const Py_ssize_t* counts, Py_ssize_t n_counts, double shape, double rate,
         bitgen_t* rng
     ) noexcept nogil:
-        """Draw the concentration after the current one, under a Gamma hyperprior."""
+        """Draw the next concentration under a Gamma hyperprior."""
         return NAN
 
     cdef double log_density(self, double x) noexcept nogil:
@@ -39,11 +39,11 @@ cdef class ConcentrationSampled:
     # The Python boundary.
 
     def set_concentration(self, double concentration):
-        """Go on with another concentration."""
+        """Change the concentration."""
         self.concentration = concentration
 
     def log_probability(self, counts):
-        """log of the probability that the prior gives to the counts, at the concentration."""
+        """log probability of the counts under the prior with its concentration."""
         cdef const Py_ssize_t[::1] view = np.ascontiguousarray(counts, dtype=np.intp)
         cdef Py_ssize_t n_counts = view.shape[0]
         return self.log_probability_at(
@@ -84,5 +84,5 @@ cdef class ConcentrationSampled:
             self.given_counts = NULL
         if not concentration < INFINITY:
             raise FloatingPointError("the concentration has no density")
-        # A tiny shape can underflow to 0, whose logarithm would end the chain.
+        # A draw with a tiny shape can underflow to 0, whose logarithm would end the chain.
         self.set_concentration(max(concentration, 1e-300))

@@ -98,8 +98,8 @@ def add_company(
     intp_t n_codes,
     int64_t[::1] out,
 ):
-    """Add to out[i], over the draws, how many other rows of row i's cluster are in its block; of a
-    row that is a cluster of its own, the number of draws in which it is a block of its own.
+    """Add to out[i], over the draws, the number of other rows of row i's cluster in its block; for
+    a row that is alone in its cluster, the number of draws in which it is alone in its block.
 
     Cluster j of the partition is the rows order[bounds[j] : bounds[j + 1]].
     """
@@ -471,9 +471,9 @@ cdef class PartitionSearch:
         return change
 
     cdef int32_t best_slot(self, intp_t i) noexcept nogil:
-        """Cluster in which item i costs least; -1: one of its own. On ties, where it is.
+        """Cluster in which item i costs least; -1: a new cluster. On ties, its current cluster.
 
-        Costs are relative to a cluster of its own: size_weight h(n_j) - 2 sum_b weight_b h(n_jb)
+        Costs are relative to a new cluster: size_weight h(n_j) - 2 sum_b weight_b h(n_jb)
         with h(x) = f(x + w) - f(x) - f(w). As h(0) = 0 < h(x), only clusters that share a
         block with the item can be better than an empty one.
         """
@@ -527,7 +527,7 @@ cdef class PartitionSearch:
         return best
 
     cdef bint relocate(self, intp_t i, double* change) noexcept nogil:
-        """Put item i where it costs least; False if it is there. `change` INOUT: objective."""
+        """Move item i to where it costs least; False if it is there. `change` INOUT: objective."""
         cdef int32_t slot = self.best_slot(i)
         if slot >= 0 and slot == self.label[i]:
             return False
@@ -576,10 +576,8 @@ cdef class PartitionSearch:
         return self.n_idle < self.n_items
 
     def rebuild(self, intp_t item, const int32_t[::1] order):
-        """Zealous update: destroy the item's cluster and place its members again, in `order`.
-
-        One scan over the members follows. All is undone unless the objective became smaller,
-        which is returned.
+        """Zealous update: destroy the item's cluster, place its members again in `order`, and scan
+        them once. The update is undone unless the objective falls; returns whether it fell.
         """
         cdef intp_t p, n_members = 0
         cdef int32_t slot = self.label[item]
@@ -609,8 +607,8 @@ cdef class PartitionSearch:
         """Join the item's cluster to the one for which the objective falls most, if it falls.
 
         Joining n_i and n_j rows changes it by size_weight g(n_i, n_j) - 2 sum_b block_weight_b
-        g(n_ib, n_jb) with g(x, y) = f(x + y) - f(x) - f(y), so that only clusters that share
-        blocks come into question. Returns whether it fell.
+        g(n_ib, n_jb) with g(x, y) = f(x + y) - f(x) - f(y), so only clusters that share blocks can
+        lower it. Returns whether it fell.
         """
         cdef intp_t b, i, n_touched = 0
         cdef int32_t own = self.label[item], best = -1, count, q, j, n
@@ -657,7 +655,7 @@ cdef class PartitionSearch:
         return best >= 0
 
     def objective(self):
-        """The objective of the current partition, summed afresh."""
+        """The objective of the current partition, computed from scratch."""
         cdef double total = 0.0, weight
         cdef intp_t j, b, q
         with nogil:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Passing over clusters that are too far from a box of rows to matter.
+"""Culling: skip clusters that are too far from a box of rows to matter.
 
-Three loops evaluate only clusters that are near: Gibbs sweeps (`samplers/_gibbs`), draws of the
-labels of a block (`blocks/_visit`) and densities of rows (`state/_scoring`). They share this file.
+Three loops evaluate only near clusters: Gibbs sweeps (`samplers/_gibbs`), draws of the labels of a
+block (`blocks/_visit`) and densities of rows (`state/_scoring`). They share this file.
 
 A box is 2 D doubles: the coordinates of its centre, then half its widths, rounded up. For all rows
 in a box, a kernel bounds the log weight of each cluster from above (`log_predictive_bound_many`,
@@ -17,18 +17,18 @@ add between 0 and R to the sum before any cluster. So u draws j, whatever the ot
 
     C_1 + ... + C_{j-1} + R <= u C    and    u (C + R) < C_1 + ... + C_j,
 
-of which the first cluster of the order needs only the second condition. Where no cluster satisfies
-these, more clusters are evaluated, in the end all, with the same u. Hence every draw is the one
-that all weights lead to. A sum of densities leaves out terms below a limit that depends on the row
-alone, and a cluster whose bound is below that limit has such a term. A loose bound therefore costs
-time and changes no result; a bound that does not hold makes results wrong, without a message.
+where the first cluster of the order needs only the second condition. If no cluster satisfies
+these, more clusters are evaluated, in the end all, with the same u. So every draw is the one that
+all weights give. A sum of densities leaves out terms below a limit that depends only on the row;
+a cluster whose bound is below the limit has such a term. A loose bound therefore costs time but
+changes no result. A bound that does not hold makes results wrong without a message.
 """
 from libc.math cimport INFINITY, exp, fabs, log
 
 cdef extern from *:
     """
-    /* What rounding may take from a bound: far more than it does, and far too little to matter.
-     * Factors of what a distance is made of, and a share of the terms of a logarithm. */
+    /* Allowances for rounding in a bound, much larger than rounding errors and too small to cost
+     * time: factors for the parts of a distance, and a share of the terms of a logarithm. */
     #define SKDPM_BELOW (1.0 - 1e-9)
     #define SKDPM_ABOVE (1.0 + 1e-9)
     #define SKDPM_SLACK 1e-11
@@ -43,13 +43,13 @@ cdef enum:
 
 
 cdef struct Backoff:
-    # Visits without bounds, where bounds do not pay: 1, 3, 7, ... MOST_PAUSE between two tries.
-    unsigned char pause     # visits without bounds to come
+    # If bounds do not pay, the next 1, 3, 7, ... MOST_PAUSE visits do without.
+    unsigned char pause     # remaining visits without bounds
     unsigned char last      # length of the last pause; 0 after a visit whose bounds paid
 
 
 cdef inline bint skips_bounds(Backoff* backoff) noexcept nogil:
-    """Whether this visit goes without bounds. Counts the visit."""
+    """Count a visit; return whether it does without bounds."""
     if backoff.pause == 0:
         return False
     backoff.pause -= 1
@@ -57,7 +57,7 @@ cdef inline bint skips_bounds(Backoff* backoff) noexcept nogil:
 
 
 cdef inline bint bounds_pay(Backoff* backoff, long long work, long long plain) noexcept nogil:
-    """Whether bounds spared a quarter of the work of a visit without them. If not, pause."""
+    """Return whether bounds saved a quarter of the work. If not, pause."""
     if 4 * work <= 3 * plain:
         backoff.last = 0
         return True
@@ -70,9 +70,9 @@ cdef inline Py_ssize_t part_near(
     const double* upper, Py_ssize_t n, double limit,    # IN (n,)
     Py_ssize_t* order                                   # OUT (n,)
 ) noexcept nogil:
-    """Order places of bounds: first, ascending, those that are not below the limit, then the
-    others. Returns the number of the first. NaN is not below, so that it is evaluated, and
-    refused."""
+    """Order the positions of bounds: first, ascending, those not below the limit, then the others.
+    Returns the number of the first. NaN is not below the limit, so its cluster is evaluated and
+    rejected."""
     cdef Py_ssize_t k
     cdef Py_ssize_t n_near = 0
     cdef Py_ssize_t n_far = 0
@@ -100,7 +100,7 @@ cdef inline double log_sum_far(
         return top
     total = exp(log_rest - top)
     for j in range(n_far):
-        # Below e^-60 = 8.8e-27 the size is of no interest.
+        # Terms below e^-60 = 8.8e-27 count as this.
         total += exp(upper[far[j]] - top) if upper[far[j]] > top - 60.0 else 1e-26
     return top + log(total) + SLACK * (1.0 + fabs(top))
 
@@ -109,7 +109,7 @@ cdef inline void join_boxes(
     const double* boxes, Py_ssize_t n_boxes, Py_ssize_t n_features,     # IN (n_boxes, 2, D)
     double* out                                                         # OUT (2 D,)
 ) noexcept nogil:
-    """The least box around some boxes, rounded up."""
+    """The smallest box around some boxes, rounded up."""
     cdef Py_ssize_t d, t
     cdef const double* box
     cdef double high, low, middle

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Functions of counts, from tables where the count is small enough.
+"""Functions of counts, from tables for small counts.
 
-`lgamma` also writes the C library's global `signgam`, from several threads when chains run: which
-is harmless, as nobody reads it and (arguments being positive) all write the same. `lgamma_r`, that
-does not write it, is missing from some C libraries.
+`lgamma` also writes the global `signgam` of the C library, possibly from several threads. This is
+harmless: nobody reads it, and for positive arguments all threads write the same value. `lgamma_r`,
+which does not write it, is missing from some C libraries.
 """
 from libc.math cimport lgamma, log, log1p
 
@@ -35,18 +35,18 @@ cdef extern from *:
     """
     # log Gamma(z) - [(z - 1/2) log z - z + log(2 pi) / 2]
     double stirling_error "skdpm_stirling_error"(double z) noexcept nogil
-    # log Gamma(z), z > 0, by Stirling's series where that has all digits of a double
+    # log Gamma(z), z > 0, by Stirling's series if that has all digits of a double
     double log_gamma_function "skdpm_log_gamma"(double z) noexcept nogil
 
 
 cdef enum:
-    # A table of a function of counts ends here (8 MiB) at the latest.
+    # Largest number of entries of a table of a function of counts (8 MiB).
     MAX_TABLE = 1 << 20
 
 
 cdef struct CountTable:
-    # A view: whoever made the values owns them, and tables are read by many. Beyond its end the
-    # function itself is called, which gives what a longer table would hold, to the bit.
+    # A view of values that the caller owns. Beyond its end the function is computed, which gives
+    # the values of a longer table, to the bit.
     const double* values    # (size,): f(shift + m) for m = 0, 1, ...
     Py_ssize_t size
     double shift
@@ -83,8 +83,8 @@ cdef inline double log_gamma(const CountTable* table, double m) noexcept nogil:
 
 
 cdef inline double log_rising(double z, double v) noexcept nogil:
-    """log Gamma(z + v) - log Gamma(z), v >= 0. At z = 1e12 either of the two has an error of 4e-3;
-    here what they share is cancelled before it is computed."""
+    """log Gamma(z + v) - log Gamma(z), v >= 0. At z = 1e12 each of the two has an error of 4e-3;
+    here their common terms cancel before they are computed."""
     return (
         (z - 0.5) * log1p(v / z) + v * (log(z + v) - 1.0)
         + (stirling_error(z + v) - stirling_error(z))
@@ -105,8 +105,8 @@ cdef inline double log_rising_count(double z, double m) noexcept nogil:
 
 
 cdef inline double log_gamma_ratio(const CountTable* table, double m, double v) noexcept nogil:
-    """log Gamma(shift + m + v) - log Gamma(shift + m). A table without entries stands for a better
-    way at any count; others are followed as far as tables go."""
+    """log Gamma(shift + m + v) - log Gamma(shift + m), from the table if it has any entries, else
+    by the accurate formula."""
     if m + v < table.size:
         return table.values[<Py_ssize_t>(m + v)] - table.values[<Py_ssize_t>m]
     if table.size > 0 and m + v < MAX_TABLE:

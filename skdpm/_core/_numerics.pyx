@@ -8,13 +8,8 @@ from skdpm._core._math cimport MAX_TABLE, fill_log_gamma
 
 
 def log_gamma_table(double shift, largest):
-    """log Gamma(shift + m) for the counts m = 0, ..., largest, 2**20 of them at most.
-
-    Returns
-    -------
-    table : ndarray
-        For `count_table` of `_math.pxd`, which computes what is beyond its end.
-    """
+    """log Gamma(shift + m) for the counts m = 0, ..., largest, at most 2**20 of them: an ndarray
+    for `count_table` of `_math.pxd`, which computes values beyond its end."""
     values = np.empty(min(int(largest) + 1, MAX_TABLE))
     cdef double[::1] view = values
     if values.size == 0:
@@ -25,7 +20,7 @@ def log_gamma_table(double shift, largest):
 
 
 def log_table(double shift, largest):
-    """log(shift + m) for the counts m = 0, ..., largest: as `log_gamma_table`."""
+    """log(shift + m) for the counts m = 0, ..., largest, like `log_gamma_table`."""
     cdef Py_ssize_t m
     values = np.empty(min(int(largest) + 1, MAX_TABLE))
     cdef double[::1] view = values
@@ -38,8 +33,8 @@ def log_table(double shift, largest):
 def log_sum_exp(const double[:, ::1] terms):
     """log of the sum of exp(terms) down each column: ndarray of shape (n_columns,).
 
-    Always added from top to bottom, so that a column's bits do not depend on its neighbours (with
-    NumPy's and SciPy's sums they do).
+    Terms are added from top to bottom, so that the bits of a column do not depend on its
+    neighbours, as in the sums of NumPy and SciPy.
     """
     cdef Py_ssize_t k, j
     cdef Py_ssize_t n_terms = terms.shape[0]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Random draws inside kernels, from numpy's bit generators.
 
-A `bitgen_t*` is an argument of every function that draws, never an attribute or a global, so that
-a stream belongs to the call and not to an object.
+A `bitgen_t*` is an argument of every function that draws, never an attribute or a global: a
+stream belongs to the call.
 """
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.math cimport INFINITY, exp, log
@@ -39,8 +39,8 @@ cdef inline Py_ssize_t integer(bitgen_t* rng, Py_ssize_t n) noexcept nogil:
 
 
 cdef inline double log_gamma_variate(bitgen_t* rng, double shape) noexcept nogil:
-    """log of a Gamma(shape, 1) variate, also where the variate itself would be no double: for a
-    small shape, Gamma(shape + 1) times U^(1 / shape)."""
+    """log of a Gamma(shape, 1) variate, also if the variate would underflow: for a small shape,
+    the variate is Gamma(shape + 1) times U^(1 / shape)."""
     if shape >= 1.0:
         return log(random_standard_gamma(rng, shape))
     return log(random_standard_gamma(rng, shape + 1.0)) + log(1.0 - uniform(rng)) / shape
@@ -50,11 +50,11 @@ cdef inline Py_ssize_t categorical_log_at(
     double u, double* log_w, Py_ssize_t n,        # INOUT (n,): exp(log_w - max) on return
     Py_ssize_t first
 ) noexcept nogil:
-    """Index j with probability proportional to exp(log_w[j]), by a number u that is uniform on
-    [0, 1); -1 where that is no distribution. `first` takes the lowest numbers: it is drawn if u
-    times the sum of all weights is below its own; the others follow in their order.
+    """Index j with probability proportional to exp(log_w[j]), from a number u that is uniform on
+    [0, 1); -1 if there is no such distribution. `first` is drawn if u times the sum of all weights
+    is below its weight; the others follow in their order.
 
-    A NaN reaches `total`, whatever `top` is: the caller hears of it.
+    A NaN always reaches `total`, so that the caller notices it.
     """
     cdef Py_ssize_t j
     cdef Py_ssize_t last = first
@@ -65,7 +65,7 @@ cdef inline Py_ssize_t categorical_log_at(
     if not (-INFINITY < top < INFINITY):
         return -1
     for j in range(n):
-        # Below exp(-50) a term adds nothing to a total of at least one: save the exponential.
+        # A term below exp(-50) adds nothing to a total of at least one.
         log_w[j] = 0.0 if log_w[j] - top < -50.0 else exp(log_w[j] - top)
         total += log_w[j]
     if not (0.0 < total < INFINITY):
@@ -79,13 +79,14 @@ cdef inline Py_ssize_t categorical_log_at(
             u -= log_w[j]
             if u < 0.0:
                 return j
-    # Rounding may leave u at 0 past the last positive weight: never return a weight of zero. As
-    # the total is positive, one of them is not zero.
+    # Rounding may leave u at 0 after the last positive weight; never return a weight of zero. The
+    # total is positive, so one weight is positive.
     return last
 
 
 cdef inline Py_ssize_t categorical_log(
     bitgen_t* rng, double* log_w, Py_ssize_t n    # INOUT (n,): exp(log_w - max) on return
 ) noexcept nogil:
-    """Index j with probability proportional to exp(log_w[j]); -1 where that is no distribution."""
+    """Index j with probability proportional to exp(log_w[j]); -1 if there is no such distribution.
+    """
     return categorical_log_at(uniform(rng), log_w, n, 0)

@@ -8,15 +8,14 @@ from skdpm._core._rng cimport bitgen_t, random_standard_exponential, uniform
 cdef class SliceSampled:
 
     cdef double log_density(self, double x) noexcept nogil:
-        """log density of the variable, up to a constant; a subclass writes it."""
+        """log density of the variable, up to a constant. A subclass implements it."""
         return NAN
 
     cdef double slice_step(self, double x, bitgen_t* rng) noexcept nogil:
         """The next value after x: stepping out in steps of 1, then shrinkage.
 
-        NaN, which the caller refuses, where there is no density: where it is NaN or infinite at
-        x, and where the interval shrinks to x while proposals have NaN. A NaN elsewhere counts as
-        a density of 0.
+        Returns NaN if the density is NaN or infinite at x, or if the interval shrinks to x while
+        proposals have NaN. A NaN elsewhere counts as a density of 0.
         """
         cdef double level = self.log_density(x) - random_standard_exponential(rng)
         cdef double left = x - uniform(rng)
@@ -34,8 +33,8 @@ cdef class SliceSampled:
         while n_right > 0 and self.log_density(right) > level:
             right += 1.0
             n_right -= 1
-        # Ends: every turn cuts the interval at a uniform point of it, and an interval below 1e-12,
-        # or of NaN, is the last.
+        # Ends: every turn cuts the interval at a uniform point, and an interval below 1e-12, or of
+        # NaN, is the last.
         while right - left > 1e-12:
             proposal = left + (right - left) * uniform(rng)
             log_density = self.log_density(proposal)

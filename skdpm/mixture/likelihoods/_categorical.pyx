@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Independent categorical columns with Dirichlet priors; Bernoulli columns are the case of two.
+"""Independent categorical columns with Dirichlet priors. Bernoulli columns have two categories.
 
 With c_t items of category t in a cluster, pseudo-counts a_t, A_d = sum_t a_t over the categories
 of column d and n_d the items whose column d is observed,
@@ -7,14 +7,14 @@ of column d and n_d the items whose column d is observed,
     p(x_i | cluster) = prod_d (a_t + c_t) / (A_d + n_d),    t = category of x_id,
     p(cluster)       = prod_d Gamma(A_d) / Gamma(A_d + n_d) prod_t Gamma(a_t + c_t) / Gamma(a_t).
 
-The categories of all columns are numbered in one sequence; the number after the last stands for a
-missing entry, and its logarithm is 0. Counts are integers, so logarithms come from tables where
-there are few different pseudo-counts and they stay as they are; learned ones would need new tables
-in every iteration, and their logarithms are computed.
+The categories of all columns are numbered in one sequence. The number after the last marks a
+missing entry, and its log value is 0. Counts are integers, so logarithms come from tables if there
+are few different pseudo-counts and they are fixed. Learned ones would need new tables in every
+iteration; their logarithms are computed.
 
-Row: n, c_t (n_levels), n_d (n_features) | log values (n_levels + 1). Where entries are missing a
-log value includes its -log(A_d + n_d); else that sum depends on n alone and is tabulated, of
-learned pseudo-counts for those n that occur.
+Row: n, c_t (n_levels), n_d (n_features) | log values (n_levels + 1). If entries may be missing, a
+log value includes its -log(A_d + n_d). Otherwise the sum of these depends only on n and is
+tabulated; for learned pseudo-counts only for the n that occur.
 """
 cimport cython
 from libc.math cimport NAN, ceil, log
@@ -43,7 +43,7 @@ cdef extern from "tiles.h" nogil:
 
 
 cdef enum:
-    # Learning takes a quarter of a sweep over so many rows, whatever the number of columns.
+    # Number of rows for which learning takes a quarter of a sweep, for any number of columns.
     LEARNING_ROWS = 4000
     MOST_PERIOD = 5
 
@@ -55,13 +55,13 @@ cdef class CategoricalModel(ClusterModel):
     ----------
     data : dict
         codes : ndarray of shape (n_samples, n_features), int32
-            Number of each entry's category in the common sequence, `n_levels` where missing.
+            Number of the category of each entry in the common sequence; `n_levels` if missing.
         first : ndarray of shape (n_features + 1,), int32
             First category of each column, then `n_levels`.
     tables : dict
-        From `tables_of_levels`.
+        Result of `tables_of_levels`.
     hyper_names : tuple of str
-        The hyperparameter that each of the pseudo-counts in `tables` belongs to.
+        Name of the hyperparameter of each pseudo-count in `tables`.
     """
     cdef Py_ssize_t n_features, n_levels
     cdef const int* codes
@@ -71,9 +71,9 @@ cdef class CategoricalModel(ClusterModel):
     cdef CountTable* log_counts     # (n_kinds,)
     cdef CountTable* log_gammas     # (n_kinds,)
     cdef const double* totals
-    # (n_max + 1,): NaN where it was not needed yet; NULL where entries may be missing
+    # (n_max + 1,): NaN until it is needed; NULL if entries may be missing
     cdef double* log_norm
-    cdef double* own_totals         # (n_features,): where hyperparameters have changed
+    cdef double* own_totals         # (n_features,): if hyperparameters have changed
     cdef double* own_norm           # (n_max + 1,)
     cdef Py_ssize_t* columns        # (n_hyper,): the only column of a pseudo-count, or -1
     cdef object _owners
@@ -133,7 +133,7 @@ cdef class CategoricalModel(ClusterModel):
         free(self.columns)
 
     cdef int forget_norms(self) except -1:
-        """From now on compute sums over columns of log(A_d + n) when an n occurs."""
+        """Forget the sums over columns of log(A_d + n), which are then computed when n occurs."""
         cdef Py_ssize_t n
         if self.missing:
             return 0
@@ -171,8 +171,8 @@ cdef class CategoricalModel(ClusterModel):
     cdef inline void compute_column(
         self, double* stats, Py_ssize_t d, double norm
     ) noexcept nogil:
-        """Cached log values of column d. They include the norm, log(A_d + n_d), where entries may
-        be missing; else 0 is passed."""
+        """Cached log values of column d. `norm` is log(A_d + n_d) if entries may be missing,
+        otherwise 0."""
         cdef Py_ssize_t t
         cdef const double* counts = stats + 1
         cdef double* values = stats + self.n_stats
@@ -192,7 +192,7 @@ cdef class CategoricalModel(ClusterModel):
         self.compute_log_values(row(self, slot))
 
     cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
-        """Count item i in (by = 1) or out (by = -1)."""
+        """Add item i (by = 1) or remove it (by = -1)."""
         cdef Py_ssize_t d, t
         cdef const int* codes = self.codes + i * self.n_features
         cdef double* counts = stats + 1
@@ -209,7 +209,7 @@ cdef class CategoricalModel(ClusterModel):
                     counts[t] += by
                     observed[d] += by
                     size = self.totals[d] + observed[d]
-                    if size != last_size:       # columns are often alike
+                    if size != last_size:       # columns often have equal sizes
                         last_size = size
                         norm = log(size)
                     self.compute_column(stats, d, norm)
@@ -246,9 +246,9 @@ cdef class CategoricalModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
-        """From the counts of `src`, which are mostly few: with (z)_m = Gamma(z + m) / Gamma(z),
-        the product of (a_t + c_t)_{m_t} over codes t, over that of (A_d + n_d)_{m_d} over columns,
-        c and n being the counts of a slot and m those of `src`, over the marginal of `src`."""
+        """From the counts m of `src`, which are mostly few. With (z)_m = Gamma(z + m) / Gamma(z)
+        and counts c and n of a slot, the ratio is the product of (a_t + c_t)_{m_t} over categories
+        t, over the product of (A_d + n_d)_{m_d} over columns, over the marginal of `src`."""
         cdef Py_ssize_t d, k, t
         cdef const double* joins = row(self, src) + 1
         cdef const double* counts
@@ -265,7 +265,7 @@ cdef class CategoricalModel(ClusterModel):
             for d in range(self.n_features):
                 start = self.totals[d] + counts[self.n_levels + d]
                 gained = joins[self.n_levels + d]
-                # Columns of complete rows are often alike.
+                # Columns of complete rows often have equal numbers.
                 if start != last_start or gained != last_gained:
                     last_start, last_gained = start, gained
                     last = log_rising_count(start, gained)
@@ -301,7 +301,7 @@ cdef class CategoricalModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
         const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
     ) noexcept nogil:
-        """Of the column that has the hyperparameter, if it is but one."""
+        """The log likelihood of the only column with the hyperparameter, or of all columns."""
         cdef Py_ssize_t k
         cdef Py_ssize_t d = self.columns[h]
         cdef double total = 0.0
@@ -326,7 +326,7 @@ cdef class CategoricalModel(ClusterModel):
         for k in range(n_slots):
             stats = row(self, slots[k])
             values = stats + self.n_stats
-            # Four sums, so that an addition need not wait for the one before.
+            # Four sums, so that additions do not wait for each other.
             a = b = c = e = 0.0
             for d in range(0, n_paired, 4):
                 a += values[codes[d]]
@@ -352,11 +352,11 @@ cdef class ParametricCategorical(ParametricModel):
     Parameters
     ----------
     codes : ndarray of shape (n_samples, n_features), int32
-        As in `CategoricalModel`.
+        Categories in the common sequence, see `CategoricalModel`.
     first : ndarray of shape (n_features + 1,), int32
         First category of each column, then `n_levels`.
     pseudo_counts : ndarray of shape (n_levels,)
-        Of each category.
+        Pseudo-count of each category.
     """
     cdef Py_ssize_t n_features, n_levels
     cdef const int* codes
@@ -423,19 +423,19 @@ cdef class ParametricCategorical(ParametricModel):
 
 
 def number_levels(const number[:, :] X, const int[::1] first):
-    """Codes per column to numbers in the common sequence.
+    """Convert codes per column to numbers in the common sequence.
 
     Parameters
     ----------
     X : ndarray of shape (n_samples, n_features)
-        Integer codes from 0, NaN where missing.
+        Integer codes from 0; NaN marks a missing entry.
     first : ndarray of shape (n_features + 1,), int32
-        First category of each column, then the number of all.
+        First category of each column, then the number of categories.
 
     Returns
     -------
     codes : ndarray of shape (n_samples, n_features), int32
-        The number of all where missing.
+        Numbers of the categories; the number of categories if missing.
     """
     cdef Py_ssize_t d, i
     cdef int missing = first[X.shape[1]]

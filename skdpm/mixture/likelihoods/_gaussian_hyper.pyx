@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How hyperparameters of Gaussian clusters are drawn given the partition.
+"""Draws of the hyperparameters of Gaussian clusters given the partition.
 
     u_d ~ N(m_d, v_d),    S = (nu - low) diag(t) + diag(floor),
 
 with low = D - 1, or 0 if covariances are diagonal or spherical (with one t). The hyperpriors of
-r, nu and t_d are any `LogDensity`. The prior of a cluster's variances, which are S_dd /
-chi-squared(nu - low), then has about the same place for any nu. nu and t have lower limits above
-0; that of t and the floor are fixed, and small except where a column has ties or is constant: the
-density of a cluster of equal values has a pole at S = 0.
+r, nu and t_d are any `LogDensity`. The variances of a cluster are S_dd / chi-squared(nu - low), so
+their prior has about the same location for any nu. nu and t have lower limits above 0. The limit
+of t and the floor are fixed, and small unless a column has ties or is constant: the density of a
+cluster of equal values has a pole at S = 0.
 
-Covariances and means are integrated out as far as that is cheap, since they tell much of the
-hyperparameters, which would move little given them:
+Covariances and means are integrated out as far as that is cheap, because hyperparameters would
+move little given them:
 
-    r       a slice step of its logarithm, all else given, O(K) after K solutions;
-    nu      the same of log(nu - its lowest value), t given, so that S goes along: a determinant
-            per cluster;
-    t_d     the same of log(t_d - its lowest value), column by column: S changes by one rank;
-    u       given covariances, drawn from p(Sigma_k | items) and then forgotten: normal, as x_bar_k
-            ~ N(u, Sigma_k / w_k) with w_k = 1 / (1 / r + 1 / n_k), means integrated out.
+    r       by a slice step of its logarithm given everything else, O(K) after K solutions;
+    nu      by a slice step of log(nu - its lowest value) given t, so that S changes too: a
+            determinant per cluster;
+    t_d     by a slice step of log(t_d - its lowest value), column by column: S changes by rank 1;
+    u       given covariances that are drawn from p(Sigma_k | items) and then discarded: normal,
+            because x_bar_k ~ N(u, Sigma_k / w_k) with w_k = 1 / (1 / r + 1 / n_k).
 
-The hyperpriors of r, nu and u are of the kind of Rasmussen (2000), The infinite Gaussian mixture
+The hyperpriors of r, nu and u resemble those of Rasmussen (2000), The infinite Gaussian mixture
 model, and Goerur & Rasmussen (2010), Dirichlet process Gaussian mixture models.
 
-Everything here is in units of the columns' spreads, so that no unit makes a number large.
+Everything here is in units of the columns' spreads, so that units cannot make numbers large.
 """
 from libc.math cimport INFINITY, NAN, exp, log
 from libc.stdlib cimport free, malloc
@@ -37,8 +37,7 @@ cdef enum:
     PRECISION = -1
     DF = -2
 
-# Logarithms of shares: nu and S are doubles, in which what is above their lowest values must have
-# digits.
+# Logarithms of shares. nu and S are doubles, and their excess over the lowest values needs digits.
 cdef double LOWEST = -25.0
 
 
@@ -65,19 +64,20 @@ def log_evidence_norm_table(Py_ssize_t n_max, double r, double nu):
 
 
 cdef class GaussianLaws(SliceSampled):
-    """Conditional laws of hyperparameters, one of them at a time.
+    """Conditional laws of single hyperparameters.
 
     Parameters
     ----------
     priors : dict of str to hyperprior
-        Of those that are learned.
+        Priors of the learned hyperparameters.
     values : dict of str to ndarray
-        All of them: "mean", "mean_precision", "df", "scale", each of at least one dimension.
+        Values of all: "mean", "mean_precision", "df", "scale", each of at least one dimension.
     spread, origin : ndarray of shape (n_features,)
         Spreads of the columns, and the point at which rows are centred.
     low : float
+        Lower limit of nu.
     floor : ndarray of shape (n_features,)
-        In the units of the data, as all above.
+        Floor of S, in the units of the data, like all values above.
     """
 
     def __init__(self, priors, values, spread, origin, double low, floor):
@@ -131,7 +131,7 @@ cdef class GaussianLaws(SliceSampled):
         """S_dd, if it is learned."""
         return excess * t + self.floor[d]
 
-    # What a subclass writes; where it is to prepare something, it says whether that went well.
+    # Methods that a subclass implements. Those that prepare something return whether it worked.
 
     cdef bint prepare_precision(self) noexcept nogil:
         """Before the step of r."""
@@ -142,7 +142,7 @@ cdef class GaussianLaws(SliceSampled):
         return NAN
 
     cdef double log_evidence_df(self, double excess) noexcept nogil:
-        """The same of nu = low + excess, and of S where that goes along."""
+        """The same for nu = low + excess, including S if that changes too."""
         return NAN
 
     cdef bint prepare_scale(self) noexcept nogil:
@@ -150,15 +150,15 @@ cdef class GaussianLaws(SliceSampled):
         return True
 
     cdef bint prepare_column(self, Py_ssize_t d) noexcept nogil:
-        """Before that of column d."""
+        """Before the step of column d."""
         return True
 
     cdef double log_evidence_scale(self, Py_ssize_t d, double t) noexcept nogil:
-        """The same of t_d."""
+        """log p(X | partition, t_d, all else), up to terms without t_d."""
         return NAN
 
     cdef bint take_column(self, Py_ssize_t d, double t) noexcept nogil:
-        """t_d is now this."""
+        """Set t_d."""
         self.t[d] = t
         return True
 
@@ -167,11 +167,11 @@ cdef class GaussianLaws(SliceSampled):
         return False
 
     cdef double least_step(self, Py_ssize_t d, double excess) noexcept nogil:
-        """The least that t_d is above its lowest value."""
+        """Smallest excess of t_d over its lowest value."""
         return (self.t_low[d] + self.floor[d] / excess) * exp(LOWEST)
 
     cdef bint below_support(self, double excess) noexcept nogil:
-        """Whether a t would be below what it may be with another nu: their law is that of both."""
+        """Whether some t would be below its limit with another nu; their law is joint."""
         cdef Py_ssize_t d
         for d in range(self.n_scales):
             if self.t[d] - self.t_low[d] < self.least_step(d, excess):
@@ -179,7 +179,7 @@ cdef class GaussianLaws(SliceSampled):
         return False
 
     cdef double log_density(self, double x) noexcept nogil:
-        """Of the logarithm of the current one, its Jacobian included."""
+        """log density of the logarithm of the current hyperparameter, including the Jacobian."""
         cdef Py_ssize_t d = self.current
         if not -700.0 < x < 700.0:
             return -INFINITY
@@ -197,8 +197,8 @@ cdef class GaussianLaws(SliceSampled):
         )
 
     cdef bint draw(self, bitgen_t* rng) noexcept nogil:
-        """Draw all that are learned, one after the other. False where a density is not a
-        number."""
+        """Draw all learned hyperparameters, one after the other. Returns False if a density is
+        NaN."""
         cdef Py_ssize_t d
         cdef double x
         cdef bint good = True
@@ -225,13 +225,8 @@ cdef class GaussianLaws(SliceSampled):
         return good
 
     def resample(self, model, bit_generator):
-        """Draw all that are learned, and give them to a kernel.
-
-        Returns
-        -------
-        values : ndarray of shape (n_hyper,)
-            Those now in force.
-        """
+        """Draw all learned hyperparameters and set them in a kernel. Returns all values, an
+        ndarray of shape (n_hyper,)."""
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         cdef bint good
         with bit_generator.lock, nogil:
@@ -240,8 +235,8 @@ cdef class GaussianLaws(SliceSampled):
         return model.hyperparameters()
 
     def flat(self, bint good):
-        """All hyperparameters in one vector, the learned ones in place of those given, in the
-        units of the data. Refuses what is not `good`, or not finite."""
+        """All hyperparameters in one vector, with the drawn values of learned ones, in the units
+        of the data. Raises an error unless `good` and all are finite."""
         cdef double[::1] u = np.empty(self.n_features)
         cdef double[::1] t = np.empty(self.n_features)
         values, spread, origin, floor = self.given

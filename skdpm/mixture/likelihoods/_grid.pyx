@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Clusters whose parameter is one of the points of a grid, under any likelihood.
+"""Clusters whose parameter is one of the points of a grid, for any likelihood.
 
     theta_d ~ sum_m w_dm delta(theta_m),  log p(x_i | theta) = sum_d l_idm where theta_d = theta_m,
 
@@ -10,21 +10,21 @@ Z_d = sum_m w_dm exp(S_dm),
     p(x_i | cluster) = prod_d sum_m p_dm exp(l_idm),   p_dm = w_dm exp(S_dm) / Z_d.
 
 The sums over m are dot products of p_dm and exp(l_idm - max_m l_idm), both of which are 0 below
-TINY. A dot product so small that the terms lost might matter is computed from logarithms instead.
-Most items rejoin the cluster that they have left, so a removal is put off: while the item is in
-the row, p(x_i | the others) = prod_d 1 / sum_m p_dm exp(-l_idm). Where that would lose terms, the
-item is removed, and the row that held it set aside to be brought back.
+TINY. A dot product so small that the lost terms might matter is computed from logarithms instead.
+Most items rejoin the cluster that they have left, so removals are deferred: while the item is in
+the row, p(x_i | the others) = prod_d 1 / sum_m p_dm exp(-l_idm). If that would lose terms, the
+item is removed, and the row with the item is kept for its return.
 
-An entry may be impossible, l_idm = -inf. It counts as 1e10 below the best of its item and block,
-which no finite data outweigh, so that every cluster has a density. Entries of that size would
-leave no digits to the others in a sum: they are counted.
+An entry may be impossible, l_idm = -inf. It counts as 1e10 below the best entry of its item and
+block, which no finite data outweigh, so that every cluster has a density. In a sum, entries of
+that size would leave no digits to the others, so they are counted instead.
 
 The sum over d of max_m l_idm is the item's `log_constants`.
 
-Row: n, how many entries are impossible, S_dm of the others, relative to the maxima (D, M), how
-many entries are impossible (D, M)
-| log Z_d of the same (D), and what `grid.h` needs of each block: which chunks of points have a
-weight, the largest log w + S of each chunk, p_dm, with zeros behind the last point.
+Row: n, number of impossible entries, S_dm of the others relative to the maxima (D, M), numbers of
+impossible entries (D, M)
+| log Z_d (D), and for each block the numbers of `grid.h`: chunks of points with a weight, the
+largest log w + S of each chunk, p_dm, with zeros after the last point.
 """
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
@@ -68,8 +68,7 @@ cdef extern from "grid.h" nogil:
     ) noexcept
 
 
-# exp(-690); smaller terms are 0, so that no entry is a denormal number, with which arithmetic is
-# slow.
+# exp(-690). Smaller terms are 0, because arithmetic with denormal numbers is slow.
 TINY = 1e-300
 
 CHUNK = CHUNK_POINTS        # points in a chunk
@@ -85,21 +84,21 @@ cdef class GridModel(ClusterModel):
     ----------
     data : dict
         log_likelihoods : ndarray of shape (n_samples, n_blocks, n_points)
-            Relative to the largest of each item and block; IMPOSSIBLE where a point cannot have
-            made the item.
+            Log likelihoods relative to the largest of each item and block; IMPOSSIBLE if the point
+            is impossible for the item.
         highest, lowest : ndarray of shape (n_samples, n_blocks, n_chunks)
-            Their largest and smallest of each chunk of CHUNK points.
+            Largest and smallest log likelihood of each chunk of CHUNK points.
         likelihoods : ndarray of shape (n_samples, n_blocks, n_chunks * CHUNK)
-            exp of them; 0 in place of what is below TINY, 1 behind the last point.
+            exp of the log likelihoods; 0 below TINY, 1 after the last point.
         log_constants : ndarray of shape (n_samples,)
-            Sums over blocks of what was subtracted.
+            Sums over blocks of the subtracted maxima.
         impossible : ndarray of shape (n_samples,)
-            How many entries of an item are IMPOSSIBLE.
+            Numbers of IMPOSSIBLE entries of the items.
     tables : dict
         n_max : int
-            Most items that one cluster may hold.
+            Largest number of items of a cluster.
         log_weights : ndarray of shape (n_blocks, n_points)
-            log w, up to a constant of each block.
+            log w, up to a constant for each block.
     """
     cdef Layout layout
     cdef Py_ssize_t n_entries       # D M
@@ -108,10 +107,10 @@ cdef class GridModel(ClusterModel):
     cdef const double* lowest
     cdef const double* likelihoods
     cdef const double* impossible
-    cdef Py_ssize_t left_slot       # of the item that left last, or NONE
+    cdef Py_ssize_t left_slot       # slot of the item that left last, or NONE
     cdef Py_ssize_t left_item
-    cdef bint removed               # from the row? Otherwise that is put off
-    cdef double* kept               # the row before it was
+    cdef bint removed               # whether it was removed from the row, or that is deferred
+    cdef double* kept               # the row before the removal
     cdef object _owners
 
     def __init__(self, data, tables):
@@ -158,7 +157,7 @@ cdef class GridModel(ClusterModel):
         free(self.kept)
 
     cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
-        """Let item i enter (by = 1) or leave (by = -1) the statistics, and the cached terms."""
+        """Add item i to the statistics and cached terms (by = 1), or remove it (by = -1)."""
         cdef const double* x = self.log_likelihoods + i * self.n_entries
         cdef double* sums = stats + N_HEAD
         stats[0] += by
@@ -170,7 +169,7 @@ cdef class GridModel(ClusterModel):
         grid_compute(&self.layout, stats)
 
     cdef void exchange(self, double* a, const double* b, Py_ssize_t i) noexcept nogil:
-        """Copy of a row what item i changes."""
+        """Copy the parts of a row that item i changes."""
         cdef Py_ssize_t n_stats = self.n_stats
         if self.impossible[i] == 0.0:
             n_stats -= self.n_entries
@@ -178,7 +177,7 @@ cdef class GridModel(ClusterModel):
         memcpy(a + self.n_stats, b + self.n_stats, (self.width - self.n_stats) * sizeof(double))
 
     cdef void settle(self) noexcept nogil:
-        """Do the removal that was put off, or forget the row that was set aside."""
+        """Do the deferred removal, or forget the kept row."""
         cdef Py_ssize_t slot = self.left_slot
         self.left_slot = NONE
         if slot != NONE and not self.removed:

@@ -9,15 +9,15 @@ row x of total t has
     p(cluster)     = prod_i (t_i! / prod_d x_id!)  Gamma(A) / Gamma(A + N)
                      prod_d Gamma(a_d + c_d) / Gamma(a_d).
 
-The factors t! / prod_d x_d! are the item's `log_constants`, and left out below.
+The factors t! / prod_d x_d! are the item's `log_constants` and left out below.
 
-Only stored entries are visited; a count of 1, the most frequent, costs a cached log(a_d + c_d).
-Larger ones come from a table where all a_d are the same and stay so; else as the logarithm of the
-product of a_d + c_d, a_d + c_d + 1, ..., one logarithm for many entries.
+Only stored entries are visited. A count of 1, the most frequent, needs a cached log(a_d + c_d).
+Larger counts use a table if all a_d are equal and fixed; otherwise the logarithm of the product of
+a_d + c_d, a_d + c_d + 1, ..., one logarithm for many entries.
 
 The hyperparameter is c in a_d = c w_d, with fixed weights w_d of mean 1. Given the partition its
-density is a product of c w + j over weights w and j, and most counts are small: how many clusters
-and columns of a weight have more than j counts is tallied once for all values of a slice step.
+density is a product of c w + j over weights w and j, and most counts are small. So the number of
+clusters and columns of a weight with more than j counts is tallied once per slice step.
 
 Row: n, N, c_d (D) | log(a_d + c_d) (D).
 """
@@ -50,7 +50,7 @@ cdef extern from "tiles.h" nogil:
 
 cdef enum:
     N_HEAD = 2      # statistics before the counts of columns
-    N_FACTORS = 8   # larger counts are no products
+    N_FACTORS = 8   # largest count for which the product is computed
     N_TALLIED = 16  # counts up to here are tallied
 
 
@@ -62,26 +62,26 @@ cdef class MultinomialModel(ClusterModel):
     ----------
     data : dict
         indptr : ndarray of shape (n_samples + 1,), intp
-            The entries of item i are indptr[i], ..., indptr[i + 1] - 1.
+            Positions of entries: item i has indptr[i], ..., indptr[i + 1] - 1.
         repeated : ndarray of shape (n_samples,), intp
-            The entries of each item from here on are above 1, those before are 1.
+            Position of the first entry above 1 of each item; the entries before it are 1.
         indices : ndarray of shape (n_entries,), int32
             Columns.
         counts : ndarray of shape (n_entries,)
-            Positive.
+            Positive counts.
         totals, log_constants : ndarray of shape (n_samples,)
         n_features : int
     tables : dict
         n_max : int
-            Most items that one cluster may hold.
+            Largest number of items of a cluster.
         classes : ndarray of shape (n_features,), int32
-            Which of the weights each column has.
+            Position in `weights` of the weight of each column.
         weights : ndarray of shape (n_weights,)
-            Different ones.
+            Distinct weights.
         pseudo_counts : ndarray of shape (n_features,)
             a_d.
         log_counts, gamma_column, gamma_total : ndarray
-            log(a + m), log Gamma(a + m) and log Gamma(A + m), m = 0, 1, ...; empty where the a_d
+            log(a + m), log Gamma(a + m) and log Gamma(A + m), m = 0, 1, ...; empty if the a_d
             differ.
     concentration : float
         c.
@@ -97,13 +97,13 @@ cdef class MultinomialModel(ClusterModel):
     cdef Py_ssize_t n_weights
     cdef double total_weight
     cdef const double* pseudo_counts
-    cdef double* own                # (n_features,): where the hyperparameter has changed
+    cdef double* own                # (n_features,): if the hyperparameter has changed
     cdef CountTable log_counts, gamma_column, gamma_total
-    # How many counts above j, j < N_TALLIED, clusters have in columns of each weight, as doubles.
+    # Number of counts above j, j < N_TALLIED, of clusters in columns of each weight.
     cdef double* tally              # (n_weights, N_TALLIED)
-    cdef Py_ssize_t n_large         # counts above N_TALLIED
-    cdef double* large              # (n_large,): they
-    cdef int* large_class           # (n_large,): and the weights that their columns have
+    cdef Py_ssize_t n_large         # number of counts above N_TALLIED
+    cdef double* large              # (n_large,): these counts
+    cdef int* large_class           # (n_large,): weights of their columns
     cdef object _owners
 
     def __init__(self, data, tables, double concentration):
@@ -174,7 +174,7 @@ cdef class MultinomialModel(ClusterModel):
         return log(self.pseudo_counts[d] + count)
 
     cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
-        """Count item i in (by = 1) or out (by = -1)."""
+        """Add item i (by = 1) or remove it (by = -1)."""
         cdef Py_ssize_t m
         cdef double* count
         cdef bint tabled = self.log_counts.size > 0
@@ -271,7 +271,7 @@ cdef class MultinomialModel(ClusterModel):
         for k in range(n_slots):
             stats = row(self, slots[k])
             values = stats + self.n_stats
-            # Two sums, so that an addition need not wait for the one before.
+            # Two sums, so that additions do not wait for each other.
             a = 0.0
             b = -log_gamma_ratio(&self.gamma_total, stats[1], self.totals[i])
             for m in range(first, paired, 2):
@@ -285,7 +285,7 @@ cdef class MultinomialModel(ClusterModel):
                 )
             out[k] = a + b
         if not tabled:
-            # In a loop of its own, which leaves the registers to the one above.
+            # A separate loop, which leaves registers to the one above.
             for k in range(n_slots):
                 out[k] += self.log_repeated(row(self, slots[k]) + N_HEAD, repeated, stop)
 
@@ -305,7 +305,7 @@ cdef class MultinomialModel(ClusterModel):
                 continue
             for j in range(<Py_ssize_t>self.counts[m]):
                 product *= z + j
-            # Another entry may take or add a hundred powers of ten.
+            # A further entry may change the product by a hundred powers of ten.
             if not 1e-150 < product < 1e150:
                 total += log(product)
                 product = 1.0
@@ -432,7 +432,7 @@ cdef class ParametricMultinomial(ParametricModel):
 
 
 def nonzero_entries(const number[:, :] X):
-    """The entries of a dense matrix that are not zero, row by row.
+    """The nonzero entries of a dense matrix, row by row.
 
     Returns
     -------

@@ -8,16 +8,16 @@ With n entries of sum s in a column of a cluster, and rho = b + n,
     p(x | cluster) = Gamma(a + s + x) / (Gamma(a + s) x!) (rho / (rho + 1))^(a + s) (rho + 1)^-x,
     p(cluster)     = b^a / Gamma(a) Gamma(a + s) / rho^(a + s) prod_i 1 / x_i!.
 
-The terms log 1 / x! are the item's `log_constants`, and left out below. Only counts above LARGE
-keep theirs: the density of one is accurate as a whole, and its logarithm plus log x! would not be.
+The terms log 1 / x! are the item's `log_constants` and left out below, except for counts of LARGE
+or more: their densities are accurate as a whole, but the log density plus log x! would not be.
 
-Gamma(a + s + x) alone depends on item, cluster and column together: one table lookup each. Where
-s or x is large the density is computed without Gamma functions, which have too few digits there.
+Only Gamma(a + s + x) depends on item, cluster and column together: one table lookup each. If s or
+x is large, the density is computed without Gamma functions, which have too few digits then.
 
 Row: n, sum of log x! over the large entries, s_d (D), n_d (D) | log of the factors without x (all
-columns), log(rho + 1), whether both hold, as all n_d are n and no s is large (1; -1: some n_d is
-not, but no s is large; else 0); then the first two of each column (D, D), 0 unless they do not
-hold and an entry may be missing.
+columns), log(rho + 1), a flag; then the first two for each column (D, D). The flag is 1 if all n_d
+are n and no s is large, so that the first two are valid; -1 if some n_d differs but no s is large;
+otherwise 0. The terms of columns are 0 unless the flag is not 1 and entries may be missing.
 """
 cimport cython
 from libc.math cimport INFINITY
@@ -51,7 +51,7 @@ cdef extern from "tiles.h" nogil:
 
 
 cdef enum:
-    LARGE = MAX_TABLE // 2      # two smaller counts are within the longest table
+    LARGE = MAX_TABLE // 2      # the sum of two smaller counts is within the longest table
     OWN_TABLE = 2048
     N_HEAD = 2      # statistics before those of columns
     N_TERMS = 3     # cached terms before those of columns
@@ -59,7 +59,7 @@ cdef enum:
 
 LARGE_COUNT = LARGE
 
-# Rounding of a density: a share of the largest of its terms.
+# Rounding error of a density, as a share of its largest term.
 cdef double ROUNDING = 1e-13
 
 cdef const double[::1] LOG_FACTORIAL = log_gamma_table(1.0, 4096)
@@ -89,7 +89,7 @@ def rate_tables(Py_ssize_t n_max, double rate):
 
 
 cdef inline double deviance(double x, double mean) noexcept nogil:
-    """x log(x / mean) + mean - x, accurate also where x is close to the mean: Loader (2000)."""
+    """x log(x / mean) + mean - x, accurate also if x is close to the mean: Loader (2000)."""
     cdef double s, term, v
     cdef Py_ssize_t j
     if fabs(x - mean) > 0.1 * (x + mean):
@@ -105,7 +105,8 @@ cdef inline double deviance(double x, double mean) noexcept nogil:
 
 cdef inline double log_negative_binomial(double x, double size, double rho) noexcept nogil:
     """log of Gamma(size + x) / (Gamma(size) x!) (rho / (rho + 1))^size (rho + 1)^-x by Loader's
-    saddle point: 1e-10 at counts of 1e12, where the difference of log Gammas is off by 1e-2."""
+    saddle point. The error is 1e-10 at counts of 1e12, and 1e-2 for the difference of log Gammas.
+    """
     cdef double n = size + x
     if x == 0.0:
         return -size * log1p(1.0 / rho)
@@ -123,18 +124,18 @@ cdef class PoissonModel(ClusterModel):
     ----------
     data : dict
         X : ndarray of shape (n_samples, n_features)
-            Counts, NaN where missing.
+            Counts; NaN marks a missing entry.
         totals : ndarray of shape (n_samples,)
-            Sums of the entries of the items, NaN where one is missing.
+            Sums of the entries of the items, NaN if one is missing.
         log_constants : ndarray of shape (n_samples,)
             Sum of log 1 / x! over the entries of an item that are not large.
         log_large : ndarray of shape (n_samples,)
             Sum of log x! over the entries of an item that are large.
     tables : dict
         n_max : int
-            Most items that one cluster may hold.
+            Largest number of items of a cluster.
         missing : bool
-            Whether an entry of the data may be missing.
+            Whether entries may be missing.
         log_gamma : ndarray
             log Gamma(a + m), m = 0, 1, ...
         log_next, log_step : ndarray
@@ -189,8 +190,8 @@ cdef class PoissonModel(ClusterModel):
 
     cdef int retabulate(self) except -1:
         cdef Py_ssize_t n
-        # Filled anew for every value: no longer than pays for itself in a sweep over the rows.
-        # Beyond it Gamma functions are computed one by one.
+        # The table is filled for every value, so it is only as long as it saves time in a sweep
+        # over the rows. Beyond it, Gamma functions are computed.
         cdef Py_ssize_t size = min(
             self.gamma.size, max(OWN_TABLE, self.n_samples * self.n_features // 4)
         )
@@ -226,7 +227,7 @@ cdef class PoissonModel(ClusterModel):
         return log_step_at(n, self.rate)
 
     cdef inline double fixed_of(self, double total, double n) noexcept nogil:
-        """Log of the factors without x, of a column."""
+        """Log of the factors of a column without x."""
         return -(self.shape + total) * self.log_step_of(n) - log_gamma(&self.gamma, total)
 
     cdef void compute_column(self, double* stats, Py_ssize_t d) noexcept nogil:
@@ -287,7 +288,7 @@ cdef class PoissonModel(ClusterModel):
                 self.compute_column(stats, d)
 
     cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
-        """Count item i in (by = 1) or out (by = -1)."""
+        """Add item i (by = 1) or remove it (by = -1)."""
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* x = self.X + i * n_features
@@ -324,7 +325,7 @@ cdef class PoissonModel(ClusterModel):
         self.compute(row(self, slot))
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
-        """Its terms are as large as s log s; so that is what it is accurate relative to."""
+        """Accurate relative to s log s, the size of its largest terms."""
         cdef Py_ssize_t d
         cdef const double* stats = row(self, slot)
         cdef const double* sums = stats + N_HEAD
@@ -351,7 +352,7 @@ cdef class PoissonModel(ClusterModel):
         cdef double total = 0.0
         for d in range(self.n_features):
             if counts[d] > 0.0:
-                # Large shapes leave little of a difference of log Gammas.
+                # For large shapes, the difference of log Gammas loses digits.
                 total += (
                     log_rising(shape, sums[d]) if shape >= 20.0
                     else log_gamma_function(shape + sums[d]) - none
@@ -360,7 +361,7 @@ cdef class PoissonModel(ClusterModel):
         return total - stats[1]
 
     cdef double log_predictive_entry(self, double x, double total, double n) noexcept nogil:
-        """log p(x | column), log x! left out where x is not large."""
+        """log p(x | column), without log x! unless x is large."""
         if x < LARGE and total < LARGE:
             return (
                 log_gamma(&self.gamma, total + x) + self.fixed_of(total, n)
@@ -372,7 +373,7 @@ cdef class PoissonModel(ClusterModel):
         )
 
     cdef double log_predictive_entries(self, const double* stats, Py_ssize_t i) noexcept nogil:
-        """That of `log_predictive_many`, entry by entry."""
+        """The density of `log_predictive_many`, entry by entry."""
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* x = self.X + i * n_features
@@ -417,7 +418,7 @@ cdef class PoissonModel(ClusterModel):
                 out[k] = self.log_predictive_entries(stats, i)
                 continue
             sums = stats + N_HEAD
-            # Two sums, so that an addition need not wait for the one before.
+            # Two sums, so that additions do not wait for each other.
             a = stats[self.n_stats] - self.totals[i] * stats[self.n_stats + 1]
             b = 0.0
             for d in range(0, n_paired, 2):
@@ -432,16 +433,16 @@ cdef class PoissonModel(ClusterModel):
         const double* box,                                                  # IN (2 D,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
-        """Column by column the largest p(x) of the counts x in an interval. With z = a + s,
+        """The largest p(x) for the counts x in an interval, column by column. With z = a + s,
 
-            p(x + 1) / p(x) = (z + x) / ((x + 1) (rho + 1)),
+            p(x + 1) / p(x) = (z + x) / ((x + 1) (rho + 1)).
 
-        which for z <= 1 is below 1, and for z > 1 falls with x and is not below 1 as long as
-        x + 1 <= (z - 1) / rho. So p rises up to the mode floor((z - 1) / rho), or 0 where that is
-        negative, and then falls: the largest is that of the count nearest to the mode. (A mode
-        that rounding has moved is one of as many counts whose p are the same but for rounding.)
-        Densities are off by some units in the last place of the largest of their terms, those of
-        the counts at the upper end. Rows without missing entries only."""
+        For z <= 1 this is below 1. For z > 1 it falls with x, and is at least 1 while x + 1 <=
+        (z - 1) / rho. So p rises up to the mode floor((z - 1) / rho), or 0 if that is negative,
+        and then falls: p is largest at the count nearest to the mode. (If rounding moves the mode,
+        p is equal there up to rounding.) The errors of densities are some units in the last place
+        of the largest terms, those of the counts at the upper end. Only for rows without missing
+        entries."""
         cdef Py_ssize_t d, k
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats
@@ -475,7 +476,7 @@ cdef class PoissonModel(ClusterModel):
                     total += self.log_predictive_entry(x, sums[d], counts[d])
                     if x < LARGE:
                         total -= log_gamma(&self.log_factorial, x)
-            # No log Gamma of a number z > 1 is above z log z.
+            # log Gamma(z) <= z log z for z > 1.
             largest *= 2.0 * log(2.0 + largest) + self.log_next_of(stats[0])
             largest += n_features * (1.0 + tiny) + fabs(stats[self.n_stats])
             out[k] = total + ROUNDING * largest
@@ -483,13 +484,13 @@ cdef class PoissonModel(ClusterModel):
     cdef double log_predictive_floor(
         self, Py_ssize_t slot, const double* box                            # IN (2 D,)
     ) noexcept nogil:
-        """With z = a + s and rho as they are with the item, a column gives
+        """With z = a + s and rho of the cluster with the item, a column gives
 
             p(x | others) = Gamma(z) / (Gamma(z - x) x!) ((rho - 1) / rho)^(z - x) rho^-x,
-            p(x + 1 | others) / p(x | others) = (z - x - 1) / ((x + 1) (rho - 1)),
+            p(x + 1 | others) / p(x | others) = (z - x - 1) / ((x + 1) (rho - 1)).
 
-        which falls with x: so p rises, if at all, and then falls, and is smallest at an end of the
-        interval; no item has more than s."""
+        The ratio falls with x, so p is smallest at an end of the interval. No item has more than
+        s."""
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = row(self, slot)
@@ -526,7 +527,7 @@ cdef class PoissonModel(ClusterModel):
     cdef inline double nearest_to_mode(
         self, double total, double n, double centre, double half
     ) noexcept nogil:
-        """Of the counts between centre - half and centre + half."""
+        """The count nearest to the mode between centre - half and centre + half."""
         cdef double mode = floor((self.shape + total - 1.0) / (self.rate + n))
         return max(0.0, max(ceil(centre - half), min(mode, floor(centre + half))))
 
@@ -540,11 +541,11 @@ cdef class ParametricPoisson(ParametricModel):
     Parameters
     ----------
     X : ndarray of shape (n_samples, n_features)
-        Counts, NaN where missing.
+        Counts; NaN marks a missing entry.
     shape, rate : float
         a and b.
     missing, large : bool
-        Whether an entry of the data, this block or another, may be missing or large.
+        Whether entries of this or another block may be missing or large.
     """
     cdef Py_ssize_t n_features
     cdef const double* X

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Columns in parts, each with a likelihood of its own, independent given the clusters:
+"""Columns in parts with separate likelihoods, independent given the clusters:
 
     p(X | partition) = prod_parts p_part(columns of the part | partition),
 
-so that every log density is the sum of those of the parts.
+so every log density is the sum of those of the parts.
 
 Row: the rows of the parts' kernels side by side, each with its statistics and then its cached
-terms; the first number is therefore the first part's count of the items. What leaves the kernel
-(`dump`, `load`) are the statistics alone, side by side without the cached terms between them
-(`pack`, `unpack`), and so are those of `ParametricProduct`.
+terms. The first number is the first part's count of items. `dump` and `load` (by `pack` and
+`unpack`) and `ParametricProduct` have the statistics of the parts without cached terms in between.
 """
 from libc.math cimport INFINITY, NAN
 from libc.stdlib cimport free
@@ -20,10 +19,10 @@ from skdpm.mixture.likelihoods._base cimport STRIP, ClusterModel, row
 from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel
 
 cdef enum:
-    SOME = 32               # clusters that are asked for at a time
+    SOME = 32               # largest number of clusters that a part evaluates at a time
     MOST_COORDINATES = 64   # of a box
 
-# Logarithms of probabilities are sums, and may be above 0 by rounding: by far less than this.
+# Rounding may raise the log of a probability above 0, by far less than this.
 cdef double ROUNDING = 1e-6
 
 
@@ -33,11 +32,11 @@ cdef class ProductModel(ClusterModel):
     Parameters
     ----------
     parts : sequence of ClusterModel
-        Bound to the same items. They belong to this kernel from now on.
+        Kernels bound to the same items. They belong to this kernel from now on.
     hyper_names : tuple of str
-        Of the hyperparameters of all parts.
+        Names of the hyperparameters of all parts.
     n_coordinates : sequence of int
-        How many coordinates of a box are each part's; 0 where it has no bounds.
+        Number of coordinates of a box for each part; 0 if it has no bounds.
     discrete : sequence of bool
         Whether the densities of a part are probabilities, and so at most 1.
     """
@@ -129,14 +128,14 @@ cdef class ProductModel(ClusterModel):
         cdef Py_ssize_t n_before = self.n_slots
         if n_slots > n_before:
             ClusterModel.reserve(self, n_slots)
-            # Parts do not know which slots are free.
+            # Parts have no list of free slots.
             for slot in range(n_before, n_slots):
                 memcpy(row(self, slot), self.empty, self.width * sizeof(double))
             self.place_parts()
         return 0
 
     cdef void release(self, Py_ssize_t slot) noexcept nogil:
-        self.settle()     # nothing is put off for a slot that is free
+        self.settle()     # no deferred work for a free slot
         ClusterModel.release(self, slot)
 
     cdef void reset(self, Py_ssize_t slot) noexcept nogil:
@@ -231,7 +230,7 @@ cdef class ProductModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
-        """Each part is lent the free slot that it may ask for."""
+        """Each part may acquire one free slot, which it gets from this kernel."""
         cdef double more[SOME]
         cdef Py_ssize_t first, j, k, n, p
         cdef Py_ssize_t scratch = self.acquire()
@@ -249,9 +248,8 @@ cdef class ProductModel(ClusterModel):
             (<ClusterModel>self.parts[p]).n_free = 0
         self.release(scratch)
 
-    # Boxes: a part's coordinates are taken out of those of all. Where a part has none, all that is
-    # known of it is that probabilities are at most 1: its kernel, which may have bounds of other
-    # rows, is not asked.
+    # Boxes. Each part gets its coordinates. If it has none, its probabilities are bounded by 1,
+    # and its kernel, which may have bounds for other rows, is not called.
 
     cdef void part_box(
         self, Py_ssize_t p, const double* box, double* out
@@ -318,7 +316,7 @@ cdef class ProductModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
         const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
     ) noexcept nogil:
-        """Of the part that has the hyperparameter."""
+        """The log likelihood of the part that has the hyperparameter."""
         cdef Py_ssize_t p
         for p in range(self.n_parts):
             if h < self.hyper_starts[p + 1]:
@@ -341,8 +339,8 @@ cdef class ProductModel(ClusterModel):
         return 0
 
     def hyper_period_of(self, name):
-        """That of the part, which says after how many iterations it is worth while: a slow part
-        does not keep others waiting."""
+        """The period of the part that has the hyperparameter, so that a slow part does not slow
+        down the others."""
         cdef Py_ssize_t h, p
         cdef ClusterModel part
         for p in range(self.n_parts):
@@ -365,13 +363,13 @@ cdef class ProductModel(ClusterModel):
                 raise ValueError(f"{type(self).__name__} has no hyperparameter {name!r}")
         for p in range(self.n_parts):
             part = <ClusterModel>self.parts[p]
-            names = {}      # of the part, by those here
+            names = {}      # names in the part, by names here
             for h in range(part.n_hyper):
                 names[self.hyper_names[self.hyper_starts[p] + h]] = part.hyper_names[h]
             own = {names[name]: priors[name] for name in names if name in priors}
             if not own:
                 continue
-            # Rows in use are brought up to date, and no others.
+            # The part refreshes rows in use, so it needs the free slots.
             memcpy(part.free_slots, self.free_slots, self.n_free * sizeof(Py_ssize_t))
             part.n_free = self.n_free
             try:
@@ -391,7 +389,7 @@ cdef class ParametricProduct(ParametricModel):
     Parameters
     ----------
     parts : sequence of ParametricModel
-        Bound to the same rows.
+        Kernels bound to the same rows.
     """
     cdef Py_ssize_t n_parts
     cdef void** parts               # (n_parts,): ParametricModels, which `_owners` keeps alive

@@ -16,8 +16,8 @@ with the items of cluster l joins k with the probability
 
     prod_l cell(m_kl + s_l, e_kl + e_l) / cell(m_kl, e_kl),
 
-so clusters are not independent, and a row of the arena is the size of its cluster alone: the
-counts of cells are two matrices over slots. They are multiples of 1/2, so nothing drifts.
+so clusters are not independent. A row of the arena is only the size of its cluster; the counts of
+cells are two matrices over slots. They are multiples of 1/2, so they have no rounding errors.
 
 Degree correction (Karrer & Newman 2011, in the collapsed form of Herlau, Schmidt & Morup 2014):
 X_ij ~ Poisson(theta_i theta_j eta_kl) links of items i < j of clusters k and l, and of an item
@@ -32,9 +32,9 @@ where the multiplicities are prod_{i < j} X_ij! prod_i 2^X_ii X_ii!. If links ar
 has two propensities and an end of each link is of one kind: there are two factors of degrees, an
 item brings one pair with itself, e_kk = n_k^2, and X_ii is one link.
 
-The sums of propensities are fixed for a cluster with all its items. So this law of fewer items is
-not the marginal of that of more: `log_predictive_many` is the ratio of the two, whose factors
-(gamma)_{d_i} have the degrees of all items if those are the items of `fit`.
+The sum of propensities is fixed for a cluster with all its items. So the law of fewer items is not
+the marginal of the law of more items: `log_predictive_many` is the ratio of the two, and its
+factors (gamma)_{d_i} have the degrees with all items of `fit`.
 """
 from libc.math cimport NAN, ceil, log, log1p
 from libc.stdlib cimport free, malloc
@@ -58,7 +58,7 @@ cdef enum:
 
 
 cdef class LinkModel(ClusterModel):
-    """Base of the kernels: counts of cells, and what follows from the law of one (`log_cell`).
+    """Base class of the kernels: counts of cells, for any law of a cell (`log_cell`).
 
     Parameters
     ----------
@@ -66,11 +66,11 @@ cdef class LinkModel(ClusterModel):
         shape : tuple (n_samples, n_columns)
             Items of this model and items that they link to.
         out : tuple (links, holes), each a tuple (indptr, indices) of int32 ndarrays
-            CSR over items and columns: the items that each item has a link to, and those with
-            which its pair is unobserved. Without the diagonal.
+            CSR over items and columns: items to which each item has a link, and items with which
+            its pair is unobserved, without the diagonal.
         in : tuple (links, holes) or None
-            The same for incoming links, of a directed network; None: undirected, or new items,
-            whose incoming links are not known.
+            The same for incoming links of a directed network. None: undirected, or new items with
+            unknown incoming links.
     tables : dict
         n_max : int
         gamma_a and others : ndarray
@@ -81,30 +81,30 @@ cdef class LinkModel(ClusterModel):
     cdef bint directed, incoming
     cdef const int* link_start[2]       # out, in
     cdef const int* link_item[2]
-    cdef const double* link_count[2]    # links of each that is listed; NULL: one
+    cdef const double* link_count[2]    # number of links of each listed item; NULL: one
     cdef const int* hole_start[2]
     cdef const int* hole_item[2]
-    cdef const double* self_links       # (n_samples,), links of items with themselves; NULL: none
-    cdef double self_pairs              # pairs that an item brings with itself
+    cdef const double* self_links       # (n_samples,): links of items with themselves; NULL: none
+    cdef double self_pairs              # number of pairs of an item with itself
     cdef double* n_links                # (n_slots, n_slots): m_kl; symmetric if undirected
     cdef double* n_pairs                # (n_slots, n_slots): e_kl
     cdef double* linked[2]              # (n_slots,): s_l of the item in `counted`
     cdef double* observed[2]            # (n_slots,): e_l
     cdef Py_ssize_t counted             # the item whose links were counted last, or -1
-    # The slots that have items, ascending, so that sums do not depend on their history; all
-    # cells of others are zero, and not looked at.
+    # Slots with items, ascending, so that sums do not depend on their history. All cells of other
+    # slots are zero and never read.
     cdef Py_ssize_t* live               # (n_live,)
     cdef Py_ssize_t n_live
     cdef Py_ssize_t n_tables
-    cdef CountTable gamma[3]            # log Gamma(a + m), and as a model needs of b and a + b
-    cdef double* own                    # tables of other hyperparameters than those of `tables`
+    cdef CountTable gamma[3]            # log Gamma(a + m), and others for b and a + b if needed
+    cdef double* own                    # tables for hyperparameters that have changed
     # Cells with pairs, listed for a slice step: links and pairs.
     cdef Py_ssize_t n_cells
     cdef double* cells[2]
     cdef object _owners
 
     cdef double log_cell(self, double n_links, double n_pairs) noexcept nogil:
-        """log of the law of a cell, up to a constant that all cells share."""
+        """log of the law of a cell, up to a constant common to all cells."""
         return NAN
 
     cdef int take_links(self, data, tables, bint directed) except -1:
@@ -133,7 +133,7 @@ cdef class LinkModel(ClusterModel):
         return 0
 
     cdef double table_shift(self, Py_ssize_t t) noexcept nogil:
-        """a, b or a + b: what is added to the counts of a table."""
+        """a, b or a + b: the shift of the counts of a table."""
         return self.hyper[t] if t < 2 else self.hyper[0] + self.hyper[1]
 
     cdef int take_tables(self, tables, names) except -1:
@@ -191,14 +191,14 @@ cdef class LinkModel(ClusterModel):
         return 0
 
     cdef void set_size(self, Py_ssize_t slot, double size) noexcept nogil:
-        """Write the size of a cluster, and list it as long as that is not zero."""
+        """Set the size of a cluster; it is listed while that is not zero."""
         cdef Py_ssize_t m = 0
         cdef bint was_live = row(self, slot)[0] > 0.0
         row(self, slot)[0] = size
         if was_live == (size > 0.0):
             return
         if was_live:
-            while self.live[m] != slot:     # it ends: the slot is there
+            while self.live[m] != slot:     # ends: the slot is listed
                 m += 1
             self.n_live -= 1
             for m in range(m, self.n_live):
@@ -214,7 +214,7 @@ cdef class LinkModel(ClusterModel):
     cdef void count(self, Py_ssize_t i) noexcept nogil:
         """Links and pairs of item i, which is in no cluster, with every slot that has items.
 
-        Valid until the label of another item changes; each change counts its own item anew.
+        Valid until the label of another item changes; each change recounts its item.
         """
         cdef Py_ssize_t m, slot, side
         cdef const double* times
@@ -237,7 +237,8 @@ cdef class LinkModel(ClusterModel):
                     self.observed[side][slot] -= 1.0
 
     cdef void change(self, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
-        """Count the pairs of item i with all clusters in (by = 1) or out (by = -1) of `slot`."""
+        """Add the pairs of item i with all clusters to `slot` (by = 1), or remove them (by = -1).
+        """
         cdef Py_ssize_t l, m
         cdef Py_ssize_t n = self.n_slots
         for m in range(self.n_live):
@@ -283,7 +284,7 @@ cdef class LinkModel(ClusterModel):
     # Hyperparameters.
 
     cdef int retabulate(self) except -1:
-        """Tables of the counts that occur most; filled anew for every value, they are short."""
+        """Tables for the most frequent counts; short, because they are filled for every value."""
         cdef Py_ssize_t t
         cdef Py_ssize_t size = min(self.gamma[0].size, OWN_TABLE)
         self.own = <double*>resized(self.own, self.n_tables * size, sizeof(double))
@@ -296,7 +297,7 @@ cdef class LinkModel(ClusterModel):
         return 0
 
     cdef int list_cells(self, const Py_ssize_t[::1] slots) except -1:
-        """List the cells that have pairs, for `log_likelihood_at`."""
+        """List the cells with pairs, for `log_likelihood_at`."""
         cdef Py_ssize_t k, l, cell, part
         cdef Py_ssize_t n = slots.shape[0]
         self.n_cells = 0
@@ -323,7 +324,7 @@ cdef class LinkModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
-        """What cells gain if item i joins each slot, O(n_slots * n_live)."""
+        """Change of the log law of all cells if item i joins each slot, O(n_slots * n_live)."""
         cdef Py_ssize_t k, l, m, slot
         cdef Py_ssize_t n = self.n_slots
         cdef double total, links, pairs
@@ -337,7 +338,7 @@ cdef class LinkModel(ClusterModel):
             for m in range(self.n_live):
                 l = self.live[m]
                 if l == slot:
-                    # Both directions meet in the one cell of links within the cluster.
+                    # Both directions are in the same cell within the cluster.
                     links += self.linked[0][l]
                     pairs += self.observed[0][l]
                     if self.incoming:
@@ -352,7 +353,7 @@ cdef class LinkModel(ClusterModel):
             out[k] = total
 
     cdef void forget(self) noexcept nogil:
-        """No slot has items, nor links."""
+        """Remove all items and links from all slots."""
         cdef Py_ssize_t k
         memset(self.n_links, 0, self.n_slots * self.n_slots * sizeof(double))
         memset(self.n_pairs, 0, self.n_slots * self.n_slots * sizeof(double))
@@ -361,7 +362,7 @@ cdef class LinkModel(ClusterModel):
         self.n_live = 0
         self.counted = -1
 
-    # Clusters are coupled: a row alone cannot be copied, and a merge is one of its cells too.
+    # Clusters are coupled: a row cannot be copied without its cells, and a merge merges cells too.
 
     cdef void reset(self, Py_ssize_t slot) noexcept nogil:
         cdef Py_ssize_t l, m
@@ -386,7 +387,7 @@ cdef class LinkModel(ClusterModel):
         self, double* counts,       # INOUT (n_slots, n_slots)
         Py_ssize_t dst, Py_ssize_t src
     ) noexcept nogil:
-        """Add the pairs of `src` to those of `dst`; `src` is left without any."""
+        """Move the pairs of `src` to `dst`."""
         cdef Py_ssize_t l, m
         cdef Py_ssize_t n = self.n_slots
         cdef double* to = counts + dst * n
@@ -405,8 +406,7 @@ cdef class LinkModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
-        """What the cells of each slot gain, less all that the cells of `src` contribute while it
-        is alone, O(n_slots * n_live)."""
+        """Change of the log law of all cells for each slot, O(n_slots * n_live)."""
         cdef Py_ssize_t k, l, m, slot
         cdef Py_ssize_t n = self.n_slots
         cdef Py_ssize_t of = src * n
@@ -420,7 +420,7 @@ cdef class LinkModel(ClusterModel):
                 alone += self.log_cell(self.n_links[l * n + src], self.n_pairs[l * n + src]) - none
         for k in range(n_slots):
             slot = slots[k]
-            # The pairs of the two with each other come into the cell of links within the one.
+            # The pairs between the two clusters move to the cell within the merged cluster.
             links = self.n_links[of + src] + self.n_links[of + slot]
             pairs = self.n_pairs[of + src] + self.n_pairs[of + slot]
             if self.directed:
@@ -439,18 +439,18 @@ cdef class LinkModel(ClusterModel):
             out[k] = gain - alone
 
     def bind_labels(self, Py_ssize_t[::1] labels):
-        """Let the model read the slot of each of the columns' items from `labels`."""
+        """Bind the array from which the model reads the slot of each item of the columns."""
         if labels.shape[0] != self.n_columns:
             raise ValueError(f"{labels.shape[0]} labels for {self.n_columns} columns")
         ClusterModel.bind_labels(self, labels)
         self.counted = -1
 
     def clear(self, Py_ssize_t n_slots):
-        """Forget all clusters and their links."""
+        """Remove all clusters and their links."""
         ClusterModel.clear(self, n_slots)
         self.forget()
 
-    # A cluster set aside: its size, then links and pairs with each of all.
+    # A stored cluster: its size, then links and pairs with each cluster.
 
     cdef Py_ssize_t stored_width(self, Py_ssize_t n_slots) noexcept nogil:
         return 1 + 2 * n_slots
@@ -493,7 +493,7 @@ cdef class LinkModel(ClusterModel):
         return stats
 
     def load(self, stats, slots=None, free_slots=None):
-        """Forget all clusters and take those of `stats` (from `dump`), as the base class does."""
+        """Replace all clusters by those of `stats` (from `dump`), as the base class does."""
         cdef const double[:, ::1] view = np.ascontiguousarray(stats, dtype=np.float64)
         cdef Py_ssize_t n = view.shape[0]
         if view.shape[1] != 1 + 2 * n:
@@ -546,7 +546,7 @@ cdef class RelationalModel(LinkModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
         const double* hyper, Py_ssize_t h                       # IN (n_hyper,)
     ) noexcept nogil:
-        """From the cells of the same slots, which were listed before."""
+        """From the listed cells of the same slots."""
         cdef Py_ssize_t m
         cdef double count
         cdef double total = 0.0
@@ -570,11 +570,11 @@ cdef class DegreeCorrectedModel(LinkModel):
         self_links : ndarray of shape (n_samples,)
             Links of items with themselves.
         degrees : ndarray of shape (n_sides, n_columns)
-            Ends of links, outgoing and incoming ones where directed, of the items of `fit`.
+            Numbers of ends of links of the items of `fit`; outgoing and incoming if directed.
         log_constants : ndarray of shape (n_samples,)
-            Their sum is minus the logarithm of all multiplicities.
+            Terms whose sum is minus the logarithm of all multiplicities.
         new : bool
-            Whether items are new: not among the columns.
+            Whether items are new, not among the columns.
     tables : dict
         n_max : int
         gamma_a : ndarray
@@ -583,12 +583,12 @@ cdef class DegreeCorrectedModel(LinkModel):
     """
     cdef bint new
     cdef Py_ssize_t n_sides             # kinds of ends of a link
-    cdef Py_ssize_t n_joining           # ... of those, kinds that a joining item has
+    cdef Py_ssize_t n_joining           # number of these kinds that a joining item has
     cdef const double* degrees          # (n_sides, n_columns)
     cdef double* ends[2]                # (n_slots,): d_k of each kind
-    cdef double* gains[2]               # (n_slots,): ends that the item in `counted` brings
+    cdef double* gains[2]               # (n_slots,): ends that the item in `counted` adds
     cdef double* shifts                 # (n_slots,): change of the factor of degrees by these
-    # Ends of items, each number once, and how many items have it; of both kinds together.
+    # Distinct numbers of ends of items, of both kinds, and the number of items with each.
     cdef const double* distinct
     cdef const double* n_distinct
     cdef Py_ssize_t n_degrees
@@ -603,7 +603,7 @@ cdef class DegreeCorrectedModel(LinkModel):
         self.take_links(data, tables, directed)
         self.new = data["new"]
         self.n_sides = 2 if directed else 1
-        # New items of a directed network have outgoing links alone.
+        # New items of a directed network have only outgoing links.
         self.n_joining = 2 if self.incoming else 1
         for side, counts in enumerate(data["counts"]):
             view = counts
@@ -621,7 +621,7 @@ cdef class DegreeCorrectedModel(LinkModel):
         self.n_distinct = &view[0]
         self.n_degrees = len(distinct)
         self._owners = (data, tables, distinct, times)
-        self.hyper_period = 1       # a tenth of the time of 34 nodes, and less of more
+        self.hyper_period = 1       # a tenth of the time for 34 nodes, less for more nodes
         self.declare_hyperparameters(("a", "b", "degree_concentration"), (a, b, gamma))
         self.take_tables(tables, ("gamma_a",))
         self.allocate(1, 1)
@@ -681,7 +681,7 @@ cdef class DegreeCorrectedModel(LinkModel):
         self.ends[1][slot] = coming
 
     cdef double log_degrees_of(self, Py_ssize_t slot) noexcept nogil:
-        """The factor of degrees of a slot, whose ends are counted."""
+        """The factor of degrees of a slot whose ends are counted."""
         cdef Py_ssize_t side
         cdef double total = 0.0
         for side in range(self.n_sides):
@@ -700,8 +700,8 @@ cdef class DegreeCorrectedModel(LinkModel):
         return total
 
     cdef double count_gains(self, Py_ssize_t i) noexcept nogil:
-        """Count the ends that item i brings to every slot with items, whichever it joins. Returns
-        the sum of the changes of their factors of degrees."""
+        """Count the ends that item i adds to every slot with items, whichever slot it joins.
+        Returns the sum of the changes of their factors of degrees."""
         cdef Py_ssize_t m, slot, side
         cdef double change
         cdef double total = 0.0
@@ -725,12 +725,12 @@ cdef class DegreeCorrectedModel(LinkModel):
         return total
 
     cdef double log_new(self, Py_ssize_t i) noexcept nogil:
-        """`log_item` of a new item, and the change of those of `fit`, whose degrees it raises."""
+        """`log_item` of a new item, and the change for items of `fit`, whose degrees it raises."""
         cdef Py_ssize_t m
         cdef double times
         cdef double degree = 0.0
         cdef double total = 0.0
-        # If links are directed, those of a new item raise the numbers of incoming ones.
+        # If links are directed, those of a new item raise numbers of incoming links.
         cdef const double* degrees = self.degrees + (self.n_sides - 1) * self.n_columns
         for m in range(self.link_start[0][i], self.link_start[0][i + 1]):
             times = self.link_count[0][m]
@@ -787,7 +787,7 @@ cdef class DegreeCorrectedModel(LinkModel):
     # Hyperparameters, of a partition of all items.
 
     cdef int list_cells(self, const Py_ssize_t[::1] slots) except -1:
-        """List the sizes and ends of the clusters as well."""
+        """Also list the sizes and ends of the clusters."""
         cdef Py_ssize_t k, side
         LinkModel.list_cells(self, slots)
         self.n_listed = 0

@@ -11,13 +11,13 @@ cdef extern from "tiles.h" nogil:
 
 
 def rotate(X, const double[::1] center, const double[:, ::1] axes):
-    """Coordinates of rows on some axes: those of a row have the same bits whatever the others.
+    """Coordinates of rows on some axes. Their bits do not depend on the other rows.
 
     Parameters
     ----------
     X : array-like of shape (n_rows, n_features)
     center : ndarray of shape (n_features,)
-        The origin.
+        Origin of the coordinates.
     axes : ndarray of shape (n_features, n_axes)
 
     Returns
