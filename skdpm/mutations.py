@@ -24,7 +24,7 @@ from skdpm.partitions import label_probabilities, relabel_by_size
 
 __all__ = ["mutation_design", "mutation_table"]
 
-# Columns of X for each sample.
+# Columns of X of each sample.
 FIELDS = ("ref_counts", "alt_counts", "normal_cn", "minor_cn", "major_cn", "tumour_content")
 
 # Other names of columns of the long table.
@@ -33,17 +33,20 @@ SPELLINGS = {"var_counts": "alt_counts", "tumor_content": "tumour_content"}
 DENSITIES = ("binomial", "beta_binomial")
 GENOTYPE_PRIORS = ("major_copy_number", "parental", "total")
 
-# There are up to twice as many states as copies.
+# A mutation has up to two states per copy.
 MOST_COPIES = 1000
+
+# Subject of messages about X.
+TABLE = "a table of mutations"
 
 # Log densities are differences of numbers about 20 times as large as the number of reads. With
 # this many reads they still have six digits after the point.
 MOST_READS = 10**8
 
-# Number of evenly spaced draws that `mutation_table` averages.
+# Largest number of draws that `mutation_table` averages.
 MOST_DRAWS = 500
 
-# Number of entries of a table of log likelihoods that are computed at a time.
+# Number of entries of a table of log likelihoods computed at a time.
 CHUNK = 2**20
 
 
@@ -62,9 +65,10 @@ def states(normal_cn, minor_cn, major_cn, tumour_content, *, error_rate, genotyp
     normal_cn, minor_cn, major_cn : int
     tumour_content, error_rate : float
     genotype_prior : str
-        "major_copy_number": the mutation is on 1 to `major_cn` copies, before the number of copies
-        changed; or on one copy, after that. "parental": on `major_cn`, `minor_cn` or one copy
-        before, or on one after. "total": on any number of copies, before or after.
+        "major_copy_number": the mutation came before the number of copies changed and is on 1 to
+        `major_cn` copies, or came after it and is on one. "parental": before, on `major_cn`,
+        `minor_cn` or one copy, or after, on one. "total": before or after, on any number of
+        copies.
 
     Returns
     -------
@@ -111,7 +115,7 @@ def check_design(X):
     column and an invalid value."""
     if X.shape[1] % len(FIELDS):
         raise ValueError(
-            f"PyClone needs {len(FIELDS)} columns for each tumour sample ({', '.join(FIELDS)}; "
+            f"{TABLE} needs {len(FIELDS)} columns for each tumour sample ({', '.join(FIELDS)}; "
             f"skdpm.mutations.mutation_design makes them); X has {X.shape[1]} columns"
         )
     cells = _cells(X)
@@ -121,13 +125,13 @@ def check_design(X):
     def check(bad, fields, what):
         everywhere = np.zeros(cells.shape, dtype=bool)
         everywhere[..., fields] = bad
-        check_columns(X, everywhere.reshape(X.shape), f"PyClone needs {what}")
+        check_columns(X, everywhere.reshape(X.shape), f"{TABLE} needs {what}")
 
     one_only = unread & ~unread.all(axis=-1, keepdims=True)
     check(one_only, slice(2), "ref_counts and alt_counts, or NaN in both")
     counts = np.zeros(cells.shape)
     counts[..., :2] = np.where(unread, 0.0, cells[..., :2])
-    check_counts(counts.reshape(X.shape), "PyClone")
+    check_counts(counts.reshape(X.shape), TABLE)
     check(counts > MOST_READS, slice(None), f"counts of at most {MOST_READS}")
     for field, low in ((2, 1), (3, 0), (4, 1)):
         value = cells[..., field]
@@ -140,7 +144,7 @@ def check_design(X):
 
 
 def encode(X, *, error_rate, genotype_prior):
-    """Check rows of mutations and bring them into the form of the models.
+    """Check rows of mutations and convert them to the form of the kernels.
 
     Parameters
     ----------
@@ -154,8 +158,8 @@ def encode(X, *, error_rate, genotype_prior):
         ref_counts, alt_counts : ndarray of shape (n_samples, n_tumour_samples)
             0 if missing.
         genotypes : ndarray of the same shape, intp
-            Genotype g of a mutation in a sample, with the states from `starts[g]` to
-            `starts[g + 1]`. Genotype 0 has no states: nothing was measured.
+            Genotype of a mutation in a sample. Genotype g has the states from `starts[g]` to
+            `starts[g + 1]`; 0 has none and means that the mutation was not measured.
         starts : ndarray of shape (n_genotypes + 1,), intp
         states : ndarray of shape (n_states, 4)
         constants : ndarray of shape (n_samples, n_tumour_samples)
@@ -232,7 +236,7 @@ def _cells(X):
     return X.reshape(len(X), X.shape[1] // len(FIELDS), len(FIELDS))
 
 
-# Tables of users.
+# Public functions.
 
 
 def mutation_design(df, *, deleted="error"):
@@ -247,7 +251,7 @@ def mutation_design(df, *, deleted="error"):
         `tumor_content`). Other columns are ignored, including PyClone-VI's `error_rate`, which is
         a parameter of the likelihood.
     deleted : {"error", "missing"}, default="error"
-        Treatment of lines with `major_cn` 0, where no copy is left to have the mutation: raise an
+        Treatment of lines with `major_cn` 0, which leaves no copy to have the mutation: raise an
         error, or take the mutation as not measured in that sample.
 
     Returns
@@ -332,9 +336,9 @@ def mutation_table(model, X, *, min_prevalence=0.02):
         Mutations that the model was fitted to, in the same order. Names are those of
         `mutation_design`, samples as text; without names, rows and samples are numbered from 0.
     min_prevalence : float, default=0.02
-        Prevalence that a clone of a feature allocation must exceed in some sample to be counted.
-        Clones of next to no prevalence fit any mutation, so that many mutations have them by
-        chance in one draw and not in the next.
+        Smallest prevalence, in any sample, of the clones of a feature allocation that are counted.
+        Clones of almost no prevalence fit any mutation, so that many mutations have them by chance
+        in some draws and not in others.
 
     Returns
     -------
@@ -346,10 +350,11 @@ def mutation_table(model, X, *, min_prevalence=0.02):
           clones in `allocations_` are a cluster; clusters are numbered by decreasing size
         - `cellular_prevalence`, `cellular_prevalence_std`: posterior mean and standard deviation
           of the cluster's prevalence; in a feature allocation, of the mean over its mutations
-        - `cluster_assignment_prob`: mean share of draws in which the mutation is together with
-          another mutation of its cluster, or alone if it is the only one
+        - `cluster_assignment_prob`: mean over the other mutations of the cluster of the share of
+          draws in which the mutation is together with them; for a cluster of one mutation, share
+          of draws in which it is alone
         - `mutation_prevalence`, `mutation_prevalence_std`: posterior mean and standard deviation
-          of the mutation's prevalence over all draws, whatever its cluster
+          of the mutation's prevalence over all draws
         - `clones`, for feature allocations: the columns of `allocations_` that the mutation has,
           such as "0+2".
 
@@ -371,8 +376,8 @@ def mutation_table(model, X, *, min_prevalence=0.02):
     if not is_mixture and not hasattr(model, "prevalence_samples_"):
         if hasattr(model, "labels_"):
             raise ValueError(
-                "mutation_table needs label_samples_, which a fit has with store_labels=True; "
-                "partial_fit does not keep them"
+                "mutation_table needs label_samples_; fit with store_labels=True (partial_fit "
+                "does not keep them)"
             )
         raise ValueError(
             "mutation_table needs a fitted DPMixture, FiniteMixture or FeatureAllocation with a "
@@ -387,7 +392,7 @@ def mutation_table(model, X, *, min_prevalence=0.02):
     if fingerprint(np.ascontiguousarray(X)) != model._data:
         raise ValueError(
             "mutation_table needs the mutations that the model was fitted to, in their order; X "
-            "has other ones"
+            "differs from them"
         )
     n_tumours = X.shape[1] // len(FIELDS)
     if names is None:
@@ -406,7 +411,7 @@ def mutation_table(model, X, *, min_prevalence=0.02):
 
 
 def _of_mixture(model, X):
-    """Compute columns of the table: one value per mutation, or per mutation and sample."""
+    """Columns of the table, with a value per mutation or per mutation and sample: dict."""
     likelihood, labels = model.likelihood_, model.labels_
     if "cellular_prevalence" not in model.cluster_params_:
         raise ValueError(f"mutation_table needs a PyClone likelihood, not {likelihood!r}")
@@ -435,7 +440,7 @@ def _of_mixture(model, X):
 
 
 def _of_features(model, min_prevalence):
-    """Compute the same columns. In each draw, mutations with the same clones are a cluster."""
+    """The same columns. In each draw, mutations with the same clones are a cluster."""
     kept = np.flatnonzero((model.prevalences_ > min_prevalence).any(axis=1))
     labels = relabel_by_size(_rows_alike(model.allocations_[:, kept]))
     pairs = [
@@ -475,7 +480,7 @@ def _of_features(model, min_prevalence):
 
 
 def _spaced(n):
-    """Numbers of at most MOST_DRAWS of n draws, evenly spaced."""
+    """Positions of at most MOST_DRAWS of n draws, evenly spaced."""
     return np.linspace(0, n - 1, min(n, MOST_DRAWS)).astype(np.intp)
 
 

@@ -325,7 +325,7 @@ def test_a_table_needs_draws_of_labels(fitted):
         n_warmup=2,
         n_draws=2,
     )
-    with pytest.raises(ValueError, match="label_samples_, which a fit has with store_labels=True"):
+    with pytest.raises(ValueError, match="label_samples_; fit with store_labels=True"):
         mutation_table(model.fit(X), X)
 
 

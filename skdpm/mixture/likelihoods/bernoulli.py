@@ -20,7 +20,7 @@ from skdpm.mixture.likelihoods.categorical import (
 
 
 class Bernoulli(Likelihood):
-    """Independent binary columns, the probability of a 1 under a Beta(a, b) prior.
+    """Independent binary columns; the probability of a 1 has a Beta(a, b) prior.
 
     Parameters
     ----------

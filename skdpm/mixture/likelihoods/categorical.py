@@ -184,15 +184,15 @@ class Categorical(Likelihood):
         other = copy.copy(self)
         other.categories_ = []
         for j in range(table.shape[1]):
-            column, where = table.column(j), table.called(j)
+            column, name = table.column(j), table.called(j)
             kind = kind_of(column)
             if kind in ("float", "integer", "bool"):
                 other.categories_.append(None)
             elif kind == "category" or column.dtype.kind in "OUST":
-                other.categories_.append(categories_of(column, where))
+                other.categories_.append(categories_of(column, name))
             else:
                 raise ValueError(
-                    f"Categorical: {where} holds {kind}, neither codes nor categories; convert it "
+                    f"Categorical: {name} holds {kind}, neither codes nor categories; convert it "
                     "to strings"
                 )
         return other
@@ -200,11 +200,11 @@ class Categorical(Likelihood):
     def read(self, table):
         X = np.empty(table.shape)
         for j, categories in enumerate(self._known(table.shape[1])):
-            column, where = table.column(j), table.called(j)
+            column, name = table.column(j), table.called(j)
             if categories is None:
-                X[:, j] = to_numbers(column, where)
+                X[:, j] = to_numbers(column, name)
             else:
-                X[:, j] = to_codes(column, categories, where, self.handle_unknown)
+                X[:, j] = to_codes(column, categories, name, self.handle_unknown)
         return X
 
     def decode(self, X):
@@ -223,19 +223,27 @@ class Categorical(Likelihood):
         return getattr(self, "categories_", None) or [None] * n_features
 
     def _seen(self, X, n_categories):
-        """Rows whose unknown codes are missing; or an error for them."""
-        self._check_codes(X)
-        if n_categories is None:
-            return X
-        if self.handle_unknown != "missing":
-            self._check_seen(X, n_categories)
-            return X
+        """Check codes. Unknown ones are made missing or refused, as `handle_unknown` states."""
         with np.errstate(invalid="ignore"):
-            unseen = X >= n_categories
-        return np.where(unseen, np.nan, X) if unseen.any() else X
+            bad = (X < 0) | ((X != np.floor(X)) & ~np.isnan(X))
+            unseen = np.zeros(X.shape, bool) if n_categories is None else X >= n_categories
+        self._check_columns(X, bad, "integer codes from 0 (NaN = missing)")
+        if not unseen.any():
+            return X
+        if self.handle_unknown == "missing":
+            return np.where(unseen, np.nan, X)
+        column = int(np.flatnonzero(unseen.any(axis=0))[0])
+        value = X[np.flatnonzero(unseen[:, column])[0], column]
+        raise ColumnError(
+            "Categorical: ",
+            column,
+            f" holds the code {value:g}, but its categories are 0 to "
+            f"{n_categories[column] - 1} (from `fit`, or `n_categories`); with "
+            'handle_unknown="missing" it counts as a missing entry',
+        )
 
     def summarise(self, X):
-        """The largest code of each column."""
+        """Largest code of each column, and whether an entry is missing."""
         check_choice(self.handle_unknown, "Categorical.handle_unknown", ("error", "missing"))
         X = self._seen(X, self._given_categories(X.shape[1]))
         return {
@@ -364,25 +372,6 @@ class Categorical(Likelihood):
                 axis=1, keepdims=True
             )
         return probabilities
-
-    def _check_seen(self, X, n_categories):
-        with np.errstate(invalid="ignore"):
-            unseen = X >= n_categories
-        if unseen.any():
-            column = int(np.flatnonzero(unseen.any(axis=0))[0])
-            value = X[np.flatnonzero(unseen[:, column])[0], column]
-            raise ColumnError(
-                "Categorical: ",
-                column,
-                f" holds the code {value:g}, but its categories are 0 to "
-                f"{n_categories[column] - 1} (from `fit`, or `n_categories`); with "
-                'handle_unknown="missing" it counts as a missing entry',
-            )
-
-    def _check_codes(self, X):
-        with np.errstate(invalid="ignore"):
-            bad = (X < 0) | ((X != np.floor(X)) & ~np.isnan(X))
-        self._check_columns(X, bad, "integer codes from 0 (NaN = missing)")
 
     @classmethod
     def _examples(cls):

@@ -229,7 +229,7 @@ class Grid(Likelihood):
         if self.log_likelihood is None or len(X) == 1:
             return
         alone = self._log_likelihoods(X[:1])
-        # As a product of matrices may round otherwise for one row than for many.
+        # Not bitwise: a product of matrices may round differently for one row and for many.
         if alone.shape != table[:1].shape or not np.allclose(
             alone, table[:1], rtol=1e-6, atol=1e-6
         ):
@@ -241,8 +241,8 @@ class Grid(Likelihood):
     def _encoded(self, table):
         if table.shape[1] != len(self.log_weights):
             raise ValueError(
-                f"Grid.log_likelihood returned {table.shape[1]} blocks for these rows and "
-                f"{len(self.log_weights)} for those of fit"
+                f"Grid.log_likelihood returned {table.shape[1]} blocks for these rows, but "
+                f"{len(self.log_weights)} for those of `fit`"
             )
         tops = table.max(axis=2, keepdims=True, initial=-np.inf, where=self.log_weights > -np.inf)
         if (tops == -np.inf).any():

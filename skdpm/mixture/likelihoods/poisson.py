@@ -170,7 +170,7 @@ class Poisson(Likelihood):
         return rng.poisson(rates).astype(np.float64)
 
     def _sums(self, stats):
-        """Sums and numbers of the entries of each cluster and column."""
+        """Sums and numbers of entries of each cluster and column."""
         return np.split(stats[:, 2:], 2, axis=1)
 
     @classmethod
@@ -181,5 +181,5 @@ class Poisson(Likelihood):
         Y = X.copy()
         Y[rng.random(Y.shape) < 0.3] = np.nan
         yield cls(shape=0.7, rate=0.2), Y
-        # Beyond the table of log Gamma in one column.
+        # One column has counts beyond the table of log Gamma.
         yield cls(shape=2.0, rate=1e-6), X * [1.0, 1.0, 1e5]

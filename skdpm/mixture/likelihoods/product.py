@@ -81,7 +81,7 @@ class Product(_BaseComposition, Likelihood):
     def __init__(self, parts=()):
         self.parts = parts
 
-    # Parameters, nested by name.
+    # Nested parameters.
 
     @property
     def _named(self):
@@ -174,7 +174,7 @@ class Product(_BaseComposition, Likelihood):
         return self.parts if hasattr(self, "_positions") else self._checked_parts()
 
     def _likelihoods(self):
-        """The likelihoods of the parts; none if parameters are wrong, for tags."""
+        """Likelihoods of the parts. Empty if parts are invalid, which tags must not raise for."""
         try:
             return [likelihood for _, likelihood, _ in self._with_objects()]
         except ValueError:
@@ -182,8 +182,8 @@ class Product(_BaseComposition, Likelihood):
 
     @property
     def capabilities(self):
-        own = [likelihood.capabilities for likelihood in self._likelihoods()]
-        return frozenset.intersection(*own) if own else Likelihood.capabilities
+        of_parts = [likelihood.capabilities for likelihood in self._likelihoods()]
+        return frozenset.intersection(*of_parts) if of_parts else Likelihood.capabilities
 
     @property
     def allow_nan(self):
@@ -203,14 +203,14 @@ class Product(_BaseComposition, Likelihood):
         names = None if table is None else table.names
         parts, positions = [], []
         for name, likelihood, columns in self._checked_parts():
-            where = positions_of(columns, shape[1], names, X, name)
-            if len(where) == 0:
+            chosen = positions_of(columns, shape[1], names, X, name)
+            if len(chosen) == 0:
                 continue
             if likelihood.reads_tables and table is not None:
-                likelihood = likelihood.for_columns(table.take(where))
+                likelihood = likelihood.for_columns(table.take(chosen))
             parts.append((name, likelihood, columns))
-            positions.append(where)
-        _check_positions([name for name, _, _ in parts], positions, shape[1], names)
+            positions.append(chosen)
+        _check_positions([name for name, _, _ in parts], positions, names)
         other = copy.copy(self)
         other.parts = parts
         other._positions, other._columns, other._n_features = positions, names, shape[1]
@@ -218,21 +218,21 @@ class Product(_BaseComposition, Likelihood):
 
     def read(self, table):
         X = np.zeros(table.shape)
-        for _, likelihood, where in self._bound():
-            own = table.take(where)
+        for _, likelihood, positions in self._bound():
+            columns = table.take(positions)
             if likelihood.reads_tables:
-                X[:, where] = likelihood.read(own)
+                X[:, positions] = likelihood.read(columns)
             else:
-                for j, d in enumerate(where):
-                    X[:, d] = to_numbers(own.column(j), own.called(j))
+                for j, d in enumerate(positions):
+                    X[:, d] = to_numbers(columns.column(j), columns.called(j))
         return X
 
     def decode(self, X):
         out = [None] * X.shape[1]
-        for _, likelihood, where in self._bound():
-            decoded = likelihood.decode(X[:, where])
+        for _, likelihood, positions in self._bound():
+            decoded = likelihood.decode(X[:, positions])
             if decoded is not None:
-                for j, d in enumerate(where):
+                for j, d in enumerate(positions):
                     out[d] = decoded[j]
         return out if any(column is not None for column in out) else None
 
@@ -242,30 +242,30 @@ class Product(_BaseComposition, Likelihood):
 
     def columns_of_parts(self):
         """Positions of the columns of each part, by its name: dict. Only after a fit."""
-        return {name: where for name, _, where in self._bound()}
+        return {name: positions for name, _, positions in self._bound()}
 
     def _bound(self):
-        """Names, likelihoods and positions of the columns of the parts."""
+        """Name, likelihood and positions of the columns of each part."""
         return [
-            (name, likelihood, where)
-            for (name, likelihood, _), where in zip(self.parts, self._positions, strict=True)
+            (name, likelihood, positions)
+            for (name, likelihood, _), positions in zip(self.parts, self._positions, strict=True)
         ]
 
     def _split(self, X):
         """Names and likelihoods of the parts, with their columns of the rows X."""
         return [
-            (name, likelihood, X[:, _as_slice(where)]) for name, likelihood, where in self._bound()
+            (name, likelihood, X[:, _as_slice(positions)])
+            for name, likelihood, positions in self._bound()
         ]
 
     @contextmanager
-    def _of(self, name):
+    def _errors_of(self, name):
         """Translate columns in errors of a part to columns of X."""
-        (where,) = (where for other, _, where in self._bound() if other == name)
         part = f" (part {name!r})"
         try:
             yield
         except ColumnError as error:
-            column = where[error.column]
+            column = self.columns_of_parts()[name][error.column]
             raise ColumnError(
                 error.before, column, error.after + part, called(column, self._columns)
             ) from None
@@ -274,23 +274,23 @@ class Product(_BaseComposition, Likelihood):
 
     def check_entries(self, X):
         bound = self._on(X)
-        for name, likelihood, own in bound._split(X):
-            with bound._of(name):
-                likelihood.check_entries(own)
+        for name, likelihood, part in bound._split(X):
+            with bound._errors_of(name):
+                likelihood.check_entries(part)
 
     def says_nothing(self, n_features):
-        sizes = [len(where) for where in self._positions]
+        sizes = list(map(len, self._positions))
         return len(sizes) == 1 and self.parts[0][1].says_nothing(sizes[0])
 
-    # What `resolve` learns.
+    # Summaries, for `resolve`.
 
     def summarise(self, X):
         """Summaries of the parts, and the first row."""
         bound = self._on(X)
         summaries = []
-        for name, likelihood, own in bound._split(X):
-            with bound._of(name):
-                summaries.append(likelihood.summarise(own))
+        for name, likelihood, part in bound._split(X):
+            with bound._errors_of(name):
+                summaries.append(likelihood.summarise(part))
         return {"parts": summaries, "row": np.array(X[:1], dtype=np.float64)}
 
     def merge_summaries(self, first, second):
@@ -306,18 +306,18 @@ class Product(_BaseComposition, Likelihood):
         row = summary["row"]
         bound = self._on(row)
         parts = []
-        for (name, likelihood, columns), own in zip(bound.parts, summary["parts"], strict=True):
-            with bound._of(name):
-                parts.append((name, likelihood.resolve_summary(own), columns))
+        for (name, likelihood, columns), part in zip(bound.parts, summary["parts"], strict=True):
+            with bound._errors_of(name):
+                parts.append((name, likelihood.resolve_summary(part), columns))
         resolved = self._copy(parts=parts)
         resolved._positions, resolved._columns = bound._positions, bound._columns
         resolved._n_features = bound._n_features
         resolved._n_stats, resolved._n_params = [], []
-        for _, likelihood, own in resolved._split(row):
-            data = likelihood.encode(own)
+        for _, likelihood, part in resolved._split(row):
+            data = likelihood.encode(part)
             resolved._n_stats.append(likelihood.bind(data, likelihood.tables(data, 1)).n_stats)
             if "instantiated" in likelihood.capabilities:
-                resolved._n_params.append(likelihood.parametric(own).n_params)
+                resolved._n_params.append(likelihood.parametric(part).n_params)
         return resolved
 
     # Hyperparameters, with the names name__parameter.
@@ -360,7 +360,7 @@ class Product(_BaseComposition, Likelihood):
         unknown = [name for name in values if name not in known]
         if unknown:
             raise ValueError(f"{type(self).__name__} has no hyperparameter {unknown[0]!r}")
-        return self._with(lambda name, likelihood: likelihood.at(_own(name, values)))
+        return self._with(lambda name, likelihood: likelihood.at(_values_of(name, values)))
 
     def without_learning(self):
         return self._with(lambda _, likelihood: likelihood.without_learning())
@@ -368,7 +368,7 @@ class Product(_BaseComposition, Likelihood):
     def log_hyperprior(self, values):
         return sum(
             (
-                likelihood.log_hyperprior(_own(name, values))
+                likelihood.log_hyperprior(_values_of(name, values))
                 for name, likelihood, _ in self.parts
                 if likelihood.learned_priors
             ),
@@ -385,31 +385,28 @@ class Product(_BaseComposition, Likelihood):
     # Rows.
 
     def encode(self, X):
-        return self._encode(X, lambda likelihood, own: likelihood.encode(own))
+        return self._encode(X, lambda likelihood, part: likelihood.encode(part))
 
     def encode_new(self, X):
-        return self._encode(X, lambda likelihood, own: likelihood.encode_new(own))
+        return self._encode(X, lambda likelihood, part: likelihood.encode_new(part))
 
     def _encode(self, X, encode):
         parts, points = [], []
-        for name, likelihood, own in self._split(X):
-            with self._of(name):
-                parts.append(encode(likelihood, own))
-            points.append(likelihood.box_points(parts[-1]))
-        # Probabilities are bounded by 1 without a box. Densities are not.
-        bounded = all(
-            own is not None or likelihood.discrete
-            for own, (_, likelihood, _) in zip(points, self.parts, strict=True)
-        )
-        there = [own for own in points if own is not None]
-        bounded = bounded and 0 < sum(own.shape[1] for own in there) <= MOST_BOXED
+        bounded = True
+        for name, likelihood, columns in self._split(X):
+            with self._errors_of(name):
+                parts.append(encode(likelihood, columns))
+            found = likelihood.box_points(parts[-1])
+            points.append(np.empty((len(X), 0)) if found is None else found)
+            # Probabilities are bounded by 1 without a box. Densities are not.
+            bounded = bounded and (found is not None or likelihood.discrete)
+        n_coordinates = tuple(part.shape[1] for part in points)
+        bounded = bounded and 0 < sum(n_coordinates) <= MOST_BOXED
         return read_only(
             {
                 "parts": tuple(parts),
-                "points": np.ascontiguousarray(np.hstack(there)) if bounded else None,
-                "n_coordinates": tuple(
-                    own.shape[1] if bounded and own is not None else 0 for own in points
-                ),
+                "points": np.ascontiguousarray(np.hstack(points)) if bounded else None,
+                "n_coordinates": n_coordinates if bounded else (0,) * len(parts),
             }
         )
 
@@ -418,16 +415,16 @@ class Product(_BaseComposition, Likelihood):
 
     def tables(self, data, n_max):
         parts = tuple(
-            likelihood.tables(own, n_max)
-            for (_, likelihood, _), own in zip(self.parts, data["parts"], strict=True)
+            likelihood.tables(part, n_max)
+            for (_, likelihood, _), part in zip(self.parts, data["parts"], strict=True)
         )
         return read_only({"n_max": bounds(n_max)[0], "parts": parts})
 
     def bind(self, data, tables):
         likelihoods = [likelihood for _, likelihood, _ in self.parts]
         models = [
-            likelihood.bind(*own)
-            for likelihood, *own in zip(likelihoods, data["parts"], tables["parts"], strict=True)
+            likelihood.bind(*part)
+            for likelihood, *part in zip(likelihoods, data["parts"], tables["parts"], strict=True)
         ]
         return ProductModel(
             models,
@@ -440,49 +437,49 @@ class Product(_BaseComposition, Likelihood):
         """Coordinates of the parts side by side; None if a part has none, because k-means would
         ignore it."""
         points = []
-        for _, likelihood, own in self._split(X):
-            points.append(likelihood.coordinates(own))
+        for _, likelihood, part in self._split(X):
+            points.append(likelihood.coordinates(part))
             if points[-1] is None:
                 return None
         return np.hstack(points)
 
     def parametric(self, X):
         return ParametricProduct(
-            [likelihood.parametric(own) for _, likelihood, own in self._split(X)]
+            [likelihood.parametric(part) for _, likelihood, part in self._split(X)]
         )
 
     def log_constants(self, X):
-        return sum(likelihood.log_constants(own) for _, likelihood, own in self._split(X))
+        return sum(likelihood.log_constants(part) for _, likelihood, part in self._split(X))
 
     def divergences(self, params):
-        own = np.split(params, np.cumsum(self._n_params)[:-1], axis=1)
+        parts = np.split(params, np.cumsum(self._n_params)[:-1], axis=1)
         return sum(
-            likelihood.divergences(mine)
-            for (_, likelihood, _), mine in zip(self.parts, own, strict=True)
+            likelihood.divergences(part)
+            for (_, likelihood, _), part in zip(self.parts, parts, strict=True)
         )
 
     # Clusters.
 
     def _split_stats(self, stats):
-        """Names, likelihoods and positions of the parts, with their statistics of clusters."""
-        own = np.split(stats, np.cumsum(self._n_stats)[:-1], axis=1)
-        return [(*part, mine) for part, mine in zip(self._bound(), own, strict=True)]
+        """Name, likelihood, positions and statistics of clusters of each part."""
+        parts = np.split(stats, np.cumsum(self._n_stats)[:-1], axis=1)
+        return [(*bound, part) for bound, part in zip(self._bound(), parts, strict=True)]
 
     def cluster_params(self, stats):
         """Parameters of the parts: a dict of dicts, by name."""
         return {
-            name: likelihood.cluster_params(own)
-            for name, likelihood, _, own in self._split_stats(stats)
+            name: likelihood.cluster_params(part)
+            for name, likelihood, _, part in self._split_stats(stats)
         }
 
     def moments(self, params, directions):
         means = covariances = 0.0
         known = np.zeros(len(directions), dtype=bool)
-        for name, likelihood, where in self._bound():
-            known[where] = True
-            if directions[where].any():
+        for name, likelihood, positions in self._bound():
+            known[positions] = True
+            if directions[positions].any():
                 # Parts are independent given the cluster, so their terms are summed.
-                mean, covariance = likelihood.moments(params[name], directions[where])
+                mean, covariance = likelihood.moments(params[name], directions[positions])
                 if mean is None:
                     return None, None
                 means, covariances = means + mean, covariances + covariance
@@ -490,17 +487,17 @@ class Product(_BaseComposition, Likelihood):
 
     def columns_with_means(self, params, n_features):
         columns = [
-            where
-            for name, likelihood, where in self._bound()
-            if likelihood.moments(params[name], np.zeros((len(where), 0)))[0] is not None
+            positions
+            for name, likelihood, positions in self._bound()
+            if likelihood.moments(params[name], np.zeros((len(positions), 0)))[0] is not None
         ]
         columns = np.sort(np.concatenate(columns)) if columns else columns
         return columns if len(columns) > 1 else np.arange(n_features)
 
     def column_posterior(self, stats, column):
-        for _, likelihood, where, own in self._split_stats(stats):
-            if column in where and likelihood.column_posterior is not None:
-                return likelihood.column_posterior(own, list(where).index(column))
+        for _, likelihood, positions, part in self._split_stats(stats):
+            if column in positions and likelihood.column_posterior is not None:
+                return likelihood.column_posterior(part, list(positions).index(column))
         return None
 
     @property
@@ -513,7 +510,7 @@ class Product(_BaseComposition, Likelihood):
         return self._centres
 
     def _centres(self, stats):
-        return self._fill(stats, lambda likelihood, own: likelihood.centres(own))
+        return self._fill(stats, lambda likelihood, part: likelihood.centres(part))
 
     @property
     def draw(self):
@@ -523,12 +520,12 @@ class Product(_BaseComposition, Likelihood):
         return self._draw
 
     def _draw(self, stats, rng):
-        return self._fill(stats, lambda likelihood, own: likelihood.draw(own, rng))
+        return self._fill(stats, lambda likelihood, part: likelihood.draw(part, rng))
 
     def _fill(self, stats, rows):
         X = np.full((len(stats), self._n_features), np.nan)
-        for _, likelihood, where, own in self._split_stats(stats):
-            X[:, where] = rows(likelihood, own)
+        for _, likelihood, positions, part in self._split_stats(stats):
+            X[:, positions] = rows(likelihood, part)
         return X
 
     @classmethod
@@ -559,20 +556,20 @@ class Product(_BaseComposition, Likelihood):
         yield cls([(name, part, columns[name]) for name, part in parts.items()]), Y
 
 
-def _own(name, values):
+def _values_of(name, values):
     """Values of the hyperparameters of a part, by their names in the part."""
     prefix = f"{name}__"
     return {key[len(prefix) :]: value for key, value in values.items() if key.startswith(prefix)}
 
 
-def _as_slice(where):
+def _as_slice(positions):
     """Consecutive positions as a slice, which avoids a copy."""
-    first, n = int(where[0]), len(where)
-    return slice(first, first + n) if (np.diff(where) == 1).all() else where
+    first, n = int(positions[0]), len(positions)
+    return slice(first, first + n) if (np.diff(positions) == 1).all() else positions
 
 
 def positions_of(columns, n_features, names, X, part):
-    """Positions of the columns of a part.
+    """Positions of the columns of a part: ndarray of intp.
 
     Parameters
     ----------
@@ -585,14 +582,6 @@ def positions_of(columns, n_features, names, X, part):
         Argument for callables.
     part : str
         Name of the part, for messages.
-
-    Returns
-    -------
-    positions : ndarray of intp
-
-    Raises
-    ------
-    ValueError
     """
 
     def position(key):
@@ -637,17 +626,17 @@ def positions_of(columns, n_features, names, X, part):
     return np.array([position(key) for key in columns], dtype=np.intp)
 
 
-def _check_positions(parts, positions, n_features, names):
+def _check_positions(parts, positions, names):
     """Raise ValueError if no part has a column, or a column is in two parts."""
     if not parts:
         raise ValueError("Product: no part has a column of X; check the columns of its parts")
     owner = {}
-    for name, where in zip(parts, positions, strict=True):
-        for d in where:
+    for name, columns in zip(parts, positions, strict=True):
+        for d in columns:
             if d in owner:
-                whose = "twice" if owner[d] == name else f"and in part {owner[d]!r}"
+                again = "twice" if owner[d] == name else f"and in part {owner[d]!r}"
                 raise ValueError(
-                    f"Product: {called(d, names)} is in part {name!r} {whose}; a column may be in "
+                    f"Product: {called(d, names)} is in part {name!r} {again}; a column may be in "
                     "one part only"
                 )
             owner[d] = name

@@ -182,7 +182,7 @@ class Relational(Likelihood):
             data["counts"] = tuple(_csr(side[0]).data for side in sides)
             data["self_links"] = self_links
             data["new"] = new
-            # A pair of nodes of `fit` is in two rows unless links are directed.
+            # A pair of nodes of `fit` is counted in both rows if links are undirected.
             in_two_rows = not (new or self.directed)
             log_multiplicities = _log_factorials(links) * (0.5 if in_two_rows else 1.0)
             log_multiplicities += gammaln(self_links + 1.0)
@@ -235,7 +235,7 @@ class Relational(Likelihood):
 
 
 class _Binary:
-    """Links that exist or not, with a probability for each pair of clusters."""
+    """Binary links, with a probability for each pair of clusters."""
 
     hyperparameters = ("a", "b")
     projective = True
@@ -244,7 +244,7 @@ class _Binary:
 
     @staticmethod
     def read(X, new=False):
-        """Links, unobserved pairs, and None for links of nodes with themselves."""
+        """Return links, unobserved pairs, and None in place of links of nodes with themselves."""
         return *_links_and_holes(X, diagonal=new), None
 
     @staticmethod
@@ -276,7 +276,7 @@ class _Counted:
 
     @staticmethod
     def read(X, new=False):
-        """Numbers of links, unobserved pairs (none) and links of nodes with themselves."""
+        """Return numbers of links, unobserved pairs (none) and links of nodes with themselves."""
         links, self_links = _counts(X, new=new)
         return links, sp.csr_array(links.shape, dtype=bool), self_links
 
@@ -373,11 +373,8 @@ def _degrees(links, self_links, directed):
 
 def _log_factorials(links):
     """Sum over each row of log X_ij!."""
-    return _of(links, gammaln(links.data + 1.0)).sum(axis=1)
-
-
-def _of(links, values):
-    return sp.csr_array((values, links.indices, links.indptr), shape=links.shape)
+    values = gammaln(links.data + 1.0)
+    return sp.csr_array((values, links.indices, links.indptr), shape=links.shape).sum(axis=1)
 
 
 def _csr(matrix):
