@@ -133,10 +133,12 @@ html_theme_options = {
 html_sidebars = {"index": [], "api/generated/*": ["sidebar-nav-bs"]}
 
 
-def trim_doctests(app, docname, source):
+def trim_doctests(*event):
     """Leave out the empty line by which doctest knows the end of an output."""
+    source = event[-1]
     source[0] = source[0].replace("\n\n```\n", "\n```\n")
 
 
 def setup(app):
     app.connect("source-read", trim_doctests)
+    app.connect("include-read", trim_doctests)

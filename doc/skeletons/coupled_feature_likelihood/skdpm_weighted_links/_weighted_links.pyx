@@ -1,8 +1,8 @@
 """Links between rows: x_ij ~ N(z_i' W z_j, 1 / tau) for i != j, with w_kl ~ N(0, 1 / rho).
 
 The law of a row depends on the features of all others, and a parameter belongs to two features. A
-candidate is the residuals of the row's links, 0 where they are not observed: (n_partners,) of
-those that go out and, but for new rows, (n_samples,) of those that come in.
+candidate is the vector of residuals of the row's links, 0 if not observed: (n_partners,) outgoing
+ones and, except for new rows, (n_samples,) incoming ones.
 """
 from libc.math cimport M_PI as PI
 from libc.math cimport exp, log, sqrt
@@ -17,9 +17,9 @@ from skdpm.features.likelihoods._base cimport FeatureModel
 
 cdef class WeightedLinksModel(FeatureModel):
     cdef const double[:, ::1] X         # (n_samples, n_partners), NaN where not observed
-    cdef bint is_new                    # the rows are no partners: links go out only
+    cdef bint is_new                    # new rows have outgoing links only
     cdef double tau, rho, n_observed
-    cdef double step                    # of the proposals of weights, learnt in warm-up
+    cdef double step                    # size of the proposals of weights, learned in warm-up
     cdef Py_ssize_t n_partners, capacity, row_links
     cdef double* W                      # (capacity, capacity)
     cdef double* effects                # (capacity, width): what a feature adds to the row's links
@@ -68,7 +68,7 @@ cdef class WeightedLinksModel(FeatureModel):
         cdef const unsigned char* partner
         cdef double* out
         if self.Z.n_samples != self.n_partners:
-            self.spoil(0)       # nobody has shown the partners' features
+            self.spoil(0)       # the features of the partners are not bound
             return
         self.row_links = 0
         for j in range(self.n_partners):
@@ -81,7 +81,7 @@ cdef class WeightedLinksModel(FeatureModel):
         for k in range(self.n_latent):
             out = self.effects + k * self.width
             for j in range(self.n_partners):
-                partner = self.Z.row(j)     # of row i itself it does not matter: no such link
+                partner = self.Z.row(j)     # for j = i any value will do: there is no link
                 out[j] = 0.0
                 if self.X[i, j] == self.X[i, j]:
                     for l in range(self.n_latent):
@@ -145,7 +145,7 @@ cdef class WeightedLinksModel(FeatureModel):
         return 0
 
     cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil:
-        """Metropolis, one weight after the other, with a step that is learnt in warm-up."""
+        """Metropolis moves, one weight after the other; the step is learned in warm-up."""
         cdef Py_ssize_t i, k, l
         cdef double by, log_ratio
         cdef bint accepted
@@ -163,7 +163,7 @@ cdef class WeightedLinksModel(FeatureModel):
                 )
                 if log_ratio != log_ratio:
                     with gil:
-                        raise FloatingPointError("a weight has no law")
+                        raise FloatingPointError("the density of a weight is not a number")
                 accepted = log(1.0 - rng.next_double(rng.state)) < log_ratio
                 if accepted:
                     self.W[k * self.capacity + l] += by
@@ -174,7 +174,7 @@ cdef class WeightedLinksModel(FeatureModel):
         return 0
 
     cdef double shift(self, Py_ssize_t k, Py_ssize_t l, double by) noexcept nogil:
-        """Add to the means of the links from feature k to feature l; how log p(X | Z) changes."""
+        """Add `by` to weight (k, l) in the residuals; return the change in log p(X | Z)."""
         cdef Py_ssize_t i, j
         cdef double change = 0.0
         cdef double* residual
@@ -195,7 +195,7 @@ cdef class WeightedLinksModel(FeatureModel):
         return 0.5 * (self.row_links * log(self.tau / (2.0 * PI)) - self.tau * square)
 
     cdef double log_likelihood(self) noexcept nogil:
-        """Every link once: those that go out."""
+        """Count every link once, as an outgoing one."""
         cdef Py_ssize_t i, j
         cdef double square = 0.0
         for i in range(self.n_samples):

@@ -10,14 +10,15 @@ from skdpm_weighted_links._weighted_links import WeightedLinksModel
 class WeightedLinks(FeatureLikelihood):
     """Weighted links between the rows: x_ij ~ N(z_i' W z_j, 1 / noise_precision).
 
-    In `fit` X is square, and its diagonal is ignored; elsewhere X holds the links of new rows to
-    the rows of `fit`. NaN is a link that was not observed.
+    In `fit` X is square, and its diagonal is ignored. Otherwise X has the links of new rows to the
+    rows of `fit`. NaN is a link that was not observed.
 
     Parameters
     ----------
     noise_precision : float, default=1.0
+        Precision of the noise, in units of 1 / variance.
     weight_precision : float, default=1.0
-        w_kl ~ N(0, 1 / weight_precision).
+        Precision of the weights: w_kl ~ N(0, 1 / weight_precision).
     """
 
     pairwise = True

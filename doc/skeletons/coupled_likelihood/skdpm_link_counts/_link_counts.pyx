@@ -6,12 +6,12 @@ With theta_kl ~ Gamma(a, b), and S_kl the sum of the N_kl counts between cluster
     p(X | partition) = prod_{k <= l} g(S_kl, N_kl) / prod_{i < j} x_ij!,
     g(S, N) = b^a Gamma(a + S) / (Gamma(a) (b + N)^(a + S)).
 
-An item with m_l items in cluster l to link to, and s_l links to them, joins k with the density
+An item with s_l links to the m_l items of cluster l joins k with the density
 
     prod_l [g(S_kl + s_l, N_kl + m_l) / g(S_kl, N_kl)] / prod_j x_ij!,
 
-so clusters are coupled, and a row of the arena is the size of its cluster alone: S stands in a
-matrix over slots. Sums of counts are integers, so nothing drifts.
+so clusters are coupled. A row of the arena has only the size of its cluster; S is a matrix over
+slots. Sums of counts are integers, so nothing drifts.
 """
 from libc.math cimport lgamma, log
 
@@ -30,7 +30,7 @@ cdef class LinkCountsModel(ClusterModel):
     log_factorials : ndarray of the shape of X
     shape, rate : float
     n_max : int
-        Most items that one cluster may hold.
+        Largest number of items of a cluster.
     """
     cdef const double[:, ::1] X, log_factorials
     cdef double shape, rate
@@ -49,7 +49,7 @@ cdef class LinkCountsModel(ClusterModel):
         self.allocate(1, 1)
 
     cdef void change(self, Py_ssize_t slot, Py_ssize_t i, double by) noexcept nogil:
-        """Count item i, whose label is -1, in (by = 1) or out (by = -1)."""
+        """Add (by = 1) or remove (by = -1) item i, whose label is -1."""
         cdef Py_ssize_t j, l
         for j in range(self.n_labels):
             l = self.labels[j]
@@ -66,7 +66,7 @@ cdef class LinkCountsModel(ClusterModel):
         self.change(slot, i, -1.0)
 
     cdef double log_cell(self, double total, double n_pairs) noexcept nogil:
-        """log g."""
+        """Compute log g(total, n_pairs)."""
         return (
             self.shape * log(self.rate) - lgamma(self.shape)
             + lgamma(self.shape + total) - (self.shape + total) * log(self.rate + n_pairs)
@@ -118,7 +118,7 @@ cdef class LinkCountsModel(ClusterModel):
                     out[k] += self.log_cell(total + self.links[l], n_pairs + self.sizes[l])
                     out[k] -= self.log_cell(total, n_pairs)
 
-    # What goes with the arena's rows: the matrix grows, is emptied, saved and loaded as they are.
+    # The matrix grows, and is emptied, saved and loaded, together with the rows of the arena.
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         cdef Py_ssize_t n_old = self.n_slots

@@ -10,7 +10,7 @@ from skdpm_link_counts._link_counts import LinkCountsModel
 
 
 class LinkCounts(Likelihood):
-    """Clusters of the nodes of a network whose links are counted: messages, meetings, trade.
+    """Clusters of the nodes of a network with counts of links: messages, meetings, trade.
 
     The counts between nodes of two clusters are Poisson with a common mean, which has a
     Gamma(shape, rate) prior.
@@ -18,14 +18,15 @@ class LinkCounts(Likelihood):
     Parameters
     ----------
     shape, rate : float, default=1.0
+        Parameters of the Gamma prior.
 
     Notes
     -----
     X is the symmetric matrix of counts 0, 1, 2, ...; its diagonal is ignored. To predict or score
-    new nodes, X is (m, n): their links to the n nodes of `fit`, each node on its own.
+    m new nodes, X has shape (m, n): their links to the n nodes of `fit`.
     """
 
-    capabilities = frozenset({"joint"})  # and not "product": clusters are coupled
+    capabilities = frozenset({"joint"})  # not "product": clusters are coupled
     pairwise = True
     positive_only = True
 
@@ -60,7 +61,7 @@ class LinkCounts(Likelihood):
         )
 
     def cluster_params(self, stats):
-        """`means`: (n_clusters, n_clusters), of the counts between two nodes."""
+        """`means` of the counts between two nodes: shape (n_clusters, n_clusters)."""
         sizes, totals = stats[:, 0], stats[:, 1:]
         n_pairs = np.outer(sizes, sizes)
         np.fill_diagonal(n_pairs, sizes * (sizes - 1) / 2)

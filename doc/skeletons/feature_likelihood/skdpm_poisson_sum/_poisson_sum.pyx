@@ -1,5 +1,5 @@
 """Counts whose rates are sums over features: x_id ~ Poisson(b + sum_k z_ik w_kd) with
-w_kd ~ Gamma(shape, rate). A candidate is its rates, (D,).
+w_kd ~ Gamma(shape, rate). A candidate is a vector of rates, (D,).
 """
 from libc.math cimport lgamma, log
 from libc.stdlib cimport free, realloc
@@ -70,7 +70,7 @@ cdef class PoissonSumModel(FeatureModel):
             out[c] = 0.0
             for j in range(self.d):
                 w = self.W[k * self.d + j] if on else -self.W[k * self.d + j]
-                # The difference may round to below what no feature takes away.
+                # Rounding must not take rates below the background.
                 after = max(rates[j] + w, self.background)
                 out[c] += self.X[self.row, j] * log(after / rates[j]) - w
 
@@ -96,14 +96,14 @@ cdef class PoissonSumModel(FeatureModel):
         return 0
 
     cdef int update_params(self, bint adapting, bitgen_t* rng) except -1 nogil:
-        """Gibbs: every count is divided among the features it may come from; then a feature's
-        rates are Gamma(shape + its counts, rate + its rows)."""
+        """Gibbs: divide every count among the features of its row, then draw the rates of each
+        feature from Gamma(shape + its counts, rate + its number of rows)."""
         cdef Py_ssize_t i, j, k
         cdef binomial_t binomial
         cdef const unsigned char* z
         cdef double left, share
         cdef long long count, taken
-        # The cached parameters of another draw, which a first call does not read.
+        # Cache of random_binomial, which ignores it if `has_binomial` is 0.
         binomial.has_binomial = 0
         for k in range(self.n_latent * self.d):
             self.counts[k] = 0.0

@@ -15,7 +15,7 @@ class PoissonSum(FeatureLikelihood):
     background : float, default=0.1
         Rate of a row without features.
     shape, rate : float, default=1.0
-        Of the Gamma prior of the features' rates.
+        Parameters of the Gamma prior of the features' rates.
     """
 
     allow_nan = False

@@ -26,7 +26,7 @@ cdef class GeometricModel(ClusterModel):
         Counts.
     a, b : float
     n_max : int
-        Most items that one cluster may hold; a kernel with tables by count needs it.
+        Largest number of items of a cluster; a kernel with tables by count needs it.
     """
     cdef Py_ssize_t n_features
     cdef const double* X
@@ -52,7 +52,7 @@ cdef class GeometricModel(ClusterModel):
             log_norms[d] = log_beta(self.a + stats[0], self.b + stats[1 + d])
 
     cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
-        """Count item i in (by = 1) or out (by = -1)."""
+        """Add (by = 1) or remove (by = -1) item i."""
         cdef Py_ssize_t d
         cdef const double* x = self.X + i * self.n_features
         stats[0] += by

@@ -14,8 +14,8 @@ class Geometric(Likelihood):
     Parameters
     ----------
     a, b : float, default=1.0
-        Beta prior of each column's probability of success: pseudo-counts of successes and of
-        failures.
+        Pseudo-counts of successes and of failures: parameters of the Beta prior of each column's
+        probability of success.
     """
 
     positive_only = True  # for scikit-learn's checks: no negative values
@@ -40,7 +40,7 @@ class Geometric(Likelihood):
         return GeometricModel(data["X"], self.a, self.b, tables["n_max"])
 
     def cluster_params(self, stats):
-        """`probabilities`: (n_clusters, n_features), of a success."""
+        """`probabilities` of a success: shape (n_clusters, n_features)."""
         successes, failures = self._posterior(stats)
         return {"probabilities": successes / (successes + failures)}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Gnedin (2010), A species sampling model with finitely many types: of Gibbs type with sigma = -1,
+"""Prior of Gnedin (2010), A species sampling model with finitely many types. Its sigma is -1, and
 
     V_{n,k} = (c)_{n-k} (1 - c)_{k-1} (k - 1)! / ((1 + c)_{n-1} (n - 1)!),    0 < c < 1.
 
@@ -14,7 +14,7 @@ from skdpm.mixture.priors._base cimport PartitionPrior
 
 
 cdef class GnedinPrior(PartitionPrior):
-    """Gnedin's prior of partitions into clusters of finitely many, but unknown, components.
+    """Gnedin's prior of partitions, with an unknown, finite number of components.
 
     Parameters
     ----------

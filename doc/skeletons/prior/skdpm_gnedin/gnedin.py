@@ -6,18 +6,18 @@ from skdpm_gnedin._gnedin import GnedinPrior
 
 
 class GnedinMixture(BaseMixture):
-    """Mixture of finitely many components, whose number has a heavy tail.
+    """Mixture with an unknown, finite number of components, whose prior has a heavy tail.
 
-    Weights are uniform given the number of components. The most probable number is 1, and its mean
-    is infinite.
+    The prior of the weights given the number of components is uniform. The most probable number is
+    1, and the mean is infinite.
 
     Parameters
     ----------
     likelihood, sampler
-        As in `skdpm.DPMixture`; a sampler that draws no weights.
+        See `skdpm.DPMixture`. The sampler must be one that does not draw weights.
     concentration : float or None, default=None
-        Larger values favour more clusters: a single component has probability
-        1 / (1 + concentration). None: resampled in every iteration under its prior, from 1.
+        Concentration. Larger values favour more clusters: a single component has probability
+        1 / (1 + concentration). None: drawn in every iteration under its prior, starting at 1.
     concentration_prior, n_warmup, n_draws, thin, n_chains, n_jobs, init, store_labels, \
 point_estimate, max_time, target_ess, warm_start, random_state, verbose
         As in `skdpm.DPMixture`.

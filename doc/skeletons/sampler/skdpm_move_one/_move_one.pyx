@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Metropolis moves of single items.
 
-A random item leaves its cluster; with k clusters left it is proposed one of those or a new one,
-each with probability 1 / (k + 1). What is left does not depend on where the item was, so the
-proposal is symmetric and the ratio is that of the item's full conditional,
+A random item leaves its cluster. The proposal is one of the k remaining clusters or a new one,
+each with probability 1 / (k + 1). The remaining clusters do not depend on where the item was, so
+the proposal is symmetric and the ratio is that of the item's full conditional,
 
     p(item i joins j | rest) ~ (n_j - sigma)          p(x_i | items of j),
     p(item i joins a new one) ~ V_{n,k+1} / V_{n,k}   p(x_i).
@@ -17,8 +17,8 @@ from skdpm.mixture.samplers._base cimport PartitionKernel
 
 
 cdef double log_weight(MixtureState state, Py_ssize_t i, Py_ssize_t position) noexcept nogil:
-    """log full conditional of detached item i joining the cluster at a position (the spare one
-    is last), up to a constant."""
+    """log full conditional of detached item i joining the cluster at a position, up to a
+    constant. The spare cluster is at the last position."""
     cdef Py_ssize_t slot = state.slots[position]
     cdef Py_ssize_t k = state.n_clusters
     cdef double log_prior
@@ -41,7 +41,7 @@ cdef class MoveOneKernel(PartitionKernel):
         cdef Py_ssize_t i, k, _m, slot, old, new
         cdef double log_ratio
         for _m in range(self.n_proposals * state.n_samples):
-            if state.model.n_free == 0:     # `attach` may need one; memory is taken with the GIL
+            if state.model.n_free == 0:     # `attach` may need a slot
                 with gil:
                     state.reserve(2 * state.capacity)
             i = integer(rng, state.n_samples)

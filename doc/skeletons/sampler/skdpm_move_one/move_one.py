@@ -9,12 +9,12 @@ from skdpm_move_one._move_one import MoveOneKernel
 class MoveOne(Sampler):
     """Propose to move a random row into a random cluster, and accept by the Metropolis rule.
 
-    A proposal costs two densities, whatever the number of clusters.
+    A proposal costs two densities for any number of clusters.
 
     Parameters
     ----------
     n_proposals : int, default=10
-        Per row and iteration, on average.
+        Mean number of proposals per row and iteration.
     """
 
     requires = "joint"
