@@ -100,7 +100,7 @@ cdef inline double log_sum_far(
         return top
     total = exp(log_rest - top)
     for j in range(n_far):
-        # Terms below e^-60 = 8.8e-27 count as this.
+        # Terms below e^-60 = 8.8e-27 count as 1e-26, which bounds them.
         total += exp(upper[far[j]] - top) if upper[far[j]] > top - 60.0 else 1e-26
     return top + log(total) + SLACK * (1.0 + fabs(top))
 

@@ -105,8 +105,8 @@ cdef inline double log_rising_count(double z, double m) noexcept nogil:
 
 
 cdef inline double log_gamma_ratio(const CountTable* table, double m, double v) noexcept nogil:
-    """log Gamma(shift + m + v) - log Gamma(shift + m), from the table if it has any entries, else
-    by the accurate formula."""
+    """log Gamma(shift + m + v) - log Gamma(shift + m). If the table has entries, the difference of
+    its values, or of those of the longest table. Otherwise, and beyond that, `log_rising`."""
     if m + v < table.size:
         return table.values[<Py_ssize_t>(m + v)] - table.values[<Py_ssize_t>m]
     if table.size > 0 and m + v < MAX_TABLE:

@@ -34,7 +34,7 @@ def log_sum_exp(const double[:, ::1] terms):
     """log of the sum of exp(terms) down each column: ndarray of shape (n_columns,).
 
     Terms are added from top to bottom, so that the bits of a column do not depend on its
-    neighbours, as in the sums of NumPy and SciPy.
+    neighbours. In the sums of NumPy and SciPy they do.
     """
     cdef Py_ssize_t k, j
     cdef Py_ssize_t n_terms = terms.shape[0]

@@ -378,7 +378,7 @@ cdef class ClusterModel:
             for i in range(n_items):
                 self.log_predictive_many(&slots[k], 1, items[i], &out[k * n_items + i])
 
-    # What a likelihood with learned hyperparameters overrides besides.
+    # Overridden by likelihoods with hyperparameters that can be learned.
 
     cdef double log_marginal_at(
         self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
@@ -399,8 +399,8 @@ cdef class ClusterModel:
         return total
 
     cdef int retabulate(self) except -1:
-        """Bring what depends on `hyper` up to date, the empty row included, but for the rows. The
-        tables that kernels share stay as they are: memory for others is this kernel's own."""
+        """Update everything that depends on `hyper`, including the empty row but not the rows.
+        Tables that kernels share do not change: this kernel allocates new ones."""
         raise NotImplementedError(f"{type(self).__name__} must write `retabulate`")
 
     # The Python boundary: chain states, scoring, predictions.

@@ -18,7 +18,7 @@ tabulated; for learned pseudo-counts only for the n that occur.
 """
 cimport cython
 from libc.math cimport NAN, ceil, log
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 
 import numpy as np
 
@@ -59,7 +59,7 @@ cdef class CategoricalModel(ClusterModel):
         first : ndarray of shape (n_features + 1,), int32
             First category of each column, then `n_levels`.
     tables : dict
-        Result of `tables_of_levels`.
+        Result of `Levels.tables`.
     hyper_names : tuple of str
         Name of the hyperparameter of each pseudo-count in `tables`.
     """
@@ -377,9 +377,7 @@ cdef class ParametricCategorical(ParametricModel):
         self.codes = &codes[0, 0] if codes.shape[0] else NULL
         self.first = &first[0]
         self.pseudo_counts = &pseudo_counts[0]
-        self.table = <double*>malloc(self.n_params * SKDPM_LANES * sizeof(double))
-        if self.table == NULL:
-            raise MemoryError
+        self.table = <double*>resized(NULL, self.n_params * SKDPM_LANES, sizeof(double))
 
     def __dealloc__(self):
         free(self.table)

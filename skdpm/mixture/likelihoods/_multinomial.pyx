@@ -23,7 +23,7 @@ Row: n, N, c_d (D) | log(a_d + c_d) (D).
 """
 cimport cython
 from libc.math cimport log
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 from libc.string cimport memset
 
 import numpy as np
@@ -392,9 +392,7 @@ cdef class ParametricMultinomial(ParametricModel):
         self.indices = &indices[0] if indices.shape[0] else NULL
         self.counts = &counts[0] if counts.shape[0] else NULL
         self.pseudo_counts = &pseudo_counts[0]
-        self.table = <double*>malloc(n_features * SKDPM_LANES * sizeof(double))
-        if self.table == NULL:
-            raise MemoryError
+        self.table = <double*>resized(NULL, n_features * SKDPM_LANES, sizeof(double))
 
     def __dealloc__(self):
         free(self.table)

@@ -23,7 +23,7 @@ cimport cython
 from libc.math cimport INFINITY
 from libc.math cimport M_PI as PI
 from libc.math cimport ceil, exp, fabs, floor, log, log1p
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 from libc.string cimport memset
 
 import numpy as np
@@ -567,9 +567,7 @@ cdef class ParametricPoisson(ParametricModel):
         self.rate = rate
         self.missing = missing
         self.large = large
-        self.work = <double*>malloc(self.n_features * LD * sizeof(double))
-        if self.work == NULL:
-            raise MemoryError
+        self.work = <double*>resized(NULL, self.n_features * LD, sizeof(double))
 
     def __dealloc__(self):
         free(self.work)

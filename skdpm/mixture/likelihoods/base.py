@@ -269,8 +269,8 @@ class Likelihood(BaseEstimator):
         return values
 
     def at(self, values):
-        """A copy of this resolved likelihood with other values of some hyperparameters: a dict of
-        str to float or ndarray."""
+        """A copy of this resolved likelihood with other values of some hyperparameters. `values`
+        is a dict of str to float or ndarray."""
         other = copy.copy(self)
         for name, value in values.items():
             if name not in self.hyperparameters:
@@ -285,7 +285,8 @@ class Likelihood(BaseEstimator):
         return other
 
     def log_hyperprior(self, values):
-        """log density of the hyperpriors at `values`, a dict as for `at`."""
+        """log density of the priors of learned hyperparameters at `values`, a dict as for `at`; 0
+        if none is learned."""
         priors = self.learned_priors.items()
         return float(sum(np.sum(prior.log_density(values[name])) for name, prior in priors))
 

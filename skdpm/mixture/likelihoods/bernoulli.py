@@ -4,22 +4,10 @@
 import numpy as np
 
 from skdpm._validation import check_positive
-from skdpm.mixture.likelihoods._categorical import (
-    CategoricalModel,
-    ParametricCategorical,
-    number_levels,
-)
-from skdpm.mixture.likelihoods.base import Likelihood, readable
-from skdpm.mixture.likelihoods.categorical import (
-    PSEUDO_COUNT_PRIOR,
-    encode_levels,
-    first_levels,
-    log_probabilities_divergences,
-    tables_of_levels,
-)
+from skdpm.mixture.likelihoods.categorical import PSEUDO_COUNT_PRIOR, Levels
 
 
-class Bernoulli(Likelihood):
+class Bernoulli(Levels):
     """Independent binary columns; the probability of a 1 has a Beta(a, b) prior.
 
     Parameters
@@ -43,11 +31,7 @@ class Bernoulli(Likelihood):
     ones in `fit`.
     """
 
-    capabilities = frozenset({"joint", "product", "instantiated"})
     hyperparameters = ("a", "b")
-    allow_nan = True
-    discrete = True
-    fewest_columns = 2
 
     def __init__(self, a=None, b=None, hyperpriors=None):
         self.a = a
@@ -56,7 +40,7 @@ class Bernoulli(Likelihood):
 
     def summarise(self, X):
         """Numbers of ones and of entries of each column."""
-        self._check_binary(X)
+        self._checked(X)
         return {
             "ones": (X == 1).sum(axis=0),
             "entries": (~np.isnan(X)).sum(axis=0),
@@ -81,39 +65,13 @@ class Bernoulli(Likelihood):
         resolved._fitted_missing = bool((summary["entries"] < summary["rows"]).any())
         return resolved
 
-    def encode(self, X):
-        self._check_binary(X)
-        return encode_levels(X, np.full(X.shape[1], 2))
-
-    def encode_new(self, X):
-        # As if entries were missing, so that the bits of a row do not depend on other rows.
-        return {**self.encode(X), "missing": True}
-
-    def tables(self, data, n_max):
-        return tables_of_levels(
-            data,
-            n_max,
-            data["missing"] or self._fitted_missing,
-            self._kinds(len(data["first"]) - 1),
-            self.flat_hyperparameters(),
-        )
-
-    def bind(self, data, tables):
-        return CategoricalModel(data, tables, self.hyper_names())
+    def _sizes(self, n_features):
+        return np.full(n_features, 2)
 
     def _kinds(self, n_features):
-        """Position among the hyperparameters of the pseudo-count of each category."""
         columns = np.arange(n_features)
         a, b = (columns if np.ndim(value) else 0 * columns for value in (self.a, self.b))
         return np.stack([np.size(self.a) + b, a], axis=1).ravel()
-
-    def parametric(self, X):
-        first = first_levels(np.full(X.shape[1], 2))
-        pseudo_counts = self.flat_hyperparameters()[self._kinds(X.shape[1])]
-        return ParametricCategorical(number_levels(readable(X), first), first, pseudo_counts)
-
-    def divergences(self, params):
-        return log_probabilities_divergences(params[:, :-1])
 
     def cluster_params(self, stats):
         """`probabilities` of a 1: (n_clusters, n_features)."""
@@ -129,9 +87,10 @@ class Bernoulli(Likelihood):
         zeros, ones = counts[:, :, 0], counts[:, :, 1]
         return (self.a + ones) / (self.a + ones + self.b + zeros)
 
-    def _check_binary(self, X):
+    def _checked(self, X):
         bad = (X != 0) & (X != 1) & ~np.isnan(X)
         self._check_columns(X, bad, "0 or 1 (NaN = missing)")
+        return X
 
     @classmethod
     def _examples(cls):

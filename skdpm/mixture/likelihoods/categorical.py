@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The likelihood `Categorical`, and functions that it shares with `Bernoulli`."""
+"""The likelihood `Categorical`, and its base class, shared with `Bernoulli`."""
 
 import copy
 
@@ -30,91 +30,100 @@ MOST_CATEGORIES = 1_000_000
 MOST_TABLED = 4
 
 
-def encode_levels(X, n_categories):
-    """Number the categories of all columns in one sequence, for the kernel.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-        Integer codes from 0; NaN marks a missing entry.
-    n_categories : ndarray of shape (n_features,), int
-
-    Returns
-    -------
-    data : dict
-        `codes`, `first` and `missing`, see `CategoricalModel`.
-    """
-    first = first_levels(n_categories)
-    codes = number_levels(readable(X), first)
-    missing = bool((codes == first[-1]).any())
-    return read_only({"codes": codes, "first": first, "missing": missing})
-
-
-def tables_of_levels(data, n_max, missing, kinds, pseudo_counts):
-    """Make the tables that kernels of categorical columns share.
-
-    Parameters
-    ----------
-    data : dict
-        Result of `encode_levels`.
-    n_max : int or None
-        Largest number of items of a cluster. None: unbounded, as in a stream.
-    missing : bool
-        Whether entries of these or other rows may be missing. In a stream they always may.
-    kinds : ndarray of shape (n_levels,), int
-        Position in `pseudo_counts` of the pseudo-count of each category.
-    pseudo_counts : ndarray of shape (n_kinds,)
-        All hyperparameters, in the order of the kernel.
-
-    Returns
-    -------
-    tables : dict
-        The arguments, and `log_counts` and `log_gammas`, (n_kinds, n_max + 1 or fewer), functions
-        of pseudo-counts plus counts; `totals`, (n_features,), the sums A_d of pseudo-counts;
-        `log_norm`, (n_max + 1,), the sum over columns of log(A_d + n), empty if entries may be
-        missing. If there are many different pseudo-counts the tables are empty, and kernels
-        compute the values.
-    """
-    missing = missing or n_max is None
-    totals = np.add.reduceat(pseudo_counts[kinds], data["first"][:-1])
-    few = len(pseudo_counts) <= MOST_TABLED
-    n_max, n_tabled = bounds(n_max)
-    n_tabled = n_tabled if few else -1
-    log_norm = np.zeros(0 if missing else n_tabled + 1)
-    if few and not missing:
-        for total, n_columns in zip(*np.unique(totals, return_counts=True), strict=True):
-            log_norm += n_columns * np.log(total + np.arange(n_max + 1))
-    return read_only(
-        {
-            "n_max": n_max,
-            "missing": missing,
-            "kinds": kinds.astype(np.int32),
-            "pseudo_counts": pseudo_counts,
-            "log_counts": np.array([log_table(a, n_tabled) for a in pseudo_counts]),
-            "log_gammas": np.array([log_gamma_table(a, n_tabled) for a in pseudo_counts]),
-            "totals": totals,
-            "log_norm": log_norm,
-        }
-    )
-
-
-def first_levels(n_categories):
-    """First category of each column in the common sequence, then the number of categories."""
-    first = np.zeros(len(n_categories) + 1, dtype=np.int32)
-    np.cumsum(n_categories, out=first[1:])
-    return first
-
-
-def log_probabilities_divergences(params):
-    """J-divergences of independent categorical columns, from their log probabilities."""
-    return j_divergences(np.exp(params), params)
-
-
 # Also the prior of Bernoulli columns.
 PSEUDO_COUNT_PRIOR = Gamma(1.0, 1.0)
 
 
-class Categorical(Likelihood):
+class Levels(Likelihood):
+    """Base class of `Categorical` and `Bernoulli`, for columns with a few different values.
+
+    The categories of all columns are numbered in one sequence. A subclass implements `_sizes`,
+    `_kinds` and `_checked`, and sets `_fitted_missing` when it is resolved.
+    """
+
+    capabilities = frozenset({"joint", "product", "instantiated"})
+    allow_nan = True
+    discrete = True
+    fewest_columns = 2
+
+    def _sizes(self, n_features):
+        """Number of categories of each column: ndarray of shape (n_features,), int."""
+        raise NotImplementedError
+
+    def _kinds(self, n_features):
+        """Position among the hyperparameters of the pseudo-count of each category: ndarray."""
+        raise NotImplementedError
+
+    def _checked(self, X):
+        """Check rows, and return them as integer codes from 0; NaN marks a missing entry."""
+        raise NotImplementedError
+
+    def _numbered(self, X):
+        """Numbers of the categories of codes, and the first of each column: see
+        `CategoricalModel`."""
+        first = np.zeros(X.shape[1] + 1, dtype=np.int32)
+        np.cumsum(self._sizes(X.shape[1]), out=first[1:])
+        return number_levels(readable(X), first), first
+
+    def encode(self, X):
+        codes, first = self._numbered(self._checked(X))
+        missing = bool((codes == first[-1]).any())
+        return read_only({"codes": codes, "first": first, "missing": missing})
+
+    def encode_new(self, X):
+        # As if entries were missing, so that the bits of a row do not depend on other rows.
+        return {**self.encode(X), "missing": True}
+
+    def tables(self, data, n_max):
+        """Make the tables that kernels share.
+
+        Returns
+        -------
+        tables : dict
+            `log_counts` and `log_gammas`, (n_kinds, n_max + 1 or fewer), are functions of
+            pseudo-counts plus counts; `totals`, (n_features,), the sums A_d of pseudo-counts;
+            `log_norm`, (n_max + 1,), the sum over columns of log(A_d + n), empty if entries of
+            these or other rows may be missing. With many different pseudo-counts the tables are
+            empty, and kernels compute the values.
+        """
+        pseudo_counts = self.flat_hyperparameters()
+        kinds = self._kinds(len(data["first"]) - 1)
+        missing = data["missing"] or self._fitted_missing or n_max is None
+        totals = np.add.reduceat(pseudo_counts[kinds], data["first"][:-1])
+        few = len(pseudo_counts) <= MOST_TABLED
+        n_max, n_tabled = bounds(n_max)
+        n_tabled = n_tabled if few else -1
+        log_norm = np.zeros(0 if missing else n_tabled + 1)
+        if few and not missing:
+            for total, n_columns in zip(*np.unique(totals, return_counts=True), strict=True):
+                log_norm += n_columns * np.log(total + np.arange(n_max + 1))
+        return read_only(
+            {
+                "n_max": n_max,
+                "missing": missing,
+                "kinds": kinds.astype(np.int32),
+                "pseudo_counts": pseudo_counts,
+                "log_counts": np.array([log_table(a, n_tabled) for a in pseudo_counts]),
+                "log_gammas": np.array([log_gamma_table(a, n_tabled) for a in pseudo_counts]),
+                "totals": totals,
+                "log_norm": log_norm,
+            }
+        )
+
+    def bind(self, data, tables):
+        return CategoricalModel(data, tables, self.hyper_names())
+
+    def parametric(self, X):
+        codes, first = self._numbered(X)
+        pseudo_counts = self.flat_hyperparameters()[self._kinds(X.shape[1])]
+        return ParametricCategorical(codes, first, pseudo_counts)
+
+    def divergences(self, params):
+        log_probabilities = params[:, :-1]
+        return j_divergences(np.exp(log_probabilities), log_probabilities)
+
+
+class Categorical(Levels):
     """Independent categorical columns, each with a symmetric Dirichlet prior.
 
     Parameters
@@ -157,12 +166,8 @@ class Categorical(Likelihood):
     more clusters are found than at 1. Chains start at 1.
     """
 
-    capabilities = frozenset({"joint", "product", "instantiated"})
     hyperparameters = ("concentration",)
-    allow_nan = True
     reads_tables = True
-    discrete = True
-    fewest_columns = 2
 
     def __init__(
         self,
@@ -317,40 +322,21 @@ class Categorical(Likelihood):
                 f"most {MOST_CATEGORIES}",
             )
 
-    def encode(self, X):
-        return encode_levels(self._seen(X, self.n_categories), self.n_categories)
+    def _sizes(self, n_features):
+        return self.n_categories
 
-    def encode_new(self, X):
-        # As if entries were missing, so that the bits of a row do not depend on other rows.
-        return {**self.encode(X), "missing": True}
-
-    def tables(self, data, n_max):
-        return tables_of_levels(
-            data,
-            n_max,
-            data["missing"] or self._fitted_missing,
-            self._kinds(),
-            self.flat_hyperparameters(),
-        )
-
-    def _kinds(self):
-        """Position among the hyperparameters of the pseudo-count of each category."""
-        columns = np.arange(len(self.n_categories))
+    def _kinds(self, n_features):
+        columns = np.arange(n_features)
         kinds = columns if np.ndim(self.concentration) else 0 * columns
         return np.repeat(kinds, self.n_categories)
 
-    def bind(self, data, tables):
-        return CategoricalModel(data, tables, self.hyper_names())
+    def _checked(self, X):
+        return self._seen(X, self.n_categories)
 
     def parametric(self, X):
-        first = first_levels(self.n_categories)
-        pseudo_counts = self.flat_hyperparameters()[self._kinds()]
         if self.handle_unknown == "missing":
-            X = self._seen(X, self.n_categories)
-        return ParametricCategorical(number_levels(readable(X), first), first, pseudo_counts)
-
-    def divergences(self, params):
-        return log_probabilities_divergences(params[:, :-1])
+            X = self._checked(X)
+        return super().parametric(X)
 
     def cluster_params(self, stats):
         """`probabilities`: (n_clusters, n_features, largest number of categories), 0 beyond the
@@ -363,10 +349,11 @@ class Categorical(Likelihood):
         return (u >= cumulated).sum(axis=2).astype(np.float64)
 
     def _probabilities(self, stats):
+        n_features = len(self.n_categories)
         first = np.concatenate([[0], np.cumsum(self.n_categories)])
-        counts = stats[:, 1 : 1 + first[-1]] + self.flat_hyperparameters()[self._kinds()]
-        probabilities = np.zeros((len(stats), len(self.n_categories), max(self.n_categories)))
-        for d in range(len(self.n_categories)):
+        counts = stats[:, 1 : 1 + first[-1]] + self.flat_hyperparameters()[self._kinds(n_features)]
+        probabilities = np.zeros((len(stats), n_features, max(self.n_categories)))
+        for d in range(n_features):
             column = counts[:, first[d] : first[d + 1]]
             probabilities[:, d, : self.n_categories[d]] = column / column.sum(
                 axis=1, keepdims=True
