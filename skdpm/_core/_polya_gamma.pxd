@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Polya-Gamma variates PG(1, z), which make a logistic likelihood conditionally Gaussian.
 
-PG(1, z) is J / 4, with J of density cosh(c) exp(-c^2 x / 2) sum_n (-1)^n a_n(x), c = |z| / 2.
-Terms fall, so that partial sums bound the density from both sides (Devroye 2009; Polson, Scott &
-Windle 2013, section 4). The envelope is the first term, an inverse Gaussian density up to T and
-an exponential one beyond; only ratios a_n / a_0 are computed, and none of them overflows.
+PG(1, z) is the law of J / 4, where J has the density cosh(c) exp(-c^2 x / 2) sum_n (-1)^n a_n(x)
+with c = |z| / 2. The terms decrease, so partial sums bound the density from both sides (Devroye
+2009; Polson, Scott & Windle 2013, section 4). The envelope is the first term: an inverse Gaussian
+density up to T and an exponential density beyond. Only ratios a_n / a_0 are computed; none of them
+overflows.
 """
 from libc.math cimport NAN, erfc, exp, fabs, sqrt
 
@@ -14,7 +15,7 @@ from skdpm._core._rng cimport (
 
 cdef enum:
     N_SHARES = 162
-    PER_UNIT = 8    # of c: the table goes from 0 to 20
+    PER_UNIT = 8    # entries per unit of c; the table goes from 0 to 20
 
 
 cdef extern from *:
@@ -27,7 +28,7 @@ cdef extern from *:
 cdef inline double below_cut(double c, bitgen_t* rng) noexcept nogil:
     """An inverse Gaussian variate of mean 1 / c and shape 1, given that it is at most CUT."""
     cdef double e, y, x, mean
-    # Either loop ends with probability 1: a turn succeeds with more than a fixed chance.
+    # Both loops end with probability 1: the probability of success in a turn has a lower bound.
     if c * CUT < 1.0:
         while True:
             e = random_standard_exponential(rng)
@@ -49,7 +50,7 @@ cdef inline double below_cut(double c, bitgen_t* rng) noexcept nogil:
 
 
 cdef inline double share_beyond(double c) noexcept nogil:
-    """The share of the envelope that is beyond the cut."""
+    """Share of the envelope beyond the cut."""
     cdef double squared_pi = 9.869604401089358
     cdef double rate = 0.125 * squared_pi + 0.5 * c * c
     cdef double beyond = 0.5 * sqrt(squared_pi) / rate * exp(c - rate * CUT)
@@ -60,18 +61,18 @@ cdef inline double share_beyond(double c) noexcept nogil:
 
 
 cdef inline void tabulate_shares(double* shares) noexcept nogil:
-    """Fill the table, of N_SHARES numbers, that `polya_gamma` reads."""
+    """Fill the table of N_SHARES numbers for `polya_gamma`."""
     cdef Py_ssize_t j
     for j in range(N_SHARES):
         shares[j] = share_beyond(<double>j / PER_UNIT)
-    shares[N_SHARES - 1] = 0.0      # from there on, whatever c: below 1e-40
+    shares[N_SHARES - 1] = 0.0      # shares for larger c are below 1e-40
 
 
 cdef inline bint below_density(double level, double decay) noexcept nogil:
-    """Whether a level, in units of the first term, is below the sum of all."""
+    """Whether a level, in units of the first term, is below the sum of all terms."""
     cdef double total = 1.0
     cdef Py_ssize_t n = 0
-    # Ends: terms fall to 0, with which the sum stays on one side of the level.
+    # Ends: terms decrease to 0, so the partial sums converge to one side of the level.
     while True:
         n += 1
         total -= (2 * n + 1) * exp(-decay * n * (n + 1))
@@ -84,10 +85,10 @@ cdef inline bint below_density(double level, double decay) noexcept nogil:
 
 
 cdef inline double polya_gamma(double z, const double* shares, bitgen_t* rng) noexcept nogil:
-    """Draw from PG(1, z); NaN where |z| is not below 1e100.
+    """Draw from PG(1, z); NaN unless |z| is below 1e100.
 
-    Shares fall with c, so that those at the ends of an interval of the table mostly tell on which
-    side of the cut a draw is; and most levels are below the least sum of two terms.
+    Shares decrease with c, so the two nearest entries of the table mostly determine on which side
+    of the cut the draw is. Most levels are below the smallest sum of two terms.
     """
     cdef double squared_pi = 9.869604401089358
     cdef double c = 0.5 * fabs(z)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Draws of clusters for a tile of items from log weights: all clusters (tile_categorical), some that
- * mostly decide (tile_select), the two halves of one (tile_halves). Arrays are as in tiles.h. */
+ * Draws of clusters for a tile of items from log weights: among all clusters (tile_categorical), from
+ * some that mostly suffice (tile_select), between the two halves of a cluster (tile_halves). Arrays
+ * are as in tiles.h. */
 #ifndef SKDPM_DRAWS_H
 #define SKDPM_DRAWS_H
 
 #include "tiles.h"
 
-/* Draws a category for each item, with probability proportional to exp(w[k][i]), from uniforms u
- * on [0, 1). w: (n_terms, ld), destroyed; u, top, total: (n,), the last two scratch. Returns 0 if
- * an item has no finite weight, or one that is NaN. */
+/* Draws a category for each item with probability proportional to exp(w[k][i]), from uniform u on
+ * [0, 1). w: (n_terms, ld), overwritten; u, top, total: (n,), the last two scratch. Returns 0 if an
+ * item has no finite weight or a weight that is NaN. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static int tile_categorical(
     double *restrict w, ptrdiff_t n_terms, ptrdiff_t ld, ptrdiff_t n, double *restrict u,
@@ -46,8 +47,8 @@ SKDPM_UNUSED static int tile_categorical(
             out[i] += u[i] >= 0.0;
         }
     }
-    /* Rounding may leave u at 0 or above past the last positive weight: never choose a weight of
-     * zero. (The loop ends: the largest weight is 1.) */
+    /* Rounding may leave u at 0 or above after the last positive weight: never choose a weight of
+     * zero. The loop ends, because the largest weight is 1. */
     for (ptrdiff_t i = 0; i < n; i++)
         if (out[i] == n_terms) {
             do
@@ -58,9 +59,9 @@ SKDPM_UNUSED static int tile_categorical(
 }
 
 /* The same draws from some of the terms. The weight of term k for item i is exp(w_ki + by[k]), at
- * most 1, and the weights of all other terms add up to at most `rest` for every item. out[i] is -1
- * if these, or rounding, could change the draw, or if there is no distribution: `_culling.pxd` has
- * the proof. scratch: (3 n,). */
+ * most 1. The sum of the weights of all other terms is at most `rest` for every item. out[i] is -1 if
+ * these or rounding could change the draw, or if there is no distribution (proof in `_culling.pxd`).
+ * scratch: (3 n,). */
 SKDPM_VERSIONS
 SKDPM_UNUSED static void tile_select(
     double *restrict w, const double *restrict by, ptrdiff_t n_terms, ptrdiff_t ld, ptrdiff_t n,
@@ -80,7 +81,7 @@ SKDPM_UNUSED static void tile_select(
         }
     }
     for (ptrdiff_t i = 0; i < n; i++) {
-        /* Rounding of logarithms of this size. */
+        /* Rounding error of logarithms of this size. */
         const double slack = (1e-11 + 1e-15 * largest) * total[i];
         low[i] = u[i] * total[i] - rest - slack;
         high[i] = u[i] * (total[i] + rest) + slack;
@@ -91,7 +92,7 @@ SKDPM_UNUSED static void tile_select(
         for (ptrdiff_t i = 0; i < n; i++) {
             low[i] -= row[i];
             high[i] -= row[i];
-            /* Stays below 0 if the two disagree. */
+            /* Stays below 0 if low and high disagree. */
             out[i] += low[i] >= 0.0 ? 1 : high[i] >= 0.0 ? -n_terms - 1 : 0;
         }
     }
@@ -99,9 +100,9 @@ SKDPM_UNUSED static void tile_select(
         out[i] = (out[i] >= 0) & (out[i] < n_terms) ? out[i] : -1;
 }
 
-/* For the items whose key is `key`: out[i] is 2 * code + 1 with the probability of exp(b_i + by_b)
- * within its sum with exp(a_i + by_a), else 2 * code, as `tile_categorical` draws it; -2 if that is
- * no distribution. */
+/* For items with keys[i] == key, out[i] is 2 * code or 2 * code + 1, with probabilities proportional
+ * to exp(a_i + by_a) and exp(b_i + by_b), drawn as by `tile_categorical`; -2 if there is no
+ * distribution. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static void tile_halves(
     const double *restrict a, const double *restrict b, double by_a, double by_b, ptrdiff_t n,
@@ -120,7 +121,7 @@ SKDPM_UNUSED static void tile_halves(
     }
 }
 
-/* Number of items whose key is `key`. */
+/* Number of items with keys[i] == key. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static ptrdiff_t tile_count(
     const ptrdiff_t *restrict keys, ptrdiff_t n, ptrdiff_t key)

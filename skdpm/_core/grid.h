@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Clusters whose parameter is on a grid: the arithmetic of likelihoods/_grid.pyx, which states the
- * law. Points come in chunks of SKDPM_CHUNK, one vector register or several; behind the last point
- * of a block stand some of weight 0 and relative likelihood 1. Sums run in so many lanes, whatever the
- * instruction set: the same bits. */
+ * law and the layout of a row. Points are in chunks of SKDPM_CHUNK, one or several vector registers.
+ * The last chunk of a block is filled with points of weight 0 and relative likelihood 1. Sums have
+ * SKDPM_CHUNK lanes, so that their bits do not depend on the instruction set. */
 #ifndef SKDPM_GRID_H
 #define SKDPM_GRID_H
 
 #include "tiles.h"
 
 #define SKDPM_CHUNK 8
-/* Terms smaller than exp of it, beside the largest, do not change a sum. */
+/* Log of the smallest term, relative to the largest, that can change a sum. */
 #define SKDPM_NO_TERM (-50.0)
-/* exp_negative is 0 below it. */
+/* exp_negative is 0 below this. */
 #define SKDPM_NO_WEIGHT (-700.0)
-/* What an impossible entry adds to a log likelihood, relative to the best of its item and block. */
+/* Log likelihood of an impossible entry, relative to the best point of its item and block. */
 #define SKDPM_IMPOSSIBLE (-1e10)
-/* Terms that are lost, as they are below 1e-300, are beyond the digits of such a sum. */
+/* Smallest dot product that is accurate although terms below 1e-300 are lost. */
 #define SKDPM_LEAST_DOT 1e-280
 
 typedef struct {
@@ -26,9 +26,9 @@ typedef struct {
     double *log_totals;         /* (D,): log of the sum of w */
 } skdpm_grid;
 
-/* A row: n, how many entries are impossible, sums of the possible ones relative to the best of each
- * item (D, M), counts of the impossible ones (D, M) | log Z of the same (D,), and of each block the first chunk with a weight, the chunk behind the last, the
- * largest log w + S of each chunk (C,), weights (C * SKDPM_CHUNK,). */
+/* Statistics before those of points. The cached terms of a row end with one group for each block:
+ * the first chunk with a weight, the chunk after the last one, the largest log w + S of each chunk
+ * (C,), weights (C * SKDPM_CHUNK,). */
 #define SKDPM_GRID_HEAD 2
 
 SKDPM_INLINE ptrdiff_t skdpm_grid_n_stats(const skdpm_grid *grid)
@@ -70,8 +70,8 @@ SKDPM_INLINE double skdpm_chunk_max(const double *x)
     return skdpm_larger(skdpm_larger(lane[0], lane[2]), skdpm_larger(lane[1], lane[3]));
 }
 
-/* log w + S of n points, from point m of block d on, with the log likelihoods of an item unless it
- * is NULL. */
+/* log w + S of n points from point m of block d, plus the log likelihoods of an item unless that is
+ * NULL. */
 SKDPM_INLINE void skdpm_grid_logs(
     const skdpm_grid *grid, const double *stats, ptrdiff_t d, ptrdiff_t m, ptrdiff_t n,
     const double *item, double *restrict out)
@@ -91,7 +91,7 @@ SKDPM_INLINE void skdpm_grid_logs(
     }
 }
 
-/* The same of a chunk; -inf where it has no points. */
+/* The same for a chunk; -inf after the last point. */
 SKDPM_INLINE void skdpm_grid_chunk(
     const skdpm_grid *grid, const double *stats, ptrdiff_t d, ptrdiff_t c, const double *item,
     double *out)
@@ -106,7 +106,7 @@ SKDPM_INLINE void skdpm_grid_chunk(
         out[j] = -INFINITY;
 }
 
-/* The cached terms of a row from its statistics. */
+/* Computes the cached terms of a row from its statistics. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static void skdpm_grid_compute(const skdpm_grid *grid, double *stats)
 {
@@ -125,7 +125,7 @@ SKDPM_UNUSED static void skdpm_grid_compute(const skdpm_grid *grid, double *stat
             ceilings[c] = skdpm_chunk_max(p + c * SKDPM_CHUNK);
             top = skdpm_larger(ceilings[c], top);
         }
-        /* They end: the largest of all is that of a chunk. */
+        /* These loops end, because a chunk has the largest value. */
         while (ceilings[first] - top <= SKDPM_NO_WEIGHT)
             first++;
         while (ceilings[stop - 1] - top <= SKDPM_NO_WEIGHT)
@@ -157,7 +157,7 @@ SKDPM_UNUSED static void skdpm_grid_shift(
         sums[m] += by * x[m];
 }
 
-/* The same where entries of x may be impossible, which are counted. */
+/* The same if entries of x may be impossible; these are counted. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static void skdpm_grid_shift_possible(
     double *restrict sums, double *restrict counts, const double *restrict x, ptrdiff_t n,
@@ -169,9 +169,9 @@ SKDPM_UNUSED static void skdpm_grid_shift_possible(
     }
 }
 
-/* log p(block d of an item | a cluster), relative to the best point, from logarithms of those
- * chunks alone that matter. item: (D, M), relative log likelihoods; highest: (C,), their largest
- * in each chunk of the block. */
+/* log p(block d of an item | cluster) relative to the best point, from the logarithms of the chunks
+ * that matter. item: (D, M), relative log likelihoods; highest: (C,), their largest in each chunk of
+ * the block. */
 SKDPM_INLINE double skdpm_grid_log_sum(
     const skdpm_grid *grid, const double *stats, ptrdiff_t d, const double *item,
     const double *highest)
@@ -185,7 +185,7 @@ SKDPM_INLINE double skdpm_grid_log_sum(
             best = ceilings[c] + highest[c];
             likely = c;
         }
-    /* The largest term, */
+    /* The largest term. */
     skdpm_grid_chunk(grid, stats, d, likely, item, x);
     best = skdpm_chunk_max(x);
     for (ptrdiff_t c = 0; c < grid->n_chunks; c++)
@@ -193,7 +193,7 @@ SKDPM_INLINE double skdpm_grid_log_sum(
             skdpm_grid_chunk(grid, stats, d, c, item, x);
             best = skdpm_larger(skdpm_chunk_max(x), best);
         }
-    /* ... and the sum of all that do not vanish beside it. */
+    /* The sum of the terms that can change it. */
     for (ptrdiff_t c = 0; c < grid->n_chunks; c++)
         if (ceilings[c] + highest[c] - best > SKDPM_NO_TERM) {
             skdpm_grid_chunk(grid, stats, d, c, item, x);
@@ -204,7 +204,7 @@ SKDPM_INLINE double skdpm_grid_log_sum(
         - stats[skdpm_grid_n_stats(grid) + d];
 }
 
-/* Sums of p r in the lanes of a chunk, over the chunks in which a block has weights. */
+/* Sums of p r in each lane, over the chunks in which a block has weights. */
 SKDPM_INLINE void skdpm_grid_lanes(
     const double *block, ptrdiff_t n_chunks, const double *r, double *restrict out)
 {
@@ -226,8 +226,7 @@ SKDPM_INLINE void skdpm_grid_lanes(
         out[j] = even[j] + odd[j];
 }
 
-/* log p(item | cluster) of one cluster, relative to the best. relative: (D, C * SKDPM_CHUNK), exp of
- * `item`. */
+/* log p(item | cluster) relative to the best points. relative: (D, C * SKDPM_CHUNK), exp of `item`. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static double skdpm_grid_predict_one(
     const skdpm_grid *grid, const double *stats, const double *item, const double *highest,
@@ -248,9 +247,8 @@ SKDPM_UNUSED static double skdpm_grid_predict_one(
     return total;
 }
 
-/* Whether `skdpm_grid_predict_without` loses no terms, as the weights that are 0 in a cluster, because
- * they are so small, are small without the item too. lowest: (D, C), the smallest log likelihood of
- * the item in each chunk. */
+/* Whether `skdpm_grid_predict_without` loses no terms: weights that are rounded to 0 are negligible
+ * without the item too. lowest: (D, C), the smallest log likelihood of the item in each chunk. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static int skdpm_grid_may_stay(
     const skdpm_grid *grid, const double *stats, const double *lowest)
@@ -273,8 +271,8 @@ SKDPM_UNUSED static int skdpm_grid_may_stay(
     return 1;
 }
 
-/* log p(item | the other items of a cluster that holds it): the inverse of the posterior mean of its
- * inverse likelihood. */
+/* log p(item | other items of its cluster): minus the log of the posterior mean of the inverse
+ * likelihood. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static double skdpm_grid_predict_without(
     const skdpm_grid *grid, const double *stats, const double *relative)
@@ -294,8 +292,8 @@ SKDPM_UNUSED static double skdpm_grid_predict_without(
     return total;
 }
 
-/* log p(item | cluster) of the clusters of some slots, to the same bits: the sums and logarithms of as
- * many as a chunk has lanes side by side. */
+/* log p(item | cluster) for the clusters of some slots, with the bits of `skdpm_grid_predict_one`.
+ * SKDPM_CHUNK clusters at a time share vector sums and logarithms. */
 SKDPM_VERSIONS
 SKDPM_UNUSED static void skdpm_grid_predict(
     const skdpm_grid *grid, const double *arena, ptrdiff_t stride, const ptrdiff_t *slots,

@@ -215,7 +215,7 @@ def test_forgotten_overrides_are_heard_of():
     cached.flip(0, 0, True)
     assert np.isnan(cached.log_row())
     for call in (probe.model.save, lambda: probe.model.load({})):
-        with pytest.raises(NotImplementedError, match="FeatureModel must write"):
+        with pytest.raises(NotImplementedError, match="FeatureModel must implement"):
             call()
 
 

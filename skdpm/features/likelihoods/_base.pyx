@@ -153,11 +153,11 @@ cdef class FeatureModel:
 
     def save(self):
         """Parameters and hyperparameters, as a dict of plain objects."""
-        raise NotImplementedError(f"{type(self).__name__} must write `save`")
+        raise NotImplementedError(f"{type(self).__name__} must implement `save`")
 
     def load(self, saved):
         """Set the parameters to those of a dict from `save`."""
-        raise NotImplementedError(f"{type(self).__name__} must write `load`")
+        raise NotImplementedError(f"{type(self).__name__} must implement `load`")
 
     def get_adaptation(self):
         """Quantities tuned by `update_params` in warm-up, as a dict of plain objects."""

@@ -12,7 +12,7 @@ import numpy as np
 
 # Largest number of sources; the time grows with its square.
 MOST_SOURCES = 64
-# Least number of components: if all of few columns hold signal, noise cannot be recognised.
+# Smallest number of components. If a few columns all contain signal, noise cannot be recognised.
 FEWEST_COMPONENTS = 3
 # Decimals of the entries, scaled to at most 1.
 N_DECIMALS = 6

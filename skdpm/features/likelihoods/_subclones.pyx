@@ -27,12 +27,12 @@ from skdpm._core._slice cimport SliceSampled
 from skdpm.features.likelihoods._base cimport N_CACHED, CachedFlipModel
 
 cdef enum:
-    N_SHRINKS = 200     # after these an interval is shorter than any distance of doubles
+    N_SHRINKS = 200     # then an interval is shorter than the spacing of doubles
 
-# The precision of the beta-binomial at which a chain starts.
+# Initial precision of the beta-binomial.
 FIRST_PRECISION = 200.0
 
-# Shares are uncertain by this, as 1 - u is rounded.
+# Rounding error of shares, from 1 - u.
 cdef double LEAST_SHARE = 1e-17
 cdef double LARGEST_LOG_PRECISION = 60.0
 

@@ -11,16 +11,16 @@ from skdpm._validation import check_finite
 class FeatureLikelihood(BaseEstimator):
     """Base class of likelihoods of feature allocations.
 
-    A subclass writes `resolve`, `encode`, `bind` and `_examples`, and `reconstruct` if rows have
-    an expectation given their features. It overrides `check_prior`, `initial_allocations`,
+    A subclass implements `resolve`, `encode`, `bind` and `_examples`, and `reconstruct` if rows
+    have an expectation given their features. It overrides `check_prior`, `initial_allocations`,
     `select` and `encode_new` if their defaults do not hold.
 
     Attributes
     ----------
     allow_nan, accept_sparse, pairwise, positive_only : bool
-        Kinds of X; they become scikit-learn's input tags. Sparse matrices come as CSR.
+        Input tags of scikit-learn. Sparse matrices are passed as CSR.
     reads_tables : bool
-        Whether columns may hold other things than numbers: not here.
+        Whether columns may hold other values than numbers; always False.
     needs_allocations : bool
         Whether a new row depends on the features of the rows of `fit`. The model then gets these
         by `FeatureModel.see`, and `reconstruct` as `params["allocations"]`.
@@ -34,7 +34,7 @@ class FeatureLikelihood(BaseEstimator):
         intercept: arrays of shape (n_features,). Every draw of them is kept.
     hyperparameters : tuple of str
         Names of the hyperparameters in `FeatureModel.save`: numbers that are also parameters of
-        the likelihood. If None there, they are learned, and their draws are kept.
+        the likelihood. Those that are None are learned, and their draws are kept.
     """
 
     allow_nan = True
@@ -54,12 +54,12 @@ class FeatureLikelihood(BaseEstimator):
         return tuple(name for name in self.hyperparameters if getattr(self, name) is None)
 
     def check_entries(self, X):
-        """Check X, an ndarray or CSR array. Raises ValueError naming the first column with an
-        infinity, or with NaN if that has no meaning."""
+        """Raise ValueError for the first column of X, an ndarray or CSR array, with infinity, or
+        with NaN unless allowed."""
         check_finite(X, allow_nan=self.allow_nan)
 
     def resolve(self, X):
-        """Make a copy for the data of `fit`, with checked hyperparameters and concrete defaults.
+        """Check hyperparameters and make a copy with concrete values for all defaults.
 
         Parameters
         ----------
@@ -72,22 +72,22 @@ class FeatureLikelihood(BaseEstimator):
         Raises
         ------
         ValueError
-            If a hyperparameter or a column is unsuitable; it names it.
+            If the likelihood cannot model a hyperparameter or a column; the message names it.
         """
-        raise NotImplementedError(f"{type(self).__name__} must write `resolve`")
+        raise NotImplementedError(f"{type(self).__name__} must implement `resolve`")
 
     def check_prior(self, prior):
         """Raise ValueError for a `FeaturePrior` that the model does not support. A model to which
         no feature can be added, for example, refuses priors with `grows`."""
 
     def encode(self, X):
-        """Bring the rows of `fit` into the model's form: a dict, shared by all chains. Called on a
-        resolved likelihood."""
-        raise NotImplementedError(f"{type(self).__name__} must write `encode`")
+        """Convert the rows of `fit` to the form of the model: a dict that all chains share. Called
+        on a resolved likelihood."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `encode`")
 
     def bind(self, data):
         """Make a `FeatureModel` over encoded rows."""
-        raise NotImplementedError(f"{type(self).__name__} must write `bind`")
+        raise NotImplementedError(f"{type(self).__name__} must implement `bind`")
 
     def initial_allocations(self, data, most, rng):
         """Guess Z quickly and roughly, so that chains start near a good fit; by default there is
@@ -100,7 +100,7 @@ class FeatureLikelihood(BaseEstimator):
         most : int
             Largest number of features.
         rng : numpy.random.Generator
-            Source of the differences between the guesses of different chains.
+            Generator of a chain. Guesses of different chains differ.
 
         Returns
         -------
@@ -111,7 +111,7 @@ class FeatureLikelihood(BaseEstimator):
         return None
 
     def encode_new(self, X):
-        """Bring new rows into the model's form; by default, by `encode`."""
+        """Convert new rows to the form of the model; by default, by `encode`."""
         return self.encode(X)
 
     def observed(self, X):
@@ -152,9 +152,9 @@ class FeatureLikelihood(BaseEstimator):
         -------
         X : ndarray of shape (n_samples, n_features)
         """
-        raise NotImplementedError(f"{type(self).__name__} must write `reconstruct`")
+        raise NotImplementedError(f"{type(self).__name__} must implement `reconstruct`")
 
     @classmethod
     def _examples(cls):
         """Yield pairs (likelihood, X) for the tests of all likelihoods."""
-        raise NotImplementedError(f"{cls.__name__} must write `_examples`")
+        raise NotImplementedError(f"{cls.__name__} must implement `_examples`")

@@ -11,7 +11,7 @@ from skdpm.features.likelihoods.base import FeatureLikelihood
 from skdpm.hyperpriors import check_gamma
 from skdpm.mixture.chains._start import kmeans
 
-# Blocks of a start. Small blocks are soon merged, large ones hardly split.
+# Size and number of blocks at the start. Small blocks soon merge, but large ones hardly split.
 NODES_PER_BLOCK = 6
 MOST_BLOCKS = 50
 # Quantiles of the degree above which a node has the two features of nodes with many links.
@@ -55,8 +55,8 @@ class LFRM(FeatureLikelihood):
     of the features.
 
     A network takes a byte per pair of nodes. Chains start from small blocks of nodes that link
-    alike and merge them. Each chain ends with slightly different features, so `fitted_values` of
-    several chains predicts better than a single chain.
+    to the same nodes, and merge them. Each chain ends with slightly different features, so
+    `fitted_values` of several chains predicts better than that of a single chain.
 
     References
     ----------
@@ -114,9 +114,10 @@ class LFRM(FeatureLikelihood):
         return self._encoded(X, is_new=False)
 
     def initial_allocations(self, data, most, rng):
-        """Guess blocks of nodes that link to the same nodes, by k-means of spectral points, more
-        of them than there should be features: chains merge features more readily than they find
-        new ones. Two more features mark nodes with many links, which blocks express badly."""
+        """Guess blocks of nodes that link to the same nodes, by k-means of spectral points. There
+        are more blocks than likely features, because chains merge features more readily than they
+        find new ones. Two more features mark nodes with many links, which blocks describe badly.
+        """
         signs = data["signs"]
         n_blocks = min(MOST_BLOCKS, len(signs) // NODES_PER_BLOCK, most - len(SHARES_WITH_FEWER))
         if n_blocks < 2:
@@ -128,7 +129,7 @@ class LFRM(FeatureLikelihood):
         return Z[:, Z.any(axis=0)]
 
     def encode_new(self, X):
-        """Bring links of new nodes to all nodes of `fit` into the model's form."""
+        """Encode the links of new nodes to all nodes of `fit`."""
         return self._encoded(X, is_new=True)
 
     def _encoded(self, X, is_new):

@@ -401,7 +401,7 @@ cdef class ClusterModel:
     cdef int retabulate(self) except -1:
         """Update everything that depends on `hyper`, including the empty row but not the rows.
         Tables that kernels share do not change: this kernel allocates new ones."""
-        raise NotImplementedError(f"{type(self).__name__} must write `retabulate`")
+        raise NotImplementedError(f"{type(self).__name__} must implement `retabulate`")
 
     # The Python boundary: chain states, scoring, predictions.
 

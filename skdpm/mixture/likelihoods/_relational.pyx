@@ -37,8 +37,8 @@ the marginal of the law of more items: `log_predictive_many` is the ratio of the
 factors (gamma)_{d_i} have the degrees with all items of `fit`.
 """
 from libc.math cimport NAN, ceil, log, log1p
-from libc.stdlib cimport free, malloc
-from libc.string cimport memset
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
 
 import numpy as np
 
@@ -55,6 +55,17 @@ cdef enum:
     # the pairs of clusters.
     LEARNING_ITEMS = 350
     MOST_PERIOD = 5
+
+
+cdef double* widened(double* matrix, Py_ssize_t n, Py_ssize_t n_wider) except NULL:
+    """Move an (n, n) matrix into a larger one that is 0 elsewhere."""
+    cdef Py_ssize_t k
+    cdef double* wider = <double*>resized(NULL, n_wider * n_wider, sizeof(double))
+    memset(wider, 0, n_wider * n_wider * sizeof(double))
+    for k in range(n):
+        memcpy(wider + k * n_wider, matrix + k * n, n * sizeof(double))
+    free(matrix)
+    return wider
 
 
 cdef class LinkModel(ClusterModel):
@@ -158,29 +169,13 @@ cdef class LinkModel(ClusterModel):
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         """Also grow the matrices over slots."""
-        cdef Py_ssize_t k, l, side
+        cdef Py_ssize_t k, side
         cdef Py_ssize_t old = self.n_slots
-        cdef double* links
-        cdef double* pairs
         if n_slots <= old:
             return 0
         ClusterModel.reserve(self, n_slots)
-        links = <double*>malloc(n_slots * n_slots * sizeof(double))
-        pairs = <double*>malloc(n_slots * n_slots * sizeof(double))
-        if links == NULL or pairs == NULL:
-            free(links)
-            free(pairs)
-            raise MemoryError(f"no memory for the links between {n_slots} clusters")
-        memset(links, 0, n_slots * n_slots * sizeof(double))
-        memset(pairs, 0, n_slots * n_slots * sizeof(double))
-        for k in range(old):
-            for l in range(old):
-                links[k * n_slots + l] = self.n_links[k * old + l]
-                pairs[k * n_slots + l] = self.n_pairs[k * old + l]
-        free(self.n_links)
-        free(self.n_pairs)
-        self.n_links = links
-        self.n_pairs = pairs
+        self.n_links = widened(self.n_links, old, n_slots)
+        self.n_pairs = widened(self.n_pairs, old, n_slots)
         self.live = <Py_ssize_t*>resized(self.live, n_slots, sizeof(Py_ssize_t))
         for k in range(old, n_slots):
             row(self, k)[0] = 0.0
