@@ -150,7 +150,7 @@ def encode(X, *, error_rate, genotype_prior):
     ----------
     X : ndarray of shape (n_samples, 6 * n_tumour_samples)
     error_rate, genotype_prior
-        As in `states`.
+        Parameters of `states`.
 
     Returns
     -------
@@ -192,7 +192,7 @@ def log_likelihoods(data, prevalences, precision=None):
     Parameters
     ----------
     data : dict
-        From `encode`.
+        Result of `encode`.
     prevalences : ndarray of shape (n_points,)
     precision : float or None, default=None
         Precision of the beta-binomial; None: binomial.

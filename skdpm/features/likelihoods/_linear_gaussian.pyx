@@ -6,8 +6,8 @@
 
 tau_x and tau_v are fixed or under Gamma priors, m and tau_b fixed; without an intercept b = m = 0.
 The intercept acts as the component of a feature that all rows have, with precision tau_b. A
-missing entry drops out of every sum. A candidate is its residual x_i - b - sum_k z_k v_k, 0 where
-x_i is missing; flipping a feature costs O(D).
+missing entry drops out of every sum. A candidate is its residual x_i - b - sum_k z_k v_k, 0 in
+missing entries; flipping a feature costs O(D).
 
 Rows are stored less m, and so is b, as `offset`.
 
@@ -118,7 +118,7 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
     ----------
     data : dict
         "X": ndarray of shape (n_samples, n_features), less "mean", the intercept's prior mean,
-        and 0 where missing; "observed": ndarray of the same shape, uint8, or None if nothing is
+        and 0 if missing; "observed": ndarray of the same shape, uint8, or None if nothing is
         missing; "missing_rows" and "missing_starts": the rows in which each column is missing,
         column by column.
     noise_precision, component_precision : float or None
@@ -145,7 +145,7 @@ cdef class LinearGaussianModel(InterceptFeatureModel):
     cdef Py_ssize_t capacity
     cdef double[:, ::1] V               # (capacity, d)
     cdef double[::1] norms              # (capacity,): squared norms of V's rows
-    # The same for the row under update: zeros where it is missing.
+    # The same for the row under update: zeros in missing entries.
     cdef double[:, ::1] masked          # (capacity, d)
     cdef double[::1] masked_norms       # (capacity,)
     cdef const double* row_V

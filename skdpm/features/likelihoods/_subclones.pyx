@@ -44,7 +44,7 @@ cdef class Reads(SliceSampled):
     Parameters
     ----------
     data : dict
-        From `skdpm.mutations.encode`.
+        Result of `skdpm.mutations.encode`.
     is_binomial : bool
     precision_prior : tuple (shape, rate)
     """
@@ -148,7 +148,7 @@ cdef class SubclonesModel(CachedFlipModel):
     Parameters
     ----------
     data : dict
-        From `skdpm.mutations.encode`.
+        Result of `skdpm.mutations.encode`.
     density : {"binomial", "beta_binomial"}
     precision : float or None
         Precision of the beta-binomial; None: under its prior.
@@ -160,7 +160,7 @@ cdef class SubclonesModel(CachedFlipModel):
     cdef Py_ssize_t n_tumours           # M
     cdef double a
     cdef bint draws_precision
-    cdef double first_precision         # where a chain starts
+    cdef double first_precision         # initial value of chains
     cdef Py_ssize_t n_annealing, n_annealed     # iterations in which the power grows; done
     cdef Py_ssize_t capacity
     cdef Py_ssize_t row                 # under update

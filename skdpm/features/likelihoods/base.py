@@ -96,7 +96,7 @@ class FeatureLikelihood(BaseEstimator):
         Parameters
         ----------
         data : dict
-            From `encode`.
+            Result of `encode`.
         most : int
             Largest number of features.
         rng : numpy.random.Generator

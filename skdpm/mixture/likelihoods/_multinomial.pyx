@@ -435,7 +435,7 @@ def nonzero_entries(const number[:, :] X):
     Returns
     -------
     indptr, indices, counts : ndarray
-        As in `ParametricMultinomial`.
+        Arguments of `ParametricMultinomial`.
     """
     cdef Py_ssize_t d, i
     cdef Py_ssize_t m = 0

@@ -462,7 +462,7 @@ class Likelihood(BaseEstimator):
         return {name: priors[name] for name in defaults}
 
     def _check_columns(self, X, bad, what):
-        """Raise a ValueError that names the first column of X where `bad` holds and a value."""
+        """Raise a ValueError for the first column of X with a bad entry; it names that entry."""
         check_columns(X, bad, f"{type(self).__name__} needs {what}")
 
 
