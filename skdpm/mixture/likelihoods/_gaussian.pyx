@@ -46,7 +46,7 @@ from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_norma
 from skdpm.mixture.likelihoods._base cimport STRIP, ClusterModel, row
 from skdpm.mixture.likelihoods._gaussian cimport combine_moments, moments_of
 from skdpm.mixture.likelihoods._gaussian_hyper cimport (
-    GaussianLaws, fill_log_norm, log_norm_at, own_size
+    GaussianLaws, fill_log_norm, labels_show, log_norm_at, own_size
 )
 from skdpm.mixture.likelihoods._parametric cimport LD, MOST_DIMENSIONS, TILE, ParametricModel
 
@@ -194,7 +194,7 @@ cdef class GaussianModel(ClusterModel):
     cdef double mean_precision, df
     cdef double* work               # (2 * n_features + n_packed,)
     cdef double* strip              # (2 n_features, STRIP): of items that are evaluated together
-    cdef double* own                # a table of other hyperparameters than those of `tables`
+    cdef double* own                # table for hyperparameters that have changed
     cdef Py_ssize_t pending_slot    # the row that still holds `pending_item`, or NONE
     cdef Py_ssize_t pending_item
     cdef double log_det_prior
@@ -332,7 +332,7 @@ cdef class GaussianModel(ClusterModel):
         return self.finish(stats, good)
 
     cdef bint finish(self, double* stats, bint positive_definite) noexcept nogil:
-        """The cached terms that follow from n and log |S_n|."""
+        """Set the cached terms that follow from n and log |S_n|."""
         cdef double* cached = stats + self.n_stats
         cdef double rho = self.mean_precision + stats[0]
         cached[LOG_PEAK] = self.log_norm_of(stats[0]) - 0.5 * cached[LOG_DET]
@@ -344,13 +344,8 @@ cdef class GaussianModel(ClusterModel):
         """Rounding has spoilt the factor of a row: start from its items, if the labels show them,
         else from its scatter. If that fails, the determinant is NaN, and samplers refuse it."""
         cdef Py_ssize_t i
-        cdef bint good
-        cdef Py_ssize_t n_items = 0
         cdef double* stats = row(self, slot)
-        if self.n_labels == self.n_samples:
-            for i in range(self.n_samples):
-                n_items += self.labels[i] == slot
-        good = n_items > 0 and n_items == stats[0]
+        cdef bint good = labels_show(self, slot, stats[0])
         if good:
             memcpy(stats, self.empty, self.width * sizeof(double))
             for i in range(self.n_samples):

@@ -2,6 +2,7 @@
 
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods._base cimport ClusterModel
+from skdpm.mixture.likelihoods._gaussian_hyper cimport GaussianLaws
 from skdpm.mixture.likelihoods._parametric cimport ParametricModel
 
 cdef enum:
@@ -20,7 +21,7 @@ cdef class GaussianDiagModel(ClusterModel):
     cdef Py_ssize_t n_tabled        # entries of these
     cdef Py_ssize_t n_shared        # entries of these in `tables`
     cdef const double* log_scale
-    cdef double* own                # tables of other hyperparameters than those of `tables`
+    cdef double* own                # tables for hyperparameters that have changed
     cdef object origin, spread, floor
     cdef const double[::1] origin_view
     cdef object _owners
@@ -34,6 +35,24 @@ cdef class GaussianDiagModel(ClusterModel):
     cdef bint lost(self, const double* stats, const double* x) noexcept nogil
     cdef void recover(self, Py_ssize_t slot) noexcept nogil
     cdef double log_predictive_entries(self, const double* stats, const double* x) noexcept nogil
+
+
+cdef class DiagLaws(GaussianLaws):
+    cdef const double[:, :, ::1] stats  # (K, 3, D): n, x_bar and C, in units of the spreads
+    cdef double[:, ::1] squares         # (K, D): C + w (x_bar - u)^2
+    cdef const double[::1] entries      # (D,): entries of each column, over all clusters
+    cdef const double[::1] scale        # (D,): s, if it is fixed
+
+    cdef double log_ratios(self, Py_ssize_t k, double r, double excess) noexcept nogil
+
+    cdef inline double any_scale(self, Py_ssize_t d, double excess) noexcept nogil:
+        """s, learned or fixed."""
+        return self.scale_of(d, excess, self.t[d]) if self.learns_scale else self.scale[d]
+
+    cdef inline double square(self, Py_ssize_t k, Py_ssize_t d, double r) noexcept nogil:
+        """C + w (x_bar - u)^2 of a column with entries."""
+        cdef double gap = self.stats[k, 1, d] - self.u[d]
+        return self.stats[k, 2, d] + gap * gap / (1.0 / r + 1.0 / self.stats[k, 0, d])
 
 
 cdef class ParametricGaussianDiag(ParametricModel):

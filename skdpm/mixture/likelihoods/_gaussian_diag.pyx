@@ -19,7 +19,6 @@ it. Hyperparameters: u (D), r, nu, s (D). _gaussian_hyper draws those that are l
 Row: n, n_d (D), x_bar (D), C (D) | sum_d log S / s, whether all n_d are n, log g_n, m (D),
 t / (x - m) (D), S / s (D).
 """
-cimport cython
 from libc.float cimport DBL_EPSILON
 from libc.math cimport INFINITY
 from libc.math cimport M_PI as PI
@@ -35,12 +34,13 @@ from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._gaussian_hyper cimport (
-    GaussianLaws, fill_log_evidence_norm, fill_log_norm, log_evidence_norm, log_norm_at, own_size
+    GaussianLaws, fill_log_evidence_norm, fill_log_norm, labels_show, log_evidence_norm,
+    log_norm_at, own_size
 )
 from skdpm.mixture.likelihoods._parametric cimport LD, MOST_DIMENSIONS, TILE, ParametricModel
 
 cdef double LARGE = 1e150           # the product of two such numbers is finite
-# Digits that a removal may cost: t^2 of the item that leaves, S being divided by 1 + t^2.
+# Largest t^2 of an item that leaves. The removal divides S by 1 + t^2, which costs digits.
 cdef double LARGEST_LOSS = 1e4
 
 
@@ -345,7 +345,7 @@ cdef class GaussianDiagModel(ClusterModel):
                 scatter[d] = 0.0
 
     cdef bint lost(self, const double* stats, const double* x) noexcept nogil:
-        """Has the removal of x cancelled too many digits of a column?"""
+        """Whether the removal of x has cancelled too many digits of a column."""
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* center = stats + self.n_stats + N_TERMS
@@ -361,13 +361,8 @@ cdef class GaussianDiagModel(ClusterModel):
     cdef void recover(self, Py_ssize_t slot) noexcept nogil:
         """The removal of an outlier cost digits: start from the items, if the labels show them."""
         cdef Py_ssize_t i
-        cdef Py_ssize_t n_items = 0
         cdef double* stats = row(self, slot)
-        if self.n_labels != self.n_samples:
-            return
-        for i in range(self.n_samples):
-            n_items += self.labels[i] == slot
-        if n_items == 0 or n_items != stats[0]:
+        if not labels_show(self, slot, stats[0]):
             return
         memcpy(stats, self.empty, self.width * sizeof(double))
         for i in range(self.n_samples):
@@ -513,8 +508,8 @@ cdef class GaussianDiagModel(ClusterModel):
         const double* box,                                                  # IN (2 D,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
-        """Column by column |x - m| is at least max(0, |c - m| - h), of the centre c and the
-        half-width h. Rows without missing entries only."""
+        """In each column |x - m| is at least max(0, |c - m| - h), with the centre c and the
+        half-width h of the box. Only for rows without missing entries."""
         cdef Py_ssize_t d, k
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats
@@ -536,7 +531,7 @@ cdef class GaussianDiagModel(ClusterModel):
             for d in range(n_features):
                 t = (fabs(box[d] - center[d]) * BELOW - box[n_features + d] * ABOVE) * spread[d]
                 if t > 0.0:
-                    product *= 1.0 + min(t * t, LARGE)  # beyond, any lower bound is enough
+                    product *= 1.0 + min(t * t, LARGE)  # farther away any bound will do
                     if product > LARGE:
                         tail += log(product)
                         product = 1.0
@@ -547,12 +542,12 @@ cdef class GaussianDiagModel(ClusterModel):
     cdef double log_predictive_floor(
         self, Py_ssize_t slot, const double* box                            # IN (2 D,)
     ) noexcept nogil:
-        """In a column, without an item at distance t = x - m, with rho as it is with it,
+        """Let an item be at t = x - m in a column, and let rho count the item. Without it,
 
-            S becomes S (1 - h),  h = t^2 rho / ((rho - 1) S),
+            S becomes S (1 - a),  a = t^2 rho / ((rho - 1) S),
 
-        and its density is g_{n-1} S^(-1/2) (1 - h)^((nu + n - 1) / 2), which falls with |t|; and
-        |t| is at most |c - m| + h, of the centre c and the half-width h."""
+        and its density is g_{n-1} S^(-1/2) (1 - a)^((nu + n - 1) / 2). This falls with |t|, which
+        is at most |c - m| + h, with the centre c and the half-width h of the box."""
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = row(self, slot)
@@ -582,7 +577,6 @@ cdef class GaussianDiagModel(ClusterModel):
         return peak - t + tail - SLACK * (1.0 + fabs(peak) + fabs(t) - tail)
 
 
-@cython.final
 cdef class DiagLaws(GaussianLaws):
     """Conditional laws of hyperparameters of diagonal covariances.
 
@@ -592,11 +586,6 @@ cdef class DiagLaws(GaussianLaws):
         See `GaussianLaws`.
     stats : ndarray of shape (n_clusters, n_stats)
     """
-    cdef const double[:, :, ::1] stats  # (K, 3, D): n, x_bar and C, in units of the spreads
-    cdef double[:, ::1] squares         # (K, D): C + w (x_bar - u)^2
-    cdef const double[::1] entries      # (D,): of all clusters
-    cdef const double[::1] scale        # (D,): s if it is fixed
-
     def __init__(self, priors, values, spread, origin, floor, stats):
         GaussianLaws.__init__(self, priors, values, spread, origin, 0.0, floor)
         self.n_clusters = len(stats)
@@ -606,15 +595,6 @@ cdef class DiagLaws(GaussianLaws):
         self.squares = np.empty((self.n_clusters, self.n_features))
         self.entries = stats[:, 1 : 1 + self.n_features].sum(axis=0)
         self.scale = values["scale"] / spread**2
-
-    cdef inline double any_scale(self, Py_ssize_t d, double excess) noexcept nogil:
-        """s, learned or fixed."""
-        return self.scale_of(d, excess, self.t[d]) if self.learns_scale else self.scale[d]
-
-    cdef inline double square(self, Py_ssize_t k, Py_ssize_t d, double r) noexcept nogil:
-        """C + w (x_bar - u)^2, of a column with entries."""
-        cdef double gap = self.stats[k, 1, d] - self.u[d]
-        return self.stats[k, 2, d] + gap * gap / (1.0 / r + 1.0 / self.stats[k, 0, d])
 
     cdef double log_ratios(self, Py_ssize_t k, double r, double excess) noexcept nogil:
         """Sum over the columns of cluster k of (nu + n) log(S / s). Neighbouring columns with the
@@ -731,7 +711,7 @@ cdef class ParametricGaussianDiag(ParametricModel):
     mean_precision, df : float
         r and nu.
     missing : bool
-        Whether an entry of the data, this block or another, may be missing.
+        Whether an entry of the data, in this block or another, may be missing.
     """
     def __init__(
         self, const double[:, ::1] X, const double[::1] mean, const double[::1] scale,
@@ -823,7 +803,7 @@ cdef class ParametricGaussianDiag(ParametricModel):
         self, double* stats, Py_ssize_t first, Py_ssize_t n_items,
         const Py_ssize_t* keys, Py_ssize_t key      # IN (n_items,): those with the key join
     ) noexcept nogil:
-        """Without missing entries, whose items are not loaded."""
+        """Loaded items have no missing entries."""
         cdef double moments[15]
         cdef double* out = self.moments + 1
         cdef Py_ssize_t d
@@ -849,9 +829,9 @@ cdef class ParametricGaussianDiag(ParametricModel):
         const double* box,                                              # IN (2 D,)
         double* lower, double* upper                                    # OUT (n_which,) each
     ) noexcept nogil:
-        """Column by column |w x - w mu| is between max(0, |w c - w mu| - w h) and |w c - w mu| +
-        w h, of the box's centre c and half-width h, plus rounding, a share of the terms. Rows
-        without missing entries only."""
+        """In each column |w x - w mu| is between max(0, |w c - w mu| - r) and |w c - w mu| + r,
+        with the box's centre c and half-width h, and r = w h plus rounding, a share of the terms.
+        Only for rows without missing entries."""
         cdef Py_ssize_t d, k
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* half = box + n_features

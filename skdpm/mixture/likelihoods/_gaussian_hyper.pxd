@@ -8,6 +8,7 @@ from skdpm._core._math cimport log_rising
 from skdpm._core._rng cimport bitgen_t
 from skdpm._core._slice cimport SliceSampled
 from skdpm._hyperpriors cimport LogDensity
+from skdpm.mixture.likelihoods._base cimport ClusterModel
 
 
 cdef enum:
@@ -31,10 +32,11 @@ cdef inline double log_step(double x, double by) noexcept nogil:
 cdef inline Py_ssize_t own_size(
     Py_ssize_t n_max, Py_ssize_t n_tabled, Py_ssize_t n_samples
 ) noexcept nogil:
-    """Number of entries of such a table; `n_tabled`: that of the tables that kernels share."""
+    """Number of entries of a table for hyperparameters that change. `n_tabled` is that of the
+    tables that kernels share."""
     if n_max >= n_tabled:
         return OWN_TABLE
-    # No longer than pays for itself in a sweep over the rows.
+    # A longer table would cost more to fill than it saves in a sweep over the rows.
     return min(n_max + 1, OWN_TABLE + n_samples)
 
 
@@ -50,8 +52,8 @@ cdef inline double log_norm_at(double n, double r, double nu, double free) noexc
 cdef inline void fill_log_norm(
     double* values, Py_ssize_t size, double r, double nu, double free    # OUT (size,)
 ) noexcept nogil:
-    """The same for n = 0, ..., size - 1. From n to n + 2 the ratio of Gamma functions grows by
-    the factor (nu + n + 1) / (nu + n + 1 - f)."""
+    """`log_norm_at` for n = 0, ..., size - 1. From n to n + 2 the ratio of Gamma functions grows
+    by the factor (nu + n + 1) / (nu + n + 1 - f)."""
     cdef Py_ssize_t first, n, stop, _run
     cdef double both[2]
     cdef double constant = 0.5 * free * log(PI)
@@ -74,13 +76,24 @@ cdef inline double log_evidence_norm(double n, double r, double nu) noexcept nog
 cdef inline void fill_log_evidence_norm(
     const double* log_norm, double* values, Py_ssize_t size, double r, double nu
 ) noexcept nogil:
-    """The same for n = 0, ..., size - 1, of the table of one column."""
+    """`log_evidence_norm` for n = 0, ..., size - 1, from the `log_norm` of one column."""
     cdef Py_ssize_t n
     for n in range(size):
         if n % RUN == 0:
             values[n] = log_evidence_norm(n, r, nu)
         else:
             values[n] = values[n - 1] + log_norm[n - 1]
+
+
+cdef inline bint labels_show(ClusterModel model, Py_ssize_t slot, double n) noexcept nogil:
+    """Whether the labels show all n > 0 items of a cluster."""
+    cdef Py_ssize_t i
+    cdef Py_ssize_t n_items = 0
+    if model.n_labels != model.n_samples:
+        return False
+    for i in range(model.n_samples):
+        n_items += model.labels[i] == slot
+    return n_items > 0 and n_items == n
 
 
 cdef class GaussianLaws(SliceSampled):
@@ -91,22 +104,22 @@ cdef class GaussianLaws(SliceSampled):
     cdef double low                 # D - 1; 0 if covariances are diagonal or spherical
     cdef double r, excess           # excess: nu - low
     cdef double least               # lower limit of a learned excess
-    cdef double* u                  # (D,), in units of the spreads, as all that follows
+    cdef double* u                  # (D,): u, in units of the spreads, like all arrays below
     cdef double* center             # (D,): prior means of u
     cdef double* floor              # (D,): see `scale_of`
     cdef double* t                  # (n_scales,), if the scale is learned
     cdef double* t_low              # (D,)
     cdef double* t_log_unit         # (D,): log units of t in its hyperprior
-    cdef double* memory             # of all these
+    cdef double* memory             # allocation of the arrays above
     cdef tuple given                # values, spread, origin and floor, in the units of the data
     cdef LogDensity r_density, excess_density, t_density
-    cdef Py_ssize_t current         # whose law it is: a column's t, or one of the below
+    cdef Py_ssize_t current         # parameter that is drawn: the column of t, or PRECISION or DF
 
     cdef double scale_of(self, Py_ssize_t d, double excess, double t) noexcept nogil
     cdef double least_step(self, Py_ssize_t d, double excess) noexcept nogil
     cdef bint below_support(self, double excess) noexcept nogil
     cdef bint draw(self, bitgen_t* rng) noexcept nogil
-    # What a subclass writes: see _gaussian_hyper.pyx.
+    # A subclass overrides these: see _gaussian_hyper.pyx.
     cdef bint prepare_precision(self) noexcept nogil
     cdef double log_evidence_precision(self, double r) noexcept nogil
     cdef double log_evidence_df(self, double excess) noexcept nogil

@@ -71,7 +71,8 @@ cdef class GaussianLaws(SliceSampled):
     priors : dict of str to hyperprior
         Priors of the learned hyperparameters.
     values : dict of str to ndarray
-        Values of all: "mean", "mean_precision", "df", "scale", each of at least one dimension.
+        Values of all hyperparameters: "mean", "mean_precision", "df" and "scale", each of at least
+        one dimension.
     spread, origin : ndarray of shape (n_features,)
         Spreads of the columns, and the point at which rows are centred.
     low : float
@@ -128,7 +129,7 @@ cdef class GaussianLaws(SliceSampled):
         free(self.memory)
 
     cdef double scale_of(self, Py_ssize_t d, double excess, double t) noexcept nogil:
-        """S_dd, if it is learned."""
+        """S_dd of a learned scale."""
         return excess * t + self.floor[d]
 
     # Methods that a subclass implements. Those that prepare something return whether it worked.
@@ -138,7 +139,7 @@ cdef class GaussianLaws(SliceSampled):
         return True
 
     cdef double log_evidence_precision(self, double r) noexcept nogil:
-        """log p(X | partition, r, all else), up to terms without r."""
+        """log p(X | partition, r, all other parameters), up to terms without r."""
         return NAN
 
     cdef double log_evidence_df(self, double excess) noexcept nogil:
@@ -154,7 +155,7 @@ cdef class GaussianLaws(SliceSampled):
         return True
 
     cdef double log_evidence_scale(self, Py_ssize_t d, double t) noexcept nogil:
-        """log p(X | partition, t_d, all else), up to terms without t_d."""
+        """log p(X | partition, t_d, all other parameters), up to terms without t_d."""
         return NAN
 
     cdef bint take_column(self, Py_ssize_t d, double t) noexcept nogil:
@@ -163,7 +164,7 @@ cdef class GaussianLaws(SliceSampled):
         return True
 
     cdef bint draw_mean(self, bitgen_t* rng) noexcept nogil:
-        """Draw u, all else given."""
+        """Draw u given everything else."""
         return False
 
     cdef double least_step(self, Py_ssize_t d, double excess) noexcept nogil:
@@ -171,7 +172,7 @@ cdef class GaussianLaws(SliceSampled):
         return (self.t_low[d] + self.floor[d] / excess) * exp(LOWEST)
 
     cdef bint below_support(self, double excess) noexcept nogil:
-        """Whether some t would be below its limit with another nu; their law is joint."""
+        """Whether this excess of nu would put some t below its limit: they have a joint law."""
         cdef Py_ssize_t d
         for d in range(self.n_scales):
             if self.t[d] - self.t_low[d] < self.least_step(d, excess):

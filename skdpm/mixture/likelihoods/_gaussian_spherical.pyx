@@ -32,9 +32,8 @@ from skdpm._core._math cimport log_rising
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
 from skdpm.mixture.likelihoods._base cimport row
 from skdpm.mixture.likelihoods._gaussian_diag cimport (
-    N_TERMS, GaussianDiagModel, ParametricGaussianDiag
+    N_TERMS, DiagLaws, GaussianDiagModel, ParametricGaussianDiag
 )
-from skdpm.mixture.likelihoods._gaussian_hyper cimport GaussianLaws
 
 
 cdef inline double log_far_tail(
@@ -228,8 +227,7 @@ cdef class GaussianSphericalModel(GaussianDiagModel):
         const double* box,                                                  # IN (2 D,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
-        """Column by column |x - m| is at least max(0, |c - m| - h), of the centre c and the
-        half-width h. Rows without missing entries only."""
+        """See `GaussianDiagModel`."""
         cdef Py_ssize_t d, k
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* cached
@@ -248,7 +246,7 @@ cdef class GaussianSphericalModel(GaussianDiagModel):
                 t = (fabs(box[d] - center[d]) * BELOW - box[n_features + d] * ABOVE) * spread[d]
                 if t > 0.0:
                     q += t * t
-            # Beyond, any lower bound of q is enough.
+            # Farther away, any lower bound of q will do.
             q = 0.5 * (self.df + (row(self, slots[k])[0] + 1.0) * n_features) * log1p(
                 min(q, 1e300)
             )
@@ -257,12 +255,9 @@ cdef class GaussianSphericalModel(GaussianDiagModel):
     cdef double log_predictive_floor(
         self, Py_ssize_t slot, const double* box                            # IN (2 D,)
     ) noexcept nogil:
-        """Without an item at distance t = |x - m|, with rho as it is with it,
+        """As in `GaussianDiagModel`, with t = |x - m| over all columns: an item's density is
 
-            S becomes S (1 - h),  h = t^2 rho / ((rho - 1) S),
-
-        and the item's density is c_{n-1} S^(-D/2) (1 - h)^((nu + (n - 1) D) / 2), which falls with
-        t; in a column, t is at most |c - m| + h, of the centre c and the half-width h."""
+            c_{n-1} S^(-D/2) (1 - a)^((nu + (n - 1) D) / 2),  a = t^2 rho / ((rho - 1) S)."""
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = row(self, slot)
@@ -290,43 +285,29 @@ cdef class GaussianSphericalModel(GaussianDiagModel):
 
 
 @cython.final
-cdef class SphericalLaws(GaussianLaws):
+cdef class SphericalLaws(DiagLaws):
     """Conditional laws of hyperparameters of spherical covariances.
 
     Parameters
     ----------
-    priors, values, spread, origin, floor
-        See `GaussianLaws`. All columns have the same spread.
-    stats : ndarray of shape (n_clusters, n_stats)
+    priors, values, spread, origin, floor, stats
+        See `DiagLaws`. All columns have the same spread.
     """
-    cdef const double[:, :, ::1] stats  # (K, 3, D): n, x_bar and C, in units of the spread
-    cdef double[::1] squares            # (K,): sum_d C + w (x_bar - u)^2
-    cdef const double[::1] entries      # (K,): N
-    cdef double scale                   # s where it is fixed
+    cdef double[::1] totals         # (K,): sums of squares, then 1 / v
+    cdef const double[::1] sizes    # (K,): N
 
     def __init__(self, priors, values, spread, origin, floor, stats):
-        GaussianLaws.__init__(self, priors, values, spread, origin, 0.0, floor)
-        self.n_clusters = len(stats)
-        self.stats = stats[:, 1:].reshape(-1, 3, self.n_features) / np.stack(
-            [np.ones_like(spread), spread, spread**2]
-        )
-        self.squares = np.empty(self.n_clusters)
-        self.entries = stats[:, 1 : 1 + self.n_features].sum(axis=1)
-        self.scale = values["scale"][0] / spread[0] ** 2
+        DiagLaws.__init__(self, priors, values, spread, origin, floor, stats)
+        self.totals = np.empty(self.n_clusters)
+        self.sizes = stats[:, 1 : 1 + self.n_features].sum(axis=1)
 
-    cdef inline double any_scale(self, double excess) noexcept nogil:
-        """s, learned or fixed."""
-        return self.scale_of(0, excess, self.t[0]) if self.learns_scale else self.scale
-
-    cdef inline double square(self, Py_ssize_t k, double r) noexcept nogil:
+    cdef inline double sum_squares(self, Py_ssize_t k, double r) noexcept nogil:
         """sum_d C + w (x_bar - u)^2."""
         cdef Py_ssize_t d
         cdef double total = 0.0
-        cdef double gap
         for d in range(self.n_features):
             if self.stats[k, 0, d] > 0.0:
-                gap = self.stats[k, 1, d] - self.u[d]
-                total += self.stats[k, 2, d] + gap * gap / (1.0 / r + 1.0 / self.stats[k, 0, d])
+                total += self.square(k, d, r)
         return total
 
     cdef double log_evidence_precision(self, double r) noexcept nogil:
@@ -342,26 +323,26 @@ cdef class SphericalLaws(GaussianLaws):
                     log_ratio = log1p(n / r)
                     last = n
                 total -= log_ratio
-            total -= (self.excess + self.entries[k]) * log1p(
-                self.square(k, r) / self.any_scale(self.excess)
+            total -= (self.excess + self.sizes[k]) * log1p(
+                self.sum_squares(k, r) / self.any_scale(0, self.excess)
             )
         return 0.5 * total
 
     cdef double log_evidence_df(self, double excess) noexcept nogil:
         cdef Py_ssize_t k
-        cdef double scale = self.any_scale(excess)
+        cdef double scale = self.any_scale(0, excess)
         cdef double total = 0.0
         for k in range(self.n_clusters):
-            total += log_rising(0.5 * excess, 0.5 * self.entries[k]) - 0.5 * (
-                self.entries[k] * log(scale)
-                + (excess + self.entries[k]) * log1p(self.square(k, self.r) / scale)
+            total += log_rising(0.5 * excess, 0.5 * self.sizes[k]) - 0.5 * (
+                self.sizes[k] * log(scale)
+                + (excess + self.sizes[k]) * log1p(self.sum_squares(k, self.r) / scale)
             )
         return total
 
     cdef bint prepare_scale(self) noexcept nogil:
         cdef Py_ssize_t k
         for k in range(self.n_clusters):
-            self.squares[k] = self.square(k, self.r)
+            self.totals[k] = self.sum_squares(k, self.r)
         return True
 
     cdef double log_evidence_scale(self, Py_ssize_t d, double t) noexcept nogil:
@@ -369,8 +350,8 @@ cdef class SphericalLaws(GaussianLaws):
         cdef double scale = self.scale_of(0, self.excess, t)
         cdef double total = 0.0
         for k in range(self.n_clusters):
-            total -= self.entries[k] * log(scale)
-            total -= (self.excess + self.entries[k]) * log1p(self.squares[k] / scale)
+            total -= self.sizes[k] * log(scale)
+            total -= (self.excess + self.sizes[k]) * log1p(self.totals[k] / scale)
         return 0.5 * total
 
     cdef bint draw_mean(self, bitgen_t* rng) noexcept nogil:
@@ -378,16 +359,16 @@ cdef class SphericalLaws(GaussianLaws):
         cdef Py_ssize_t d, k
         cdef double precision, total, weight
         for k in range(self.n_clusters):    # 1 / v_k
-            weight = 0.5 * (self.square(k, self.r) + self.any_scale(self.excess))
-            self.squares[k] = exp(
-                log_gamma_variate(rng, 0.5 * (self.excess + self.entries[k]))
+            weight = 0.5 * (self.sum_squares(k, self.r) + self.any_scale(0, self.excess))
+            self.totals[k] = exp(
+                log_gamma_variate(rng, 0.5 * (self.excess + self.sizes[k]))
             ) / weight
         for d in range(self.n_features):
             precision = 1.0
             total = 0.0
             for k in range(self.n_clusters):
                 if self.stats[k, 0, d] > 0.0:
-                    weight = self.squares[k] / (1.0 / self.r + 1.0 / self.stats[k, 0, d])
+                    weight = self.totals[k] / (1.0 / self.r + 1.0 / self.stats[k, 0, d])
                     precision += weight
                     total += weight * (self.stats[k, 1, d] - self.center[d])
             self.u[d] = (

@@ -40,13 +40,13 @@ from skdpm._core._rng cimport bitgen_t, random_standard_normal
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._gaussian cimport combine_moments, moments_of
 from skdpm.mixture.likelihoods._gaussian_diag cimport ParametricGaussianDiag
-from skdpm.mixture.likelihoods._gaussian_hyper cimport GaussianLaws
+from skdpm.mixture.likelihoods._gaussian_hyper cimport GaussianLaws, labels_show
 from skdpm.mixture.likelihoods._parametric cimport ParametricModel
 
 cdef double LOG_2PI = log(2.0 * PI)
-# The largest square of a distance; beyond it, all rows count as equally far away.
+# Largest square of a distance. Rows beyond it count as equally far away.
 cdef double FARTHEST = 1e300
-# Digits of a column's scatter that a removal may cost.
+# Largest change of a column's scatter by a removal, relative to what remains.
 cdef double LARGEST_LOSS = 1e4
 
 cdef enum:
@@ -219,7 +219,7 @@ cdef class GaussianTiedModel(ClusterModel):
         self.finish(stats)
 
     cdef inline void finish(self, double* stats) noexcept nogil:
-        """The cached terms that follow from n."""
+        """Set the cached terms that follow from n."""
         cdef double rho = self.mean_precision + stats[0]
         cdef double* cached = stats + self.n_stats
         cached[LOG_PEAK] = -0.5 * (
@@ -263,17 +263,12 @@ cdef class GaussianTiedModel(ClusterModel):
 
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         cdef Py_ssize_t j
-        cdef Py_ssize_t n_items = 0
         cdef double* stats = row(self, slot)
         if stats[0] == 1.0:
             memcpy(stats, self.empty, self.width * sizeof(double))
             return
-        if self.change(stats, i, -1.0) or self.n_labels != self.n_samples:
-            return
-        # The removal of an outlier cost digits: start from the items, if the labels show them.
-        for j in range(self.n_samples):
-            n_items += self.labels[j] == slot
-        if n_items != stats[0]:
+        # If the removal of an outlier cost digits, start from the items.
+        if self.change(stats, i, -1.0) or not labels_show(self, slot, stats[0]):
             return
         memcpy(stats, self.empty, self.width * sizeof(double))
         for j in range(self.n_samples):
@@ -349,8 +344,8 @@ cdef class GaussianTiedModel(ClusterModel):
                 np.random.Generator(bit_generator)
             )
             values["scale"] = sigma.ravel()
-        rest = {name: law for name, law in priors.items() if name != "scale"}
-        laws = TiedLaws(rest, values, self.spread, self.origin.base, self.floor, n, means)
+        others = {name: law for name, law in priors.items() if name != "scale"}
+        laws = TiedLaws(others, values, self.spread, self.origin.base, self.floor, n, means)
         return laws.resample(self, bit_generator)
 
     cdef void log_predictive_many(
@@ -419,8 +414,8 @@ cdef class GaussianTiedModel(ClusterModel):
     cdef double log_predictive_floor(
         self, Py_ssize_t slot, const double* box                            # IN (2 D,)
     ) noexcept nogil:
-        """Without an item at distance y - m, with rho as it is with it, the distance becomes
-        (y - m) rho / (rho - 1), and the density is
+        """Let rho count the item at y. Without it, its distance from the centre becomes
+        (y - m) rho / (rho - 1), and its density is
 
             |2 pi Sigma rho / (rho - 1)|^(-1/2) exp(-|y - m|^2 rho / (rho - 1) / 2)."""
         cdef Py_ssize_t d

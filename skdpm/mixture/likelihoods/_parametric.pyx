@@ -107,7 +107,7 @@ cdef class ParametricModel:
     # The Python boundary.
 
     def draw(self, const double[:, ::1] stats, const double[::1] powers, bit_generator):
-        """Parameters of clusters, drawn one after the other.
+        """Draw parameters of clusters, one after the other.
 
         Parameters
         ----------
@@ -122,7 +122,7 @@ cdef class ParametricModel:
         Raises
         ------
         FloatingPointError
-            Where rounding leaves no posterior to draw from.
+            If rounding has spoilt the statistics of a cluster.
         """
         cdef Py_ssize_t k
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
@@ -189,7 +189,7 @@ cdef class ParametricModel:
         return lower, upper
 
     def accumulated(self, stats, items=None):
-        """Statistics of a cluster that some items join, or all: ndarray (n_stats,)."""
+        """Statistics of a cluster after some items, or all, have joined: ndarray (n_stats,)."""
         cdef Py_ssize_t first
         cdef const Py_ssize_t[::1] items_view = self._items(items)
         cdef Py_ssize_t n_items = items_view.shape[0]
@@ -200,7 +200,7 @@ cdef class ParametricModel:
         return out
 
     def combined(self, stats, other):
-        """Statistics of the unions of clusters, line by line: ndarray (n_clusters, n_stats)."""
+        """Statistics of the unions of pairs of clusters: ndarray (n_clusters, n_stats)."""
         cdef Py_ssize_t k
         out = np.array(stats, dtype=np.float64, order="C")
         cdef double[:, ::1] view = out

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Covariance structures of `Gaussian`: one class each, and its kernel.
 
-A structure states the law of a cluster's covariance and reads what its kernel keeps. `Gaussian`
-checks parameters, centres the rows and asks its structure for everything else. A new structure is
-a subclass of `Covariance`, listed in `COVARIANCES`, with kernels for clusters and for drawn
-parameters.
+A structure defines the law of a cluster's covariance and interprets the statistics of its kernel.
+`Gaussian` checks parameters, centres the rows and leaves everything else to its structure. A new
+structure is a subclass of `Covariance`, listed in `COVARIANCES`, with kernels for clusters and for
+drawn parameters.
 
 Methods take the resolved likelihood as `g`, with the parameters `mean`, `mean_precision`, `df` and
 `scale`. Rows and statistics are relative to `g._origin`.

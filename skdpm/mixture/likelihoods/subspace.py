@@ -21,7 +21,7 @@ SMALLEST_EIGENVALUE = 1e-13
 # determines the axes.
 MOST_UNEQUAL = 100.0
 
-# Log density of a row that is so far off that its density is 0.
+# Log density of a row whose density underflows to 0.
 LEAST = -1e300
 
 
