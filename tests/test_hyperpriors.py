@@ -271,6 +271,7 @@ def test_a_pseudo_count_keeps_its_joint_posterior(seed_sequence):
     assert_p(pseudo_count_run(family, FAMILIES[family]), seed_sequence=seed_sequence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "planted", [LogNormal(-0.4 - 0.8**2, 0.8), LogNormal(-0.4, 1.4)], ids=["no Jacobian", "sd"]
 )

@@ -99,7 +99,7 @@ def test_every_sampler_has_a_setting():
     assert all(any(isinstance(s, cls) for s in SETTINGS) for cls in SAMPLERS.values())
 
 
-def given_params_runs(settings):
+def given_params_runs(settings, n_starts=6_000):
     """Runs of every registered likelihood with the numbered samplers that `settings` gives it."""
     return {
         f"{name} {sampler!r} {n_latent} missing={missing}": given_params_run(
@@ -107,7 +107,7 @@ def given_params_runs(settings):
             n_latent,
             case=case,
             missing=missing,
-            n_starts=6_000,
+            n_starts=n_starts,
         )
         for name, case in registered_cases().items()
         for j, sampler in settings(name)
@@ -117,7 +117,7 @@ def given_params_runs(settings):
 
 def test_given_params(seed_sequence, record_property):
     """Every sampler with every registered likelihood."""
-    check(given_params_runs(settings), seed_sequence, record_property)
+    check(given_params_runs(settings, 2_500), seed_sequence, record_property)
 
 
 @pytest.mark.slow
@@ -131,7 +131,7 @@ def test_a_row_of_many_features(seed_sequence, record_property):
     """The first generations have equal weights: conditional resampling shows from the third on."""
     runs = {
         f"{name} {sampler!r} missing={missing}": given_params_run(
-            sampler.kernel(), 5, case=case, missing=missing, n_starts=12_000
+            sampler.kernel(), 5, case=case, missing=missing, n_starts=5_000
         )
         for name, case in registered_cases().items()
         for j, sampler in settings(name)
@@ -345,7 +345,7 @@ def buffet_runs(settings, n_starts):
 
 
 def test_indian_buffet(seed_sequence, record_property):
-    check(buffet_runs(BUFFET, 1_500), seed_sequence, record_property)
+    check(buffet_runs(BUFFET, 700), seed_sequence, record_property)
 
 
 @pytest.mark.slow
@@ -357,7 +357,7 @@ def test_hyperparameters(seed_sequence, record_property):
     """The precisions and the concentration keep their Gamma laws."""
     runs = {
         f"{sampler!r} missing={missing}": buffet_run(
-            sampler.kernel(), hyper=True, missing=missing, n_starts=2_500
+            sampler.kernel(), hyper=True, missing=missing, n_starts=1_200
         )
         for sampler, missing in ((RowGibbs(), True), (ElementGibbs(), False))
     }
@@ -531,6 +531,7 @@ def test_power_indian_buffet(collapses, missing, updates, wrong, seed_sequence):
     assert_seen(run, seed_sequence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how, wrong",
     [

@@ -312,6 +312,7 @@ def test_joint_distribution(seed_sequence, record_property):
     record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong", [{"bias_precision": 0.7}, {"weight_precision_prior": (4.0, 5.0)}]
 )

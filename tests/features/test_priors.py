@@ -145,6 +145,7 @@ def test_draws(name, seed_sequence):
     assert_p(draw_run(name), seed_sequence=seed_sequence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PRIORS)
 def test_power_draws(name, seed_sequence):
     cells = draw_run(name, CONCENTRATION + 0.15)(seed_sequence, 1)

@@ -61,7 +61,7 @@ def test_invariance(name, sampler, seed_sequence, record_property):
             case_state(likelihood, prior),
             sampler.kernel(),
             case_posterior(likelihood, prior),
-            n_starts=6_000,
+            n_starts=2_500,
         )
         for likelihood, prior in cells(sampler)
     }
@@ -72,9 +72,9 @@ def test_invariance(name, sampler, seed_sequence, record_property):
 STARTS = ("single", "singletons")
 
 
-def convergence_runs(name, sampler, starts):
+def convergence_runs(name, sampler, starts, n_steps=30_000):
     """Runs of chains from one cluster, or from as many clusters as the prior allows; `starts` of
-    the number of a cell has names in STARTS."""
+    the number of a cell has names in STARTS. `n_steps` of all chains of a cell together."""
     runs = {}
     n_iterations = N_ITERATIONS.get(name, MANY_ITERATIONS)
     for number, (likelihood, prior) in enumerate(cells(sampler)):
@@ -89,7 +89,7 @@ def convergence_runs(name, sampler, starts):
                 sampler.kernel(),
                 posterior,
                 labels,
-                n_chains=30_000 // n_iterations,
+                n_chains=n_steps // n_iterations,
                 n_iterations=n_iterations,
             )
     return runs
@@ -104,7 +104,7 @@ OF_OTHERS = ("alternate", "arm")
 )
 def test_convergence(name, sampler, seed_sequence, record_property):
     """Chains from either start, in turn, reach the posterior."""
-    runs = convergence_runs(name, sampler, lambda number: STARTS[number % 2 :][:1])
+    runs = convergence_runs(name, sampler, lambda number: STARTS[number % 2 :][:1], 12_000)
     worst = assert_p_matrix(runs, seed_sequence=seed_sequence)
     record_worst(record_property, worst, len(runs))
 

@@ -204,9 +204,9 @@ def _score(estimator, X):
         return estimator.score_samples(X)
 
 
-# Half of a profile's examples: 50, or 500 where it is "nightly".
+# A fifth of the examples of a profile: 20, or 200 with "nightly".
 SETTINGS = settings(
-    max_examples=settings.get_profile(settings.get_current_profile_name()).max_examples // 2,
+    max_examples=settings.get_profile(settings.get_current_profile_name()).max_examples // 5,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 

@@ -180,6 +180,7 @@ def test_model_and_sampler_agree(sampler, seed_sequence, record_property):
     record_worst(record_property, worst, len(runs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, planted",
     [

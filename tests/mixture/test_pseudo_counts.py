@@ -300,6 +300,7 @@ def test_chains_keep_the_joint_law_of_all(seed_sequence):
     assert_p_matrix(runs, seed_sequence=seed_sequence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), list(joint_runs()))
 def test_a_wrong_hyperprior_of_all_is_seen(name, kind, seed_sequence):
     cls = wrong(type(ALL[name][0]), PLANTED["wrong rate"])

@@ -179,7 +179,7 @@ def test_invariance(seed_sequence, record_property):
     likelihoods = block_likelihoods()
     for k, (kernel, prior, block_size) in enumerate(EVERY_DAY):
         likelihood = likelihoods[k % len(likelihoods)]
-        options = {"n_starts": 350}
+        options = {"n_starts": 150}
         if kernel == "everything":  # each part of it is a case of its own
             options["n_iterations"] = 2
         runs[f"{kernel} {likelihood} {prior} {block_size}"] = invariance(

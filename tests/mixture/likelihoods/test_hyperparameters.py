@@ -374,6 +374,7 @@ def test_steps_reach_the_posterior_of_hyperparameters(posterior, seed_sequence):
     assert_p_matrix(runs(run, 300, ("shape", "rate")), seed_sequence=seed_sequence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", PLANTED)
 def test_planted_errors_are_seen(error, posterior, seed_sequence):
     invariance, convergence = (np.random.default_rng(s) for s in seed_sequence.spawn(2))

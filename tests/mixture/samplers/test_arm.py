@@ -433,7 +433,7 @@ def test_law_of_a_move(variant, seed_sequence, record_property):
     runs = {
         f"{name} {prior} {own}": arm_law(name, prior, variant, histories=TWO_CHAINS, own=own)[
             0
-        ].run(1_000)
+        ].run(400)
         for name, prior, own in (
             ("bernoulli", "dp", 0),
             ("relational", "pitman_yor", 1),
@@ -639,7 +639,7 @@ def test_invariance(sampler, seed_sequence, record_property):
             case_state(likelihood, prior),
             kernel_with_all_past(sampler),
             case_posterior(likelihood, prior),
-            n_starts=3_000,
+            n_starts=1_200,
         )
         for likelihood, prior in cells(sampler)
     }
