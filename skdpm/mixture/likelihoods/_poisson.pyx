@@ -14,10 +14,11 @@ or more: their densities are accurate as a whole, but the log density plus log x
 Only Gamma(a + s + x) depends on item, cluster and column together: one table lookup each. If s or
 x is large, the density is computed without Gamma functions, which have too few digits then.
 
-Row: n, sum of log x! over the large entries, s_d (D), n_d (D) | log of the factors without x (all
-columns), log(rho + 1), a flag; then the first two for each column (D, D). The flag is 1 if all n_d
-are n and no s is large, so that the first two are valid; -1 if some n_d differs but no s is large;
-otherwise 0. The terms of columns are 0 unless the flag is not 1 and entries may be missing.
+Row: n, sum of log x! over the large entries (in two parts: whole numbers and the rest), s_d (D),
+n_d (D) | log of the factors without x (all columns), log(rho + 1), a flag; then the first two for
+each column (D, D). The flag is 1 if all n_d are n and no s is large, so that the first two are
+valid; -1 if some n_d differs but no s is large; otherwise 0. The terms of columns are 0 unless the
+flag is not 1 and entries may be missing.
 """
 cimport cython
 from libc.math cimport INFINITY
@@ -53,7 +54,7 @@ cdef extern from "tiles.h" nogil:
 cdef enum:
     LARGE = MAX_TABLE // 2      # the sum of two smaller counts is within the longest table
     OWN_TABLE = 2048
-    N_HEAD = 2      # statistics before those of columns
+    N_HEAD = 3      # statistics before those of columns
     N_TERMS = 3     # cached terms before those of columns
 
 
@@ -295,8 +296,15 @@ cdef class PoissonModel(ClusterModel):
         cdef double* sums = stats + N_HEAD
         cdef double* counts = sums + n_features
         cdef bint was_complete = stats[self.n_stats + 2] > 0.0
+        cdef double whole
         stats[0] += by
-        stats[1] = stats[1] + by * self.log_large[i] if stats[0] > 0.0 else 0.0
+        if stats[0] == 0.0:
+            stats[1] = stats[2] = 0.0
+        elif self.log_large[i] > 0.0:
+            # Whole numbers add up exactly; the sum of the rest is small, and so is its rounding.
+            whole = floor(self.log_large[i])
+            stats[1] += by * whole
+            stats[2] += by * (self.log_large[i] - whole)
         if not self.missing:
             for d in range(n_features):
                 sums[d] += by * x[d]
@@ -339,7 +347,7 @@ cdef class PoissonModel(ClusterModel):
                     - self.shape * log1p(counts[d] / self.rate)
                     - sums[d] * log(self.rate + counts[d])
                 )
-        return total - stats[1]
+        return total - stats[1] - stats[2]
 
     cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
         cdef Py_ssize_t d
@@ -358,7 +366,7 @@ cdef class PoissonModel(ClusterModel):
                     else log_gamma_function(shape + sums[d]) - none
                 )
                 total -= shape * log1p(counts[d] / rate) + sums[d] * log(rate + counts[d])
-        return total - stats[1]
+        return total - stats[1] - stats[2]
 
     cdef double log_predictive_entry(self, double x, double total, double n) noexcept nogil:
         """log p(x | column), without log x! unless x is large."""

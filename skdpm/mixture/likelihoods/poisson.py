@@ -171,7 +171,7 @@ class Poisson(Likelihood):
 
     def _sums(self, stats):
         """Sums and numbers of entries of each cluster and column."""
-        return np.split(stats[:, 2:], 2, axis=1)
+        return np.split(stats[:, 3:], 2, axis=1)
 
     @classmethod
     def _examples(cls):
