@@ -622,6 +622,7 @@ cdef class ParametricPoisson(ParametricModel):
     ) noexcept nogil:
         cdef Py_ssize_t d, i
         cdef const double* x
+        cdef double log_large, whole
         cdef double* sums = stats + N_HEAD
         cdef double* counts = sums + self.n_features
         stats[0] += n_items
@@ -631,7 +632,10 @@ cdef class ParametricPoisson(ParametricModel):
                 sums[d] += x[d] if x[d] == x[d] else 0.0
                 counts[d] += 1.0 if x[d] == x[d] else 0.0
             if self.large:
-                stats[1] += self.log_large_of(items[i])
+                log_large = self.log_large_of(items[i])
+                whole = floor(log_large)
+                stats[1] += whole
+                stats[2] += log_large - whole
 
     cdef double log_large_of(self, Py_ssize_t i) noexcept nogil:
         """Sum of log x! over the large entries of an item."""
