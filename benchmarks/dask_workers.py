@@ -166,7 +166,7 @@ def sweep_of(X, labels, n_clusters):
     model, rng = likelihood.parametric(X[:0]), np.random.PCG64(0)
     totals, zeros = np.repeat(collected.stats[0::2], 2, axis=0), np.zeros(2 * n_clusters)
     params = model.draw(totals, np.ones(2 * n_clusters), rng)
-    sweep = Sweep(params[0::2].copy(), zeros[0::2].copy(), None, params, zeros)
+    sweep = Sweep(params[0::2].copy(), zeros[0::2].copy(), params, zeros)
     return likelihood, Task(n_clusters, sweep), collected
 
 

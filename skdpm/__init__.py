@@ -50,9 +50,8 @@ def __dir__():
 def get_include():
     """Folder of skdpm's C headers, for kernels that are built outside its tree.
 
-    The headers are `check.h` (assertions), `cholesky.h`, `grid.h` and `tiles.h`. A kernel needs
-    them if it cimports a `.pxd` of `skdpm._core` that includes one. Cython finds the `.pxd` files
-    themselves on `sys.path`.
+    A kernel needs them if it cimports a `.pxd` file of `skdpm._core` that includes one. Cython
+    finds the `.pxd` files themselves on `sys.path`.
 
     Returns
     -------

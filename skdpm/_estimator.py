@@ -366,6 +366,10 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         sampler = self._resolved_sampler(likelihood, X)
         rows = self._validate_fit(X, likelihood, sampler, reset=reset)
         data = fingerprint(rows)
+        if previous is not None and previous.data is None:
+            raise ValueError(
+                f"{who} needs the rows of the last fit, which partial_fit did not keep; {remedy}"
+            )
         if previous is not None and data != previous.data:
             raise ValueError(
                 f"{who} needs the rows of the last fit, but X differs: pass those rows or {remedy}"

@@ -337,7 +337,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             self._training.recall()
         except ValueError as error:
             raise AttributeError(
-                f"n_clusters_samples_: {error} to estimate_labels(X=X), then read it again"
+                f"n_clusters_samples_: {error} to pointwise_log_likelihood(X), then read it again"
             ) from None
         return self._training.count_peaks(
             self.likelihood_, self.draws_["labels"], self._predictor.score_samples

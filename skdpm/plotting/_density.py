@@ -148,8 +148,12 @@ class DensityDisplay:
                 raise ValueError(f"X has {n_columns} columns; choose one, as in column=0")
             column = 0
         (column,) = column_positions((column,), names, n_columns)
-        stats = estimator._predictor.partition.stats
-        estimate = _posterior(estimator.likelihood_, stats, column)
+        estimate = estimator._predictor.column_posterior(column)
+        if estimate is None:
+            raise ValueError(
+                "DensityDisplay needs a column that is normal in each cluster, as under Gaussian; "
+                f"{type(estimator.likelihood_).__name__} has another law for it"
+            )
         values = labels = None
         if X is not None:
             values = numeric_column(X, column)
@@ -245,31 +249,14 @@ class DensityDisplay:
         return self
 
 
-def _posterior(likelihood, stats, column):
-    found = None
-    if likelihood.column_posterior is not None:
-        found = likelihood.column_posterior(stats, column)
-    if found is None:
-        raise ValueError(
-            f"DensityDisplay needs a column that is normal in each cluster, as under Gaussian; "
-            f"{type(likelihood).__name__} has another law for it"
-        )
-    return found
-
-
 def _mixtures(estimator, column):
     """The scored draws: list of (share, weights of the clusters and of a new one, number of rows
     plus concentration, `column_posterior`)."""
-    scored = estimator.draws_.scored
     concentrations = estimator.draws_["concentration"]
     mixtures = []
-    for draw in scored.draws:
-        stats = scored.stats[draw["clusters"]]
-        stats = np.concatenate([stats, np.zeros((1, stats.shape[1]))])
-        likelihood = estimator.likelihood_.at(draw["values"])
-        total = stats[:, 0].sum() + concentrations[draw["chain"], draw["draw"]]
-        weights = np.exp(draw["log_weights"])
-        mixtures.append((draw["weight"], weights, total, _posterior(likelihood, stats, column)))
+    for draw, n_rows, posterior in estimator._predictor.column_mixtures(column):
+        total = n_rows + concentrations[draw["chain"], draw["draw"]]
+        mixtures.append((draw["weight"], np.exp(draw["log_weights"]), total, posterior))
     return mixtures
 
 

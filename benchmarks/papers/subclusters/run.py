@@ -117,8 +117,9 @@ class Chain:
         return self.state["draws"]
 
     def labels(self):
-        """Of the last draw."""
-        return self.program.kept_partition(self.draws["best"]["last"])[0]
+        """Labels of the last draw."""
+        _, kept = self.state["candidates"]["last"]
+        return self.program.kept_partition(kept)[0]
 
     def passes(self):
         """Share of the passes over the rows that held no row back; NaN where none can."""

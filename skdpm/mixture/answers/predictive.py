@@ -162,6 +162,22 @@ class Predictor:
         self.partition = partition
         self.scored = scored
 
+    def column_posterior(self, column):
+        """Posterior of mean and variance in a column for each cluster of the point estimate, see
+        `Likelihood.column_posterior`; None if the likelihood has none."""
+        return _column_posterior(self.likelihood, self.partition.stats, column)
+
+    def column_mixtures(self, column):
+        """The same for the clusters of each scored draw and a new cluster: list of (draw, number
+        of rows, posterior)."""
+        mixtures = []
+        for draw in self.scored.draws:
+            stats = self.scored.stats[draw["clusters"]]
+            stats = np.concatenate([stats, np.zeros((1, stats.shape[1]))])
+            posterior = _column_posterior(self.likelihood.at(draw["values"]), stats, column)
+            mixtures.append((draw, stats[:, 0].sum(), posterior))
+        return mixtures
+
     def check(self, X):
         """Check new rows as `validate_rows` does, without an estimator."""
         X = check_array(
@@ -268,3 +284,8 @@ class Predictor:
         model.load(mixture.stats)
         if mixture.labels is not None:
             model.bind_labels(mixture.labels.astype(np.intp))
+
+
+def _column_posterior(likelihood, stats, column):
+    law = likelihood.column_posterior
+    return None if law is None else law(stats, column)

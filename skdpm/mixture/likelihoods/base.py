@@ -423,6 +423,7 @@ class Likelihood(BaseEstimator):
 
     def _learn_under(self, defaults):
         """Priors of learned hyperparameters, with the families of the parameter `hyperpriors`.
+        Entries for hyperparameters that are fixed have no effect.
 
         Parameters
         ----------
