@@ -127,11 +127,11 @@ def test_given_params_with_every_likelihood(seed_sequence, record_property):
     check(runs, seed_sequence, record_property)
 
 
-def test_a_row_of_many_features(seed_sequence, record_property):
+def test_a_row_of_many_features(seed_sequence, record_property, replicates):
     """The first generations have equal weights: conditional resampling shows from the third on."""
     runs = {
         f"{name} {sampler!r} missing={missing}": given_params_run(
-            sampler.kernel(), 5, case=case, missing=missing, n_starts=5_000
+            sampler.kernel(), 5, case=case, missing=missing, n_starts=replicates(12_000)
         )
         for name, case in registered_cases().items()
         for j, sampler in settings(name)
@@ -353,11 +353,11 @@ def test_indian_buffet_in_full(seed_sequence, record_property):
     check(buffet_runs(BUFFET_IN_FULL, 2_500), seed_sequence, record_property)
 
 
-def test_hyperparameters(seed_sequence, record_property):
+def test_hyperparameters(seed_sequence, record_property, replicates):
     """The precisions and the concentration keep their Gamma laws."""
     runs = {
         f"{sampler!r} missing={missing}": buffet_run(
-            sampler.kernel(), hyper=True, missing=missing, n_starts=1_200
+            sampler.kernel(), hyper=True, missing=missing, n_starts=replicates(2_500)
         )
         for sampler, missing in ((RowGibbs(), True), (ElementGibbs(), False))
     }

@@ -204,9 +204,9 @@ def _score(estimator, X):
         return estimator.score_samples(X)
 
 
-# A fifth of the examples of a profile: 20, or 200 with "nightly".
+# Half of the examples of a profile.
 SETTINGS = settings(
-    max_examples=settings.get_profile(settings.get_current_profile_name()).max_examples // 5,
+    max_examples=settings.default.max_examples // 2,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 

@@ -14,7 +14,7 @@ from support.kernels import bind
 from support.probes import Probe
 
 seeds = st.integers(0, 2**32 - 1)
-few = settings(max_examples=8)
+few = settings(max_examples=settings.default.max_examples // 5)
 
 
 class Case:

@@ -517,7 +517,7 @@ def test_sweep_and_resampled_concentration(prior, params, likelihood, seed_seque
 @each_resampled
 @pytest.mark.parametrize("concentration_prior", [(0.1, 5.0), (2.0, 0.8)], ids=str)
 def test_one_row_says_nothing_about_the_concentration(
-    prior, params, concentration_prior, seed_sequence
+    prior, params, concentration_prior, seed_sequence, replicates
 ):
     """n = 1: an update, from the prior, leaves the prior; from a far start it reaches it."""
     shape, rate = concentration_prior
@@ -526,7 +526,7 @@ def test_one_row_says_nothing_about_the_concentration(
 
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
-        draws = rng.gamma(shape, 1 / rate, size=4_000 * factor)
+        draws = rng.gamma(shape, 1 / rate, size=replicates(10_000) * factor)
         for s, start in enumerate(draws):
             kernel.set_concentration(start)
             kernel.resample([1], Gamma(shape, rate), rng.bit_generator)
@@ -535,7 +535,7 @@ def test_one_row_says_nothing_about_the_concentration(
 
     def run_from_afar(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
-        draws = np.empty(400 * factor)
+        draws = np.empty(replicates(1_000) * factor)
         for s in range(len(draws)):
             kernel.set_concentration(50.0)
             for _ in range(60):

@@ -427,13 +427,13 @@ TWO_CHAINS = [[(0, 0, 0, 0), (0, 0, 1, 1)], [(0, 1, 1, 2), (0, 1, 0, 1)]]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_law_of_a_move(variant, seed_sequence, record_property):
+def test_law_of_a_move(variant, seed_sequence, record_property, replicates):
     """Where moves lead from each partition, and how often they stay: the choice of past states and
     rows, the random order, the proposal and what is accepted all have their part in this."""
     runs = {
         f"{name} {prior} {own}": arm_law(name, prior, variant, histories=TWO_CHAINS, own=own)[
             0
-        ].run(400)
+        ].run(replicates(1_000))
         for name, prior, own in (
             ("bernoulli", "dp", 0),
             ("relational", "pitman_yor", 1),
@@ -632,14 +632,14 @@ PURE = [
 
 
 @pytest.mark.parametrize("sampler", PURE)
-def test_invariance(sampler, seed_sequence, record_property):
+def test_invariance(sampler, seed_sequence, record_property, replicates):
     """`test_enumeration.py` with any two partitions as past states."""
     runs = {
         f"{likelihood} {prior}": invariance_run(
             case_state(likelihood, prior),
             kernel_with_all_past(sampler),
             case_posterior(likelihood, prior),
-            n_starts=1_200,
+            n_starts=replicates(3_000),
         )
         for likelihood, prior in cells(sampler)
     }
