@@ -88,7 +88,7 @@ def describe(entry, draws):
     Returns
     -------
     words : str
-        Such as "chain 0 at -2849, others at -2829 (R-hat 1.53)".
+        For example "chain 0 at -2849, others at -2829 (R-hat 1.53)".
     """
     if "std" in entry:
         return f"{_levels(draws)} (standard deviation {entry['std']:.2g})"

@@ -11,7 +11,7 @@ from skdpm.chains import ChainProgram
 
 @dataclass(kw_only=True)
 class Run:
-    """A fit while it runs and, without its program, what an estimator keeps to continue it.
+    """A running fit. Without its program, it is the state that an estimator keeps to continue it.
 
     Attributes
     ----------

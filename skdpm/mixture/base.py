@@ -596,7 +596,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
                 # A later fit that failed had other columns.
                 raise ValueError(
                     f"X has {X.shape[1]} features, but the particles have learned rows of "
-                    f"{run.n_features} features: pass such rows, or {remedy}"
+                    f"{run.n_features} features. Pass rows of that width, or {remedy}"
                 )
             likelihood.resolve(X)  # raises an error for rows that it cannot model
         else:
@@ -694,7 +694,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         chain_parameters = self._chain_parameters()
         check_bool(self.store_labels, "store_labels")
         sampler.kernel()  # checks its parameters
-        # Of a copy, so that parameters that are set during the fit do not reach the chains.
+        # The chains use a copy, so setting a parameter during the fit does not affect them.
         prior_of = self._copied().make_prior
         prior = prior_of(n_samples, 1.0)
         concentration = self.concentration
