@@ -15,7 +15,7 @@ DATA is the folder of data sets that are not bundled (`-`: none). The methods:
 - "bgmm": `BayesianGaussianMixture(30)`; "hdbscan": `HDBSCAN()`, noise as one cluster;
 - "mclust": R's mclust, 14 families of covariances, 1 to 30 components, by BIC; where R has it.
 
-Each cell is a process of its own with one thread: a fit to all rows (labels against the true
+Each cell is a separate process with one thread: a fit to all rows (labels against the true
 ones, number of clusters, convergence, processor time) or to a split of 80 % of them (mean log
 density of the others, natural logarithm; nodes of a network by their links to the 80 %). Cells
 are kept in --cache, and measured again only where --again names their method.
@@ -59,7 +59,7 @@ if (file.exists(file.path(arguments[1], "test.csv")))
 """
 
 
-# One cell, in a process of its own.
+# One cell, in a separate process.
 
 
 def measure(name, method, part, folder):

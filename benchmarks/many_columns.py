@@ -6,13 +6,13 @@
     python benchmarks/many_columns.py others [--data FOLDER]
 
 - "defaults": on `make_embeddings` (128 columns, 79 classes), beside k-means and scikit-learn's
-  variational mixture of diagonal Gaussians, both told the number of classes.
+  variational mixture of diagonal Gaussians, which both get the number of classes.
 - "likelihoods": some iterations of one chain under several laws of a cluster, on 20,000 rows of
   the same, and the held-out density of 5000 more.
 - "others": data sets that the default was not tuned to; FOLDER has those that are not bundled.
 
-Times are the processor's, of all threads, but for what is called wall. NMI is the normalised
-mutual information of labels and classes.
+Times are processor times of all threads, except those called wall. NMI is the normalised mutual
+information of labels and classes.
 """
 
 import argparse

@@ -52,7 +52,7 @@ for name, guess in guesses.items():
         print(f"  {name}, RMSE to the {target}: {rmse:.2f}")
 
 # The same posterior, one entry of Z at a time, from random starts and without moves of whole
-# features. (The muted warning says that the chains disagree, which is the point.)
+# features. (The example mutes the warning that the chains disagree, because it shows just that.)
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", ConvergenceWarning)
     element = FeatureAllocation(

@@ -40,7 +40,7 @@ class Hyperprior:
     @cached_property
     def density(self):
         """Kernel's density of the logarithm of the number: a `LogDensity`."""
-        raise NotImplementedError(f"{type(self).__name__} must write `density`")
+        raise NotImplementedError(f"{type(self).__name__} must implement `density`")
 
     def __getstate__(self):
         # Without the cached density, which is made anew.
@@ -48,7 +48,7 @@ class Hyperprior:
 
     def ppf(self, q):
         """Quantiles at the probabilities q: ndarray of the shape of q."""
-        raise NotImplementedError(f"{type(self).__name__} must write `ppf`")
+        raise NotImplementedError(f"{type(self).__name__} must implement `ppf`")
 
     def draw(self, rng, shape=()):
         """Draw independent numbers with a numpy Generator: ndarray of a shape."""

@@ -250,11 +250,11 @@ def point_estimate(label_samples, loss="vi", *, max_clusters=None, n_runs=32, ra
     """Partition of smallest posterior expected loss, by greedy stochastic search.
 
     The search follows SALSO (Dahl, Johnson & Mueller 2022). Runs start in turn from a random draw
-    and from placing the rows one by one, in random order, where they cost least; the third run
-    starts from a single cluster. A run moves single rows while that lowers the loss. It then takes
-    each cluster apart and places its rows again, or joins the cluster to another one, and keeps
-    what lowers the loss. It repeats both until neither helps. The best result of all runs is
-    returned.
+    and from placing the rows one by one, in random order, into the cluster of least cost. The
+    third run starts from a single cluster. A run moves single rows while that lowers the loss. It
+    then takes each cluster apart and places its rows again, or joins the cluster to another one,
+    and keeps what lowers the loss. It repeats both until neither helps. The best result of all
+    runs is returned.
 
     Parameters
     ----------
@@ -286,9 +286,9 @@ def point_estimate(label_samples, loss="vi", *, max_clusters=None, n_runs=32, ra
 
     Notes
     -----
-    Rows that agree in all draws move together, and no optimum is lost by it. Suppose t such rows
-    were divided between two clusters, x and t - x of them, with a and b other rows. In draw s, a_s
-    <= a and b_s <= b of those rows share the cluster of the t rows. As a function of x the
+    Rows that agree in all draws move together, and no optimum is lost by it. Suppose t rows that
+    agree were divided between two clusters, x and t - x of them, with a and b other rows. In draw
+    s, a_s <= a and b_s <= b of the others share the cluster of the t rows. As a function of x the
     expected loss has the second derivative
 
         (2 - split_cost) [f''(a+x) + f''(b+t-x)] - 2 mean_s [f''(a_s+x) + f''(b_s+t-x)] < 0,

@@ -182,7 +182,7 @@ class NumberOfClustersDisplay:
             self.chains_[0].set_label("each chain")
         ends = f"{self.interval_[0]}" if low == high else "{} to {}".format(*self.interval_)
         self.bars_.patches[low].set_label(f"{self.level:.0%} of the posterior: {ends}")
-        # Above its bar; the legend is above all bars.
+        # The marker is above its bar, and the legend is above all bars.
         of_estimate = self.probabilities[self.counts == self.estimate].sum()
         (self.estimate_,) = ax.plot(
             self.estimate,

@@ -25,26 +25,27 @@ class FeaturesDisplay:
     ----------
     components : ndarray of shape (n_components, n_columns)
     allocations : ndarray of shape (n_rows, n_components), bool
-        In the order in which rows are shown.
+        Features of the rows, which are in the order of the picture.
     rows : ndarray of shape (n_rows,), int
-        Which rows of X these are.
+        Numbers of these rows in X.
     sizes : ndarray of shape (n_components,), int
-        How many rows, of all, have each feature.
+        Number of rows of X with each feature.
     image_shape : tuple (height, width), default=None
-        Of the images that rows of `components` are. None: they are lines of a heat map.
+        Shape of the image that each row of `components` holds. None: the rows are drawn as lines
+        of a heat map.
     column_names : list of str, default=None
     what : str, default="component"
-        What an entry of `components` is.
+        Name of the quantity that `components` holds, for the colorbar.
 
     Attributes
     ----------
     axes_ : ndarray of 2 matplotlib Axes
-        Of the components and of the allocations.
+        Axes of the components and of the allocations.
     figure_ : matplotlib Figure
     components_im_ : matplotlib AxesImage
     allocations_im_ : matplotlib AxesImage
     numbers_ : list of matplotlib Text
-        Numbers of the features above their images; none of a heat map.
+        Numbers of the features above their images; empty for a heat map.
     colorbar_ : matplotlib Colorbar
 
     Examples

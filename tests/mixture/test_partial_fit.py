@@ -27,7 +27,7 @@ from skdpm.mixture.particles._system import ParticleSystem
 from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import SAMPLERS, SMC, Gibbs
 from skdpm.mixture.samplers.smc import AnnealedSMC
-from skdpm.mixture.state.view import StateView
+from skdpm.mixture.state.view import LabelledStateView, StateView
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -845,5 +845,6 @@ def test_chains_read_states_by_one_protocol(sampler):
         with program.resume(program.chain(0, 0)) as live:
             state = live.state
     assert isinstance(state, StateView)
+    assert isinstance(state, LabelledStateView) == (sampler != "stream")
     assert state.cluster_sizes().sum() == 20
     assert len(state.dump()) == len(state.dump([*range(state.n_clusters)])) == state.n_clusters

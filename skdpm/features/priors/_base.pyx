@@ -43,7 +43,7 @@ cdef class FeaturePrior:
         -------
         log_odds : ndarray of shape (n_latent,)
         """
-        raise NotImplementedError(f"{type(self).__name__} must write `log_odds_new`")
+        raise NotImplementedError(f"{type(self).__name__} must implement `log_odds_new`")
 
     def log_pmf_new(self, n_latent, most):
         """Log probabilities of m new features in another row, for m = 0, 1, ... up to at most
@@ -53,7 +53,7 @@ cdef class FeaturePrior:
         -------
         log_pmf : ndarray
         """
-        raise NotImplementedError(f"{type(self).__name__} must write `log_pmf_new`")
+        raise NotImplementedError(f"{type(self).__name__} must implement `log_pmf_new`")
 
     def draw(self, rng):
         """Draw a matrix.
@@ -62,4 +62,4 @@ cdef class FeaturePrior:
         -------
         Z : ndarray of shape (n_samples, n_latent), uint8
         """
-        raise NotImplementedError(f"{type(self).__name__} must write `draw`")
+        raise NotImplementedError(f"{type(self).__name__} must implement `draw`")

@@ -32,7 +32,7 @@ class FeatureSampler(BaseEstimator):
 
     def kernel(self):
         """Make a new kernel for one chain. Raises ValueError naming a bad parameter."""
-        raise NotImplementedError(f"{type(self).__name__} must write `kernel`")
+        raise NotImplementedError(f"{type(self).__name__} must implement `kernel`")
 
     def column_kernel(self):
         """Make the kernel of whole columns for one chain, which runs after each sweep."""

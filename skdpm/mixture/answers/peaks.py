@@ -62,7 +62,7 @@ def fuse_to_peaks(labels, draws, centres, log_density):
         others, amount = shared.indices[line], shared.data[line]
         denser = rank[others] < rank[cluster]
         others, amount = others[denser], amount[denser]
-        # Those that share most come first; ties by density.
+        # Clusters that share most come first; ties by density.
         nearest = np.lexsort((rank[others], -amount))[:most]
         ways += [(cluster, other) for other in others[nearest]]
     root = np.arange(n_clusters)

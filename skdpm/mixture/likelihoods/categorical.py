@@ -140,7 +140,8 @@ class Categorical(Levels):
         `n_categories`): a ValueError that names column and value, or a missing entry.
     hyperpriors : dict of str to Hyperprior, or None, default=None
         Priors of learned parameters, by name, in place of those in the notes: families of
-        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma.
+        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma. Entries of fixed parameters have no
+        effect.
 
     Attributes
     ----------

@@ -69,7 +69,7 @@ default=None
         `skdpm.hyperpriors` or pairs (shape, rate). The prior of `"mean_precision"` is that of the
         number itself, that of `"df"` applies to k - 1, and that of `"scale"` to the entries of
         (scale_d / k - f_d (1 + c_d / k)) / v_d. The priors of `mean` and of a tied `scale` are
-        fixed.
+        fixed. Entries of fixed parameters have no effect.
 
     Notes
     -----

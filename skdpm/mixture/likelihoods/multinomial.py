@@ -44,7 +44,8 @@ class Multinomial(Likelihood):
         the column in `fit` plus one; or proportional to the given numbers.
     hyperpriors : dict of str to Hyperprior, or None, default=None
         Priors of learned parameters, by name, in place of those in the notes: families of
-        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma.
+        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma. Entries of fixed parameters have no
+        effect.
 
     Notes
     -----

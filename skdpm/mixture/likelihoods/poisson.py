@@ -38,7 +38,8 @@ class Poisson(Likelihood):
         learned in every iteration, see the notes.
     hyperpriors : dict of str to Hyperprior, or None, default=None
         Priors of learned parameters, by name, in place of those in the notes: families of
-        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma.
+        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma. Entries of fixed parameters have no
+        effect.
 
     Notes
     -----

@@ -35,7 +35,8 @@ class Relational(Likelihood):
         numbers of links in a cluster. None: learned.
     hyperpriors : dict of str to Hyperprior, or None, default=None
         Priors of learned parameters, by name, in place of those in the notes: families of
-        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma.
+        `skdpm.hyperpriors` or pairs (shape, rate) of a Gamma. Entries of fixed parameters have no
+        effect.
 
     Notes
     -----

@@ -192,4 +192,4 @@ cdef class PartitionPrior:
     def weight_parameters(self, sizes):
         """Parameters of the Dirichlet law of the weights of clusters of the given sizes and, last,
         of the total weight of all others. For priors with the capability "weights"."""
-        raise NotImplementedError(f"{type(self).__name__} must write `weight_parameters`")
+        raise NotImplementedError(f"{type(self).__name__} must implement `weight_parameters`")

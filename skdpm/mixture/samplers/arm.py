@@ -65,8 +65,8 @@ class ARM(Sampler):
         self.n_history = n_history
         self.gibbs_sweeps = gibbs_sweeps
 
-    @classmethod
-    def from_paper(cls, variant, **params):
+    @staticmethod
+    def from_paper(variant, **params):
         """Make a sampler of the paper, whose history grows throughout the chain.
 
         The companions stay after warm-up, so that an iteration always costs that of

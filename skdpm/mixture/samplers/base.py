@@ -59,7 +59,7 @@ class Sampler(BaseEstimator):
         ValueError
             If a parameter is not valid; the message names it.
         """
-        raise NotImplementedError(f"{type(self).__name__} must write `kernel`")
+        raise NotImplementedError(f"{type(self).__name__} must implement `kernel`")
 
     def check_prior(self, prior):
         """Raise a ValueError if the sampler does not support a `PartitionPrior`."""
@@ -96,7 +96,7 @@ class Sampler(BaseEstimator):
     def batch_program(self, X, likelihood, *, n_before, first, makes_draws, **settings):
         """Make the program of a batch of `partial_fit`, if the sampler is `online`; see
         `StreamProgram.prepare`."""
-        raise NotImplementedError(f"{type(self).__name__} must write `batch_program`")
+        raise NotImplementedError(f"{type(self).__name__} must implement `batch_program`")
 
 
 class BlockSampler(Sampler):
@@ -112,8 +112,8 @@ class BlockSampler(Sampler):
         return self._lacking(likelihood)
 
     def validate(self, estimator, X, likelihood, reset):
-        """Return the rows as they are, of any type and order: blocks are converted, and checked
-        for infinities and NaN, one at a time."""
+        """Return the rows unchanged, with any type and order. Blocks are converted one at a time,
+        and checked for infinities and NaN."""
         if is_dask(X):
             from skdpm.mixture.blocks.dask_rows import check_dask
 

@@ -90,7 +90,7 @@ class SMC(Sampler):
         self.order = order
 
     @staticmethod
-    def from_paper(variant, **changes):
+    def from_paper(variant, **params):
         """Make a variant that Ulker, Gunsel & Cemgil (2010) compare.
 
         Parameters
@@ -99,8 +99,8 @@ class SMC(Sampler):
             "PF": particle filter, 1000 particles. "SMC-G": 100 particles, and Gibbs draws the next
             9 earlier rows again after each row. "SMC-A": the same, with a concentration that
             starts at 1.0 and moves towards that of the model, which must be fixed.
-        **changes
-            Parameters to change.
+        **params
+            Parameters of `SMC` to change.
 
         Returns
         -------
@@ -112,8 +112,8 @@ class SMC(Sampler):
         ValueError
             For an unknown variant.
         """
-        settings = {"rejuvenation": None, "resample_threshold": 0.8, **changes}
-        check_choice(variant, "variant", ("PF", "SMC-G", "SMC-A"))
+        settings = {"rejuvenation": None, "resample_threshold": 0.8, **params}
+        check_choice(variant, "variant of SMC.from_paper", ("PF", "SMC-G", "SMC-A"))
         if variant == "PF":
             return SMC(**{"n_particles": 1000, "resampling": "systematic", **settings})
         if variant == "SMC-A":

@@ -36,8 +36,8 @@ default="uniform"
         self.anchors = anchors
         self.gibbs_sweeps = gibbs_sweeps
 
-    @classmethod
-    def from_paper(cls, variant, **params):
+    @staticmethod
+    def from_paper(variant, **params):
         """Make a sampler that Herlau, Morup, Teh & Schmidt compare with `ARM`.
 
         Parameters

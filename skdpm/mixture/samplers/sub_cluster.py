@@ -70,7 +70,7 @@ class SubCluster(BlockSampler):
         self.block_size = block_size
 
     @staticmethod
-    def from_paper(variant, block_size=65536):
+    def from_paper(variant, **params):
         """Make a variant that Chang & Fisher (2013) compare, for reproductions.
 
         Parameters
@@ -82,16 +82,15 @@ class SubCluster(BlockSampler):
             arrays. "APPROX": in warm-up a split into sub-clusters is proposed in every iteration,
             without waiting until the sub-clusters have burned in, that is until their marginal
             likelihood no longer rises.
-        block_size : int, default=65536
+        **params
+            Parameters of `SubCluster` to change.
 
         Returns
         -------
         sampler : SubCluster
         """
-        if variant == "SUBC":
-            return SubCluster(block_size)
-        check_choice(variant, "variant", ("SUBC", *VARIANTS))
-        return PaperSubCluster(variant, block_size)
+        check_choice(variant, "variant of SubCluster.from_paper", ("SUBC", *VARIANTS))
+        return SubCluster(**params) if variant == "SUBC" else PaperSubCluster(variant, **params)
 
     @classmethod
     def automatic(cls, likelihood, n_samples, make_prior):

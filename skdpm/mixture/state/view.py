@@ -26,3 +26,14 @@ class StateView(Protocol):
 
     def dump(self, clusters=None):
         """Statistics of the given clusters, by default all: ndarray (n, n_stats)."""
+
+
+@runtime_checkable
+class LabelledStateView(StateView, Protocol):
+    """A state whose rows are still there: `MixtureState` and `BlockState`."""
+
+    def cluster_labels(self):
+        """Cluster of each row, in the order of `cluster_sizes`: ndarray of shape (n_samples,)."""
+
+    def compute_log_joint(self):
+        """log p(rows, partition | concentration, hyperparameters) in nats."""

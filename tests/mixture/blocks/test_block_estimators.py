@@ -336,7 +336,7 @@ def test_clusters_far_apart_are_found():
         (SubCluster(block_size=0), "SubCluster.block_size"),
         (SubCluster(block_size=2.0), "SubCluster.block_size"),
         (SubCluster(block_size=None), "SubCluster.block_size"),
-        (SubCluster.from_paper("SUBC+SUPC", 0), "SubCluster.block_size"),
+        (SubCluster.from_paper("SUBC+SUPC", block_size=0), "SubCluster.block_size"),
         (SubCluster.from_paper("SUBC+SUPC").set_params(variant="SUPC"), "SubCluster.variant"),
         (BlockedGibbs(block_size=-1), "BlockedGibbs.block_size"),
         (BlockedGibbs(block_size="1"), "BlockedGibbs.block_size"),
@@ -351,11 +351,11 @@ def test_bad_parameters(sampler, name, X):
 def test_variants_of_the_paper():
     """They are scikit-learn objects, and none of their settings is in the everyday signature."""
     assert list(SubCluster().get_params()) == ["block_size"]
-    assert type(SubCluster.from_paper("SUBC", 50)) is SubCluster
-    with pytest.raises(ValueError, match=r"variant must be one of SUBC, SUBC APPROX, .*; got 'X'"):
+    assert type(SubCluster.from_paper("SUBC", block_size=50)) is SubCluster
+    with pytest.raises(ValueError, match=r"from_paper must be one of SUBC, .*; got 'X'"):
         SubCluster.from_paper("X")
     for variant, (super_clusters, wait) in sub_cluster.VARIANTS.items():
-        sampler = clone(SubCluster.from_paper(variant, 50))
+        sampler = clone(SubCluster.from_paper(variant, block_size=50))
         assert sampler.get_params() == {"variant": variant, "block_size": 50}
         assert sampler.needs_labels == super_clusters
         kernel = sampler.kernel()

@@ -371,7 +371,7 @@ def test_forgotten_overrides_are_refused(sampler):
     with pytest.raises(FloatingPointError, match="the concentration has no density"):
         prior.resample([3, 2, 1], Gamma(1.0, 1.0), bit_generator)
     assert prior.concentration == 1.0
-    with pytest.raises(NotImplementedError, match="Forgotten must write `weight_parameters`"):
+    with pytest.raises(NotImplementedError, match="Forgotten must implement `weight_parameters`"):
         prior.weight_parameters([3, 2, 1])
 
 

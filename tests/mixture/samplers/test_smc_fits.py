@@ -353,7 +353,7 @@ def test_variants_of_the_paper():
     assert repr(annealed) == "AnnealedSMC(initial_concentration=1.0, n_particles=7)"
     assert clone(annealed).get_params() == annealed.get_params()
     assert clone(annealed).set_params(active_block=3).get_params()["active_block"] == 3
-    with pytest.raises(ValueError, match=r"variant must be one of .*SMC-G"):
+    with pytest.raises(ValueError, match=r"variant of SMC.from_paper must be one of .*SMC-G"):
         SMC.from_paper("SMC")
     case = fit_case("gaussian")
     estimator = fitted(case.likelihood, "dp", case.X, annealed)
