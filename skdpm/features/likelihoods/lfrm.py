@@ -5,11 +5,11 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import expit
 
+from skdpm._core._kmeans import kmeans
 from skdpm._validation import ColumnError, check_bool, check_real
 from skdpm.features.likelihoods._lfrm import LFRMModel
 from skdpm.features.likelihoods.base import FeatureLikelihood
 from skdpm.hyperpriors import check_gamma
-from skdpm.mixture.chains._start import kmeans
 
 # Size and number of blocks at the start. Small blocks soon merge, but large ones hardly split.
 NODES_PER_BLOCK = 6

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Kernels of the automatic start: cut the items into pieces, then merge pieces greedily.
+"""Kernels of the automatic start: pieces of the items are merged greedily.
 
 Merging clusters a and b of a partition into k clusters changes log p(partition, X) by
 
@@ -15,12 +15,10 @@ than components); then the pair that loses least is merged.
 If clusters are coupled, every merge changes all gains, and all are recomputed.
 """
 from libc.float cimport DBL_MAX
-from libc.math cimport INFINITY
 
 import numpy as np
 
 from skdpm._core._math cimport log_rising
-from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, integer, uniform
 from skdpm.mixture.state._state cimport MixtureState
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.priors._base cimport PartitionPrior
@@ -271,113 +269,3 @@ def assign_in_turn(MixtureState state, order, bint by_size=False):
                     j = k
             state.attach(items[m], state.slots[j])
         state.model.settle()
-
-
-cdef Py_ssize_t nearest(
-    const double* x, const double[:, ::1] centres, Py_ssize_t n_centres, double* squares
-) noexcept nogil:
-    """The nearest of the first n_centres columns of `centres`; squared distances go to
-    `squares`."""
-    cdef Py_ssize_t d, k
-    cdef Py_ssize_t best = 0
-    cdef const double* centre
-    cdef double gap
-    for k in range(n_centres):
-        squares[k] = 0.0
-    for d in range(centres.shape[0]):
-        # The inner loop is over centres, which the compiler vectorises.
-        centre = &centres[d, 0]
-        for k in range(n_centres):
-            gap = x[d] - centre[k]
-            squares[k] += gap * gap
-    for k in range(1, n_centres):
-        if squares[k] < squares[best]:
-            best = k
-    return best
-
-
-def kmeans(points, Py_ssize_t n_centres, bit_generator, Py_ssize_t n_iterations=10):
-    """Cut points into pieces by k-means: k-means++ (Arthur & Vassilvitskii 2007), then Lloyd.
-
-    In one thread and in a fixed order, so that a seed gives the same bits everywhere.
-
-    Parameters
-    ----------
-    points : ndarray of shape (n, n_features)
-        Finite coordinates.
-    n_centres : int
-        Number of pieces; fewer if there are fewer distinct points.
-    bit_generator : numpy BitGenerator
-    n_iterations : int
-
-    Returns
-    -------
-    labels : ndarray of shape (n,)
-        0, ..., K - 1, none of them empty.
-    """
-    cdef Py_ssize_t i, d, k, _iteration, changes
-    cdef const double[:, ::1] x = np.ascontiguousarray(points, dtype=np.float64)
-    cdef Py_ssize_t n = x.shape[0]
-    cdef Py_ssize_t n_features = x.shape[1]
-    cdef double[:, ::1] centres = np.zeros((n_features, n_centres))
-    cdef double[:, ::1] sums = np.zeros((n_centres, n_features))
-    cdef double[::1] sizes = np.zeros(n_centres)
-    cdef double[::1] squares = np.zeros(n_centres)
-    cdef double[::1] far = np.full(n, INFINITY)     # squared distance to the nearest centre
-    labels = np.zeros(n, dtype=np.intp)
-    cdef Py_ssize_t[::1] label = labels
-    cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-    cdef double gap, total, u
-    if n_features == 0:
-        return labels
-    with bit_generator.lock, nogil:
-        for k in range(n_centres):
-            if k == 0:
-                i = integer(rng, n)
-            else:
-                total = 0.0
-                for i in range(n):
-                    total += far[i]
-                if not total > 0.0:
-                    n_centres = k
-                    break
-                u = uniform(rng) * total
-                i = -1
-                # If rounding leaves u above 0, the last point that is not a centre.
-                for d in range(n):
-                    if far[d] > 0.0:
-                        i = d
-                        u -= far[d]
-                        if u < 0.0:
-                            break
-            for d in range(n_features):
-                centres[d, k] = x[i, d]
-            for i in range(n):
-                total = 0.0
-                for d in range(n_features):
-                    gap = x[i, d] - centres[d, k]
-                    total += gap * gap
-                if total < far[i]:
-                    far[i] = total
-                    label[i] = k
-        for _iteration in range(n_iterations):
-            for k in range(n_centres):
-                sizes[k] = 0.0
-                for d in range(n_features):
-                    sums[k, d] = 0.0
-            for i in range(n):
-                sizes[label[i]] += 1.0
-                for d in range(n_features):
-                    sums[label[i], d] += x[i, d]
-            for k in range(n_centres):
-                if sizes[k] > 0.0:
-                    for d in range(n_features):
-                        centres[d, k] = sums[k, d] / sizes[k]
-            changes = 0
-            for i in range(n):
-                k = nearest(&x[i, 0], centres, n_centres, &squares[0])
-                changes += k != label[i]
-                label[i] = k
-            if changes == 0:
-                break
-    return np.unique(labels, return_inverse=True)[1]

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from skdpm._core._kmeans import kmeans
 from skdpm.mixture.chains._start import (
     Merger,
     assign_in_turn,
-    kmeans,
     load_clusters,
     merge_coupled,
     merged_stats,

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from skdpm._core._kmeans import kmeans
 from skdpm._validation import check_choice
-from skdpm.mixture.chains._start import kmeans
 from skdpm.mixture.chains.automatic import AutomaticStart, FirstState, without_gaps
 from skdpm.mixture.likelihoods.coordinates import standardised
 
