@@ -151,7 +151,7 @@ def test_invariance_in_depth(name, sampler, seed_sequence, record_property):
             case_state(likelihood, prior),
             sampler.kernel(),
             case_posterior(likelihood, prior),
-            n_starts=200_000 if name == "gibbs" else 50_000,
+            n_starts=200_000 if name == "gibbs" else 30_000,
         )
         for likelihood, prior in cells(sampler)
     }
@@ -226,7 +226,7 @@ def test_estimators_sample_every_posterior(seed_sequence, record_property):
     """The same with every likelihood and prior."""
     runs = {
         f"{likelihood} {prior} {resampled}": estimator_run(
-            likelihood, prior, resampled=resampled, n_chains=5_000
+            likelihood, prior, resampled=resampled, n_chains=2_500
         )
         for likelihood in likelihood_names()
         for prior, (_, params) in PRIOR_CASES.items()

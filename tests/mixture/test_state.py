@@ -383,7 +383,7 @@ def test_state_machine(name):
 def test_state_machine_in_depth(name):
     machine = type("StateMachine", (StateMachine,), {"name": name})
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=400, stateful_step_count=60, deadline=None)
+        machine, settings=settings(max_examples=150, stateful_step_count=60, deadline=None)
     )
 
 

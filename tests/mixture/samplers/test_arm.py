@@ -207,7 +207,7 @@ def test_proposals_sum_to_one_in_depth(n, variant, seed_sequence):
     rng = np.random.default_rng(seed_sequence)
     for name, prior in PAIRS:
         problem = Problem(name, prior, n)
-        for _ in range(10):
+        for _ in range(4):
             check_sums(problem, *draw_phi(n, rng, variant), problem.z)
 
 

@@ -120,7 +120,7 @@ def pgsm_runs(full):
         name = " ".join(map(str, setting.values()))
         likelihood, prior, n = (setting.pop(key) for key in ("likelihood", "prior", "n"))
         sampler = PGSM(anchors="uniform", gibbs_sweeps=0, **setting)
-        runs[name] = cell(sampler, likelihood, prior, n, n_starts=2_000 if full else 3_000)
+        runs[name] = cell(sampler, likelihood, prior, n, n_starts=1_000 if full else 3_000)
     return runs
 
 
