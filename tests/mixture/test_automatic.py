@@ -16,9 +16,10 @@ from support.fits import assert_same_fit
 from support.states import case_of, log_joint_of, log_likelihood_of, new_state
 
 from skdpm import DPMixture, FiniteMixture
+from skdpm._core._kmeans import kmeans
 from skdpm.mixture.blocks.program import open_rows
 from skdpm.mixture.chains import automatic as _automatic
-from skdpm.mixture.chains._start import Merger, assign_in_turn, kmeans, merge_coupled
+from skdpm.mixture.chains._start import Merger, assign_in_turn, merge_coupled
 from skdpm.mixture.likelihoods import (
     LIKELIHOODS,
     Bernoulli,
