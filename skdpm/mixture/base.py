@@ -4,7 +4,7 @@
 import functools
 import math
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from sklearn.base import ClusterMixin, DensityMixin
@@ -30,8 +30,8 @@ from skdpm._validation import (
 from skdpm.chains import seed_entropy, stream
 from skdpm.draws import Candidates, column_of, common_snapshots
 from skdpm.hyperpriors import check_hyperprior
+from skdpm.mixture.answers.hills import read_draws
 from skdpm.mixture.answers.lazy import over_rows, row_chunks
-from skdpm.mixture.answers.peaks import fuse_to_peaks
 from skdpm.mixture.answers.predictive import Predictor, ScoredDraws, StoredMixture
 from skdpm.mixture.answers.training import TrainingRows, outlier_scores
 from skdpm.mixture.likelihoods import LIKELIHOODS
@@ -58,6 +58,31 @@ FURTHER_ATTRIBUTES = (
     "log_evidence_chains_",
     "n_samples_seen_",
 )
+
+
+@dataclass(frozen=True, eq=False)
+class PointEstimate:
+    """A partition that summarises the draws.
+
+    Attributes
+    ----------
+    labels : ndarray of int64 of shape (n_samples,)
+        Clusters by decreasing size.
+    stats : ndarray of shape (n_clusters, n_stats)
+        Statistics of the clusters.
+    clusters : ndarray of int of shape (n_chains, n_read_draws, n_samples), default=None
+        Draws of the clusters. None: each component is a cluster.
+    components : ndarray of shape (n_components, n_stats), default=None
+        Statistics of the components of the clusters. None: those of the clusters.
+    owners : ndarray of int of shape (n_components,), default=None
+        Cluster of each component, in increasing order.
+    """
+
+    labels: np.ndarray
+    stats: np.ndarray
+    clusters: np.ndarray | None = None
+    components: np.ndarray | None = None
+    owners: np.ndarray | None = None
 
 
 class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
@@ -160,7 +185,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
 
         The attributes are those of `fit`, without `label_samples_` and `acceptance_rate_`. They
         describe all rows seen, except for `labels_`, which are the clusters of the rows of this
-        call. "peaks" and other summaries of all draws would need the earlier rows. So
+        call. "modal" and other summaries of all draws would need the earlier rows. So
         `point_estimate` means "map", the draw with the largest log joint, unless it is "last",
         the first draw of the first chain. Each call makes `n_draws` draws, which takes most of
         the time of a small batch.
@@ -320,28 +345,12 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     def __dir__(self):
         # Without attributes that would be computed when a notebook or scikit-learn inspects all
         # members.
-        computed = {"n_clusters_samples_", "outlier_scores_", "probabilities_"}
+        computed = {"outlier_scores_", "probabilities_"}
         hidden = computed - vars(self).keys()
         names = [name for name in object.__dir__(self) if name not in hidden]
         return [name for name in names if hasattr(self, name)]
 
     # Rows of the fit.
-
-    @functools.cached_property
-    def n_clusters_samples_(self):
-        """Draws of the number of clusters: ndarray of shape (n_chains, n_read_draws), int64."""
-        check_is_fitted(self)
-        if not self._fused:
-            return self.n_components_samples_
-        try:
-            self._training.recall()
-        except ValueError as error:
-            raise AttributeError(
-                f"n_clusters_samples_: {error} to pointwise_log_likelihood(X), then read it again"
-            ) from None
-        return self._training.count_peaks(
-            self.likelihood_, self.draws_["labels"], self._predictor.score_samples
-        )
 
     @functools.cached_property
     def probabilities_(self):
@@ -411,17 +420,18 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     def estimate_labels(self, *, max_clusters=None, loss=None, X=None):
         """Replace the partition of `fit` by another summary of the draws.
 
-        Sets `labels_`, `n_clusters_`, `weights_`, `cluster_params_` and `probabilities_`, and the
-        clusters of `predict`, `predict_proba` and `sample`. The draws and predictive densities do
-        not change. The next `fit` uses `point_estimate` again.
+        Sets `labels_`, `n_clusters_`, `weights_`, `cluster_params_`, `probabilities_`,
+        `cluster_samples_` and `n_clusters_samples_`, and the clusters of `predict`,
+        `predict_proba` and `sample`. The draws and predictive densities do not change. The next
+        `fit` uses `point_estimate` again.
 
         Parameters
         ----------
         max_clusters : int, default=None
             Largest number of clusters. None: no limit.
-        loss : {"peaks", "vi", "binder"} or tuple (name, split_cost), default=None
+        loss : {"modal", "vi", "binder"} or tuple (name, split_cost), default=None
             Loss, as in `point_estimate`. None: `point_estimate`, or "vi" if that is a single
-            draw. "peaks" becomes "vi" if there are more than `max_clusters` peaks.
+            draw. "modal": more than `max_clusters` clusters are merged by `merge_tree`.
         X : array-like or CSR matrix of shape (n_samples, n_features), default=None
             Rows of `fit`. Needed only after pickling.
 
@@ -438,7 +448,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
 
         See Also
         --------
-        skdpm.partitions.point_estimate : The search, without "peaks".
+        skdpm.partitions.point_estimate : The search, without "modal".
 
         Examples
         --------
@@ -456,26 +466,16 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         elif isinstance(loss, tuple):
             partitions.check_loss(loss)
         else:
-            check_choice(loss, "loss", ("peaks", "vi", "binder"))
+            check_choice(loss, "loss", ("modal", "vi", "binder"))
         training = self._training
         most = training.make_prior(1.0).most_clusters
         wanted = most
         if max_clusters is not None:
             wanted = min(most, check_integer(max_clusters, "max_clusters", low=1))
         self._recall(X)
-        search = functools.partial(
-            self._least_expected_loss,
-            entropy=training.entropy,
-            statistics=functools.partial(training.statistics, self.likelihood_),
-        )
-        if loss == "peaks":
-            labels, stats, fused = search(loss, most)
-            if len(stats) > wanted:
-                # Fusing the best partition into `wanted` clusters would leave fewer.
-                labels, stats, fused = search("vi", wanted)
-        else:
-            labels, stats, fused = search(loss, wanted)
-        self._take_partition(labels, stats, training.make_prior, fused)
+        statistics = functools.partial(training.statistics, self.likelihood_)
+        estimate = self._least_expected_loss(loss, wanted, training.entropy, statistics)
+        self._take_partition(estimate, training.make_prior)
         return self
 
     def merge_tree(self, loss=None):
@@ -483,13 +483,14 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
 
         Each merge is the one with the least posterior expected loss, so the tree shows nested
         partitions into fewer clusters. `estimate_labels` searches for the best partition instead,
-        which need not be nested. The loss depends only on the draws: among clusters that no draw
-        joins, small clusters merge first, not close ones.
+        which need not be nested, except with "modal". The loss depends only on the draws of the
+        clusters, `cluster_samples_`: among clusters that no draw joins, small clusters merge
+        first, not close ones.
 
         Parameters
         ----------
         loss : {"vi", "binder"} or tuple (name, split_cost), default=None
-            Loss. None: that of `point_estimate`, or "vi" if that is "peaks" or a single draw.
+            Loss. None: that of `point_estimate`, or "vi" if that is "modal" or a single draw.
 
         Returns
         -------
@@ -513,8 +514,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         self._check_label_draws("merge_tree", "n_components_samples_")
         if loss is None:
             loss = self.point_estimate
-            loss = "vi" if loss in (*SINGLE_DRAWS, "peaks") else loss
-        return partitions.merge_tree(self.draws_["labels"], self.labels_, loss)
+            loss = "vi" if loss in (*SINGLE_DRAWS, "modal") else loss
+        return partitions.merge_tree(self.cluster_samples_, self.labels_, loss)
 
     def _check_label_draws(self, name, instead):
         check_is_fitted(self)
@@ -689,7 +690,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         if isinstance(self.point_estimate, tuple):
             partitions.check_loss(self.point_estimate, "point_estimate")
         else:
-            known = ("peaks", "vi", "binder", *SINGLE_DRAWS)
+            known = ("modal", "vi", "binder", *SINGLE_DRAWS)
             check_choice(self.point_estimate, "point_estimate", known)
         chain_parameters = self._chain_parameters()
         check_bool(self.store_labels, "store_labels")
@@ -749,8 +750,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             self._training = TrainingRows(program.given, run.data, self._copied(), run.entropy)
         self._predictor = Predictor(likelihood, self.n_features_in_, None, draws.scored)
         vars(self).pop("outlier_scores_", None)
-        labels, stats, *fused = self._point_estimate(run)
-        self._take_partition(labels, stats, program.make_prior, *fused)
+        self._take_partition(self._point_estimate(run), program.make_prior)
         if "acceptance" in chains[0]:
             self.acceptance_rate_ = {
                 move: np.array([_rate(chain["acceptance"][move]) for chain in chains])
@@ -762,34 +762,38 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             vars(self).pop(name, None)
         vars(self).update(program.further_attributes(chains))
 
-    def _take_partition(self, labels, stats, make_prior, fused=False):
-        """Set the attributes that follow from labels (by decreasing size) and the statistics of
-        their clusters. `fused`: whether a cluster may contain several components of a draw."""
-        self._fused = fused
-        vars(self).pop("n_clusters_samples_", None)
-        self.labels_ = labels
-        self.n_clusters_ = len(stats)
+    def _take_partition(self, estimate, make_prior):
+        """Set the attributes that follow from a `PointEstimate`."""
+        self.labels_ = labels = estimate.labels
+        self.n_clusters_ = len(estimate.stats)
+        self.n_clusters_samples_ = self.n_components_samples_
         if self._training is None:
-            vars(self).pop("probabilities_", None)
+            for name in ("probabilities_", "cluster_samples_"):
+                vars(self).pop(name, None)
         else:
-            self.probabilities_ = partitions.label_probabilities(self.draws_["labels"], labels)
+            self.cluster_samples_ = self.draws_["labels"]
+            if estimate.clusters is not None:
+                self.cluster_samples_ = estimate.clusters
+                self.n_clusters_samples_ = estimate.clusters.max(axis=2) + np.int64(1)
+            self.probabilities_ = partitions.label_probabilities(self.cluster_samples_, labels)
+        self.cluster_params_ = self.likelihood_.cluster_params(estimate.stats)
+        stats = estimate.stats if estimate.owners is None else estimate.components
         prior = make_prior(float(self.draws_.mean("concentration")))
         log_weights = prior.log_weights(stats[:, 0].astype(np.intp))
-        self.weights_ = np.exp(log_weights[:-1])
-        self.cluster_params_ = self.likelihood_.cluster_params(stats)
-        labels = None
+        fitted = None
         if "product" not in self.likelihood_.capabilities:
-            labels = self.labels_.astype(np.min_scalar_type(len(stats)))
-        self._predictor.partition = StoredMixture(stats, log_weights, labels, {}, 1.0)
+            fitted = labels.astype(np.min_scalar_type(len(stats)))
+        partition = StoredMixture(stats, log_weights, fitted, {}, 1.0, estimate.owners)
+        self.weights_ = partition.by_owner(np.exp(log_weights[None, :-1]))[0]
+        self._predictor.partition = partition
 
     def _least_expected_loss(self, loss, max_clusters, entropy, statistics):
-        """Labels by decreasing size with the least expected loss over the draws, the statistics of
-        their clusters, and whether components were fused.
+        """Make the `PointEstimate` with the least posterior expected loss.
 
         Parameters
         ----------
         loss : str or tuple
-            "peaks", or a loss of `partitions.point_estimate`.
+            "modal", or a loss of `partitions.point_estimate`.
         max_clusters : int
         entropy : int
             Entropy of the run.
@@ -798,27 +802,33 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         """
         draws = self.draws_["labels"]
         key = np.random.SeedSequence(entropy, spawn_key=(POINT_ESTIMATE_STREAM,))
-        peaks = isinstance(loss, str) and loss == "peaks"
-        labels = partitions.point_estimate(
-            draws,
-            loss="vi" if peaks else loss,
-            max_clusters=max_clusters,
-            random_state=np.random.RandomState(np.random.MT19937(key)),
-        )
-        stats = statistics(labels)
-        fused = peaks and self.likelihood_.centres is not None
-        if fused:
-            labels = fuse_to_peaks(
-                labels,
-                draws.reshape(-1, draws.shape[-1]),
-                self.likelihood_.centres(stats),
-                self._predictor.score_samples,
+        random_state = np.random.RandomState(np.random.MT19937(key))
+        modal = isinstance(loss, str) and loss == "modal"
+        if not modal or self.likelihood_.centres is None:
+            labels = partitions.point_estimate(
+                draws,
+                loss="vi" if modal else loss,
+                max_clusters=max_clusters,
+                random_state=random_state,
             )
-            stats = statistics(labels)
-        return labels, stats, fused
+            return PointEstimate(labels, statistics(labels))
+        chosen, clusters = read_draws(self._training.X, draws, self.n_jobs)
+        labels = partitions.point_estimate(clusters, random_state=random_state)
+        if labels.max() >= max_clusters:
+            labels = partitions.merge_tree(clusters, labels).cut(max_clusters)
+        # New rows are compared with the components of the draw whose clusters are the closest.
+        clusters = clusters.astype(np.min_scalar_type(clusters.max()))
+        closest = partitions.partition_distances(clusters, labels).argmin()
+        of_draw = draws[:, chosen].reshape(-1, len(labels))[closest]
+        pairs, components = np.unique(
+            np.column_stack([labels, of_draw]), axis=0, return_inverse=True
+        )
+        return PointEstimate(
+            labels, statistics(labels), clusters, statistics(components.ravel()), pairs[:, 0]
+        )
 
     def _point_estimate(self, run):
-        """Labels by decreasing size, and the statistics of their clusters."""
+        """Make the `PointEstimate` of a run."""
         program, chains, draws = run.program, run.chains, self.draws_
         if program.keeps_rows and self.point_estimate not in SINGLE_DRAWS:
             prior = program.make_prior(program.first_concentration)
@@ -828,7 +838,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         if program.store_labels:
             chain, draw = self._chosen_draw(program, chains)
             labels = partitions.relabel_by_size(draws["labels"][chain, draw])
-            return labels, program.statistics(labels)
+            return PointEstimate(labels, program.statistics(labels))
         candidates = [Candidates(chain["candidates"]) for chain in chains]
         if self.point_estimate == "last":
             if program.keeps_rows:
@@ -840,7 +850,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
                 (candidate.best(draws.n_draws) for candidate in candidates),
                 key=lambda best: best[0],
             )
-        return program.kept_partition(kept)
+        return PointEstimate(*program.kept_partition(kept))
 
     def _chosen_draw(self, program, chains):
         """Chain and number of the draw that is the point estimate "map" or "last"."""

@@ -75,13 +75,13 @@ default="auto"
         clusters that the prior expects, or the given labels.
     store_labels : bool, default=True
         Whether `label_samples_` is kept. Without it, `point_estimate` must be "map" or "last".
-    point_estimate : {"peaks", "vi", "binder", "map", "last"} or tuple, default="peaks"
+    point_estimate : {"modal", "vi", "binder", "map", "last"} or tuple, default="modal"
         Summary of the draws by `labels_`. "vi" and "binder": the partition with the least
         posterior expected variation of information or Binder loss. A tuple (name, split_cost),
         such as ("vi", 1.5), sets the cost of separating rows (`skdpm.partitions`): 1 to 2 for
-        fewer clusters, 0 to 1 for more. "peaks": the "vi" estimate, with components fused if the
-        predictive density has no valley between them; robust to clusters that do not follow the
-        likelihood. It differs from "vi" only for Gaussian, Subspace and a Product of these.
+        fewer clusters, 0 to 1 for more. "modal": clusters are hills of the density, which may
+        have any shape; the components of a draw form one cluster if the rows support no valley
+        between them. It differs from "vi" only for Gaussian, Subspace and a Product of these.
         "map": the draw with the largest log joint (plus the log hyperpriors). "last": the last
         draw of the first chain (after an interruption, of the first chain among those with the
         fewest draws).
@@ -124,10 +124,12 @@ default="auto"
         Kept partitions, clusters numbered by first appearance.
     n_components_samples_ : ndarray of shape (n_chains, n_draws), int64
         Number of components that hold rows.
+    cluster_samples_ : ndarray of shape (n_chains, n_read_draws, n_samples), unsigned int
+        Draws of the clusters, which `labels_` summarises. With "modal": clusters of 40 evenly
+        spaced draws, from 0 by decreasing size; otherwise `label_samples_`. Available whenever
+        `probabilities_` is.
     n_clusters_samples_ : ndarray of shape (n_chains, n_read_draws), int64
-        Number of clusters of draws: with "peaks", of 40 draws after their components are fused;
-        otherwise `n_components_samples_`. Computed on first use; with "peaks" this needs the rows
-        of `fit`, which are not pickled.
+        Number of clusters of the draws `cluster_samples_`.
     concentration_samples_ : ndarray of shape (n_chains, n_draws)
         Draws of the concentration.
     log_joint_samples_ : ndarray of shape (n_chains, n_draws)
@@ -217,7 +219,7 @@ default="auto"
         n_jobs=None,
         init="auto",
         store_labels=True,
-        point_estimate="peaks",
+        point_estimate="modal",
         max_time=None,
         target_ess=None,
         warm_start=False,
@@ -331,7 +333,7 @@ fit_time_, n_features_in_, feature_names_in_
         n_jobs=None,
         init="auto",
         store_labels=True,
-        point_estimate="peaks",
+        point_estimate="modal",
         max_time=None,
         target_ess=None,
         warm_start=False,

@@ -299,7 +299,7 @@ def test_point_estimate_has_the_least_expected_loss(blobs, loss):
     assert _loss(draws, other.labels_, loss) == pytest.approx(losses[29])
 
 
-@pytest.mark.parametrize("loss", ["peaks", "vi", "binder", ("vi", 1.6)])
+@pytest.mark.parametrize("loss", ["modal", "vi", "binder", ("vi", 1.6)])
 @pytest.mark.parametrize("sampler", ["alternate", "sub_cluster"])
 def test_estimate_labels_is_as_if_fit_had_done_so(blobs, loss, sampler):
     X = blobs * 0.4
@@ -347,7 +347,7 @@ def test_estimate_labels_with_fewer_components(blobs):
 def test_merge_tree_is_that_of_the_labels(blobs):
     X = blobs * 0.25
     params = {**FAST, "n_draws": 30, "sampler": "gibbs", "likelihood": fixed_gaussian(X)}
-    for loss, meant in [("peaks", "vi"), (("vi", 0.4), ("vi", 0.4)), ("last", "vi")]:
+    for loss, meant in [("modal", "vi"), (("vi", 0.4), ("vi", 0.4)), ("last", "vi")]:
         model = DPMixture(**params, point_estimate=loss, concentration=5.0).fit(X)
         tree = model.merge_tree()
         expected = partitions.merge_tree(model.label_samples_, model.labels_, meant)

@@ -412,11 +412,11 @@ def test_point_estimates():
         params = {"sampler": sampler, "concentration": 10.0, "n_draws": 30}
         estimators = {
             name: gaussian_stream(point_estimate=name, **params).set_params(random_state=seed)
-            for name in ("map", "last", "peaks", ("vi", 1.5))
+            for name in ("map", "last", "modal", ("vi", 1.5))
         }
         for estimator in estimators.values():
             learn(estimator, X, [30])
-        for name in ("peaks", ("vi", 1.5)):
+        for name in ("modal", ("vi", 1.5)):
             np.testing.assert_array_equal(estimators[name].labels_, estimators["map"].labels_)
         draws = estimators["map"].draws_
         best = np.unravel_index(np.argmax(draws["log_joint"]), (2, 30))

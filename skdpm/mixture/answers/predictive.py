@@ -39,6 +39,9 @@ class StoredMixture:
         Learned hyperparameters of the likelihood, by name.
     weight : float
         Share of these draws among all draws.
+    owners : ndarray of int of shape (n_clusters,) or None
+        Cluster of the point estimate to which each of these belongs, in increasing order; None:
+        each is a cluster.
     """
 
     stats: np.ndarray
@@ -46,6 +49,15 @@ class StoredMixture:
     labels: np.ndarray | None
     values: dict
     weight: float
+    owners: np.ndarray | None = None
+
+    def by_owner(self, values):
+        """Sums of columns of an array over the owners; further columns stay: (n, n_owners + m)."""
+        if self.owners is None:
+            return values
+        first = np.flatnonzero(np.diff(self.owners, prepend=-1))
+        further = np.arange(len(self.owners), values.shape[1])
+        return np.add.reduceat(values, np.concatenate([first, further]), axis=1)
 
 
 class ScoredDraws:
@@ -192,6 +204,8 @@ class Predictor:
 
     def predict(self, X, n_jobs=None):
         """Most probable cluster of each checked row: (n_samples,), int64."""
+        if self.partition.owners is not None:
+            return self.predict_proba(X, n_jobs).argmax(axis=1)
         labels = np.empty(X.shape[0], dtype=np.int64)
 
         def fill(first, stop):
@@ -208,13 +222,16 @@ class Predictor:
         # The empty cluster is the last one.
         log_weights = self.partition.log_weights[: None if new_cluster else -1]
         n_clusters = len(log_weights)
-        out = np.empty((X.shape[0], n_clusters))
+        n_columns = self.partition.by_owner(np.empty((0, n_clusters))).shape[1]
+        out = np.empty((X.shape[0], n_columns))
 
         def fill(first, stop):
             rows = self._rows(X[first:stop], 0)
             self._load(rows.model, self.partition)
-            rows.fill_log_probabilities(log_weights, out[first:stop])
-            np.exp(out[first:stop], out=out[first:stop])
+            probabilities = np.empty((stop - first, n_clusters))
+            rows.fill_log_probabilities(log_weights, probabilities)
+            np.exp(probabilities, out=probabilities)
+            out[first:stop] = self.partition.by_owner(probabilities)
 
         self._map(fill, X, n_clusters, n_jobs)
         return out

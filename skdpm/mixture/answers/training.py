@@ -9,12 +9,8 @@ from scipy.special import logsumexp
 from skdpm._validation import fingerprint
 from skdpm.draws import column_of
 from skdpm.mixture.answers._leave_one_out import log_leave_one_out
-from skdpm.mixture.answers.peaks import fuse_to_peaks
 from skdpm.mixture.likelihoods.base import set_hyperparameters
 from skdpm.mixture.state._state import MixtureState
-
-# Largest number of draws whose clusters are counted. Each takes as long as the point estimate.
-MOST_READ = 40
 
 
 class TrainingRows:
@@ -78,34 +74,6 @@ class TrainingRows:
         """Statistics of the clusters 0, ..., K - 1 of any labels: (K, n_stats)."""
         model = likelihood.bind(*self.encoded(likelihood))
         return MixtureState(model, self.make_prior(1.0), labels.astype(np.intp)).dump()
-
-    def count_peaks(self, likelihood, draws, log_density):
-        """Number of clusters of draws, after components on the slope of one peak are fused.
-
-        Parameters
-        ----------
-        likelihood : Likelihood
-            Resolved likelihood.
-        draws : ndarray of int of shape (n_chains, n_draws, n_samples)
-            Partitions into components.
-        log_density : callable
-            Log predictive density of rows, averaged over the draws.
-
-        Returns
-        -------
-        n_clusters : ndarray of int64 of shape (n_chains, n_read_draws)
-            Numbers for evenly spaced draws, at most `MOST_READ` in all.
-        """
-        n_chains, n_draws = draws.shape[:2]
-        n_read = min(n_draws, max(MOST_READ // n_chains, 1))
-        chosen = np.linspace(n_draws - 1, 0, n_read).round().astype(int)[::-1]
-        pooled = draws.reshape(-1, draws.shape[-1])
-
-        def count(labels):
-            centres = likelihood.centres(self.statistics(likelihood, labels))
-            return fuse_to_peaks(labels, pooled, centres, log_density).max() + 1
-
-        return np.array([[count(chain[d]) for d in chosen] for chain in draws], dtype=np.int64)
 
     def log_leave_one_out(self, likelihood, draws, n_jobs=None):
         """log p(x_i | all other rows, their partition and the hyperparameters of a draw).

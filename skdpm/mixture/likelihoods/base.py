@@ -375,7 +375,7 @@ class Likelihood(BaseEstimator):
 
     # A likelihood of points with a density overrides this with a method `centres(self, stats)`
     # that returns the mode of each cluster, (n_clusters, n_features). Without it,
-    # `point_estimate="peaks"` is "vi".
+    # `point_estimate="modal"` is "vi".
     centres = None
 
     # A likelihood that can generate rows overrides this with a method `draw(self, stats, rng)`

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Clusters as hills of the density: components of a draw without a valley between them.
+
+If the rows of a cluster do not follow the law of the likelihood, a draw has several components
+there. They belong to one cluster if the rows support no valley of the density between them. The
+test for a pair of components is on the line that separates them best, so it works in any number
+of columns; chains of pairs follow clusters of any shape. See `doc/background/clusters.md`.
+
+Related: ridgelines and tests of pairs (Hennig 2010), clusters by prominence (Chazal, Guibas, Oudot
+& Skraba 2013), fusing components of a posterior (Dombowsky & Dunson 2024).
+"""
+
+import itertools
+from dataclasses import dataclass
+
+import joblib
+import numpy as np
+import scipy.linalg
+
+from skdpm.mixture.answers._valleys import valleys
+from skdpm.partitions import relabel_by_size
+
+# Evidence (nats) from which a valley separates two components or two hills: the rows are
+# exp(2) = 7.4 times as probable with the valley as without it.
+LEAST_EVIDENCE = 2.0
+# Log of the smallest ratio of the lower of two peaks to the pass between them that separates two
+# hills.
+LEAST_PROMINENCE = np.log(2.0)
+# Smallest hill: this share of the rows, and this number.
+LEAST_SHARE, LEAST_ROWS = 0.01, 5
+# Two components whose means differ by more than this multiple of the sum of their standard
+# deviations are separate, whatever lies between them.
+FARTHEST = 3.0
+# Largest depth of a valley (natural logarithm) whose evidence counts for its two hills.
+DEEPEST_FACING = 2.0
+# More columns than this are replaced by their principal axes.
+MOST_COLUMNS = 32
+# Number of rows that determine the principal axes.
+AXIS_ROWS = 20_000
+# Largest number of draws that are read.
+MOST_READ = 40
+
+
+def points_of(X):
+    """Rows as points with centred columns of unit variance, at most `MOST_COLUMNS`.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+        NaN marks a missing entry.
+
+    Returns
+    -------
+    points : ndarray of shape (n_samples, n_columns), float64
+    """
+    X = np.asarray(X, dtype=np.float64)
+    X = X[:, ~np.isnan(X).all(axis=0)]
+    scale = np.nanstd(X, axis=0)
+    varies = scale > 0.0
+    points = (X - np.nanmean(X, axis=0))[:, varies] / scale[varies]
+    if points.shape[1] > MOST_COLUMNS:
+        points = np.nan_to_num(points, copy=False)
+        some = points[:: max(1, len(points) // AXIS_ROWS)]
+        n_axes = points.shape[1]
+        _, axes = scipy.linalg.eigh(
+            some.T @ some, subset_by_index=(n_axes - MOST_COLUMNS, n_axes - 1)
+        )
+        points = points @ axes
+    return np.ascontiguousarray(points)
+
+
+def read_draws(X, draws, n_jobs=None):
+    """Clusters of draws of the partition into components.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_features)
+    draws : ndarray of int of shape (n_chains, n_draws, n_samples)
+        Components of the rows.
+    n_jobs : int or None
+        Number of threads. The result does not depend on it.
+
+    Returns
+    -------
+    chosen : ndarray of int of shape (n_read,)
+        Numbers of the draws that are read, evenly spaced in each chain; at most `MOST_READ` in
+        all, and at least one per chain.
+    clusters : ndarray of shape (n_chains, n_read, n_samples)
+        Clusters of the rows, from 0 by decreasing size.
+    """
+    n_chains, n_draws = draws.shape[:2]
+    n_read = min(n_draws, max(MOST_READ // n_chains, 1))
+    chosen = np.linspace(n_draws - 1, 0, n_read).round().astype(int)[::-1]
+    points = points_of(X)
+    kept = draws[:, chosen].reshape(-1, draws.shape[-1])
+    clusters = joblib.Parallel(n_jobs=n_jobs, require="sharedmem")(
+        joblib.delayed(read_hills)(points, labels) for labels in kept
+    )
+    return chosen, np.array(clusters).reshape(n_chains, n_read, -1)
+
+
+def read_hills(points, labels):
+    """Clusters of one partition into components.
+
+    Parameters
+    ----------
+    points : ndarray of shape (n_samples, n_columns)
+        Result of `points_of`.
+    labels : ndarray of int of shape (n_samples,)
+        Component of each row.
+
+    Returns
+    -------
+    clusters : ndarray of shape (n_samples,), int64
+        From 0 by decreasing size.
+    """
+    components, labels = np.unique(labels, return_inverse=True)
+    if len(components) == 1 or points.shape[1] == 0:
+        return np.zeros(len(labels), dtype=np.int64)
+    components = Components.of(points, labels)
+    return relabel_by_size(_hills(components)[labels])
+
+
+@dataclass(frozen=True, eq=False)
+class Components:
+    """Components of a draw.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n_samples, n_columns)
+        Points by component.
+    bounds : ndarray of shape (n_components + 1,)
+        Position of the first row of each component, and the number of rows.
+    means : ndarray of shape (n_components, n_columns)
+    covariances : ndarray of shape (n_components, n_columns, n_columns)
+        Covariances, shrunk towards the mean covariance within components.
+    large : ndarray of int
+        Components with enough rows for a hill.
+    """
+
+    rows: np.ndarray
+    bounds: np.ndarray
+    means: np.ndarray
+    covariances: np.ndarray
+    large: np.ndarray
+
+    @classmethod
+    def of(cls, points, labels):
+        """Components 0, ..., K - 1 of points; all of them have rows."""
+        n_rows, n_columns = points.shape
+        sizes = np.bincount(labels)
+        bounds = np.concatenate([[0], np.cumsum(sizes)])
+        rows = points[np.argsort(labels, kind="stable")]
+        parts = [rows[first:stop] for first, stop in itertools.pairwise(bounds)]
+        if np.isnan(points).any():
+            # A missing entry is replaced by the mean of its component.
+            for part in parts:
+                known = ~np.isnan(part)
+                means = np.where(known, part, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+                part[...] = np.where(known, part, means)
+        means = np.array([part.mean(axis=0) for part in parts])
+        scatters = np.array(
+            [(part - mean).T @ (part - mean) for part, mean in zip(parts, means, strict=True)]
+        )
+        within = scatters.sum(axis=0) / n_rows + 1e-9 * np.eye(n_columns)
+        more = n_columns + 2.0
+        covariances = (scatters + more * within) / (sizes + more)[:, None, None]
+        large = np.flatnonzero(sizes >= max(LEAST_ROWS, LEAST_SHARE * n_rows))
+        if len(large) == 0:
+            large = np.array([sizes.argmax()])
+        return cls(rows, bounds.astype(np.intp), means, covariances, large)
+
+    @property
+    def sizes(self):
+        """Number of rows of each component."""
+        return np.diff(self.bounds)
+
+    def log_densities(self):
+        """Log of the weighted normal density of each large component at all means:
+        (n_large, n_components)."""
+        out = np.empty((len(self.large), len(self.means)))
+        for j, k in enumerate(self.large):
+            factor = np.linalg.cholesky(self.covariances[k])
+            z = scipy.linalg.solve_triangular(factor, (self.means - self.means[k]).T, lower=True)
+            out[j] = np.log(self.sizes[k]) - np.log(np.diag(factor)).sum()
+            out[j] -= 0.5 * (z * z).sum(axis=0)
+        return out
+
+    def valleys(self, j):
+        """Valleys between the large component number j and those after it.
+
+        Returns
+        -------
+        depths, evidence : ndarray of shape (n_after,)
+            As in `_valleys`; infinite if the components are far apart.
+        facing : ndarray of shape (n_after,), bool
+            Whether the valley is at most `DEEPEST_FACING` deep, and no mean of a large component
+            is in the ball with the two means as poles, in the metric of the line.
+        """
+        a, others = self.large[j], self.large[j + 1 :]
+        sizes, means = self.sizes, self.means
+        depths, evidence = np.full((2, len(others)), np.inf)
+        facing = np.zeros(len(others), dtype=bool)
+        if len(others) == 0:
+            return depths, evidence, facing
+        share = (sizes[others] / (sizes[a] + sizes[others]))[:, None, None]
+        pooled = (1.0 - share) * self.covariances[a] + share * self.covariances[others]
+        gaps = means[others] - means[a]
+        directions = np.linalg.solve(pooled, gaps[:, :, None])[:, :, 0]
+        places = np.column_stack(
+            [directions @ means[a], np.einsum("md,md->m", directions, means[others])]
+        )
+        variances = np.column_stack(
+            [
+                np.einsum("md,de,me->m", directions, self.covariances[a], directions),
+                np.einsum("md,mde,me->m", directions, self.covariances[others], directions),
+            ]
+        )
+        deviations = np.sqrt(variances)
+        near = np.flatnonzero(
+            (places[:, 1] - places[:, 0] <= FARTHEST * deviations.sum(axis=1))
+            & (deviations > 0.0).all(axis=1)
+        )
+        found = np.zeros((2, len(near)))
+        valleys(
+            self.rows,
+            self.bounds,
+            a,
+            others[near].astype(np.intp),
+            np.ascontiguousarray(directions[near]),
+            np.ascontiguousarray(places[near]),
+            np.ascontiguousarray(deviations[near]),
+            *found,
+        )
+        depths[near], evidence[near] = found
+        for m in near[(found[0] > 0.0) & (found[0] <= DEEPEST_FACING)]:
+            from_a, from_b = means[self.large] - means[a], means[self.large] - means[others[m]]
+            inner = np.einsum("cd,cd->c", from_a, np.linalg.solve(pooled[m], from_b.T).T)
+            inner[[j, j + 1 + m]] = 0.0
+            facing[m] = (inner >= 0.0).all()
+        return depths, evidence, facing
+
+
+def _hills(components):
+    """Hill of each component: (n_components,).
+
+    Open pairs of large components are taken by falling level, the lower density at their means.
+    Two hills join if the lower of their peaks is not prominent over the level, and the valleys
+    between components that face each other have too little evidence in sum. Small components join
+    the large component with the highest density at their mean.
+    """
+    large = components.large
+    n_large = len(large)
+    evidence, depths, facing = np.full((3, n_large, n_large), np.inf)
+    facing[...] = 0.0
+    for j in range(n_large - 1):
+        depths[j, j + 1 :], evidence[j, j + 1 :], found = components.valleys(j)
+        facing[j, j + 1 :] = np.where(found, evidence[j, j + 1 :], 0.0)
+    facing += facing.T
+    densities = components.log_densities()
+    height = np.logaddexp.reduce(densities[:, large], axis=0)
+    low, high = np.nonzero(evidence < LEAST_EVIDENCE)
+    level = np.minimum(height[low], height[high])
+    hill, peak = np.arange(n_large), height.copy()
+    for pair in np.lexsort((depths[low, high], -level)):
+        one, other = hill[low[pair]], hill[high[pair]]
+        if one == other:
+            continue
+        if peak[one] < peak[other]:
+            one, other = other, one
+        between = facing[np.ix_(hill == one, hill == other)].sum()
+        if peak[other] - level[pair] < LEAST_PROMINENCE and between < LEAST_EVIDENCE:
+            hill[hill == other] = one
+    hills = hill[densities.argmax(axis=0)]
+    hills[large] = hill
+    return hills

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`point_estimate="modal"`: components without a valley between them are one cluster."""
+
+import pickle
+
+import numpy as np
+import pytest
+from reference.enumerate import canonical_labels, enumerate_partitions
+from reference.hills import hills, unimodal
+from scipy.stats import norm
+from sklearn.datasets import make_moons
+from sklearn.metrics import adjusted_rand_score
+
+from skdpm import DPMixture, FiniteMixture
+from skdpm.mixture.answers import hills as _hills
+from skdpm.mixture.answers._valleys import valleys
+from skdpm.mixture.answers.hills import points_of, read_draws, read_hills
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+FAST = {"n_chains": 2, "n_warmup": 60, "n_draws": 60, "random_state": 0}
+
+
+@pytest.fixture
+def four_rows(monkeypatch):
+    """Hills of four rows."""
+    monkeypatch.setattr(_hills, "LEAST_ROWS", 4)
+
+
+def random_line(rng):
+    """Rows along a bent line in 1 to 4 columns, and components that are pieces of it."""
+    n, d = int(rng.integers(30, 140)), int(rng.integers(1, 5))
+    t = np.sort(rng.uniform(0, 6, size=n))
+    X = np.column_stack([t, np.sin(t), 0.3 * t**2, np.cos(2 * t)])[:, :d]
+    labels = np.searchsorted(np.sort(rng.uniform(0, 6, size=int(rng.integers(1, 7)))), t)
+    X = X + rng.normal(scale=rng.choice([0.1, 0.4]), size=(n, d))
+    return X, labels
+
+
+def random_plates(rng):
+    """Two plates with a gap between them, each with several round components."""
+    n = int(rng.integers(60, 200))
+    X = rng.uniform(size=(n, 2)) * [1.0, 2.0]
+    plate = rng.integers(2, size=n)
+    centres = rng.uniform(size=(8, 2)) * [1.0, 2.0]
+    far = ((X[:, None] - centres) ** 2).sum(axis=2) + rng.gumbel(scale=0.05, size=(n, 8))
+    labels = 4 * plate + np.where(plate == 0, far[:, :4].argmin(axis=1), far[:, 4:].argmin(axis=1))
+    X[:, 0] += plate * (1.0 + rng.choice([0.0, 0.2, 0.5, 3.0]))
+    return X, labels
+
+
+def random_case(rng):
+    X, labels = random_line(rng) if rng.random() < 0.5 else random_plates(rng)
+    labels = np.unique(labels, return_inverse=True)[1]
+    return points_of(X), rng.permutation(labels.max() + 1)[labels]
+
+
+def random_cases(n_cases):
+    rng = np.random.default_rng(0)
+    return [random_case(rng) for _ in range(n_cases)]
+
+
+def test_hills_are_the_definition(four_rows):
+    merged = []
+    for points, labels in random_cases(150):
+        expected = hills(points, labels, least_rows=4)[labels]
+        found = read_hills(points, labels)
+        np.testing.assert_array_equal(canonical_labels(found), canonical_labels(expected))
+        assert (np.diff(np.bincount(found)) <= 0).all()
+        merged.append((labels.max() + 1, found.max() + 1))
+    before, after = np.array(merged).T
+    assert (after < before).sum() > 50 and (after > 1).sum() > 50
+
+
+@pytest.mark.parametrize(
+    "error", ["sign", "order", "higher end", "higher peak", "no sum", "all face", "deep faces"]
+)
+def test_planted_errors_are_seen(error, four_rows):
+    differ = 0
+    for points, labels in random_cases(150):
+        wrong = hills(points, labels, least_rows=4, error=error)[labels]
+        found = read_hills(points, labels)
+        differ += not np.array_equal(canonical_labels(found), canonical_labels(wrong))
+    assert differ >= 2
+
+
+@pytest.mark.parametrize("least_rows", [1, 8])
+def test_the_smallest_hill_matters(least_rows, four_rows):
+    differ = 0
+    for points, labels in random_cases(150):
+        wrong = hills(points, labels, least_rows=least_rows)[labels]
+        found = read_hills(points, labels)
+        differ += not np.array_equal(canonical_labels(found), canonical_labels(wrong))
+    assert differ >= 2
+
+
+def line_between(distance, rows, share=0.5, deviation=1.0):
+    """Depth and evidence of two normal laws with given rows of both."""
+    n_a = round(share * len(rows))
+    depth, evidence = np.empty((2, 1))
+    valleys(
+        np.asarray(rows, dtype=float).reshape(-1, 1),
+        np.array([0, n_a, len(rows)]),
+        0,
+        np.array([1]),
+        np.ones((1, 1)),
+        np.array([[0.0, distance]]),
+        np.array([[1.0, deviation]]),
+        depth,
+        evidence,
+    )
+    return depth[0], evidence[0]
+
+
+def test_two_normal_laws_have_a_valley_if_their_means_are_two_deviations_apart():
+    rows = np.zeros(10)
+    for distance in (0.5, 1.0, 1.5, 2.0):
+        assert line_between(distance, rows)[0] == 0.0
+    for distance in (2.5, 3.0, 4.0, 6.0):
+        peak = norm.pdf(0.0) + norm.pdf(distance)
+        depth = np.log(peak / (2.0 * norm.pdf(distance / 2.0)))
+        # The highest of the nodes is not quite the peak.
+        np.testing.assert_allclose(line_between(distance, rows)[0], depth, atol=0.02)
+
+
+@pytest.mark.parametrize("share, deviation", [(0.5, 1.0), (0.2, 0.3)])
+def test_evidence_of_rows_with_and_without_a_valley(share, deviation):
+    """Its mean is n times the divergence; rows that fill the valley speak against it."""
+    rng = np.random.default_rng(0)
+    n, distance = 4_000, 3.0
+    n_a = round(share * n)
+    rows = np.concatenate([rng.normal(size=n_a), distance + deviation * rng.normal(size=n - n_a)])
+    _, with_valley = line_between(distance, rows, share, deviation)
+    nodes = np.linspace(-6.0, 9.0, 20_001)
+    f = share * norm.pdf(nodes) + (1.0 - share) * norm.pdf(nodes, distance, deviation)
+    ratio = np.log(f / unimodal(nodes, f))
+    mean = (f * ratio).sum() / f.sum()
+    error = np.sqrt(n * ((f * ratio**2).sum() / f.sum() - mean**2))
+    assert abs(with_valley - n * mean) < 4.0 * error and n * mean > 10.0
+    filled = np.where((rows > 0) & (rows < distance), rng.uniform(0, distance, size=n), rows)
+    assert line_between(distance, filled, share, deviation)[1] < -20.0
+    # Rows beyond both laws count for neither.
+    far = np.concatenate([rows, [-50.0, 90.0]])
+    further = line_between(distance, np.sort(far), (n_a + 1) / (n + 2), deviation)[1]
+    np.testing.assert_allclose(further, with_valley, rtol=0.02)
+
+
+def ring(rng, n=600, n_pieces=8):
+    angle = rng.uniform(0, 2 * np.pi, size=n)
+    X = np.column_stack([np.cos(angle), np.sin(angle)]) + rng.normal(scale=0.05, size=(n, 2))
+    return X, (angle / (2 * np.pi) * n_pieces).astype(int)
+
+
+def test_pieces_of_a_ring_are_one_cluster_and_what_is_inside_another():
+    rng = np.random.default_rng(0)
+    X, pieces = ring(rng)
+    inside = rng.normal(scale=0.1, size=(200, 2))
+    found = read_hills(points_of(np.r_[X, inside]), np.r_[pieces, np.full(200, 8)])
+    np.testing.assert_array_equal(found, np.repeat([0, 1], [600, 200]))
+
+
+def test_labels_of_a_draw_do_not_depend_on_order_names_or_units():
+    rng = np.random.default_rng(1)
+    for points, labels in random_cases(20):
+        expected = canonical_labels(read_hills(points, labels))
+        order = rng.permutation(len(points))
+        found = np.empty(len(points), dtype=int)
+        found[order] = read_hills(points[order], labels[order])
+        np.testing.assert_array_equal(canonical_labels(found), expected)
+        renamed = (3 * labels.max() - 2 * labels).astype(np.uint8)
+        np.testing.assert_array_equal(canonical_labels(read_hills(points, renamed)), expected)
+        d = points.shape[1]
+        mixed = points_of(1e4 * points @ rng.normal(size=(d, d)) + 7.0)
+        np.testing.assert_array_equal(canonical_labels(read_hills(mixed, labels)), expected)
+
+
+def test_missing_entries_constant_and_many_columns():
+    rng = np.random.default_rng(2)
+    X, pieces = ring(rng)
+    whole = read_hills(points_of(X), pieces)
+    gaps = X.copy()
+    gaps[::40, 0] = np.nan
+    assert adjusted_rand_score(read_hills(points_of(gaps), pieces), whole) == 1.0
+    constant = np.column_stack([X, np.full(len(X), 3.0), np.full(len(X), np.nan)])
+    np.testing.assert_array_equal(points_of(constant), points_of(X))
+    assert read_hills(points_of(np.ones((5, 2))), np.arange(5)).tolist() == [0] * 5
+    y = np.repeat([0, 1], 200)
+    wide = rng.normal(size=(400, 60)) + 6.0 * np.outer(y, rng.normal(size=60) / 8)
+    assert points_of(wide).shape == (400, _hills.MOST_COLUMNS)
+    pieces = 2 * y + rng.integers(2, size=400)
+    assert adjusted_rand_score(read_hills(points_of(wide), pieces), y) == 1.0
+
+
+def test_draws_are_read_evenly_and_threads_make_no_difference(monkeypatch):
+    rng = np.random.default_rng(3)
+    X, pieces = ring(rng)
+    draws = np.array([[np.minimum(pieces, k) for k in range(9)]] * 2)
+    monkeypatch.setattr(_hills, "MOST_READ", 6)
+    chosen, clusters = read_draws(X, draws)
+    assert chosen.tolist() == [0, 4, 8] and clusters.shape == (2, 3, 600)
+    for s, found in zip(chosen, clusters[1], strict=True):
+        np.testing.assert_array_equal(found, read_hills(points_of(X), draws[1, s]))
+    np.testing.assert_array_equal(read_draws(X, draws, n_jobs=2)[1], clusters)
+
+
+def test_posterior_of_the_number_of_clusters(monkeypatch):
+    """All partitions of six rows, each with its number of clusters."""
+    monkeypatch.setattr(_hills, "LEAST_ROWS", 1)
+    monkeypatch.setattr(_hills, "MOST_READ", 10**6)
+    X = np.array([0.0, 0.3, 0.5, 4.0, 4.2, 9.0])[:, None]
+    partitions = enumerate_partitions(6)
+    _, clusters = read_draws(X, partitions[None])
+    expected = [len(set(hills(points_of(X), z, least_rows=1))) for z in partitions]
+    np.testing.assert_array_equal(clusters[0].max(axis=1) + 1, expected)
+    assert len(set(expected)) >= 3
+    model = DPMixture(n_draws=500, n_chains=1, n_warmup=50, random_state=0).fit(X)
+    weights = np.array([(model.label_samples_[0] == z).all(axis=1).mean() for z in partitions])
+    assert weights.sum() == pytest.approx(1.0)
+    counts = np.bincount(model.n_clusters_samples_[0], minlength=7) / 500
+    np.testing.assert_allclose(counts, np.bincount(expected, weights, minlength=7), atol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def moons():
+    X, y = make_moons(400, noise=0.06, random_state=0)
+    return X, y, DPMixture(**FAST).fit(X)
+
+
+def test_crescents(moons):
+    _, y, model = moons
+    assert adjusted_rand_score(y, model.labels_) > 0.99
+    assert np.median(model.n_components_samples_) > 4
+    assert np.median(model.n_clusters_samples_) == 2 == model.n_clusters_
+    assert model.cluster_samples_.shape == (2, 20, 400)
+    np.testing.assert_array_equal(
+        model.n_clusters_samples_, model.cluster_samples_.max(axis=2) + 1
+    )
+    assert model.n_clusters_samples_.dtype == np.int64
+    assert len(model.weights_) == len(model.cluster_params_["means"]) == 2
+    assert model.probabilities_.min() > 0.3
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.n_clusters_samples_, model.n_clusters_samples_)
+
+
+def test_new_rows_follow_the_hills(moons):
+    X, y, model = moons
+    assert (model.predict(X) == model.labels_).mean() >= 0.995
+    new, truth = make_moons(500, noise=0.06, random_state=1)
+    swapped = model.labels_[0] != y[0]
+    assert (model.predict(new) == np.where(swapped, 1 - truth, truth)).mean() > 0.99
+    proba = model.predict_proba(new)
+    assert proba.shape == (500, 2)
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_array_equal(proba.argmax(axis=1), model.predict(new))
+    with_new = model.predict_proba(new, new_cluster=True)
+    assert with_new.shape == (500, 3)
+    np.testing.assert_allclose(with_new.sum(axis=1), 1.0, rtol=1e-12)
+    # No row depends on the others.
+    np.testing.assert_array_equal(model.predict_proba(new[::7]), proba[::7])
+    rows, labels = model.sample(300)
+    assert rows.shape == (300, 2) and set(labels) == {0, 1}
+
+
+def test_fewer_clusters_are_unions(moons):
+    X, _, model = moons
+    model = pickle.loads(pickle.dumps(model))
+    model.estimate_labels(loss="vi", X=X)
+    assert model.n_clusters_ > 2
+    np.testing.assert_array_equal(model.n_clusters_samples_, model.n_components_samples_)
+    np.testing.assert_array_equal(model.cluster_samples_, model.label_samples_)
+    model.estimate_labels(max_clusters=1)
+    assert model.n_clusters_ == 1 and model.predict_proba(X).shape == (400, 1)
+    tree = model.estimate_labels().merge_tree()
+    np.testing.assert_array_equal(tree.labels, model.labels_)
+
+
+def test_chains_and_threads_change_no_label():
+    X, _ = make_moons(200, noise=0.06, random_state=2)
+    one = DPMixture(**FAST, n_jobs=1).fit(X)
+    two = DPMixture(**FAST, n_jobs=2).fit(X)
+    np.testing.assert_array_equal(one.labels_, two.labels_)
+    np.testing.assert_array_equal(one.cluster_samples_, two.cluster_samples_)
+
+
+def test_modal_is_the_default_and_vi_where_rows_are_no_points():
+    rng = np.random.default_rng(0)
+    X = (rng.random((60, 6)) < np.where(np.arange(60)[:, None] < 30, 0.2, 0.8)).astype(float)
+    for estimator in (DPMixture, FiniteMixture):
+        assert estimator().point_estimate == "modal"
+        params = {"likelihood": "bernoulli", **FAST}
+        found = estimator(**params).fit(X)
+        np.testing.assert_array_equal(
+            found.labels_, estimator(**params, point_estimate="vi").fit(X).labels_
+        )
+        np.testing.assert_array_equal(found.cluster_samples_, found.label_samples_)

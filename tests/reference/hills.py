@@ -1,0 +1,120 @@
+"""Clusters of components by the definition: every pair of components, one after the other."""
+
+import itertools
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+from scipy.stats import multivariate_normal, norm
+
+REACH, N_POINTS = 3.0, 49
+EVIDENCE, PROMINENCE = 2.0, np.log(2.0)
+
+
+def normal_laws(points, labels):
+    """Number of rows, mean and shrunk covariance of each component."""
+    n, d = points.shape
+    parts = [points[labels == k] for k in range(labels.max() + 1)]
+    scatters = [(part - part.mean(axis=0)).T @ (part - part.mean(axis=0)) for part in parts]
+    within = sum(scatters) / n + 1e-9 * np.eye(d)
+    return [
+        (len(part), part.mean(axis=0), (scatter + (d + 2) * within) / (len(part) + d + 2))
+        for part, scatter in zip(parts, scatters, strict=True)
+    ]
+
+
+def unimodal(nodes, density):
+    """The closest unimodal density with the same mode, on a grid."""
+    cells = np.diff(nodes, prepend=nodes[0]) / 2 + np.diff(nodes, append=nodes[-1]) / 2
+    top = density.argmax()
+    up = isotonic_regression(density[: top + 1], weights=np.maximum(cells[: top + 1], 1e-300))
+    down = isotonic_regression(
+        density[top:], weights=np.maximum(cells[top:], 1e-300), increasing=False
+    )
+    return np.concatenate([up.x[:-1], down.x])
+
+
+def valley(one, other, t_one, t_other):
+    """Depth and evidence of the valley between two normal laws (n, mean, deviation) on a line,
+    with their rows."""
+    (n_a, m_a, s_a), (n_b, m_b, s_b) = one, other
+    steps = np.linspace(-REACH, REACH, N_POINTS)
+    nodes = np.sort(np.concatenate([m_a + s_a * steps, m_b + s_b * steps]))
+    density = (n_a * norm.pdf(nodes, m_a, s_a) + n_b * norm.pdf(nodes, m_b, s_b)) / (n_a + n_b)
+    between = np.flatnonzero((nodes >= m_a) & (nodes <= m_b))
+    low = between[density[between].argmin()]
+    depth = np.log(min(density[: low + 1].max(), density[low:].max()) / density[low])
+    if depth <= 1e-3:
+        return 0.0, 0.0
+    ratio = np.log(density / unimodal(nodes, density))
+    t = np.concatenate([t_one, t_other])
+    return depth, np.interp(t, nodes, ratio, left=0.0, right=0.0).sum()
+
+
+def hills(points, labels, *, least_rows, error=None):
+    """Hill of each component; `error` names a planted error."""
+    laws = normal_laws(points, labels)
+    n_components = len(laws)
+    large = [k for k in range(n_components) if laws[k][0] >= least_rows]
+    if not large:
+        large = [int(np.argmax([law[0] for law in laws]))]
+    supports, depths, facing = {}, {}, {}
+    for a, b in itertools.combinations(large, 2):
+        (n_a, m_a, C_a), (n_b, m_b, C_b) = laws[a], laws[b]
+        metric = np.linalg.inv((n_a * C_a + n_b * C_b) / (n_a + n_b))
+        w = metric @ (m_b - m_a)
+        s_a, s_b = np.sqrt(w @ C_a @ w), np.sqrt(w @ C_b @ w)
+        if w @ (m_b - m_a) > 3.0 * (s_a + s_b):
+            continue
+        depths[a, b], supports[a, b] = valley(
+            (n_a, w @ m_a, s_a),
+            (n_b, w @ m_b, s_b),
+            points[labels == a] @ w,
+            points[labels == b] @ w,
+        )
+        if error == "sign":
+            supports[a, b] *= -1
+        if 0.0 < depths[a, b] <= 2.0 or error == "deep faces":
+
+            def far(x, y, metric=metric):
+                return (x - y) @ metric @ (x - y)
+
+            others = [laws[c][1] for c in large if c not in (a, b)]
+            if error == "all face" or all(
+                far(c, m_a) + far(c, m_b) >= far(m_a, m_b) for c in others
+            ):
+                facing[a, b] = supports[a, b]
+
+    def density(k, at):
+        n_k, m_k, C_k = laws[k]
+        return n_k * multivariate_normal(m_k, C_k).pdf(laws[at][1])
+
+    height = {k: np.log(sum(density(j, k) for j in large)) for k in large}
+    hill, peak = {k: k for k in large}, dict(height)
+    choose = max if error == "higher end" else min
+    open_pairs = sorted(
+        (-choose(height[a], height[b]), depths[a, b], a, b)
+        for (a, b), support in supports.items()
+        if support < EVIDENCE
+    )
+    if error == "order":
+        open_pairs = open_pairs[::-1]
+    for level, _, a, b in open_pairs:
+        one, other = hill[a], hill[b]
+        if one == other:
+            continue
+        if peak[one] < peak[other]:
+            one, other = other, one
+        total = sum(
+            support for (c, e), support in facing.items() if {hill[c], hill[e]} == {one, other}
+        )
+        if error == "no sum":
+            total = 0.0
+        lower = peak[one] if error == "higher peak" else peak[other]
+        if lower + level < PROMINENCE and total < EVIDENCE:
+            hill = {k: one if h == other else h for k, h in hill.items()}
+    return np.array(
+        [
+            hill[k] if k in hill else hill[max(large, key=lambda j: density(j, k))]
+            for k in range(n_components)
+        ]
+    )
