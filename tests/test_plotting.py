@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.datasets import make_moons
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -65,7 +66,9 @@ def table():
 
 @pytest.fixture(scope="module")
 def model(table):
-    return fitted(DPMixture(likelihood="gaussian", n_chains=2, **SHORT), table)
+    """Each component is a cluster."""
+    params = {"likelihood": "gaussian", "point_estimate": "vi", "n_chains": 2, **SHORT}
+    return fitted(DPMixture(**params), table)
 
 
 @pytest.fixture(scope="module")
@@ -166,13 +169,50 @@ def test_interval_is_the_shortest_that_holds_the_level():
 
 def test_chains_are_shown_where_they_disagree(table):
     numbers = np.array([[2] * 30, [3] * 30])
-    apart = fitted(DPMixture(n_chains=2, **SHORT), table)
+    apart = fitted(DPMixture(n_chains=2, point_estimate="vi", **SHORT), table)
     assert NumberOfClustersDisplay.from_estimator(apart, chains=False).chains_ == []
-    apart.n_components_samples_ = numbers
+    apart.n_clusters_samples_ = apart.n_components_samples_ = numbers
     apart.diagnostics_ = {"n_components": {"r_hat": np.inf}}
     assert len(draw(NumberOfClustersDisplay.from_estimator(apart)).chains_) == 2
     apart.diagnostics_ = {"n_components": {"r_hat": 1.01}}
     assert NumberOfClustersDisplay.from_estimator(apart).chains_ == []
+
+
+@pytest.fixture(scope="module")
+def crescents():
+    X, _ = make_moons(300, noise=0.06, random_state=0)
+    return fitted(DPMixture(n_chains=2, **SHORT), X), X
+
+
+def test_clusters_of_several_components(crescents):
+    """Ellipses and curves are of components, in the colour and by the sum of their cluster."""
+    model, X = crescents
+    assert model.n_clusters_ == 2
+    display = draw(ClustersDisplay.from_estimator(model, X))
+    assert len(display.ellipses_) == len(display.owners) > 4
+    assert len(display.numbers_) == 2
+    colors = cluster_colors(2)
+    for ellipse, owner in zip(display.ellipses_, display.owners, strict=True):
+        np.testing.assert_allclose(ellipse.get_facecolor()[:3], colors[owner])
+    curves = draw(DensityDisplay.from_estimator(model, X, column=0)).clusters
+    assert curves.shape[0] == 2
+    matrix = draw(CoclusteringDisplay.from_estimator(model)).coclustering
+    finer = draw(CoclusteringDisplay.from_estimator(model, of="components")).coclustering
+    assert finer.mean() < matrix.mean()
+    np.testing.assert_allclose(
+        finer, coclustering_matrix(model.label_samples_, display_rows(model)), atol=1e-12
+    )
+    assert draw(NumberOfClustersDisplay.from_estimator(model)).estimate == 2
+    components = draw(NumberOfClustersDisplay.from_estimator(model, of="components"))
+    assert components.ax_.get_xlabel() == "number of components"
+    assert components.counts.max() == model.n_components_samples_.max()
+    for display in (CoclusteringDisplay, NumberOfClustersDisplay):
+        with pytest.raises(ValueError, match="of must be one of clusters, components"):
+            display.from_estimator(model, of="modes")
+
+
+def display_rows(model):
+    return np.lexsort((-model.probabilities_, model.labels_))
 
 
 def test_traces_are_the_draws_of_each_chain(model):

@@ -820,12 +820,11 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         clusters = clusters.astype(np.min_scalar_type(clusters.max()))
         closest = partitions.partition_distances(clusters, labels).argmin()
         of_draw = draws[:, chosen].reshape(-1, len(labels))[closest]
-        pairs, components = np.unique(
-            np.column_stack([labels, of_draw]), axis=0, return_inverse=True
-        )
-        return PointEstimate(
-            labels, statistics(labels), clusters, statistics(components.ravel()), pairs[:, 0]
-        )
+        components = partitions.relabel_by_size(of_draw * np.int64(len(labels)) + labels)
+        owners = labels[np.unique(components, return_index=True)[1]]
+        order = np.argsort(owners, kind="stable")  # by cluster, then by decreasing size
+        parts = statistics(components)[order]
+        return PointEstimate(labels, statistics(labels), clusters, parts, owners[order])
 
     def _point_estimate(self, run):
         """Make the `PointEstimate` of a run."""

@@ -30,13 +30,17 @@ MOST_VECTORS = 2000
 # Ellipses of more clusters than this are thin lines.
 MOST_FILLED = 12
 
+# Smallest share of its cluster at which a component has an ellipse.
+LEAST_SHARE = 0.05
+
 
 class ClustersDisplay:
-    """Rows in two columns of X, coloured by cluster, with ellipses for each cluster.
+    """Rows in two columns of X, coloured by cluster, with ellipses for their components.
 
     Pale rows are uncertain members of their cluster; a cluster is as pale as its rows are on
-    average. Ellipses show the posterior mean of a cluster's mean, and one and two posterior mean
-    standard deviations: 39 % and 86 % of a normal law in two columns.
+    average. Ellipses show the posterior mean of a component's mean, and one and two posterior mean
+    standard deviations: 39 % and 86 % of a normal law in two columns. A cluster of several
+    components (``point_estimate="modal"``) has an ellipse of one deviation for each.
 
     Parameters
     ----------
@@ -45,9 +49,11 @@ class ClustersDisplay:
     labels : ndarray of shape (n_rows,), int
     certainty : ndarray of shape (n_rows,)
         Probabilities that rows belong to their clusters.
-    means : ndarray of shape (n_clusters, 2), default=None
-        None: no ellipses.
-    covariances : ndarray of shape (n_clusters, 2, 2), default=None
+    means : ndarray of shape (n_components, 2), default=None
+        Means of the components. None: no ellipses.
+    covariances : ndarray of shape (n_components, 2, 2), default=None
+    owners : ndarray of shape (n_components,), int, default=None
+        Cluster of each component. None: component k is cluster k.
     column_names : tuple of str, default=("column 0", "column 1")
 
     Attributes
@@ -56,7 +62,8 @@ class ClustersDisplay:
     figure_ : matplotlib Figure
     points_ : matplotlib PathCollection
     ellipses_ : list of matplotlib Ellipse
-        Ellipses of one standard deviation for clusters 0, 1, ..., then those of two.
+        Ellipses of one standard deviation for the components in order, then those of two for
+        clusters with a single component.
     numbers_ : list of matplotlib Text
         Numbers of the clusters.
 
@@ -81,6 +88,7 @@ class ClustersDisplay:
         *,
         means=None,
         covariances=None,
+        owners=None,
         column_names=("column 0", "column 1"),
     ):
         self.points = points
@@ -88,6 +96,7 @@ class ClustersDisplay:
         self.certainty = certainty
         self.means = means
         self.covariances = covariances
+        self.owners = owners
         self.column_names = column_names
 
     @classmethod
@@ -136,7 +145,8 @@ class ClustersDisplay:
         n_columns = estimator.n_features_in_
         if n_columns < 2:
             raise ValueError("ClustersDisplay shows two columns, X has one: see DensityDisplay")
-        likelihood, params = estimator.likelihood_, estimator.cluster_params_
+        likelihood = estimator.likelihood_
+        params, weights, owners = estimator._predictor.components()
         if isinstance(columns, str) and columns == "discriminant":
             points, origin, directions = discriminants(
                 taken, labels, likelihood.columns_with_means(params, n_columns)
@@ -158,13 +168,16 @@ class ClustersDisplay:
             )
         means, covariances = likelihood.moments(params, directions)
         if means is not None:
-            means = means - origin @ directions
+            shown = weights >= LEAST_SHARE * estimator.weights_[owners]
+            means, covariances = (means - origin @ directions)[shown], covariances[shown]
+            owners = owners[shown]
         display = cls(
             points,
             labels,
             certainty,
             means=means,
             covariances=covariances,
+            owners=owners,
             column_names=column_names,
         )
         return display.plot(ax)
@@ -188,8 +201,10 @@ class ClustersDisplay:
 
         n_rows = len(self.points)
         n_clusters = int(self.labels.max()) + 1 if n_rows else 0
+        owners = self.owners
         if self.means is not None:
-            n_clusters = max(n_clusters, len(self.means))
+            owners = np.arange(len(self.means)) if owners is None else np.asarray(owners)
+            n_clusters = max(n_clusters, int(owners.max()) + 1)
         colors = cluster_colors(n_clusters)
         shades = np.column_stack([colors[self.labels], _opacity(self.certainty)])
         self.points_ = ax.scatter(
@@ -202,17 +217,24 @@ class ClustersDisplay:
         self.ellipses_ = []
         centres = {}
         if self.means is not None:
-            centres = dict(enumerate(self.means))
+            # The number of a cluster is at its largest component, the first.
+            first = np.unique(owners, return_index=True)[1]
+            centres = {owners[k]: self.means[k] for k in first}
+            single = np.bincount(owners)[owners] == 1
             few = n_clusters <= MOST_FILLED
             width = 1.4 if few else 0.8
             sizes = np.bincount(self.labels, minlength=n_clusters)
             sure = np.bincount(self.labels, self.certainty, minlength=n_clusters)
             sure = _opacity(sure / np.maximum(sizes, 1))
             for n_deviations, strength in ((1.0, 1.0), (2.0, 0.5 if few else 0.25)):
-                for k in range(len(self.means)):
-                    size, angle = _extent(self.covariances[k])
+                for mean, covariance, k, alone in zip(
+                    self.means, self.covariances, owners, single, strict=True
+                ):
+                    if n_deviations > 1.0 and not alone:
+                        continue
+                    size, angle = _extent(covariance)
                     ellipse = Ellipse(
-                        self.means[k],
+                        mean,
                         *(2.0 * n_deviations * size),
                         angle=angle,
                         facecolor=(*colors[k], 0.08 * sure[k] if few else 0.0),

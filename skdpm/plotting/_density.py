@@ -154,25 +154,28 @@ class DensityDisplay:
                 "DensityDisplay needs a column that is normal in each cluster, as under Gaussian; "
                 f"{type(estimator.likelihood_).__name__} has another law for it"
             )
+        _, weights, owners = estimator._predictor.components()
         values = labels = None
         if X is not None:
             values = numeric_column(X, column)
             labels = labels_of_fit(estimator, X)
         if grid is None:
-            grid = _reach(estimate, estimator.weights_, values)
+            grid = _reach(estimate, weights, values)
         grid = np.asarray(grid, dtype=np.float64)
         mixtures = _mixtures(estimator, column)
         density, curves = _densities(mixtures, grid)
         tail = (1.0 - level) / 2.0
         low, high = np.quantile(curves, [tail, 1.0 - tail], axis=0)
+        curves = None
+        if clusters:
+            curves = np.zeros((estimator.n_clusters_, len(grid)))
+            np.add.at(curves, owners, weights[:, None] * _predictive(estimate, grid))
         display = cls(
             grid,
             density,
             low,
             high,
-            clusters=estimator.weights_[:, None] * _predictive(estimate, grid)
-            if clusters
-            else None,
+            clusters=curves,
             values=values,
             labels=labels,
             level=level,

@@ -4,7 +4,8 @@
 import numpy as np
 
 from skdpm._convergence import LARGEST_R_HAT
-from skdpm._validation import check_real
+from skdpm._validation import check_choice, check_real
+from skdpm.diagnostics import split_rhat
 from skdpm.features.estimators import FeatureAllocation
 from skdpm.plotting._style import (
     ACCENT,
@@ -94,13 +95,16 @@ class NumberOfClustersDisplay:
         self.what = what
 
     @classmethod
-    def from_estimator(cls, estimator, *, level=0.9, chains="auto", ax=None):
+    def from_estimator(cls, estimator, *, of="clusters", level=0.9, chains="auto", ax=None):
         """Draw the posterior of a fitted model.
 
         Parameters
         ----------
         estimator : DPMixture, FiniteMixture or FeatureAllocation
             Fitted estimator, or a pipeline or search that ends in one.
+        of : {"clusters", "components"}, default="clusters"
+            Draws that are counted for a mixture: `n_clusters_samples_` or
+            `n_components_samples_`. They differ with ``point_estimate="modal"``.
         level : float, default=0.9
             Probability of the dark bars, in (0, 1).
         chains : {"auto"} or bool, default="auto"
@@ -115,7 +119,14 @@ class NumberOfClustersDisplay:
         level = check_real(level, "level", low=0.0, high=1.0)
         estimator, _, _ = unwrapped(estimator)
         features = isinstance(estimator, FeatureAllocation)
-        numbers = estimator.n_components_samples_ if features else estimator.n_clusters_samples_
+        check_choice(of, "of", ("clusters", "components"))
+        if features:
+            numbers, estimate = estimator.n_components_samples_, int(estimator.n_components_)
+        elif of == "components":
+            numbers = estimator.n_components_samples_
+            estimate = len(estimator._predictor.components()[1])
+        else:
+            numbers, estimate = estimator.n_clusters_samples_, int(estimator.n_clusters_)
         weights = estimator.draws_.weights
         if weights.shape != numbers.shape:
             weights = np.ones(numbers.shape)  # of evenly spaced draws of equal weight
@@ -133,15 +144,17 @@ class NumberOfClustersDisplay:
                 raise ValueError(f'chains must be "auto", True or False, got {chains!r}')
             # As in the warning of `fit`, NaN does not count as agreement.
             r_hat = estimator.diagnostics_.get("n_components", {}).get("r_hat", 1.0)
+            if numbers.shape != estimator.n_components_samples_.shape:
+                r_hat = split_rhat(numbers)
             chains = not r_hat <= LARGEST_R_HAT
         display = cls(
             np.arange(lowest, highest + 1),
             pooled / pooled.sum(),
             of_chains / np.where(totals > 0.0, totals, 1.0),
-            int(estimator.n_components_ if features else estimator.n_clusters_),
+            estimate,
             agree=not chains,
             level=level,
-            what="features" if features else "clusters",
+            what="features" if features else of,
         )
         return display.plot(ax)
 

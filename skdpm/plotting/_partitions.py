@@ -72,16 +72,21 @@ class CoclusteringDisplay:
         self.rows = rows
 
     @classmethod
-    def from_estimator(cls, estimator, *, max_rows=2000, cmap="Blues", colorbar=True, ax=None):
+    def from_estimator(
+        cls, estimator, *, of="clusters", max_rows=2000, cmap="Blues", colorbar=True, ax=None
+    ):
         """Draw the matrix of a fitted mixture.
 
         Parameters
         ----------
         estimator : DPMixture or FiniteMixture
-            Fitted with `store_labels=True`; or a pipeline or search that ends in one.
+            Mixture fitted with `store_labels=True`, or a pipeline or search that ends in one.
+        of : {"clusters", "components"}, default="clusters"
+            Draws that are compared: `cluster_samples_` or `label_samples_`. They differ with
+            ``point_estimate="modal"``.
         max_rows : int, default=2000
-            Of more rows, so many are shown: evenly spaced ones in the order of the picture, so
-            that clusters keep their shares.
+            Largest number of rows shown. Of more rows, evenly spaced ones in the order of the
+            picture are shown, so that clusters keep their shares.
         cmap : str or matplotlib Colormap, default="Blues"
         colorbar : bool, default=True
         ax : matplotlib Axes, default=None
@@ -99,7 +104,7 @@ class CoclusteringDisplay:
         name = cls.__name__
         max_rows = check_integer(max_rows, "max_rows", low=1)
         estimator, _, _ = mixture_of(estimator, name)
-        draws = kept_partitions(estimator, name)
+        draws = kept_partitions(estimator, name, of)
         labels = estimator.labels_
         certainty = estimator.probabilities_
         rows = np.lexsort((-certainty, labels))

@@ -7,7 +7,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skdpm._estimator import ChainEstimator
 from skdpm._tables import n_rows_of
-from skdpm._validation import check_integer, is_dask
+from skdpm._validation import check_choice, check_integer, is_dask
 from skdpm.features.estimators import FeatureAllocation
 from skdpm.mixture.base import BaseMixture
 
@@ -216,8 +216,9 @@ def features_of(estimator, display):
     return estimator, names
 
 
-def kept_partitions(estimator, display):
-    """All draws of the partition of a mixture: (n_draws, n_samples)."""
+def kept_partitions(estimator, display, of="clusters"):
+    """All draws of the clusters or components of a mixture: (n_draws, n_samples)."""
+    check_choice(of, "of", ("clusters", "components"))
     if not hasattr(estimator, "label_samples_"):
         if is_dask(estimator.labels_):
             why = "a fit to a dask array does not keep them; fit a sample of the rows"
@@ -226,7 +227,7 @@ def kept_partitions(estimator, display):
         else:
             why = "fit with store_labels=True, the default"
         raise ValueError(f"{display} needs label_samples_: {why}")
-    draws = estimator.label_samples_
+    draws = estimator.cluster_samples_ if of == "clusters" else estimator.label_samples_
     return draws.reshape(-1, draws.shape[-1])
 
 

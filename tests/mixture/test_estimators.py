@@ -103,7 +103,8 @@ def test_log_joint_at_extreme_concentrations(concentration):
 @pytest.mark.parametrize("name", NAMES)
 def test_point_estimate_attributes(name, prior):
     case = fit_case(name)
-    estimator = make_estimator(case.likelihood, prior, resampled=True).fit(case.X)
+    estimator = make_estimator(case.likelihood, prior, resampled=True)
+    estimator.set_params(point_estimate="vi").fit(case.X)
     labels = estimator.labels_
     assert labels.shape == (len(case.X),) and labels.dtype == np.int64
     sizes = np.bincount(labels)
@@ -350,11 +351,11 @@ def test_merge_tree_is_that_of_the_labels(blobs):
     for loss, meant in [("modal", "vi"), (("vi", 0.4), ("vi", 0.4)), ("last", "vi")]:
         model = DPMixture(**params, point_estimate=loss, concentration=5.0).fit(X)
         tree = model.merge_tree()
-        expected = partitions.merge_tree(model.label_samples_, model.labels_, meant)
+        expected = partitions.merge_tree(model.cluster_samples_, model.labels_, meant)
         assert tree.loss == meant
         np.testing.assert_array_equal(tree.linkage, expected.linkage)
         np.testing.assert_array_equal(tree.labels, model.labels_)
-        expected = partitions.label_probabilities(model.label_samples_, model.labels_)
+        expected = partitions.label_probabilities(model.cluster_samples_, model.labels_)
         np.testing.assert_array_equal(model.probabilities_, expected)
     assert model.merge_tree("binder").loss == "binder"
 

@@ -54,9 +54,15 @@ def hills(points, labels, *, least_rows, error=None):
     """Hill of each component; `error` names a planted error."""
     laws = normal_laws(points, labels)
     n_components = len(laws)
-    large = [k for k in range(n_components) if laws[k][0] >= least_rows]
-    if not large:
-        large = [int(np.argmax([law[0] for law in laws]))]
+    by_size = sorted(range(n_components), key=lambda k: -laws[k][0])
+    large, covered = [], 0
+    for k in by_size:
+        if laws[k][0] >= least_rows or covered < 0.75 * len(points):
+            large.append(k)
+        elif laws[k][0] == laws[large[-1]][0]:
+            large.append(k)
+        covered += laws[k][0]
+    large.sort()
     supports, depths, facing = {}, {}, {}
     for a, b in itertools.combinations(large, 2):
         (n_a, m_a, C_a), (n_b, m_b, C_b) = laws[a], laws[b]

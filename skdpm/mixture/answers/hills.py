@@ -26,8 +26,10 @@ LEAST_EVIDENCE = 2.0
 # Log of the smallest ratio of the lower of two peaks to the pass between them that separates two
 # hills.
 LEAST_PROMINENCE = np.log(2.0)
-# Smallest hill: this share of the rows, and this number.
+# Smallest component with a hill: this share of the rows, and this number. Smaller ones have hills
+# until this share of all rows is in components with hills.
 LEAST_SHARE, LEAST_ROWS = 0.01, 5
+LEAST_COVERED = 0.75
 # Two components whose means differ by more than this multiple of the sum of their standard
 # deviations are separate, whatever lies between them.
 FARTHEST = 3.0
@@ -165,9 +167,10 @@ class Components:
         within = scatters.sum(axis=0) / n_rows + 1e-9 * np.eye(n_columns)
         more = n_columns + 2.0
         covariances = (scatters + more * within) / (sizes + more)[:, None, None]
-        large = np.flatnonzero(sizes >= max(LEAST_ROWS, LEAST_SHARE * n_rows))
-        if len(large) == 0:
-            large = np.array([sizes.argmax()])
+        falling = np.sort(sizes)[::-1]
+        covering = falling[np.searchsorted(np.cumsum(falling), LEAST_COVERED * n_rows)]
+        least = min(max(LEAST_ROWS, LEAST_SHARE * n_rows), covering)
+        large = np.flatnonzero(sizes >= least)
         return cls(rows, bounds.astype(np.intp), means, covariances, large)
 
     @property

@@ -175,9 +175,25 @@ class Predictor:
         self.scored = scored
 
     def column_posterior(self, column):
-        """Posterior of mean and variance in a column for each cluster of the point estimate, see
-        `Likelihood.column_posterior`; None if the likelihood has none."""
+        """Posterior of mean and variance in a column for each component of the point estimate,
+        see `Likelihood.column_posterior`; None if the likelihood has none."""
         return _column_posterior(self.likelihood, self.partition.stats, column)
+
+    def components(self):
+        """Components of the point estimate.
+
+        Returns
+        -------
+        params : dict of str to ndarray, first axis n_components
+            `Likelihood.cluster_params`.
+        weights : ndarray of shape (n_components,)
+        owners : ndarray of int of shape (n_components,)
+            Cluster of each component, in increasing order.
+        """
+        partition = self.partition
+        weights = np.exp(partition.log_weights[:-1])
+        owners = np.arange(len(weights)) if partition.owners is None else partition.owners
+        return self.likelihood.cluster_params(partition.stats), weights, owners
 
     def column_mixtures(self, column):
         """The same for the clusters of each scored draw and a new cluster: list of (draw, number
