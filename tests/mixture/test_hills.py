@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """`point_estimate="modal"`: components without a valley between them are one cluster."""
 
+import copy
+import dataclasses
 import pickle
 
 import numpy as np
@@ -73,7 +75,18 @@ def test_hills_are_the_definition(four_rows):
 
 
 @pytest.mark.parametrize(
-    "error", ["sign", "order", "higher end", "higher peak", "no sum", "all face", "deep faces"]
+    "error",
+    [
+        "sign",
+        "order",
+        "higher end",
+        "higher peak",
+        "no sum",
+        "all face",
+        "deep faces",
+        "one pair",
+        "height",
+    ],
 )
 def test_planted_errors_are_seen(error, four_rows):
     differ = 0
@@ -259,6 +272,24 @@ def test_new_rows_follow_the_hills(moons):
     np.testing.assert_array_equal(model.predict_proba(new[::7]), proba[::7])
     rows, labels = model.sample(300)
     assert rows.shape == (300, 2) and set(labels) == {0, 1}
+
+
+def test_probabilities_and_weights_are_sums_over_components(moons):
+    X, _, model = moons
+    predictor = copy.copy(model._predictor)
+    params, weights, owners = predictor.components()
+    assert len(params["means"]) == len(weights) == len(owners) > 4
+    predictor.partition = dataclasses.replace(predictor.partition, owners=None)
+    parts = predictor.predict_proba(X[:40], new_cluster=True)
+    for new_cluster in (False, True):
+        found = model.predict_proba(X[:40], new_cluster=new_cluster)
+        whole = parts if new_cluster else parts[:, :-1] / parts[:, :-1].sum(axis=1, keepdims=True)
+        for k in range(model.n_clusters_):
+            expected = whole[:, np.flatnonzero(owners == k)].sum(axis=1)
+            np.testing.assert_allclose(found[:, k], expected, rtol=1e-10)
+    np.testing.assert_allclose(found[:, -1], parts[:, -1], rtol=1e-12)
+    for k in range(model.n_clusters_):
+        np.testing.assert_allclose(model.weights_[k], weights[owners == k].sum(), rtol=1e-12)
 
 
 def test_fewer_clusters_are_unions(moons):

@@ -51,7 +51,8 @@ def test_score_samples(name, prior):
 def test_predict_proba(name, prior):
     case = fit_case(name, n_samples=12)
     resampled = prior != "pitman_yor_negative"
-    estimator = make_estimator(case.likelihood, prior, resampled=resampled).fit(case.X)
+    estimator = make_estimator(case.likelihood, prior, resampled=resampled)
+    estimator.set_params(point_estimate="vi").fit(case.X)
     mean = estimator.concentration_samples_.mean()
     terms = log_densities(case.X, estimator.labels_, case.X_new, name, case.params) + log_weights(
         estimator.labels_, prior_name(estimator), prior_params(estimator, mean)

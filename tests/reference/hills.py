@@ -7,7 +7,7 @@ from scipy.optimize import isotonic_regression
 from scipy.stats import multivariate_normal, norm
 
 REACH, N_POINTS = 3.0, 49
-EVIDENCE, PROMINENCE = 2.0, np.log(2.0)
+PROMINENCE = np.log(2.0)
 
 
 def normal_laws(points, labels):
@@ -94,13 +94,17 @@ def hills(points, labels, *, least_rows, error=None):
         n_k, m_k, C_k = laws[k]
         return n_k * multivariate_normal(m_k, C_k).pdf(laws[at][1])
 
-    height = {k: np.log(sum(density(j, k) for j in large)) for k in large}
+    n_shallow = sum(0.0 < depth <= 2.0 for depth in depths.values())
+    least = 1.5 + (0.0 if error == "one pair" else max(np.log(max(n_shallow, 1) / 2), 0.0))
+    height = {k: np.log(density(k, k)) for k in large}
+    if error == "height":
+        height = {k: np.log(sum(density(j, k) for j in large)) for k in large}
     hill, peak = {k: k for k in large}, dict(height)
     choose = max if error == "higher end" else min
     open_pairs = sorted(
         (-choose(height[a], height[b]), depths[a, b], a, b)
         for (a, b), support in supports.items()
-        if support < EVIDENCE
+        if support < least
     )
     if error == "order":
         open_pairs = open_pairs[::-1]
@@ -116,7 +120,7 @@ def hills(points, labels, *, least_rows, error=None):
         if error == "no sum":
             total = 0.0
         lower = peak[one] if error == "higher peak" else peak[other]
-        if lower + level < PROMINENCE and total < EVIDENCE:
+        if lower + level < PROMINENCE and total < least:
             hill = {k: one if h == other else h for k, h in hill.items()}
     return np.array(
         [

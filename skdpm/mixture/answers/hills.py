@@ -20,9 +20,9 @@ import scipy.linalg
 from skdpm.mixture.answers._valleys import valleys
 from skdpm.partitions import relabel_by_size
 
-# Evidence (nats) from which a valley separates two components or two hills: the rows are
-# exp(2) = 7.4 times as probable with the valley as without it.
-LEAST_EVIDENCE = 2.0
+# Evidence (nats) from which a valley separates two components or two hills, if at most two pairs
+# of components have a valley; log(m / 2) more for m pairs, as some of many are large by chance.
+LEAST_EVIDENCE = 1.5
 # Log of the smallest ratio of the lower of two peaks to the pass between them that separates two
 # hills.
 LEAST_PROMINENCE = np.log(2.0)
@@ -33,8 +33,8 @@ LEAST_COVERED = 0.75
 # Two components whose means differ by more than this multiple of the sum of their standard
 # deviations are separate, whatever lies between them.
 FARTHEST = 3.0
-# Largest depth of a valley (natural logarithm) whose evidence counts for its two hills.
-DEEPEST_FACING = 2.0
+# Depth (natural logarithm) up to which a valley is shallow. Others need no test of hills.
+DEEPEST = 2.0
 # More columns than this are replaced by their principal axes.
 MOST_COLUMNS = 32
 # Number of rows that determine the principal axes.
@@ -197,8 +197,8 @@ class Components:
         depths, evidence : ndarray of shape (n_after,)
             As in `_valleys`; infinite if the components are far apart.
         facing : ndarray of shape (n_after,), bool
-            Whether the valley is at most `DEEPEST_FACING` deep, and no mean of a large component
-            is in the ball with the two means as poles, in the metric of the line.
+            Whether the valley is shallow, and no mean of a large component is in the ball with the
+            two means as poles, in the metric of the line.
         """
         a, others = self.large[j], self.large[j + 1 :]
         sizes, means = self.sizes, self.means
@@ -236,7 +236,7 @@ class Components:
             *found,
         )
         depths[near], evidence[near] = found
-        for m in near[(found[0] > 0.0) & (found[0] <= DEEPEST_FACING)]:
+        for m in near[(found[0] > 0.0) & (found[0] <= DEEPEST)]:
             from_a, from_b = means[self.large] - means[a], means[self.large] - means[others[m]]
             inner = np.einsum("cd,cd->c", from_a, np.linalg.solve(pooled[m], from_b.T).T)
             inner[[j, j + 1 + m]] = 0.0
@@ -247,10 +247,11 @@ class Components:
 def _hills(components):
     """Hill of each component: (n_components,).
 
-    Open pairs of large components are taken by falling level, the lower density at their means.
-    Two hills join if the lower of their peaks is not prominent over the level, and the valleys
-    between components that face each other have too little evidence in sum. Small components join
-    the large component with the highest density at their mean.
+    Open pairs of large components are taken by falling level, the lower of their heights: the
+    density of a component at its mean. Two hills join if the lower of their peaks is not prominent
+    over the level, and the valleys between components that face each other have too little
+    evidence in sum. Small components join the large component with the highest density at their
+    mean.
     """
     large = components.large
     n_large = len(large)
@@ -260,9 +261,11 @@ def _hills(components):
         depths[j, j + 1 :], evidence[j, j + 1 :], found = components.valleys(j)
         facing[j, j + 1 :] = np.where(found, evidence[j, j + 1 :], 0.0)
     facing += facing.T
+    n_shallow = ((depths > 0.0) & (depths <= DEEPEST)).sum()
+    least = LEAST_EVIDENCE + np.log(max(n_shallow / 2.0, 1.0))
     densities = components.log_densities()
-    height = np.logaddexp.reduce(densities[:, large], axis=0)
-    low, high = np.nonzero(evidence < LEAST_EVIDENCE)
+    height = densities[np.arange(n_large), large]
+    low, high = np.nonzero(evidence < least)
     level = np.minimum(height[low], height[high])
     hill, peak = np.arange(n_large), height.copy()
     for pair in np.lexsort((depths[low, high], -level)):
@@ -272,7 +275,7 @@ def _hills(components):
         if peak[one] < peak[other]:
             one, other = other, one
         between = facing[np.ix_(hill == one, hill == other)].sum()
-        if peak[other] - level[pair] < LEAST_PROMINENCE and between < LEAST_EVIDENCE:
+        if peak[other] - level[pair] < LEAST_PROMINENCE and between < least:
             hill[hill == other] = one
     hills = hill[densities.argmax(axis=0)]
     hills[large] = hill

@@ -220,37 +220,45 @@ class Predictor:
 
     def predict(self, X, n_jobs=None):
         """Most probable cluster of each checked row: (n_samples,), int64."""
-        if self.partition.owners is not None:
-            return self.predict_proba(X, n_jobs).argmax(axis=1)
+        partition = self.partition
         labels = np.empty(X.shape[0], dtype=np.int64)
 
         def fill(first, stop):
-            rows = self._rows(X[first:stop], len(self.partition.stats))
-            self._load(rows.model, self.partition)
-            labels[first:stop] = rows.most_probable(self.partition.log_weights[:-1])
+            if partition.owners is not None:
+                labels[first:stop] = self._probabilities(X[first:stop], False).argmax(axis=1)
+                return
+            rows = self._rows(X[first:stop], len(partition.stats))
+            self._load(rows.model, partition)
+            labels[first:stop] = rows.most_probable(partition.log_weights[:-1])
 
-        self._map(fill, X, len(self.partition.stats), n_jobs)
+        # Only sums over components need their probabilities at once.
+        width = 1 if partition.owners is None else len(partition.stats)
+        self._map(fill, X, len(partition.stats), n_jobs, width)
         return labels
 
     def predict_proba(self, X, n_jobs=None, new_cluster=False):
         """Probabilities of the clusters, and of a new cluster as the last column if
         `new_cluster`, given each checked row."""
-        # The empty cluster is the last one.
-        log_weights = self.partition.log_weights[: None if new_cluster else -1]
-        n_clusters = len(log_weights)
-        n_columns = self.partition.by_owner(np.empty((0, n_clusters))).shape[1]
+        n_components = len(self.partition.stats)
+        n_columns = self.partition.by_owner(np.empty((0, n_components + new_cluster))).shape[1]
         out = np.empty((X.shape[0], n_columns))
 
         def fill(first, stop):
-            rows = self._rows(X[first:stop], 0)
-            self._load(rows.model, self.partition)
-            probabilities = np.empty((stop - first, n_clusters))
-            rows.fill_log_probabilities(log_weights, probabilities)
-            np.exp(probabilities, out=probabilities)
-            out[first:stop] = self.partition.by_owner(probabilities)
+            out[first:stop] = self._probabilities(X[first:stop], new_cluster)
 
-        self._map(fill, X, n_clusters, n_jobs)
+        self._map(fill, X, n_components, n_jobs, n_components)
         return out
+
+    def _probabilities(self, X, new_cluster):
+        """Probabilities of the clusters for a block of rows, as `predict_proba`."""
+        # The empty cluster is the last one.
+        log_weights = self.partition.log_weights[: None if new_cluster else -1]
+        rows = self._rows(X, 0)
+        self._load(rows.model, self.partition)
+        out = np.empty((X.shape[0], len(log_weights)))
+        rows.fill_log_probabilities(log_weights, out)
+        np.exp(out, out=out)
+        return self.partition.by_owner(out)
 
     def score_samples(self, X, n_jobs=None):
         """log of the mean over the draws of the density of each checked row: (n_samples,)."""
@@ -285,10 +293,12 @@ class Predictor:
             X[rows] = self.likelihood.at(mixture.values).draw(stats, rng)
         return X
 
-    def _map(self, fill, X, n_clusters, n_jobs):
-        """Call fill(first, stop) for blocks of the rows, in threads if there is enough work."""
+    def _map(self, fill, X, n_clusters, n_jobs, width=1):
+        """Call fill(first, stop) for blocks of the rows, in threads if there is enough work.
+        `width` is the number of intermediate values per row."""
         n_rows = X.shape[0]
-        n_blocks = -(-n_rows // max(1, min(BLOCK_ROWS, BLOCK_ENTRIES // X.shape[1])))
+        most = BLOCK_ENTRIES // max(X.shape[1], width)
+        n_blocks = -(-n_rows // max(1, min(BLOCK_ROWS, most)))
         n_threads = min(joblib.effective_n_jobs(n_jobs), n_rows * n_clusters // THREAD_EVALUATIONS)
         if n_threads > 1:
             n_blocks = -(-n_blocks // n_threads) * n_threads
