@@ -265,7 +265,7 @@ def draw(cells, path):
         axes[0, column].set_title(name, size=10)
     for row, word in enumerate(words.values()):
         axes[row, 0].set_ylabel(word)
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=90)
 
 
 def main():
