@@ -33,7 +33,7 @@ cdef void antitonic(
     cdef double[N_NODES] values, weights
     cdef Py_ssize_t[N_NODES] counts
     cdef double total
-    cdef Py_ssize_t i, j, k
+    cdef Py_ssize_t i, j, _k
     cdef Py_ssize_t m = 0
     for i in range(n):
         values[m] = f[first + i * step]
@@ -50,7 +50,7 @@ cdef void antitonic(
             m -= 1
     i = 0
     for j in range(m):
-        for k in range(counts[j]):
+        for _k in range(counts[j]):
             g[first + i * step] = values[j]
             i += 1
 
