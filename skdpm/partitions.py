@@ -481,12 +481,16 @@ class MergeTree:
     expected_losses : ndarray of shape (K,)
         Posterior expected losses of the partitions into K, K - 1, ..., 1 clusters.
     loss : str or tuple (name, split_cost)
+    probabilities : ndarray of shape (K - 1,)
+        Posterior probability of each merge: that a row of one node and a row of the other share a
+        cluster, averaged over these pairs of rows.
     """
 
     labels: np.ndarray
     linkage: np.ndarray
     expected_losses: np.ndarray
     loss: object
+    probabilities: np.ndarray | None = None
 
     def __repr__(self):
         return f"MergeTree(n_clusters={len(self.expected_losses)}, loss={self.loss!r})"
@@ -562,6 +566,8 @@ def merge_tree(label_samples, labels, loss="vi"):
     array([0, 0, 0, 0, 1, 1])
     >>> tree.expected_losses.round(3)
     array([0.231, 0.231, 0.868])
+    >>> tree.probabilities
+    array([0.5, 0. ])
     """
     draws = _as_draws(label_samples)
     labels = relabel_by_size(_as_partition(labels, draws.shape[1], "labels"))
@@ -580,11 +586,12 @@ def merge_tree(label_samples, labels, loss="vi"):
     for j in range(n_clusters - 1):
         costs[j, j + 1 :] = cost(gains[j, j + 1 :], j, every[j + 1 :])
     number, n_leaves = every.copy(), np.ones(n_clusters)
-    linkage = np.empty((n_clusters - 1, 4))
+    linkage, probabilities = np.empty((n_clusters - 1, 4)), np.empty(n_clusters - 1)
     losses = np.full(n_clusters, expected_loss(draws, labels, loss))
     for m in range(n_clusters - 1):
         i, j = np.unravel_index(np.argmin(costs), costs.shape)
         losses[m + 1] = max(losses[m] + costs[i, j], 0.0)
+        probabilities[m] = overlaps.pairs(j)[i] / (float(sizes[i]) * sizes[j])
         n_leaves[i] += n_leaves[j]
         pair = sorted((number[i], number[j]))
         linkage[m] = *pair, losses[1 : m + 2].max(), n_leaves[i]
@@ -596,7 +603,7 @@ def merge_tree(label_samples, labels, loss="vi"):
         others = every[every != i]
         changed = cost(overlaps.gains(i)[others], i, others)
         costs[np.minimum(i, others), np.maximum(i, others)] = changed
-    return MergeTree(labels=labels, linkage=linkage, expected_losses=losses, loss=loss)
+    return MergeTree(labels, linkage, losses, loss, probabilities)
 
 
 class _Overlaps:
@@ -633,14 +640,23 @@ class _Overlaps:
     def gains(self, j):
         """Mean over the draws of sum_b [f(n_ib + n_jb) - f(n_ib) - f(n_jb)], for each cluster i:
         (n_clusters,), 0 for j itself."""
+        table = self.table
+        return self._mean_sums(j, lambda a, b: table[a + b] - table[a] - table[b])
+
+    def pairs(self, j):
+        """Mean over the draws of the number of pairs of a row of j and a row of another cluster
+        that share a block: (n_clusters,), 0 for j itself."""
+        return self._mean_sums(j, lambda a, b: a.astype(np.float64) * b)
+
+    def _mean_sums(self, j, term):
+        """Mean over the draws of sum_b term(n_jb, n_ib), for each cluster i."""
         own = self.cluster == j
         of_block = np.zeros(self.n_blocks, dtype=self.count.dtype)
         of_block[self.block[own]] = self.count[own]
         shared = np.flatnonzero((of_block[self.block] > 0) & ~own)
-        a, b = of_block[self.block[shared]], self.count[shared]
-        gained = self.table[a + b] - self.table[a] - self.table[b]
-        gained = np.bincount(self.cluster[shared], weights=gained, minlength=self.n_clusters)
-        return gained / self.n_draws
+        terms = term(of_block[self.block[shared]], self.count[shared])
+        sums = np.bincount(self.cluster[shared], weights=terms, minlength=self.n_clusters)
+        return sums / self.n_draws
 
     def merge(self, i, j):
         """Move the rows of cluster j to cluster i."""

@@ -216,6 +216,8 @@ def test_merge_tree_is_greedy(loss):
             best = min(losses)
             assert losses[pairs.index((min(i, j), max(i, j)))] == pytest.approx(best, abs=1e-10)
             assert tree.expected_losses[m + 1] == pytest.approx(best, abs=1e-10)
+            together = coclustering_matrix(draws)[np.ix_(now == i, now == j)].mean()
+            assert tree.probabilities[m] == pytest.approx(together, abs=1e-10)
             now = np.where(now == j, i, now)
             number[i] = len(tree.expected_losses) + m
             number[j] = None

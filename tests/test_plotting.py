@@ -527,6 +527,8 @@ def test_merge_trees_of_fits(model, crowd):
     display = draw(MergeTreeDisplay.from_estimator(model))
     assert sorted(display.leaves_) == list(range(model.n_clusters_))
     np.testing.assert_array_equal(display.losses_.get_ydata(), tree.expected_losses)
+    words = [text.get_text().strip() for text in display.probabilities_]
+    assert words == [f"{p:.2f}" for p in tree.probabilities if p >= 0.005]
     assert len(MergeTreeDisplay.from_estimator(crowd[0]).leaves_) == 60
 
 

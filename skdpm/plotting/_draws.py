@@ -5,7 +5,6 @@ import numpy as np
 
 from skdpm._convergence import LARGEST_R_HAT
 from skdpm._validation import check_choice, check_real
-from skdpm.diagnostics import split_rhat
 from skdpm.features.estimators import FeatureAllocation
 from skdpm.plotting._style import (
     ACCENT,
@@ -19,6 +18,9 @@ from skdpm.plotting._style import (
     tidy,
     unwrapped,
 )
+
+# Largest difference of the probabilities of a number of clusters between chains that agree.
+LARGEST_GAP = 0.5
 
 # Labels of quantities.
 WORDS = {
@@ -108,7 +110,8 @@ class NumberOfClustersDisplay:
         level : float, default=0.9
             Probability of the dark bars, in (0, 1).
         chains : {"auto"} or bool, default="auto"
-            Whether chains are shown separately. "auto": if they disagree, by R-hat.
+            Whether chains are shown separately. "auto": if they disagree, by the R-hat of the
+            number of components or, for clusters of several components, by their probabilities.
         ax : matplotlib Axes, default=None
             Axis to draw on. None: a new figure.
 
@@ -144,9 +147,10 @@ class NumberOfClustersDisplay:
                 raise ValueError(f'chains must be "auto", True or False, got {chains!r}')
             # As in the warning of `fit`, NaN does not count as agreement.
             r_hat = estimator.diagnostics_.get("n_components", {}).get("r_hat", 1.0)
-            if numbers.shape != estimator.n_components_samples_.shape:
-                r_hat = split_rhat(numbers)
             chains = not r_hat <= LARGEST_R_HAT
+            if numbers.shape != estimator.n_components_samples_.shape:
+                # R-hat says little about the few draws that are read.
+                chains = np.ptp(of_chains / totals, axis=0).max() > LARGEST_GAP
         display = cls(
             np.arange(lowest, highest + 1),
             pooled / pooled.sum(),

@@ -19,11 +19,15 @@ from skdpm.plotting._style import (
 # Words for the losses.
 LOSSES = {"vi": "variation of information", "binder": "Binder's loss"}
 
+# Style of the probabilities of merges.
+NUMBERS = {"size": 6.5, "va": "bottom", "color": DARK}
+
 
 class MergeTreeDisplay:
     """Tree of merges of the clusters of the point estimate, and the cost of each merge.
 
-    Clusters that merge early are the least certain to be two. The curve shows the expected loss of
+    Clusters that merge early are the least certain to be two. A number at a merge is the
+    probability that rows of its two sides share a cluster. The curve shows the expected loss of
     the partition for each number of clusters. To the left of the point where it bends upwards,
     merges join clusters that the draws keep apart.
 
@@ -41,6 +45,8 @@ class MergeTreeDisplay:
         Brackets of the merges, the lowest first.
     leaves_ : ndarray of shape (n_clusters,), int
         Clusters from top to bottom.
+    probabilities_ : list of matplotlib Text
+        Probabilities of the merges, in their order, from 0.005.
     losses_ : matplotlib Line2D
 
     See Also
@@ -113,14 +119,16 @@ class MergeTreeDisplay:
         # The tree starts at the loss of the partition itself, the smallest of all.
         start = float(tree.expected_losses[0])
         if K > 1:
-            drawn = dendrogram(tree.linkage, no_plot=True)
+            # Numbers of merges as heights, which may have ties, tell which bracket is which merge.
+            numbered = tree.linkage.copy()
+            numbered[:, 2] = np.arange(1, K)
+            drawn = dendrogram(numbered, no_plot=True)
             self.leaves_ = np.array(drawn["leaves"])
-            heights = np.array(drawn["dcoord"])
-            order = np.argsort(heights[:, 1], kind="stable")
+            merges = np.array(drawn["dcoord"]).astype(int)
+            order = np.argsort(merges[:, 1])
             # scipy puts leaves at 5, 15, ..., at height 0.
             places = (np.array(drawn["icoord"])[order] - 5.0) / 10.0
-            heights = heights[order]
-            heights[heights == 0.0] = start
+            heights = np.concatenate([[start], tree.linkage[:, 2]])[merges[order]]
             brackets = np.stack([heights, places], axis=2)
         self.merges_ = left.add_collection(
             LineCollection(brackets, colors=DARK, linewidths=1.2, capstyle="round")
@@ -128,6 +136,15 @@ class MergeTreeDisplay:
         left.scatter(
             np.full(K, start), np.arange(K), c=colors[self.leaves_], s=42, linewidths=0, zorder=3
         )
+        self.probabilities_ = []
+        if K > 1 and tree.probabilities is not None:
+            self.probabilities_ = [
+                left.text(height[1], place[1:3].mean(), f" {probability:.2f}", **NUMBERS)
+                for probability, height, place in zip(
+                    tree.probabilities, heights, places, strict=True
+                )
+                if probability >= 0.005
+            ]
         small = {} if K <= 25 else {"fontsize": max(4.0, 400.0 / K)}
         left.set_yticks(np.arange(K), [f"{k} ({_rows(sizes[k])})" for k in self.leaves_], **small)
         left.tick_params(axis="y", length=0)
