@@ -107,6 +107,20 @@ def test_the_smallest_hill_matters(least_rows, four_rows):
     assert differ >= 2
 
 
+@pytest.mark.parametrize("name", ["LEAST_PROMINENCE", "LEAST_EVIDENCE"])
+def test_stricter_separation_gives_no_more_clusters(name, monkeypatch, four_rows):
+    falls = 0
+    cases = random_cases(80)
+    for points, labels in cases:
+        counts = []
+        for least in (0.0, 0.3, 0.7, 1.5, 5.0):
+            monkeypatch.setattr(_hills, name, least)
+            counts.append(read_hills(points, labels).max() + 1)
+        assert (np.diff(counts) <= 0).all()
+        falls += counts[-1] < counts[0]
+    assert falls > 10
+
+
 def line_between(distance, rows, share=0.5, deviation=1.0):
     """Depth and evidence of two normal laws with given rows of both."""
     n_a = round(share * len(rows))
