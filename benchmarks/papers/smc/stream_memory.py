@@ -54,7 +54,7 @@ def main():
             stream.partial_fit(X)
             spent += time.process_time() - began
             n_seen += n_rows
-        figures.append((resident_megabytes(), 1e6 * spent / (n_seen - n_before)))
+        figures.append((resident_megabytes(), 1e6 * spent / max(n_seen - n_before, 1)))
         lines.append(
             f"{n_seen:>10} rows: {figures[-1][0]:7.1f} MB, {figures[-1][1]:6.2f} us a row,"
             f" {stream.n_clusters_} clusters, log evidence per row"
