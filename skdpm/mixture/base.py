@@ -804,7 +804,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         key = np.random.SeedSequence(entropy, spawn_key=(POINT_ESTIMATE_STREAM,))
         random_state = np.random.RandomState(np.random.MT19937(key))
         modal = isinstance(loss, str) and loss == "modal"
-        if not modal or self.likelihood_.centres is None:
+        if not modal or not self.likelihood_.has_points:
             labels = partitions.point_estimate(
                 draws,
                 loss="vi" if modal else loss,

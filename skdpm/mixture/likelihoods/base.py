@@ -42,6 +42,9 @@ class Likelihood(BaseEstimator):
     many_columns : bool
         Whether the likelihood is for many columns. With many rows, `sampler="auto"` is then
         `SubCluster`.
+    has_points : bool
+        Whether rows are points of a space, in which clusters have means, covariances and hills.
+        Without it, `point_estimate="modal"` is `"vi"`.
     allow_nan, accept_sparse, pairwise, positive_only : bool
         Input tags of scikit-learn.
     projective : bool
@@ -61,6 +64,7 @@ class Likelihood(BaseEstimator):
     capabilities = frozenset({"joint", "product"})
     hyperparameters = ()
     many_columns = False
+    has_points = False
     allow_nan = False
     accept_sparse = False
     pairwise = False
@@ -372,11 +376,6 @@ class Likelihood(BaseEstimator):
         params : dict of str to ndarray, first axis n_clusters
         """
         raise NotImplementedError(f"{type(self).__name__} must implement `cluster_params`")
-
-    # A likelihood of points with a density overrides this with a method `centres(self, stats)`
-    # that returns the mode of each cluster, (n_clusters, n_features). Without it,
-    # `point_estimate="modal"` is "vi".
-    centres = None
 
     # A likelihood that can generate rows overrides this with a method `draw(self, stats, rng)`
     # that draws a row from the posterior predictive of each cluster.

@@ -123,6 +123,7 @@ default=None
     """
 
     capabilities = frozenset({"joint", "product", "instantiated"})
+    has_points = True
     hyperparameters = ("mean", "mean_precision", "df", "scale")
 
     def __init__(
@@ -308,9 +309,6 @@ default=None
             spherical); else its mode.
         """
         return self._structure.cluster_params(self, stats)
-
-    def centres(self, stats):
-        return self.cluster_params(stats)["means"]
 
     def draw(self, stats, rng):
         return self._structure.draw(self, stats, rng)

@@ -501,16 +501,11 @@ class Product(_BaseComposition, Likelihood):
         return None
 
     @property
-    def centres(self):
-        """Method for centres, if all parts have one and every column is in a part."""
+    def has_points(self):
+        """Whether all parts have points and every column is in a part."""
         n_columns = sum(map(len, getattr(self, "_positions", ())))
-        has_all = all(likelihood.centres is not None for likelihood in self._likelihoods())
-        if not has_all or n_columns == 0 or n_columns < self._n_features:
-            return None
-        return self._centres
-
-    def _centres(self, stats):
-        return self._fill(stats, lambda likelihood, part: likelihood.centres(part))
+        has_all = all(likelihood.has_points for likelihood in self._likelihoods())
+        return has_all and 0 < n_columns == self._n_features
 
     @property
     def draw(self):

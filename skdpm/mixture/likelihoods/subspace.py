@@ -84,6 +84,7 @@ class Subspace(Likelihood):
     """
 
     capabilities = frozenset({"joint", "product", "instantiated"})
+    has_points = True
     hyperparameters = ("mean", "mean_precision", "df", "scale")
     many_columns = True
     nan_hint = Gaussian.nan_hint
@@ -262,9 +263,6 @@ class Subspace(Likelihood):
             along @ scales @ along,
             float(np.sum(self._rest[column] ** 2)),
         )
-
-    def centres(self, stats):
-        return self.cluster_params(stats)["means"]
 
     def draw(self, stats, rng):
         points = self._inner.draw(stats, rng)

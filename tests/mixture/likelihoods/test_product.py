@@ -446,4 +446,4 @@ def test_capabilities_are_those_of_all_parts():
         DPMixture(likelihood=grid, sampler="sub_cluster").fit(three_kinds()[0])
     assert KINDS.draw is not None
     assert Product([("words", Multinomial(), [0, 1])]).draw is None
-    assert KINDS.centres is None
+    assert not KINDS.has_points
