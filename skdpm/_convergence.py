@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Agreement of chains, and the words of the warning if they disagree."""
 
+import itertools
+
 import numpy as np
 
 from skdpm import diagnostics
@@ -16,6 +18,24 @@ LARGEST_STD = 1.0
 # Smallest number of draws for comparing the halves of one chain. Even for independent draws, R-hat
 # exceeds the limit in one case of 20 with halves of 50 draws, and in one of 5 with 25.
 FEWEST_OF_ONE_CHAIN = 100
+
+# Chains whose clusters disagree can be used together if their draws agree with those of other
+# chains nearly as well as with each other: the mean adjusted Rand index is at most this smaller.
+LARGEST_ARI_LOSS = 0.05
+# Chains whose densities disagree can be used together if their mean log densities of a row differ
+# by at most this number of nats per column. Densities of rows of the fit rise with the number of
+# components, those of new rows hardly.
+LARGEST_DIFFERENCE = 0.05
+# Numbers of draws of each chain, and of rows, that are compared for that.
+N_COMPARED_DRAWS, N_COMPARED_ROWS = 10, 2000
+
+# Smallest effective sample size that suffices without the user's request (a probability is then
+# known within 0.05), and largest Monte Carlo error of the mean log density of a row, in nats.
+SUFFICIENT_ESS = 100.0
+SUFFICIENT_ERROR = 0.01
+
+# Largest factor by which a warning asks for more draws.
+MOST_TIMES = 10
 
 # Largest number of chains that a warning names, and of quantities that it describes.
 MOST_NAMED = 4
@@ -48,6 +68,173 @@ def figures(draws, names):
     if "labels" in draws:
         found["coclustering"] = diagnostics.coclustering_diagnostics(draws["labels"])
     return found
+
+
+def level_figures(values, n_features):
+    """`diagnostics_` of the mean log density of rows under draws.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_chains, n_scored)
+    n_features : int
+        Number of columns.
+
+    Returns
+    -------
+    figures : dict
+        As of other quantities, and "difference_chains", the largest difference between the means
+        of two chains (or between the halves of one) in nats per column.
+    """
+    parts = values if len(values) > 1 else np.array(np.array_split(values[0], 2), dtype=object)
+    means = [np.mean(part) for part in parts if len(part)]
+    return {
+        "r_hat": diagnostics.split_rhat(values),
+        "ess_bulk": diagnostics.bulk_ess(values),
+        "ess_tail": diagnostics.tail_ess(values),
+        "mcse_mean": diagnostics.mcse_mean(values),
+        "difference_chains": float(max(means) - min(means)) / n_features,
+    }
+
+
+def agreement(cluster_samples):
+    """How well draws of the clusters agree, within chains and between them.
+
+    Parameters
+    ----------
+    cluster_samples : ndarray of int of shape (n_chains, n_draws, n_samples)
+
+    Returns
+    -------
+    figures : dict
+        "ari_within" and "ari_between": mean adjusted Rand index of two draws of the same chain,
+        and of different chains (or halves of one chain), over evenly spaced draws and rows. NaN if
+        there are no two such draws.
+    """
+    n_chains, n_draws, n_samples = cluster_samples.shape
+    at = np.unique(np.linspace(0, n_draws - 1, N_COMPARED_DRAWS).round().astype(int))
+    rows = slice(None, None, -(-n_samples // N_COMPARED_ROWS))
+    draws = np.ascontiguousarray(cluster_samples[:, at, rows], dtype=np.intp)
+    if n_chains == 1:
+        half = len(at) // 2
+        draws = np.array([draws[0, :half], draws[0, len(at) - half :]])
+    owner = np.repeat(np.arange(len(draws)), draws.shape[1])
+    flat = draws.reshape(-1, draws.shape[2])
+    sums, counts = np.zeros(2), np.zeros(2)
+    for a, b in itertools.combinations(range(len(flat)), 2):
+        same = int(owner[a] == owner[b])
+        sums[same] += _adjusted_rand(flat[a], flat[b])
+        counts[same] += 1
+    between, within = (
+        float(s / n) if n else float("nan") for s, n in zip(sums, counts, strict=True)
+    )
+    return {"ari_within": within, "ari_between": between}
+
+
+def _adjusted_rand(a, b):
+    """Adjusted Rand index of two label vectors of non-negative integers (Hubert & Arabie 1985)."""
+    together = np.bincount(a * (b.max() + 1) + b)
+    both, one, other, total = (
+        float((counts * (counts - 1)).sum())
+        for counts in (together, np.bincount(a), np.bincount(b), np.array([len(a)]))
+    )
+    expected = one * other / total if total else 0.0
+    most = 0.5 * (one + other)
+    return 1.0 if most == expected else (both - expected) / (most - expected)
+
+
+def are_well_known(n_components, labels=None):
+    """Whether numbers of components, (n_chains, n_draws), and partitions, (n_chains, n_draws,
+    n_samples), are known well enough to end a fit."""
+    entries = [
+        {
+            "r_hat": diagnostics.split_rhat(n_components),
+            "ess_bulk": diagnostics.bulk_ess(n_components),
+        }
+    ]
+    if labels is not None:
+        entries.append(diagnostics.coclustering_diagnostics(labels))
+    return all(
+        entry["r_hat"] <= LARGEST_R_HAT and entry["ess_bulk"] >= SUFFICIENT_ESS
+        for entry in entries
+    )
+
+
+def is_well_known(log_density):
+    """Whether mean log densities of rows, (n_chains, n_scored), are known well enough."""
+    return bool(
+        diagnostics.split_rhat(log_density) <= LARGEST_R_HAT
+        or diagnostics.mcse_mean(log_density) <= SUFFICIENT_ERROR
+    )
+
+
+def unusable(figures, bad):
+    """Names of the quantities on which chains disagree so that answers are unusable.
+
+    They are the partitions, or the number of components if there are no partitions, and the
+    density; all quantities if there are neither partitions nor densities.
+
+    Parameters
+    ----------
+    figures : dict of dicts
+        `diagnostics_` of an estimator.
+    bad : list of str
+        Names from `disagreements`.
+
+    Returns
+    -------
+    names : list of str
+    """
+    if "coclustering" not in figures and "log_density" not in figures:
+        return bad
+    clusters = "coclustering" if "coclustering" in figures else "n_components"
+    return [name for name in (clusters, "log_density") if name in bad and _matters(figures[name])]
+
+
+def _matters(entry):
+    if "ari_between" in entry:
+        # NaN counts as disagreement.
+        return not entry["ari_between"] >= entry["ari_within"] - LARGEST_ARI_LOSS
+    return not entry.get("difference_chains", np.inf) <= LARGEST_DIFFERENCE
+
+
+def verdict(figures, bad):
+    """Words about which answers of a mixture can be used.
+
+    Parameters
+    ----------
+    figures : dict of dicts
+        `diagnostics_`.
+    bad : list of str
+        Names from `unusable`.
+    """
+    words = []
+    for name, entry in figures.items():
+        if name == "coclustering" and name in bad:
+            words.append(
+                "the chains found different clusters, so labels_ depends on chance (mean adjusted "
+                f"Rand index of two draws {entry['ari_between']:.2f} between chains, "
+                f"{entry['ari_within']:.2f} within a chain)"
+            )
+        elif name == "coclustering":
+            words.append("labels_ can be used")
+        elif name == "log_density" and name in bad:
+            words.append(
+                "score_samples depends on chance (chains differ by "
+                f"{entry['difference_chains']:.2g} nats per row and column)"
+            )
+        elif name == "log_density":
+            words.append("densities can be used")
+        elif name == "n_components" and name in bad:
+            words.append("the chains found different numbers of components")
+    words.sort(key=lambda word: word.endswith("can be used"))
+    return "; ".join(words)
+
+
+def draws_to_ask(figures, names, n_draws):
+    """Number of draws of each chain at which the quantities would probably agree, in hundreds."""
+    least = min(figures[name].get("ess_bulk", np.inf) for name in names)
+    times = np.clip(4.0 * SUFFICIENT_ESS / least, 2.0, MOST_TIMES) if least > 0 else MOST_TIMES
+    return int(np.ceil(times * n_draws / 100.0)) * 100
 
 
 def disagreements(figures, n_chains, n_draws, fewest_compared):

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from skdpm import _convergence
 from skdpm._callbacks import CallbackSupport, FitReports
 from skdpm._display import html_table, summary_of_fit
+from skdpm._halts import Forecast, Halts
 from skdpm._run import Run
 from skdpm._validation import (
     check_bool,
@@ -27,7 +28,7 @@ from skdpm._validation import (
     refuse_what_has_no_rows,
     warn,
 )
-from skdpm.chains import Halts, run_chains, seed_entropy
+from skdpm.chains import DRAW_LOOKS, MOST_DRAWS, WARMUP_LOOKS, run_chains, seed_entropy
 from skdpm.draws import Draws
 
 # Arguments that `fit` and `partial_fit` do not support, with advice.
@@ -71,6 +72,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     """
 
     max_time = target_ess = None  # defaults for subclasses without these parameters
+    _finds_lengths = False  # whether `n_warmup` and `n_draws` may be "auto"
     _components = "clusters"  # users' word for them
     _ways_with_text = _ways_with_sparse = ""  # advice in errors about text and sparse matrices
 
@@ -152,7 +154,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
         >>> tree = DPMixture(random_state=0).fit(X).to_datatree(X)
         >>> dict(tree.posterior["labels"].sizes)
-        {'chain': 4, 'draw': 250, 'row': 20}
+        {'chain': 4, 'draw': 100, 'row': 20}
         """
         from skdpm._arviz import datatree
 
@@ -206,7 +208,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
         >>> model = DPMixture(random_state=0).fit(X)
         >>> model.drop_chains([1, 3], X).log_joint_samples_.shape
-        (2, 250)
+        (2, 100)
         """
         check_is_fitted(self)
         run = getattr(self, "_run", None)
@@ -275,18 +277,24 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         # Callbacks see a copy: they cannot change the chains.
         reports = FitReports.of(self, program, X, y, functools.partial(self._fitted_so_far, run))
         halts = None
-        if program.halts and (limits or reports is not None):
+        finds = program.finds_warmup or program.finds_draws
+        if program.halts and (limits or finds or reports is not None):
             halts = Halts(
                 program,
                 run.chains,
-                deadline=started + limits["max_time"] if "max_time" in limits else None,
+                began=started,
+                max_time=limits.get("max_time"),
                 target_ess=limits.get("target_ess"),
                 compute_ess=run.least_ess,
+                well_known=functools.partial(self._is_well_known, run),
                 reports=reports,
             )
         if reports is not None:
             reports.begin(run.chains)
-        interrupted = self._advance(run, program.n_iterations, halts)
+        forecast = None
+        if not self.verbose and "max_time" not in limits:
+            forecast = Forecast(program, started, self._say_how_long)
+        interrupted = self._advance(run, program.n_iterations, halts, forecast)
         n_draws = run.n_draws
         if n_draws > 0:
             self._conclude(run, n_draws)
@@ -296,7 +304,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             self._run = replace(run, program=None)
         if interrupted:
             warn(
-                f"{type(self).__name__}.fit was interrupted after {n_draws} of {self.n_draws} "
+                f"{type(self).__name__}.fit was interrupted after {n_draws} of {program.n_draws} "
                 "draws of each chain"
                 + ("; the attributes describe these" if n_draws else "; nothing is fitted")
                 + ("; fit again to continue" if self.warm_start else ""),
@@ -330,6 +338,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         run = self._prepare(X, self._run, "warm_start=True", remedy, reset=not fitted)
         # After an interruption some chains have more draws; a later fit may ask for them.
         done = self.draws_.n_draws if hasattr(self, "draws_") else 0
+        if run.program.finds_draws:
+            run.program.n_draws = max(run.program.n_draws, done)
         n_draws = run.program.n_draws
         if n_draws < done:
             raise ValueError(
@@ -379,6 +389,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             self._refuse_changed(previous, signature, who, remedy)
         program = self._program(rows, likelihood, sampler)
         if previous is not None:
+            program.continue_from(previous.chains)
             return replace(previous, program=program)
         entropy = seed_entropy(self.random_state)
         return Run(
@@ -389,7 +400,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             chains=[program.chain(entropy, c) for c in range(program.n_chains)],
         )
 
-    def _advance(self, run, n_iterations, halts=None):
+    def _advance(self, run, n_iterations, halts=None, forecast=None):
         """Run the chains; return whether Ctrl-C stopped them."""
         return run_chains(
             run.program.advance,
@@ -398,7 +409,21 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             n_jobs=self.n_jobs,
             verbose=self.verbose,
             halts=halts,
+            forecast=forecast,
         )
+
+    def _is_well_known(self, run, n_draws):
+        """Whether the first n_draws draws of each chain suffice. Asked if lengths are found."""
+        raise NotImplementedError
+
+    def _say_how_long(self, message):
+        ways = ["n_jobs=-1 uses all cores"] if joblib.effective_n_jobs(self.n_jobs) == 1 else []
+        ways += self._faster_ways()
+        warn(f"{message}; {', '.join([*ways, 'verbose=1 shows the progress'])}", UserWarning)
+
+    def _faster_ways(self):
+        """Words about what would make a long fit shorter: list of str."""
+        return ["max_time=60 ends it after a minute"]
 
     def _conclude(self, run, n_draws):
         """Set the fitted attributes, from the first n_draws of each chain."""
@@ -410,6 +435,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         self._data = run.data  # pickled, unlike `_run`
         # The minimum, because after an interruption some chains may be ahead.
         self.n_iter_ = min(chain["iteration"] for chain in chains)
+        self.n_warmup_ = program.n_warmup if program.halts else 0
         self._publish(self.draws_, program)
         self._sum_up(run)
         self._run = run.finished()
@@ -418,9 +444,10 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         """Set the attributes that follow from `draws_`."""
         self._summarise(run)
         figures = _convergence.figures(self.draws_, run.program.compared)
-        self.diagnostics_ = run.program.diagnostics(figures, run.chains)
+        figures = run.program.diagnostics(figures, run.chains)
+        self.diagnostics_ = self._with_answers(figures, run)
         bad = self._disagreements(run.program)
-        self.converged_ = not bad
+        self.converged_ = not self._unusable(bad)
         run.told = tuple(sorted({*bad, *run.told}))
 
     def _fitted_so_far(self, run, n_draws):
@@ -464,14 +491,14 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         if halts is None:
             return
         program, n_draws = run.program, self.draws_.n_draws
-        if halts.late_at is not None:
-            done = f"{halts.late_at} of {program.n_warmup} warm-up iterations"
-            if halts.late_at >= program.n_warmup:
-                done = f"{program.n_draws_after(halts.late_at)} draws of each chain"
+        if halts.is_late or halts.shortened_from is not None:
+            warmup = f"{program.n_warmup} warm-up iterations"
+            if halts.shortened_from is not None:
+                warmup = f"{program.n_warmup} of {halts.shortened_from} warm-up iterations"
+            draws = f"{n_draws} draw{'s' if n_draws > 1 else ''} of each chain"
             warn(
-                f"max_time={self.max_time!r} was too short: it ended after {done}. The fit "
-                f"completed the warm-up and {n_draws} draws of each chain, in "
-                f"{self.fit_time_:.3g} seconds; use a larger max_time or a smaller n_warmup",
+                f"max_time={self.max_time!r} was short: the fit made {warmup} and {draws}, in "
+                f"{self.fit_time_:.3g} seconds; use a larger max_time",
                 ConvergenceWarning,
             )
         if self.target_ess is not None and not halts.ess >= self.target_ess:
@@ -507,14 +534,24 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             self.diagnostics_, draws.n_chains, draws.n_draws, program.fewest_compared
         )
 
+    def _with_answers(self, figures, run):
+        """`diagnostics_` with those of what users read."""
+        return figures
+
+    def _unusable(self, bad):
+        """Names, among the quantities on which chains disagree, that make answers unusable."""
+        return bad
+
     def _warn_if_not_converged(self, program, known=()):
-        """Warn about the quantities on which the chains disagree, except for known ones."""
+        """Warn if chains disagree so that answers are unusable, except about known quantities."""
         bad = [name for name in self._disagreements(program) if name not in known]
-        if bad:
-            warn(
-                f"{program.complaint}: {self._describe(bad)}; {program.remedies} may help",
-                ConvergenceWarning,
-            )
+        unusable = self._unusable(bad)
+        if unusable:
+            warn(self._warning(program, bad, unusable), ConvergenceWarning)
+
+    def _warning(self, program, bad, unusable):
+        """Words of the warning that chains disagree."""
+        return f"{program.complaint}: {self._describe(bad)}; {program.remedies} may help"
 
     def _describe(self, names):
         """Describe the quantities on which the chains disagree; the first ones in detail."""
@@ -524,6 +561,8 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             entry = self.diagnostics_[name]
             if name == "coclustering":
                 found = _convergence.describe_partitions(entry, self.draws_["labels"])
+            elif name == "log_density":
+                found = f"(R-hat {entry['r_hat']:.2f})"
             elif name in self.draws_:
                 found = _convergence.describe(entry, self.draws_[name])
             else:
@@ -594,12 +633,32 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
             )
         if not isinstance(self.verbose, (bool, np.bool_)):
             check_integer(self.verbose, "verbose", low=0)
+        finds_warmup, finds_draws = (
+            self._finds_lengths and isinstance(length, str) and length == "auto"
+            for length in (self.n_warmup, self.n_draws)
+        )
+        n_warmup, n_draws = WARMUP_LOOKS[-1], DRAW_LOOKS[-1]
+        if not finds_warmup:
+            n_warmup = self._check_length("n_warmup", low=0)
+        if not finds_draws:
+            n_draws = self._check_length("n_draws", low=1)
+        elif self.target_ess is not None:
+            n_draws = MOST_DRAWS
         return {
-            "n_warmup": check_integer(self.n_warmup, "n_warmup", low=0),
-            "n_draws": check_integer(self.n_draws, "n_draws", low=1),
+            "n_warmup": n_warmup,
+            "n_draws": n_draws,
+            "finds_warmup": finds_warmup,
+            "finds_draws": finds_draws,
             "thin": check_integer(self.thin, "thin", low=1),
             "n_chains": check_integer(self.n_chains, "n_chains", low=1),
         }
+
+    def _check_length(self, name, low):
+        """Check a length of chains that is no "auto": int."""
+        value = getattr(self, name)
+        if isinstance(value, str) and self._finds_lengths:
+            raise ValueError(f'{name} must be an integer or "auto", got {value!r}')
+        return check_integer(value, name, low=low)
 
     # Warm start.
 

@@ -29,13 +29,15 @@ N_SCORED_DRAWS = 100
 # Seconds of a chain's turn, if there are fewer threads than chains.
 TURN = 1.0
 
-# Seconds between checks of the time limit, for which all chains wait.
-ROUND = 0.5
+# Seconds of a chain's turn otherwise, if somebody waits for a forecast of the time.
+PATIENCE = 5.0
 
-# Number of draws of each chain at the first computation of the effective sample size, and the
-# factor by which it grows until the next one.
-FIRST_LOOK = 50
-LOOK_GROWTH = 1.1
+# Numbers of warm-up iterations after which `n_warmup="auto"` may end the warm-up, and numbers of
+# draws of each chain after which `n_draws="auto"` may end the fit.
+WARMUP_LOOKS = (50, 75, 113, 170, 250)
+DRAW_LOOKS = (100, 150, 225, 250)
+# Largest number of draws of each chain with `n_draws="auto"` and `target_ess`.
+MOST_DRAWS = 10 * DRAW_LOOKS[-1]
 
 
 def seed_entropy(random_state):
@@ -94,6 +96,16 @@ class ChainProgram:
     concentration_prior : Hyperprior
         Prior of a resampled concentration.
     n_warmup, n_draws, thin, n_chains : int
+        Lengths; the largest ones if they are found.
+    finds_warmup, finds_draws : bool
+        Whether warm-up ends when the chains have settled, and the draws when the answers are known
+        well enough.
+    warmup_looks, draw_looks : tuple of int
+        Numbers of iterations, and of draws, after which that is decided.
+    shortens_warmup : bool
+        Whether the warm-up may end early: it does not depend on its length.
+    summaries : float
+        Number of iterations of all chains that take about as long as the summaries of the draws.
     complaint, remedies : str
         Words of the warning that chains disagree, and advice.
     fewest_compared : int
@@ -110,7 +122,13 @@ class ChainProgram:
     n_draws: int
     thin: int
     n_chains: int
+    finds_warmup: bool = False
+    finds_draws: bool = False
 
+    warmup_looks = WARMUP_LOOKS
+    draw_looks = DRAW_LOOKS
+    shortens_warmup = False
+    summaries = 15.0
     halts = True  # whether chains can stop before n_iterations
     complaint = "the chains have not mixed"
     remedies = "more iterations (n_warmup, n_draws), another init or another sampler"
@@ -135,6 +153,19 @@ class ChainProgram:
     def compared(self):
         """Names of the draws that `diagnostics_` compares between chains."""
         return self.quantities
+
+    def end_warmup(self, chains, n_done):
+        """End the warm-up of all chains, which have done n_done iterations."""
+        for chain in chains:
+            chain["n_warmup"] = n_done
+            chain.pop("warmup", None)
+        self.continue_from(chains)
+
+    def continue_from(self, chains):
+        """Take the length of the warm-up from chains that have ended it early."""
+        if "n_warmup" in chains[0]:
+            self.n_warmup = chains[0]["n_warmup"]
+            self.finds_warmup = False
 
     def make_prior(self, concentration, n_samples=None):
         """Make the prior over n_samples rows, by default all, with this concentration."""
@@ -194,7 +225,7 @@ class ChainProgram:
         expected = self.n_draws_after(n_iterations)
         draws = ChainDraws(self.columns(), expected, chain.get("draws"))
         iteration = chain["iteration"]
-        moves_in_warmup = {}
+        moves_in_warmup, trace = {}, list(chain.get("warmup", ()))
         with self.resume(chain) as live:
             running = True
             while running and iteration < n_iterations:
@@ -208,6 +239,7 @@ class ChainProgram:
                     )
                 if iteration <= self.n_warmup:
                     moves_in_warmup = live.acceptance()
+                    trace.append(live.trace(log_joint))
                 elif (iteration - self.n_warmup) % self.thin == 0:
                     draws.append(**live.keep(draws.n_kept, log_joint))
                 running = go_on(**live.figures(), log_joint=f"{log_joint:.6g}")
@@ -217,6 +249,8 @@ class ChainProgram:
                 acceptance=_moves(chain.get("acceptance", {}), live.acceptance(), moves_in_warmup),
                 draws=draws.save(),
             )
+            if self.finds_warmup:
+                chain["warmup"] = trace
 
 
 class LiveChain:
@@ -247,6 +281,10 @@ class LiveChain:
         """The state from which `resume` continues to the bit: dict of plain objects."""
         raise NotImplementedError(f"{type(self).__name__} must implement `save`")
 
+    def trace(self, log_joint):
+        """Numbers whose levels show whether the warm-up can end: tuple of float."""
+        return (log_joint,)
+
     def figures(self):
         """Numbers for the progress bar, by name."""
         return {}
@@ -267,121 +305,9 @@ def _moves(before, now, in_warmup):
     }
 
 
-class Halts:
-    """Decides at which iterations the chains of a fit wait for each other, and when they stop.
-
-    Chains stop together, each with the same number of draws, so that a fit with this number as
-    `n_draws` gives the same bits. The time is checked in rounds, which become longer at first and
-    shorter towards the end; no draw is begun that would probably end too late. The effective
-    sample size is computed after fixed numbers of draws, so that only the draws determine where
-    chains stop.
-
-    Parameters
-    ----------
-    program : ChainProgram
-    chains : list of dict
-    deadline : float or None
-        Time limit on the clock of `time.monotonic`.
-    target_ess : float or None
-    compute_ess : callable
-        Function of a number of draws per chain that returns their effective sample size.
-    reports : FitReports or None
-        Reports to callbacks, which may end the fit.
-
-    Attributes
-    ----------
-    late_at : int or None
-        Number of iterations of each chain at the time limit, if there were too few draws.
-    ess : float
-        Last computed effective sample size; NaN before the first.
-    """
-
-    def __init__(self, program, chains, *, deadline, target_ess, compute_ess, reports):
-        self.program = program
-        self.chains = chains
-        self.deadline = math.inf if deadline is None else deadline
-        self.target_ess = math.inf if target_ess is None else target_ess
-        self.compute_ess = compute_ess
-        self.reports = reports
-        self.fewest = min(program.fewest_compared, program.n_draws)
-        self.late_at = None
-        self.ess = math.nan
-        self._ended = False  # by a callback
-        self._last = None  # iterations and time at the last check
-        self._steps = 1  # iterations of the round
-
-    def __call__(self, n_done):
-        """The iteration at which chains wait next, all having done n_done iterations; None: they
-        stop now."""
-        program = self.program
-        n_draws = program.n_draws_after(n_done)
-        if self.reports is not None:
-            self._ended |= self.reports.tell(n_done)
-        if n_done >= program.n_iterations:
-            return None
-        if self._enough(n_draws):
-            return None
-        stop = min(program.n_iterations, self._next_look(n_draws))
-        if self.reports is not None:
-            stop = min(stop, self.reports.next_after(n_done))
-        steps = self._affordable(n_done)
-        if self._ended or steps < 1:
-            if n_draws >= self.fewest:
-                return None
-            if not self._ended and self.late_at is None:
-                self.late_at = n_done
-            return min(stop, program.iteration_of(self.fewest))
-        if steps == math.inf:
-            return stop
-        if n_done < program.n_warmup:
-            return min(stop, n_done + steps, program.n_warmup)
-        # Chains must have the same number of draws.
-        more = max(1, steps // program.thin)
-        return min(stop, program.iteration_of(n_draws + more))
-
-    def _enough(self, n_draws):
-        """Whether the effective sample size has reached its target."""
-        if self.target_ess == math.inf or n_draws < min(FIRST_LOOK, self.program.n_draws):
-            return False
-        if self._last is None or n_draws in self._looks(n_draws):
-            self.ess = self.compute_ess(n_draws)
-        return self.ess >= self.target_ess
-
-    def _looks(self, n_draws):
-        """Numbers of draws at which the effective sample size is computed: all up to n_draws, and
-        the next one."""
-        looks = [FIRST_LOOK]
-        while looks[-1] <= n_draws:
-            looks.append(math.ceil(LOOK_GROWTH * looks[-1]))
-        return looks
-
-    def _next_look(self, n_draws):
-        """The iteration of the next such number."""
-        if self.target_ess == math.inf:
-            return self.program.n_iterations
-        return self.program.iteration_of(self._looks(n_draws)[-1])
-
-    def _affordable(self, n_done):
-        """Number of iterations of the next round; 0 if time is over, or would be before a draw."""
-        now = time.monotonic()
-        last, self._last = self._last, (n_done, now)
-        remaining = self.deadline - now
-        if remaining == math.inf:
-            return math.inf
-        if remaining <= 0.0:
-            return 0
-        if last is None or n_done == last[0]:
-            return 1
-        pace = (now - last[1]) / (n_done - last[0])
-        if n_done >= self.program.n_warmup and remaining < pace * self.program.thin:
-            return 0
-        # At most half of the remaining time, because iterations may become slower.
-        most = min(ROUND, remaining / 2) / pace if pace > 0.0 else math.inf
-        self._steps = max(1, int(min(2 * self._steps, most)))
-        return self._steps
-
-
-def run_chains(advance, chains, n_iterations, *, n_jobs=None, verbose=0, halts=None):
+def run_chains(
+    advance, chains, n_iterations, *, n_jobs=None, verbose=0, halts=None, forecast=None
+):
     """Advance each chain, in threads, until it has done `n_iterations`.
 
     If there are fewer threads than chains, the chains take turns, so that all have about the same
@@ -412,7 +338,9 @@ def run_chains(advance, chains, n_iterations, *, n_jobs=None, verbose=0, halts=N
         Whether Ctrl-C stopped the chains early.
     """
     remaining = sum(max(0, n_iterations - chain["iteration"]) for chain in chains)
-    turn = TURN if joblib.effective_n_jobs(n_jobs) < len(chains) else math.inf
+    turn = math.inf if forecast is None else PATIENCE
+    if joblib.effective_n_jobs(n_jobs) < len(chains):
+        turn = TURN
     with _Interruption() as interruption, _progress_bar(remaining, verbose) as report:
 
         def work(chain, stop):
@@ -437,6 +365,8 @@ def run_chains(advance, chains, n_iterations, *, n_jobs=None, verbose=0, halts=N
                 joblib.Parallel(n_jobs=n_jobs, require="sharedmem")(
                     delayed(work)(chain, stop) for chain in waiting
                 )
+                if forecast is not None:
+                    forecast(sum(chain["iteration"] for chain in chains) / len(chains))
             else:
                 stop = None if halts is None else halts(stop)
         return interruption.requested
@@ -486,3 +416,4 @@ def _progress_bar(n_iterations, verbose):
                 bar.update(n_done)
 
         yield report
+        bar.total = bar.n  # chains may stop early

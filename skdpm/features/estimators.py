@@ -90,10 +90,10 @@ default="auto"
     n_jobs : int or None, default=None
         Number of threads over chains, as in joblib. The result does not depend on it.
     max_time : float or None, default=None
-        Limit of the sampling time of `fit` in seconds. All chains stop after the same number of
-        draws, see `n_iter_`. A fit without limit and with this `n_draws` gives the same bits. The
-        warm-up and a few draws are always completed, with a warning if they take longer.
-        Summaries of the draws take additional time.
+        Limit of the time of `fit` in seconds, with an estimate for the summaries. All chains stop
+        after the same number of draws, see `n_iter_`. A fit without limit and with this `n_draws`
+        gives the same bits. The warm-up and a draw are always completed, with a warning if
+        they take longer.
     target_ess : float or None, default=None
         Bulk effective sample size of the log joint, the number of components and the
         concentration at which all chains stop, after the same number of draws and at most
@@ -158,6 +158,8 @@ default="auto"
         Sampler of the fit; shows the choice of "auto".
     n_iter_ : int
         Number of iterations of each chain, warm-up included.
+    n_warmup_ : int
+        Number of warm-up iterations of each chain.
     fit_time_ : float
         Seconds of `fit` and of the fits that it continued.
     n_features_in_ : int

@@ -11,7 +11,7 @@ from sklearn.base import ClusterMixin, DensityMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from skdpm import partitions
+from skdpm import _convergence, partitions
 from skdpm._callbacks import with_callbacks
 from skdpm._estimator import UNSUPPORTED_IN_FIT, ChainEstimator
 from skdpm._rows import validate_rows
@@ -44,6 +44,9 @@ from skdpm.mixture.samplers.base import Sampler
 # Streams of a run beyond those of its chains, which are numbered from 0.
 POINT_ESTIMATE_STREAM = 2**32 - 1
 SAMPLE_STREAM = 2**32 - 2
+
+# Page about chains that disagree.
+RECIPE = "https://skdpm.readthedocs.io/en/latest/recipes/stuck_chains.html"
 
 # Point estimates that are one of the draws. Others minimise an expected loss over all draws.
 SINGLE_DRAWS = ("map", "last")
@@ -92,6 +95,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
     `DPMixture` except for `discount`.
     """
 
+    _finds_lengths = True
     _ways_with_text = '; use likelihood="mixed" for tables with columns of text'
     _ways_with_sparse = (
         ", or choose a likelihood that takes sparse matrices: Bernoulli, Multinomial or Relational"
@@ -149,10 +153,14 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         Warns
         -----
         ConvergenceWarning
-            If the chains disagree: the message names the quantities with R-hat above 1.05 and a
-            chain that differs from the others. A search warns once per fit; use a filter of
-            `warnings` and check `converged_` instead. Also if `max_time` was too short for a few
-            draws, or `target_ess` was not reached.
+            If the chains disagree so that `labels_` or densities cannot be used (`converged_`).
+            The message begins with this verdict. Then it names the quantities with R-hat above
+            1.05 and a chain that differs from the others. A search warns once per fit; use a
+            filter of `warnings` and check `converged_` instead. Also if `max_time` was so short
+            that the warm-up ended early, or `target_ess` was not reached.
+        UserWarning
+            After a few seconds, if the fit will take a minute or more, with `verbose=0` and
+            without `max_time`.
         """
         return self._fit(X, y)
 
@@ -406,7 +414,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         >>> X = np.r_[np.arange(10) / 10, 5 + np.arange(10) / 10].reshape(-1, 1)
         >>> model = DPMixture(random_state=0).fit(X)
         >>> model.pointwise_log_likelihood(X).shape
-        (4, 16, 20)
+        (4, 25, 20)
         """
         check_is_fitted(self)
         self._check_label_draws("pointwise_log_likelihood", "score_samples(X)")
@@ -682,6 +690,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             **settings,
         )
         program.given = X
+        if program.finds_warmup:
+            program.n_warmup = program.warmup_looks[-1]
         return program
 
     def _settings(self, n_samples, sampler):
@@ -761,6 +771,61 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         for name in FURTHER_ATTRIBUTES:
             vars(self).pop(name, None)
         vars(self).update(program.further_attributes(chains))
+
+    def _log_density_draws(self, program, scored):
+        """Mean log density of some rows of the fit under the scored draws, ndarray of shape
+        (n_chains, n_scored); None if rows have no density under draws."""
+        rows = program.density_rows
+        if rows is None:
+            return None
+        predictor = Predictor(program.likelihood, rows.shape[1], None, scored)
+        n_chains = len({draw["chain"] for draw in scored.draws})
+        return predictor.mean_log_densities(rows).reshape(n_chains, -1)
+
+    def _is_well_known(self, run, n_draws):
+        program = run.program
+        labels = None
+        if program.store_labels:
+            labels = np.array([chain["draws"]["labels"][:n_draws] for chain in run.chains])
+        n_components = np.array([c["draws"]["n_components"][:n_draws] for c in run.chains])
+        if not _convergence.are_well_known(n_components, labels):
+            return False
+        # Copies, because scored draws share the clusters of their pools.
+        snapshots = [
+            {**chain["snapshots"], "pool": dict(chain["snapshots"]["pool"])}
+            for chain in run.chains
+            if chain["snapshots"]["draws"]
+        ]
+        scored = ScoredDraws(common_snapshots(snapshots, n_draws))
+        log_density = self._log_density_draws(program, scored)
+        return log_density is None or _convergence.is_well_known(log_density)
+
+    def _with_answers(self, figures, run):
+        """Add the density of the rows, and the agreement of chains about clusters."""
+        program = run.program
+        if not program.halts:
+            return figures
+        log_density = self._log_density_draws(program, self.draws_.scored)
+        if log_density is not None:
+            figures["log_density"] = _convergence.level_figures(log_density, self.n_features_in_)
+        if self._training is not None and "coclustering" in figures:
+            figures["coclustering"].update(_convergence.agreement(self.cluster_samples_))
+        return figures
+
+    def _unusable(self, bad):
+        return _convergence.unusable(self.diagnostics_, bad)
+
+    def _warning(self, program, bad, unusable):
+        if not program.halts:
+            return super()._warning(program, bad, unusable)
+        figures, draws = self.diagnostics_, self.draws_
+        words = [f"{_convergence.verdict(figures, unusable)}. Chains disagree about"]
+        words.append(f"{self._describe(bad)}.")
+        n_draws = _convergence.draws_to_ask(figures, unusable, draws.n_draws)
+        words.append(
+            f"Try n_warmup={2 * max(self.n_warmup_, 250)}, n_draws={n_draws}, or see {RECIPE}"
+        )
+        return " ".join(words)
 
     def _take_partition(self, estimate, make_prior):
         """Set the attributes that follow from a `PointEstimate`."""

@@ -54,10 +54,15 @@ class DPMixture(BaseMixture):
         or the shape and rate of a Gamma.
     discount : float, default=0.0
         Pitman-Yor discount, in [0, 1).
-    n_warmup : int, default=250
-        Number of initial iterations that are dropped. Samplers adapt only during these.
-    n_draws : int, default=250
-        Number of kept draws per chain.
+    n_warmup : int or "auto", default="auto"
+        Number of initial iterations that are dropped. Samplers adapt only during these. "auto": 50
+        to 250, until the chains have settled; 100 for `SubCluster` and `BlockedGibbs`.
+        `n_warmup_` shows the number.
+    n_draws : int or "auto", default="auto"
+        Number of kept draws per chain. "auto": 100 to 250, until the density of the rows, the
+        partitions and the number of components are known well enough: R-hat at most 1.05 and an
+        effective sample size of at least 100 in all. With `target_ess` at most 2500. A fit with
+        ``n_warmup=n_warmup_`` and this number of draws gives the same bits.
     thin : int, default=1
         Number of iterations per kept draw.
     n_chains : int, default=4
@@ -86,10 +91,11 @@ default="auto"
         draw of the first chain (after an interruption, of the first chain among those with the
         fewest draws).
     max_time : float or None, default=None
-        Limit of the sampling time of `fit` in seconds. All chains stop after the same number of
-        draws, see `n_iter_` (`n_warmup` + `thin` times the draws). A fit without limit and with
-        this `n_draws` gives the same bits. The warm-up and a few draws are always completed, with
-        a warning if they take longer. Summaries of the draws take additional time. Not with
+        Limit of the time of `fit` in seconds, with start, warm-up and summaries. If it is short,
+        the warm-up is shortened too, to its share of the iterations or half of the time, with a
+        warning. All chains stop after the same number of draws, see `n_warmup_` and `n_iter_`
+        (`n_warmup_` + `thin` times the draws). A fit without limit and with these numbers gives
+        the same bits. The start, one iteration and one draw are always completed. Not with
         "smc".
     target_ess : float or None, default=None
         Bulk effective sample size of the log joint, the number of components and the
@@ -150,12 +156,20 @@ default="auto"
     diagnostics_ : dict
         "r_hat" (rank-normalised split R-hat), "ess_bulk" and "ess_tail" (effective sample sizes)
         and "mcse_mean" (standard error of the mean) of "log_joint", "n_components",
-        "concentration" and learned hyperparameters; "r_hat" and "ess_bulk" of "coclustering", the
-        partitions, if labels are kept (`skdpm.diagnostics`). With "smc" and several chains, only
-        "r_hat", and "log_evidence" has "std", the standard deviation of `log_evidence_chains_`.
+        "concentration", learned hyperparameters and "log_density", the mean log density of up to
+        500 rows of `fit` under the draws that score new rows. There "difference_chains" is the
+        largest difference between the means of two chains, in nats per column. "coclustering", the
+        partitions, has "r_hat", "ess_bulk" (`skdpm.diagnostics`), "ari_between" and "ari_within":
+        the mean adjusted Rand index of two draws of `cluster_samples_` from different chains and
+        from the same chain. It needs labels. With "smc" and several chains, only "r_hat", and
+        "log_evidence" has "std", the standard deviation of `log_evidence_chains_`.
     converged_ : bool
-        Whether `fit` saw no sign that chains disagree: an R-hat above 1.05 (with one chain, of 100
-        draws or more) or a standard deviation of the log evidence above 1.
+        Whether `fit` saw no sign that `labels_` or densities cannot be used. They can if R-hat of
+        "coclustering" and "log_density" is at most 1.05, or else if "ari_between" is at most 0.05
+        smaller than "ari_within" and "difference_chains" at most 0.05. With
+        ``store_labels=False``, "n_components" counts in place of "coclustering"; with "smc", every
+        R-hat and a standard deviation of the log evidence above 1. A single chain is judged by its
+        halves, if it has 100 draws or more.
     log_evidence_ : float
         log p(X), natural logarithm, all constants included; partitions, parameters and learned
         quantities are integrated out. The logarithm of the mean of unbiased estimates, one per
@@ -177,6 +191,8 @@ default="auto"
         Sampler of the fit; shows the choice of "auto".
     n_iter_ : int
         Number of iterations of each chain, warm-up included; with "smc", number of rows.
+    n_warmup_ : int
+        Number of warm-up iterations of each chain; 0 with "smc".
     fit_time_ : float
         Seconds of `fit`, of the fits that it continued and of later calls of `partial_fit`.
     n_features_in_ : int
@@ -212,8 +228,8 @@ default="auto"
         concentration=None,
         concentration_prior=(1.0, 1.0),
         discount=0.0,
-        n_warmup=250,
-        n_draws=250,
+        n_warmup="auto",
+        n_draws="auto",
         thin=1,
         n_chains=4,
         n_jobs=None,
@@ -300,7 +316,7 @@ default="auto"
 n_clusters_samples_, concentration_samples_, log_joint_samples_, hyperparameter_samples_, draws_, \
 cluster_params_, diagnostics_, converged_, log_evidence_, log_evidence_chains_, \
 effective_sample_size_, n_samples_seen_, acceptance_rate_, likelihood_, sampler_, n_iter_, \
-fit_time_, n_features_in_, feature_names_in_
+n_warmup_, fit_time_, n_features_in_, feature_names_in_
         As in `DPMixture`.
 
     References
@@ -326,8 +342,8 @@ fit_time_, n_features_in_, feature_names_in_
         sampler="auto",
         concentration=None,
         concentration_prior=(1.0, 1.0),
-        n_warmup=250,
-        n_draws=250,
+        n_warmup="auto",
+        n_draws="auto",
         thin=1,
         n_chains=4,
         n_jobs=None,

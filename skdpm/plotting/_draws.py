@@ -319,7 +319,7 @@ class TraceDisplay:
         if not quantities:
             raise ValueError("quantities must hold at least one name")
         ordered = not getattr(estimator.sampler_, "online", False)
-        n_warmup = estimator.n_warmup if ordered else 0
+        n_warmup = estimator.n_warmup_ if ordered else 0
         thin = estimator.thin if ordered else 1
         features = isinstance(estimator, FeatureAllocation)
         display = cls(

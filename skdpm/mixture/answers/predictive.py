@@ -278,6 +278,21 @@ class Predictor:
         self._map(fill, X, n_clusters, n_jobs)
         return scores
 
+    def mean_log_densities(self, X):
+        """Mean over checked rows of the log density under each scored draw: (n_scored,). Clusters
+        must be independent."""
+        scored = self.scored
+        rows = self._rows(X, sum(len(draw["clusters"]) for draw in scored.draws))
+        means = np.empty(len(scored))
+        for d, draw in enumerate(scored.draws):
+            stats = scored.stats[draw["clusters"]]
+            mixture = StoredMixture(stats, draw["log_weights"], None, draw["values"], 1.0)
+            self._load(rows.model, mixture)
+            tops, totals = np.full(X.shape[0], -np.inf), np.zeros(X.shape[0])
+            rows.add_log_densities(mixture.log_weights, tops, totals)
+            means[d] = np.mean(tops + np.log(totals))
+        return means
+
     def draw(self, n_samples, rng):
         """Draw rows from the mixture that `score_samples` evaluates: (n_samples, n_features)."""
         mixtures = self.scored.mixtures

@@ -58,8 +58,11 @@ class SampledClusters:
             return self._whole
 
 
-# Shares of the warm-up after which chains try clusters of a sample of rows.
-LOOKS = 0.0, 0.2
+# Number of iterations in which samplers adapt, at most the warm-up. It does not depend on the
+# warm-up, which a time limit may shorten.
+WARMUP = 100
+# Iterations before which chains try clusters of a sample of rows.
+LOOKS = 0, 20
 # Iterations from these clusters before they are compared with those of the chain.
 N_SETTLING = 6
 
@@ -76,6 +79,9 @@ class BlockProgram(MixtureProgram):
 
     rows: object
     found: object
+
+    warmup_looks = (WARMUP,)
+    summaries = 30.0
 
     @classmethod
     def prepare(
@@ -198,8 +204,7 @@ class BlockChain(MixtureChain):
         """Iterations before which a chain tries clusters of a sample of rows: not the first if it
         starts from these."""
         program = self.program
-        looks = {int(share * program.n_warmup) for share in LOOKS}
-        return looks - {0} if program.first_state is program.found else looks
+        return set(LOOKS) - {0} if program.first_state is program.found else set(LOOKS)
 
     def _look_around(self, bit_generator, key, adapting):
         """Move to clusters of a sample of rows if these are more likely than those of the chain: a
@@ -224,7 +229,7 @@ class BlockChain(MixtureChain):
 
     def step(self, iteration):
         program = self.program
-        adapting = max(0.0, 1.0 - iteration / program.n_warmup) if program.n_warmup else 0.0
+        adapting = max(0.0, 1.0 - iteration / WARMUP) if iteration < program.n_warmup else 0.0
         key = (*self.key, iteration + 1)
         bit_generator = stream(*key, 0)
         if adapting and self.kernel.looks_around and iteration in self._looks():

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
 
+from skdpm._validation import is_dask
 from skdpm.chains import ChainProgram, LiveChain, stream
 from skdpm.draws import Candidates, Column, Snapshots, column_of
 from skdpm.mixture.chains.automatic import FirstState, most_likely
@@ -21,6 +23,9 @@ from skdpm.partitions import relabel_by_size
 # rounding errors of updates. Each chain counts its own iterations, so that an interrupted run
 # rebuilds at the same iterations as an uninterrupted one.
 REBUILD_EVERY = 100
+
+# Number of rows of the fit whose mean log density is followed.
+N_DENSITY_ROWS = 500
 
 # Rows in a tile, which a sweep visits together, and tiles in a group. Small tiles have tight
 # bounds, large tiles need fewer bounds.
@@ -49,8 +54,21 @@ class MixtureProgram(ChainProgram):
     store_labels: bool
     first_state: Callable
 
+    shortens_warmup = True
     keeps_rows = True  # False: only the rows of the last batch are in memory
     given = None  # the validated X of `fit`
+
+    @functools.cached_property
+    def density_rows(self):
+        """Evenly spaced rows of the fit whose density is followed; None if they have none under a
+        draw."""
+        if self.given is None or is_dask(self.given):
+            return None
+        if "product" not in self.likelihood.capabilities:
+            return None
+        step = -(-self.given.shape[0] // N_DENSITY_ROWS)
+        rows = self.given[::step]
+        return rows if sp.issparse(rows) else np.ascontiguousarray(rows, dtype=np.float64)
 
     def model(self, values=None):
         """Make a kernel for the rows, with these values of the learned hyperparameters."""
@@ -139,6 +157,9 @@ class MixtureChain(LiveChain):
 
     def compute_log_joint(self):
         return self.state.compute_log_joint()
+
+    def trace(self, log_joint):
+        return log_joint, float(self.state.n_clusters)
 
     def figures(self):
         return {"clusters": self.state.n_clusters}
@@ -339,6 +360,15 @@ class RowChain(StateChain):
                 n_replicas += program.sampler.n_companions
             saved = [self._start(chain, r) for r in range(n_replicas)]
         self.replicas = [Replica(program, replica) for replica in saved]
+        if chain["iteration"] >= program.n_warmup:
+            self._drop_companions()  # the warm-up may have ended after the last iteration
+
+    def _drop_companions(self):
+        """End the warm-up."""
+        n_replicas = self.program.sampler.n_replicas
+        if len(self.replicas) > n_replicas:
+            del self.replicas[n_replicas:]
+            self.kernel.keep_replicas(n_replicas)
 
     def _start(self, chain, replica):
         """The saved form of a replica before its first iteration."""
@@ -382,8 +412,7 @@ class RowChain(StateChain):
                 replica.state.rebuild()
         self.kernel.record(iteration + 1, [replica.state for replica in self.replicas], adapting)
         if iteration + 1 == self.program.n_warmup:
-            del self.replicas[self.program.sampler.n_replicas :]
-            self.kernel.keep_replicas(len(self.replicas))
+            self._drop_companions()
 
     def save(self):
         return {

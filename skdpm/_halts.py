@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Where the chains of a fit wait for each other, where warm-up ends, and where the fit ends.
+
+Chains stop together, each with the same number of draws, so that a fit with the numbers that this
+one used gives the same bits. Lengths that are "auto" and effective sample sizes are decided after
+fixed numbers of iterations, by the chains alone. Only time limits depend on the machine.
+"""
+
+import math
+import time
+
+import numpy as np
+
+from skdpm import diagnostics
+
+# Seconds between checks of the time limit, for which all chains wait.
+ROUND = 0.5
+
+# Number of draws of each chain at the first computation of the effective sample size, and the
+# factor by which it grows until the next one.
+FIRST_LOOK = 50
+LOOK_GROWTH = 1.1
+
+# Largest R-hat in the second half of a warm-up that has settled, and largest drift of the chains
+# that have not moved in one direction, in standard errors of its mean over the chains.
+SETTLED_R_HAT = 1.1
+SETTLED_DRIFT = 1.0
+
+# Seconds after which a fit without a progress bar shows how long it will take, if that is at least
+# LONG seconds.
+PATIENCE = 5.0
+LONG = 60.0
+
+# Largest share of a time limit that is kept for summaries of the draws.
+MOST_FOR_SUMMARIES = 0.3
+
+
+class Halts:
+    """Function of the number of iterations that all chains have done: see `__call__`.
+
+    Parameters
+    ----------
+    program : ChainProgram
+        Program. If it `finds_warmup`, its `n_warmup` becomes that at which chains have settled.
+    chains : list of dict
+    began : float or None
+        Start of the fit on the clock of `time.monotonic`.
+    max_time : float or None
+        Limit of the whole fit in seconds. The time is checked in rounds, which become longer at
+        first and shorter towards the end. No draw is begun that would probably end too late.
+    target_ess : float or None
+    compute_ess : callable
+        Function of a number of draws per chain that returns their effective sample size.
+    well_known : callable
+        Function of a number of draws per chain: whether the answers are known well enough. Asked
+        if the program `finds_draws`.
+    reports : FitReports or None
+        Reports to callbacks, which may end the fit.
+
+    Attributes
+    ----------
+    is_late : bool
+        Whether the time was over before the first draw.
+    shortened_from : int or None
+        Number of warm-up iterations that were asked for, if the time limit allowed fewer.
+    ess : float
+        Last computed effective sample size; NaN before the first.
+    """
+
+    def __init__(
+        self, program, chains, *, began, max_time, target_ess, compute_ess, well_known, reports
+    ):
+        self.program = program
+        self.chains = chains
+        self.began = began
+        self.max_time = math.inf if max_time is None else max_time
+        self.target_ess = math.inf if target_ess is None else target_ess
+        self.compute_ess = compute_ess
+        self.well_known = well_known
+        self.reports = reports
+        self.is_late = False
+        self.shortened_from = None
+        self.ess = math.nan
+        self._ended = False  # by a callback
+        self._looked = False
+        self._clock = None if max_time is None else _Clock(began, max_time, program.summaries)
+
+    def __call__(self, n_done):
+        """The iteration at which chains wait next, all having done n_done iterations; None: they
+        stop now."""
+        program = self.program
+        if self.reports is not None:
+            self._ended |= self.reports.tell(n_done)
+        if program.finds_warmup and n_done <= program.n_warmup and self._settled(n_done):
+            program.end_warmup(self.chains, n_done)
+        steps = math.inf if self._clock is None else self._clock.affordable(n_done, program)
+        if steps < 1 and 0 < n_done < program.n_warmup and program.shortens_warmup:
+            # The rest of the warm-up would leave no time for draws.
+            self.shortened_from = program.n_warmup
+            program.end_warmup(self.chains, n_done)
+            steps = self._clock.affordable(n_done, program)
+        n_draws = program.n_draws_after(n_done)
+        if n_done >= program.n_iterations or self._enough(n_draws):
+            return None
+        stop = min(program.n_iterations, self._next_look(n_done, n_draws))
+        if self.reports is not None:
+            stop = min(stop, self.reports.next_after(n_done))
+        if self._ended or steps < 1:
+            # A callback ends the fit when chains can be compared, a time limit at the first draw.
+            fewest = min(program.fewest_compared, program.n_draws) if self._ended else 1
+            if n_draws >= fewest:
+                return None
+            self.is_late = not self._ended
+            return min(stop, program.iteration_of(fewest))
+        if steps == math.inf:
+            return stop
+        if n_done < program.n_warmup:
+            return min(stop, n_done + steps, program.n_warmup)
+        # Chains must have the same number of draws.
+        more = max(1, steps // program.thin)
+        return min(stop, program.iteration_of(n_draws + more))
+
+    def _settled(self, n_done):
+        """Whether warm-up ends here."""
+        looks = self.program.warmup_looks
+        return n_done in looks and (n_done == looks[-1] or settled(self.chains))
+
+    def _enough(self, n_draws):
+        """Whether the draws suffice."""
+        program = self.program
+        if n_draws > 0 and program.finds_draws and self.target_ess == math.inf:
+            return n_draws in program.draw_looks and self.well_known(n_draws)
+        if self.target_ess == math.inf or n_draws < min(FIRST_LOOK, program.n_draws):
+            return False
+        if not self._looked or n_draws in self._looks(n_draws):
+            self._looked = True
+            self.ess = self.compute_ess(n_draws)
+        return self.ess >= self.target_ess
+
+    def _looks(self, n_draws):
+        """Numbers of draws at which the effective sample size is computed: all up to n_draws, and
+        the next one."""
+        looks = [FIRST_LOOK]
+        while looks[-1] <= n_draws:
+            looks.append(math.ceil(LOOK_GROWTH * looks[-1]))
+        return looks
+
+    def _next_look(self, n_done, n_draws):
+        """The next iteration after which something is decided."""
+        program = self.program
+        if program.finds_warmup and n_done < program.n_warmup:
+            return min(look for look in program.warmup_looks if look > n_done)
+        if self.target_ess != math.inf:
+            return program.iteration_of(self._looks(n_draws)[-1])
+        if program.finds_draws:
+            later = [look for look in program.draw_looks if look > n_draws]
+            return program.iteration_of(min(later, default=program.n_draws))
+        return program.n_iterations
+
+
+class _Clock:
+    """Division of a time limit among warm-up, draws and summaries.
+
+    Parameters
+    ----------
+    began, max_time : float
+        As in `Halts`.
+    summaries : float
+        Number of iterations that take as long as the summaries.
+    """
+
+    def __init__(self, began, max_time, summaries):
+        self.end = began + max_time
+        self.most_for_summaries = MOST_FOR_SUMMARIES * max_time
+        self.summaries = summaries
+        self._first = None  # iterations and time at the first check, then after the first round
+        self._last = None  # iterations and time at the last check
+        self._pace = None  # seconds per iteration in the last round
+        self._steps = 1  # iterations of the round
+        self._sampling = None  # when the first whole iteration began
+
+    def affordable(self, n_done, program):
+        """Number of iterations of the next round; 0 if time is over, or would be before a draw, or
+        warm-up has taken its share."""
+        now = time.monotonic()
+        if self._last is None:
+            # The first round includes the start of the chains, so it has no pace.
+            self._last = self._first = (n_done, now)
+            return 1 if now < self.end else 0
+        if n_done > self._last[0]:
+            if self._last != self._first:
+                self._pace = (now - self._last[1]) / (n_done - self._last[0])
+            self._last = (n_done, now)
+            if self._sampling is None:
+                self._sampling = now
+        if self._pace is None:
+            return 1 if now < self.end else 0
+        end = self.end - min(self.most_for_summaries, self.summaries * self._pace)
+        if n_done < program.n_warmup and program.shortens_warmup:
+            # Warm-up takes its share of the iterations, or half of the time if that is more.
+            share = min(0.5, 1.0 - program.n_warmup / program.n_iterations)
+            end -= max(end - self._sampling, 0.0) * share
+        remaining = end - now
+        if remaining <= 0.0:
+            return 0
+        if n_done >= program.n_warmup and remaining < self._pace * program.thin:
+            return 0
+        # At most half of the remaining time, because iterations may become slower.
+        most = min(ROUND, remaining / 2) / self._pace if self._pace > 0.0 else math.inf
+        self._steps = max(1, int(min(2 * self._steps, most)))
+        return self._steps
+
+
+def settled(chains):
+    """Whether chains in warm-up have settled: whether the second half of their iterations agrees
+    about the log joint and the number of components, or shows no common drift.
+
+    Chains that stay apart may be settled: more warm-up would not join them.
+
+    Parameters
+    ----------
+    chains : list of dict
+        Chains with "warmup", an array of shape (n_iterations, n_quantities).
+    """
+    traces = np.array([chain["warmup"] for chain in chains])
+    traces = traces[:, traces.shape[1] // 2 :]
+    return all(_is_level(traces[:, :, q]) for q in range(traces.shape[2]))
+
+
+def _is_level(values):
+    """Whether traces (n_chains, n_iterations) agree, or show no common drift."""
+    if diagnostics.split_rhat(diagnostics.without_last_bits(values)) <= SETTLED_R_HAT:
+        return True
+    n_chains, half = len(values), values.shape[1] // 2
+    if n_chains < 3:
+        return False
+    drifts = values[:, -half:].mean(axis=1) - values[:, :half].mean(axis=1)
+    error = drifts.std(ddof=1) / np.sqrt(n_chains)
+    return bool(abs(drifts.mean()) <= SETTLED_DRIFT * error)
+
+
+class Forecast:
+    """Report once, after a few seconds, that a fit will take minutes.
+
+    Parameters
+    ----------
+    program : ChainProgram
+    began : float
+        Start of the fit on the clock of `time.monotonic`.
+    say : callable
+        Function of the message.
+    """
+
+    def __init__(self, program, began, say):
+        self.program = program
+        self.began = began
+        self.say = say
+        self.said = False
+
+    def __call__(self, n_done):
+        elapsed = time.monotonic() - self.began
+        if self.said or elapsed < PATIENCE or n_done == 0:
+            return
+        total = elapsed * self.program.n_iterations / n_done
+        if total < LONG:
+            return
+        self.said = True
+        most = "up to" if self.program.finds_warmup or self.program.finds_draws else "about"
+        self.say(f"this fit will take {most} {_duration(total)}")
+
+
+def _duration(seconds):
+    """Words about a number of seconds of a minute or more."""
+    for unit, name in ((86400, "days"), (3600, "hours")):
+        if seconds >= 1.5 * unit:
+            return f"{seconds / unit:.2g} {name}"
+    minutes = round(seconds / 60)
+    return "1 minute" if minutes <= 1 else f"{minutes} minutes"

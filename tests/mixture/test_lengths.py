@@ -1,0 +1,297 @@
+"""Lengths of chains that the fit finds, their repetition, and the verdict about the answers."""
+
+import signal
+import types
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
+from support.cases import FAST
+from support.fits import assert_same_fit
+
+from skdpm import DPMixture, FeatureAllocation, FiniteMixture, _convergence, _halts, chains
+from skdpm.mixture.chains.program import RowChain
+from skdpm.mixture.samplers import ARM, PGSM, SubCluster
+
+AUTO = {"random_state": 0, "n_chains": 3}
+WARMUP_LOOKS, DRAW_LOOKS = chains.WARMUP_LOOKS, chains.DRAW_LOOKS
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(30, 2)) + 5 * np.eye(3)[np.arange(30) % 3, :2]
+
+
+def _repeated(model, X):
+    """The fit with the numbers that another one used."""
+    lengths = {"n_warmup": model.n_warmup_, "n_draws": model.draws_.n_draws, "max_time": None}
+    return type(model)(**{**model.get_params(deep=False), **lengths}).fit(X)
+
+
+# Lengths.
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("sampler", ["auto", "gibbs", ARM(n_history_chains=3), PGSM()], ids=str)
+def test_found_lengths_can_be_repeated(sampler, blobs):
+    model = DPMixture(**AUTO, sampler=sampler).fit(blobs)
+    assert model.n_warmup_ in WARMUP_LOOKS and model.draws_.n_draws in DRAW_LOOKS
+    assert model.n_iter_ == model.n_warmup_ + model.draws_.n_draws
+    assert_same_fit(model, _repeated(model, blobs), blobs)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("n_jobs", [2, 3])
+def test_threads_do_not_change_lengths(n_jobs, blobs):
+    one = DPMixture(**AUTO, thin=2).fit(blobs)
+    other = DPMixture(**AUTO, thin=2, n_jobs=n_jobs).fit(blobs)
+    assert one.n_iter_ == other.n_iter_ == one.n_warmup_ + 2 * one.draws_.n_draws
+    assert_same_fit(one, other, blobs)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_each_length_may_be_given(blobs):
+    model = DPMixture(**AUTO, n_warmup=7).fit(blobs)
+    assert model.n_warmup_ == 7 and model.draws_.n_draws in DRAW_LOOKS
+    model = DPMixture(**AUTO, n_draws=11).fit(blobs)
+    assert model.n_warmup_ in WARMUP_LOOKS and model.draws_.n_draws == 11
+    model = FiniteMixture(**AUTO, n_components=3).fit(blobs)
+    assert model.n_warmup_ in WARMUP_LOOKS and model.draws_.n_draws in DRAW_LOOKS
+
+
+def test_blocks_have_one_warm_up(blobs):
+    model = DPMixture(**AUTO, sampler=SubCluster()).fit(blobs)
+    assert model.n_warmup_ == 100
+    assert_same_fit(model, _repeated(model, blobs), blobs)
+
+
+def test_particles_have_no_warm_up(blobs):
+    model = DPMixture(sampler="smc", n_chains=2, random_state=0).fit(blobs)
+    assert model.n_warmup_ == 0 and model.draws_.n_draws == DRAW_LOOKS[-1]
+
+
+@pytest.mark.parametrize("name", ["n_warmup", "n_draws"])
+def test_other_words_are_refused(name, blobs):
+    with pytest.raises(ValueError, match=f"{name} must be an integer or \"auto\", got 'long'"):
+        DPMixture(**{name: "long"}).fit(blobs)
+    with pytest.raises((TypeError, ValueError), match=name):
+        FeatureAllocation(**{name: "auto"}).fit(blobs)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_target_may_need_more_draws(blobs):
+    model = DPMixture(**AUTO, target_ess=900.0).fit(blobs)
+    assert model.draws_.n_draws > DRAW_LOOKS[-1]
+    assert_same_fit(model, _repeated(model.set_params(target_ess=None), blobs), blobs)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_warm_start_keeps_the_warm_up(blobs):
+    model = DPMixture(**AUTO, warm_start=True).fit(blobs)
+    n_warmup = model.n_warmup_
+    model.set_params(n_draws=300).fit(blobs)
+    assert model.n_warmup_ == n_warmup and model.draws_.n_draws == 300
+    assert_same_fit(model, DPMixture(**AUTO, n_draws=300).fit(blobs), blobs)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("at", [20, 49, 60, 120])
+def test_an_interrupted_fit_finds_the_same_lengths(at, blobs, monkeypatch):
+    whole = DPMixture(**AUTO).fit(blobs)
+    original, pressed = RowChain.step, []
+
+    def step(self, iteration):
+        original(self, iteration)
+        if iteration == at and not pressed:
+            pressed.append(at)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(RowChain, "step", step)
+    model = DPMixture(**AUTO, warm_start=True)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(blobs)
+    model.fit(blobs)
+    assert pressed and model.n_warmup_ == whole.n_warmup_
+    assert_same_fit(model, whole, blobs)
+
+
+def _traces(*columns):
+    return [{"warmup": np.stack(chain, axis=1)} for chain in zip(*columns, strict=True)]
+
+
+def _noise(n_chains=4, n=80):
+    return np.random.default_rng(1).normal(size=(n_chains, n))
+
+
+def test_settled_chains():
+    level = _noise()
+    trend = np.linspace(0.0, 8.0, 80)
+    apart = 10.0 * np.arange(4)[:, None]
+    assert _halts.settled(_traces(level, level))
+    assert _halts.settled(_traces(level + apart, level))  # more warm-up would not join them
+    assert not _halts.settled(_traces(level + trend, level))
+    assert not _halts.settled(_traces(level, level + trend + apart))
+    # The first half does not count.
+    early = np.where(np.arange(80) < 40, trend - 20.0, 0.0)
+    assert _halts.settled(_traces(level + early, level))
+    # A single chain has no others that drift alike.
+    assert _halts.settled(_traces(level[:1], level[:1]))
+    assert not _halts.settled(_traces(level[:1] + trend, level[:1]))
+
+
+def test_draws_that_suffice():
+    rng = np.random.default_rng(0)
+    numbers = rng.poisson(5.0, size=(4, 100))
+    labels = rng.integers(3, size=(4, 100, 20))
+    assert _convergence.are_well_known(numbers) and _convergence.are_well_known(numbers, labels)
+    stuck = labels.copy()
+    stuck[0] = 0
+    assert not _convergence.are_well_known(numbers, stuck)
+    slow = np.repeat(numbers[:, :10], 10, axis=1)
+    assert not _convergence.are_well_known(slow, labels)
+    density = rng.normal(size=(4, 25))
+    assert _convergence.is_well_known(density)
+    apart = density + 3.0 * np.arange(4)[:, None]
+    assert not _convergence.is_well_known(apart)
+    assert _convergence.is_well_known(1e-3 * apart)  # by its Monte Carlo error
+
+
+# Time.
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("sampler", ["auto", SubCluster(), ARM(n_history_chains=3)], ids=str)
+def test_a_fit_shortened_by_time_can_be_repeated(sampler, blobs):
+    model = DPMixture(**AUTO, sampler=sampler, max_time=0.05).fit(blobs)
+    assert 0 < model.n_warmup_ < 100
+    assert_same_fit(model, _repeated(model, blobs), blobs)
+
+
+def test_long_fits_say_so_once(monkeypatch):
+    clock = types.SimpleNamespace(now=100.0)
+    monkeypatch.setattr(_halts, "time", types.SimpleNamespace(monotonic=lambda: clock.now))
+    program = types.SimpleNamespace(n_iterations=500, finds_warmup=True, finds_draws=False)
+    said = []
+    forecast = _halts.Forecast(program, 100.0, said.append)
+    clock.now = 104.0
+    forecast(5)
+    assert said == []  # too early to tell
+    clock.now = 106.0
+    forecast(5)
+    forecast(6)
+    assert said == ["this fit will take up to 10 minutes"]
+    program.finds_warmup = False
+    _halts.Forecast(program, 100.0, said.append)(400)
+    assert len(said) == 1  # soon done
+    _halts.Forecast(program, 100.0, said.append)(0.1)
+    assert said[1] == "this fit will take about 8.3 hours"
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_forecast_names_ways_out(blobs, monkeypatch):
+    monkeypatch.setattr(_halts, "PATIENCE", 0.0)
+    monkeypatch.setattr(_halts, "LONG", 0.0)
+    with pytest.warns(UserWarning, match="this fit will take") as record:
+        DPMixture(**FAST).fit(blobs)
+    message = str(record[0].message)
+    assert record[0].filename == __file__
+    for way in ("n_jobs=-1", "max_time=60", "verbose=1"):
+        assert way in message
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="this fit will take")
+        DPMixture(**FAST, max_time=100.0).fit(blobs)
+
+
+# Verdict.
+
+
+def test_agreement_is_the_adjusted_rand_index():
+    rng = np.random.default_rng(0)
+    draws = rng.integers(3, size=(2, 4, 30))
+    draws[1, :2] = 0  # one cluster
+    found = _convergence.agreement(draws.astype(np.uint8))
+    pairs = {True: [], False: []}
+    flat = draws.reshape(8, 30)
+    for a in range(8):
+        for b in range(a):
+            pairs[a // 4 == b // 4].append(adjusted_rand_score(flat[a], flat[b]))
+    assert found["ari_within"] == pytest.approx(np.mean(pairs[True]), abs=1e-12)
+    assert found["ari_between"] == pytest.approx(np.mean(pairs[False]), abs=1e-12)
+
+
+def test_a_single_chain_is_compared_with_its_halves():
+    draws = np.zeros((1, 10, 30), dtype=np.uint8)
+    draws[0, 5:, 15:] = 1
+    found = _convergence.agreement(draws)
+    assert found == {"ari_within": 1.0, "ari_between": 0.0}
+
+
+def test_levels_of_the_density():
+    values = np.random.default_rng(0).normal(size=(3, 20))
+    found = _convergence.level_figures(values, 4)
+    assert found["difference_chains"] == pytest.approx(np.ptp(values.mean(axis=1)) / 4)
+    halves = _convergence.level_figures(values[:1], 1)["difference_chains"]
+    assert halves == pytest.approx(abs(values[0, :10].mean() - values[0, 10:].mean()))
+
+
+@pytest.mark.parametrize(
+    ("figures", "bad", "expected"),
+    [
+        ({"ari_within": 0.9, "ari_between": 0.86}, ["coclustering", "log_joint"], []),
+        ({"ari_within": 0.9, "ari_between": 0.8}, ["coclustering"], ["coclustering"]),
+        ({"ari_within": 0.9, "ari_between": 0.8}, ["log_joint"], []),
+        ({"ari_within": np.nan, "ari_between": np.nan}, ["coclustering"], ["coclustering"]),
+    ],
+)
+def test_what_makes_labels_unusable(figures, bad, expected):
+    figures = {"coclustering": figures, "log_density": {"difference_chains": 0.0}, "log_joint": {}}
+    assert _convergence.unusable(figures, bad) == expected
+
+
+def test_what_makes_densities_unusable():
+    figures = {"log_density": {"difference_chains": 0.2}, "n_components": {}}
+    assert _convergence.unusable(figures, ["log_density"]) == ["log_density"]
+    assert _convergence.unusable(figures, ["n_components"]) == ["n_components"]
+    figures["log_density"]["difference_chains"] = 0.01
+    assert _convergence.unusable(figures, ["log_density"]) == []
+    assert _convergence.unusable({"log_evidence": {}}, ["log_evidence"]) == ["log_evidence"]
+
+
+def test_density_of_rows_under_single_draws(blobs):
+    model = DPMixture(**{**FAST, "n_draws": 1, "n_chains": 3}).fit(blobs)
+    row = np.array([[0.3, 0.1]])
+    logs = model._predictor.mean_log_densities(row)
+    assert len(logs) == 3
+    expected = np.log(np.mean(np.exp(logs)))
+    assert model.score_samples(row) == pytest.approx([expected], rel=1e-12)
+
+
+def test_one_normal_law_does_not_warn():
+    X = np.random.default_rng(3).normal(size=(300, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = DPMixture(random_state=0).fit(X)
+    assert model.n_clusters_ == 1 and model.converged_
+
+
+def test_the_warning_begins_with_the_verdict(blobs, monkeypatch):
+    agreement = {"ari_within": 0.9, "ari_between": 0.5}
+    figures = {"r_hat": 1.3, "ess_bulk": 20.0}
+    monkeypatch.setattr(_convergence, "agreement", lambda draws: agreement)
+    monkeypatch.setattr(
+        _convergence.diagnostics, "coclustering_diagnostics", lambda labels: dict(figures)
+    )
+    monkeypatch.setattr(_convergence, "LARGEST_DIFFERENCE", np.inf)
+    with pytest.warns(ConvergenceWarning) as record:
+        model = DPMixture(**FAST).fit(blobs)
+    message = str(record[0].message)
+    assert not model.converged_
+    assert message.startswith("the chains found different clusters, so labels_ depends on chance")
+    assert "0.50 between chains, 0.90 within a chain" in message
+    assert "densities can be used" in message
+    # 400 effective draws would need 20 times as many; at most ten times as many are asked for.
+    assert "n_warmup=500, n_draws=200, or see https://" in message
+    assert record[0].filename == __file__
