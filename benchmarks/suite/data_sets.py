@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The data sets of `default_answer.py`: scikit-learn's, those of a folder, and generated ones.
 
-`load` needs NumPy, SciPy and scikit-learn only, so that two versions of skdpm get the same rows.
+`load` does not need skdpm, so that two versions of it get the same rows.
 Columns are as they come, except where the name says "scaled". Subsamples and generated sets are
 drawn from fixed seeds.
 """
@@ -22,7 +22,7 @@ class DataSet(NamedTuple):
 
     X: object
     y: object = None
-    likelihood: str = "gaussian"
+    likelihood: str = "auto"
     most_components: int = 30  # of a search by BIC
 
 
@@ -39,7 +39,7 @@ def _bundled(loader, *, scaled=False):
     return make
 
 
-def _stored(stem, *, n_rows=None, likelihood="gaussian"):
+def _stored(stem, *, n_rows=None, likelihood="auto"):
     def make(folder):
         arrays = _read(folder, stem)
         X, y = arrays["X"].astype(np.float64), arrays.get("y")
@@ -149,6 +149,22 @@ def crescents(rng):
     return _centres(rng, 4, 2, 50.0, 16.0)[y] + _rotated(rng, arc, y), y
 
 
+def normals(n_rows, n_features, n_clusters, side, least):
+    """A maker of Gaussian clusters with random weights, axes and directions."""
+
+    def make_rows(rng):
+        centres = _centres(rng, n_clusters, n_features, side, least)
+        y = rng.choice(n_clusters, size=n_rows, p=rng.dirichlet(np.full(n_clusters, 5.0)))
+        X = rng.standard_normal((n_rows, n_features))
+        for k, centre in enumerate(centres):
+            turn, _ = np.linalg.qr(rng.standard_normal((n_features, n_features)))
+            axes = rng.uniform(0.5, 2.0, size=n_features)
+            X[y == k] = centre + (X[y == k] * axes) @ turn.T
+        return X, y
+
+    return make_rows
+
+
 def _centres(rng, n_clusters, n_features, side, least):
     """Uniform in a cube, no two closer than `least`."""
     placed = np.empty((0, n_features))
@@ -192,6 +208,7 @@ SETS = {
     "S1": _stored("s1"),
     "S2": _stored("s2"),
     "fifty": _generated(fifty, most_components=60),
+    "2000 x 2": _generated(normals(2000, 2, 10, 25.0, 4.0)),
     "breast cancer scaled": _bundled(datasets.load_breast_cancer, scaled=True),
     "breast cancer": _bundled(datasets.load_breast_cancer),
     "mopsi": _stored("mopsi_finland", n_rows=3000),
@@ -201,4 +218,7 @@ SETS = {
     "dim064": _stored("dim064"),
     "kos": _kos,
     "digits": _bundled(datasets.load_digits),
+    "5000 x 8": _generated(normals(5000, 8, 12, 8.0, 3.0)),
+    "20000 x 8": _generated(normals(20_000, 8, 15, 6.0, 3.0)),
+    "50000 x 2": _generated(normals(50_000, 2, 15, 30.0, 4.0)),
 }
