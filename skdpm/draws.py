@@ -193,6 +193,11 @@ class Draws(Mapping):
         weights = np.exp(self.log_weights - np.max(self.log_weights))
         return weights / weights.sum()
 
+    @property
+    def nbytes(self):
+        """Memory of all arrays, in bytes."""
+        return sum(_nbytes(values) for values in self._values.values())
+
     def mean(self, name):
         """Posterior mean of a scalar or of an array of one shape.
 
@@ -218,7 +223,14 @@ class Draws(Mapping):
         return len(self._values)
 
     def __repr__(self):
-        return f"Draws({', '.join(self)}: {self.n_chains} chains of {self.n_draws} draws)"
+        return (
+            f"Draws({', '.join(self)}: {self.n_chains} chains of {self.n_draws} draws, "
+            f"{self.nbytes / 1e6:,.1f} MB)"
+        )
+
+
+def _nbytes(values):
+    return sum(map(_nbytes, values)) if isinstance(values, list) else values.nbytes
 
 
 class Candidates:

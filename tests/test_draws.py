@@ -143,7 +143,10 @@ def test_draws_of_mixtures_are_the_attributes(blobs):
     for name, values in model.draws_.items():
         assert values.shape[:2] == (2, 12), name
     names = ", ".join(model.draws_)
-    assert repr(model.draws_) == f"Draws({names}: 2 chains of 12 draws)"
+    size = sum(values.nbytes for values in model.draws_.values())
+    assert model.draws_.nbytes == size
+    found = repr(model.draws_)
+    assert found == f"Draws({names}: 2 chains of 12 draws, {size / 1e6:,.1f} MB)"
     without = DPMixture(store_labels=False, point_estimate="last", **FAST).fit(blobs)
     assert "labels" not in without.draws_
 

@@ -882,7 +882,6 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         if labels.max() >= max_clusters:
             labels = partitions.merge_tree(clusters, labels).cut(max_clusters)
         # New rows are compared with the components of the draw whose clusters are the closest.
-        clusters = clusters.astype(np.min_scalar_type(clusters.max()))
         closest = partitions.partition_distances(clusters, labels).argmin()
         of_draw = draws[:, chosen].reshape(-1, len(labels))[closest]
         components = partitions.relabel_by_size(of_draw * np.int64(len(labels)) + labels)

@@ -43,9 +43,10 @@ class DPMixture(BaseMixture):
         Algorithm that explores the posterior: an object of `skdpm.mixture.samplers`, or the name
         of a class with default parameters, such as "gibbs" (all names are in `SAMPLERS` there).
         "auto": `Alternate`, which alternates Gibbs sweeps with splits and merges of neighbouring
-        clusters; for 20,000 or more rows under `Subspace`, `SubCluster` if the prior has weights.
-        Also choose `SubCluster` for 100,000 or more rows of few columns. "smc": particles in
-        place of Markov chains, for the evidence (`log_evidence_`) and streams (`partial_fit`).
+        clusters. With many rows it is `SubCluster` if the prior has weights: under a Gaussian with
+        full covariances from 10,000 rows on if X has at least 100,000 entries, and under
+        `Subspace` from 20,000 rows on. `sampler_` shows the choice. "smc": particles in place of
+        Markov chains, for the evidence (`log_evidence_`) and streams (`partial_fit`).
     concentration : float or None, default=None
         Concentration of the process; larger values favour more clusters. None: it is resampled
         in every iteration under its prior. A fixed one may be as low as minus the discount.
@@ -79,7 +80,8 @@ default="auto"
         its clusters. Otherwise one cluster, one cluster per row, k-means with the number of
         clusters that the prior expects, or the given labels.
     store_labels : bool, default=True
-        Whether `label_samples_` is kept. Without it, `point_estimate` must be "map" or "last".
+        Whether `label_samples_` is kept, which takes n_chains * n_draws * n_samples bytes, or
+        twice that from 256 components on. Without it, `point_estimate` must be "map" or "last".
     point_estimate : {"modal", "vi", "binder", "map", "last"} or tuple, default="modal"
         Summary of the draws by `labels_`. "vi" and "binder": the partition with the least
         posterior expected variation of information or Binder loss. A tuple (name, split_cost),
@@ -132,8 +134,8 @@ default="auto"
         Number of components that hold rows.
     cluster_samples_ : ndarray of shape (n_chains, n_read_draws, n_samples), unsigned int
         Draws of the clusters, which `labels_` summarises. With "modal": clusters of 40 evenly
-        spaced draws, from 0 by decreasing size; otherwise `label_samples_`. Available whenever
-        `probabilities_` is.
+        spaced draws, from 0 by decreasing size; fewer draws if they have more than 500
+        components. Otherwise `label_samples_`. Available whenever `probabilities_` is.
     n_clusters_samples_ : ndarray of shape (n_chains, n_read_draws), int64
         Number of clusters of the draws `cluster_samples_`.
     concentration_samples_ : ndarray of shape (n_chains, n_draws)

@@ -230,6 +230,46 @@ def test_draws_are_read_evenly_and_threads_make_no_difference(monkeypatch):
     np.testing.assert_array_equal(read_draws(X, draws, n_jobs=2)[1], clusters)
 
 
+def test_of_many_components_fewer_draws_are_read(monkeypatch):
+    X, pieces = ring(np.random.default_rng(3))
+    draws = np.array([[pieces] * 9] * 2)
+    for most_pairs, n_read in [(18 * 64, 9), (18 * 64 - 1, 8), (8 * 64, 4), (64, 1), (1, 1)]:
+        monkeypatch.setattr(_hills, "MOST_PAIRS", most_pairs)
+        chosen, clusters = read_draws(X, draws)
+        assert len(chosen) == n_read and clusters.shape == (2, n_read, 600)
+        assert chosen[-1] == 8
+
+
+def test_draws_of_clusters_take_little_memory(monkeypatch):
+    X, pieces = ring(np.random.default_rng(3))
+    draws = np.array([[pieces]])
+    assert read_draws(X, draws)[1].dtype == np.uint8
+    monkeypatch.setattr(_hills, "read_hills", lambda points, labels: np.arange(len(labels)))
+    assert read_draws(X, draws)[1].dtype == np.uint16
+
+
+@pytest.mark.parametrize("n_columns", [1, 2, 5])
+def test_hundreds_of_components(n_columns):
+    rng = np.random.default_rng(n_columns)
+    centres = rng.uniform(size=(120, n_columns))
+    X = rng.uniform(size=(1500, n_columns))
+    labels = ((X[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1)
+    labels = np.unique(labels, return_inverse=True)[1]
+    points = points_of(X)
+    expected = hills(points, labels, least_rows=15)[labels]
+    np.testing.assert_array_equal(
+        canonical_labels(read_hills(points, labels)), canonical_labels(expected)
+    )
+
+
+def test_balls_are_checked_in_parts(monkeypatch, four_rows):
+    cases = random_cases(40)
+    expected = [read_hills(*case) for case in cases]
+    monkeypatch.setattr(_hills, "MOST_NUMBERS", 1)
+    for case, clusters in zip(cases, expected, strict=True):
+        np.testing.assert_array_equal(read_hills(*case), clusters)
+
+
 def test_posterior_of_the_number_of_clusters(monkeypatch):
     """All partitions of six rows, each with its number of clusters."""
     monkeypatch.setattr(_hills, "LEAST_ROWS", 1)

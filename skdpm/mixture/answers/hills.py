@@ -39,8 +39,12 @@ DEEPEST = 2.0
 MOST_COLUMNS = 32
 # Number of rows that determine the principal axes.
 AXIS_ROWS = 20_000
-# Largest number of draws that are read.
+# Largest number of draws that are read, and of pairs of components in them: draws of more than 500
+# components take seconds each, and fewer are read.
 MOST_READ = 40
+MOST_PAIRS = 10**7
+# Largest number of temporary numbers for balls around pairs of components.
+MOST_NUMBERS = 2**20
 
 
 def points_of(X):
@@ -55,11 +59,16 @@ def points_of(X):
     -------
     points : ndarray of shape (n_samples, n_columns), float64
     """
-    X = np.asarray(X, dtype=np.float64)
-    X = X[:, ~np.isnan(X).all(axis=0)]
-    scale = np.nanstd(X, axis=0)
-    varies = scale > 0.0
-    points = (X - np.nanmean(X, axis=0))[:, varies] / scale[varies]
+    X = np.asarray(X)
+    columns = np.empty(X.shape[::-1])
+    n_columns = 0
+    for column in X.T:  # one at a time: X may fill most of the memory
+        column = column.astype(np.float64)
+        scale = 0.0 if np.isnan(column).all() else np.nanstd(column)
+        if scale > 0.0:
+            columns[n_columns] = (column - np.nanmean(column)) / scale
+            n_columns += 1
+    points = columns[:n_columns].T
     if points.shape[1] > MOST_COLUMNS:
         points = np.nan_to_num(points, copy=False)
         some = points[:: max(1, len(points) // AXIS_ROWS)]
@@ -85,18 +94,25 @@ def read_draws(X, draws, n_jobs=None):
     Returns
     -------
     chosen : ndarray of int of shape (n_read,)
-        Numbers of the draws that are read, evenly spaced in each chain; at most `MOST_READ` in
-        all, and at least one per chain.
+        Numbers of the draws that are read, evenly spaced in each chain; at most `MOST_READ` with
+        `MOST_PAIRS` pairs of components in all, and at least one per chain.
     clusters : ndarray of shape (n_chains, n_read, n_samples)
-        Clusters of the rows, from 0 by decreasing size.
+        Clusters of the rows, from 0 by decreasing size, in the smallest unsigned type.
     """
     n_chains, n_draws = draws.shape[:2]
-    n_read = min(n_draws, max(MOST_READ // n_chains, 1))
+    n_components = draws.max(axis=2) + 1.0
+    most = min(MOST_READ, MOST_PAIRS / np.mean(n_components**2))
+    n_read = min(n_draws, max(int(most // n_chains), 1))
     chosen = np.linspace(n_draws - 1, 0, n_read).round().astype(int)[::-1]
     points = points_of(X)
-    kept = draws[:, chosen].reshape(-1, draws.shape[-1])
+
+    def read(labels):
+        # With many rows, all labels as int64 would take more memory than the draws.
+        clusters = read_hills(points, labels)
+        return clusters.astype(np.min_scalar_type(clusters.max()))
+
     clusters = joblib.Parallel(n_jobs=n_jobs, require="sharedmem")(
-        joblib.delayed(read_hills)(points, labels) for labels in kept
+        joblib.delayed(read)(chain[s]) for chain in draws for s in chosen
     )
     return chosen, np.array(clusters).reshape(n_chains, n_read, -1)
 
@@ -120,7 +136,8 @@ def read_hills(points, labels):
     if len(components) == 1 or points.shape[1] == 0:
         return np.zeros(len(labels), dtype=np.int64)
     components = Components.of(points, labels)
-    return relabel_by_size(_hills(components)[labels])
+    hills = _hills(components)
+    return relabel_by_size(hills.astype(np.min_scalar_type(hills.max()))[labels])
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +169,9 @@ class Components:
         n_rows, n_columns = points.shape
         sizes = np.bincount(labels)
         bounds = np.concatenate([[0], np.cumsum(sizes)])
-        rows = points[np.argsort(labels, kind="stable")]
+        # Small integers are sorted several times as fast.
+        small = labels.astype(np.min_scalar_type(len(sizes)))
+        rows = points[np.argsort(small, kind="stable")]
         parts = [rows[first:stop] for first, stop in itertools.pairwise(bounds)]
         if np.isnan(points).any():
             # A missing entry is replaced by the mean of its component.
@@ -182,11 +201,13 @@ class Components:
         """Log of the weighted normal density of each large component at all means:
         (n_large, n_components)."""
         out = np.empty((len(self.large), len(self.means)))
+        factors = np.linalg.cholesky(self.covariances[self.large])
+        inverses = np.linalg.inv(factors)
+        heights = np.log(self.sizes[self.large])
+        heights -= np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
         for j, k in enumerate(self.large):
-            factor = np.linalg.cholesky(self.covariances[k])
-            z = scipy.linalg.solve_triangular(factor, (self.means - self.means[k]).T, lower=True)
-            out[j] = np.log(self.sizes[k]) - np.log(np.diag(factor)).sum()
-            out[j] -= 0.5 * (z * z).sum(axis=0)
+            z = (self.means - self.means[k]) @ inverses[j].T
+            out[j] = heights[j] - 0.5 * (z * z).sum(axis=1)
         return out
 
     def valleys(self, j):
@@ -236,11 +257,16 @@ class Components:
             *found,
         )
         depths[near], evidence[near] = found
-        for m in near[(found[0] > 0.0) & (found[0] <= DEEPEST)]:
-            from_a, from_b = means[self.large] - means[a], means[self.large] - means[others[m]]
-            inner = np.einsum("cd,cd->c", from_a, np.linalg.solve(pooled[m], from_b.T).T)
-            inner[[j, j + 1 + m]] = 0.0
-            facing[m] = (inner >= 0.0).all()
+        shallow = near[(found[0] > 0.0) & (found[0] <= DEEPEST)]
+        from_a = means[self.large] - means[a]
+        step = max(1, MOST_NUMBERS // from_a.size)
+        for first in range(0, len(shallow), step):
+            some = shallow[first : first + step]
+            # Exactly 0 for components with the mean of a or of the other one.
+            from_b = from_a - gaps[some, None]
+            inner = ((from_a @ np.linalg.inv(pooled[some])) * from_b).sum(axis=2)
+            inner[:, j] = inner[np.arange(len(some)), j + 1 + some] = 0.0
+            facing[some] = (inner >= 0.0).all(axis=1)
         return depths, evidence, facing
 
 
@@ -260,7 +286,8 @@ def _hills(components):
     for j in range(n_large - 1):
         depths[j, j + 1 :], evidence[j, j + 1 :], found = components.valleys(j)
         facing[j, j + 1 :] = np.where(found, evidence[j, j + 1 :], 0.0)
-    facing += facing.T
+    # From here on, the sums of evidence between hills that face each other.
+    between = facing + facing.T
     n_shallow = ((depths > 0.0) & (depths <= DEEPEST)).sum()
     least = LEAST_EVIDENCE + np.log(max(n_shallow / 2.0, 1.0))
     densities = components.log_densities()
@@ -274,9 +301,10 @@ def _hills(components):
             continue
         if peak[one] < peak[other]:
             one, other = other, one
-        between = facing[np.ix_(hill == one, hill == other)].sum()
-        if peak[other] - level[pair] < LEAST_PROMINENCE and between < least:
+        if peak[other] - level[pair] < LEAST_PROMINENCE and between[one, other] < least:
             hill[hill == other] = one
+            between[one] += between[other]
+            between[:, one] += between[:, other]
     hills = hill[densities.argmax(axis=0)]
     hills[large] = hill
     return hills

@@ -28,11 +28,17 @@ class Automatic(Gaussian):
     """ "auto". Its tags, before columns are known, hold for `Gaussian` and for `Subspace`."""
 
     def for_columns(self, X):
-        shape = given_shape(X)
-        return Subspace() if len(shape) == 2 and shape[1] >= MANY_COLUMNS else Gaussian()
+        return _of_columns((*given_shape(X), 1, 1)[1])
 
     def for_batch(self, X):
         return Gaussian()  # a batch contains too little information about principal axes
+
+    def suits_blocks(self, n_samples, n_features):
+        return _of_columns(n_features).suits_blocks(n_samples, n_features)
+
+
+def _of_columns(n_features):
+    return Subspace() if n_features >= MANY_COLUMNS else Gaussian()
 
 
 class Mixed(Product):

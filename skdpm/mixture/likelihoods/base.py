@@ -39,9 +39,6 @@ class Likelihood(BaseEstimator):
         Parameters that may be None, in the order of the kernel's `set_hyperparameters`. None:
         learned under a prior that `resolve` puts into `_hyperpriors`; the resolved object holds
         the initial values of chains.
-    many_columns : bool
-        Whether the likelihood is for many columns. With many rows, `sampler="auto"` is then
-        `SubCluster`.
     has_points : bool
         Whether rows are points of a space, in which clusters have means, covariances and hills.
         Without it, `point_estimate="modal"` is `"vi"`.
@@ -63,7 +60,6 @@ class Likelihood(BaseEstimator):
 
     capabilities = frozenset({"joint", "product"})
     hyperparameters = ()
-    many_columns = False
     has_points = False
     allow_nan = False
     accept_sparse = False
@@ -132,6 +128,14 @@ class Likelihood(BaseEstimator):
     def says_nothing(self, n_features):
         """Whether this number of columns contains no information about clusters."""
         return n_features < self.fewest_columns
+
+    def suits_blocks(self, n_samples, n_features):
+        """Whether a sampler that visits these rows in blocks is much faster than one that moves
+        them one at a time, at little loss. `sampler="auto"` is then `SubCluster`.
+
+        It is called before any parameter is checked.
+        """
+        return False
 
     def resolve(self, X):
         """Check hyperparameters and make a copy with concrete values for all defaults that depend

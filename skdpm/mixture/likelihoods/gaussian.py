@@ -21,6 +21,10 @@ DF_LOW, DF_SHAPE, DF_RATE = 1.0, 2.0, 0.2  # k = df - lower limit; k - DF_LOW ~ 
 # Initial mean_precision: the prior mean counts as a tenth of a row.
 MEAN_PRECISION = 0.1
 
+# Fewest rows, and fewest entries of X, for which full covariances are drawn. With less, chains
+# that move rows one at a time take about a minute and mix better (doc/guide/many_rows.md).
+BLOCK_ROWS, BLOCK_ENTRIES = 10_000, 100_000
+
 # Number of first rows from which the resolution of columns is read.
 HEAD = 4096
 
@@ -158,6 +162,10 @@ default=None
         )
 
     nan_hint = 'use Gaussian(covariance_type="diag") for missing entries'
+
+    def suits_blocks(self, n_samples, n_features):
+        many = n_samples >= BLOCK_ROWS and n_samples * n_features >= BLOCK_ENTRIES
+        return many and self.covariance_type == "full"
 
     def summarise(self, X):
         """Counts, means and sums of squares of the columns, their ranges, and the first rows."""

@@ -21,6 +21,9 @@ SMALLEST_EIGENVALUE = 1e-13
 # determines the axes.
 MOST_UNEQUAL = 100.0
 
+# Fewest rows for which samplers that visit rows one after the other would take many minutes.
+BLOCK_ROWS = 20_000
+
 # Log density of a row whose density underflows to 0.
 LEAST = -1e300
 
@@ -86,7 +89,6 @@ class Subspace(Likelihood):
     capabilities = frozenset({"joint", "product", "instantiated"})
     has_points = True
     hyperparameters = ("mean", "mean_precision", "df", "scale")
-    many_columns = True
     nan_hint = Gaussian.nan_hint
 
     def __init__(
@@ -104,6 +106,9 @@ class Subspace(Likelihood):
         self.df = df
         self.scale = scale
         self.hyperpriors = hyperpriors
+
+    def suits_blocks(self, n_samples, n_features):
+        return n_samples >= BLOCK_ROWS
 
     # What `resolve` learns.
 

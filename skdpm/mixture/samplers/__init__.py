@@ -35,11 +35,11 @@ def automatic_sampler(likelihood, X, make_prior):
     """Choose the first of the preferred samplers that has no objection. If all object, it is the
     last one, and `fit` raises its objection. For the parameters see `Sampler.automatic`.
     """
-    n_samples = (*given_shape(X), 1)[0]
+    shape = (*given_shape(X), 1, 1)[:2]
     if is_dask(X) and SubCluster.suits(make_prior(2)):
         return SubCluster()
     for cls in AUTOMATIC:
-        sampler = cls.automatic(likelihood, n_samples, make_prior)
+        sampler = cls.automatic(likelihood, shape, make_prior)
         if sampler is not None and sampler.objection(likelihood, X) is None:
             break
     return sampler

@@ -47,8 +47,8 @@ class Alternate(Sampler):
         self.n_turns = n_turns
 
     @classmethod
-    def automatic(cls, likelihood, n_samples, make_prior):
-        return cls(n_turns=max(1, min(MOST_TURNS, TURN_ROWS // max(n_samples, 1))))
+    def automatic(cls, likelihood, shape, make_prior):
+        return cls(n_turns=max(1, min(MOST_TURNS, TURN_ROWS // max(shape[0], 1))))
 
     def _parts(self):
         if self.samplers is None:

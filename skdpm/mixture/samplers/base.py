@@ -33,14 +33,15 @@ class Sampler(BaseEstimator):
     n_companions = 0
 
     @classmethod
-    def automatic(cls, likelihood, n_samples, make_prior):
+    def automatic(cls, likelihood, shape, make_prior):
         """Make the sampler that `sampler="auto"` uses if it chooses this class.
 
         Parameters
         ----------
         likelihood : Likelihood
             Likelihood as given by the user.
-        n_samples : int
+        shape : tuple of int
+            Shape (n_samples, n_features) of X.
         make_prior : callable
             Function from a number of rows to the prior over their partitions.
 

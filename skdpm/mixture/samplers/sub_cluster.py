@@ -5,10 +5,6 @@ from skdpm._validation import check_choice, check_integer
 from skdpm.mixture.samplers._sub_cluster import PaperSubClusterKernel, SubClusterKernel
 from skdpm.mixture.samplers.base import BlockSampler
 
-# Number of rows of data with many columns for which samplers that visit rows one after the other
-# would take many minutes.
-MANY_ROWS = 20_000
-
 # Variants of the paper: whether they restrict rows to super-clusters, and whether splits wait
 # until sub-clusters have burned in.
 VARIANTS = {
@@ -93,10 +89,9 @@ class SubCluster(BlockSampler):
         return SubCluster(**params) if variant == "SUBC" else PaperSubCluster(variant, **params)
 
     @classmethod
-    def automatic(cls, likelihood, n_samples, make_prior):
-        if not likelihood.many_columns or n_samples < MANY_ROWS:
-            return None
-        return cls() if cls.suits(make_prior(n_samples)) else None
+    def automatic(cls, likelihood, shape, make_prior):
+        suits = likelihood.suits_blocks(*shape) and cls.suits(make_prior(shape[0]))
+        return cls() if suits else None
 
     @staticmethod
     def suits(prior):

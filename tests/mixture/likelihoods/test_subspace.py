@@ -29,11 +29,10 @@ from skdpm.datasets import make_embeddings
 from skdpm.mixture.blocks.moves.random import RandomMoves
 from skdpm.mixture.blocks.program import open_rows
 from skdpm.mixture.blocks.rows import MemoryRows
-from skdpm.mixture.likelihoods import Gaussian, Subspace
+from skdpm.mixture.likelihoods import Gaussian, Product, Subspace, subspace
 from skdpm.mixture.likelihoods.automatic import MANY_COLUMNS
 from skdpm.mixture.samplers import PGSM, SAMS, Alternate, Gibbs, SubCluster
 from skdpm.mixture.samplers._sub_cluster import SubClusterKernel
-from skdpm.mixture.samplers.sub_cluster import MANY_ROWS
 
 X_FEW = np.array(
     [
@@ -311,19 +310,53 @@ def test_automatic_likelihood_of_streams():
     assert type(fitted.partial_fit(X[8:]).partial_fit(X[:3]).likelihood_) is Subspace
 
 
-def test_automatic_sampler_of_many_rows():
-    """Told before anything is fitted: the fits would take long."""
-    X = np.empty((MANY_ROWS, MANY_COLUMNS))
+def chosen(shape, model):
+    """Sampler of a fit, without the fit, which would take long."""
+    X = np.empty(shape)
+    return type(model._resolved_sampler(model._bound_likelihood(X), X))
 
-    def chosen(X, model):
-        return type(model._resolved_sampler(model._bound_likelihood(X), X))
 
-    assert chosen(X, DPMixture()) is chosen(X, FiniteMixture(5)) is SubCluster
-    assert chosen(X[1:], DPMixture()) is Alternate
-    assert chosen(X[:, 1:], DPMixture()) is Alternate
-    assert chosen(X, DPMixture(likelihood="gaussian")) is Alternate
-    assert chosen(X, DPMixture(sampler="gibbs")) is Gibbs
-    assert chosen(X, FiniteMixture(n_components=None)) is Alternate  # has no weights
+def test_automatic_sampler_of_many_rows_and_columns():
+    shape = subspace.BLOCK_ROWS, MANY_COLUMNS
+    assert chosen(shape, DPMixture()) is chosen(shape, FiniteMixture(5)) is SubCluster
+    assert chosen((shape[0] - 1, shape[1]), DPMixture()) is Alternate
+    assert chosen(shape, DPMixture(sampler="gibbs")) is Gibbs
+    assert chosen(shape, FiniteMixture(n_components=None)) is Alternate  # has no weights
+
+
+@pytest.mark.parametrize("likelihood", ["auto", "gaussian", Gaussian(df=10.0)])
+def test_automatic_sampler_of_many_rows(likelihood):
+    model = DPMixture(likelihood=likelihood)
+    for shape, fewer in [
+        ((50_000, 2), (49_999, 2)),
+        ((10_000, 10), (9_999, 10)),
+        ((10_000, 10), (10_000, 9)),
+        ((10_000, 32), (9_999, 32)),
+    ]:
+        assert chosen(shape, model) is SubCluster
+        assert chosen(fewer, model) is Alternate
+    assert chosen((50_000, 2), FiniteMixture(5, likelihood=likelihood)) is SubCluster
+    assert chosen((50_000, 2), FiniteMixture(None, likelihood=likelihood)) is Alternate
+
+
+@pytest.mark.parametrize("n_columns", [2, MANY_COLUMNS])
+@pytest.mark.parametrize("covariance_type", ["diag", "spherical", "tied", "wrong"])
+def test_automatic_sampler_of_other_covariances(covariance_type, n_columns):
+    likelihood = Gaussian(covariance_type=covariance_type)
+    assert chosen((50_000, n_columns), DPMixture(likelihood=likelihood)) is Alternate
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "poisson",
+        "mixed",
+        Product([("all", Gaussian(), [0, 1])]),
+    ],
+    ids=repr,
+)
+def test_automatic_sampler_of_other_likelihoods(name):
+    assert chosen((50_000, 2), DPMixture(likelihood=name)) is Alternate
 
 
 def test_embeddings_are_found():
