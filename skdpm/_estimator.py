@@ -34,8 +34,8 @@ from skdpm.draws import Draws
 # Arguments that `fit` and `partial_fit` do not support, with advice.
 UNSUPPORTED_IN_FIT = {
     "sample_weight": (
-        "rows have no weights. If a weight counts equal observations, repeat the row: "
-        "fit(np.repeat(X, sample_weight, axis=0))"
+        "rows have no weights. Draw a sample of rows with these weights as probabilities; do not "
+        "repeat rows, because copies look like narrow clusters"
     ),
 }
 

@@ -339,7 +339,7 @@ def test_parameters_of_others():
 @pytest.mark.parametrize("cls", [DPMixture, FiniteMixture, FeatureAllocation])
 def test_sample_weight_is_refused_with_words(cls, blobs):
     assert not has_fit_parameter(cls(), "sample_weight")
-    with pytest.raises(TypeError, match=r"repeat the row: fit\(np.repeat"):
+    with pytest.raises(TypeError, match=r"rows have no weights\. Draw a sample"):
         cls().fit(blobs, sample_weight=np.ones(30))
     if cls is not FeatureAllocation:
         with pytest.raises(TypeError, match=r"partial_fit has no parameter 'sample_weight'"):

@@ -860,6 +860,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         loss : str or tuple
             "modal", or a loss of `partitions.point_estimate`.
         max_clusters : int
+            Largest number of clusters. The estimate also has no more than the draw with the most.
         entropy : int
             Entropy of the run.
         statistics : callable
@@ -873,12 +874,14 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             labels = partitions.point_estimate(
                 draws,
                 loss="vi" if modal else loss,
-                max_clusters=max_clusters,
+                max_clusters=min(max_clusters, int(self.draws_["n_components"].max())),
                 random_state=random_state,
             )
             return PointEstimate(labels, statistics(labels))
         chosen, clusters = read_draws(self._training.X, draws, self.n_jobs)
-        labels = partitions.point_estimate(clusters, random_state=random_state)
+        labels = partitions.point_estimate(
+            clusters, max_clusters=int(clusters.max()) + 1, random_state=random_state
+        )
         if labels.max() >= max_clusters:
             labels = partitions.merge_tree(clusters, labels).cut(max_clusters)
         # New rows are compared with the components of the draw whose clusters are the closest.

@@ -345,6 +345,24 @@ def test_estimate_labels_with_fewer_components(blobs):
     np.testing.assert_array_equal(again.probabilities_, before[1])
 
 
+@pytest.mark.parametrize("loss", ["modal", "vi", "binder"])
+def test_labels_have_no_more_clusters_than_the_draws(blobs, loss, monkeypatch):
+    """Five groups, of which each draw joins another two: the least loss has five clusters."""
+    groups = np.repeat(np.arange(5), 6)
+    pairs = [(i, j) for i in range(5) for j in range(i)]
+    draws = [partitions.relabel_by_size(np.where(groups == i, j, groups)) for i, j in pairs]
+    draws = np.array(draws)[None]
+    free = partitions.point_estimate(draws, "vi" if loss == "modal" else loss, random_state=0)
+    assert free.max() == 4 and draws.max() == 3
+    model = DPMixture(**FAST, likelihood=fixed_gaussian(blobs)).fit(blobs)
+    model.draws_ = {"labels": draws, "n_components": draws.max(axis=2) + 1}
+    monkeypatch.setattr(
+        "skdpm.mixture.base.read_draws", lambda X, draws, n_jobs: (np.arange(len(pairs)), draws)
+    )
+    found = model._least_expected_loss(loss, 30, 0, lambda labels: np.zeros((5, 1)))
+    assert found.labels.max() == 3
+
+
 def test_merge_tree_is_that_of_the_labels(blobs):
     X = blobs * 0.25
     params = {**FAST, "n_draws": 30, "sampler": "gibbs", "likelihood": fixed_gaussian(X)}

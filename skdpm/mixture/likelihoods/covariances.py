@@ -120,12 +120,13 @@ class Covariance:
         """Check the parameter `scale`: a diagonal of shape (n_features,)."""
         return as_positive_vector(value, n_features)
 
-    def learn_scale(self, variances, rounding, ties, n_rows, df):
+    def learn_scale(self, variances, rounding, ties, spacing, crowd, n_rows, df):
         """Initial value of a learned scale, its hyperprior, and its floor.
 
         Parameters
         ----------
-        variances, rounding, ties : ndarray of shape (n_features,)
+        variances, rounding, ties, spacing : ndarray of shape (n_features,)
+        crowd : float
             See `_column_variances` and `_resolutions` of gaussian.py.
         n_rows : ndarray of shape (n_features,)
             Number of entries of each column.
@@ -134,7 +135,9 @@ class Covariance:
         k = df - self.low(len(variances))
         largest = WITHIN * variances / np.maximum(ties, 1.0)
         smallest = np.clip(rounding, SMALLEST_SHARE * variances, largest)
-        floor = smallest * ties
+        spacing = np.minimum(spacing, variances)
+        floor = np.maximum(smallest * ties, spacing * crowd)
+        smallest = np.maximum(smallest, spacing)
         start = WITHIN * variances * max_or_one(k - 2.0) + k * smallest + floor
         return start, Shifted(Gamma(S_SHAPE, S_RATE), smallest, variances), floor
 
@@ -268,11 +271,14 @@ class Spherical(ByColumn):
             raise ValueError('Gaussian.scale must be a number with covariance_type="spherical"')
         return super().check_scale(value, 1)[0]
 
-    def learn_scale(self, variances, rounding, ties, n_rows, df):
+    def learn_scale(self, variances, rounding, ties, spacing, crowd, n_rows, df):
         # Rows are equal if they are equal in every column.
         n_features, ties = len(variances), ties.min(keepdims=True)
         rounding = np.minimum(rounding, variances).mean(keepdims=True)
-        start, law, floor = super().learn_scale(variances[:1], rounding, ties, n_rows, df)
+        spacing = np.minimum(spacing, variances).mean(keepdims=True)
+        start, law, floor = super().learn_scale(
+            variances[:1], rounding, ties, spacing, crowd, n_rows, df
+        )
         start += (n_features - 1) * floor
         return start[0], Shifted(law.family, law.low[0], law.unit[0]), n_features * floor[0]
 
@@ -416,8 +422,8 @@ class Tied(Matrix):
     def check_scale(self, value, n_features):
         return as_matrix(super().check_scale(value, n_features))
 
-    def learn_scale(self, variances, rounding, ties, n_rows, df):
-        smallest = np.minimum(rounding, WITHIN * variances)
+    def learn_scale(self, variances, rounding, ties, spacing, crowd, n_rows, df):
+        smallest = np.minimum(np.maximum(rounding, spacing), WITHIN * variances)
         diagonal = WITHIN * variances * max_or_one(df - len(variances) - 1.0)
         law = InverseWishart(df, np.diag(diagonal + n_rows * smallest))
         return np.diag(WITHIN * variances + smallest), law, np.zeros(len(variances))

@@ -2,6 +2,7 @@
 """The likelihood `Gaussian`. The structure of its covariances is an object of covariances.py."""
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from skdpm._validation import ColumnError, check_choice, check_real
 from skdpm.hyperpriors import Gamma, Shifted
@@ -27,6 +28,9 @@ BLOCK_ROWS, BLOCK_ENTRIES = 10_000, 100_000
 
 # Number of first rows from which the resolution of columns is read.
 HEAD = 4096
+
+# Largest number of neighbours of a repeated row whose spacing is measured.
+MOST_NEIGHBOURS = 64
 
 # Largest variance of a column. With a larger one, draws of a learned scale could be infinite.
 LARGEST_VARIANCE = 1e290
@@ -93,15 +97,27 @@ default=None
     g_d² / 12, and no cluster of ties is narrower. c_d f_d is at most v_d / 2, its value for a
     constant column.
 
+    *Repeated rows*, which are equal in every column, would also be clusters of no width. Their
+    clusters are as wide as neighbourhoods of different rows. Let e be the share of rows that equal
+    another of the first 4096 rows, and c the mean number of copies of a different row. Let s_d be
+    half the mean squared difference between a repeated row and its m nearest different rows, with
+    m = 2 c rounded up, at most 64. Distances are Euclidean in columns divided by sqrt(v_d). Then
+    f_d is at least h_d = e s_d max(1, exp(1 - 2 (1 + log m) / n_features)), at most v_d, and
+    c_d f_d at least m c h_d. The factor lets a cluster of copies gain nothing over a cluster of
+    its neighbourhood. e is multiplied by the share of the pairs of equal rows that rounding does
+    not explain. Rounding explains 1 / (3**n_features - 1) of the number of pairs of different rows
+    within 1.5 g_d in every column, and two standard deviations more. Constant columns do not
+    count.
+
     *Spherical* clusters have k = df and one scale. Its v, also in the prior of `mean`, is the mean
     of v_d over the columns that vary, so that only a common unit of the columns does not matter.
     Ties count if a row has them in every column: c is the least c_d, f the mean of f_d, and c
-    times n_features stands in the place of c_d.
+    times n_features stands in the place of c_d. h is the mean of h_d.
 
     *Tied* clusters have scale ~ IW(df, S) with S = diag(v_d / 2 * (df - n_features - 1) + n_d
-    h_d), where n_d is the number of rows and h_d the smaller of g_d² / 12 and v_d / 2 in columns
-    with ties, 0 in others. `scale` is drawn given the partition, with the means integrated out:
-    an inverse Wishart law.
+    q_d), where n_d is the number of rows and q_d the largest of g_d² / 12 (in columns with ties)
+    and h_d (with repeated rows), at most v_d / 2 and otherwise 0. `scale` is drawn given the
+    partition, with the means integrated out: an inverse Wishart law.
 
     The parameters affect the number of clusters as follows. `scale` / k is about the variance of
     a column inside a cluster; the smaller, the more clusters. `df` is large if the covariances of
@@ -228,7 +244,7 @@ default=None
             df = check_real(self.df, "Gaussian.df", low=low)
         if self.scale is None:
             scale, hyperpriors["scale"], floor = structure.learn_scale(
-                variances, *_resolutions(summary), summary["n"], df
+                variances, *_resolutions(summary, variances), summary["n"], df
             )
         else:
             scale = structure.check_scale(_as_numbers(self.scale), n_features)
@@ -360,22 +376,85 @@ def _column_variances(summary):
     return variances
 
 
-def _resolutions(summary):
-    """Variance of rounding of each column, and the number of ties of a value: see the notes of
-    `Gaussian`. The former is 0 in a column without ties and infinite in a constant one."""
+def _resolutions(summary, variances):
+    """Resolution of the columns: see the notes of `Gaussian`.
+
+    Returns
+    -------
+    rounding : ndarray of shape (n_features,)
+        Variance of rounding, 0 in a column without ties and infinite in a constant one.
+    ties : ndarray of shape (n_features,)
+        Number of ties of the most frequent value.
+    spacing : ndarray of shape (n_features,)
+        Variance that a neighbourhood of repeated rows must have, 0 without repeated rows.
+    crowd : float
+        Number of rows in this neighbourhood.
+    """
     rows = summary["head"]
-    rounding, ties = np.zeros((2, rows.shape[1]))
+    gaps, ties = np.zeros((2, rows.shape[1]))
     for d, column in enumerate(rows.T):
         values, counts = np.unique(column[~np.isnan(column)], return_counts=True)
         if len(values) == 0:
             continue
         ties[d] = (counts.max() - 1) * summary["n"][d] / counts.sum()
         if len(values) == 1:
-            rounding[d] = np.inf
+            gaps[d] = np.inf
         elif ties[d] > 0:
-            with np.errstate(over="ignore", under="ignore"):
-                rounding[d] = np.median(np.diff(values)) ** 2 / 12.0
-    return rounding, ties
+            gaps[d] = np.median(np.diff(values))
+    with np.errstate(over="ignore", under="ignore"):
+        rounding = gaps**2 / 12.0
+    return rounding, ties, *_repeats(rows, gaps, variances)
+
+
+def _repeats(rows, gaps, variances):
+    """`spacing` and `crowd` of `_resolutions`."""
+    spacing = np.zeros(rows.shape[1])
+    varies = gaps < np.inf
+    if not varies.any() or (gaps == 0.0).any():
+        return spacing, 0.0  # equal rows have ties in every column
+    different, counts = _different_rows(rows[:, varies])
+    if counts.max() == 1 or len(counts) == 1:
+        return spacing, 0.0
+    n_columns, n_copies = different.shape[1], counts.mean()
+    share = counts[counts > 1].sum() / counts.sum() * _unexplained(different, counts, gaps[varies])
+    n_nearest = min(len(counts) - 1, MOST_NEIGHBOURS, int(np.ceil(2.0 * n_copies)))
+    tree = cKDTree(different / np.sqrt(variances[varies]))
+    repeated = np.flatnonzero(counts > 1)
+    nearest = tree.query(tree.data[repeated], n_nearest + 1)[1][:, 1:]
+    squares = ((different[nearest] - different[repeated, None]) ** 2).mean(axis=1)
+    # A cluster of c copies gains c n_columns (1 + log(s / f)) / 2 over a cluster of the
+    # neighbourhood, of variance s, and its prior costs c (1 + log n_nearest).
+    wider = max(1.0, np.exp(1.0 - 2.0 * (1.0 + np.log(n_nearest)) / n_columns))
+    spacing[varies] = (
+        share * wider * 0.5 * np.average(squares, axis=0, weights=counts[repeated] - 1)
+    )
+    return spacing, n_nearest * n_copies
+
+
+def _different_rows(rows):
+    """Different rows, centred, with 0 in place of missing entries; and how often each occurs."""
+    missing = np.isnan(rows)
+    # Equal bits are equal entries, also if they are missing.
+    rows = np.ascontiguousarray(np.where(missing, np.nan, rows + 0.0))
+    keys = rows.view(f"V{rows[0].nbytes}")[:, 0]
+    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+    return np.nan_to_num((rows - np.nanmean(rows, axis=0))[first]), counts
+
+
+def _unexplained(different, counts, gaps):
+    """Share of the pairs of equal rows that rounding does not explain.
+
+    Rows of a smooth density on a grid have 3^n_columns - 1 times as many pairs of neighbours on
+    the grid as pairs of equal rows. Two standard deviations count as explained.
+    """
+    with np.errstate(over="ignore"):
+        tree = cKDTree(np.nan_to_num(different / (1.5 * gaps)))
+    counts = counts.astype(np.float64)
+    same = counts @ counts
+    near = tree.count_neighbors(tree, 1.0, p=np.inf, weights=(counts, counts)) - same
+    explained = max(near, 0.0) / (3.0 ** different.shape[1] - 1.0)
+    explained += 2.0 * np.sqrt(2.0 * explained)  # ordered pairs: the variance is twice the mean
+    return max(0.0, 1.0 - explained / (same - counts.sum()))
 
 
 def _refuse_overflow(per_column):

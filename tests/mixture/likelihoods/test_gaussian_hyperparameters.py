@@ -14,6 +14,7 @@ from reference.hyperparameters import gaussian_joint, gaussian_log_marginals
 from reference.likelihoods import log_likelihood, log_marginal_gaussian
 from reference.predictive import log_densities, log_weights
 from reference.priors import log_eppf
+from reference.repeats import repeats
 from reference.simulate import simulate_partitions
 from scipy import stats
 from scipy.special import logsumexp
@@ -503,6 +504,71 @@ def test_hyperpriors_follow_ties():
     np.testing.assert_allclose(low[:2], [min(4 / 12, 0.25 * variances[0]), 1e-8 * variances[1]])
     assert floor.tolist() == [2 * low[0], 0.0, 3 * low[2]]
     assert floor[2] == pytest.approx(0.5 * (5e-6) ** 2)
+
+
+def bootstrap(n_rows, n_features, decimals=9):
+    rng = np.random.default_rng(n_rows)
+    X = np.round(rng.normal(size=(n_rows, n_features)) * np.arange(1, n_features + 1), decimals)
+    return X[rng.integers(n_rows, size=n_rows)]
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical", "tied"])
+@pytest.mark.parametrize(
+    "X",
+    [
+        bootstrap(40, 2),
+        bootstrap(60, 13),
+        np.repeat(bootstrap(30, 3), 4, axis=0)[::-1],
+        bootstrap(60, 2, decimals=1),
+    ],
+    ids=["bootstrap", "columns", "copies", "decimals"],
+)
+def test_hyperpriors_follow_repeated_rows(X, covariance_type):
+    likelihood = Gaussian(covariance_type=covariance_type)
+    half = len(X) // 2
+    merged = likelihood.merge_summaries(
+        likelihood.summarise(X[:half]), likelihood.summarise(X[half:])
+    )
+    v = X.var(axis=0)
+    spacing, crowd = repeats(X, np.full_like(v, v.mean()) if covariance_type == "spherical" else v)
+    assert (spacing > 0.0).all()
+    for resolved in (likelihood.resolve(X), likelihood.resolve_summary(merged)):
+        prior = resolved.learned_priors["scale"]
+        if covariance_type == "tied":
+            rounding = np.array([np.median(np.diff(np.unique(x))) ** 2 / 12 for x in X.T])
+            smallest = np.minimum(np.maximum(rounding, spacing), 0.5 * v)
+            np.testing.assert_allclose(np.diag(prior.scale), 0.5 * v + len(X) * smallest)
+        elif covariance_type == "spherical":
+            h = np.minimum(spacing, v.mean()).mean()
+            np.testing.assert_allclose(prior.low, h)
+            np.testing.assert_allclose(resolved._floor, len(v) * h * crowd)
+        else:
+            # Ties of single columns matter less here.
+            np.testing.assert_allclose(prior.low, np.minimum(spacing, v))
+            np.testing.assert_allclose(resolved._floor, np.minimum(spacing, v) * crowd)
+
+
+def test_rows_on_a_grid_are_no_copies():
+    """Rounding explains equal rows of integers, and a row that is equal to another by chance
+    changes next to nothing."""
+    X = np.round(3.0 * np.random.default_rng(0).normal(size=(400, 2)))
+    assert len(np.unique(X, axis=0)) < 200
+    np.testing.assert_allclose(Gaussian().resolve(X).learned_priors["scale"].low, 1 / 12)
+    Y = np.random.default_rng(0).normal(size=(400, 2))
+    Y[1] = Y[0]
+    low = Gaussian().resolve(Y).learned_priors["scale"].low
+    assert (low < 1e-3 * Y.var(axis=0)).all()
+
+
+def test_repeated_rows_with_missing_entries():
+    """Missing entries are equal to each other."""
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    X[::3, 1] = np.nan
+    X[5] = 2.0, np.nan, np.nan
+    diag = Gaussian(covariance_type="diag")
+    assert (diag.resolve(X).learned_priors["scale"].low < 1e-6).all()
+    low = diag.resolve(np.repeat(X, 3, axis=0)).learned_priors["scale"].low
+    assert (low > 1e-2).all()
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])

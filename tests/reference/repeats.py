@@ -1,0 +1,42 @@
+"""Smallest variances of clusters of repeated rows under `Gaussian`, pair by pair."""
+
+import numpy as np
+
+
+def repeats(X, variances):
+    """h_d and m c of the notes of `Gaussian`.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, n_features)
+        Rows without missing entries, whose columns all have ties and vary.
+    variances : ndarray of shape (n_features,)
+
+    Returns
+    -------
+    spacing : ndarray of shape (n_features,)
+    crowd : float
+    """
+    n, n_features = X.shape
+    gaps = np.array([np.median(np.diff(np.unique(column))) for column in X.T])
+    different = sorted(set(map(tuple, X)))
+    counts = np.array([sum(tuple(row) == other for row in X) for other in different])
+    n_equal = n_near = 0
+    for i in range(n):
+        for j in range(i):
+            gap = np.abs(X[i] - X[j])
+            if not gap.any():
+                n_equal += 1
+            elif (gap <= 1.5 * gaps).all():
+                n_near += 1
+    share = sum(count for count in counts if count > 1) / n
+    expected = n_near / (3**n_features - 1)
+    share *= max(0.0, 1.0 - (expected + 2.0 * np.sqrt(expected)) / n_equal)
+    m = min(len(different) - 1, 64, int(np.ceil(2 * n / len(different))))
+    total = np.zeros(n_features)
+    for row, count in zip(different, counts, strict=True):
+        squares = (np.array(different) - row) ** 2
+        nearest = np.argsort((squares / variances).sum(axis=1))[1 : m + 1]
+        total += (count - 1) * squares[nearest].mean(axis=0)
+    factor = max(1.0, np.exp(1.0 - 2.0 * (1.0 + np.log(m)) / n_features))
+    return share * factor * 0.5 * total / (n - len(different)), m * n / len(different)
