@@ -878,7 +878,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
                 random_state=random_state,
             )
             return PointEstimate(labels, statistics(labels))
-        chosen, clusters = read_draws(self._training.X, draws, self.n_jobs)
+        points = self.likelihood_.independent(self._training.X)
+        chosen, clusters = read_draws(points, draws, self.n_jobs)
         labels = partitions.point_estimate(
             clusters, max_clusters=int(clusters.max()) + 1, random_state=random_state
         )

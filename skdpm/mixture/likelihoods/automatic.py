@@ -31,7 +31,9 @@ class Automatic(Gaussian):
         return _of_columns((*given_shape(X), 1, 1)[1])
 
     def for_batch(self, X):
-        return Gaussian()  # a batch contains too little information about principal axes
+        return (
+            Gaussian().keeping_columns()
+        )  # a batch contains too little information about principal axes
 
     def suits_blocks(self, n_samples, n_features):
         return _of_columns(n_features).suits_blocks(n_samples, n_features)

@@ -89,8 +89,17 @@ class Likelihood(BaseEstimator):
         return self
 
     def for_batch(self, X):
-        """Like `for_columns`, for the first batch of `partial_fit` without a fit."""
-        return self.for_columns(X)
+        """Like `for_columns`, for the first batch of `partial_fit` without a fit. Columns that are
+        constant or dependent in it may vary in later batches."""
+        return self.for_columns(X).keeping_columns()
+
+    def keeping_columns(self):
+        """A copy whose `resolve` leaves out no column."""
+        return self
+
+    def independent(self, X):
+        """The columns of X that clusters are made of."""
+        return X
 
     def read(self, table):
         """Convert a `Table` to the numbers that all other methods take.

@@ -101,11 +101,14 @@ class Covariance:
         Initial value of k = df - `low`.
     learns_df : bool
         Whether `df` is learned. Otherwise None means the initial value.
+    correlates : bool
+        Whether columns may be correlated in a cluster.
     """
 
     allow_nan = True
     start = 4.0
     learns_df = True
+    correlates = False
 
     def low(self, n_features):
         """Largest number that `df` must exceed."""
@@ -307,10 +310,15 @@ class Spherical(ByColumn):
 
 
 class Matrix(Covariance):
-    """Base class of structures whose statistics are counts, means and scatter matrices."""
+    """Base class of structures whose statistics are counts, means and scatter matrices.
+
+    Subclasses also have a method `combination_posterior(g, stats, weights, constant)`, the
+    `column_posterior` of a linear combination of the columns.
+    """
 
     allow_nan = False
     start = 3.0
+    correlates = True
 
     def low(self, n_features):
         return n_features - 1.0
@@ -408,9 +416,13 @@ class Full(Matrix):
         return means + normal * np.sqrt(factors)[:, None]
 
     def column_posterior(self, g, stats, column):
+        return self.combination_posterior(g, stats, np.eye(len(g.mean))[column], 0.0)
+
+    def combination_posterior(self, g, stats, weights, constant):
         # The marginal of a normal-inverse-Wishart law.
         means, scales, df, rho = self.posterior(g, stats)
-        return means[:, column], rho, df - means.shape[1] + 1.0, scales[:, column, column], 0.0
+        spread = weights @ scales @ weights
+        return constant + means @ weights, rho, df - means.shape[1] + 1.0, spread, 0.0
 
 
 class Tied(Matrix):
@@ -455,9 +467,12 @@ class Tied(Matrix):
         return means + np.sqrt((rho + 1.0) / rho) * normal
 
     def column_posterior(self, g, stats, column):
+        return self.combination_posterior(g, stats, np.eye(len(g.mean))[column], 0.0)
+
+    def combination_posterior(self, g, stats, weights, constant):
         means, rho = self.means(g, stats)
         df = np.full(len(stats), KNOWN)
-        return means[:, column], rho[:, 0], df, df * g.scale[column, column], 0.0
+        return constant + means @ weights, rho[:, 0], df, df * (weights @ g.scale @ weights), 0.0
 
 
 COVARIANCES = {

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The likelihood `Gaussian`. The structure of its covariances is an object of covariances.py."""
 
+import copy
+
 import numpy as np
 from scipy.spatial import cKDTree
 
@@ -13,7 +15,8 @@ from skdpm.mixture.likelihoods.base import (
     read_only,
 )
 from skdpm.mixture.likelihoods.coordinates import standardised
-from skdpm.mixture.likelihoods.covariances import COVARIANCES, Normal, as_vector
+from skdpm.mixture.likelihoods.covariances import COVARIANCES, KNOWN, Normal, as_vector
+from skdpm.mixture.likelihoods.projected import columns_of, projection_of
 
 # Hyperpriors without units. That of the scale is in covariances.py.
 R_SHAPE, R_RATE = 0.5, 5.0  # mean_precision ~ Gamma
@@ -132,8 +135,17 @@ default=None
     (diagonal, spherical; a factor 1 if the bracket is not positive) or `0.5 * v` (tied). Half of
     the variance is then expected inside a cluster.
 
-    The variance of a constant column counts as the square of 1e-6 times its absolute value, or as
-    1 if that is 0, so that the priors exist for any data and for one row.
+    *Constant columns*, and with full or tied covariances columns that are affine combinations of
+    earlier ones, contain no information about clusters. If `scale` and `df` are learned, `fit`
+    leaves them out: labels are those without these columns. n_features is then the number of the
+    other columns, to which `mean`, `scale` and all densities of rows refer. Entries of new rows in
+    the columns left out have no effect. `sample` and `cluster_params_` have all columns, as the
+    others determine them, with a variance of 0 in constant ones. A combination must hold in the
+    first 4096 rows up to 1e-7 standard deviations, and up to 1e-5 in all rows, of which at least
+    n_features + 2 must be different. `partial_fit` without `fit` keeps all columns.
+
+    In columns that are kept, the variance of a constant counts as the square of 1e-6 times its
+    absolute value, or as 1 if that is 0, so that the priors exist for any data and for one row.
 
     References
     ----------
@@ -183,15 +195,23 @@ default=None
         many = n_samples >= BLOCK_ROWS and n_samples * n_features >= BLOCK_ENTRIES
         return many and self.covariance_type == "full"
 
+    def keeping_columns(self):
+        other = copy.copy(self)
+        other._keeps_columns = True
+        return other
+
     def summarise(self, X):
-        """Counts, means and sums of squares of the columns, their ranges, and the first rows."""
-        _ = self._structure  # raises an error for unknown names
+        """Counts, means and sums of squares of the columns, their ranges, and the first rows; the
+        scatter matrix for covariances with correlations."""
+        structure = self._structure  # raises an error for unknown names
         X = np.asarray(X, dtype=np.float64)
         counts = np.count_nonzero(~np.isnan(X), axis=0)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             means = np.nansum(X / np.maximum(counts, 1), axis=0)
             squares = np.nansum((X - means) ** 2, axis=0)
+            scatter = {"scatter": (X - means).T @ (X - means)} if structure.correlates else {}
         return {
+            **scatter,
             "n": counts,
             "mean": means,
             "squares": squares,
@@ -206,7 +226,12 @@ default=None
         share = second["n"] / np.maximum(n, 1)
         with np.errstate(over="ignore", invalid="ignore"):
             gap = second["mean"] - first["mean"]
+            scatter = {}
+            if "scatter" in first:
+                between = np.outer(gap, gap) * (first["n"] * share)
+                scatter["scatter"] = first["scatter"] + second["scatter"] + between
             return {
+                **scatter,
                 "n": n,
                 "mean": first["mean"] + gap * share,
                 "squares": first["squares"] + second["squares"] + gap**2 * first["n"] * share,
@@ -216,7 +241,32 @@ default=None
                 "head": np.concatenate([first["head"], second["head"]])[:HEAD],
             }
 
+    def resolve(self, X):
+        # Of the columns themselves, so that bits do not depend on the columns that are left out.
+        return self._reduced(self.summarise(X), lambda found: self.summarise(found.project(X)))
+
     def resolve_summary(self, summary):
+        return self._reduced(summary, lambda found: columns_of(summary, found.columns))
+
+    def _reduced(self, summary, summary_of):
+        """Resolve, without columns that others determine if `scale` and `df` are learned."""
+        given = self.scale is not None or self.df is not None
+        if given or getattr(self, "_keeps_columns", False):
+            return self._resolve_all(summary)
+        projection = projection_of(summary)
+        if projection is None:
+            return self._resolve_all(summary)
+        mean = self.mean
+        if mean is not None:
+            n_features = len(summary["mean"])
+            mean = as_vector(mean, n_features, "Gaussian.mean")[projection.columns]
+        with projection.errors():
+            inner = self._copy(mean=mean)._resolve_all(summary_of(projection))
+        reduced = ReducedGaussian(**inner.get_params(deep=False))
+        reduced.__dict__.update(inner.__dict__, projection_=projection)
+        return reduced
+
+    def _resolve_all(self, summary):
         structure = self._structure
         n_features = len(summary["mean"])
         low = structure.low(n_features)
@@ -359,6 +409,68 @@ default=None
         tied = {"covariance_type": "tied"}
         yield cls(**tied), X
         yield cls(mean=0.5, mean_precision=0.3, scale=[1.0, 2.0, 0.7], **tied), X
+
+
+class ReducedGaussian(Gaussian):
+    """A resolved `Gaussian` of rows in which some columns determine the others.
+
+    Parameters are those of `Gaussian` for the independent columns.
+
+    Attributes
+    ----------
+    projection_ : Projection
+        Independent columns, and how the others follow from them.
+    """
+
+    def resolve(self, X):
+        return self.resolve_summary(self.summarise(X))
+
+    def resolve_summary(self, summary):
+        columns = columns_of(summary, self.projection_.columns)
+        with self.projection_.errors():
+            resolved = self._resolve_all(columns)
+        resolved.projection_ = self.projection_
+        return resolved
+
+    def encode_new(self, X):
+        with self.projection_.errors():
+            return super().encode_new(self.projection_.project(X))
+
+    def coordinates(self, X):
+        return super().coordinates(self.projection_.project(X))
+
+    def parametric(self, X):
+        return super().parametric(self.projection_.project(X))
+
+    def independent(self, X):
+        return self.projection_.project(X)
+
+    def cluster_params(self, stats):
+        """Posterior means as in `Gaussian`, of all columns."""
+        params = super().cluster_params(stats)
+        found, covariances = self.projection_, params["covariances"]
+        if covariances.ndim == 3:
+            covariances = found.weights @ covariances @ found.weights.T
+        else:
+            covariances = covariances @ found.weights.T  # other columns are constant
+        return {"means": found.rebuild(params["means"]), "covariances": covariances}
+
+    def draw(self, stats, rng):
+        return self.projection_.rebuild(super().draw(stats, rng))
+
+    def column_posterior(self, stats, column):
+        found = self.projection_
+        weights = found.weights[column]
+        if column in found.columns:
+            return super().column_posterior(stats, int(np.searchsorted(found.columns, column)))
+        _, rho, _, scale, rest = super().column_posterior(stats, 0)
+        if weights.any():
+            return self._structure.combination_posterior(
+                self, stats, weights, found.origin[column] - weights @ found.origin[found.columns]
+            )
+        variance = (1e-6 * found.origin[column]) ** 2 or 1.0
+        ones = np.ones_like(scale)
+        return found.origin[column] * ones, rho, KNOWN * ones, KNOWN * variance * ones, rest
 
 
 def _column_variances(summary):

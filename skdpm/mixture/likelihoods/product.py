@@ -216,6 +216,15 @@ class Product(_BaseComposition, Likelihood):
         other._positions, other._columns, other._n_features = positions, names, shape[1]
         return other
 
+    def keeping_columns(self):
+        if not hasattr(self, "_positions"):
+            return self  # X has no columns: scikit-learn raises the error
+        return self._with(lambda _, likelihood: likelihood.keeping_columns())
+
+    def independent(self, X):
+        """The columns of the parts, side by side."""
+        return np.hstack([likelihood.independent(part) for _, likelihood, part in self._split(X)])
+
     def read(self, table):
         X = np.zeros(table.shape)
         for _, likelihood, positions in self._bound():

@@ -115,7 +115,7 @@ class Subspace(Likelihood):
     def summarise(self, X):
         """The summary of `Gaussian`, and the scatter matrix."""
         X = np.ascontiguousarray(X, dtype=np.float64)
-        summary = Gaussian().summarise(X)
+        summary = Gaussian(covariance_type="diag").summarise(X)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             gaps = X - summary["mean"]
             return {**summary, "scatter": gaps.T @ gaps}
@@ -132,7 +132,8 @@ class Subspace(Likelihood):
     def resolve_summary(self, summary):
         n_features = len(summary["mean"])
         n_axes = min(check_integer(self.n_axes, "Subspace.n_axes", low=1), n_features)
-        Gaussian(covariance_type="diag").resolve_summary(summary)  # raises errors about columns
+        # Raises errors about columns.
+        Gaussian(covariance_type="diag").keeping_columns().resolve_summary(summary)
         n = summary["n"][0]
         variances, axes = np.linalg.eigh(summary["scatter"] / max(n, 1))
         variances, axes = variances[::-1], _oriented(axes[:, ::-1])
@@ -160,7 +161,7 @@ class Subspace(Likelihood):
             "head": rotate(summary["head"], summary["mean"], lead),
         }
         try:
-            inner = self._gaussian().resolve_summary(coordinates)
+            inner = self._gaussian().keeping_columns().resolve_summary(coordinates)
         except ValueError as error:
             message = str(error).replace("Gaussian.", "Subspace.").replace("column", "axis")
             raise ValueError(message) from None
