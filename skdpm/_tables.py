@@ -12,6 +12,11 @@ import sys
 import numpy as np
 import scipy.sparse as sp
 
+# Largest number of columns that a message names.
+MOST_NAMED = 4
+# Share of different entries above which a column identifies rows.
+NEARLY_ALL = 0.9
+
 
 def as_table(X):
     """X as a `Table`; None if it is an array of numbers, or something else."""
@@ -74,6 +79,14 @@ class Table:
 def called(j, names=None):
     """Name of a column in messages: its number, or its name if there are names."""
     return f"column {j} of X" if names is None else f"column {names[j]!r} of X"
+
+
+def listed(columns, names=None):
+    """Names of columns in messages, at most `MOST_NAMED`."""
+    words = [called(d, names).removesuffix(" of X") for d in columns]
+    if len(words) > MOST_NAMED + 1:
+        words[MOST_NAMED:] = [f"{len(words) - MOST_NAMED} others"]
+    return " and ".join([*filter(None, [", ".join(words[:-1])]), words[-1]])
 
 
 def kind_of(column):
@@ -244,10 +257,10 @@ def _factors(column):
     return codes, list(numbered)
 
 
-def all_differ(column):
-    """Whether a column has ten or more entries, all different."""
+def identifies(column):
+    """Whether a column has ten or more different entries, and nearly all are different."""
     codes, values = _factors(column)
-    return 10 <= len(values) == np.count_nonzero(codes >= 0)
+    return 10 <= len(values) and len(values) > NEARLY_ALL * np.count_nonzero(codes >= 0)
 
 
 def _objects(column):

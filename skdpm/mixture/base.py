@@ -16,7 +16,7 @@ from skdpm._callbacks import with_callbacks
 from skdpm._estimator import UNSUPPORTED_IN_FIT, ChainEstimator
 from skdpm._rows import validate_rows
 from skdpm._run import Run
-from skdpm._tables import decoded_table
+from skdpm._tables import decoded_table, listed
 from skdpm._validation import (
     check_bool,
     check_choice,
@@ -692,7 +692,20 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         program.given = X
         if program.finds_warmup:
             program.n_warmup = program.warmup_looks[-1]
+        self._warn_of_two_values(program.likelihood.two_valued())
         return program
+
+    def _warn_of_two_values(self, columns):
+        if columns:
+            named = listed(columns, getattr(self, "feature_names_in_", None))
+            have = "has" if len(columns) == 1 else "have"
+            warn(
+                f"{named} of X {have} only two different values. Gaussian clusters separate the "
+                "two values, so labels may show little of the other columns. Use "
+                'likelihood="mixed" with these columns of type bool or category in a data frame, '
+                "or a Product with Bernoulli() or Categorical() for them, or drop them",
+                UserWarning,
+            )
 
     def _settings(self, n_samples, sampler):
         """Check the settings of a program of `fit` or `partial_fit`, with the prior of n_samples

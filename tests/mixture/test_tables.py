@@ -1,14 +1,12 @@
 """Data frames, and arrays of objects, whose columns are of different types."""
 
 import pickle
-import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.compose import make_column_selector
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
@@ -304,7 +302,7 @@ def test_mixed_chooses_by_type():
     )
     assert_same_fit(mixture, DPMixture(likelihood=by_hand, **FAST).fit(TABLE))
     assert mixture.__sklearn_tags__().input_tags.allow_nan
-    X = NUMBERS[["age", "member"]].to_numpy()
+    X = NUMBERS[["age", "age"]].to_numpy()
     parts = DPMixture(likelihood="mixed", **FAST).fit(X).likelihood_.parts
     assert [part[0] for part in parts] == ["numeric"]
     stream = DPMixture(likelihood="mixed", sampler="smc", random_state=0, n_draws=4, n_chains=2)
@@ -335,19 +333,58 @@ def test_parts_are_learned_as_often_as_alone():
         np.testing.assert_array_equal(changed, [expected, expected], err_msg=name)
 
 
-def test_mixed_warns_of_identifiers():
+def test_mixed_refuses_identifiers():
+    """Also if a few entries are equal or missing."""
     names = [f"guest {i}" for i in range(N)]
-    with pytest.warns(UserWarning, match=r"no two entries of column 'name', column 'id' are"):
-        DPMixture(likelihood="mixed", **FAST).fit(
-            TABLE.assign(name=holes(names, None), id=pd.Categorical(names))
-        )
     names[7] = names[20]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        DPMixture(likelihood="mixed", **FAST).fit(TABLE.assign(name=names))
-        few = TABLE[:9].assign(name=[f"guest {i}" for i in range(9)])
-        DPMixture(likelihood="mixed", **FAST).fit(few)
+    with pytest.raises(ValueError, match=r"column 'name' and column 'id' of X are different"):
+        DPMixture(likelihood="mixed", **FAST).fit(
+            TABLE.assign(name=holes(names, None), id=pd.Categorical(range(N)))
+        )
+    for d in range(8):
+        names[d] = names[20]
+    assert len(set(names)) < 0.9 * N
+    DPMixture(likelihood="mixed", **FAST).fit(TABLE.assign(name=names))
+    few = TABLE[:9].assign(name=[f"guest {i}" for i in range(9)])
+    DPMixture(likelihood="mixed", **FAST).fit(few)
+
+
+@pytest.mark.parametrize("sampler", ["auto", "sub_cluster"])
+def test_columns_of_two_values_are_reported(sampler):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(60, 3)), columns=["a", "b", "c"])
+    X["b"] = np.where(X["b"] > 0.3, 2.5, -1.0)
+    params = {**FAST, "sampler": sampler}
+    with pytest.warns(UserWarning, match=r"^column 'b' of X has only two different values"):
+        DPMixture(**params).fit(X)
+    with pytest.warns(UserWarning, match=r"^column 1 of X has only two different values"):
+        DPMixture(**params).fit(X.to_numpy())
+    for d in range(5):
+        X[f"flag {d}"] = (rng.random(60) < 0.4).astype(float)
+    named = "^column 'b', column 'flag 0', column 'flag 1', column 'flag 2' and 2 others of X have"
+    for likelihood in ("gaussian", "mixed"):
+        with pytest.warns(UserWarning, match=named):
+            DPMixture(likelihood=likelihood, **params).fit(X)
+
+
+def test_other_columns_are_not_reported():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=60), np.arange(60) % 3, np.ones(60)])
+    X[:30, 1] = X[:30, 1] % 2  # two values in the first block
+    likelihood = Gaussian()
+    first, second = likelihood.summarise(X[:30]), likelihood.summarise(X[30:])
+    assert first["at_ends"].tolist() == [False, True, True]
+    merged = likelihood.merge_summaries(first, second)
+    assert merged["at_ends"].tolist() == [False, False, True]
+    assert likelihood.resolve_summary(merged).two_valued() == []
+    third = likelihood.summarise(np.full((30, 3), 2.0))
+    assert not likelihood.merge_summaries(first, third)["at_ends"][1]
+    two = likelihood.merge_summaries(
+        likelihood.summarise(X[:30] * 0.0), likelihood.summarise(X[:30] * 0.0 + 1.0)
+    )
+    assert likelihood.resolve_summary(two).two_valued() == [0, 1, 2]
+    assert Gaussian(scale=1.0).resolve(X[:30]).two_valued() == []
+    assert Gaussian().resolve(X[:9]).two_valued() == []
 
 
 # Messages.

@@ -3,8 +3,8 @@
 
 import numpy as np
 
-from skdpm._tables import all_differ, as_table, called, kind_of
-from skdpm._validation import given_shape, warn
+from skdpm._tables import as_table, called, identifies, kind_of, listed
+from skdpm._validation import given_shape
 from skdpm.mixture.likelihoods.bernoulli import Bernoulli
 from skdpm.mixture.likelihoods.categorical import Categorical
 from skdpm.mixture.likelihoods.gaussian import Gaussian
@@ -97,13 +97,13 @@ def _kinds_of_columns(X):
             f"{', '.join(sorted({kinds[d] for d in others}))}; drop them, or convert them to "
             "numbers or strings"
         )
-    unlike = [
-        d for d, kind in enumerate(kinds) if kind == "category" and all_differ(table.column(d))
+    identifiers = [
+        d for d, kind in enumerate(kinds) if kind == "category" and identifies(table.column(d))
     ]
-    if unlike:
-        warn(
-            f'likelihood="mixed": no two entries of {those(unlike)} are the same, as in columns '
-            "of names or identifiers, which contain no information about clusters; drop them",
-            UserWarning,
+    if identifiers:
+        raise ValueError(
+            f'likelihood="mixed": nearly all entries of {listed(identifiers, names)} of X are '
+            "different, as in names or identifiers, which contain no information about clusters; "
+            f"drop {'it' if len(identifiers) == 1 else 'them'}"
         )
     return kinds

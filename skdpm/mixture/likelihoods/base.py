@@ -97,6 +97,11 @@ class Likelihood(BaseEstimator):
         """A copy whose `resolve` leaves out no column."""
         return self
 
+    def two_valued(self):
+        """Positions of columns that have only two different values, but clusters of points: list
+        of int."""
+        return []
+
     def independent(self, X):
         """The columns of X that clusters are made of."""
         return X

@@ -32,6 +32,9 @@ BLOCK_ROWS, BLOCK_ENTRIES = 10_000, 100_000
 # Number of first rows from which the resolution of columns is read.
 HEAD = 4096
 
+# Smallest number of entries of a column of two values that is reported.
+FEWEST_TWO_VALUED = 10
+
 # Largest number of neighbours of a repeated row whose spacing is measured.
 MOST_NEIGHBOURS = 64
 
@@ -201,8 +204,9 @@ default=None
         return other
 
     def summarise(self, X):
-        """Counts, means and sums of squares of the columns, their ranges, and the first rows; the
-        scatter matrix for covariances with correlations."""
+        """Counts, means and sums of squares of the columns, their ranges, whether all entries are
+        at the ends of these, and the first rows; the scatter matrix for covariances with
+        correlations."""
         structure = self._structure  # raises an error for unknown names
         X = np.asarray(X, dtype=np.float64)
         counts = np.count_nonzero(~np.isnan(X), axis=0)
@@ -210,13 +214,16 @@ default=None
             means = np.nansum(X / np.maximum(counts, 1), axis=0)
             squares = np.nansum((X - means) ** 2, axis=0)
             scatter = {"scatter": (X - means).T @ (X - means)} if structure.correlates else {}
+        smallest = np.fmin.reduce(X, axis=0, initial=np.inf)
+        largest = np.fmax.reduce(X, axis=0, initial=-np.inf)
         return {
             **scatter,
             "n": counts,
             "mean": means,
             "squares": squares,
-            "smallest": np.fmin.reduce(X, axis=0, initial=np.inf),
-            "largest": np.fmax.reduce(X, axis=0, initial=-np.inf),
+            "smallest": smallest,
+            "largest": largest,
+            "at_ends": ((X == smallest) | (X == largest) | np.isnan(X)).all(axis=0),
             "missing": bool((counts < len(X)).any()),
             "head": X[:HEAD].copy(),
         }
@@ -230,25 +237,42 @@ default=None
             if "scatter" in first:
                 between = np.outer(gap, gap) * (first["n"] * share)
                 scatter["scatter"] = first["scatter"] + second["scatter"] + between
+            smallest = np.minimum(first["smallest"], second["smallest"])
+            largest = np.maximum(first["largest"], second["largest"])
+            at_ends = first["at_ends"] & second["at_ends"]
+            for part in (first, second):
+                for end in (part["smallest"], part["largest"]):
+                    at_ends &= (end == smallest) | (end == largest) | (part["n"] == 0)
             return {
                 **scatter,
                 "n": n,
                 "mean": first["mean"] + gap * share,
                 "squares": first["squares"] + second["squares"] + gap**2 * first["n"] * share,
-                "smallest": np.minimum(first["smallest"], second["smallest"]),
-                "largest": np.maximum(first["largest"], second["largest"]),
+                "smallest": smallest,
+                "largest": largest,
+                "at_ends": at_ends,
                 "missing": first["missing"] or second["missing"],
                 "head": np.concatenate([first["head"], second["head"]])[:HEAD],
             }
 
     def resolve(self, X):
-        # Of the columns themselves, so that bits do not depend on the columns that are left out.
+        # A summary of the columns alone: sums over one column are rounded in another order.
         return self._reduced(self.summarise(X), lambda found: self.summarise(found.project(X)))
 
     def resolve_summary(self, summary):
         return self._reduced(summary, lambda found: columns_of(summary, found.columns))
 
     def _reduced(self, summary, summary_of):
+        resolved = self._resolve_independent(summary, summary_of)
+        if self.scale is None:
+            two = summary["at_ends"] & (summary["smallest"] < summary["largest"])
+            resolved._two_valued = np.flatnonzero(two & (summary["n"] >= FEWEST_TWO_VALUED))
+        return resolved
+
+    def two_valued(self):
+        return list(getattr(self, "_two_valued", ()))
+
+    def _resolve_independent(self, summary, summary_of):
         """Resolve, without columns that others determine if `scale` and `df` are learned."""
         given = self.scale is not None or self.df is not None
         if given or getattr(self, "_keeps_columns", False):

@@ -221,6 +221,13 @@ class Product(_BaseComposition, Likelihood):
             return self  # X has no columns: scikit-learn raises the error
         return self._with(lambda _, likelihood: likelihood.keeping_columns())
 
+    def two_valued(self):
+        return sorted(
+            positions[d]
+            for _, likelihood, positions in self._bound()
+            for d in likelihood.two_valued()
+        )
+
     def independent(self, X):
         """The columns of the parts, side by side."""
         return np.hstack([likelihood.independent(part) for _, likelihood, part in self._split(X)])

@@ -157,6 +157,7 @@ class Subspace(Likelihood):
             "squares": n * variances[:n_axes],
             "smallest": np.where(variances[:n_axes] > 0.0, -spread, spread),
             "largest": spread,
+            "at_ends": np.zeros(n_axes, dtype=bool),
             "missing": False,
             "head": rotate(summary["head"], summary["mean"], lead),
         }
