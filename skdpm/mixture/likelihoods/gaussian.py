@@ -32,6 +32,9 @@ BLOCK_ROWS, BLOCK_ENTRIES = 10_000, 100_000
 # Number of first rows from which the resolution of columns is read.
 HEAD = 4096
 
+# Largest log ratio of the pairs of rows in a cell of a grid to those between close cells.
+LARGEST_RISE = 1.0
+
 # Smallest number of entries of a column of two values that is reported.
 FEWEST_TWO_VALUED = 10
 
@@ -104,16 +107,16 @@ default=None
     constant column.
 
     *Repeated rows*, which are equal in every column, would also be clusters of no width. Their
-    clusters are as wide as neighbourhoods of different rows. Let e be the share of rows that equal
-    another of the first 4096 rows, and c the mean number of copies of a different row. Let s_d be
-    half the mean squared difference between a repeated row and its m nearest different rows, with
-    m = 2 c rounded up, at most 64. Distances are Euclidean in columns divided by sqrt(v_d). Then
-    f_d is at least h_d = e s_d max(1, exp(1 - 2 (1 + log m) / n_features)), at most v_d, and
-    c_d f_d at least m c h_d. The factor lets a cluster of copies gain nothing over a cluster of
-    its neighbourhood. e is multiplied by the share of the pairs of equal rows that rounding does
-    not explain. Rounding explains 1 / (3**n_features - 1) of the number of pairs of different rows
-    within 1.5 g_d in every column, and two standard deviations more. Constant columns do not
-    count.
+    clusters are as wide as neighbourhoods of different rows. Let c be the mean number of copies of
+    a row in the first 4096 rows, u the squared share of the pairs of equal rows that rounding does
+    not explain, and e the share of rows that equal another row, times u. Let s_d be half the mean
+    squared difference between a repeated row and its m nearest different rows, with
+    m = 2 + 2 (c - 1) u rounded up, at most 64. Distances are Euclidean in columns divided by
+    sqrt(v_d). Then f_d is at least h_d = e s_d max(1, exp(1 - 2 (1 + log m) / n_features)), at
+    most v_d, and c_d f_d at least m c h_d. The factor lets a cluster of copies gain nothing over a
+    cluster of its neighbourhood. Rounding explains as many equal pairs as the pairs of rows within
+    1.5 g_d and within 2.5 g_d in every column suggest, by extrapolation, and two standard
+    deviations more. Constant columns do not count.
 
     *Spherical* clusters have k = df and one scale. Its v, also in the prior of `mean`, is the mean
     of v_d over the columns that vary, so that only a common unit of the columns does not matter.
@@ -552,8 +555,11 @@ def _repeats(rows, gaps, variances):
     if counts.max() == 1 or len(counts) == 1:
         return spacing, 0.0
     n_columns, n_copies = different.shape[1], counts.mean()
-    share = counts[counts > 1].sum() / counts.sum() * _unexplained(different, counts, gaps[varies])
-    n_nearest = min(len(counts) - 1, MOST_NEIGHBOURS, int(np.ceil(2.0 * n_copies)))
+    # Squared, because a density with edges is not smooth, and rounding then explains less.
+    unexplained = _unexplained(different, counts, gaps[varies]) ** 2
+    share = counts[counts > 1].sum() / counts.sum() * unexplained
+    n_nearest = int(np.ceil(2.0 + 2.0 * (n_copies - 1.0) * unexplained))
+    n_nearest = min(len(counts) - 1, MOST_NEIGHBOURS, n_nearest)
     tree = cKDTree(different / np.sqrt(variances[varies]))
     repeated = np.flatnonzero(counts > 1)
     nearest = tree.query(tree.data[repeated], n_nearest + 1)[1][:, 1:]
@@ -580,15 +586,22 @@ def _different_rows(rows):
 def _unexplained(different, counts, gaps):
     """Share of the pairs of equal rows that rounding does not explain.
 
-    Rows of a smooth density on a grid have 3^n_columns - 1 times as many pairs of neighbours on
-    the grid as pairs of equal rows. Two standard deviations count as explained.
+    Rows of a smooth density on a grid have about as many pairs in a cell as between two cells
+    close by. The number of pairs falls with the squared distance of the cells as in a normal
+    density, and is extrapolated to 0. Two standard deviations count as explained.
     """
     with np.errstate(over="ignore"):
-        tree = cKDTree(np.nan_to_num(different / (1.5 * gaps)))
-    counts = counts.astype(np.float64)
+        tree = cKDTree(np.nan_to_num(different / gaps))
+    counts, n_columns = counts.astype(np.float64), different.shape[1]
     same = counts @ counts
-    near = tree.count_neighbors(tree, 1.0, p=np.inf, weights=(counts, counts)) - same
-    explained = max(near, 0.0) / (3.0 ** different.shape[1] - 1.0)
+    pairs = tree.count_neighbors(tree, [1.5, 2.5], p=np.inf, weights=(counts, counts)) - same
+    if not pairs[0] > 0.5:
+        return 1.0  # 0 up to rounding
+    n_cells = np.array([3.0, 5.0]) ** n_columns - 1.0
+    near, far = np.log(pairs) - np.log(n_cells)
+    near_distance, far_distance = n_columns * np.array([2.0 / 3.0, 2.0]) * (1.0 + 1.0 / n_cells)
+    rise = (near - far) * near_distance / (far_distance - near_distance)
+    explained = np.exp(near + min(max(rise, 0.0), LARGEST_RISE))
     explained += 2.0 * np.sqrt(2.0 * explained)  # ordered pairs: the variance is twice the mean
     return max(0.0, 1.0 - explained / (same - counts.sum()))
 

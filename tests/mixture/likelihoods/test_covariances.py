@@ -217,7 +217,7 @@ def test_planted_errors_are_seen(covariance_type, planted, seed_sequence):
 
 def test_the_hyperprior_of_a_tied_covariance():
     X = np.array([[1.0, 1.0, 5.0], [1.0, 2.0, 5.0], [1.0, 4.0, 5.0], [3.0, 7.0, 5.0]])
-    likelihood = Gaussian(covariance_type="tied").resolve(X)
+    likelihood = Gaussian(covariance_type="tied").keeping_columns().resolve(X)
     law, v = likelihood.learned_priors["scale"], X.var(axis=0)
     v[2] = 5e-6**2
     # Ties and a gap of 2; none; a constant column.

@@ -497,7 +497,7 @@ def test_log_hyperprior_is_the_documented_density(covariance_type):
 
 def test_hyperpriors_follow_ties():
     X = np.array([[1.0, 1.0, 5.0], [1.0, 2.0, 5.0], [1.0, 4.0, 5.0], [3.0, 7.0, 5.0]])
-    likelihood = Gaussian().resolve(X)
+    likelihood = Gaussian().keeping_columns().resolve(X)
     variances = X.var(axis=0)
     low, floor = likelihood.learned_priors["scale"].low, likelihood._floor
     # Three equal values, a gap of 2; none; all of them.

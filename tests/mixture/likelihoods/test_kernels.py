@@ -124,7 +124,7 @@ def test_rows_may_stand_within_those_of_another_model(likelihood, X):
     if host.model.width < 2 * child.model.width:
         n_copies = 2 * child.model.width if type(likelihood) is Grid else 9
         wide = np.tile(X if isinstance(X, np.ndarray) else X.toarray(), n_copies)
-        if type(likelihood) is Subspace:  # copies are no further directions
+        if type(likelihood) in (Gaussian, Subspace):  # copies are no further directions
             wide = wide + np.random.default_rng(0).normal(size=wide.shape)
         other = type(likelihood)()
         if isinstance(likelihood, Product):
