@@ -692,6 +692,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         program.given = X
         if program.finds_warmup:
             program.n_warmup = program.warmup_looks[-1]
+        if program.finds_draws and self.target_ess is None:
+            program.n_draws = program.draw_looks[-1]
         self._warn_of_two_values(program.likelihood.two_valued())
         return program
 

@@ -60,7 +60,8 @@ class DPMixture(BaseMixture):
         to 250, until the chains have settled; 100 for `SubCluster` and `BlockedGibbs`.
         `n_warmup_` shows the number.
     n_draws : int or "auto", default="auto"
-        Number of kept draws per chain. "auto": 100 to 250, until the density of the rows, the
+        Number of kept draws per chain. "auto": 100 to 250 (at most 150 for `SubCluster` and
+        `BlockedGibbs`), until the density of the rows, the
         partitions and the number of components are known well enough: R-hat at most 1.05 and an
         effective sample size of at least 100 in all. With `target_ess` at most 2500. A fit with
         ``n_warmup=n_warmup_`` and this number of draws gives the same bits.
