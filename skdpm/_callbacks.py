@@ -82,13 +82,15 @@ class FitReports:
 
     def next_after(self, n_done):
         """The iteration of the next report after n_done iterations."""
-        return next(point for point in self.points if point > n_done)
+        # Aligned anew, because the end of the warm-up may have been found since.
+        points = map(self._with_draw, self.points)
+        return next(point for point in points if point > n_done)
 
     def tell(self, n_done):
         """Report that all chains have done n_done iterations; return whether a callback wants to
         end the fit."""
         ended = False
-        while self.points and self.points[0] <= n_done:
+        while self.points and self._with_draw(self.points[0]) <= n_done:
             self.points.pop(0)
             for context in self.contexts:
                 task = context.subcontext(task_name="iterations")

@@ -23,15 +23,23 @@ FEWEST_OF_ONE_CHAIN = 100
 # chains nearly as well as with each other: the mean adjusted Rand index is at most this smaller.
 LARGEST_ARI_LOSS = 0.05
 # Chains whose densities disagree can be used together if their mean log densities of a row differ
-# by at most this number of nats per column. Densities of rows of the fit rise with the number of
-# components, those of new rows hardly.
+# by at most this number of nats per column, and half a nat for each of ten parameters over the
+# number of rows. (So much do densities of the rows of the fit gain from parameters that follow
+# chance; those of new rows do not.)
 LARGEST_DIFFERENCE = 0.05
-# Numbers of draws of each chain, and of rows, that are compared for that.
-N_COMPARED_DRAWS, N_COMPARED_ROWS = 10, 2000
+N_PARAMETERS = 10
+# Numbers of draws of each chain, of all draws, and of rows that are compared for that.
+N_COMPARED_DRAWS, MOST_COMPARED, N_COMPARED_ROWS = 10, 100, 2000
 
-# Smallest effective sample size that suffices without the user's request (a probability is then
-# known within 0.05), and largest Monte Carlo error of the mean log density of a row, in nats.
+# Smallest number of draws of each chain for R-hat of the density; of many chains fewer score rows.
+FEWEST_SCORED = 4
+
+# Answers are known well enough without the user's request if the effective sample size of the
+# partitions is at least this (a probability is then known within 0.05), and Monte Carlo errors are
+# at most these: of the mean number of components, as its share or an absolute number, and of the
+# mean log density of a row, in nats.
 SUFFICIENT_ESS = 100.0
+SUFFICIENT_SHARE, SUFFICIENT_NUMBER = 0.05, 0.1
 SUFFICIENT_ERROR = 0.01
 
 # Largest factor by which a warning asks for more draws.
@@ -70,29 +78,32 @@ def figures(draws, names):
     return found
 
 
-def level_figures(values, n_features):
+def level_figures(values, shape):
     """`diagnostics_` of the mean log density of rows under draws.
 
     Parameters
     ----------
     values : ndarray of shape (n_chains, n_scored)
-    n_features : int
-        Number of columns.
+    shape : tuple of int
+        Numbers of rows and columns of the fit.
 
     Returns
     -------
     figures : dict
         As of other quantities, and "difference_chains", the largest difference between the means
-        of two chains (or between the halves of one) in nats per column.
+        of two chains (or between the halves of one) in nats per column, minus what chance
+        explains; at least 0.
     """
     parts = values if len(values) > 1 else np.array(np.array_split(values[0], 2), dtype=object)
     means = [np.mean(part) for part in parts if len(part)]
+    n_samples, n_features = shape
+    chance = 0.5 * N_PARAMETERS / n_samples
     return {
         "r_hat": diagnostics.split_rhat(values),
         "ess_bulk": diagnostics.bulk_ess(values),
         "ess_tail": diagnostics.tail_ess(values),
         "mcse_mean": diagnostics.mcse_mean(values),
-        "difference_chains": float(max(means) - min(means)) / n_features,
+        "difference_chains": float(np.maximum(np.ptp(means) / n_features - chance, 0.0)),
     }
 
 
@@ -107,13 +118,17 @@ def agreement(cluster_samples):
     -------
     figures : dict
         "ari_within" and "ari_between": mean adjusted Rand index of two draws of the same chain,
-        and of different chains (or halves of one chain), over evenly spaced draws and rows. NaN if
+        and of different chains (or halves of one chain), over evenly spaced draws and rows. 1 if
         there are no two such draws.
     """
     n_chains, n_draws, n_samples = cluster_samples.shape
-    at = np.unique(np.linspace(0, n_draws - 1, N_COMPARED_DRAWS).round().astype(int))
+    # Two draws of each chain at least.
+    n_compared = max(2, min(N_COMPARED_DRAWS, MOST_COMPARED // n_chains))
+    at = np.unique(np.linspace(0, n_draws - 1, n_compared).round().astype(int))
     rows = slice(None, None, -(-n_samples // N_COMPARED_ROWS))
     draws = np.ascontiguousarray(cluster_samples[:, at, rows], dtype=np.intp)
+    for labels in draws.reshape(-1, draws.shape[2]):
+        labels[:] = np.unique(labels, return_inverse=True)[1]
     if n_chains == 1:
         half = len(at) // 2
         draws = np.array([draws[0, :half], draws[0, len(at) - half :]])
@@ -124,10 +139,8 @@ def agreement(cluster_samples):
         same = int(owner[a] == owner[b])
         sums[same] += _adjusted_rand(flat[a], flat[b])
         counts[same] += 1
-    between, within = (
-        float(s / n) if n else float("nan") for s, n in zip(sums, counts, strict=True)
-    )
-    return {"ari_within": within, "ari_between": between}
+    between, within = (s / n if n else 1.0 for s, n in zip(sums, counts, strict=True))
+    return {"ari_within": float(within), "ari_between": float(between)}
 
 
 def _adjusted_rand(a, b):
@@ -145,24 +158,21 @@ def _adjusted_rand(a, b):
 def are_well_known(n_components, labels=None):
     """Whether numbers of components, (n_chains, n_draws), and partitions, (n_chains, n_draws,
     n_samples), are known well enough to end a fit."""
-    entries = [
-        {
-            "r_hat": diagnostics.split_rhat(n_components),
-            "ess_bulk": diagnostics.bulk_ess(n_components),
-        }
-    ]
-    if labels is not None:
-        entries.append(diagnostics.coclustering_diagnostics(labels))
-    return all(
-        entry["r_hat"] <= LARGEST_R_HAT and entry["ess_bulk"] >= SUFFICIENT_ESS
-        for entry in entries
-    )
+    largest = max(SUFFICIENT_SHARE * np.mean(n_components), SUFFICIENT_NUMBER)
+    if not diagnostics.mcse_mean(n_components) <= largest:
+        return False
+    if labels is None:
+        return True
+    entry = diagnostics.coclustering_diagnostics(labels)
+    return entry["r_hat"] <= LARGEST_R_HAT and entry["ess_bulk"] >= SUFFICIENT_ESS
 
 
 def is_well_known(log_density):
-    """Whether mean log densities of rows, (n_chains, n_scored), are known well enough."""
+    """Whether mean log densities of rows, (n_chains, n_scored), are known well enough; also True
+    if too few draws of each chain score rows."""
     return bool(
-        diagnostics.split_rhat(log_density) <= LARGEST_R_HAT
+        log_density.shape[1] < FEWEST_SCORED
+        or diagnostics.split_rhat(log_density) <= LARGEST_R_HAT
         or diagnostics.mcse_mean(log_density) <= SUFFICIENT_ERROR
     )
 
@@ -171,7 +181,7 @@ def unusable(figures, bad):
     """Names of the quantities on which chains disagree so that answers are unusable.
 
     They are the partitions, or the number of components if there are no partitions, and the
-    density; all quantities if there are neither partitions nor densities.
+    density; of particles all quantities.
 
     Parameters
     ----------
@@ -184,7 +194,7 @@ def unusable(figures, bad):
     -------
     names : list of str
     """
-    if "coclustering" not in figures and "log_density" not in figures:
+    if "log_evidence" in figures:
         return bad
     clusters = "coclustering" if "coclustering" in figures else "n_components"
     return [name for name in (clusters, "log_density") if name in bad and _matters(figures[name])]
@@ -211,7 +221,7 @@ def verdict(figures, bad):
     for name, entry in figures.items():
         if name == "coclustering" and name in bad:
             words.append(
-                "the chains found different clusters, so labels_ depends on chance (mean adjusted "
+                "they found different clusters, so labels_ depends on chance (mean adjusted "
                 f"Rand index of two draws {entry['ari_between']:.2f} between chains, "
                 f"{entry['ari_within']:.2f} within a chain)"
             )
@@ -219,13 +229,13 @@ def verdict(figures, bad):
             words.append("labels_ can be used")
         elif name == "log_density" and name in bad:
             words.append(
-                "score_samples depends on chance (chains differ by "
-                f"{entry['difference_chains']:.2g} nats per row and column)"
+                "score_samples depends on chance (chains differ "
+                f"by {entry['difference_chains']:.2g} nats per row and column)"
             )
         elif name == "log_density":
             words.append("densities can be used")
         elif name == "n_components" and name in bad:
-            words.append("the chains found different numbers of components")
+            words.append("they found different numbers of components")
     words.sort(key=lambda word: word.endswith("can be used"))
     return "; ".join(words)
 

@@ -292,8 +292,10 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         if reports is not None:
             reports.begin(run.chains)
         forecast = None
-        if not self.verbose and "max_time" not in limits:
-            forecast = Forecast(program, started, self._say_how_long)
+        # The pace of particle systems changes with the rows.
+        if program.halts and not self.verbose and "max_time" not in limits:
+            n_before = np.mean([chain["iteration"] for chain in run.chains])
+            forecast = Forecast(program, started, n_before, self._say_how_long)
         interrupted = self._advance(run, program.n_iterations, halts, forecast)
         n_draws = run.n_draws
         if n_draws > 0:
@@ -339,7 +341,10 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         # After an interruption some chains have more draws; a later fit may ask for them.
         done = self.draws_.n_draws if hasattr(self, "draws_") else 0
         if run.program.finds_draws:
-            run.program.n_draws = max(run.program.n_draws, done)
+            # A fit that ended by itself is complete; one that was interrupted goes on.
+            ended = len({chain["iteration"] for chain in run.chains}) == 1
+            if done > run.program.n_draws or (ended and done in run.program.draw_looks):
+                run.program.n_draws = done
         n_draws = run.program.n_draws
         if n_draws < done:
             raise ValueError(
@@ -428,6 +433,7 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
     def _conclude(self, run, n_draws):
         """Set the fitted attributes, from the first n_draws of each chain."""
         program, chains = run.program, run.chains
+        self._run = run.finished()  # the chains of `draws_`, even if Ctrl-C ends the summaries
         self.likelihood_, self.sampler_ = program.likelihood, program.sampler
         self.draws_ = Draws.of_chains(
             program.columns(), [chain["draws"] for chain in chains], n_draws

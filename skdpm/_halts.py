@@ -95,9 +95,14 @@ class Halts:
             program.end_warmup(self.chains, n_done)
         steps = math.inf if self._clock is None else self._clock.affordable(n_done, program)
         if steps < 1 and 0 < n_done < program.n_warmup and program.shortens_warmup:
-            # The rest of the warm-up would leave no time for draws.
-            self.shortened_from = program.n_warmup
-            program.end_warmup(self.chains, n_done)
+            # The rest of the warm-up would leave no time for draws. After an interruption some
+            # chains are ahead; the others follow.
+            ahead = max(chain["iteration"] for chain in self.chains)
+            if ahead < program.n_warmup:
+                self.shortened_from = program.n_warmup
+                program.end_warmup(self.chains, ahead)
+            if n_done < program.n_warmup:
+                return program.n_warmup
             steps = self._clock.affordable(n_done, program)
         n_draws = program.n_draws_after(n_done)
         if n_done >= program.n_iterations or self._enough(n_draws):
@@ -123,7 +128,7 @@ class Halts:
     def _settled(self, n_done):
         """Whether warm-up ends here."""
         looks = self.program.warmup_looks
-        return n_done in looks and (n_done == looks[-1] or settled(self.chains))
+        return n_done in looks and (n_done == looks[-1] or settled(self.chains, n_done))
 
     def _enough(self, n_draws):
         """Whether the draws suffice."""
@@ -186,7 +191,7 @@ class _Clock:
         if self._last is None:
             # The first round includes the start of the chains, so it has no pace.
             self._last = self._first = (n_done, now)
-            return 1 if now < self.end else 0
+            return 1 if now < self.end or n_done == 0 else 0
         if n_done > self._last[0]:
             if self._last != self._first:
                 self._pace = (now - self._last[1]) / (n_done - self._last[0])
@@ -211,7 +216,7 @@ class _Clock:
         return self._steps
 
 
-def settled(chains):
+def settled(chains, n_done):
     """Whether chains in warm-up have settled: whether the second half of their iterations agrees
     about the log joint and the number of components, or shows no common drift.
 
@@ -221,8 +226,10 @@ def settled(chains):
     ----------
     chains : list of dict
         Chains with "warmup", an array of shape (n_iterations, n_quantities).
+    n_done : int
+        Number of iterations to consider. After an interruption some chains have more.
     """
-    traces = np.array([chain["warmup"] for chain in chains])
+    traces = np.array([chain["warmup"][:n_done] for chain in chains])
     traces = traces[:, traces.shape[1] // 2 :]
     return all(_is_level(traces[:, :, q]) for q in range(traces.shape[2]))
 
@@ -247,21 +254,25 @@ class Forecast:
     program : ChainProgram
     began : float
         Start of the fit on the clock of `time.monotonic`.
+    n_before : float
+        Mean number of iterations that the chains had done then.
     say : callable
         Function of the message.
     """
 
-    def __init__(self, program, began, say):
+    def __init__(self, program, began, n_before, say):
         self.program = program
         self.began = began
+        self.n_before = n_before
         self.say = say
         self.said = False
 
     def __call__(self, n_done):
         elapsed = time.monotonic() - self.began
-        if self.said or elapsed < PATIENCE or n_done == 0:
+        n_new = n_done - self.n_before
+        if self.said or elapsed < PATIENCE or n_new <= 0:
             return
-        total = elapsed * self.program.n_iterations / n_done
+        total = elapsed * (self.program.n_iterations - self.n_before) / n_new
         if total < LONG:
             return
         self.said = True

@@ -9,7 +9,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skdpm import DPMixture
+from skdpm import DPMixture, _convergence
 from skdpm._convergence import describe, describe_partitions, disagreements
 from skdpm.diagnostics import coclustering_diagnostics, split_rhat
 
@@ -83,8 +83,10 @@ def test_what_counts_as_a_disagreement():
 
 
 @pytest.fixture
-def unmixed():
-    """Rows, and an estimator whose chains stay apart: Gibbs from other labels."""
+def unmixed(monkeypatch):
+    """Rows, and an estimator whose chains stay apart: Gibbs from other labels. Every disagreement
+    counts."""
+    monkeypatch.setattr(_convergence, "LARGEST_ARI_LOSS", -np.inf)
     X = np.random.default_rng(2).normal(size=(45, 2)) + np.tile([0, 3, 6], 15)[:, None]
     return X, DPMixture(
         likelihood="gaussian",

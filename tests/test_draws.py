@@ -374,8 +374,8 @@ def test_a_log_joint_that_is_no_number_ends_the_fit():
 
 def test_an_r_hat_that_is_no_number_is_warned_of(blobs):
     model = DPMixture(**FAST).fit(blobs)
-    model.diagnostics_ = {"log_joint": {"r_hat": np.nan, "ess_bulk": np.nan}}
-    with pytest.warns(match="not mixed: log_joint"):
+    model.diagnostics_ = {"n_components": {"r_hat": np.nan, "ess_bulk": np.nan}}
+    with pytest.warns(match="not mixed: they found different numbers of components"):
         model._warn_if_not_converged(ChainProgram)
     model = DPMixture(**{**FAST, "n_draws": 3}).fit(blobs)  # too few for an R-hat
     with warnings.catch_warnings():

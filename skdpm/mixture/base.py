@@ -821,8 +821,10 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         if not program.halts:
             return figures
         log_density = self._log_density_draws(program, self.draws_.scored)
-        if log_density is not None:
-            figures["log_density"] = _convergence.level_figures(log_density, self.n_features_in_)
+        if log_density is not None and log_density.shape[1] >= _convergence.FEWEST_SCORED:
+            figures["log_density"] = _convergence.level_figures(
+                log_density, (program.n_samples, self.n_features_in_)
+            )
         if self._training is not None and "coclustering" in figures:
             figures["coclustering"].update(_convergence.agreement(self.cluster_samples_))
         return figures
@@ -834,8 +836,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         if not program.halts:
             return super()._warning(program, bad, unusable)
         figures, draws = self.diagnostics_, self.draws_
-        words = [f"{_convergence.verdict(figures, unusable)}. Chains disagree about"]
-        words.append(f"{self._describe(bad)}.")
+        words = [f"{program.complaint}: {_convergence.verdict(figures, unusable)}."]
+        words.append(f"Chains disagree about {self._describe(bad)}.")
         n_draws = _convergence.draws_to_ask(figures, unusable, draws.n_draws)
         words.append(
             f"Try n_warmup={2 * max(self.n_warmup_, 250)}, n_draws={n_draws}, or see {RECIPE}"

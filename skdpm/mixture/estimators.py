@@ -61,10 +61,9 @@ class DPMixture(BaseMixture):
         `n_warmup_` shows the number.
     n_draws : int or "auto", default="auto"
         Number of kept draws per chain. "auto": 100 to 250 (at most 150 for `SubCluster` and
-        `BlockedGibbs`), until the density of the rows, the
-        partitions and the number of components are known well enough: R-hat at most 1.05 and an
-        effective sample size of at least 100 in all. With `target_ess` at most 2500. A fit with
-        ``n_warmup=n_warmup_`` and this number of draws gives the same bits.
+        `BlockedGibbs`), until partitions, number of components and density of the rows are known
+        well enough. With `target_ess` at most 2500. A fit with ``n_warmup=n_warmup_`` and this
+        number of draws gives the same bits.
     thin : int, default=1
         Number of iterations per kept draw.
     n_chains : int, default=4
@@ -161,11 +160,12 @@ default="auto"
         and "mcse_mean" (standard error of the mean) of "log_joint", "n_components",
         "concentration", learned hyperparameters and "log_density", the mean log density of up to
         500 rows of `fit` under the draws that score new rows. There "difference_chains" is the
-        largest difference between the means of two chains, in nats per column. "coclustering", the
-        partitions, has "r_hat", "ess_bulk" (`skdpm.diagnostics`), "ari_between" and "ari_within":
-        the mean adjusted Rand index of two draws of `cluster_samples_` from different chains and
-        from the same chain. It needs labels. With "smc" and several chains, only "r_hat", and
-        "log_evidence" has "std", the standard deviation of `log_evidence_chains_`.
+        largest difference between the means of two chains, in nats per column, minus 5 / n_samples
+        (chance), at least 0. "coclustering", the partitions, has "r_hat", "ess_bulk"
+        (`skdpm.diagnostics`), "ari_between" and "ari_within": the mean adjusted Rand index of two
+        draws of `cluster_samples_` from different chains and from the same chain. It needs labels.
+        With "smc" and several chains, only "r_hat", and "log_evidence" has "std", the standard
+        deviation of `log_evidence_chains_`.
     converged_ : bool
         Whether `fit` saw no sign that `labels_` or densities cannot be used. They can if R-hat of
         "coclustering" and "log_density" is at most 1.05, or else if "ari_between" is at most 0.05

@@ -92,14 +92,19 @@ def test_a_target_may_need_more_draws(blobs):
 def test_a_warm_start_keeps_the_warm_up(blobs):
     model = DPMixture(**AUTO, warm_start=True).fit(blobs)
     n_warmup = model.n_warmup_
+    with pytest.warns(UserWarning, match="draws exist already"):
+        model.fit(blobs)
     model.set_params(n_draws=300).fit(blobs)
     assert model.n_warmup_ == n_warmup and model.draws_.n_draws == 300
     assert_same_fit(model, DPMixture(**AUTO, n_draws=300).fit(blobs), blobs)
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("turn", [0.0, 1e9])
 @pytest.mark.parametrize("at", [20, 49, 60, 120])
-def test_an_interrupted_fit_finds_the_same_lengths(at, blobs, monkeypatch):
+def test_an_interrupted_fit_finds_the_same_lengths(at, turn, blobs, monkeypatch):
+    """Whether chains are about equally far then, or one is ahead."""
+    monkeypatch.setattr(chains, "TURN", turn)
     whole = DPMixture(**AUTO).fit(blobs)
     original, pressed = RowChain.step, []
 
@@ -118,8 +123,13 @@ def test_an_interrupted_fit_finds_the_same_lengths(at, blobs, monkeypatch):
     assert_same_fit(model, whole, blobs)
 
 
-def _traces(*columns):
-    return [{"warmup": np.stack(chain, axis=1)} for chain in zip(*columns, strict=True)]
+def _settled(*columns):
+    chains = [{"warmup": np.stack(chain, axis=1)} for chain in zip(*columns, strict=True)]
+    whole = _halts.settled(chains, 80)
+    # After an interruption one chain may be ahead.
+    chains[0]["warmup"] = np.concatenate([chains[0]["warmup"], np.full((7, 2), 1e3)])
+    assert _halts.settled(chains, 80) == whole
+    return whole
 
 
 def _noise(n_chains=4, n=80):
@@ -130,16 +140,16 @@ def test_settled_chains():
     level = _noise()
     trend = np.linspace(0.0, 8.0, 80)
     apart = 10.0 * np.arange(4)[:, None]
-    assert _halts.settled(_traces(level, level))
-    assert _halts.settled(_traces(level + apart, level))  # more warm-up would not join them
-    assert not _halts.settled(_traces(level + trend, level))
-    assert not _halts.settled(_traces(level, level + trend + apart))
+    assert _settled(level, level)
+    assert _settled(level + apart, level)  # more warm-up would not join them
+    assert not _settled(level + trend, level)
+    assert not _settled(level, level + trend + apart)
     # The first half does not count.
     early = np.where(np.arange(80) < 40, trend - 20.0, 0.0)
-    assert _halts.settled(_traces(level + early, level))
+    assert _settled(level + early, level)
     # A single chain has no others that drift alike.
-    assert _halts.settled(_traces(level[:1], level[:1]))
-    assert not _halts.settled(_traces(level[:1] + trend, level[:1]))
+    assert _settled(level[:1], level[:1])
+    assert not _settled(level[:1] + trend, level[:1])
 
 
 def test_draws_that_suffice():
@@ -170,12 +180,40 @@ def test_a_fit_shortened_by_time_can_be_repeated(sampler, blobs):
     assert_same_fit(model, _repeated(model, blobs), blobs)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("sampler", ["auto", SubCluster()], ids=str)
+def test_time_that_is_over_at_once(sampler, blobs):
+    model = DPMixture(**AUTO, sampler=sampler, max_time=1e-6).fit(blobs)
+    assert model.n_warmup_ == 1 and model.draws_.n_draws == 1
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_time_is_over_for_a_fit_whose_chains_are_apart(blobs, monkeypatch):
+    """After Ctrl-C one chain has done 50 iterations of warm-up and the others none."""
+    monkeypatch.setattr(chains, "TURN", 1e9)
+    original = RowChain.step
+
+    def step(self, iteration):
+        original(self, iteration)
+        if iteration == 49:
+            signal.raise_signal(signal.SIGINT)
+
+    model = DPMixture(**AUTO, warm_start=True, n_warmup=60, n_draws=50)
+    with monkeypatch.context() as patch:
+        patch.setattr(RowChain, "step", step)
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(blobs)
+    model.set_params(max_time=1e-6).fit(blobs)
+    assert model.n_warmup_ == 50 and model.draws_.n_draws == 1
+    assert_same_fit(model, _repeated(model, blobs), blobs)
+
+
 def test_long_fits_say_so_once(monkeypatch):
     clock = types.SimpleNamespace(now=100.0)
     monkeypatch.setattr(_halts, "time", types.SimpleNamespace(monotonic=lambda: clock.now))
     program = types.SimpleNamespace(n_iterations=500, finds_warmup=True, finds_draws=False)
     said = []
-    forecast = _halts.Forecast(program, 100.0, said.append)
+    forecast = _halts.Forecast(program, 100.0, 0, said.append)
     clock.now = 104.0
     forecast(5)
     assert said == []  # too early to tell
@@ -184,10 +222,13 @@ def test_long_fits_say_so_once(monkeypatch):
     forecast(6)
     assert said == ["this fit will take up to 10 minutes"]
     program.finds_warmup = False
-    _halts.Forecast(program, 100.0, said.append)(400)
+    _halts.Forecast(program, 100.0, 0, said.append)(400)
     assert len(said) == 1  # soon done
-    _halts.Forecast(program, 100.0, said.append)(0.1)
+    _halts.Forecast(program, 100.0, 0, said.append)(0.1)
     assert said[1] == "this fit will take about 8.3 hours"
+    # A warm start counts its own iterations.
+    _halts.Forecast(program, 100.0, 400, said.append)(401)
+    assert said[2] == "this fit will take about 10 minutes"
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -229,12 +270,25 @@ def test_a_single_chain_is_compared_with_its_halves():
     assert found == {"ari_within": 1.0, "ari_between": 0.0}
 
 
+def test_many_chains_are_compared_by_few_draws():
+    draws = np.random.default_rng(0).integers(3, size=(60, 20, 10))
+    found = _convergence.agreement(draws)
+    assert abs(found["ari_within"]) < 0.1 and abs(found["ari_between"]) < 0.1
+    assert _convergence.agreement(draws[:, :1])["ari_within"] == 1.0
+    assert _convergence.is_well_known(np.zeros((60, 1)))  # no R-hat
+
+
 def test_levels_of_the_density():
     values = np.random.default_rng(0).normal(size=(3, 20))
-    found = _convergence.level_figures(values, 4)
+    found = _convergence.level_figures(values, (10**9, 4))
     assert found["difference_chains"] == pytest.approx(np.ptp(values.mean(axis=1)) / 4)
-    halves = _convergence.level_figures(values[:1], 1)["difference_chains"]
+    halves = _convergence.level_figures(values[:1], (10**9, 1))["difference_chains"]
     assert halves == pytest.approx(abs(values[0, :10].mean() - values[0, 10:].mean()))
+    # With few rows chance explains 5 / n_samples.
+    apart = 100.0 * np.arange(3)[:, None]
+    found = _convergence.level_figures(apart + np.zeros((3, 20)), (40, 2))
+    assert found["difference_chains"] == pytest.approx(200.0 / 2 - 5.0 / 40)
+    assert _convergence.level_figures(values, (1, 2))["difference_chains"] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -289,7 +343,10 @@ def test_the_warning_begins_with_the_verdict(blobs, monkeypatch):
         model = DPMixture(**FAST).fit(blobs)
     message = str(record[0].message)
     assert not model.converged_
-    assert message.startswith("the chains found different clusters, so labels_ depends on chance")
+    start = (
+        "the chains have not mixed: they found different clusters, so labels_ depends on chance"
+    )
+    assert message.startswith(start)
     assert "0.50 between chains, 0.90 within a chain" in message
     assert "densities can be used" in message
     # 400 effective draws would need 20 times as many; at most ten times as many are asked for.

@@ -52,6 +52,7 @@ STREAM_ATTRIBUTES = {
     "n_components_samples_",
     "n_features_in_",
     "n_iter_",
+    "n_warmup_",
     "n_samples_seen_",
     "sampler_",
     "weights_",

@@ -2,6 +2,7 @@
 properties that make them usable: row by row, no random numbers, little memory."""
 
 import tracemalloc
+import warnings
 
 import joblib
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from reference.predictive import log_densities, log_predictive, log_weights
 from scipy.special import betaln, logsumexp
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from support.cases import (
     FAST,
     NAMES,
@@ -118,7 +120,8 @@ def test_more_chains_than_scored_draws():
 def fitted(request):
     case = fit_case(request.param, n_new=23)
     estimator = make_estimator(case.likelihood, resampled=True, n_draws=30, n_warmup=0)
-    with pytest.warns():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
         estimator.fit(case.X)
     return estimator, case.X_new
 

@@ -61,8 +61,8 @@ class SampledClusters:
 # Number of iterations in which samplers adapt, at most the warm-up. It does not depend on the
 # warm-up, which a time limit may shorten.
 WARMUP = 100
-# Numbers of draws of each chain after which `n_draws="auto"` may end the fit. Few, because draws of
-# many rows take long, and more do not make numbers of components agree.
+# Numbers of draws of each chain after which `n_draws="auto"` may end the fit. Few, because draws
+# of many rows take long, and more do not make numbers of components agree.
 DRAW_LOOKS = (100, 150)
 # Iterations before which chains try clusters of a sample of rows.
 LOOKS = 0, 20

@@ -62,12 +62,11 @@ class MixtureProgram(ChainProgram):
     def density_rows(self):
         """Evenly spaced rows of the fit whose density is followed; None if they have none under a
         draw."""
-        if self.given is None or is_dask(self.given):
+        if self.given is None or "product" not in self.likelihood.capabilities:
             return None
-        if "product" not in self.likelihood.capabilities:
-            return None
-        step = -(-self.given.shape[0] // N_DENSITY_ROWS)
-        rows = self.given[::step]
+        rows = self.given[:: -(-self.given.shape[0] // N_DENSITY_ROWS)]
+        if is_dask(rows):
+            rows = rows.compute()
         return rows if sp.issparse(rows) else np.ascontiguousarray(rows, dtype=np.float64)
 
     def model(self, values=None):

@@ -258,5 +258,5 @@ def test_a_fit_sweeps_in_tiles():
             X = np.where(np.arange(200)[:, None] % 7 == 0, np.nan, X)
             likelihood = Gaussian(covariance_type="diag")
         program = DPMixture()._program(X, likelihood, Gibbs())
-        chain = program.resume({"entropy": 0, "index": 0})
+        chain = program.resume(program.chain(0, 0))
         assert (chain.state.bounds is not None) == in_tiles
