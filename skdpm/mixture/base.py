@@ -830,6 +830,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         return figures
 
     def _unusable(self, bad):
+        if "log_joint" in bad and "ess_bulk" not in self.diagnostics_["log_joint"]:
+            return bad  # particles
         return _convergence.unusable(self.diagnostics_, bad)
 
     def _warning(self, program, bad, unusable):
