@@ -118,15 +118,16 @@ def agreement(cluster_samples):
     -------
     figures : dict
         "ari_within" and "ari_between": mean adjusted Rand index of two draws of the same chain,
-        and of different chains (or halves of one chain), over evenly spaced draws and rows. 1 if
-        there are no two such draws.
+        and of different chains (or halves of one chain), over evenly spaced chains, draws and
+        rows. 1 if there are no two such draws.
     """
     n_chains, n_draws, n_samples = cluster_samples.shape
-    # Two draws of each chain at least.
+    # Two draws of each chain at least, and fewer chains if these are too many.
     n_compared = max(2, min(N_COMPARED_DRAWS, MOST_COMPARED // n_chains))
     at = np.unique(np.linspace(0, n_draws - 1, n_compared).round().astype(int))
+    chains = slice(None, None, -(-n_chains * n_compared // MOST_COMPARED))
     rows = slice(None, None, -(-n_samples // N_COMPARED_ROWS))
-    draws = np.ascontiguousarray(cluster_samples[:, at, rows], dtype=np.intp)
+    draws = np.ascontiguousarray(cluster_samples[chains, at][..., rows], dtype=np.intp)
     for labels in draws.reshape(-1, draws.shape[2]):
         labels[:] = np.unique(labels, return_inverse=True)[1]
     if n_chains == 1:

@@ -270,7 +270,22 @@ def test_a_single_chain_is_compared_with_its_halves():
     assert found == {"ari_within": 1.0, "ari_between": 0.0}
 
 
-def test_many_chains_are_compared_by_few_draws():
+@pytest.mark.parametrize("n_chains", [1, 7, 50, 51, 400])
+def test_many_chains_are_compared_by_few_draws(n_chains, monkeypatch):
+    """At most 100 draws of evenly spaced chains, at least two of each."""
+    compared = []
+
+    def recorded(a, b):
+        compared.extend((a.tobytes(), b.tobytes()))
+        return 0.0
+
+    monkeypatch.setattr(_convergence, "_adjusted_rand", recorded)
+    draws = np.random.default_rng(0).integers(8, size=(n_chains, 20, 30))
+    _convergence.agreement(draws)
+    assert 2 * min(n_chains, 25) <= len(set(compared)) <= 100
+
+
+def test_draws_of_many_chains_are_compared_within_and_between():
     draws = np.random.default_rng(0).integers(3, size=(60, 20, 10))
     found = _convergence.agreement(draws)
     assert abs(found["ari_within"]) < 0.1 and abs(found["ari_between"]) < 0.1
