@@ -4,15 +4,16 @@
 import functools
 
 from skdpm._estimator import OTHER_NAMES
-from skdpm._validation import check_integer, check_real, explains
+from skdpm._validation import check_bool, check_integer, check_real, explains
 from skdpm.mixture.base import BaseMixture
 from skdpm.mixture.priors import (
     DirichletProcessPrior,
+    DynamicFiniteMixturesPrior,
     FiniteDirichletPrior,
     MixtureOfFiniteMixturesPrior,
     PitmanYorPrior,
 )
-from skdpm.mixture.priors._mixture_of_finite_mixtures import NAMES, tabulated_law
+from skdpm.mixture.priors._mixture_of_finite_mixtures import NAMED_LAWS, tabulated_law
 
 OTHER_NAMES_IN_MIXTURES = {
     **OTHER_NAMES,
@@ -281,7 +282,10 @@ class FiniteMixture(BaseMixture):
 
     With `n_components=None` the number of components has a prior, and the model is a mixture of
     finite mixtures: n_components ~ `n_components_prior`, weights ~ Dirichlet(concentration, ...).
-    The number is integrated out too, so samplers that draw weights cannot be used.
+    The number is integrated out too, so samplers that draw weights cannot be used. With
+    `dynamic=True` the weights have the law Dirichlet(concentration / n_components, ...), and the
+    number is drawn in every iteration (telescoping). Components then share the concentration, so
+    many of a large number stay empty.
 
     Parameters
     ----------
@@ -298,8 +302,10 @@ class FiniteMixture(BaseMixture):
         As in `DPMixture`.
     concentration : float or None, default=None
         Total concentration: each component has concentration / n_components. If `n_components` is
-        None, concentration of each component. None: resampled in every iteration under its prior,
-        starting from 1.
+        None and `dynamic` is False, concentration of each component. None: resampled in every
+        iteration under its prior, starting from 1.
+    dynamic : bool, default=False
+        Whether `concentration` is a total also with `n_components=None`. Not with "smc".
     concentration_prior, n_warmup, n_draws, thin, n_chains, n_jobs
         As in `DPMixture`.
     init : {"auto", "single", "singletons", "kmeans"} or array-like of shape (n_samples,), \
@@ -320,11 +326,14 @@ n_clusters_samples_, concentration_samples_, log_joint_samples_, hyperparameter_
 cluster_params_, diagnostics_, converged_, log_evidence_, log_evidence_chains_, \
 effective_sample_size_, n_samples_seen_, acceptance_rate_, likelihood_, sampler_, n_iter_, \
 n_warmup_, fit_time_, n_features_in_, feature_names_in_
-        As in `DPMixture`.
+        As in `DPMixture`. With `dynamic=True` `draws_` also has "total_components", the number of
+        components, empty ones included.
 
     References
     ----------
     Miller & Harrison (2018), Mixture models with a prior on the number of components.
+    Frühwirth-Schnatter, Malsiner-Walli & Grün (2021), Generalized mixtures of finite mixtures and
+    telescoping sampling.
 
     Examples
     --------
@@ -341,6 +350,7 @@ n_warmup_, fit_time_, n_features_in_, feature_names_in_
         n_components=10,
         *,
         n_components_prior="poisson",
+        dynamic=False,
         likelihood="auto",
         sampler="auto",
         concentration=None,
@@ -361,6 +371,7 @@ n_warmup_, fit_time_, n_features_in_, feature_names_in_
     ):
         self.n_components = n_components
         self.n_components_prior = n_components_prior
+        self.dynamic = dynamic
         self.likelihood = likelihood
         self.sampler = sampler
         self.concentration = concentration
@@ -381,17 +392,22 @@ n_warmup_, fit_time_, n_features_in_, feature_names_in_
 
     def make_prior(self, n_samples, concentration):
         """Make the prior over partitions, as in `BaseMixture`."""
+        check_bool(self.dynamic, "dynamic")
         if self.n_components is not None:
             n_components = check_integer(self.n_components, "n_components", low=1, high=2**53)
             return FiniteDirichletPrior(n_samples, concentration, n_components)
         law = self.n_components_prior
-        if callable(law):
-            law = _tabulated(law, n_samples)
-        elif not (isinstance(law, str) and law in NAMES):
+        if isinstance(law, str) and law in NAMED_LAWS:
+            law = NAMED_LAWS[law] if self.dynamic else law
+        elif not callable(law):
             raise ValueError(
-                f"n_components_prior must be one of {', '.join(sorted(NAMES))} or a function "
+                f"n_components_prior must be one of {', '.join(sorted(NAMED_LAWS))} or a function "
                 f"that returns log p(K); got {law!r}"
             )
+        if callable(law):
+            law = _tabulated(law, n_samples)
+        if self.dynamic:
+            return DynamicFiniteMixturesPrior(n_samples, concentration, law)
         return MixtureOfFiniteMixturesPrior(n_samples, concentration, law)
 
 

@@ -78,11 +78,11 @@ def log_eppf_finite(sizes, concentration_total, n_components):
 LAWS = {"poisson": (poisson(1, loc=1).logpmf, 20), "geometric": (geom(0.1).logpmf, 800)}
 
 
-def log_eppf_mfm(sizes, concentration, n_components_prior):
-    """Mixture of finite mixtures (Miller & Harrison 2018): the finite prior of k0 components, of
-    this concentration each, averaged over k0.
+def log_terms_mfm(sizes, concentration, n_components_prior, dynamic=False):
+    """log p(partition, k0 components): dict from k0, as long as there is any probability.
 
-    `n_components_prior` is a name of LAWS, or log probabilities of 1, 2, ..., m.
+    Arguments as in `log_eppf_mfm`. With `dynamic` (Fruehwirth-Schnatter, Malsiner-Walli & Gruen
+    2021) the concentration is the total of all components.
     """
     concentration = np.asarray(concentration, dtype=float)
     j = len(_positive_sizes(sizes))
@@ -91,31 +91,40 @@ def log_eppf_mfm(sizes, concentration, n_components_prior):
         log_p = log_pmf(np.arange(1, j + n_more))
     else:
         log_p = np.asarray(n_components_prior)
-    terms = [
-        log_eppf_finite(sizes, k0 * concentration, k0) + log_p[k0 - 1]
+    return {
+        k0: log_eppf_finite(sizes, concentration * (1 if dynamic else k0), k0) + log_p[k0 - 1]
         for k0 in range(j, len(log_p) + 1)
         if log_p[k0 - 1] > -np.inf
-    ]
-    return logsumexp(terms, axis=0) if terms else np.full(concentration.shape, -np.inf)[()]
+    }
+
+
+def log_eppf_mfm(sizes, concentration, n_components_prior, dynamic=False):
+    """Mixture of finite mixtures (Miller & Harrison 2018): the finite prior of k0 components, of
+    this concentration each, averaged over k0.
+
+    `n_components_prior` is a name of LAWS, or log probabilities of 1, 2, ..., m.
+    """
+    terms = list(log_terms_mfm(sizes, concentration, n_components_prior, dynamic).values())
+    return logsumexp(terms, axis=0) if terms else np.full(np.shape(concentration), -np.inf)[()]
 
 
 def log_eppf(
     sizes, prior, *, concentration, discount=None, n_components=None, n_components_prior=None
 ):
-    """The log EPPF of the prior called `prior`: "dp", "pitman_yor", "finite" or "mfm".
+    """The log EPPF of the prior called `prior`: "dp", "pitman_yor", "finite", "mfm" or "dynamic".
 
-    `concentration` is the total over components where `prior` is "finite", and that of each where
-    it is "mfm".
+    `concentration` is the total over components where `prior` is "finite" or "dynamic", and that
+    of each where it is "mfm".
     """
-    if prior == "mfm":
-        return log_eppf_mfm(sizes, concentration, n_components_prior)
+    if prior in ("mfm", "dynamic"):
+        return log_eppf_mfm(sizes, concentration, n_components_prior, prior == "dynamic")
     if prior == "dp":
         return log_eppf_dp(sizes, concentration)
     if prior == "pitman_yor":
         return log_eppf_pitman_yor(sizes, concentration, discount)
     if prior == "finite":
         return log_eppf_finite(sizes, concentration, n_components)
-    raise ValueError(f"unknown prior {prior!r}; known: dp, pitman_yor, finite, mfm")
+    raise ValueError(f"unknown prior {prior!r}; known: dp, pitman_yor, finite, mfm, dynamic")
 
 
 def log_gamma_density(x, shape, rate):

@@ -100,6 +100,7 @@ class TrainingRows:
             if values:
                 set_hyperparameters(model, likelihood.at(values))
             prior = self.make_prior(float(draws["concentration"][at]))
+            prior.set_latent({name: draws[name][at] for name in prior.latent})
             state = MixtureState(model, prior, draws["labels"][at].astype(np.intp))
             return log_leave_one_out(state)
 

@@ -86,6 +86,8 @@ class MixtureProgram(ChainProgram):
             Column(column_of(name), "params", shape=np.shape(getattr(self.likelihood, name)))
             for name in self.likelihood.learned
         ]
+        latent = self.make_prior(self.first_concentration).latent
+        columns += [Column(name, dtype=np.int64) for name in latent]
         if self.store_labels:
             columns.append(Column("labels", "labels", shape=(self.n_samples,)))
         return columns
@@ -174,6 +176,7 @@ class MixtureChain(LiveChain):
             "concentration": concentration,
             "n_components": state.n_clusters,
             **{column_of(name): value for name, value in self.values.items()},
+            **state.prior.latent_values(),
         }
         if program.scores(self.index) and self.snapshots.due():
             self.snapshots.take(*self._snapshot())
@@ -302,6 +305,7 @@ class Replica:
         self.bit_generator.state = saved["bit_generator"]
         self.values = dict(saved["values"])
         prior = program.make_prior(saved["concentration"])
+        prior.set_latent(saved["latent"])
         model = program.model(self.values)
         if "state" in saved:
             self.state = MixtureState(model, prior, saved=saved["state"], tiles=program.tiles)
@@ -309,9 +313,11 @@ class Replica:
             self.state = MixtureState(model, prior, saved["labels"], tiles=program.tiles)
 
     def resample(self, program, iteration):
-        """Draw the concentration, then the likelihood's hyperparameters, given the partition."""
+        """Draw what the prior learns, then the likelihood's hyperparameters, given the
+        partition."""
         state = self.state
         program.resample_concentration(state.prior, state.cluster_sizes(), self.bit_generator)
+        state.prior.resample_latent(state.cluster_sizes(), self.bit_generator)
         priors = program.learned_after(iteration, state.model)
         if priors:
             values = state.model.resample_hyperparameters(
@@ -323,6 +329,7 @@ class Replica:
         return {
             "state": self.state.save(),
             "concentration": self.state.prior.concentration,
+            "latent": self.state.prior.latent_values(),
             "values": self.values,
             "bit_generator": self.bit_generator.state,
         }
@@ -386,9 +393,13 @@ class RowChain(StateChain):
         labels = first.labels
         if labels is None:
             labels = np.zeros(program.n_samples, dtype=np.intp)
+        prior = program.make_prior(first.concentration)
+        sizes = np.bincount(labels)
+        prior.resample_latent(sizes[sizes > 0], bit_generator)
         return {
             "labels": labels,
             "concentration": first.concentration,
+            "latent": prior.latent_values(),
             "values": first.values,
             "bit_generator": bit_generator.state,
         }

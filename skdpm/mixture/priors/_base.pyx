@@ -44,9 +44,14 @@ cdef class PartitionPrior:
         Lower bound, exclusive, of a fixed concentration.
     most_clusters : int
         Maximum number of clusters of n_samples items.
+    latent : tuple of str
+        Names of attributes that are drawn with the partition (`resample_latent`). Given these the
+        prior is of Gibbs type, and its tables and C methods hold; `log_probability` and
+        `log_weights` are averages over them.
     """
 
     capabilities = frozenset()
+    latent = ()
     lowest_concentration = 0.0
 
     def __cinit__(self, Py_ssize_t n_samples, *args, **kwargs):
@@ -162,6 +167,33 @@ cdef class PartitionPrior:
     def set_concentration(self, double concentration):
         self.concentration = concentration
         self.sigma = self.sigma_at(concentration)
+
+    def forget_tables(self):
+        """Make the next `tabulate` fill all tables, after a change of anything but the
+        concentration."""
+        self.tabulated = INFINITY
+
+    def resample_latent(self, sizes, bit_generator):
+        """Draw the `latent` attributes given a partition with clusters of these sizes."""
+
+    def latent_values(self):
+        """The `latent` attributes: dict."""
+        return {name: getattr(self, name) for name in self.latent}
+
+    def set_latent(self, values):
+        """Set `latent` attributes."""
+        for name, value in values.items():
+            setattr(self, name, value)
+
+    def log_latent_share(self, sizes):
+        """log of p(partition) over p(partition given the `latent` attributes)."""
+        cdef const Py_ssize_t[::1] view
+        if not self.latent:
+            return 0.0
+        view = np.ascontiguousarray(sizes, dtype=np.intp)
+        return self.log_probability(sizes) - self.log_eppf_at(
+            self.concentration, &view[0] if view.shape[0] > 0 else NULL, view.shape[0]
+        )
 
     def log_weights(self, sizes):
         """log probabilities that the next item joins clusters of the given sizes, or a new one.

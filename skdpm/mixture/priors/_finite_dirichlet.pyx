@@ -18,8 +18,6 @@ cdef class FiniteDirichletPrior(TwoParameterPrior):
         Total of the Dirichlet parameters of all components.
     n_components : int
     """
-    cdef readonly Py_ssize_t n_components
-
     capabilities = TwoParameterPrior.capabilities | {"n_components"}
 
     def __init__(self, Py_ssize_t n_samples, double concentration, Py_ssize_t n_components):

@@ -25,6 +25,7 @@ one K to the next by ratios, without differences of large logarithms.
 from libc.math cimport INFINITY, NAN, exp, expm1, lgamma, log, log1p
 
 import numpy as np
+from scipy.special import gammaln
 
 from skdpm._core._math cimport log_rising
 from skdpm.mixture.priors._base cimport PartitionPrior
@@ -42,6 +43,12 @@ cdef enum:
 NAMES = {"poisson": POISSON, "geometric": GEOMETRIC}
 cdef double LOG_R = log(0.1)
 cdef double LOG_Q = log(0.9)
+
+# The same as functions of K.
+NAMED_LAWS = {
+    "poisson": lambda K: -1.0 - gammaln(K),
+    "geometric": lambda K: LOG_R + (K - 1) * LOG_Q,
+}
 
 # Bound of the terms left out, relative to the sum; rounding is as large.
 cdef double LOG_NEGLIGIBLE = -54.0 * log(2.0)

@@ -156,6 +156,14 @@ class SMC(Sampler):
             )
         return mover
 
+    def check_prior(self, prior):
+        if prior.latent:
+            raise ValueError(
+                f"SMC has no particles of the {' and '.join(prior.latent)} of "
+                f"{type(prior).__name__}: with FiniteMixture choose dynamic=False, or another "
+                "sampler"
+            )
+
     def kernel(self):
         """Make the kernel that moves particles, or None; parameters checked."""
         check_integer(self.n_particles, "SMC.n_particles", low=1, high=1_000_000)
@@ -260,6 +268,7 @@ class AnnealedSMC(SMC):
         return super().kernel()
 
     def check_prior(self, prior):
+        super().check_prior(prior)
         if self.initial_concentration is not None:
             check_real(
                 self.initial_concentration,

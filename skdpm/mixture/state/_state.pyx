@@ -320,7 +320,7 @@ cdef class MixtureState:
         """log p(partition, X) at the current concentration, natural logarithm."""
         self.model.settle()
         self.prior.tabulate()
-        return self.log_joint()
+        return self.log_joint() + self.prior.log_latent_share(self.cluster_sizes())
 
     def cluster_slots(self):
         """Slot of each cluster: (n_clusters,), in the order of `dump`."""
