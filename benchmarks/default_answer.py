@@ -49,6 +49,7 @@ METHODS = {
 # What users read, and the largest R-hat with which they can rely on it.
 R_HATS = {
     "density of rows": 1.05,
+    "clusters": 1.05,
     "components": 1.05,
     "co-clustering": 1.05,
     "log joint": 1.1,
@@ -135,6 +136,7 @@ def fit_ours(data, X, X_test, tuned=False):
         "seconds": seconds + chosen,
         "warned": any(issubclass(each.category, ConvergenceWarning) for each in caught),
         "density of rows": r_hat("log_density"),
+        "clusters": split_rhat(model.n_clusters_samples_),
         "components": split_rhat(model.n_components_samples_),
         "co-clustering": r_hat("coclustering"),
         "log joint": r_hat("log_joint"),
