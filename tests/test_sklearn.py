@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 from support.cases import FAST, NAMES, SPARSE, WITH_NAN, fit_case, make_estimator
 
-from skdpm import DPMixture, FiniteMixture
+from skdpm import DPMixture, FeatureAllocation, FiniteMixture
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Multinomial, PyClone
 from skdpm.mixture.samplers import PGSM, SMC, Gibbs
 
@@ -26,13 +26,13 @@ from skdpm.mixture.samplers import PGSM, SMC, Gibbs
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
-# One with its defaults; what the checks ask of the others shows in chains of a few iterations.
+# What the checks ask shows in chains of a few iterations.
 SHORT = {"n_warmup": 15, "n_draws": 5, "n_chains": 2}
 
 
 @parametrize_with_checks(
     [
-        DPMixture(),
+        DPMixture(**SHORT),
         FiniteMixture(**SHORT),
         DPMixture(likelihood=Gaussian(covariance_type="diag"), **SHORT),
         DPMixture(sampler=SMC(5), n_draws=4, n_chains=2),
@@ -40,6 +40,12 @@ SHORT = {"n_warmup": 15, "n_draws": 5, "n_chains": 2}
     ]
 )
 def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([DPMixture(), FeatureAllocation()])
+def test_scikit_learn_checks_of_the_defaults(estimator, check):
     check(estimator)
 
 

@@ -55,7 +55,8 @@ def fitted():
     return FeatureAllocation(n_warmup=60, n_draws=20, n_chains=2, random_state=1).fit(X)
 
 
-@parametrize_with_checks([FeatureAllocation()])
+# With its defaults in test_sklearn.py.
+@parametrize_with_checks([FeatureAllocation(n_warmup=15, n_draws=5, n_chains=2)])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 

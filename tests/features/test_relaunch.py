@@ -1,5 +1,7 @@
 """Moves that replace features of Z by others, launched from anchor rows."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from reference.features import (
@@ -221,16 +223,16 @@ def test_indian_buffet(seed_sequence, record_property):
 
 
 @pytest.mark.parametrize(
-    "run",
+    "make_run",
     [
-        finite_run(MOVES["birth and death"], 2, wrong=2.6),
-        finite_run(MOVES["split and merge"], 3, concentration=6.0, wrong=12.0),
-        buffet_run(MOVES["birth and death"], wrong=1.5),
-        buffet_run(MOVES["split and merge"], wrong=1.5),
+        partial(finite_run, MOVES["birth and death"], 2, wrong=2.6),
+        partial(finite_run, MOVES["split and merge"], 3, concentration=6.0, wrong=12.0),
+        partial(buffet_run, MOVES["birth and death"], wrong=1.5),
+        partial(buffet_run, MOVES["split and merge"], wrong=1.5),
     ],
 )
-def test_power(run, seed_sequence):
-    cells = run(seed_sequence.spawn(1)[0], 1)
+def test_power(make_run, seed_sequence):
+    cells = make_run()(seed_sequence.spawn(1)[0], 1)
     assert chi_squared_p(cells.counts, cells.probabilities) < 1e-6
 
 

@@ -157,7 +157,7 @@ def check_draws(problem, rng, variant, n_draws):
         )
 
 
-@pytest.mark.parametrize("n", [5, 6, 7])
+@pytest.mark.parametrize("n", [6, *(pytest.param(n, marks=pytest.mark.slow) for n in (5, 7))])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_log_t_of_random_proposals(n, variant, seed_sequence):
     """Two blocks of two rows in two clusters need six rows."""
