@@ -1,6 +1,6 @@
 """Seeds, hypothesis profiles, slow tests.
 
-Without --run-slow, hypothesis and the tests that use `replicates` run two fifths of their full
+Without --run-slow, hypothesis and the tests that use `replicates` run a quarter of their full
 size. With it they run in full and count as slow, so that `--run-slow -m slow` includes them.
 
 SKDPM_SEEDS: "0-99", "7" or "1,5,8-10" runs every test that uses `seed` once per seed.
@@ -18,7 +18,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 FULL_EXAMPLES = 100
-EVERYDAY_PART = 0.4
+EVERYDAY_PART = 0.25
 
 for name, part in (("everyday", EVERYDAY_PART), ("full", 1.0)):
     hypothesis.settings.register_profile(

@@ -83,11 +83,11 @@ def check_minima(seed, n_cases, losses=LOSSES):
 
 
 def test_point_estimate_is_the_exhaustive_minimum():
-    check_minima(0, 150)
+    check_minima(0, 75)
 
 
 def test_point_estimate_is_the_exhaustive_minimum_of_priced_losses():
-    check_minima(2, 40, PRICED)
+    check_minima(2, 20, PRICED)
 
 
 @pytest.mark.slow

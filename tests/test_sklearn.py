@@ -17,6 +17,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 from support.cases import FAST, NAMES, SPARSE, WITH_NAN, fit_case, make_estimator
+from support.designs import combinations
 
 from skdpm import DPMixture, FeatureAllocation, FiniteMixture
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Multinomial, PyClone
@@ -54,8 +55,9 @@ def case(request):
     return fit_case(request.param)
 
 
-@pytest.mark.parametrize("prior", ["dp", "finite"])
-def test_protocol(case, prior):
+@combinations(name=NAMES, prior=["dp", "finite"])
+def test_protocol(name, prior):
+    case = fit_case(name)
     estimator = make_estimator(case.likelihood, prior)
     X = case.X.copy()
     for method in ("predict", "predict_proba", "score_samples", "score"):
@@ -195,8 +197,9 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_memory_layout_does_not_matter(case, layout):
+@combinations(name=NAMES, layout=LAYOUTS)
+def test_memory_layout_does_not_matter(name, layout):
+    case = fit_case(name)
     X, X_new = (A.astype(np.float32).astype(np.float64) for A in (case.X, case.X_new))
     expected = make_estimator(case.likelihood).fit(X)
     other = LAYOUTS[layout](X)
@@ -211,8 +214,7 @@ def test_memory_layout_does_not_matter(case, layout):
         )
 
 
-@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint16, np.int64, np.float16])
-@pytest.mark.parametrize("name", NAMES)
+@combinations(name=NAMES, dtype=[bool, np.int8, np.uint16, np.int64, np.float16])
 def test_integer_types(name, dtype):
     case = fit_case(name)
     X, X_new = (np.round(np.abs(np.nan_to_num(A))) for A in (case.X, case.X_new))

@@ -345,7 +345,7 @@ def buffet_runs(settings, n_starts):
 
 
 def test_indian_buffet(seed_sequence, record_property):
-    check(buffet_runs(BUFFET, 700), seed_sequence, record_property)
+    check(buffet_runs(BUFFET, 500), seed_sequence, record_property)
 
 
 @pytest.mark.slow
@@ -417,8 +417,11 @@ SINGLETONS = [
 ]
 
 
-def test_singletons(seed_sequence, record_property):
-    runs = {str(how): singletons_run(ElementGibbs().kernel(), **how) for how in SINGLETONS}
+def test_singletons(seed_sequence, record_property, replicates):
+    runs = {
+        str(how): singletons_run(ElementGibbs().kernel(), n_starts=replicates(10_000), **how)
+        for how in SINGLETONS
+    }
     check(runs, seed_sequence, record_property)
 
 
@@ -452,8 +455,9 @@ def concentration_run(n_latent, rate=1.5, n_starts=10_000):
 
 
 @pytest.mark.parametrize("n_latent", [None, 3])
-def test_concentration(n_latent, seed_sequence):
-    assert_p(concentration_run(n_latent), seed_sequence=seed_sequence)
+def test_concentration(n_latent, seed_sequence, replicates):
+    run = concentration_run(n_latent, n_starts=replicates(10_000))
+    assert_p(run, seed_sequence=seed_sequence)
 
 
 @pytest.mark.parametrize("n_latent", [None, 3])

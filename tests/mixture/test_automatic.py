@@ -11,6 +11,7 @@ from reference.likelihoods import log_marginal_gaussian
 from reference.simulate import PRIOR_CASES
 from scipy.special import gammaln
 from support.cases import FAST, make_estimator
+from support.designs import combinations
 from support.exactness import VARIANTS, likelihood_names, make_prior, make_state
 from support.fits import assert_same_fit
 from support.states import case_of, log_joint_of, log_likelihood_of, new_state
@@ -95,8 +96,7 @@ def impure_pieces(rng, n_samples=18):
 # Merging.
 
 
-@pytest.mark.parametrize("prior", PRIOR_CASES)
-@pytest.mark.parametrize("name", INDEPENDENT)
+@combinations(name=INDEPENDENT, prior=PRIOR_CASES)
 def test_merging_takes_the_best_pair_until_none_gains(name, prior, seed):
     case = case_of(name)
     pieces = impure_pieces(np.random.default_rng(seed))
@@ -130,8 +130,7 @@ def test_as_many_clusters_as_components_may_stay():
     np.testing.assert_array_equal(clusters, np.repeat([0, 1, 2], 3))
 
 
-@pytest.mark.parametrize("prior", PRIOR_CASES)
-@pytest.mark.parametrize("name", COUPLED)
+@combinations(name=COUPLED, prior=PRIOR_CASES)
 def test_merging_takes_the_best_pair_of_coupled_clusters(name, prior, seed):
     """Two pairs may gain the same but for rounding: then either is merged."""
     case = case_of(name)
@@ -337,8 +336,7 @@ def test_chains_start_dispersed():
     assert len(partitions) == 4
 
 
-@pytest.mark.parametrize("prior", ["dp", "pitman_yor", "finite", "mfm"])
-@pytest.mark.parametrize("name", NAMES)
+@combinations(name=NAMES, prior=["dp", "pitman_yor", "finite", "mfm"])
 def test_every_likelihood_and_prior(name, prior):
     case = case_of(name)
     estimator = make_estimator(case.likelihood, prior, init="auto")
@@ -426,9 +424,9 @@ EDGES = {
 }
 
 
-@pytest.mark.parametrize("covariance_type", ["full", "diag"])
-@pytest.mark.parametrize("sampler", ["gibbs", SubCluster(block_size=7)], ids=repr)
-@pytest.mark.parametrize("edge", EDGES)
+@combinations(
+    edge=EDGES, sampler=["gibbs", SubCluster(block_size=7)], covariance_type=["full", "diag"]
+)
 def test_edges(edge, sampler, covariance_type):
     likelihood = Gaussian(covariance_type=covariance_type)
     with warnings.catch_warnings():

@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.validation import check_is_fitted
 from support.cases import FAST, NAMES, PRIORS, SPARSE, fit_case, make_estimator, reference_scores
+from support.designs import combinations
 from support.fits import assert_same_fit
 
 from skdpm import DPMixture, FiniteMixture, chains
@@ -34,8 +35,7 @@ def blobs():
 # Warm starts.
 
 
-@pytest.mark.parametrize("prior", PRIORS)
-@pytest.mark.parametrize("name", NAMES)
+@combinations(name=NAMES, prior=PRIORS)
 def test_warm_start_equals_one_run(name, prior):
     case = fit_case(name)
     resampled = prior != "pitman_yor_negative"
@@ -56,9 +56,8 @@ def test_500_then_1000(blobs):
     assert_same_fit(parts, whole, blobs)
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
+@combinations(
+    params=[
         {"thin": 3},
         {"n_warmup": 0},
         {"n_chains": 1},
@@ -71,9 +70,8 @@ def test_500_then_1000(blobs):
         {"sampler": Gibbs(n_sweeps=2)},
         {"random_state": 2**70},
     ],
-    ids=repr,
+    way=["plain", "pickle", "more threads", "fewer threads"],
 )
-@pytest.mark.parametrize("way", ["plain", "pickle", "more threads", "fewer threads"])
 def test_warm_start_with(params, way, blobs):
     params = {**FAST, **params}
     whole = DPMixture(**{**params, "n_draws": 13}).fit(blobs)
@@ -403,9 +401,7 @@ def _interrupted(estimator, X, match):
     assert any(warning.filename == __file__ for warning in record)
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2, 3])
-@pytest.mark.parametrize("thin", [1, 2])
-@pytest.mark.parametrize("name", ["gaussian", "relational", "bernoulli"])
+@combinations(name=["gaussian", "relational", "bernoulli"], thin=[1, 2], n_jobs=[1, 2, 3])
 def test_interruption(name, n_jobs, thin, ctrl_c):
     case = fit_case(name)
     params = {
@@ -512,7 +508,7 @@ def test_interrupted_estimators_can_be_pickled(blobs, ctrl_c):
 @pytest.mark.parametrize("n_jobs", [1, 2])
 @pytest.mark.parametrize("at", [1, 2, 7])
 def test_interruption_in_warm_up(blobs, n_jobs, at, ctrl_c):
-    params = {**FAST, "n_warmup": 120, "sampler": Disturbed()}
+    params = {**FAST, "n_warmup": 30, "sampler": Disturbed()}
     whole = DPMixture(**params).fit(blobs)
     estimator = DPMixture(**params, n_jobs=n_jobs, warm_start=True)
     for fitted_before in (False, True):
@@ -528,7 +524,7 @@ def test_interruption_in_warm_up(blobs, n_jobs, at, ctrl_c):
             estimator.sample()
         # The chains go on where they were.
         done = [chain["iteration"] for chain in estimator._run.chains]
-        assert 1 <= max(done) and min(done) < 120
+        assert 1 <= max(done) and min(done) < 30
         ctrl_c(None)
         assert_same_fit(pickle.loads(pickle.dumps(estimator)).fit(blobs), whole, blobs)
         # An earlier fit, to other data, does not shine through.
@@ -615,8 +611,7 @@ def test_an_error_in_one_chain(blobs, n_jobs, store_labels, disturb):
 # Pickles.
 
 
-@pytest.mark.parametrize("protocol", [2, pickle.HIGHEST_PROTOCOL])
-@pytest.mark.parametrize("name", NAMES)
+@combinations(name=NAMES, protocol=[2, pickle.HIGHEST_PROTOCOL])
 def test_pickles(name, protocol):
     case = fit_case(name)
 

@@ -18,6 +18,7 @@ from scipy.special import gammaln
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from support.cases import FAST, NAMES, PRIORS, fit_case, make_estimator, prior_name, prior_params
+from support.designs import combinations
 from support.fits import DRAWS, assert_same_fit
 
 from skdpm import DPMixture, FiniteMixture, _convergence, diagnostics, partitions
@@ -45,9 +46,7 @@ def log_joint(estimator, case, name, labels, concentration):
     return prior + log_likelihood(case.X, labels, name, **case.params)
 
 
-@pytest.mark.parametrize("resampled", [False, True], ids=["fixed", "resampled"])
-@pytest.mark.parametrize("prior", PRIORS)
-@pytest.mark.parametrize("name", NAMES)
+@combinations(name=NAMES, prior=PRIORS, resampled=[False, True])
 def test_draws(name, prior, resampled):
     case = fit_case(name)
     estimator = make_estimator(case.likelihood, prior, resampled=resampled).fit(case.X)
@@ -99,8 +98,7 @@ def test_log_joint_at_extreme_concentrations(concentration):
     assert np.isfinite(estimator.score(case.X_new))
 
 
-@pytest.mark.parametrize("prior", PRIORS)
-@pytest.mark.parametrize("name", NAMES)
+@combinations(name=NAMES, prior=PRIORS)
 def test_point_estimate_attributes(name, prior):
     case = fit_case(name)
     estimator = make_estimator(case.likelihood, prior, resampled=True)
@@ -301,8 +299,7 @@ def test_point_estimate_has_the_least_expected_loss(blobs, loss):
     assert _loss(draws, other.labels_, loss) == pytest.approx(losses[29])
 
 
-@pytest.mark.parametrize("loss", ["modal", "vi", "binder", ("vi", 1.6)])
-@pytest.mark.parametrize("sampler", ["alternate", "sub_cluster"])
+@combinations(sampler=["alternate", "sub_cluster"], loss=["modal", "vi", "binder", ("vi", 1.6)])
 def test_estimate_labels_is_as_if_fit_had_done_so(blobs, loss, sampler):
     X = blobs * 0.4
     params = {**FAST, "n_draws": 30, "n_warmup": 30, "sampler": sampler, "concentration": 3.0}
@@ -444,8 +441,7 @@ def test_map_and_last(blobs, concentration, store_labels):
     np.testing.assert_array_equal(canonical_labels(other.labels_[None])[0], labels)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("point_estimate", ["map", "last"])
+@combinations(point_estimate=["map", "last"], name=NAMES)
 def test_without_stored_labels(name, point_estimate):
     case = fit_case(name)
     params = {"point_estimate": point_estimate, "resampled": True}
@@ -571,8 +567,7 @@ def test_warm_up_is_dropped(blobs):
         np.testing.assert_array_equal(getattr(estimator, name), getattr(whole, name)[:, 10:])
 
 
-@pytest.mark.parametrize("n_jobs", [2, 3, -1])
-@pytest.mark.parametrize("name", NAMES)
+@combinations(name=NAMES, n_jobs=[2, 3, -1])
 def test_bits_do_not_depend_on_n_jobs(name, n_jobs):
     case = fit_case(name)
     one = make_estimator(case.likelihood, n_chains=3, resampled=True).fit(case.X)
@@ -764,8 +759,7 @@ def _walk(value, seen, path):
 PLAIN = (int, float, complex, str, bytes, bool, type(None), dict, list, tuple, np.generic)
 
 
-@pytest.mark.parametrize("warm_start", [False, True])
-@pytest.mark.parametrize("name", NAMES)
+@combinations(name=NAMES, warm_start=[False, True])
 def test_fitted_attributes_are_plain_objects(name, warm_start):
     case = fit_case(name)
     estimator = make_estimator(case.likelihood, warm_start=warm_start).fit(case.X)

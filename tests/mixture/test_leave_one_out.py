@@ -14,6 +14,7 @@ from reference.simulate import PRIOR_CASES, enumeration_case
 from scipy.special import logsumexp
 from sklearn.metrics import roc_auc_score
 from support.cases import NAMES, PRIORS, fit_case, make_estimator, prior_name, prior_params
+from support.designs import combinations
 from support.exactness import complete_names, make_likelihood, make_prior, make_state
 
 from skdpm import DPMixture
@@ -51,8 +52,7 @@ def expected_densities(estimator, X, name, params, every=1):
     )
 
 
-@pytest.mark.parametrize("prior", PRIORS)
-@pytest.mark.parametrize("name", NAMES)
+@combinations(name=NAMES, prior=PRIORS)
 def test_densities(name, prior):
     case = fit_case(name, n_samples=5)
     params = {"resampled": prior != "pitman_yor_negative", "n_warmup": 0, "thin": 3, "n_draws": 2}

@@ -9,6 +9,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from support.cases import FAST
+from support.designs import combinations
 from support.fits import assert_same_fit
 
 from skdpm import DPMixture, FeatureAllocation, FiniteMixture, _convergence, _halts, chains
@@ -100,8 +101,7 @@ def test_a_warm_start_keeps_the_warm_up(blobs):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("turn", [0.0, 1e9])
-@pytest.mark.parametrize("at", [20, 49, 60, 120])
+@combinations(at=[20, 49, 60, 120], turn=[0.0, 1e9])
 def test_an_interrupted_fit_finds_the_same_lengths(at, turn, blobs, monkeypatch):
     """Whether chains are about equally far then, or one is ahead."""
     monkeypatch.setattr(chains, "TURN", turn)

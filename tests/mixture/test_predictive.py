@@ -22,6 +22,7 @@ from support.cases import (
     prior_params,
     reference_scores,
 )
+from support.designs import combinations
 from support.pvalues import Cells, assert_p
 
 from skdpm import DPMixture
@@ -33,8 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 METHODS = ("predict", "predict_proba", "score_samples")
 
 
-@pytest.mark.parametrize("prior", PRIORS)
-@pytest.mark.parametrize("name", NAMES)
+@combinations(name=NAMES, prior=PRIORS)
 def test_score_samples(name, prior):
     case = fit_case(name, n_samples=12)
     # Of 12 iterations every third is kept, from the start, so that draws differ.
@@ -48,8 +48,7 @@ def test_score_samples(name, prior):
     assert not np.allclose(scores, one, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("prior", PRIORS)
-@pytest.mark.parametrize("name", NAMES)
+@combinations(name=NAMES, prior=PRIORS)
 def test_predict_proba(name, prior):
     case = fit_case(name, n_samples=12)
     resampled = prior != "pitman_yor_negative"

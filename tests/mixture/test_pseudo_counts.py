@@ -17,6 +17,7 @@ from reference.simulate import simulate_data, simulate_partitions
 from scipy import stats
 from sklearn.exceptions import ConvergenceWarning
 from support.chains import LearningChains
+from support.designs import combinations
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p, correct_for_number
 
 from skdpm import DPMixture, FiniteMixture
@@ -324,8 +325,7 @@ DEFAULTS = {
 }
 
 
-@pytest.mark.parametrize("rows", POOR)
-@pytest.mark.parametrize("name", DEFAULTS)
+@combinations(name=DEFAULTS, rows=POOR)
 def test_rows_that_say_little(name, rows):
     X = POOR[rows]
     if name == "relational":

@@ -106,7 +106,7 @@ def test_recipes_know_held_rows_and_accepted_moves(X, monkeypatch):
     monkeypatch.setattr(_sub_cluster, "LAUNCH_EVERY", 1)
     rows = da.from_array(X[:60], chunks=(25, 2))
     moved = launched = held = 0
-    for seed in range(32):
+    for seed in range(16):
         settings = {**SETTINGS, "random_state": seed, "concentration": 9.0, "n_chains": 1}
         settings |= {"n_warmup": 0, "n_draws": 2 + seed % 8}
         estimator = DPMixture(sampler=SubCluster.from_paper("SUBC APPROX"), **settings).fit(rows)

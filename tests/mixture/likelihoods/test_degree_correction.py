@@ -102,8 +102,8 @@ SAMPLERS = [
 
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_posterior_of_five_nodes(sampler, directed, seed_sequence):
-    assert_p(_run(sampler, directed, 20_000), seed_sequence=seed_sequence)
+def test_posterior_of_five_nodes(sampler, directed, seed_sequence, replicates):
+    assert_p(_run(sampler, directed, replicates(20_000)), seed_sequence=seed_sequence)
 
 
 @pytest.mark.parametrize(

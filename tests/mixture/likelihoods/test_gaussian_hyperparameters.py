@@ -20,6 +20,7 @@ from scipy import stats
 from scipy.special import logsumexp
 from sklearn.base import clone
 from support.chains import LearningChains
+from support.designs import combinations
 from support.kernels import bind
 from support.pvalues import Cells, assert_p, assert_p_matrix, correct_for_number
 
@@ -338,10 +339,10 @@ def test_log_joints_and_scores_are_those_of_their_own_values(covariance_type):
 
 
 @quiet
-@pytest.mark.parametrize("covariance_type", TYPES)
-@pytest.mark.parametrize("sampler", ["gibbs", SubCluster(block_size=20)])
-@pytest.mark.parametrize(
-    "names", [n for m in range(5) for n in itertools.combinations(NAMES, m)], ids="-".join
+@combinations(
+    names=[n for m in range(5) for n in itertools.combinations(NAMES, m)],
+    sampler=["gibbs", SubCluster(block_size=20)],
+    covariance_type=TYPES,
 )
 def test_any_of_them_may_be_learned(names, sampler, covariance_type):
     X = two_groups()

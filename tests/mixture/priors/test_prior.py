@@ -452,7 +452,7 @@ def concentration_law(likelihood, prior, params, concentration_prior, n_bins=8):
         for slow in [name == "mfm" and hyperprior == (0.1, 5.0)]
     ],
 )
-def test_resampled_concentration(prior, params, concentration_prior, seed_sequence):
+def test_resampled_concentration(prior, params, concentration_prior, seed_sequence, replicates):
     """(partition, concentration) from the joint posterior; one update of the concentration given
     the partition leaves the joint law as it is."""
     shape, rate = concentration_prior
@@ -461,7 +461,7 @@ def test_resampled_concentration(prior, params, concentration_prior, seed_sequen
 
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
-        labels, concentration = law.draw(10_000 * factor, rng)
+        labels, concentration = law.draw(replicates(10_000) * factor, rng)
         sizes = partition_sizes(labels)
         for s, (row, n_clusters) in enumerate(zip(sizes, (sizes > 0).sum(axis=1), strict=True)):
             kernel.set_concentration(concentration[s])
@@ -490,7 +490,7 @@ def test_resampled_concentration_is_in_the_tables(prior, params):
 
 @each_resampled
 @pytest.mark.parametrize("likelihood", ["bernoulli", "relational"])
-def test_sweep_and_resampled_concentration(prior, params, likelihood, seed_sequence):
+def test_sweep_and_resampled_concentration(prior, params, likelihood, seed_sequence, replicates):
     """One iteration of a chain: a sweep at the current concentration, then its update."""
     shape, rate = 2.0, 0.8
     law = concentration_law(likelihood, prior, params, (shape, rate), n_bins=5)
@@ -502,7 +502,7 @@ def test_sweep_and_resampled_concentration(prior, params, likelihood, seed_seque
 
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
-        labels, concentration = law.draw(10_000 * factor, rng)
+        labels, concentration = law.draw(replicates(10_000) * factor, rng)
         for s in range(len(labels)):
             partition_prior.set_concentration(concentration[s])
             state.assign(labels[s])
@@ -559,7 +559,7 @@ def test_one_row_says_nothing_about_the_concentration(
 @pytest.mark.parametrize(
     "sizes", [[500, 300, 150, 40, 5, 3, 1, 1], [999, 1], [1] * 10], ids=["eight", "two", "ones"]
 )
-def test_resampled_concentration_of_many_rows(prior, params, sizes, seed_sequence):
+def test_resampled_concentration_of_many_rows(prior, params, sizes, seed_sequence, replicates):
     """Against quadrature of p(sizes | concentration) Gamma(concentration), in 20 bins."""
     shape, rate = 1.5, 0.2
     t = np.linspace(-40, 8, 8_001)
@@ -572,7 +572,7 @@ def test_resampled_concentration_of_many_rows(prior, params, sizes, seed_sequenc
 
     def run(seed, factor):
         rng = np.random.Generator(np.random.PCG64(seed))
-        draws = np.exp(np.interp(rng.random(4_000 * factor), cdf, t))
+        draws = np.exp(np.interp(rng.random(replicates(4_000) * factor), cdf, t))
         for s, start in enumerate(draws):
             kernel.set_concentration(start)
             kernel.resample(sizes, Gamma(shape, rate), rng.bit_generator)
