@@ -13,6 +13,7 @@ from reference.simulate import COVARIANCE_NAMES, PRIOR_CASES, enumeration_case
 from scipy.special import logsumexp
 from scipy.stats import poisson
 from support.exactness import (
+    IN_DEPTH,
     SAMPLER_CASES,
     case_posterior,
     case_state,
@@ -34,6 +35,10 @@ GIBBS = SAMPLER_CASES["gibbs"][0]
 # Sizes of errors, if not 1.25. The prior of the means is wide under a fixed covariance, so small
 # shifts of it hardly change the law of partitions.
 FACTORS = {"gaussian": 1.4, "gaussian_tied": 1.75}
+
+
+# Starts with which errors of ten percent are looked for; as many as `test_invariance_in_depth` has.
+N_STARTS = 20_000, IN_DEPTH
 
 
 def p_value(run, seed_sequence, factor=1):
@@ -130,11 +135,10 @@ def test_errors_of_ten_percent(name, prior, seed_sequence):
     factor = 1.25 if prior == "mfm" else 1.1
     errors = [(changes, {}) for changes in likelihood_errors(name, factor)]
     errors += [({}, changes) for changes in prior_errors(prior, 2.0 if prior == "mfm" else 1.1)]
-    for likelihood_changes, prior_changes in errors:
-        run = planted_run(
-            name, prior, likelihood_changes, prior_changes, n_starts=200_000, n_iterations=2
-        )
-        assert p_value(run, seed_sequence) < 1e-6, (likelihood_changes, prior_changes)
+    for error in errors:
+        # Most errors show in fewer starts.
+        runs = (planted_run(name, prior, *error, n_starts=n, n_iterations=2) for n in N_STARTS)
+        assert any(p_value(run, seed_sequence) < 1e-6 for run in runs), error
 
 
 def test_failing_stages(seed_sequence):

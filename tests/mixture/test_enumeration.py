@@ -14,6 +14,7 @@ from reference.likelihoods import log_posterior, log_posterior_concentration
 from reference.simulate import PRIOR_CASES, enumeration_case
 from support.cases import make_estimator
 from support.exactness import (
+    IN_DEPTH,
     MANY_ITERATIONS,
     N_ITERATIONS,
     OF_ALL_ROWS,
@@ -151,7 +152,7 @@ def test_invariance_in_depth(name, sampler, seed_sequence, record_property):
             case_state(likelihood, prior),
             sampler.kernel(),
             case_posterior(likelihood, prior),
-            n_starts=200_000 if name == "gibbs" else 30_000,
+            n_starts=IN_DEPTH if name == "gibbs" else 30_000,
         )
         for likelihood, prior in cells(sampler)
     }

@@ -60,6 +60,9 @@ SAMPLER_CASES |= {
     if name not in SAMPLER_CASES and moves_rows(cls)
 }
 
+# Starts of Gibbs in the slow tests.
+IN_DEPTH = 100_000
+
 # Iterations after which a chain on five items has forgotten its start. For Gibbs, from the exact
 # transition matrices: the chi-squared distance to the posterior is then below 1e-6 in every cell.
 N_ITERATIONS = {"gibbs": 15, "alternate": 15, "arm": 15}

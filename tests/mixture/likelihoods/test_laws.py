@@ -583,6 +583,8 @@ def test_drift(case):
 @pytest.mark.slow
 @every_product
 def test_drift_long(case):
+    if not case.probe().model.drifts:
+        pytest.skip("exact statistics, compared in test_drift")
     assert _drift(case, 1_000_000) < 1e-8
 
 
