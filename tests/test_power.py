@@ -37,7 +37,7 @@ GIBBS = SAMPLER_CASES["gibbs"][0]
 FACTORS = {"gaussian": 1.4, "gaussian_tied": 1.75}
 
 
-# Starts with which errors of ten percent are looked for; as many as `test_invariance_in_depth` has.
+# Starts with which errors of ten percent are looked for: few, then those of the tests in depth.
 N_STARTS = 20_000, IN_DEPTH
 
 

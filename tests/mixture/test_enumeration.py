@@ -152,7 +152,7 @@ def test_invariance_in_depth(name, sampler, seed_sequence, record_property):
             case_state(likelihood, prior),
             sampler.kernel(),
             case_posterior(likelihood, prior),
-            n_starts=IN_DEPTH if name == "gibbs" else 30_000,
+            n_starts=IN_DEPTH if name == "gibbs" else 15_000,
         )
         for likelihood, prior in cells(sampler)
     }
@@ -224,16 +224,15 @@ def test_estimators_sample_the_posterior(seed_sequence, record_property):
 
 @pytest.mark.slow
 def test_estimators_sample_every_posterior(seed_sequence, record_property):
-    """The same with every likelihood and prior."""
-    runs = {
-        f"{likelihood} {prior} {resampled}": estimator_run(
-            likelihood, prior, resampled=resampled, n_chains=2_500
-        )
-        for likelihood in likelihood_names()
-        for prior, (_, params) in PRIOR_CASES.items()
-        for resampled in (False, True)
-        if not (resampled and params["concentration"] < 0)
-    }
+    """The same with every likelihood and prior; every second time the concentration is
+    resampled."""
+    runs = {}
+    for k, likelihood in enumerate(likelihood_names()):
+        for j, (prior, (_, params)) in enumerate(PRIOR_CASES.items()):
+            resampled = (k + j) % 2 == 0 and params["concentration"] > 0
+            runs[f"{likelihood} {prior} {resampled}"] = estimator_run(
+                likelihood, prior, resampled=resampled, n_chains=1_500
+            )
     record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))
 
 
