@@ -156,7 +156,7 @@ def test_given_params_in_full(seed_sequence, record_property):
     ]
     runs = {
         f"{sampler!r} {n_latent}": given_params_run(
-            sampler.kernel(), n_latent, missing=bool(j % 2)
+            sampler.kernel(), n_latent, missing=bool(j % 2), n_starts=6_000
         )
         for j, sampler in enumerate(samplers)
         for n_latent in (3, 5)

@@ -152,7 +152,7 @@ def test_invariance_in_depth(name, sampler, seed_sequence, record_property):
             case_state(likelihood, prior),
             sampler.kernel(),
             case_posterior(likelihood, prior),
-            n_starts=IN_DEPTH if name == "gibbs" else 15_000,
+            n_starts=IN_DEPTH if name == "gibbs" else 20_000,
         )
         for likelihood, prior in cells(sampler)
     }

@@ -61,7 +61,7 @@ SAMPLER_CASES |= {
 }
 
 # Starts of Gibbs in the slow tests.
-IN_DEPTH = 100_000
+IN_DEPTH = 200_000
 
 # Iterations after which a chain on five items has forgotten its start. For Gibbs, from the exact
 # transition matrices: the chi-squared distance to the posterior is then below 1e-6 in every cell.
