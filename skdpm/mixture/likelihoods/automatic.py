@@ -14,6 +14,10 @@ from skdpm.mixture.likelihoods.subspace import Subspace
 # Smallest number of columns for which "auto" is `Subspace`; below it is `Gaussian`.
 MANY_COLUMNS = 33
 
+# Fewest rows for which "mixed" refuses columns of identifiers. In fewer rows, nearly all entries
+# of a column of 50 categories may be different by chance.
+FEWEST_IDENTIFIED = 50
+
 
 def _parts():
     """Name and likelihood of the part of "mixed" for each kind of column."""
@@ -56,13 +60,39 @@ class Mixed(Product):
         """The `Product` for the columns of X. Raises ValueError for columns whose type does not
         determine a likelihood."""
         kinds = _kinds_of_columns(X)
-        return Product(
-            [
-                (name, likelihood, [d for d, other in enumerate(kinds) if other == kind])
-                for kind, (name, likelihood) in _parts().items()
-                if kind in kinds or not kinds
-            ]
-        ).for_columns(X)
+        _refuse_identifiers(X, kinds)
+        return _of_kinds(kinds, X)
+
+    def for_batch(self, X):
+        """See `Likelihood`. Later rows may have the categories of a batch again."""
+        return _of_kinds(_kinds_of_columns(X), X).keeping_columns()
+
+
+def _of_kinds(kinds, X):
+    """The `Product` for columns of these kinds."""
+    return Product(
+        [
+            (name, likelihood, [d for d, other in enumerate(kinds) if other == kind])
+            for kind, (name, likelihood) in _parts().items()
+            if kind in kinds or not kinds
+        ]
+    ).for_columns(X)
+
+
+def _refuse_identifiers(X, kinds):
+    """Raise ValueError for columns of categories of which nearly all are different."""
+    table = as_table(X)
+    if table is None or table.shape[0] < FEWEST_IDENTIFIED:
+        return
+    identifiers = [
+        d for d, kind in enumerate(kinds) if kind == "category" and identifies(table.column(d))
+    ]
+    if identifiers:
+        raise ValueError(
+            f'likelihood="mixed": nearly all entries of {listed(identifiers, table.names)} of X '
+            "are different, as in names or identifiers, which contain no information about "
+            f"clusters; drop {'it' if len(identifiers) == 1 else 'them'}"
+        )
 
 
 def _kinds_of_columns(X):
@@ -96,14 +126,5 @@ def _kinds_of_columns(X):
             f'likelihood="mixed" has no likelihood for {those(others)} of X, of type '
             f"{', '.join(sorted({kinds[d] for d in others}))}; drop them, or convert them to "
             "numbers or strings"
-        )
-    identifiers = [
-        d for d, kind in enumerate(kinds) if kind == "category" and identifies(table.column(d))
-    ]
-    if identifiers:
-        raise ValueError(
-            f'likelihood="mixed": nearly all entries of {listed(identifiers, names)} of X are '
-            "different, as in names or identifiers, which contain no information about clusters; "
-            f"drop {'it' if len(identifiers) == 1 else 'them'}"
         )
     return kinds
