@@ -88,6 +88,9 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         """Check all parameters and make the `ChainProgram` of the fit."""
         raise NotImplementedError
 
+    def _warn_of_columns(self, X, likelihood):
+        """Warn of columns of a new run. `likelihood` is resolved."""
+
     def _publish(self, draws, program):
         """Set the attributes that are draws."""
         raise NotImplementedError
@@ -393,7 +396,9 @@ class ChainEstimator(CallbackSupport, BaseEstimator):
         if previous is not None:
             self._refuse_changed(previous, signature, who, remedy)
         program = self._program(rows, likelihood, sampler)
-        if previous is not None:
+        if previous is None:
+            self._warn_of_columns(rows, program.likelihood)
+        else:
             program.continue_from(previous.chains)
             return replace(previous, program=program)
         entropy = seed_entropy(self.random_state)

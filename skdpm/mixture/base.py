@@ -300,7 +300,8 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         """log posterior predictive density of each row.
 
         The density is averaged over up to 100 evenly spaced draws. That of a draw is the mixture
-        of its clusters and of a new cluster.
+        of its clusters and of a new cluster. It is a density of all columns of X, also of constant
+        and dependent ones: see the notes of `Gaussian`.
 
         Parameters
         ----------
@@ -310,6 +311,12 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         -------
         log_density : ndarray of shape (n_samples,)
             Natural logarithm.
+
+        Warns
+        -----
+        UserWarning
+            If columns that the other columns determined in `fit` do not follow from these in some
+            rows; `predict` and `predict_proba` also warn, but not of chunks of a dask array.
         """
         return self._over_rows(Predictor.score_samples, X, np.float64)
 
@@ -608,6 +615,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
                     f"{run.n_features} features. Pass rows of that width, or {remedy}"
                 )
             likelihood.resolve(X)  # raises an error for rows that it cannot model
+            self._warn_of_departures(X, likelihood)
         else:
             if self.__sklearn_is_fitted__():
                 warn(
@@ -694,10 +702,11 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             program.n_warmup = program.warmup_looks[-1]
         if program.finds_draws and self.target_ess is None:
             program.n_draws = program.draw_looks[-1]
-        self._warn_of_two_values(program.likelihood.two_valued())
         return program
 
-    def _warn_of_two_values(self, columns):
+    def _warn_of_columns(self, X, likelihood):
+        """Warn of columns whose use by the resolved likelihood of `fit` may surprise."""
+        columns = likelihood.two_valued()
         if columns:
             named = listed(columns, getattr(self, "feature_names_in_", None))
             have = "has" if len(columns) == 1 else "have"
@@ -706,6 +715,21 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
                 "two values, so labels may show little of the other columns. Use "
                 'likelihood="mixed" with these columns of type bool or category in a data frame, '
                 "or a Product with Bernoulli() or Categorical() for them, or drop them",
+                UserWarning,
+            )
+        if not is_dask(X):
+            self._warn_of_departures(X, likelihood)
+
+    def _warn_of_departures(self, X, likelihood):
+        columns = likelihood.departures(X)
+        if columns:
+            named = listed(columns, getattr(self, "feature_names_in_", None))
+            follow = "follows" if len(columns) == 1 else "follow"
+            warn(
+                f"{named} of X {follow} from the other columns (or a constant) in the rows from "
+                "which the likelihood was made, but not in all rows of this X. Labels do not "
+                "depend on departures, and score_samples gives these rows a low density. To use "
+                "the columns, fit to rows in which they vary freely",
                 UserWarning,
             )
 
@@ -968,10 +992,16 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         check_is_fitted(self)
         # The scheduler of a dask array has its own threads.
         n_jobs = 1 if is_dask(X) else self.n_jobs
+
+        def check(X):
+            rows = validate_rows(self, X, self.likelihood_, reset=False)
+            self._warn_of_departures(rows, self.likelihood_)
+            return rows
+
         return over_rows(
             functools.partial(function, self._predictor, n_jobs=n_jobs),
             X,
-            check=functools.partial(validate_rows, self, likelihood=self.likelihood_, reset=False),
+            check=check,
             check_chunk=self._predictor.check,
             n_features=self.n_features_in_,
             dtype=dtype,

@@ -1,12 +1,14 @@
 """Data frames, and arrays of objects, whose columns are of different types."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.compose import make_column_selector
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
@@ -345,8 +347,21 @@ def test_mixed_refuses_identifiers():
         names[d] = names[20]
     assert len(set(names)) < 0.9 * N
     DPMixture(likelihood="mixed", **FAST).fit(TABLE.assign(name=names))
-    few = TABLE[:9].assign(name=[f"guest {i}" for i in range(9)])
+    few = TABLE[:49].assign(name=[f"guest {i}" for i in range(49)])
     DPMixture(likelihood="mixed", **FAST).fit(few)
+
+
+def test_categories_of_a_batch_may_all_be_different():
+    """Later batches may have them again."""
+    names = pd.Categorical([f"guest {i % 55}" for i in range(N)])
+    table = TABLE.assign(name=names)
+    stream = DPMixture(likelihood="mixed", sampler="smc", random_state=0, n_draws=4, n_chains=2)
+    assert len(set(names[:55])) == 55
+    for batch in (table[:55], table[55:]):
+        stream.partial_fit(batch)
+    assert stream.n_samples_seen_ == N
+    with pytest.raises(ValueError, match="nearly all entries of column 'name' of X"):
+        DPMixture(likelihood="mixed", **FAST).fit(table[:55])
 
 
 @pytest.mark.parametrize("sampler", ["auto", "sub_cluster"])
@@ -365,6 +380,19 @@ def test_columns_of_two_values_are_reported(sampler):
     for likelihood in ("gaussian", "mixed"):
         with pytest.warns(UserWarning, match=named):
             DPMixture(likelihood=likelihood, **params).fit(X)
+
+
+def test_columns_of_two_values_are_reported_once():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=60), rng.random(60) < 0.4])
+    model = DPMixture(warm_start=True, **FAST)
+    with pytest.warns(UserWarning, match="only two different values"):
+        model.fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.set_params(n_draws=8).fit(X)
+        model.drop_chains(1, X)
 
 
 def test_other_columns_are_not_reported():

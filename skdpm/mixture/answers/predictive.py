@@ -267,13 +267,15 @@ class Predictor:
         scores = np.empty(X.shape[0])
 
         def fill(first, stop):
-            rows = self._rows(X[first:stop], n_clusters)
+            block = X[first:stop]
+            rows = self._rows(block, n_clusters)
             tops, totals = np.full(stop - first, -np.inf), np.zeros(stop - first)
             for mixture in mixtures:
                 self._load(rows.model, mixture)
                 log_weights = mixture.log_weights + np.log(mixture.weight)
                 rows.add_log_densities(log_weights, tops, totals)
-            scores[first:stop] = tops + np.log(totals)
+            left_out = self.likelihood.log_density_left_out(block)
+            scores[first:stop] = tops + np.log(totals) + left_out
 
         self._map(fill, X, n_clusters, n_jobs)
         return scores

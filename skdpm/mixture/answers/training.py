@@ -92,6 +92,7 @@ class TrainingRows:
             Log densities (natural) under the draws of `draws.scored`.
         """
         data, tables = self.encoded(likelihood)
+        left_out = likelihood.log_density_left_out(self.X)
 
         def of_draw(draw):
             at = draw["chain"], draw["draw"]
@@ -102,7 +103,7 @@ class TrainingRows:
             prior = self.make_prior(float(draws["concentration"][at]))
             prior.set_latent({name: draws[name][at] for name in prior.latent})
             state = MixtureState(model, prior, draws["labels"][at].astype(np.intp))
-            return log_leave_one_out(state)
+            return log_leave_one_out(state) + left_out
 
         return np.array(
             joblib.Parallel(n_jobs=n_jobs, require="sharedmem")(

@@ -102,6 +102,16 @@ class Likelihood(BaseEstimator):
         of int."""
         return []
 
+    def log_density_left_out(self, X):
+        """log density of the columns that clusters are not made of, given the others, in any
+        cluster: (n_rows,), or 0.0 if there are none. Kernels leave it out."""
+        return 0.0
+
+    def departures(self, X):
+        """Positions of columns that clusters ignore because the other columns determined them,
+        but do not in some rows of X: list of int."""
+        return []
+
     def independent(self, X):
         """The columns of X that clusters are made of."""
         return X

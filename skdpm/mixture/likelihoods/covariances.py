@@ -275,10 +275,11 @@ class Spherical(ByColumn):
         return super().check_scale(value, 1)[0]
 
     def learn_scale(self, variances, rounding, ties, spacing, crowd, n_rows, df):
-        # Rows are equal if they are equal in every column.
-        n_features, ties = len(variances), ties.min(keepdims=True)
-        rounding = np.minimum(rounding, variances).mean(keepdims=True)
-        spacing = np.minimum(spacing, variances).mean(keepdims=True)
+        # Rows are equal if they are equal in every column that has entries.
+        seen = n_rows > 0 if n_rows.any() else n_rows == 0
+        n_features, ties = np.count_nonzero(seen), ties[seen].min(keepdims=True)
+        rounding = np.minimum(rounding, variances)[seen].mean(keepdims=True)
+        spacing = np.minimum(spacing, variances)[seen].mean(keepdims=True)
         start, law, floor = super().learn_scale(
             variances[:1], rounding, ties, spacing, crowd, n_rows, df
         )

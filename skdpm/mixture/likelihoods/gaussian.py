@@ -141,14 +141,26 @@ default=None
     (diagonal, spherical; a factor 1 if the bracket is not positive) or `0.5 * v` (tied). Half of
     the variance is then expected inside a cluster.
 
-    *Constant columns*, and with full or tied covariances columns that are affine combinations of
-    earlier ones, contain no information about clusters. If `scale` and `df` are learned, `fit`
-    leaves them out: labels are those without these columns. n_features is then the number of the
-    other columns, to which `mean`, `scale` and all densities of rows refer. Entries of new rows in
-    the columns left out have no effect. `sample` and `cluster_params_` have all columns, as the
-    others determine them, with a variance of 0 in constant ones. A combination must hold in the
-    first 4096 rows up to 1e-7 standard deviations, and up to 1e-5 in all rows, of which at least
-    n_features + 2 must be different. `partial_fit` without `fit` keeps all columns.
+    *Constant columns*, columns without entries, and with full or tied covariances columns that are
+    affine combinations of earlier ones, contain no information about clusters. If `scale` and `df`
+    are learned, `fit` leaves them out: labels are those without these columns. n_features is then
+    the number of the other columns, to which `mean`, `scale`, log joints and the evidence refer.
+    `sample` and `cluster_params_` have all columns, as the others determine them, with a variance
+    of 0 in constant ones and NaN in columns without entries. A combination must hold in the first
+    4096 rows up to 1e-7 standard deviations, and up to 1e-5 in all rows, of which at least
+    n_features + 2 must be different. Rounding of large values also counts. `partial_fit` without
+    `fit` keeps all columns.
+
+    *Densities of rows* (`score_samples`, `outlier_scores_`) are densities of all columns with
+    entries, so that models can be compared that leave out different columns, as under "full" and
+    "diag". The columns left out have a density given the others, as if each column had been
+    recorded with a small independent error. Its standard deviation is 1e-5 times that of the
+    column; in a constant c, 1e-6 times abs(c), or 1e-6 if c = 0. Let r be the differences between
+    the m columns left out and the values that follow from the others, C the covariance of r if
+    these errors are normal, and n the number of rows of `fit`. Then r has the density of a
+    Student law with n degrees of freedom and scale matrix C. So a row that departs from what all
+    rows of `fit` had in common has a low density. Methods of new rows warn if a difference exceeds
+    ten of its standard deviations; `predict` and `predict_proba` ignore it.
 
     In columns that are kept, the variance of a constant counts as the square of 1e-6 times its
     absolute value, or as 1 if that is 0, so that the priors exist for any data and for one row.
@@ -216,7 +228,7 @@ default=None
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             means = np.nansum(X / np.maximum(counts, 1), axis=0)
             squares = np.nansum((X - means) ** 2, axis=0)
-            scatter = {"scatter": (X - means).T @ (X - means)} if structure.correlates else {}
+            scatter = {"scatter": _scatter(X - means)} if structure.correlates else {}
         smallest = np.fmin.reduce(X, axis=0, initial=np.inf)
         largest = np.fmax.reduce(X, axis=0, initial=-np.inf)
         return {
@@ -287,10 +299,10 @@ default=None
         if mean is not None:
             n_features = len(summary["mean"])
             mean = as_vector(mean, n_features, "Gaussian.mean")[projection.columns]
-        with projection.errors():
+        with projection.translated():
             inner = self._copy(mean=mean)._resolve_all(summary_of(projection))
-        reduced = ReducedGaussian(**inner.get_params(deep=False))
-        reduced.__dict__.update(inner.__dict__, projection_=projection)
+        reduced = ReducedGaussian(projection=projection, **inner.get_params(deep=False))
+        reduced.__dict__.update(inner.__dict__)
         return reduced
 
     def _resolve_all(self, summary):
@@ -441,41 +453,63 @@ default=None
 class ReducedGaussian(Gaussian):
     """A resolved `Gaussian` of rows in which some columns determine the others.
 
-    Parameters are those of `Gaussian` for the independent columns.
-
-    Attributes
+    Parameters
     ----------
-    projection_ : Projection
+    projection : Projection
         Independent columns, and how the others follow from them.
+    mean, mean_precision, df, scale, covariance_type, hyperpriors : object
+        Parameters of `Gaussian`, for the independent columns.
     """
+
+    def __init__(
+        self,
+        projection,
+        mean=None,
+        mean_precision=None,
+        df=None,
+        scale=None,
+        covariance_type="full",
+        hyperpriors=None,
+    ):
+        super().__init__(mean, mean_precision, df, scale, covariance_type, hyperpriors)
+        self.projection = projection
 
     def resolve(self, X):
         return self.resolve_summary(self.summarise(X))
 
     def resolve_summary(self, summary):
-        columns = columns_of(summary, self.projection_.columns)
-        with self.projection_.errors():
-            resolved = self._resolve_all(columns)
-        resolved.projection_ = self.projection_
-        return resolved
+        n_features, n_given = len(self.projection.origin), len(summary["mean"])
+        if n_given != n_features:
+            raise ValueError(
+                f"ReducedGaussian, the likelihood_ of another fit, needs X with {n_features} "
+                f"columns, got {n_given}; use Gaussian() for other columns"
+            )
+        with self.projection.translated():
+            return self._resolve_all(columns_of(summary, self.projection.columns))
 
     def encode_new(self, X):
-        with self.projection_.errors():
-            return super().encode_new(self.projection_.project(X))
+        with self.projection.translated():
+            return super().encode_new(self.projection.project(X))
+
+    def log_density_left_out(self, X):
+        return self.projection.log_density(X)
+
+    def departures(self, X):
+        return self.projection.departures(X)
 
     def coordinates(self, X):
-        return super().coordinates(self.projection_.project(X))
+        return super().coordinates(self.projection.project(X))
 
     def parametric(self, X):
-        return super().parametric(self.projection_.project(X))
+        return super().parametric(self.projection.project(X))
 
     def independent(self, X):
-        return self.projection_.project(X)
+        return self.projection.project(X)
 
     def cluster_params(self, stats):
         """Posterior means as in `Gaussian`, of all columns."""
         params = super().cluster_params(stats)
-        found, covariances = self.projection_, params["covariances"]
+        found, covariances = self.projection, params["covariances"]
         if covariances.ndim == 3:
             covariances = found.weights @ covariances @ found.weights.T
         else:
@@ -483,10 +517,10 @@ class ReducedGaussian(Gaussian):
         return {"means": found.rebuild(params["means"]), "covariances": covariances}
 
     def draw(self, stats, rng):
-        return self.projection_.rebuild(super().draw(stats, rng))
+        return self.projection.rebuild(super().draw(stats, rng))
 
     def column_posterior(self, stats, column):
-        found = self.projection_
+        found = self.projection
         weights = found.weights[column]
         if column in found.columns:
             return super().column_posterior(stats, int(np.searchsorted(found.columns, column)))
@@ -495,9 +529,16 @@ class ReducedGaussian(Gaussian):
             return self._structure.combination_posterior(
                 self, stats, weights, found.origin[column] - weights @ found.origin[found.columns]
             )
-        variance = (1e-6 * found.origin[column]) ** 2 or 1.0
+        variance = found.errors[np.searchsorted(found.left_out, column)] ** 2
         ones = np.ones_like(scale)
         return found.origin[column] * ones, rho, KNOWN * ones, KNOWN * variance * ones, rest
+
+
+def _scatter(gaps):
+    """Scatter matrix of rows that are centred up to the rounding of their mean, which adds up over
+    many rows."""
+    centre = gaps.sum(axis=0)
+    return gaps.T @ gaps - np.outer(centre, centre) / max(len(gaps), 1)
 
 
 def _column_variances(summary):
@@ -548,8 +589,8 @@ def _resolutions(summary, variances):
 def _repeats(rows, gaps, variances):
     """`spacing` and `crowd` of `_resolutions`."""
     spacing = np.zeros(rows.shape[1])
-    varies = gaps < np.inf
-    if not varies.any() or (gaps == 0.0).any():
+    varies = (gaps < np.inf) & ~np.isnan(rows).all(axis=0)
+    if not varies.any() or (gaps[varies] == 0.0).any():
         return spacing, 0.0  # equal rows have ties in every column
     different, counts = _different_rows(rows[:, varies])
     if counts.max() == 1 or len(counts) == 1:
@@ -597,9 +638,12 @@ def _unexplained(different, counts, gaps):
     pairs = tree.count_neighbors(tree, [1.5, 2.5], p=np.inf, weights=(counts, counts)) - same
     if not pairs[0] > 0.5:
         return 1.0  # 0 up to rounding
-    n_cells = np.array([3.0, 5.0]) ** n_columns - 1.0
-    near, far = np.log(pairs) - np.log(n_cells)
-    near_distance, far_distance = n_columns * np.array([2.0 / 3.0, 2.0]) * (1.0 + 1.0 / n_cells)
+    n_all = n_columns * np.log([3.0, 5.0])  # logarithms: powers would overflow
+    log_cells = n_all + np.log1p(-np.exp(-n_all))  # without the cell itself
+    near, far = np.log(pairs) - log_cells
+    near_distance, far_distance = (
+        n_columns * np.array([2.0 / 3.0, 2.0]) * (1.0 + np.exp(-log_cells))
+    )
     rise = (near - far) * near_distance / (far_distance - near_distance)
     explained = np.exp(near + min(max(rise, 0.0), LARGEST_RISE))
     explained += 2.0 * np.sqrt(2.0 * explained)  # ordered pairs: the variance is twice the mean

@@ -228,6 +228,16 @@ class Product(_BaseComposition, Likelihood):
             for d in likelihood.two_valued()
         )
 
+    def log_density_left_out(self, X):
+        return sum(likelihood.log_density_left_out(part) for _, likelihood, part in self._split(X))
+
+    def departures(self, X):
+        return sorted(
+            positions[d]
+            for _, likelihood, positions in self._bound()
+            for d in likelihood.departures(X[:, positions])
+        )
+
     def independent(self, X):
         """The columns of the parts, side by side."""
         return np.hstack([likelihood.independent(part) for _, likelihood, part in self._split(X)])

@@ -1,20 +1,39 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Columns that the other columns of X determine: constants and affine combinations."""
+"""Columns that the other columns of X determine: constants and affine combinations.
+
+Rows of all columns have a density as if each column had been recorded with a small error. Let r be
+the differences between the m columns left out and their values that follow from the others. They
+are linear in the errors, with a scale matrix C. The density of r is that of Student's law with n
+degrees of freedom and this scale matrix. Density times p(independent columns) hardly depends on
+which of several dependent columns are left out: if errors are small, it is the density within the
+plane of the rows times that of the distance from it.
+"""
 
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import solve_triangular
+from scipy.special import gammaln
 
 from skdpm._validation import ColumnError
+from skdpm.mixture.likelihoods._subspace import rotate
 
 # Largest residual of a dependent column in the first rows, and root of the mean square in all
 # rows, in standard deviations. The latter comes from a scatter matrix, which has fewer digits.
 RESIDUAL, RESIDUAL_OF_SCATTER = 1e-7, 1e-5
+# Relative rounding error of an entry of a combination, several units in the last place.
+ROUNDING = 2.0**-50
+# Error of a column: share of its standard deviation; share of the absolute value of a constant,
+# or the error itself of a constant 0.
+ERROR, ERROR_OF_CONSTANT = 1e-5, 1e-6
+# Errors beyond which a new row departs from what held in all rows.
+DEPARTURE = 10.0
+# Rows whose residuals are in memory at once.
+BLOCK_ROWS = 2**16
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Projection:
     """Independent columns, and the affine map from them to all columns.
 
@@ -23,13 +42,42 @@ class Projection:
     columns : ndarray of shape (n_independent,), intp
         Positions of the independent columns, increasing.
     origin : ndarray of shape (n_features,)
+        A row of the plane. NaN in columns that are missing in all rows.
     weights : ndarray of shape (n_features, n_independent)
         A row with the independent entries x is origin + weights @ (x - origin[columns]).
+    n_rows : int
+        Number of rows from which the map was found.
+    left_out : ndarray of shape (n_left_out,), intp
+        Positions of the other columns, increasing.
+    errors : ndarray of shape (n_left_out,)
+        Standard deviations of their residuals.
+    whitening : ndarray of shape (n_left_out, n_left_out)
+        Lower triangular matrix A such that A r has uncorrelated entries of variance 1 for
+        residuals r.
     """
 
     columns: np.ndarray
     origin: np.ndarray
     weights: np.ndarray
+    n_rows: int
+    left_out: np.ndarray
+    errors: np.ndarray
+    whitening: np.ndarray
+
+    def __repr__(self):
+        return f"Projection(columns={self.columns.tolist()}, n_features={len(self.origin)})"
+
+    @classmethod
+    def with_errors(cls, columns, origin, weights, n_rows, errors):
+        """Make a projection, given the errors of all columns."""
+        left_out = np.setdiff1d(np.arange(len(origin)), columns)
+        unit = errors[left_out]
+        slope = weights[left_out] * errors[columns] / unit[:, None]
+        scatter = np.eye(len(unit)) + slope @ slope.T
+        root = np.linalg.cholesky(scatter)
+        whitening = solve_triangular(root, np.eye(len(unit)), lower=True) / unit
+        spreads = unit * np.sqrt(np.diagonal(scatter))
+        return cls(columns, origin, weights, n_rows, left_out, spreads, whitening)
 
     def project(self, X):
         """Return the independent columns of rows, C-contiguous."""
@@ -41,8 +89,46 @@ class Projection:
         X[:, self.columns] = points
         return X
 
+    def residuals(self, X):
+        """Entries of the columns left out, less those that follow from the other columns; NaN if
+        missing. Their bits do not depend on other rows: (n_rows, n_left_out)."""
+        slopes = np.ascontiguousarray(self.weights[self.left_out].T)
+        found = rotate(self.project(X), self.origin[self.columns], slopes)
+        return X[:, self.left_out] - self.origin[self.left_out] - found
+
+    def log_density(self, X):
+        """log density of the columns left out given the others: (n_rows,)."""
+        with np.errstate(over="ignore"):
+            residuals = self.residuals(np.asarray(X, dtype=np.float64))
+            observed = ~np.isnan(residuals)
+            # Entries are missing only if all residuals are independent.
+            white = rotate(
+                np.where(observed, residuals, 0.0),
+                np.zeros(len(self.left_out)),
+                np.ascontiguousarray(self.whitening.T),
+            )
+            # Its square is finite.
+            distances = np.sqrt((np.clip(white, -1e150, 1e150) ** 2).sum(axis=1))
+        df, m = self.n_rows, observed.sum(axis=1)
+        peaks = rotate(
+            observed,
+            np.zeros(len(self.left_out)),
+            np.ascontiguousarray(np.log(np.diagonal(self.whitening))[:, None]),
+        )[:, 0]
+        peaks += gammaln(0.5 * (df + m)) - gammaln(0.5 * df) - 0.5 * m * np.log(df * np.pi)
+        return peaks - 0.5 * (df + m) * np.log1p(distances**2 / df)
+
+    def departures(self, X):
+        """Positions of the columns left out that do not follow from the others in some rows:
+        list of int."""
+        found = np.zeros(len(self.left_out), dtype=bool)
+        for first in range(0, len(X), BLOCK_ROWS):
+            block = np.asarray(X[first : first + BLOCK_ROWS], dtype=np.float64)
+            found |= (np.abs(self.residuals(block)) > DEPARTURE * self.errors).any(axis=0)
+        return self.left_out[found].tolist()
+
     @contextmanager
-    def errors(self):
+    def translated(self):
         """Translate columns in errors to columns of X."""
         try:
             yield
@@ -66,22 +152,34 @@ def projection_of(summary):
     """
     smallest, largest = summary["smallest"], summary["largest"]
     n_features = len(smallest)
-    constant = smallest == largest
-    if constant.all():
+    varies = largest > smallest
+    if not varies.any():
         return None
-    weights = np.zeros((n_features, n_features))
-    independent = np.flatnonzero(~constant)
+    weights, origin = np.zeros((n_features, n_features)), summary["mean"].copy()
+    # A column without entries is missing everywhere.
+    origin[~varies] = np.where(summary["n"] > 0, smallest, np.nan)[~varies]
+    independent = np.flatnonzero(varies)
     if "scatter" in summary:
-        independent = _without_combinations(summary, independent, weights)
+        independent = _without_combinations(summary, independent, weights, origin)
     if len(independent) == n_features:
         return None
     weights[independent, independent] = 1.0
-    origin = np.where(constant, smallest, summary["mean"])
-    return Projection(independent, origin, weights[:, independent])
+    with np.errstate(invalid="ignore"):
+        errors = np.where(
+            np.abs(origin) > 0.0, ERROR_OF_CONSTANT * np.abs(origin), ERROR_OF_CONSTANT
+        )
+        spreads = np.sqrt(summary["squares"] / np.maximum(summary["n"], 1))
+    magnitudes = np.where(varies, np.abs(origin) + spreads, 0.0)
+    noise = ROUNDING * (magnitudes + np.abs(weights) @ magnitudes)
+    errors[varies] = np.maximum(ERROR * spreads, noise)[varies]
+    return Projection.with_errors(
+        independent, origin, weights[:, independent], int(summary["n"].max()), errors
+    )
 
 
-def _without_combinations(summary, columns, weights):
-    """Leave out columns that are combinations of earlier ones, and write their weights."""
+def _without_combinations(summary, columns, weights, origin):
+    """Leave out columns that are combinations of earlier ones. Their weights and their entries of
+    the origin are written."""
     head, n_features = summary["head"][:, columns], len(columns)
     scatter = summary["scatter"][np.ix_(columns, columns)]
     spreads = np.sqrt(np.diagonal(scatter) / np.maximum(summary["n"][columns], 1))
@@ -91,16 +189,24 @@ def _without_combinations(summary, columns, weights):
     if len(head) < n_features + 2 or len(np.unique(head, axis=0)) < n_features + 2:
         return columns
     scatter = scatter / np.outer(spreads, spreads) / summary["n"][columns]
-    head = (head - summary["mean"][columns]) / spreads
+    # Entries have no more digits than doubles, however small the standard deviation is.
+    rounding = ROUNDING * np.abs(head).max(axis=0) / spreads
+    head = (head - origin[columns]) / spreads
+    centre = head.mean(axis=0)
+    head = head - centre
     kept, factor = [], np.zeros((n_features, n_features))
     for d in range(n_features):
         m = len(kept)
         along = solve_triangular(factor[:m, :m], scatter[kept, d], lower=True) if m else []
         rest = scatter[d, d] - np.dot(along, along)
-        if m and rest < RESIDUAL_OF_SCATTER**2:
+        # Weights are not known yet; a combination of large ones is found in the first rows.
+        blur = rounding[d] + rounding[kept].sum()
+        if m and rest < (RESIDUAL_OF_SCATTER + blur) ** 2:
             found = np.linalg.lstsq(head[:, kept], head[:, d])[0]
-            if np.abs(head[:, d] - head[:, kept] @ found).max() < RESIDUAL:
+            blur = rounding[d] + np.abs(found) @ rounding[kept]
+            if np.abs(head[:, d] - head[:, kept] @ found).max() < max(RESIDUAL, blur):
                 weights[columns[d], columns[kept]] = found * spreads[d] / spreads[kept]
+                origin[columns[d]] += (centre[d] - centre[kept] @ found) * spreads[d]
                 continue
         factor[m, :m] = along
         factor[m, m] = np.sqrt(max(rest, 1e-15))

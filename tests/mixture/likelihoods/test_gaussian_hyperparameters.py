@@ -572,6 +572,32 @@ def test_repeated_rows_with_missing_entries():
     assert (low > 1e-2).all()
 
 
+@pytest.mark.parametrize("covariance_type", ["diag", "spherical"])
+def test_columns_without_entries_leave_floors_of_others(covariance_type):
+    """Also in streams, which keep these columns."""
+    X = np.repeat(np.random.default_rng(0).normal(size=(30, 3)), 3, axis=0)
+    likelihood = Gaussian(covariance_type=covariance_type).keeping_columns()
+    alone = likelihood.resolve(X)
+    wide = likelihood.resolve(np.column_stack([X, np.full(len(X), np.nan)]))
+    for name in ("low", "unit"):
+        expected = getattr(alone.learned_priors["scale"], name)
+        found = getattr(wide.learned_priors["scale"], name)
+        np.testing.assert_allclose(np.ravel(found)[: np.size(expected)], np.ravel(expected))
+    expected, found = np.ravel(alone._floor), np.ravel(wide._floor)
+    assert (expected > 0.1).all()
+    np.testing.assert_allclose(found[: len(expected)], expected)
+
+
+def test_floors_of_repeated_rows_of_many_columns():
+    """Numbers of cells are beyond the largest double."""
+    X = np.random.default_rng(0).integers(0, 2, (40, 1000)).astype(float)
+    likelihood = Gaussian(covariance_type="diag")
+    few, many = (likelihood.resolve(np.repeat(X[:, :d], 3, axis=0)) for d in (300, 1000))
+    # Rounding explains no copies of rows in so many columns.
+    assert (many._floor > 1.0).all()
+    assert np.mean(many._floor) == pytest.approx(np.mean(few._floor), rel=0.1)
+
+
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
 def test_a_scale_at_its_lowest_stays_there_when_df_falls(covariance_type):
     """How small a scale may be depends on df: a draw of df that would leave it below has no

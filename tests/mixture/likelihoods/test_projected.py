@@ -4,11 +4,14 @@ import pickle
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy import stats
+from sklearn.base import clone
 from sklearn.datasets import load_iris
 
 from skdpm import DPMixture
-from skdpm.mixture.likelihoods import Gaussian, Product
+from skdpm.mixture.likelihoods import Categorical, Gaussian, Product
 
 TYPES = ("full", "tied", "diag", "spherical")
 FAST = {"n_chains": 2, "n_warmup": 20, "n_draws": 20, "random_state": 0, "n_jobs": 1}
@@ -40,7 +43,8 @@ def same(model, other, rows, wide):
         np.testing.assert_array_equal(getattr(model, name), getattr(other, name))
     for name, draws in model.hyperparameter_samples_.items():
         np.testing.assert_array_equal(other.hyperparameter_samples_[name], draws)
-    np.testing.assert_array_equal(model.score_samples(rows), other.score_samples(wide))
+    scores = model.score_samples(rows) + other.likelihood_.log_density_left_out(wide)
+    np.testing.assert_array_equal(other.score_samples(wide), scores)
     np.testing.assert_array_equal(model.predict_proba(rows), other.predict_proba(wide))
     np.testing.assert_array_equal(model.sample(9)[1], other.sample(9)[1])
 
@@ -66,6 +70,18 @@ def test_constants_change_no_bit(covariance_type, sampler):
         assert not wider["covariances"][:, [2, 5]].any()
     again = pickle.loads(pickle.dumps(other))
     np.testing.assert_array_equal(again.predict(wide), other.predict(wide))
+
+
+@pytest.mark.parametrize("covariance_type", ["diag", "spherical"])
+def test_columns_without_entries_change_no_bit(covariance_type):
+    model = fitted(X, covariance_type)
+    wide = np.column_stack([X[:, :1], np.full(len(X), np.nan), X[:, 1:]])
+    other = fitted(wide, covariance_type)
+    same(model, other, X, wide)
+    assert np.isnan(other.sample(5)[0][:, 1]).all()
+    np.testing.assert_array_equal(other.score_samples(wide), model.score_samples(X))
+    wide[:, 1] = 3.0
+    np.testing.assert_array_equal(other.score_samples(wide), model.score_samples(X))
 
 
 def test_summaries_are_those_of_the_columns_alone():
@@ -128,8 +144,8 @@ def test_dependence_is_found_in_merged_summaries():
     likelihood = Gaussian()
     first, second = likelihood.summarise(wide[:20]), likelihood.summarise(wide[20:])
     found = likelihood.resolve_summary(likelihood.merge_summaries(first, second))
-    np.testing.assert_array_equal(found.projection_.columns, np.arange(4))
-    np.testing.assert_allclose(found.projection_.rebuild(X), wide)
+    np.testing.assert_array_equal(found.projection.columns, np.arange(4))
+    np.testing.assert_allclose(found.projection.rebuild(X), wide)
 
 
 def test_errors_name_columns_of_the_table():
@@ -139,3 +155,166 @@ def test_errors_name_columns_of_the_table():
     model.likelihood_._origin = model.likelihood_._origin - 1.7e308
     with pytest.raises(ValueError, match="column 3 of X holds values too large"):
         model.likelihood_.encode_new(wide)
+
+
+# Likelihoods of a fit as parameters.
+
+
+@pytest.mark.parametrize("covariance_type", TYPES)
+def test_fitted_likelihoods_can_be_cloned_and_fitted(covariance_type):
+    wide = with_constants(X)
+    found = fitted(wide, covariance_type).likelihood_
+    other = clone(found).set_params(**found.get_params())
+    assert other.learned == ()
+    one, two, three = (
+        fitted(wide, None, likelihood=likelihood)
+        for likelihood in (found, other, pickle.loads(pickle.dumps(other)))
+    )
+    plain = Gaussian(**{name: getattr(found, name) for name in Gaussian().get_params()})
+    expected = fitted(X, None, likelihood=plain)
+    for model in (one, two, three):
+        same(expected, model, X, wide)
+    again = clone(one).set_params(warm_start=True)
+    np.testing.assert_array_equal(again.fit(wide).labels_, one.labels_)
+    assert again.set_params(n_draws=30).fit(wide).draws_.n_draws == 30
+    with pytest.raises(ValueError, match="needs X with 6 columns, got 4"):
+        fitted(X, None, likelihood=found)
+    assert "projection=Projection(columns=[0, 1, 3, 4], n_features=6)" in repr(found)
+
+
+def test_fitted_products_can_be_cloned_and_fitted():
+    wide = with_constants(X)
+    parts = [("a", Gaussian(), [0, 1, 2]), ("b", Gaussian(covariance_type="diag"), [3, 4, 5])]
+    model = fitted(wide, None, likelihood=Product(parts))
+    one, other = (
+        fitted(wide, None, likelihood=likelihood)
+        for likelihood in (model.likelihood_, clone(model.likelihood_))
+    )
+    np.testing.assert_array_equal(one.label_samples_, other.label_samples_)
+    np.testing.assert_array_equal(one.score_samples(wide), other.score_samples(wide))
+
+
+# Densities of all columns.
+
+
+def errors_of(rows):
+    """Standard deviations of the errors of columns."""
+    spreads, sizes = rows.std(axis=0), np.abs(rows[0])
+    return np.where(spreads > 0.0, 1e-5 * spreads, 1e-6 * np.where(sizes > 0.0, sizes, 1.0))
+
+
+def test_density_of_columns_left_out_is_the_documented_one():
+    wide = with_combinations(X)
+    wide = np.column_stack([wide, np.full(len(X), -7.0), np.zeros(len(X))])
+    likelihood = Gaussian().resolve(wide)
+    slope = with_combinations(np.eye(4)) - with_combinations(np.zeros((4, 4)))
+    weights = np.vstack([slope[:, 4:].T, np.zeros((2, 4))])
+    error = errors_of(wide)
+    scatter = np.diag(error[4:] ** 2) + weights @ np.diag(error[:4] ** 2) @ weights.T
+    rng = np.random.default_rng(0)
+    moved = wide + error * rng.normal(size=wide.shape) * np.resize([1.0, 30.0, 0.0], (75, 1))
+    constant = with_combinations(np.zeros((1, 4)))[0, 4:]
+    residuals = moved[:, 4:] - moved[:, :4] @ weights.T - [*constant, -7.0, 0.0]
+    law = stats.multivariate_t(loc=np.zeros(5), shape=scatter, df=len(X))
+    found = likelihood.log_density_left_out(moved)
+    np.testing.assert_allclose(found, law.logpdf(residuals), rtol=1e-5, atol=1e-4)
+    # Bits depend on no other row, and huge departures have a finite density.
+    assert likelihood.log_density_left_out(moved[7:8]) == found[7]
+    assert np.isfinite(likelihood.log_density_left_out(wide[:2] + 1e300)).all()
+
+
+def test_density_hardly_depends_on_the_columns_left_out():
+    """Which columns are left out depends on their order. The densities of the independent
+    columns differ by the Jacobian of the map between them, and so must the others."""
+    wide = np.column_stack([X[:, :2], X[:, 0] + 2.0 * X[:, 1], 1e3 * X[:, 1]])
+    order = [3, 2, 1, 0]
+    one, other = Gaussian().resolve(wide), Gaussian().resolve(wide[:, order])
+    assert one.projection.columns.tolist() == other.projection.columns.tolist() == [0, 1]
+    rows = wide + errors_of(wide) * np.random.default_rng(0).normal(size=wide.shape)
+    gap = other.log_density_left_out(rows[:, order]) - one.log_density_left_out(rows)
+    jacobian = np.abs(np.linalg.det([[0.0, 1e3], [1.0, 2.0]]))
+    np.testing.assert_allclose(gap, np.log(jacobian), atol=1e-6)
+
+
+def test_missing_entries_of_constants_are_integrated_out():
+    wide = with_constants(X)
+    likelihood = Gaussian(covariance_type="diag").resolve(wide)
+    hole, both = wide.copy(), wide.copy()
+    hole[:, 2] = both[:, [2, 5]] = np.nan
+    law = stats.t(df=len(X), scale=1e-6)
+    np.testing.assert_allclose(likelihood.log_density_left_out(hole), law.logpdf(0.0))
+    np.testing.assert_array_equal(likelihood.log_density_left_out(both), 0.0)
+
+
+def test_rows_that_depart_are_reported_and_unlikely():
+    wide = np.column_stack([with_constants(X), X[:, 0] + X[:, 1]])
+    names = list("abcdefg")
+    model = fitted(pd.DataFrame(wide, columns=names), "full")
+    rows = wide[:6].copy()
+    rows[2, 2] += 1.0  # the constant 7.1
+    rows[3, 6] -= 0.1  # the sum
+    before = model.score_samples(pd.DataFrame(wide[:6], columns=names))
+    expected = model.predict_proba(pd.DataFrame(wide[:6], columns=names))
+    message = "^column 'c' and column 'g' of X follow from the other columns"
+    table = pd.DataFrame(rows, columns=names)
+    for method in (model.score_samples, model.predict, model.predict_proba):
+        with pytest.warns(UserWarning, match=message):
+            found = method(table)
+    np.testing.assert_array_equal(found, expected)
+    with pytest.warns(UserWarning, match=message):
+        scores = model.score_samples(table)
+    others = [0, 1, 4, 5]
+    np.testing.assert_array_equal(scores[others], before[others])
+    assert (scores[[2, 3]] < before[[2, 3]] - 100.0).all()
+    # Rounding to single precision is no departure.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rounded = model.score_samples(pd.DataFrame(wide[:6].astype(np.float32), columns=names))
+    np.testing.assert_allclose(rounded, before, atol=0.1)
+    # The likelihood of a fit, with other rows.
+    table = pd.DataFrame(np.vstack([wide, rows]), columns=names)
+    with pytest.warns(UserWarning, match=message):
+        DPMixture(likelihood=model.likelihood_, **FAST).fit(table)
+
+
+def test_parts_report_departures_by_their_columns():
+    wide = np.column_stack([np.arange(len(X)) % 3, with_constants(X)])
+    parts = [("kind", Categorical(), [0]), ("size", Gaussian(), slice(1, None))]
+    model = fitted(wide, None, likelihood=Product(parts))
+    before = model.score_samples(wide)
+    rows = wide.copy()
+    rows[5, 3] = 7.0
+    with pytest.warns(UserWarning, match="^column 3 of X follows from"):
+        scores = model.score_samples(rows)
+    assert (scores != before).nonzero()[0].tolist() == [5]
+    # Also given all other rows of the fit.
+    found = model.pointwise_log_likelihood(wide)
+    size = Product([("kind", Categorical(), [0]), ("size", Gaussian(), slice(1, None))])
+    alone = fitted(wide[:, [0, 1, 2, 4, 5]], None, likelihood=size)
+    left_out = model.likelihood_.log_density_left_out(wide)
+    np.testing.assert_array_equal(
+        found, alone.pointwise_log_likelihood(wide[:, [0, 1, 2, 4, 5]]) + left_out
+    )
+
+
+@pytest.mark.parametrize(
+    ("offset", "n_rows"),
+    [(0.0, 300), (1e6, 300), (1e9, 300), (1e10, 300), (1e11, 300), (-1e12, 300), (1e10, 300_000)],
+)
+def test_combinations_are_found_at_any_offset(offset, n_rows):
+    """Up to the rounding of the entries, and that of means of many rows."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(n_rows, 3)) + offset
+    wide = np.column_stack([rows, rows[:, 0] - rows[:, 1], 2.0 * rows[:, 0] + rows[:, 2]])
+    likelihood = Gaussian().resolve(wide)
+    assert likelihood.projection.columns.tolist() == [0, 1, 2]
+    assert likelihood.departures(wide) == []
+    rounding = 2.0**-50 * abs(offset)
+    np.testing.assert_allclose(
+        likelihood.projection.rebuild(rows), wide, rtol=0.0, atol=1e-9 + 2.0 * rounding
+    )
+    # Columns that differ from a combination by much more than rounding are kept.
+    noisy = wide.copy()
+    noisy[:, 4] += max(1e-4, 1e3 * rounding) * rng.normal(size=n_rows)
+    assert Gaussian().resolve(noisy).projection.left_out.tolist() == [3]
+    assert likelihood.departures(wide + [0, 0, 0, 1, 0]) == [3]
