@@ -724,12 +724,13 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         columns = likelihood.departures(X)
         if columns:
             named = listed(columns, getattr(self, "feature_names_in_", None))
-            follow = "follows" if len(columns) == 1 else "follow"
+            does, it = ("does", "it") if len(columns) == 1 else ("do", "they")
+            column = "column" if len(columns) == 1 else "columns"
             warn(
-                f"{named} of X {follow} from the other columns (or a constant) in the rows from "
-                "which the likelihood was made, but not in all rows of this X. Labels do not "
-                "depend on departures, and score_samples gives these rows a low density. To use "
-                "the columns, fit to rows in which they vary freely",
+                f"{named} of X {does} not follow from the other columns in some rows. In the rows "
+                f"from which the likelihood was made, {it} always did, or {it} had one value. "
+                f"Labels ignore the {column}, and score_samples gives these rows a low density. "
+                f"If the {column} should count, fit to rows in which {it} can vary",
                 UserWarning,
             )
 

@@ -124,7 +124,7 @@ def _kinds_of_columns(X):
     if others:
         raise ValueError(
             f'likelihood="mixed" has no likelihood for {those(others)} of X, of type '
-            f"{', '.join(sorted({kinds[d] for d in others}))}; drop them, or convert them to "
-            "numbers or strings"
+            f"{', '.join(sorted({kinds[d] for d in others}))}; drop or convert "
+            f"{'it' if len(others) == 1 else 'them'} (to numbers or strings)"
         )
     return kinds

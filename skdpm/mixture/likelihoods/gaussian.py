@@ -16,7 +16,7 @@ from skdpm.mixture.likelihoods.base import (
 )
 from skdpm.mixture.likelihoods.coordinates import standardised
 from skdpm.mixture.likelihoods.covariances import COVARIANCES, KNOWN, Normal, as_vector
-from skdpm.mixture.likelihoods.projected import columns_of, projection_of
+from skdpm.mixture.likelihoods.projected import Projection, columns_of, projection_of
 
 # Hyperpriors without units. That of the scale is in covariances.py.
 R_SHAPE, R_RATE = 0.5, 5.0  # mean_precision ~ Gamma
@@ -478,6 +478,11 @@ class ReducedGaussian(Gaussian):
         return self.resolve_summary(self.summarise(X))
 
     def resolve_summary(self, summary):
+        if not isinstance(self.projection, Projection):
+            raise ValueError(
+                "ReducedGaussian.projection must be that of the likelihood_ of a fit, got "
+                f"{self.projection!r}; use Gaussian() without one"
+            )
         n_features, n_given = len(self.projection.origin), len(summary["mean"])
         if n_given != n_features:
             raise ValueError(

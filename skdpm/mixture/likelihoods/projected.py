@@ -27,6 +27,7 @@ ROUNDING = 2.0**-50
 # Error of a column: share of its standard deviation; share of the absolute value of a constant,
 # or the error itself of a constant 0.
 ERROR, ERROR_OF_CONSTANT = 1e-5, 1e-6
+SMALLEST_ERROR = 1e-150  # its square is a normal double
 # Errors beyond which a new row departs from what held in all rows.
 DEPARTURE = 10.0
 # Rows whose residuals are in memory at once.
@@ -172,6 +173,7 @@ def projection_of(summary):
     magnitudes = np.where(varies, np.abs(origin) + spreads, 0.0)
     noise = ROUNDING * (magnitudes + np.abs(weights) @ magnitudes)
     errors[varies] = np.maximum(ERROR * spreads, noise)[varies]
+    errors = np.fmax(errors, SMALLEST_ERROR)
     return Projection.with_errors(
         independent, origin, weights[:, independent], int(summary["n"].max()), errors
     )

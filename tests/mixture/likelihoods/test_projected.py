@@ -179,6 +179,8 @@ def test_fitted_likelihoods_can_be_cloned_and_fitted(covariance_type):
     assert again.set_params(n_draws=30).fit(wide).draws_.n_draws == 30
     with pytest.raises(ValueError, match="needs X with 6 columns, got 4"):
         fitted(X, None, likelihood=found)
+    with pytest.raises(ValueError, match="projection must be that of the likelihood_ of a fit"):
+        fitted(wide, None, likelihood=clone(found).set_params(projection=None))
     assert "projection=Projection(columns=[0, 1, 3, 4], n_features=6)" in repr(found)
 
 
@@ -223,6 +225,16 @@ def test_density_of_columns_left_out_is_the_documented_one():
     assert np.isfinite(likelihood.log_density_left_out(wide[:2] + 1e300)).all()
 
 
+@pytest.mark.parametrize("constant", [1e-320, 1e-300, 0.0, -1e300])
+def test_constants_of_any_size_have_a_density(constant):
+    likelihood = Gaussian().resolve(np.column_stack([X, np.full(len(X), constant)]))
+    rows = np.column_stack([np.repeat(X[:1], 3, axis=0), [constant, constant * 1.1, 7.0]])
+    found = likelihood.log_density_left_out(rows)
+    assert np.isfinite(found).all()
+    assert found[0] >= found[1]
+    assert found[0] > found[2] + 100.0
+
+
 def test_density_hardly_depends_on_the_columns_left_out():
     """Which columns are left out depends on their order. The densities of the independent
     columns differ by the Jacobian of the map between them, and so must the others."""
@@ -255,7 +267,7 @@ def test_rows_that_depart_are_reported_and_unlikely():
     rows[3, 6] -= 0.1  # the sum
     before = model.score_samples(pd.DataFrame(wide[:6], columns=names))
     expected = model.predict_proba(pd.DataFrame(wide[:6], columns=names))
-    message = "^column 'c' and column 'g' of X follow from the other columns"
+    message = "^column 'c' and column 'g' of X do not follow from the other columns"
     table = pd.DataFrame(rows, columns=names)
     for method in (model.score_samples, model.predict, model.predict_proba):
         with pytest.warns(UserWarning, match=message):
@@ -284,7 +296,7 @@ def test_parts_report_departures_by_their_columns():
     before = model.score_samples(wide)
     rows = wide.copy()
     rows[5, 3] = 7.0
-    with pytest.warns(UserWarning, match="^column 3 of X follows from"):
+    with pytest.warns(UserWarning, match="^column 3 of X does not follow from"):
         scores = model.score_samples(rows)
     assert (scores != before).nonzero()[0].tolist() == [5]
     # Also given all other rows of the fit.
