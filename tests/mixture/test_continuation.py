@@ -255,9 +255,9 @@ def test_warm_start_with_sparse_data(name):
 )
 def test_turns_do_not_show(blobs, sampler, monkeypatch):
     """A chain that stops after every iteration is the chain that runs through."""
-    params = {**FAST, "n_chains": 3, "n_draws": 8, "point_estimate": "map", "sampler": sampler}
+    params = {**FAST, "n_draws": 8, "point_estimate": "map", "sampler": sampler}
     cls = FiniteMixture if sampler == "blocked_gibbs" else DPMixture
-    whole = cls(**params, n_jobs=3).fit(blobs)
+    whole = cls(**params, n_jobs=2).fit(blobs)
     monkeypatch.setattr(chains, "TURN", 0.0)
     n_jobs = None if sampler == "pgsm" else 2
     assert_same_fit(cls(**params, n_jobs=n_jobs).fit(blobs), whole, blobs)

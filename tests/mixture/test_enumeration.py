@@ -62,7 +62,7 @@ def test_invariance(name, sampler, seed_sequence, record_property):
             case_state(likelihood, prior),
             sampler.kernel(),
             case_posterior(likelihood, prior),
-            n_starts=2_500,
+            n_starts=2_000,
         )
         for likelihood, prior in cells(sampler)
     }

@@ -1,6 +1,7 @@
 """Items under drawn parameters: every likelihood that states the capability "instantiated"."""
 
 import dataclasses
+import itertools
 from functools import reduce
 from types import SimpleNamespace
 
@@ -524,9 +525,9 @@ def divergence(likelihood, a, b):
 def test_divergences(case):
     params = np.vstack([case.draw(items, 2) for items in ([0, 3, 4, 7], np.arange(case.n))])
     actual = case.likelihood.divergences(params)
-    expected = [
-        [divergence(case.likelihood, a, b) + divergence(case.likelihood, b, a) for b in params]
-        for a in params
-    ]
-    np.testing.assert_allclose(actual, expected, rtol=1e-7, atol=1e-8)
+    for i, j in itertools.combinations(range(len(params)), 2):
+        a, b = params[i], params[j]
+        expected = divergence(case.likelihood, a, b) + divergence(case.likelihood, b, a)
+        np.testing.assert_allclose(actual[i, j], expected, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(actual.diagonal(), 0.0, atol=1e-8)
     np.testing.assert_array_equal(actual, actual.T)

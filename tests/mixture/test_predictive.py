@@ -151,7 +151,12 @@ def test_blocks_of_rows_do_not_show(fitted, method, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "random_state", [None, np.random.RandomState(0), np.random.default_rng(0)]
+    "random_state",
+    [
+        None,
+        np.random.RandomState(0),
+        pytest.param(np.random.default_rng(0), marks=pytest.mark.slow),
+    ],
 )
 def test_nothing_is_drawn(fitted, random_state):
     estimator, X_new = fitted

@@ -374,7 +374,7 @@ def test_state_machine(name):
     """All that a state can do, in any order, against a dict."""
     machine = type("StateMachine", (StateMachine,), {"name": name})
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=10, stateful_step_count=30, deadline=None)
+        machine, settings=settings(max_examples=6, stateful_step_count=30, deadline=None)
     )
 
 
@@ -383,7 +383,7 @@ def test_state_machine(name):
 def test_state_machine_in_depth(name):
     machine = type("StateMachine", (StateMachine,), {"name": name})
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=150, stateful_step_count=60, deadline=None)
+        machine, settings=settings(max_examples=60, stateful_step_count=60, deadline=None)
     )
 
 

@@ -389,25 +389,23 @@ def test_units_do_not_matter(covariance_type, sampler):
         )
 
 
+DEGENERATE = {
+    "zeros": np.zeros((6, 2)),
+    "constant column": np.column_stack([np.arange(20.0) ** 2, np.full(20, 7.0)]),
+    "n=1": np.array([[3.0, -1.0]]),
+    "n=2": np.array([[3.0, -1.0], [4.0, 7.0]]),
+    "D>n": np.random.default_rng(0).normal(size=(6, 20)),
+    "ties": np.random.default_rng(0).normal(size=(5, 2)).repeat(10, axis=0),
+    "tiny": np.array([[1e-145], [2e-145], [0.0]]),
+    "huge": np.array([[1e140], [-1e140], [0.0]]),
+    "outlier": np.vstack([two_groups(), [[1e9, 1e9]]]),
+}
+
+
 @quiet
-@pytest.mark.parametrize("covariance_type", TYPES)
-@pytest.mark.parametrize("sampler", ["gibbs", SubCluster(block_size=20)])
-@pytest.mark.parametrize(
-    "X",
-    [
-        np.zeros((6, 2)),
-        np.column_stack([np.arange(20.0) ** 2, np.full(20, 7.0)]),
-        np.array([[3.0, -1.0]]),
-        np.array([[3.0, -1.0], [4.0, 7.0]]),
-        np.random.default_rng(0).normal(size=(6, 20)),
-        np.random.default_rng(0).normal(size=(5, 2)).repeat(10, axis=0),
-        np.array([[1e-145], [2e-145], [0.0]]),
-        np.array([[1e140], [-1e140], [0.0]]),
-        np.vstack([two_groups(), [[1e9, 1e9]]]),
-    ],
-    ids=["zeros", "constant column", "n=1", "n=2", "D>n", "ties", "tiny", "huge", "outlier"],
-)
-def test_degenerate_data(covariance_type, sampler, X):
+@combinations(rows=DEGENERATE, sampler=["gibbs", SubCluster(block_size=20)], covariance_type=TYPES)
+def test_degenerate_data(covariance_type, sampler, rows):
+    X = DEGENERATE[rows]
     estimator = DPMixture(likelihood=Gaussian(covariance_type=covariance_type), **FAST)
     model = estimator.set_params(sampler=sampler, n_draws=40).fit(X)
     assert np.isfinite(model.log_joint_samples_).all()

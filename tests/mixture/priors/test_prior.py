@@ -14,6 +14,7 @@ from scipy import stats
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
+from support.designs import combinations
 from support.exactness import SAMPLERS, make_likelihood, make_prior, make_state
 from support.pvalues import Cells, assert_p
 
@@ -547,20 +548,19 @@ def test_one_row_says_nothing_about_the_concentration(
     assert_p(run_from_afar, seed_sequence=seed_sequence)
 
 
-@pytest.mark.parametrize(
-    "prior, params",
-    [
-        ("dp", {}),
-        ("pitman_yor", {"discount": 0.6}),
-        ("finite", {"n_components": 12}),
-        ("mfm", {"n_components_prior": "poisson"}),
-    ],
-)
-@pytest.mark.parametrize(
-    "sizes", [[500, 300, 150, 40, 5, 3, 1, 1], [999, 1], [1] * 10], ids=["eight", "two", "ones"]
-)
-def test_resampled_concentration_of_many_rows(prior, params, sizes, seed_sequence, replicates):
+RESAMPLED_OF_MANY = {
+    "dp": {},
+    "pitman_yor": {"discount": 0.6},
+    "finite": {"n_components": 12},
+    "mfm": {"n_components_prior": "poisson"},
+}
+SIZES = {"eight": [500, 300, 150, 40, 5, 3, 1, 1], "two": [999, 1], "ones": [1] * 10}
+
+
+@combinations(prior=RESAMPLED_OF_MANY, sizes=SIZES)
+def test_resampled_concentration_of_many_rows(prior, sizes, seed_sequence, replicates):
     """Against quadrature of p(sizes | concentration) Gamma(concentration), in 20 bins."""
+    params, sizes = RESAMPLED_OF_MANY[prior], SIZES[sizes]
     shape, rate = 1.5, 0.2
     t = np.linspace(-40, 8, 8_001)
     log_density = log_gamma_density(np.exp(t), shape, rate) + t

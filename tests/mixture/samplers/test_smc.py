@@ -11,6 +11,7 @@ from scipy import stats
 from scipy.special import logsumexp
 from scipy.stats import chi2, norm
 from support.cases import fit_case
+from support.designs import combinations
 from support.exactness import (
     case_posterior,
     case_rows,
@@ -56,8 +57,7 @@ def log_marginal_of(name, X, params):
     return lambda rows: LOG_MARGINALS[name.removesuffix("_complete")](X[list(rows)], **params)
 
 
-@pytest.mark.parametrize("likelihood", PRODUCT)
-@pytest.mark.parametrize("prior", PRIOR_CASES)
+@combinations(prior=PRIOR_CASES, likelihood=PRODUCT)
 def test_following_all_choices_is_enumeration(likelihood, prior):
     """With as many particles as partitions "optimal" drops none: their weights are the joint
     densities, and sum to the evidence."""
@@ -73,8 +73,7 @@ def test_following_all_choices_is_enumeration(likelihood, prior):
     np.testing.assert_allclose(system.log_weights(), posterior.log_joint[at], atol=1e-10)
 
 
-@pytest.mark.parametrize("likelihood", PRODUCT)
-@pytest.mark.parametrize("prior", INTEGRATED)
+@combinations(prior=INTEGRATED, likelihood=PRODUCT)
 def test_enumeration_without_the_concentration(likelihood, prior):
     """The same where the concentration is integrated out; its law given each partition."""
     X = case_rows(likelihood)
