@@ -84,6 +84,7 @@ DP_ONLY = {"discount": [-0.1, 1.0, 2.0, *NOT_A_NUMBER]}
 FINITE_ONLY = {"n_components": [0, -3, 2**53 + 1, *(v for v in NOT_AN_INTEGER if v is not None)]}
 # Where n_components is None.
 UNKNOWN_ONLY = {
+    "dynamic": ["yes", 1, None],
     "n_components_prior": [
         "no such",
         None,
@@ -93,7 +94,7 @@ UNKNOWN_ONLY = {
         lambda K: -math.inf,
         lambda K: math.nan,
         lambda K: np.log(6.0 / (np.pi * K) ** 2),  # a law whose tail is too heavy
-    ]
+    ],
 }
 
 

@@ -71,7 +71,7 @@ class LearningChains:
         """Labels and values of hyperparameters after some iterations."""
         program = self.program
         chain = program.chain(int(rng.integers(2**62)), 0)
-        start = {"values": dict(values), "concentration": self.concentration}
+        start = {"values": dict(values), "concentration": self.concentration, "latent": {}}
         if isinstance(program, BlockProgram):
             state = BlockState.start(program.rows, program.likelihood, labels, 3)
             chain.update(start, state=state)

@@ -289,9 +289,3 @@ def test_samplers_without_the_number_are_refused(sampler):
     model = FiniteMixture(None, dynamic=True, sampler=sampler)
     with pytest.raises(ValueError, match="DynamicFiniteMixturesPrior"):
         model.fit(np.random.default_rng(0).normal(size=(20, 2)))
-
-
-@pytest.mark.parametrize("dynamic", ["yes", 1, None])
-def test_dynamic_must_be_a_bool(dynamic):
-    with pytest.raises(ValueError, match="dynamic"):
-        FiniteMixture(None, dynamic=dynamic).fit(np.zeros((3, 1)))
