@@ -17,7 +17,7 @@ NO_NUMBERS = (
 )
 
 
-def validate_rows(estimator, X, likelihood, reset):
+def validate_rows(estimator, X, likelihood, reset, **allowed):
     """X as contiguous doubles or a CSR matrix, its entries checked.
 
     Parameters
@@ -27,6 +27,8 @@ def validate_rows(estimator, X, likelihood, reset):
     likelihood : Likelihood or FeatureLikelihood
     reset : bool
         Whether the number and names of columns are new.
+    **allowed : bool
+        Further arguments of `check_entries`.
 
     Returns
     -------
@@ -60,7 +62,7 @@ def validate_rows(estimator, X, likelihood, reset):
                 raise  # the error of NumPy is clear for an array
             raise ValueError(_what_is_no_number(X, error, estimator._ways_with_text)) from error
     try:
-        likelihood.check_entries(rows)
+        likelihood.check_entries(rows, **allowed)
     except ColumnError as error:
         names = getattr(estimator, "feature_names_in_", None)
         if names is None:

@@ -245,6 +245,104 @@ def decoded_table(X, decoded, names):
     return out
 
 
+def filled_table(X, rows, filled, decoded):
+    """A copy of X with its missing entries filled.
+
+    Parameters
+    ----------
+    X : array-like or DataFrame of shape (n_rows, n_columns)
+        As a user passed it.
+    rows, filled : ndarray of shape (n_rows, n_columns)
+        X as numbers, and the same with entries in place of NaN.
+    decoded : list of (codes, categories) or None, or None
+        `Likelihood.decode` of `filled`.
+
+    Returns
+    -------
+    table : DataFrame or ndarray
+    """
+    table = as_table(X)
+    if table is None:
+        return filled
+    gaps = np.isnan(rows) & ~np.isnan(filled)
+    decoded = [None] * rows.shape[1] if decoded is None else decoded
+    if not hasattr(table.X, "iloc"):
+        out = table.X.copy()
+        for d in np.flatnonzero(gaps.any(axis=0)):
+            out[gaps[:, d], d] = _values_of(filled[:, d], decoded[d])[gaps[:, d]]
+        return out
+    # By position, because names may be repeated.
+    columns = [
+        _filled_column(table.column(d), gaps[:, d], _values_of(filled[:, d], decoded[d]))
+        for d in range(rows.shape[1])
+    ]
+    import pandas as pd
+
+    out = pd.concat(columns, axis=1)
+    out.columns = table.X.columns
+    return out
+
+
+def _values_of(filled, decoded):
+    """Numbers, or the categories of codes."""
+    if decoded is None:
+        return filled
+    codes, categories = decoded
+    return np.append(categories, None)[codes]
+
+
+def _filled_column(column, gaps, values):
+    """A Series with values in some places, of the same type if that has room for them."""
+    if not gaps.any():
+        return column
+    kind = kind_of(column)
+    if kind == "bool":
+        values = values.astype(bool)
+    elif kind != "category":
+        whole = kind == "integer" and (values[gaps] == np.floor(values[gaps])).all()
+        if not whole and kind == "integer":
+            column = column.astype(np.float64)
+    out = column.astype(object) if column.dtype.kind in "OUST" else column.copy()
+    out.iloc[np.flatnonzero(gaps)] = values[gaps]
+    return out
+
+
+def columns_of_rows(given, n_features, names, positions_of):
+    """One row given by its known entries, as an array of objects or a table of shape
+    (1, n_features).
+
+    Parameters
+    ----------
+    given : dict, Series, array-like or DataFrame
+    n_features : int
+    names : ndarray of str, or None
+        Names of the columns of `fit`.
+    positions_of : callable
+        Function of columns, `given` and a word that returns positions.
+    """
+    if hasattr(given, "to_dict") and getattr(given, "ndim", 0) == 1:
+        given = given.to_dict()  # a Series
+    if not isinstance(given, dict):
+        if getattr(given, "ndim", None) == 2 or np.ndim(given) == 2:
+            return given
+        given = dict(enumerate(given))
+    row = np.full((1, n_features), np.nan, dtype=object)
+    for column, value in given.items():
+        row[0, positions_of(column, given, "given")[0]] = value
+    if names is None:
+        return row if any(isinstance(value, str) for value in row[0]) else _objects_as_numbers(row)
+    import pandas as pd
+
+    return pd.DataFrame(row, columns=names)
+
+
+def _objects_as_numbers(row):
+    out = np.full(row.shape, np.nan)
+    known = ~missing(row[0])
+    out[0, known] = row[0, known].astype(np.float64)
+    return out
+
+
 def _factors(column):
     """Codes of the entries of a column, -1 if missing, and the values of the codes."""
     if hasattr(column, "factorize"):

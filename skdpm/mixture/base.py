@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import ClusterMixin, DensityMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -27,7 +28,7 @@ from skdpm._validation import (
     refuse_what_has_no_rows,
     warn,
 )
-from skdpm.chains import seed_entropy, stream
+from skdpm.chains import seed_entropy
 from skdpm.draws import Candidates, column_of, common_snapshots
 from skdpm.hyperpriors import check_hyperprior
 from skdpm.mixture.answers.hills import read_draws
@@ -38,6 +39,7 @@ from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.likelihoods.automatic import Automatic, Mixed
 from skdpm.mixture.likelihoods.base import Likelihood
 from skdpm.mixture.particles.streams import STREAM_LENGTH
+from skdpm.mixture.questions import Questions
 from skdpm.mixture.samplers import SAMPLERS, automatic_sampler
 from skdpm.mixture.samplers.base import Sampler
 
@@ -88,7 +90,7 @@ class PointEstimate:
     owners: np.ndarray | None = None
 
 
-class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
+class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     """Base class of mixtures. A subclass adds the prior over partitions.
 
     It implements `make_prior` and an `__init__` that stores its own parameters and those of
@@ -296,7 +298,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             self.n_clusters_ + new_cluster,
         )
 
-    def score_samples(self, X):
+    def score_samples(self, X, given=None):
         """log posterior predictive density of each row.
 
         The density is averaged over up to 100 evenly spaced draws. That of a draw is the mixture
@@ -306,19 +308,55 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features)
+            Rows. NaN marks an entry that is not known: the density is that of the other entries.
+        given : int, str or list of these, default=None
+            Columns, as positions or names, that are given: the density is that of the other
+            columns given the entries in these. None: no column.
 
         Returns
         -------
         log_density : ndarray of shape (n_samples,)
-            Natural logarithm.
+            Natural logarithm. It is 0 for a row of which nothing is known.
 
         Warns
         -----
         UserWarning
             If columns that the other columns determined in `fit` do not follow from these in some
             rows; `predict` and `predict_proba` also warn, but not of chunks of a dask array.
+
+        Notes
+        -----
+        log p(a, b) = log p(b) + log p(a | b): the score of a row is its score with NaN in the
+        other columns plus its score given the columns that are left. Both averages run over all
+        draws, so a draw under which b is unlikely counts less in log p(a | b).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skdpm import DPMixture
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.r_[rng.normal(0, 1, (50, 2)), rng.normal(9, 1, (50, 2))]
+        >>> model = DPMixture(random_state=0).fit(X)
+        >>> alike, unlike = model.score_samples([[9.0, 9.0], [9.0, 0.0]], given=0)
+        >>> bool(alike > unlike)
+        True
         """
-        return self._over_rows(Predictor.score_samples, X, np.float64)
+        check_is_fitted(self)
+        if given is not None:
+            self._check_given(X)
+            given = self._positions_of(given, X, "given")
+        return self._over_rows(
+            functools.partial(Predictor.score_samples, given=given), X, np.float64, gaps=True
+        )
+
+    def _check_given(self, X):
+        likelihood = self.likelihood_
+        if (likelihood.laws is None and not likelihood.allow_nan) or likelihood.pairwise:
+            raise ValueError(
+                f"given needs a likelihood with a law of some columns; {likelihood!r} has none"
+            )
+        if sp.issparse(X):
+            raise TypeError("given needs dense rows: pass X.toarray()")
 
     score = ChainEstimator.score  # not `DensityMixin.score`, which does nothing
 
@@ -327,12 +365,16 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
         return getattr(likelihood, "draw", None) is not None
 
     @available_if(_can_sample)
-    def sample(self, n_samples=1):
+    def sample(self, n_samples=1, given=None):
         """Draw rows from the posterior predictive distribution, the one `score_samples` evaluates.
 
         Parameters
         ----------
         n_samples : int, default=1
+        given : dict, Series, or array-like or DataFrame of one row, default=None
+            Known entries, from whose conditional distribution the others are drawn: a dict from
+            columns (names or positions) to values, or a row with NaN or None for other entries.
+            None: nothing is known.
 
         Returns
         -------
@@ -341,12 +383,30 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             after a data frame, otherwise an array of objects.
         labels : ndarray of shape (n_samples,), int64
             Cluster of `labels_` of each row, drawn from `predict_proba(X)`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skdpm import DPMixture
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.r_[rng.normal(0, 1, (50, 2)), rng.normal(9, 1, (50, 2))]
+        >>> model = DPMixture(random_state=0).fit(X)
+        >>> rows, labels = model.sample(200, given={0: 9.0})
+        >>> bool(8.0 < rows[:, 1].mean() < 10.0)
+        True
         """
         check_is_fitted(self)
         n_samples = check_integer(n_samples, "n_samples", low=1)
-        bit_generator = stream(seed_entropy(self.random_state), SAMPLE_STREAM)
-        rng = np.random.Generator(bit_generator)
-        X = self._predictor.draw(n_samples, rng)
+        rng = self._generator(SAMPLE_STREAM)
+        if given is None:
+            X = self._predictor.draw(n_samples, rng)
+        elif self.likelihood_.laws is None:
+            raise ValueError(
+                f"given needs a likelihood with a law of some columns; {self.likelihood_!r} has "
+                "none"
+            )
+        else:
+            X = self._sample_given(n_samples, given, rng)
         cumulated = np.cumsum(self._predictor.predict_proba(X), axis=1)
         u = rng.random((n_samples, 1)) * cumulated[:, -1:]
         decoded = self.likelihood_.decode(X)
@@ -988,14 +1048,15 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
 
     # New rows.
 
-    def _over_rows(self, function, X, dtype, n_columns=None):
-        """Call a method of `Predictor` on X, or lazily on the chunks of a dask array."""
+    def _over_rows(self, function, X, dtype, n_columns=None, gaps=False):
+        """Call a method of `Predictor` on X, or lazily on the chunks of a dask array. With `gaps`,
+        entries may be missing."""
         check_is_fitted(self)
         # The scheduler of a dask array has its own threads.
         n_jobs = 1 if is_dask(X) else self.n_jobs
 
         def check(X):
-            rows = validate_rows(self, X, self.likelihood_, reset=False)
+            rows = validate_rows(self, X, self.likelihood_, reset=False, gaps=gaps)
             self._warn_of_departures(rows, self.likelihood_)
             return rows
 
@@ -1003,7 +1064,7 @@ class BaseMixture(ClusterMixin, DensityMixin, ChainEstimator):
             functools.partial(function, self._predictor, n_jobs=n_jobs),
             X,
             check=check,
-            check_chunk=self._predictor.check,
+            check_chunk=functools.partial(self._predictor.check, gaps=gaps),
             n_features=self.n_features_in_,
             dtype=dtype,
             n_columns=n_columns,

@@ -59,3 +59,23 @@ def log_leave_one_out(MixtureState state):
             state.attach(i, own)
         state.model.settle()
     return out
+
+
+def statistics_without(MixtureState state, items):
+    """Statistics of the cluster of each item without the item: (n_items, n_stats). All items are
+    in clusters. The partition does not change."""
+    cdef Py_ssize_t i, m, own
+    cdef const Py_ssize_t[::1] chosen = np.ascontiguousarray(items, dtype=np.intp)
+    out = np.empty((chosen.shape[0], state.model.n_stats))
+    cdef double[:, ::1] view = out
+    for m in range(chosen.shape[0]):
+        i = chosen[m]
+        if not 0 <= i < state.n_samples:
+            raise IndexError(f"item {i} of {state.n_samples}")
+        own = state.detach(i)
+        if state.sizes[own] == 0:
+            own = state.slots[state.n_clusters]
+        state.model.settle()
+        state.model.pack(own, &view[m, 0])
+        state.attach(i, own)
+    return out

@@ -12,6 +12,7 @@ import joblib
 import numpy as np
 from sklearn.utils.validation import check_array
 
+from skdpm.mixture.answers.conditional import ConditionalLaws
 from skdpm.mixture.likelihoods.base import set_hyperparameters
 from skdpm.mixture.state._scoring import mixture_rows
 
@@ -174,6 +175,15 @@ class Predictor:
         self.partition = partition
         self.scored = scored
 
+    def __getstate__(self):
+        """The state without the laws, which are made on first use."""
+        return {name: value for name, value in vars(self).items() if name != "conditional"}
+
+    @functools.cached_property
+    def conditional(self):
+        """Laws of unknown entries: `ConditionalLaws`."""
+        return ConditionalLaws(self.likelihood, self.scored.mixtures)
+
     def column_posterior(self, column):
         """Posterior of mean and variance in a column for each component of the point estimate,
         see `Likelihood.column_posterior`; None if the likelihood has none."""
@@ -206,7 +216,7 @@ class Predictor:
             mixtures.append((draw, stats[:, 0].sum(), posterior))
         return mixtures
 
-    def check(self, X):
+    def check(self, X, gaps=False):
         """Check new rows as `validate_rows` does, without an estimator."""
         X = check_array(
             X,
@@ -215,7 +225,7 @@ class Predictor:
             accept_sparse="csr" if self.likelihood.accept_sparse else False,
             ensure_all_finite=False,
         )
-        self.likelihood.check_entries(X)
+        self.likelihood.check_entries(X, gaps)
         return X
 
     def predict(self, X, n_jobs=None):
@@ -260,8 +270,28 @@ class Predictor:
         np.exp(out, out=out)
         return self.partition.by_owner(out)
 
-    def score_samples(self, X, n_jobs=None):
-        """log of the mean over the draws of the density of each checked row: (n_samples,)."""
+    def score_samples(self, X, n_jobs=None, given=None):
+        """log of the mean over the draws of the density of the known entries of each checked row,
+        given those in the columns `given`: (n_samples,)."""
+        if given is not None:
+            known = np.full(X.shape, np.nan)
+            known[:, given] = X[:, given]
+            return self.score_samples(X, n_jobs) - self.score_samples(known, n_jobs)
+        beyond = self.likelihood.needs_laws(X)
+        if not beyond.any():
+            return self._score_by_kernel(X, n_jobs)
+        scores = np.empty(len(X))
+        scores[beyond] = self.conditional.log_density(self.checked(X[beyond]))
+        if not beyond.all():
+            scores[~beyond] = self._score_by_kernel(X[~beyond], n_jobs)
+        return scores
+
+    def checked(self, X):
+        """Rows, after a check that the likelihood can model their known entries."""
+        self.likelihood.encode_new(X)
+        return X
+
+    def _score_by_kernel(self, X, n_jobs):
         mixtures = self.scored.mixtures
         n_clusters = sum(len(mixture.log_weights) for mixture in mixtures)
         scores = np.empty(X.shape[0])

@@ -8,7 +8,7 @@ from scipy.special import logsumexp
 
 from skdpm._validation import fingerprint
 from skdpm.draws import column_of
-from skdpm.mixture.answers._leave_one_out import log_leave_one_out
+from skdpm.mixture.answers._leave_one_out import log_leave_one_out, statistics_without
 from skdpm.mixture.likelihoods.base import set_hyperparameters
 from skdpm.mixture.state._state import MixtureState
 
@@ -74,6 +74,15 @@ class TrainingRows:
         """Statistics of the clusters 0, ..., K - 1 of any labels: (K, n_stats)."""
         model = likelihood.bind(*self.encoded(likelihood))
         return MixtureState(model, self.make_prior(1.0), labels.astype(np.intp)).dump()
+
+    def statistics_without(self, likelihood, partitions, rows):
+        """Yield, for each of some labels, the statistics of the cluster of each row without the
+        row: (n_rows, n_stats)."""
+        data, tables = self.encoded(likelihood)
+        for labels in partitions:
+            model = likelihood.bind(data, tables)
+            state = MixtureState(model, self.make_prior(1.0), labels.astype(np.intp))
+            yield statistics_without(state, rows)
 
     def log_leave_one_out(self, likelihood, draws, n_jobs=None):
         """log p(x_i | all other rows, their partition and the hyperparameters of a draw).

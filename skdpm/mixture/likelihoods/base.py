@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
 from skdpm._validation import check_columns, check_finite
@@ -145,9 +146,17 @@ class Likelihood(BaseEstimator):
         """
         return None
 
-    def check_entries(self, X):
-        """Raise ValueError for the first column with infinity, or with NaN unless allowed."""
-        check_finite(X, allow_nan=self.allow_nan, hint=self.nan_hint)
+    def check_entries(self, X, gaps=False):
+        """Raise ValueError for the first column with infinity, or with NaN unless allowed. With
+        `gaps`, NaN is also allowed if there are `laws` of the other entries."""
+        gaps = gaps and self.laws is not None
+        check_finite(X, allow_nan=self.allow_nan or gaps, hint=self.nan_hint)
+
+    def needs_laws(self, X):
+        """Whether each row has NaN that kernels cannot evaluate: ndarray of bool."""
+        if self.allow_nan or sp.issparse(X):
+            return np.zeros(X.shape[0], dtype=bool)
+        return np.isnan(self.independent(X)).any(axis=1)
 
     def says_nothing(self, n_features):
         """Whether this number of columns contains no information about clusters."""
@@ -408,6 +417,11 @@ class Likelihood(BaseEstimator):
     # A likelihood that can generate rows overrides this with a method `draw(self, stats, rng)`
     # that draws a row from the posterior predictive of each cluster.
     draw = None
+
+    # A likelihood that has a law of any columns given any others overrides this with a method
+    # `laws(self, stats, rng=None)`. It returns the `laws.Laws` of a row in each cluster: with the
+    # parameters integrated out, or given parameters drawn from their posterior if `rng` is given.
+    laws = None
 
     # A likelihood whose clusters are normal or Student in every column overrides this with a
     # method `column_posterior(self, stats, column)`. It returns the posterior of the mean and

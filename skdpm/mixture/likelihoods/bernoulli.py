@@ -83,10 +83,18 @@ class Bernoulli(Levels):
         return (rng.random(probabilities.shape) < probabilities).astype(np.float64)
 
     def _probabilities(self, stats):
+        ones, zeros = self._totals(stats)
+        return ones / (ones + zeros)
+
+    def _totals(self, stats):
+        """Pseudo-counts plus counts of ones and of zeros: (n_clusters, n_features) each."""
         n_features = (stats.shape[1] - 1) // 3
         counts = stats[:, 1 : 1 + 2 * n_features].reshape(len(stats), n_features, 2)
-        zeros, ones = counts[:, :, 0], counts[:, :, 1]
-        return (self.a + ones) / (self.a + ones + self.b + zeros)
+        return self.a + counts[:, :, 1], self.b + counts[:, :, 0]
+
+    def _of_columns(self, stats):
+        ones, zeros = self._totals(stats)
+        return list(np.stack([zeros, ones], axis=-1).swapaxes(0, 1))
 
     def _checked(self, X):
         bad = (X != 0) & (X != 1) & ~np.isnan(X)

@@ -21,6 +21,7 @@ from skdpm.mixture.likelihoods.base import (
     read_only,
     readable,
 )
+from skdpm.mixture.likelihoods.laws import IndependentLaws, Shares
 
 # Largest number of categories of all columns. A cluster keeps a count of each, so a column of
 # identifiers could exhaust the memory.
@@ -121,6 +122,24 @@ class Levels(Likelihood):
     def divergences(self, params):
         log_probabilities = params[:, :-1]
         return j_divergences(np.exp(log_probabilities), log_probabilities)
+
+    def laws(self, stats, rng=None):
+        columns = self._of_columns(stats)
+        if rng is not None:
+            # Logarithms of Gamma variates, because small ones underflow.
+            columns = [
+                np.log(rng.gamma(column + 1.0)) + np.log(rng.random(column.shape)) / column
+                for column in columns
+            ]
+            columns = [np.exp(column - column.max(axis=1, keepdims=True)) for column in columns]
+        return IndependentLaws(
+            [Shares(column / column.sum(axis=1, keepdims=True)) for column in columns]
+        )
+
+    def _of_columns(self, stats):
+        """Pseudo-counts plus counts of the categories of each column: list of ndarray of shape
+        (n_clusters, n_categories)."""
+        raise NotImplementedError
 
 
 class Categorical(Levels):
@@ -350,16 +369,17 @@ class Categorical(Levels):
         return (u >= cumulated).sum(axis=2).astype(np.float64)
 
     def _probabilities(self, stats):
-        n_features = len(self.n_categories)
-        first = np.concatenate([[0], np.cumsum(self.n_categories)])
-        counts = stats[:, 1 : 1 + first[-1]] + self.flat_hyperparameters()[self._kinds(n_features)]
-        probabilities = np.zeros((len(stats), n_features, max(self.n_categories)))
-        for d in range(n_features):
-            column = counts[:, first[d] : first[d + 1]]
-            probabilities[:, d, : self.n_categories[d]] = column / column.sum(
-                axis=1, keepdims=True
-            )
+        probabilities = np.zeros((len(stats), len(self.n_categories), max(self.n_categories)))
+        for d, column in enumerate(self._of_columns(stats)):
+            shares = column / column.sum(axis=1, keepdims=True)
+            probabilities[:, d, : self.n_categories[d]] = shares
         return probabilities
+
+    def _of_columns(self, stats):
+        first = np.cumsum(self.n_categories)
+        counts = stats[:, 1 : 1 + first[-1]]
+        counts = counts + self.flat_hyperparameters()[self._kinds(len(self.n_categories))]
+        return np.split(counts, first[:-1], axis=1)
 
     @classmethod
     def _examples(cls):

@@ -29,6 +29,7 @@ from skdpm.mixture.likelihoods._gaussian_tied import (
     ParametricGaussianTied,
     whitened,
 )
+from skdpm.mixture.likelihoods.laws import IndependentLaws, MatrixLaws, ScaledLaws, Student
 
 # scale / k above a floor, in units of the variance of a column, ~ Gamma(S_SHAPE, S_RATE).
 S_SHAPE, S_RATE = 0.5, 1.0
@@ -190,6 +191,10 @@ class Covariance:
         """See `Likelihood.draw`."""
         raise NotImplementedError
 
+    def laws(self, g, stats, rng):
+        """See `Likelihood.laws`."""
+        raise NotImplementedError
+
     def column_posterior(self, g, stats, column):
         """See `Likelihood.column_posterior`."""
         raise NotImplementedError
@@ -220,6 +225,22 @@ class ByColumn(Covariance):
     def column_posterior(self, g, stats, column):
         means, scales, df, rho = (each[:, column] for each in self.posterior(g, stats))
         return means, rho, df, scales, 0.0
+
+    def laws(self, g, stats, rng):
+        means, scales, df, rho = self.posterior(g, stats)
+        if rng is None:
+            return self.student(means, np.sqrt(scales * (rho + 1.0) / (rho * df)), df)
+        spread = np.sqrt(scales / self.draw_factors(df, rng))
+        means = means + spread / np.sqrt(rho) * rng.standard_normal(means.shape)
+        return normal_laws(means, spread)
+
+    def student(self, means, spread, df):
+        """Laws that are Student in every column."""
+        raise NotImplementedError
+
+    def draw_factors(self, df, rng):
+        """Draw scales over variances, from chi-squared laws with these degrees of freedom."""
+        raise NotImplementedError
 
 
 class Diagonal(ByColumn):
@@ -258,6 +279,14 @@ class Diagonal(ByColumn):
     def draw(self, g, stats, rng):
         means, scales, df, rho = self.posterior(g, stats)
         return means + np.sqrt(scales * (rho + 1.0) / (rho * df)) * rng.standard_t(df)
+
+    def student(self, means, spread, df):
+        return IndependentLaws(
+            [Student(*column) for column in zip(means.T, spread.T, df.T, strict=True)]
+        )
+
+    def draw_factors(self, df, rng):
+        return rng.chisquare(df)
 
 
 class Spherical(ByColumn):
@@ -309,6 +338,12 @@ class Spherical(ByColumn):
         spread = np.sqrt(scales * (rho + 1.0) / rho / rng.chisquare(df[:, :1]))
         return means + spread * rng.standard_normal(means.shape)
 
+    def student(self, means, spread, df):
+        return ScaledLaws(means, spread, df[:, 0])
+
+    def draw_factors(self, df, rng):
+        return rng.chisquare(df[:, :1])
+
 
 class Matrix(Covariance):
     """Base class of structures whose statistics are counts, means and scatter matrices.
@@ -335,6 +370,16 @@ class Matrix(Covariance):
 
     def variances(self, g):
         return np.diagonal(as_matrix(g.scale))
+
+    def laws(self, g, stats, rng):
+        loc, scale, df = self.row_law(g, stats, rng)
+        n_features = loc.shape[1]
+        everything = np.arange(n_features), np.zeros(n_features), np.eye(n_features)
+        return MatrixLaws(loc, scale, df, *everything)
+
+    def row_law(self, g, stats, rng):
+        """Locations, scale matrices and degrees of freedom of the laws of a row."""
+        raise NotImplementedError
 
 
 class Full(Matrix):
@@ -416,6 +461,14 @@ class Full(Matrix):
         factors = (rho + 1.0) / (rho * df_t) / (rng.chisquare(df_t) / df_t)
         return means + normal * np.sqrt(factors)[:, None]
 
+    def row_law(self, g, stats, rng):
+        means, scales, df, rho = self.posterior(g, stats)
+        if rng is None:
+            df = df - means.shape[1] + 1.0
+            return means, scales * ((rho + 1.0) / (rho * df))[:, None, None], df
+        scales = np.array([InverseWishart(*law).draw(rng) for law in zip(df, scales, strict=True)])
+        return draw_means(means, scales, rho, rng), scales, np.full(len(df), np.inf)
+
     def column_posterior(self, g, stats, column):
         return self.combination_posterior(g, stats, np.eye(len(g.mean))[column], 0.0)
 
@@ -467,6 +520,16 @@ class Tied(Matrix):
         normal = rng.standard_normal(means.shape) @ np.linalg.cholesky(g.scale).T
         return means + np.sqrt((rho + 1.0) / rho) * normal
 
+    def row_law(self, g, stats, rng):
+        means, rho = self.means(g, stats)
+        rho = rho[:, 0]
+        scales = np.tile(g.scale, (len(stats), 1, 1))
+        if rng is None:
+            scales = scales * ((rho + 1.0) / rho)[:, None, None]
+        else:
+            means = draw_means(means, scales, rho, rng)
+        return means, scales, np.full(len(rho), np.inf)
+
     def column_posterior(self, g, stats, column):
         return self.combination_posterior(g, stats, np.eye(len(g.mean))[column], 0.0)
 
@@ -482,6 +545,20 @@ COVARIANCES = {
     "tied": Tied(),
     "spherical": Spherical(),
 }
+
+
+def normal_laws(means, spread):
+    """Laws that are normal and independent in every column."""
+    df = np.full(len(means), np.inf)
+    return IndependentLaws(
+        [Student(*column, df) for column in zip(means.T, spread.T, strict=True)]
+    )
+
+
+def draw_means(means, scales, rho, rng):
+    """Draw means of clusters given their covariances."""
+    normal = rng.standard_normal((*means.shape, 1))
+    return means + (np.linalg.cholesky(scales) @ normal)[..., 0] / np.sqrt(rho)[:, None]
 
 
 def max_or_one(factor):

@@ -426,6 +426,9 @@ default=None
     def draw(self, stats, rng):
         return self._structure.draw(self, stats, rng)
 
+    def laws(self, stats, rng=None):
+        return self._structure.laws(self, stats, rng)
+
     def column_posterior(self, stats, column):
         return self._structure.column_posterior(self, stats, column)
 
@@ -523,6 +526,9 @@ class ReducedGaussian(Gaussian):
 
     def draw(self, stats, rng):
         return self.projection.rebuild(super().draw(stats, rng))
+
+    def laws(self, stats, rng=None):
+        return super().laws(stats, rng).rebuilt(self.projection_)
 
     def column_posterior(self, stats, column):
         found = self.projection

@@ -21,6 +21,7 @@ from skdpm.mixture.likelihoods.base import (
     project_moments,
     read_only,
 )
+from skdpm.mixture.likelihoods.laws import Counts, IndependentLaws, Rates
 
 # Largest argument in the kernel's table of log Gamma (8 MiB).
 LARGEST_TABLED = 2**20 - 1
@@ -169,6 +170,14 @@ class Poisson(Likelihood):
         sums, counts = self._sums(stats)
         rates = rng.gamma(self.shape + sums, 1.0 / (self.rate + counts))
         return rng.poisson(rates).astype(np.float64)
+
+    def laws(self, stats, rng=None):
+        sums, counts = self._sums(stats)
+        shapes, rates = self.shape + sums, self.rate + counts
+        if rng is not None:
+            return IndependentLaws([Rates(column) for column in rng.gamma(shapes, 1.0 / rates).T])
+        columns = zip(shapes.T, rates.T, strict=True)
+        return IndependentLaws([Counts(*column) for column in columns])
 
     def _sums(self, stats):
         """Sums and numbers of entries of each cluster and column."""

@@ -14,6 +14,7 @@ from skdpm.mixture.likelihoods.base import MOST_BOXED, Likelihood, bounds, read_
 from skdpm.mixture.likelihoods.bernoulli import Bernoulli
 from skdpm.mixture.likelihoods.categorical import Categorical
 from skdpm.mixture.likelihoods.gaussian import Gaussian
+from skdpm.mixture.likelihoods.laws import JointLaws
 from skdpm.mixture.likelihoods.poisson import Poisson
 from skdpm.mixture.likelihoods.registry import SINGLE
 
@@ -203,7 +204,7 @@ class Product(_BaseComposition, Likelihood):
         names = None if table is None else table.names
         parts, positions = [], []
         for name, likelihood, columns in self._checked_parts():
-            chosen = positions_of(columns, shape[1], names, X, name)
+            chosen = positions_of(columns, shape[1], names, X, f"Product: part {name!r}")
             if len(chosen) == 0:
                 continue
             if likelihood.reads_tables and table is not None:
@@ -298,11 +299,15 @@ class Product(_BaseComposition, Likelihood):
         except ValueError as error:
             raise ValueError(f"{error}{part}") from None
 
-    def check_entries(self, X):
+    def check_entries(self, X, gaps=False):
         bound = self._on(X)
         for name, likelihood, part in bound._split(X):
             with bound._errors_of(name):
-                likelihood.check_entries(part)
+                likelihood.check_entries(part, gaps)
+
+    def needs_laws(self, X):
+        parts = [likelihood.needs_laws(part) for _, likelihood, part in self._split(X)]
+        return np.any(parts, axis=0)
 
     def says_nothing(self, n_features):
         sizes = list(map(len, self._positions))
@@ -540,6 +545,21 @@ class Product(_BaseComposition, Likelihood):
             return None
         return self._draw
 
+    @property
+    def laws(self):
+        """Method that makes laws of a row, if all parts have one."""
+        if any(likelihood.laws is None for likelihood in self._likelihoods()):
+            return None
+        return self._laws
+
+    def _laws(self, stats, rng=None):
+        split = self._split_stats(stats)
+        return JointLaws(
+            self._n_features,
+            [positions for _, _, positions, _ in split],
+            [likelihood.laws(part, rng) for _, likelihood, _, part in split],
+        )
+
     def _draw(self, stats, rng):
         return self._fill(stats, lambda likelihood, part: likelihood.draw(part, rng))
 
@@ -589,8 +609,8 @@ def _as_slice(positions):
     return slice(first, first + n) if (np.diff(positions) == 1).all() else positions
 
 
-def positions_of(columns, n_features, names, X, part):
-    """Positions of the columns of a part: ndarray of intp.
+def positions_of(columns, n_features, names, X, who):
+    """Positions of chosen columns: ndarray of intp.
 
     Parameters
     ----------
@@ -601,28 +621,24 @@ def positions_of(columns, n_features, names, X, part):
         Names of the columns of X.
     X : array-like
         Argument for callables.
-    part : str
-        Name of the part, for messages.
+    who : str
+        Begin of messages: who chose the columns.
     """
 
     def position(key):
         if isinstance(key, str):
             if names is None:
                 raise ValueError(
-                    f"Product: part {part!r} names the column {key!r}, but X has no column names; "
+                    f"{who} names the column {key!r}, but X has no column names; "
                     "use positions, or pass X as a data frame"
                 )
             if key not in names:
-                raise ValueError(f"Product: part {part!r}: X has no column {key!r}")
+                raise ValueError(f"{who}: X has no column {key!r}")
             return names.index(key)
         if isinstance(key, (bool, np.bool_)) or not isinstance(key, (int, np.integer)):
-            raise ValueError(
-                f"Product: part {part!r}: a column must be an integer or a name, got {key!r}"
-            )
+            raise ValueError(f"{who}: a column must be an integer or a name, got {key!r}")
         if not -n_features <= key < n_features:
-            raise ValueError(
-                f"Product: part {part!r}: X has no column {key}; it has {n_features} columns"
-            )
+            raise ValueError(f"{who}: X has no column {key}; it has {n_features} columns")
         return int(key) % n_features
 
     if callable(columns):
@@ -640,8 +656,7 @@ def positions_of(columns, n_features, names, X, part):
     if columns and all(isinstance(key, (bool, np.bool_)) for key in columns):
         if len(columns) != n_features:
             raise ValueError(
-                f"Product: part {part!r}: the mask has {len(columns)} entries, but X has "
-                f"{n_features} columns"
+                f"{who}: the mask has {len(columns)} entries, but X has {n_features} columns"
             )
         return np.flatnonzero(columns)
     return np.array([position(key) for key in columns], dtype=np.intp)

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Laws of unknown entries of rows, given the known ones.
+
+Let w_sc be the weight of cluster c in draw s and p_sc its law of a row. Given the known entries b,
+the other entries have the law
+
+    p(a | b) = sum_sc omega_sc p_sc(a | b),  omega_sc = w_sc p_sc(b) / sum_sc w_sc p_sc(b).
+
+The sum runs over draws as well as clusters: a draw under which b is unlikely counts less. NaN
+marks an entry that is not known.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import logsumexp
+
+from skdpm.mixture.likelihoods.laws import Laws
+
+# Largest number of pairs of a row and a cluster that are weighed at once (8 MiB).
+BLOCK_PAIRS = 2**20
+# Largest number of entries of matrices, one for each pair.
+BLOCK_ENTRIES = 2**22
+# Terms below this share of the largest, divided by their number, are left out of a sum.
+SMALLEST_SHARE = 2.0**-50
+# Bisections that halve an interval of doubles to neighbouring ones, nearly.
+BISECTIONS = 60
+
+
+@dataclass
+class Pairs:
+    """Rows, each with the clusters that explain its known entries.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n_rows, n_features)
+    laws : Laws
+    rows, clusters : ndarray of shape (n_pairs,), intp
+        Row of each pair, in increasing order, and cluster in `laws`.
+    weights : ndarray of shape (n_pairs,)
+        Weights, which sum to 1 for each row.
+    """
+
+    X: np.ndarray
+    laws: Laws
+    rows: np.ndarray
+    clusters: np.ndarray
+    weights: np.ndarray
+
+    def columns(self, columns):
+        """The laws of columns: list of `Mixture`, or of None for a column that is not modelled."""
+        step = _step(self.X.shape[1])
+        steps = [
+            self.laws.given(
+                self.X[self.rows[first : first + step]],
+                self.clusters[first : first + step],
+                columns,
+            )
+            for first in range(0, len(self.rows), step)
+        ]
+        return [
+            None
+            if parts[0] is None
+            else Mixture(type(parts[0]).joined(parts), self.rows, self.weights, len(self.X))
+            for parts in zip(*steps, strict=True)
+        ]
+
+    def draw(self, rng):
+        """Draw the unknown entries of each row: (n_rows, n_features)."""
+        cumulated = np.cumsum(self.weights)
+        ends = np.searchsorted(self.rows, np.arange(len(self.X)), side="right")
+        starts = np.concatenate([[0.0], cumulated[ends[:-1] - 1]])
+        u = starts + rng.random(len(self.X)) * (cumulated[ends - 1] - starts)
+        chosen = np.searchsorted(cumulated, u, side="right")
+        chosen = np.clip(chosen, np.concatenate([[0], ends[:-1]]), ends - 1)
+        return fill(self.laws, self.X, self.clusters[chosen], rng)
+
+
+def fill(laws, X, clusters, rng):
+    """`Laws.fill`, a limited number of pairs at a time."""
+    step = _step(X.shape[1])
+    parts = [
+        laws.fill(X[first : first + step], clusters[first : first + step], rng)
+        for first in range(0, len(X), step)
+    ]
+    return np.concatenate(parts) if parts else X.copy()
+
+
+def _step(n_features):
+    return max(1, BLOCK_ENTRIES // n_features**2)
+
+
+@dataclass
+class Mixture:
+    """Law of one column in each of some rows: a mixture of the laws of pairs."""
+
+    law: object
+    rows: np.ndarray
+    weights: np.ndarray
+    n_rows: int
+
+    @property
+    def is_discrete(self):
+        """Whether values are whole numbers from 0."""
+        return self.law.is_discrete
+
+    def _sum(self, values):
+        return np.bincount(self.rows, self.weights * values, self.n_rows)
+
+    def mean(self):
+        """Mean in each row: (n_rows,)."""
+        return self._sum(self.law.mean())
+
+    def probabilities(self):
+        """Probabilities of the categories in each row, (n_rows, n_categories); None for
+        numbers."""
+        of_pairs = self.law.probabilities()
+        return None if of_pairs is None else np.array([*map(self._sum, of_pairs.T)]).T
+
+    def quantile(self, p):
+        """Quantile p in each row: (n_rows,)."""
+        of_pairs = self.law.quantile(p)
+        low, high = np.full(self.n_rows, np.inf), np.full(self.n_rows, -np.inf)
+        np.minimum.at(low, self.rows, of_pairs)
+        np.maximum.at(high, self.rows, of_pairs)
+        if self.is_discrete:
+            low = low - 1.0
+        for _ in range(BISECTIONS):
+            middle = low + 0.5 * (high - low)
+            if self.is_discrete:
+                middle = np.floor(middle)
+            # Half a rounding error, so that the limits themselves count as reached.
+            reached = self._sum(self.law.cdf(middle[self.rows])) >= p - 1e-15
+            high = np.where(reached, middle, high)
+            low = np.where(reached, low, middle)
+        return high
+
+
+class ConditionalLaws:
+    """The law of unknown entries of new rows, over all scored draws.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        Resolved likelihood.
+    mixtures : list of StoredMixture
+        `ScoredDraws.mixtures`.
+    """
+
+    def __init__(self, likelihood, mixtures):
+        self.likelihood = likelihood
+        laws, log_weights = [], []
+        for mixture in mixtures:
+            stats = np.concatenate([mixture.stats, np.zeros((1, mixture.stats.shape[1]))])
+            laws.append(likelihood.at(mixture.values).laws(stats))
+            log_weights.append(mixture.log_weights + np.log(mixture.weight))
+        self.laws = type(laws[0]).joined(laws)
+        self.log_weights = np.concatenate(log_weights)
+        self.block = max(1, BLOCK_PAIRS // len(self.log_weights))
+
+    def log_density(self, X):
+        """log density of the known entries of each row: (n_rows,)."""
+        return np.concatenate([logsumexp(block, axis=1) for block in self._weighed(X)])
+
+    def pairs(self, X):
+        """Pair rows with the clusters that explain their known entries: `Pairs`."""
+        rows, clusters, weights, first = [], [], [], 0
+        cutoff = np.log(SMALLEST_SHARE) - np.log(len(self.log_weights))
+        for block in self._weighed(X):
+            top = block.max(axis=1, keepdims=True)
+            if not np.isfinite(top).all():
+                row = first + int(np.flatnonzero(~np.isfinite(top[:, 0]))[0])
+                raise ValueError(
+                    f"no cluster can explain the known entries of row {row}; check their units"
+                )
+            kept = np.nonzero(block > top + cutoff)
+            weight = np.exp((block - top)[kept])
+            weight /= np.bincount(kept[0], weight, len(block))[kept[0]]
+            rows.append(first + kept[0])
+            clusters.append(kept[1])
+            weights.append(weight)
+            first += len(block)
+        return Pairs(X, self.laws, *map(np.concatenate, (rows, clusters, weights)))
+
+    def _weighed(self, X):
+        """Log weights of the clusters plus log densities, for blocks of rows."""
+        for first in range(0, len(X), self.block):
+            yield self.log_weights + self.laws.log_density(X[first : first + self.block])
+
+
+class OwnLaws:
+    """The law of missing entries of rows of the fit, in the cluster of each row in each scored
+    draw. The clusters do not contain the row itself, whose known entries count as known.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        Resolved likelihood.
+    training : TrainingRows
+    draws : Draws
+    """
+
+    def __init__(self, likelihood, training, draws):
+        self.likelihood, self.training, self.draws = likelihood, training, draws
+        self.scored = draws.scored.draws
+        self.weights = np.array([draw["weight"] for draw in self.scored])
+        n_stats = draws.scored.stats.shape[1]
+        self.block = max(1, BLOCK_PAIRS // (len(self.scored) * n_stats))
+
+    def _labels(self, draw):
+        return self.draws["labels"][draw["chain"], draw["draw"]]
+
+    def pairs(self, rows):
+        """Pair rows of the fit, given by their positions, with their clusters: `Pairs`."""
+        laws = [
+            self.likelihood.at(draw["values"]).laws(stats)
+            for draw, stats in zip(
+                self.scored,
+                self.training.statistics_without(
+                    self.likelihood, [self._labels(draw) for draw in self.scored], rows
+                ),
+                strict=True,
+            )
+        ]
+        n_rows, n_draws = len(rows), len(laws)
+        clusters = np.arange(n_rows * n_draws).reshape(n_draws, n_rows).T.ravel()
+        return Pairs(
+            self.training.X[rows],
+            type(laws[0]).joined(laws),
+            np.repeat(np.arange(n_rows), n_draws),
+            clusters,
+            np.tile(self.weights, n_rows),
+        )
+
+    def draw_tables(self, rows, n_tables, rng):
+        """Draw completed rows of the fit: iterator of n_tables ndarrays. The rows of a table
+        share a draw of the partition, and their clusters one draw of the parameters."""
+        again = n_tables > np.count_nonzero(self.weights)
+        for s in rng.choice(len(self.scored), n_tables, again, self.weights):
+            draw, labels = self.scored[s], self._labels(self.scored[s]).astype(np.intp)
+            stats = self.training.statistics(self.likelihood, labels)
+            laws = self.likelihood.at(draw["values"]).laws(stats, rng)
+            yield fill(laws, self.training.X[rows], labels[rows], rng)

@@ -1,0 +1,579 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Laws of a row in each of some clusters, of which any entries may be known.
+
+`Likelihood.laws` makes them from the statistics of clusters. NaN marks an entry that is not known.
+A *pair* is a row together with the number of a cluster; the law of a pair is that of the unknown
+entries of the row in this cluster, given the known ones.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import (
+    betainc,
+    betaln,
+    gammaln,
+    ndtr,
+    ndtri,
+    pdtr,
+    stdtr,
+    stdtrit,
+    xlogy,
+)
+from scipy.stats import nbinom, poisson
+
+# Largest number of entries of the matrices that are factorised at once (32 MiB).
+MOST_ENTRIES = 2**22
+
+# Share of the norm of a combination of columns, below which known columns determine it.
+DETERMINED = 1e-9
+
+
+# Laws of one column.
+
+
+class ColumnLaw:
+    """Law of a column in each of some clusters. Its arrays have the clusters as first axis.
+
+    Attributes
+    ----------
+    is_discrete : bool
+        Whether the values are whole numbers from 0.
+    """
+
+    is_discrete = False
+
+    def take(self, clusters):
+        """The law of each of these clusters, which may be repeated."""
+        return type(self)(*(values[clusters] for values in vars(self).values()))
+
+    @classmethod
+    def joined(cls, laws):
+        """One law of the clusters of several laws."""
+        arrays = zip(*(vars(law).values() for law in laws), strict=True)
+        return cls(*map(np.concatenate, arrays))
+
+    def log_density(self, x):
+        """log density of each number under each cluster: (n, n_clusters)."""
+        raise NotImplementedError
+
+    def mean(self):
+        """Mean in each cluster; the location if there is no mean."""
+        raise NotImplementedError
+
+    def cdf(self, x):
+        """Probability of at most x[k] in cluster k."""
+        raise NotImplementedError
+
+    def quantile(self, p):
+        """Quantile p in each cluster."""
+        raise NotImplementedError
+
+    def draw(self, rng):
+        """Draw a value in each cluster."""
+        raise NotImplementedError
+
+    def probabilities(self):
+        """Probabilities of the categories: (n_clusters, n_categories). None: values are
+        numbers."""
+        return None
+
+
+class Student(ColumnLaw):
+    """Student's t with a location, a scale and degrees of freedom, which may be infinite. With the
+    scale 0 the value is known, and has no density."""
+
+    def __init__(self, loc, scale, df):
+        self.loc, self.scale, self.df = loc, scale, df
+
+    def log_density(self, x):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            squares = ((x[:, None] - self.loc) / self.scale) ** 2
+            found = log_student(squares, np.log(self.scale), self.df, 1.0)
+        return np.where(self.scale > 0.0, found, 0.0)
+
+    def mean(self):
+        return self.loc
+
+    def cdf(self, x):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            z = (x - self.loc) / self.scale
+        z = np.where(self.scale > 0.0, z, np.where(x >= self.loc, np.inf, -np.inf))
+        return np.where(np.isinf(self.df), ndtr(z), stdtr(self.df, z))
+
+    def quantile(self, p):
+        z = np.where(np.isinf(self.df), ndtri(p), stdtrit(self.df, p))
+        return self.loc + np.where(self.scale > 0.0, z, 0.0) * self.scale
+
+    def draw(self, rng):
+        normal = rng.standard_normal(self.loc.shape)
+        return self.loc + self.scale * normal / np.sqrt(shared_factors(self.df, rng))
+
+
+class Counts(ColumnLaw):
+    """Negative binomial: Poisson with a rate from a Gamma of this shape and rate."""
+
+    is_discrete = True
+
+    def __init__(self, shape, rate):
+        self.shape, self.rate = shape, rate
+
+    def log_density(self, x):
+        x = x[:, None]
+        log_gammas = -betaln(self.shape, x + 1.0) - np.log(self.shape + x)
+        return log_gammas - self.shape * np.log1p(1.0 / self.rate) - x * np.log1p(self.rate)
+
+    def mean(self):
+        return self.shape / self.rate
+
+    def cdf(self, x):
+        x = np.floor(x)
+        found = betainc(self.shape, np.maximum(x, 0.0) + 1.0, self.rate / (self.rate + 1.0))
+        return np.where(x >= 0.0, found, 0.0)
+
+    def quantile(self, p):
+        return nbinom.ppf(p, self.shape, self.rate / (self.rate + 1.0))
+
+    def draw(self, rng):
+        return rng.poisson(rng.gamma(self.shape, 1.0 / self.rate)).astype(np.float64)
+
+
+class Rates(ColumnLaw):
+    """Poisson with a known rate."""
+
+    is_discrete = True
+
+    def __init__(self, rate):
+        self.rate = rate
+
+    def log_density(self, x):
+        x = x[:, None]
+        return xlogy(x, self.rate) - self.rate - gammaln(x + 1.0)
+
+    def mean(self):
+        return self.rate
+
+    def cdf(self, x):
+        x = np.floor(x)
+        return np.where(x >= 0.0, pdtr(np.maximum(x, 0.0), self.rate), 0.0)
+
+    def quantile(self, p):
+        return poisson.ppf(p, self.rate)
+
+    def draw(self, rng):
+        return rng.poisson(self.rate).astype(np.float64)
+
+
+class Shares(ColumnLaw):
+    """Categories 0, 1, ... with these probabilities: (n_clusters, n_categories). Other codes
+    count as unknown."""
+
+    is_discrete = True
+
+    def __init__(self, p):
+        self.p = p
+
+    def log_density(self, x):
+        known = x < self.p.shape[1]
+        codes = np.where(known, x, 0).astype(np.intp)
+        with np.errstate(divide="ignore"):
+            return np.where(known[:, None], np.log(self.p).T[codes], 0.0)
+
+    def mean(self):
+        return self.p @ np.arange(self.p.shape[1])
+
+    def draw(self, rng):
+        cumulated = np.cumsum(self.p, axis=1)
+        u = rng.random((len(self.p), 1)) * cumulated[:, -1:]
+        return (u >= cumulated).sum(axis=1).astype(np.float64)
+
+    def probabilities(self):
+        return self.p
+
+
+# Laws of rows.
+
+
+class Laws:
+    """Laws of a row in each of some clusters."""
+
+    def log_density(self, X):
+        """log density of the known entries of each row in each cluster.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_rows, n_features)
+
+        Returns
+        -------
+        log_densities : ndarray of shape (n_rows, n_clusters)
+            0 for a row of which nothing is known.
+        """
+        raise NotImplementedError
+
+    def given(self, X, clusters, columns):
+        """The laws of columns in each pair, given the known entries of the row.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_pairs, n_features)
+        clusters : ndarray of shape (n_pairs,), intp
+        columns : sequence of int
+
+        Returns
+        -------
+        laws : list of ColumnLaw or None
+            Laws with an entry for each pair, without a meaning in rows where the column is known.
+            None for a column that is not modelled.
+        """
+        raise NotImplementedError
+
+    def fill(self, X, clusters, rng):
+        """Draw the unknown entries of each pair: (n_pairs, n_features). Columns that are not
+        modelled stay NaN."""
+        raise NotImplementedError
+
+    @classmethod
+    def joined(cls, laws):
+        """The laws of the clusters of several laws of one likelihood."""
+        raise NotImplementedError
+
+    def rebuilt(self, projection):
+        """The laws of all columns, if these are the laws of the independent ones."""
+        raise NotImplementedError
+
+
+class IndependentLaws(Laws):
+    """Columns that are independent given the cluster.
+
+    Parameters
+    ----------
+    columns : list of ColumnLaw or None
+        Law of each column; None if it is not modelled.
+    """
+
+    def __init__(self, columns):
+        self.columns = columns
+
+    def log_density(self, X):
+        total = 0.0
+        for law, x in zip(self.columns, X.T, strict=True):
+            known = ~np.isnan(x)[:, None]
+            total = total + np.where(known, law.log_density(np.where(known[:, 0], x, 0.0)), 0.0)
+        return total
+
+    def given(self, X, clusters, columns):
+        return [self.columns[d].take(clusters) for d in columns]
+
+    def fill(self, X, clusters, rng):
+        filled = X.copy()
+        for d, law in enumerate(self.columns):
+            rows = np.flatnonzero(np.isnan(X[:, d]))
+            if len(rows):
+                filled[rows, d] = law.take(clusters[rows]).draw(rng)
+        return filled
+
+    @classmethod
+    def joined(cls, laws):
+        columns = zip(*(law.columns for law in laws), strict=True)
+        return cls([type(column[0]).joined(column) for column in columns])
+
+    def rebuilt(self, projection):
+        # The other columns are constant.
+        one = np.ones(len(self.columns[0].loc))
+        columns = [Student(value * one, 0.0 * one, np.inf * one) for value in projection.origin]
+        for d, column in zip(projection.columns, self.columns, strict=True):
+            columns[d] = column
+        return IndependentLaws(columns)
+
+
+@dataclass(eq=False)
+class ScaledLaws(Laws):
+    """Multivariate t with one scale factor for all columns and no correlations.
+
+    Attributes
+    ----------
+    loc, scale : ndarray of shape (n_clusters, n_features)
+        With the scale 0 a column is known, and has no density.
+    df : ndarray of shape (n_clusters,)
+    """
+
+    loc: np.ndarray
+    scale: np.ndarray
+    df: np.ndarray
+
+    def log_density(self, X):
+        n_known, squares, log_scales = np.zeros((3, len(X), len(self.loc)))
+        for d, x in enumerate(X.T):
+            known = ~np.isnan(x)[:, None] & (self.scale[:, d] > 0.0)
+            scale = np.where(self.scale[:, d] > 0.0, self.scale[:, d], 1.0)
+            n_known += known
+            squares += np.where(known, ((x[:, None] - self.loc[:, d]) / scale) ** 2, 0.0)
+            log_scales += np.where(known, np.log(scale), 0.0)
+        return log_student(squares, log_scales, self.df, n_known)
+
+    def _updated(self, X, clusters):
+        """Degrees of freedom, and factors of the scales, given the known entries."""
+        loc, scale, df = self.loc[clusters], self.scale[clusters], self.df[clusters]
+        known = ~np.isnan(X) & (scale > 0.0)
+        gaps = np.where(known, X - loc, 0.0) / np.where(known, scale, 1.0)
+        return conditioned(df, known.sum(axis=1), np.sum(gaps**2, axis=1))
+
+    def given(self, X, clusters, columns):
+        df, factor = self._updated(X, clusters)
+        return [
+            Student(self.loc[clusters, d], factor * self.scale[clusters, d], df) for d in columns
+        ]
+
+    def fill(self, X, clusters, rng):
+        df, factor = self._updated(X, clusters)
+        spread = factor / np.sqrt(shared_factors(df, rng))
+        normal = rng.standard_normal(X.shape)
+        drawn = self.loc[clusters] + self.scale[clusters] * spread[:, None] * normal
+        return np.where(np.isnan(X), drawn, X)
+
+    @classmethod
+    def joined(cls, laws):
+        return cls(*(np.concatenate(arrays) for arrays in zip(*map(_values, laws), strict=True)))
+
+    def rebuilt(self, projection):
+        # The other columns are constant.
+        loc = np.tile(projection.origin, (len(self.loc), 1))
+        scale = np.zeros_like(loc)
+        loc[:, projection.columns], scale[:, projection.columns] = self.loc, self.scale
+        return ScaledLaws(loc, scale, self.df)
+
+
+@dataclass(eq=False)
+class MatrixLaws(Laws):
+    """Multivariate t with a scale matrix for each cluster.
+
+    The columns of a row are a linear function of a t vector z. Columns of `base` are entries of z,
+    and the others are origin + weights @ (z - origin[base]).
+
+    Attributes
+    ----------
+    loc : ndarray of shape (n_clusters, n_base)
+    scale : ndarray of shape (n_clusters, n_base, n_base)
+    df : ndarray of shape (n_clusters,)
+        Infinite if the law is normal.
+    base : ndarray of shape (n_base,), intp
+        Columns that determine the others.
+    origin : ndarray of shape (n_features,)
+    weights : ndarray of shape (n_features, n_base)
+
+    Notes
+    -----
+    Known columns outside `base` count as far as the known columns before them do not determine
+    them.
+    """
+
+    loc: np.ndarray
+    scale: np.ndarray
+    df: np.ndarray
+    base: np.ndarray
+    origin: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def joined(cls, laws):
+        arrays = ([getattr(law, name) for law in laws] for name in ("loc", "scale", "df"))
+        first = laws[0]
+        return cls(*map(np.concatenate, arrays), first.base, first.origin, first.weights)
+
+    def log_density(self, X):
+        out = np.empty((len(X), len(self.loc)))
+        step = max(1, MOST_ENTRIES // max(1, len(self.base) ** 2))
+        for rows, known in patterns(X):
+            frame, targets = self._frame(known)
+            frame, y = frame[: len(targets)], self._coordinates(X[rows], targets)
+            chosen = np.flatnonzero(known[self.base])
+            for first in range(0, len(self.loc), step):
+                part = slice(first, first + step)
+                if len(chosen) == len(targets):  # without products of matrices
+                    loc = self.loc[part][:, chosen]
+                    scale = self.scale[part][:, chosen[:, None], chosen]
+                else:
+                    loc = self.loc[part] @ frame.T
+                    scale = frame @ self.scale[part] @ frame.T
+                factor = factors(scale)
+                white = np.linalg.solve(factor, (y[:, None] - loc).transpose(1, 2, 0))
+                squares = np.sum(white**2, axis=1).T
+                log_scales = np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(axis=1)
+                out[rows, part] = log_student(squares, log_scales, self.df[part], len(targets))
+        return out
+
+    def _conditioned(self, X, clusters):
+        """For each pattern of known entries: rows, the map from its coordinates y to the columns,
+        and of each row the first entries of y, means of the others, their factor and df."""
+        for rows, known in patterns(X):
+            frame, targets = self._frame(known)
+            n_known = len(targets)
+            back = self.weights @ np.linalg.inv(frame)
+            chosen, which = np.unique(clusters[rows], return_inverse=True)
+            loc = self.loc[chosen] @ frame.T
+            factor = factors(frame @ self.scale[chosen] @ frame.T)
+            y = self._coordinates(X[rows], targets)
+            gaps = y - loc[which, :n_known]
+            white = np.linalg.solve(factor[:, :n_known, :n_known][which], gaps[..., None])
+            rest = loc[which, n_known:] + (factor[:, n_known:, :n_known][which] @ white)[..., 0]
+            squares = np.sum(white[..., 0] ** 2, axis=1)
+            df, spread = conditioned(self.df[clusters[rows]], n_known, squares)
+            means = self._shift() + y @ back[:, :n_known].T + rest @ back[:, n_known:].T
+            # (n_chosen, n_features, n_unknown)
+            roots = back[:, n_known:] @ factor[:, n_known:, n_known:]
+            yield rows, means, roots, which, df, spread
+
+    def rebuilt(self, projection):
+        found = projection
+        return replace(self, base=found.columns, origin=found.origin, weights=found.weights)
+
+    def _shift(self):
+        """Columns of the row with z = 0; 0 for columns of the base."""
+        return self.origin - self.weights @ self.origin[self.base]
+
+    def _coordinates(self, X, targets):
+        """Known entries of y: see `_frame`."""
+        y = X[:, targets]
+        outside = ~np.isin(targets, self.base)
+        y[:, outside] -= self._shift()[targets[outside]]
+        return y
+
+    def _frame(self, known):
+        """Coordinates y = frame @ z of which the first are known columns, and these columns."""
+        n_base = len(self.base)
+        inside = known[self.base]
+        unit = np.eye(n_base)
+        chosen, targets = [*unit[inside]], [*self.base[inside]]
+        free = unit[~inside]
+        if len(free) and len(self.origin) > n_base:
+            for d in np.setdiff1d(np.flatnonzero(known), self.base):
+                # What the column says about entries of z that are not determined yet.
+                along = free @ self.weights[d]
+                if np.linalg.norm(along) > DETERMINED * max(1.0, np.linalg.norm(self.weights[d])):
+                    chosen.append(self.weights[d])
+                    targets.append(d)
+                    free = _complement(along) @ free
+        frame = np.array([*chosen, *free]).reshape(n_base, n_base)
+        return frame, np.array(targets, dtype=np.intp)
+
+    def given(self, X, clusters, columns):
+        loc, scale = np.empty((2, len(columns), len(X)))
+        dfs = np.empty(len(X))
+        for rows, means, roots, which, df, spread in self._conditioned(X, clusters):
+            loc[:, rows], dfs[rows] = means[:, columns].T, df
+            scale[:, rows] = spread * np.linalg.norm(roots[:, columns], axis=2)[which].T
+        return [Student(*column, dfs) for column in zip(loc, scale, strict=True)]
+
+    def fill(self, X, clusters, rng):
+        filled = X.copy()
+        for rows, means, roots, which, df, spread in self._conditioned(X, clusters):
+            normal = rng.standard_normal((len(rows), roots.shape[2]))
+            spread = spread / np.sqrt(shared_factors(df, rng))
+            drawn = means + spread[:, None] * (roots[which] @ normal[..., None])[..., 0]
+            filled[rows] = np.where(np.isnan(X[rows]), drawn, X[rows])
+        return filled
+
+
+class JointLaws(Laws):
+    """Groups of columns that are independent given the cluster.
+
+    Parameters
+    ----------
+    n_features : int
+    positions : list of ndarray of intp
+        Columns of each group.
+    parts : list of Laws
+    """
+
+    def __init__(self, n_features, positions, parts):
+        self.n_features, self.positions, self.parts = n_features, positions, parts
+
+    def log_density(self, X):
+        return sum(
+            part.log_density(X[:, columns])
+            for columns, part in zip(self.positions, self.parts, strict=True)
+        )
+
+    def given(self, X, clusters, columns):
+        laws = [None] * len(columns)
+        for positions, part in zip(self.positions, self.parts, strict=True):
+            inside = {int(d): j for j, d in enumerate(positions)}
+            places = [m for m, d in enumerate(columns) if d in inside]
+            if places:
+                wanted = [inside[columns[m]] for m in places]
+                for m, law in zip(
+                    places, part.given(X[:, positions], clusters, wanted), strict=True
+                ):
+                    laws[m] = law
+        return laws
+
+    def fill(self, X, clusters, rng):
+        filled = X.copy()
+        for columns, part in zip(self.positions, self.parts, strict=True):
+            filled[:, columns] = part.fill(X[:, columns], clusters, rng)
+        return filled
+
+    @classmethod
+    def joined(cls, laws):
+        first = laws[0]
+        parts = [
+            type(same[0]).joined(same) for same in zip(*(law.parts for law in laws), strict=True)
+        ]
+        return cls(first.n_features, first.positions, parts)
+
+
+def log_student(squares, log_scales, df, n_columns):
+    """log density of multivariate t, from squared distances, log determinants of the roots of the
+    scale matrices, degrees of freedom (infinite: normal) and the number of columns."""
+    df, normal = np.where(np.isinf(df), 1.0, df), np.isinf(df)
+    found = (
+        gammaln(0.5 * (df + n_columns)) - gammaln(0.5 * df) - 0.5 * n_columns * np.log(df * np.pi)
+        - 0.5 * (df + n_columns) * np.log1p(squares / df)
+    )  # fmt: skip
+    found = np.where(normal, -0.5 * squares - 0.5 * n_columns * np.log(2.0 * np.pi), found)
+    return found - log_scales
+
+
+def conditioned(df, n_known, squares):
+    """Degrees of freedom of a multivariate t given `n_known` of its columns, and the factor of
+    its scales, from their squared distance from the mean."""
+    finite = np.where(np.isinf(df), 1.0, df)
+    factor = np.where(np.isinf(df), 1.0, (finite + squares) / (finite + n_known))
+    return df + n_known, np.sqrt(factor)
+
+
+def shared_factors(df, rng):
+    """Draw chi-squared variates divided by their degrees of freedom; 1 if these are infinite."""
+    finite = np.where(np.isinf(df), 1.0, df)
+    return np.where(np.isinf(df), 1.0, rng.chisquare(finite) / finite)
+
+
+def patterns(X):
+    """Yield (rows, known) for each set of known columns: positions of rows, and a mask."""
+    known = ~np.isnan(X)
+    packed = np.packbits(known, axis=1)
+    _, first, which = np.unique(packed, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(which.ravel(), kind="stable")
+    bounds = np.flatnonzero(np.diff(which.ravel()[order])) + 1
+    for rows, start in zip(np.split(order, bounds), first, strict=True):
+        yield rows, known[start]
+
+
+def factors(scales):
+    """Cholesky factors of scale matrices: FloatingPointError if one is singular."""
+    try:
+        return np.linalg.cholesky(scales)
+    except np.linalg.LinAlgError:
+        raise FloatingPointError(
+            "the scatter of a cluster is singular to rounding; rescale the columns"
+        ) from None
+
+
+def _complement(vector):
+    """Orthonormal rows that are orthogonal to a vector."""
+    return np.linalg.svd(vector[None])[2][1:]
+
+
+def _values(law):
+    return [law.loc, law.scale, law.df]

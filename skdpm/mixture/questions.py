@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Questions to a fitted mixture about unknown entries of rows."""
+
+import copy
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import Bunch
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from skdpm._rows import validate_rows
+from skdpm._tables import columns_of_rows, filled_table
+from skdpm._validation import check_integer, fingerprint, is_dask
+from skdpm.chains import seed_entropy, stream
+from skdpm.mixture.answers.conditional import OwnLaws, fill
+from skdpm.mixture.likelihoods.product import positions_of
+
+# Stream of random numbers, beyond those of `base`.
+IMPUTE_STREAM = 2**32 - 3
+
+
+def _has_laws(estimator):
+    likelihood = getattr(estimator, "likelihood_", None) or estimator._lenient_likelihood()
+    if likelihood is None or getattr(likelihood, "laws", None) is not None:
+        return True
+    raise AttributeError(
+        f"the likelihood {type(likelihood).__name__} has no law of some columns given others; "
+        "Gaussian, Subspace, Bernoulli, Categorical, Poisson and a Product of these have one"
+    )
+
+
+class Questions:
+    """Methods of `BaseMixture` about unknown entries. NaN marks an unknown entry."""
+
+    @available_if(_has_laws)
+    def impute(self, X, n_draws=None):
+        """Fill missing entries, given the other entries of each row.
+
+        The law of the missing entries is averaged over the scored draws and their clusters, with
+        weights that are proportional to the density of the known entries. If X is the X of `fit`,
+        each row is in its cluster of each draw instead, which it does not count towards; this
+        needs label draws (`store_labels`).
+
+        Parameters
+        ----------
+        X : array-like or DataFrame of shape (n_samples, n_features)
+            Rows; NaN, None or `pandas.NA` marks a missing entry.
+        n_draws : int, default=None
+            Number of completed tables to draw. None: numbers are filled with their posterior
+            means, and binary columns and categories with the most probable value.
+
+        Returns
+        -------
+        X : ndarray or DataFrame of shape (n_samples, n_features), or a list of these
+            Completed copies of X: a list if `n_draws` is given. Entries of columns that the
+            likelihood does not model stay missing.
+
+        Notes
+        -----
+        Completed tables carry the uncertainty of an analysis of incomplete data: analyse each, and
+        combine the results by the rules of Rubin (1987). For the X of `fit`, all rows of a table
+        share one draw of the partition and of the parameters. New rows are drawn one by one.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skdpm import DPMixture
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.r_[rng.normal(0, 1, (50, 2)), rng.normal(9, 1, (50, 2))]
+        >>> model = DPMixture(random_state=0).fit(X)
+        >>> model.impute([[9.0, np.nan], [np.nan, 0.0]]).round()
+        array([[9., 9.],
+               [0., 0.]])
+        """
+        check_is_fitted(self)
+        rows = self._rows_with_gaps(X)
+        incomplete = np.flatnonzero(np.isnan(rows).any(axis=1))
+        own = self._own_laws(rows)
+        if n_draws is None:
+            completed = [self._most_likely(rows, incomplete, own)]
+        else:
+            n_draws = check_integer(n_draws, "n_draws", low=1)
+            rng = self._generator(IMPUTE_STREAM)
+            completed = self._drawn(rows, incomplete, own, n_draws, rng)
+        tables = [
+            filled_table(X, rows, filled, self.likelihood_.decode(filled)) for filled in completed
+        ]
+        return tables[0] if n_draws is None else tables
+
+    @available_if(_has_laws)
+    def predict_columns(self, X, columns, quantiles=None):
+        """Predict columns given the other known entries of each row.
+
+        The law is that of `impute` for new rows; entries of X in `columns` have no effect.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame of shape (n_samples, n_features)
+            Rows; NaN, None or `pandas.NA` marks an entry that is not known.
+        columns : int, str or list of these
+            Columns to predict, as positions or names.
+        quantiles : float or list of float, default=None
+            Probabilities of quantiles, between 0 and 1, for columns of numbers.
+
+        Returns
+        -------
+        predictions : dict of Bunch
+            An entry for each of `columns`, by its name if X had names in `fit`, otherwise by its
+            position. For a column of numbers: `mean`, of shape (n_samples,), and with `quantiles`
+            also `quantiles`, of shape (n_samples, n_quantiles). For a binary column or categories:
+            `probabilities`, of shape (n_samples, n_categories), `categories` in the same order,
+            and `mode`, the most probable one, of shape (n_samples,).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skdpm import DPMixture
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.r_[rng.normal(0, 1, (50, 2)), rng.normal(9, 1, (50, 2))]
+        >>> model = DPMixture(random_state=0).fit(X)
+        >>> found = model.predict_columns([[9.0, np.nan]], 1, quantiles=[0.05, 0.95])
+        >>> found[1].mean.round(), found[1].quantiles.shape
+        (array([9.]), (1, 2))
+        """
+        check_is_fitted(self)
+        positions = self._positions_of(columns, X, "columns")
+        probabilities = None if quantiles is None else _checked_quantiles(quantiles)
+        rows = self._rows_with_gaps(X)
+        rows[:, positions] = np.nan
+        self._predictor.checked(rows)
+        parts = [
+            [
+                None if law is None else _summary(law, probabilities)
+                for law in pairs.columns(positions)
+            ]
+            for pairs in self._pairs_of_new(rows)
+        ]
+        names = getattr(self, "feature_names_in_", None)
+        out = {}
+        for j, d in enumerate(positions):
+            key = int(d) if names is None else names[d]
+            if parts[0][j] is None:
+                raise ValueError(
+                    f"column {key!r} is in no part of the likelihood; choose other columns"
+                )
+            joined = {
+                name: np.concatenate([part[j][name] for part in parts]) for name in parts[0][j]
+            }
+            out[key] = self._named(joined, d)
+        return out
+
+    def _named(self, found, column):
+        """Add the categories and the mode to probabilities."""
+        if "probabilities" not in found:
+            return Bunch(**found)
+        n_categories = found["probabilities"].shape[1]
+        codes = np.full((n_categories, self.n_features_in_), np.nan)
+        codes[:, column] = np.arange(n_categories)
+        decoded = self.likelihood_.decode(codes)
+        categories = codes[:, column].astype(np.int64)
+        if decoded is not None and decoded[column] is not None:
+            categories = np.asarray(decoded[column][1])
+        mode = categories[found["probabilities"].argmax(axis=1)]
+        return Bunch(categories=categories, mode=mode, **found)
+
+    def _sample_given(self, n_samples, given, rng):
+        """Draw rows given the known entries of one row: ndarray of numbers."""
+        row = self._one_row(given)
+        pairs = next(self._pairs_of_new(self._predictor.checked(row)))
+        clusters = rng.choice(pairs.clusters, n_samples, p=pairs.weights)
+        return fill(pairs.laws, np.repeat(row, n_samples, axis=0), clusters, rng)
+
+    def _one_row(self, given):
+        """The row `given` as numbers, (1, n_features), NaN for unknown entries."""
+        names = getattr(self, "feature_names_in_", None)
+        table = columns_of_rows(given, self.n_features_in_, names, self._positions_of)
+        row = self._rows_with_gaps(table)
+        if len(row) != 1:
+            raise ValueError(f"given must be one row, got {len(row)}")
+        return row
+
+    def _positions_of(self, columns, X, who):
+        names = getattr(self, "feature_names_in_", None)
+        names = None if names is None else list(names)
+        positions = positions_of(columns, self.n_features_in_, names, X, who)
+        if len(np.unique(positions)) < len(positions):
+            raise ValueError(f"{who} contains a column twice")
+        return positions
+
+    def _rows_with_gaps(self, X):
+        """Check rows of which any entries may be missing: a new ndarray."""
+        if is_dask(X) or sp.issparse(X):
+            raise TypeError("X must be an array or a data frame in memory, and dense")
+        return validate_rows(self, X, self.likelihood_, reset=False, gaps=True).copy()
+
+    def _own_laws(self, rows):
+        """`OwnLaws` if these are the rows of the fit, and they may have gaps; else None."""
+        training = self._training
+        if training is None or fingerprint(rows) != training.key:
+            return None
+        if training.X is None:
+            training = copy.copy(training)
+            training.X = rows
+        return OwnLaws(self.likelihood_, training, self.draws_)
+
+    def _pairs_of_new(self, rows):
+        """Yield the `Pairs` of blocks of checked rows."""
+        laws = self._predictor.conditional
+        for first in range(0, max(1, len(rows)), laws.block):
+            yield laws.pairs(rows[first : first + laws.block])
+
+    def _pairs(self, rows, incomplete, own):
+        """Yield the `Pairs` of blocks of incomplete rows, given by their positions."""
+        if own is None:
+            yield from self._pairs_of_new(self._predictor.checked(rows[incomplete]))
+            return
+        for first in range(0, len(incomplete), own.block):
+            yield own.pairs(incomplete[first : first + own.block])
+
+    def _most_likely(self, rows, incomplete, own):
+        """Rows with posterior means and modes of missing entries."""
+        filled, first = rows.copy(), 0
+        if not len(incomplete):
+            return filled
+        for pairs in self._pairs(rows, incomplete, own):
+            at = incomplete[first : first + len(pairs.X)]
+            first += len(at)
+            gaps = np.isnan(pairs.X)
+            columns = [int(d) for d in np.flatnonzero(gaps.any(axis=0))]
+            for d, law in zip(columns, pairs.columns(columns), strict=True):
+                if law is not None:
+                    probabilities = law.probabilities()
+                    best = law.mean() if probabilities is None else probabilities.argmax(axis=1)
+                    filled[at[gaps[:, d]], d] = best[gaps[:, d]]
+        return filled
+
+    def _drawn(self, rows, incomplete, own, n_tables, rng):
+        """List of rows with drawn missing entries."""
+        if not len(incomplete):
+            return [rows.copy() for _ in range(n_tables)]
+        if own is not None:
+            parts = own.draw_tables(incomplete, n_tables, rng)
+        else:
+            pairs = list(self._pairs(rows, incomplete, own))
+            parts = (np.concatenate([p.draw(rng) for p in pairs]) for _ in range(n_tables))
+        tables = []
+        for part in parts:
+            tables.append(rows.copy())
+            tables[-1][incomplete] = part
+        return tables
+
+    def _generator(self, key):
+        return np.random.Generator(stream(seed_entropy(self.random_state), key))
+
+
+def _summary(law, quantiles):
+    """What `predict_columns` returns of a column: dict of arrays."""
+    probabilities = law.probabilities()
+    if probabilities is not None:
+        return {"probabilities": probabilities}
+    found = {"mean": law.mean()}
+    if quantiles is not None:
+        found["quantiles"] = np.array([law.quantile(p) for p in quantiles]).T
+    return found
+
+
+def _checked_quantiles(quantiles):
+    found = np.atleast_1d(np.asarray(quantiles, dtype=np.float64))
+    if found.ndim != 1 or not ((found > 0.0) & (found < 1.0)).all():
+        raise ValueError(f"quantiles must be between 0 and 1, got {quantiles!r}")
+    return found
