@@ -18,6 +18,7 @@ except ImportError as error:
 
 from skdpm.features.estimators import FeatureAllocation
 from skdpm.mixture.estimators import DPMixture, FiniteMixture
+from skdpm.mixture.imputer import MixtureImputer
 
 __version__ = "0.1.0"
 
@@ -33,7 +34,7 @@ _SUBMODULES = {
     "plotting",
 }
 
-__all__ = ["DPMixture", "FeatureAllocation", "FiniteMixture", "get_include"]
+__all__ = ["DPMixture", "FeatureAllocation", "FiniteMixture", "MixtureImputer", "get_include"]
 
 
 def __getattr__(name):

@@ -262,7 +262,7 @@ def filled_table(X, rows, filled, decoded):
     table : DataFrame or ndarray
     """
     table = as_table(X)
-    if table is None:
+    if table is None or (decoded is None and not hasattr(X, "iloc")):
         return filled
     gaps = np.isnan(rows) & ~np.isnan(filled)
     decoded = [None] * rows.shape[1] if decoded is None else decoded
@@ -292,18 +292,19 @@ def _values_of(filled, decoded):
 
 
 def _filled_column(column, gaps, values):
-    """A Series with values in some places, of the same type if that has room for them."""
+    """A Series with values in some places; of the same type, unless means of integers are none."""
     if not gaps.any():
         return column
-    kind = kind_of(column)
+    kind, values = kind_of(column), values[gaps]
     if kind == "bool":
         values = values.astype(bool)
-    elif kind != "category":
-        whole = kind == "integer" and (values[gaps] == np.floor(values[gaps])).all()
-        if not whole and kind == "integer":
-            column = column.astype(np.float64)
-    out = column.astype(object) if column.dtype.kind in "OUST" else column.copy()
-    out.iloc[np.flatnonzero(gaps)] = values[gaps]
+    elif kind == "integer" and (values != np.floor(values)).any():
+        column = column.astype(np.float64)
+    out = column.copy()
+    if hasattr(column, "cat"):
+        unknown = set(values) - set(column.cat.categories)
+        out = out.cat.add_categories(sorted(unknown))
+    out.iloc[np.flatnonzero(gaps)] = values
     return out
 
 

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The transformer `MixtureImputer`."""
+
+import numpy as np
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from skdpm._tables import as_table, kind_of, missing
+from skdpm.mixture.estimators import DPMixture
+from skdpm.mixture.likelihoods.gaussian import Gaussian
+
+
+class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Fill missing entries by a mixture that learns from incomplete rows.
+
+    `fit` learns clusters of the rows from their known entries, and `transform` fills an entry with
+    its posterior mean given the other entries of its row (numbers) or with its most probable value
+    (binary columns and categories). See `DPMixture.impute`, which also draws several completed
+    tables.
+
+    Parameters
+    ----------
+    estimator : DPMixture or FiniteMixture, default=None
+        Mixture to fit, which is cloned. Its likelihood must allow missing entries if the X of
+        `fit` has some. None: a `DPMixture` with `likelihood="mixed"` for a table with columns that
+        do not hold numbers; for numbers with missing entries ``Gaussian(covariance_type="diag")``;
+        for complete numbers `likelihood="auto"`.
+
+    Attributes
+    ----------
+    estimator_ : DPMixture or FiniteMixture
+        The fitted mixture.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of the columns, if X has names that are all strings.
+
+    Notes
+    -----
+    `transform` treats the X of `fit` as rows of the fit: each is in its clusters of the draws.
+    Other rows, also some of these, are new. Their clusters follow from their known entries.
+
+    A data frame gives a data frame with the same index and types of columns, except for integers,
+    whose means are floats. Use an `estimator` with a `random_state` for repeatable results.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skdpm import DPMixture, MixtureImputer
+    >>> from skdpm.mixture.likelihoods import Gaussian
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.r_[rng.normal(0, 1, (50, 2)), rng.normal(9, 1, (50, 2))]
+    >>> X[:5, 1] = np.nan
+    >>> mixture = DPMixture(likelihood=Gaussian(covariance_type="diag"), random_state=0)
+    >>> imputer = MixtureImputer(mixture).fit(X)
+    >>> imputer.transform([[9.0, np.nan]]).round()
+    array([[9., 9.]])
+    """
+
+    def __init__(self, estimator=None):
+        self.estimator = estimator
+
+    def fit(self, X, y=None):
+        """Fit the mixture to the rows of X.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame of shape (n_samples, n_features)
+            Rows; NaN, None or `pandas.NA` marks a missing entry.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : object
+        """
+        estimator = _default_for(X) if self.estimator is None else clone(self.estimator)
+        if not hasattr(estimator, "impute"):
+            raise ValueError(
+                f"estimator must be a DPMixture or FiniteMixture that can impute, got {estimator!r}"
+            )
+        self.estimator_ = estimator.fit(X)
+        for name in ("n_features_in_", "feature_names_in_"):
+            vars(self).pop(name, None)
+            if hasattr(self.estimator_, name):
+                setattr(self, name, getattr(self.estimator_, name))
+        return self
+
+    def transform(self, X):
+        """Fill the missing entries of X.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame of shape (n_samples, n_features)
+
+        Returns
+        -------
+        X : ndarray or DataFrame of shape (n_samples, n_features)
+            A completed copy.
+        """
+        check_is_fitted(self)
+        if as_table(X) is None:
+            X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False)
+        else:
+            validate_data(self, X, reset=False, skip_check_array=True)
+        return self.estimator_.impute(X)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        if self.estimator is not None:
+            tags.input_tags.allow_nan = get_tags(self.estimator).input_tags.allow_nan
+        return tags
+
+
+def _default_for(X):
+    """The mixture of `estimator=None`."""
+    table = as_table(X)
+    if table is None:
+        try:
+            gaps = np.isnan(np.asarray(X, dtype=np.float64)).any()
+        except (TypeError, ValueError):
+            gaps = False  # `fit` raises the error
+    else:
+        columns = [table.column(d) for d in range(table.shape[1])]
+        if any(kind_of(column) in ("category", "bool") for column in columns):
+            return DPMixture(likelihood="mixed")
+        gaps = any(missing(np.asarray(column, dtype=object)).any() for column in columns)
+    return DPMixture(likelihood=Gaussian(covariance_type="diag") if gaps else "auto")
