@@ -2,6 +2,7 @@
 """The transformer `MixtureImputer`."""
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -78,7 +79,8 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         estimator = _default_for(X) if self.estimator is None else clone(self.estimator)
         if not hasattr(estimator, "impute"):
             raise ValueError(
-                f"estimator must be a DPMixture or FiniteMixture that can impute, got {estimator!r}"
+                "estimator must be a DPMixture or FiniteMixture whose likelihood can impute, got "
+                f"{estimator!r}"
             )
         self.estimator_ = estimator.fit(X)
         for name in ("n_features_in_", "feature_names_in_"):
@@ -118,10 +120,8 @@ def _default_for(X):
     """The mixture of `estimator=None`."""
     table = as_table(X)
     if table is None:
-        try:
-            gaps = np.isnan(np.asarray(X, dtype=np.float64)).any()
-        except (TypeError, ValueError):
-            gaps = False  # `fit` raises the error
+        X = X if sp.issparse(X) else np.asarray(X)
+        gaps = X.dtype.kind == "f" and not sp.issparse(X) and np.isnan(X).any()
     else:
         columns = [table.column(d) for d in range(table.shape[1])]
         if any(kind_of(column) in ("category", "bool") for column in columns):

@@ -109,7 +109,10 @@ class Mixture:
 
     def mean(self):
         """Mean in each row: (n_rows,)."""
-        return self._sum(self.law.mean())
+        means = self.law.mean()
+        # Relative to one of the means, so that the mean of equal ones is their value.
+        first = means[np.searchsorted(self.rows, np.arange(self.n_rows))]
+        return first + self._sum(means - first[self.rows])
 
     def probabilities(self):
         """Probabilities of the categories in each row, (n_rows, n_categories); None for

@@ -1,0 +1,52 @@
+"""The law of one entry of a row given others, by sums and integrals of joint densities.
+
+A likelihood is a list of parts (name of a law, columns, hyperparameters), independent given the
+cluster. Densities of a row are differences of marginal likelihoods; unknown entries are integrated
+out numerically. No formula of a conditional law is used.
+"""
+
+import numpy as np
+from scipy.special import logsumexp
+
+from reference.likelihoods import LOG_MARGINALS
+from reference.predictive import log_densities, log_weights
+
+
+def real_line(center, scale, n=400):
+    """Nodes and weights on the real line: Gauss-Legendre under v = center + scale tan(u)."""
+    u, w = np.polynomial.legendre.leggauss(n)
+    u, w = u * np.pi / 2, w * np.pi / 2
+    return center + scale * np.tan(u), w * scale / np.cos(u) ** 2
+
+
+def log_predictive_of_parts(X, labels, rows, parts, prior, prior_params):
+    """log p(row | X, labels) of each row: over all clusters and a new one."""
+    terms = log_weights(labels, prior, prior_params)
+    for name, columns, params in parts:
+        terms = terms + log_densities(X[:, columns], labels, rows[:, columns], name, params)
+    return logsumexp(terms, axis=1)
+
+
+def log_mean_predictive(X, draws, rows, parts, prior, prior_params):
+    """The same for the mean density over draws of the labels."""
+    of_draws = [log_predictive_of_parts(X, z, rows, parts, prior, prior_params) for z in draws]
+    return logsumexp(of_draws, axis=0) - np.log(len(draws))
+
+
+def filled(row, columns, values):
+    """A row with each of some values in some columns."""
+    rows = np.repeat(row[None], len(values), axis=0)
+    rows[:, columns] = values
+    return rows
+
+
+def own_law(X, labels, i, columns, values, parts):
+    """log p(values in the missing columns of row i | the other entries, labels), unnormalised."""
+    members = np.flatnonzero(labels == labels[i])
+    inside = int(np.flatnonzero(members == i)[0])
+    out = np.zeros(len(values))
+    for m, value in enumerate(values):
+        rows = X[members].copy()
+        rows[inside, columns] = value
+        out[m] = sum(LOG_MARGINALS[name](rows[:, cols], **params) for name, cols, params in parts)
+    return out
