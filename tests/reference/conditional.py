@@ -1,15 +1,16 @@
 """The law of one entry of a row given others, by sums and integrals of joint densities.
 
-A likelihood is a list of parts (name of a law, columns, hyperparameters), independent given the
-cluster. Densities of a row are differences of marginal likelihoods; unknown entries are integrated
-out numerically. No formula of a conditional law is used.
+A likelihood is a list of parts (name of a law or log marginal likelihood, columns,
+hyperparameters), independent given the cluster. Densities of a row are differences of marginal
+likelihoods; unknown entries are integrated out numerically. No formula of a conditional law is
+used.
 """
 
 import numpy as np
 from scipy.special import logsumexp
 
 from reference.likelihoods import LOG_MARGINALS
-from reference.predictive import log_densities, log_weights
+from reference.predictive import log_weights
 
 
 def real_line(center, scale, n=400):
@@ -21,16 +22,25 @@ def real_line(center, scale, n=400):
 
 def log_predictive_of_parts(X, labels, rows, parts, prior, prior_params):
     """log p(row | X, labels) of each row: over all clusters and a new one."""
-    terms = log_weights(labels, prior, prior_params)
-    for name, columns, params in parts:
-        terms = terms + log_densities(X[:, columns], labels, rows[:, columns], name, params)
-    return logsumexp(terms, axis=1)
+    terms = np.empty((len(rows), labels.max() + 2))
+    for k in range(terms.shape[1]):
+        members = X[labels == k]
+        without = _log_marginal(members, parts)
+        terms[:, k] = [_log_marginal(np.vstack([members, x]), parts) - without for x in rows]
+    return logsumexp(terms + log_weights(labels, prior, prior_params), axis=1)
+
+
+def _log_marginal(X, parts):
+    return sum(
+        LOG_MARGINALS.get(name, name)(X[:, columns], **params) for name, columns, params in parts
+    )
 
 
 def log_mean_predictive(X, draws, rows, parts, prior, prior_params):
     """The same for the mean density over draws of the labels."""
-    of_draws = [log_predictive_of_parts(X, z, rows, parts, prior, prior_params) for z in draws]
-    return logsumexp(of_draws, axis=0) - np.log(len(draws))
+    different, counts = np.unique(draws, axis=0, return_counts=True)
+    of_draws = [log_predictive_of_parts(X, z, rows, parts, prior, prior_params) for z in different]
+    return logsumexp(of_draws, axis=0, b=counts[:, None] / len(draws))
 
 
 def filled(row, columns, values):
@@ -48,5 +58,5 @@ def own_law(X, labels, i, columns, values, parts):
     for m, value in enumerate(values):
         rows = X[members].copy()
         rows[inside, columns] = value
-        out[m] = sum(LOG_MARGINALS[name](rows[:, cols], **params) for name, cols, params in parts)
+        out[m] = _log_marginal(rows, parts)
     return out

@@ -122,10 +122,10 @@ class Mixture:
 
     def quantile(self, p):
         """Quantile p in each row: (n_rows,)."""
-        of_pairs = self.law.quantile(p)
+        lowest, highest = self.law.bracket(p)
         low, high = np.full(self.n_rows, np.inf), np.full(self.n_rows, -np.inf)
-        np.minimum.at(low, self.rows, of_pairs)
-        np.maximum.at(high, self.rows, of_pairs)
+        np.minimum.at(low, self.rows, lowest)
+        np.maximum.at(high, self.rows, highest)
         if self.is_discrete:
             low = low - 1.0
         for _ in range(BISECTIONS):
@@ -159,7 +159,7 @@ class ConditionalLaws:
             log_weights.append(mixture.log_weights + np.log(mixture.weight))
         self.laws = type(laws[0]).joined(laws)
         self.log_weights = np.concatenate(log_weights)
-        self.block = max(1, BLOCK_PAIRS // len(self.log_weights))
+        self.block = max(1, BLOCK_PAIRS // (self.laws.width * len(self.log_weights)))
 
     def log_density(self, X):
         """log density of the known entries of each row: (n_rows,)."""
@@ -188,7 +188,8 @@ class ConditionalLaws:
     def _weighed(self, X):
         """Log weights of the clusters plus log densities, for blocks of rows."""
         for first in range(0, len(X), self.block):
-            yield self.log_weights + self.laws.log_density(X[first : first + self.block])
+            rows = X[first : first + self.block]
+            yield self.log_weights + self.laws.log_density(rows, self.log_weights)
 
 
 class OwnLaws:

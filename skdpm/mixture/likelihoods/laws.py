@@ -69,6 +69,11 @@ class ColumnLaw:
         """Quantile p in each cluster."""
         raise NotImplementedError
 
+    def bracket(self, p):
+        """Numbers between which quantile p is, in each cluster: two arrays."""
+        quantile = self.quantile(p)
+        return quantile, quantile
+
     def draw(self, rng):
         """Draw a value in each cluster."""
         raise NotImplementedError
@@ -195,14 +200,25 @@ class Shares(ColumnLaw):
 
 
 class Laws:
-    """Laws of a row in each of some clusters."""
+    """Laws of a row in each of some clusters.
 
-    def log_density(self, X):
+    Attributes
+    ----------
+    width : int
+        Memory for the laws of a pair, relative to a few numbers per column.
+    """
+
+    width = 1
+
+    def log_density(self, X, log_weights=None):
         """log density of the known entries of each row in each cluster.
 
         Parameters
         ----------
         X : ndarray of shape (n_rows, n_features)
+        log_weights : ndarray of shape (n_clusters,), default=None
+            Log weights of a mixture. If they are given, densities of clusters that do not matter
+            to it may be minus infinity.
 
         Returns
         -------
@@ -255,7 +271,7 @@ class IndependentLaws(Laws):
     def __init__(self, columns):
         self.columns = columns
 
-    def log_density(self, X):
+    def log_density(self, X, log_weights=None):
         total = 0.0
         for law, x in zip(self.columns, X.T, strict=True):
             known = ~np.isnan(x)[:, None]
@@ -302,7 +318,7 @@ class ScaledLaws(Laws):
     scale: np.ndarray
     df: np.ndarray
 
-    def log_density(self, X):
+    def log_density(self, X, log_weights=None):
         n_known, squares, log_scales = np.zeros((3, len(X), len(self.loc)))
         for d, x in enumerate(X.T):
             known = ~np.isnan(x)[:, None] & (self.scale[:, d] > 0.0)
@@ -381,7 +397,7 @@ class MatrixLaws(Laws):
         first = laws[0]
         return cls(*map(np.concatenate, arrays), first.base, first.origin, first.weights)
 
-    def log_density(self, X):
+    def log_density(self, X, log_weights=None):
         out = np.empty((len(X), len(self.loc)))
         step = max(1, MOST_ENTRIES // max(1, len(self.base) ** 2))
         for rows, known in patterns(X):
@@ -488,8 +504,9 @@ class JointLaws(Laws):
 
     def __init__(self, n_features, positions, parts):
         self.n_features, self.positions, self.parts = n_features, positions, parts
+        self.width = max(part.width for part in parts)
 
-    def log_density(self, X):
+    def log_density(self, X, log_weights=None):
         return sum(
             part.log_density(X[:, columns])
             for columns, part in zip(self.positions, self.parts, strict=True)

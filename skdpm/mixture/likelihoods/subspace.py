@@ -10,6 +10,7 @@ from skdpm.mixture.likelihoods._subspace import rotate
 from skdpm.mixture.likelihoods.base import Likelihood, read_only
 from skdpm.mixture.likelihoods.coordinates import standardised
 from skdpm.mixture.likelihoods.gaussian import Gaussian
+from skdpm.mixture.likelihoods.subspace_laws import SubspaceLaws
 
 # Shares of the largest entry: variation below the first is mostly rounding, and the second is the
 # standard deviation of a constant.
@@ -269,6 +270,12 @@ class Subspace(Likelihood):
             df - len(along) + 1.0,
             along @ scales @ along,
             float(np.sum(self._rest[column] ** 2)),
+        )
+
+    def laws(self, stats, rng=None):
+        inner = self._inner.laws(stats, rng)
+        return SubspaceLaws(
+            inner.loc, inner.scale, inner.df, self.center_, self.axes_.T, self._rest
         )
 
     def draw(self, stats, rng):
