@@ -69,9 +69,9 @@ class Questions:
         >>> rng = np.random.default_rng(0)
         >>> X = np.r_[rng.normal(0, 1, (50, 2)), rng.normal(9, 1, (50, 2))]
         >>> model = DPMixture(random_state=0).fit(X)
-        >>> model.impute([[9.0, np.nan], [np.nan, 0.0]]).round()
+        >>> model.impute([[9.0, np.nan], [np.nan, 9.0]]).round()
         array([[9., 9.],
-               [0., 0.]])
+               [9., 9.]])
         """
         check_is_fitted(self)
         rows = self._rows_with_gaps(X)

@@ -517,6 +517,13 @@ def test_columns_left_out(kind):
     np.testing.assert_allclose(
         model.score_samples(row), alone.score_samples(row[:, :3]), rtol=1e-9
     )
+    # Known columns that follow from the known entries count as in complete rows.
+    complete, with_gap = np.repeat(Y[:1], 2, axis=0)
+    with_gap[1] = np.nan
+    left_out = model.score_samples([complete]) - alone.score_samples([complete[:3]])
+    np.testing.assert_allclose(
+        model.score_samples([with_gap]) - alone.score_samples([with_gap[:3]]), left_out, rtol=1e-6
+    )
     filled = model.impute(row)[0]
     np.testing.assert_allclose(filled[:3], alone.impute(row[:, :3])[0], rtol=1e-9)
     assert filled[3] == 5.0

@@ -281,7 +281,9 @@ class Predictor:
         if not beyond.any():
             return self._score_by_kernel(X, n_jobs)
         scores = np.empty(len(X))
-        scores[beyond] = self.conditional.log_density(self.checked(X[beyond]))
+        rows = self.checked(X[beyond])
+        scores[beyond] = self.conditional.log_density(rows)
+        scores[beyond] += self.likelihood.log_density_known(rows)
         if not beyond.all():
             scores[~beyond] = self._score_by_kernel(X[~beyond], n_jobs)
         return scores

@@ -108,6 +108,11 @@ class Likelihood(BaseEstimator):
         cluster: (n_rows,), or 0.0 if there are none. Kernels leave it out."""
         return 0.0
 
+    def log_density_known(self, X):
+        """The same for rows that `needs_laws` names: of the columns that follow from known
+        entries."""
+        return 0.0
+
     def departures(self, X):
         """Positions of columns that clusters ignore because the other columns determined them,
         but do not in some rows of X: list of int."""

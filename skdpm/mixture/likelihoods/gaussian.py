@@ -160,7 +160,9 @@ default=None
     these errors are normal, and n the number of rows of `fit`. Then r has the density of a
     Student law with n degrees of freedom and scale matrix C. So a row that departs from what all
     rows of `fit` had in common has a low density. Methods of new rows warn if a difference exceeds
-    ten of its standard deviations; `predict` and `predict_proba` ignore it.
+    ten of its standard deviations; `predict` and `predict_proba` ignore it. If entries of the
+    other columns are missing, known columns that depend on them count in their place, as far as
+    known columns do not determine them.
 
     In columns that are kept, the variance of a constant counts as the square of 1e-6 times its
     absolute value, or as 1 if that is 0, so that the priors exist for any data and for one row.
@@ -502,6 +504,9 @@ class ReducedGaussian(Gaussian):
     def log_density_left_out(self, X):
         return self.projection.log_density(X)
 
+    def log_density_known(self, X):
+        return self.projection.log_density_known(X)
+
     def departures(self, X):
         return self.projection.departures(X)
 
@@ -528,7 +533,7 @@ class ReducedGaussian(Gaussian):
         return self.projection.rebuild(super().draw(stats, rng))
 
     def laws(self, stats, rng=None):
-        return super().laws(stats, rng).rebuilt(self.projection_)
+        return super().laws(stats, rng).rebuilt(self.projection)
 
     def column_posterior(self, stats, column):
         found = self.projection

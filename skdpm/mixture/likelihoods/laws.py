@@ -466,7 +466,7 @@ class MatrixLaws(Laws):
             for d in np.setdiff1d(np.flatnonzero(known), self.base):
                 # What the column says about entries of z that are not determined yet.
                 along = free @ self.weights[d]
-                if np.linalg.norm(along) > DETERMINED * max(1.0, np.linalg.norm(self.weights[d])):
+                if np.linalg.norm(along) > DETERMINED * np.linalg.norm(self.weights[d]):
                     chosen.append(self.weights[d])
                     targets.append(d)
                     free = _complement(along) @ free
@@ -585,6 +585,12 @@ def factors(scales):
         raise FloatingPointError(
             "the scatter of a cluster is singular to rounding; rescale the columns"
         ) from None
+
+
+def depends(weights, columns):
+    """Whether each row of weights depends on some columns, a mask, up to rounding."""
+    along = np.linalg.norm(weights[:, columns], axis=1)
+    return along > DETERMINED * np.linalg.norm(weights, axis=1)
 
 
 def _complement(vector):

@@ -232,6 +232,9 @@ class Product(_BaseComposition, Likelihood):
     def log_density_left_out(self, X):
         return sum(likelihood.log_density_left_out(part) for _, likelihood, part in self._split(X))
 
+    def log_density_known(self, X):
+        return sum(likelihood.log_density_known(part) for _, likelihood, part in self._split(X))
+
     def departures(self, X):
         return sorted(
             positions[d]

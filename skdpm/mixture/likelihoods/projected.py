@@ -18,6 +18,7 @@ from scipy.special import gammaln
 
 from skdpm._validation import ColumnError
 from skdpm.mixture.likelihoods._subspace import rotate
+from skdpm.mixture.likelihoods.laws import depends, factors, log_student, patterns
 
 # Largest residual of a dependent column in the first rows, and root of the mean square in all
 # rows, in standard deviations. The latter comes from a scatter matrix, which has fewer digits.
@@ -94,7 +95,11 @@ class Projection:
         """Entries of the columns left out, less those that follow from the other columns; NaN if
         missing. Their bits do not depend on other rows: (n_rows, n_left_out)."""
         slopes = np.ascontiguousarray(self.weights[self.left_out].T)
-        found = rotate(self.project(X), self.origin[self.columns], slopes)
+        base, origin = self.project(X), self.origin[self.columns]
+        gaps = np.isnan(base)
+        found = rotate(np.where(gaps, origin, base), origin, slopes)
+        # A constant does not depend on entries that are missing.
+        found[(gaps @ (slopes != 0.0)) > 0] = np.nan
         return X[:, self.left_out] - self.origin[self.left_out] - found
 
     def log_density(self, X):
@@ -118,6 +123,25 @@ class Projection:
         )[:, 0]
         peaks += gammaln(0.5 * (df + m)) - gammaln(0.5 * df) - 0.5 * m * np.log(df * np.pi)
         return peaks - 0.5 * (df + m) * np.log1p(distances**2 / df)
+
+    def log_density_known(self, X):
+        """`log_density` of the columns left out that follow from known entries, if any entries are
+        missing: (n_rows,)."""
+        root = np.linalg.inv(self.whitening)
+        out = np.zeros(len(X))
+        for rows, known in patterns(X):
+            base = known[self.columns]
+            weights = self.weights[self.left_out]
+            used = known[self.left_out] & ~depends(weights, ~base)
+            used &= ~np.isnan(self.origin[self.left_out])
+            chosen = self.left_out[used]
+            gaps = np.where(base, X[np.ix_(rows, self.columns)] - self.origin[self.columns], 0.0)
+            gaps = X[np.ix_(rows, chosen)] - self.origin[chosen] - gaps @ self.weights[chosen].T
+            factor = factors(root[used] @ root[used].T)
+            squares = np.sum(np.linalg.solve(factor, gaps.T) ** 2, axis=0)
+            log_scales = np.log(np.diagonal(factor)).sum()
+            out[rows] = log_student(squares, log_scales, float(self.n_rows), len(chosen))
+        return out
 
     def departures(self, X):
         """Positions of the columns left out that do not follow from the others in some rows:
