@@ -30,6 +30,7 @@ from skdpm.plotting import (
     FeaturesDisplay,
     MergeTreeDisplay,
     NumberOfClustersDisplay,
+    ProfilesDisplay,
     TraceDisplay,
     cluster_colors,
 )
@@ -530,6 +531,112 @@ def test_merge_trees_of_fits(model, crowd):
     words = [text.get_text().strip() for text in display.probabilities_]
     assert words == [f"{p:.2f}" for p in tree.probabilities if p >= 0.005]
     assert len(MergeTreeDisplay.from_estimator(crowd[0]).leaves_) == 60
+
+
+def lines_of(display):
+    """Difference, interval and height of each dot."""
+    lines = []
+    dots = iter(display.dots_)
+    for ax, collection in zip(display.axes_, display.intervals_, strict=True):
+        for segment in collection.get_segments():
+            dot = next(dots)
+            assert dot.axes is ax and dot.get_ydata()[0] == segment[0, 1]
+            lines.append([dot.get_xdata()[0], segment[0, 0], segment[1, 0], segment[0, 1]])
+    assert next(dots, None) is None
+    return np.array(lines)
+
+
+def hollow(dot):
+    return isinstance(dot.get_markerfacecolor(), str)
+
+
+def test_profiles_are_those_of_the_description(model, table):
+    display = draw(ProfilesDisplay.from_estimator(model, level=0.99))
+    expected = model.describe(level=0.99)
+    assert len(display.axes_) == model.n_clusters_
+    names = ["difference", "difference_low", "difference_high"]
+    np.testing.assert_allclose(lines_of(display)[:, :3], expected[names])
+    colors = cluster_colors(model.n_clusters_)
+    dots = iter(display.dots_)
+    assert len(display.dots_) == len(expected)
+    for k, ax in enumerate(display.axes_):
+        lines = expected.loc[k]
+        ticks = [tick.get_text() for tick in ax.get_yticklabels()]
+        for tick, place, (index, line) in zip(
+            ticks, ax.get_yticks(), lines.iterrows(), strict=True
+        ):
+            assert tick == f"{index[0]}  {line['mean']:.3g}"
+            dot = next(dots)
+            assert dot.get_ydata()[0] == place
+            sure = line["difference_low"] > 0.0 or line["difference_high"] < 0.0
+            assert hollow(dot) != sure
+            np.testing.assert_allclose(dot.get_color(), colors[k])
+        assert (np.diff(ax.get_yticks()) < 0).all()  # the first line is at the top
+        assert f"cluster {k} ({np.sum(model.labels_ == k)} rows)" in ax.get_title(loc="left")
+    assert "99% interval" in display.axes_[0].get_xlabel()
+    assert any(hollow(dot) for dot in display.dots_)
+
+
+def test_profiles_of_a_mixed_table_name_categories():
+    rng = np.random.default_rng(0)
+    side = np.repeat([0, 1], [30, 20])
+    X = pd.DataFrame(
+        {
+            "meal": np.array(["none", "half board"])[side],
+            "a column with a name that is far too long": rng.normal(9.0 * side, 1.0),
+            "pets": rng.random(50) < np.where(side, 0.9, 0.002),
+        }
+    )
+    mixed = fitted(DPMixture(likelihood="mixed", init=side, n_chains=1, **SHORT), X)
+    display = draw(ProfilesDisplay.from_estimator(mixed, max_columns=3))
+    ticks = [tick.get_text() for ax in display.axes_ for tick in ax.get_yticklabels()]
+    assert len(ticks) == 6 == len(display.dots_)
+    table = mixed.describe()
+    share = table.loc[(1, "meal", "half board"), "mean"]
+    assert f"meal = half board  {share:.0%}" in ticks
+    assert any(tick.startswith("a column with a name that i…  ") for tick in ticks)
+    sizes = np.abs(lines_of(display)[:3, 0])
+    assert (np.diff(sizes) <= 0.0).all()
+    assert (sizes[-1] >= table.loc[0]["difference"].abs().sort_values().iloc[:-3]).all()
+
+
+def test_profiles_of_many_clusters_are_those_of_the_largest(crowd, model, table):
+    many, X = crowd
+    display = draw(ProfilesDisplay.from_estimator(many))
+    assert len(display.axes_) == 6 and len(display.figure_.axes) == 6
+    assert [ax.get_title(loc="left")[:9] for ax in display.axes_] == [
+        f"cluster {k}" for k in range(6)
+    ]
+    display = draw(ProfilesDisplay.from_estimator(many, max_clusters=5, max_columns=1))
+    assert len(display.axes_) == 5 == len(display.figure_.axes) == len(display.dots_)
+    _, axes = plt.subplots(5)
+    display = draw(ProfilesDisplay.from_estimator(many, max_clusters=5, ax=axes))
+    assert list(display.axes_) == list(axes)
+    _, ax = plt.subplots()
+    draw(ProfilesDisplay.from_estimator(many, max_clusters=2, ax=ax))
+    again = pickle.loads(pickle.dumps(model))
+    with pytest.raises(ValueError, match="pass them as X"):
+        ProfilesDisplay.from_estimator(again)
+    assert len(ProfilesDisplay.from_estimator(again, table).dots_) == 3 * model.n_clusters_
+    one = fitted(FiniteMixture(1, likelihood="gaussian", n_chains=1, **SHORT), X)
+    with pytest.raises(ValueError, match="compares clusters, and the mixture has one"):
+        ProfilesDisplay.from_estimator(one)
+
+
+def test_infinite_differences_are_at_the_edge():
+    table = fitted(
+        DPMixture(
+            likelihood=Gaussian(mean=0.0, mean_precision=1e-4, df=9.0, scale=1.0),
+            init=np.repeat([0, 1, 2], 4),
+            n_chains=1,
+            **SHORT,
+        ),
+        np.repeat([[0.0, 1.0], [50.0, 2.0], [100.0, 1.0]], 4, axis=0)
+        + np.c_[np.zeros(12), np.tile([0.0, 0.1], 6)],
+    ).describe()
+    assert np.isinf(table["difference"]).any()
+    display = draw(ProfilesDisplay(table).plot())
+    assert np.isfinite(lines_of(display)).all()
 
 
 def test_networks_are_ordered_by_cluster_and_links():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Questions to a fitted mixture about unknown entries of rows."""
+"""Questions to a fitted mixture: about unknown entries of rows, and about its clusters."""
 
 import copy
 
@@ -11,13 +11,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from skdpm._rows import validate_rows
 from skdpm._tables import columns_of_rows, filled_table
-from skdpm._validation import check_integer, fingerprint, is_dask
+from skdpm._validation import check_integer, check_real, fingerprint, is_dask
 from skdpm.chains import seed_entropy, stream
 from skdpm.mixture.answers.conditional import OwnLaws, fill
+from skdpm.mixture.answers.description import describe
 from skdpm.mixture.likelihoods.product import positions_of
 
-# Stream of random numbers, beyond those of `base`.
+# Streams of random numbers, beyond those of `base`.
 IMPUTE_STREAM = 2**32 - 3
+DESCRIBE_STREAM = 2**32 - 4
 
 
 def _has_laws(estimator):
@@ -30,8 +32,141 @@ def _has_laws(estimator):
     )
 
 
+def _has_column_means(estimator):
+    likelihood = getattr(estimator, "likelihood_", None) or estimator._lenient_likelihood()
+    if likelihood is None or likelihood.column_means is not None:
+        return True
+    raise AttributeError(
+        f"the likelihood {type(likelihood).__name__} has no columns with means or categories to "
+        "describe; see cluster_params_ for the parameters of its clusters"
+    )
+
+
 class Questions:
-    """Methods of `BaseMixture` about unknown entries. NaN marks an unknown entry."""
+    """Methods of `BaseMixture` about unknown entries, which NaN marks, and about clusters."""
+
+    @available_if(_has_column_means)
+    def describe(self, X=None, *, level=0.9):
+        """Describe the clusters of `labels_`, and how each differs from the other rows.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or CSR matrix of shape (n_samples, n_features), default=None
+            Rows of `fit`. Needed only after pickling.
+        level : float, default=0.9
+            Probability of the credible intervals, between 0 and 1.
+
+        Returns
+        -------
+        table : DataFrame
+            A line for each cluster and column, and for each category of a column of categories.
+            The index has the levels "cluster", "column" (name or position) and "category" ("" for
+            numbers and binary columns). Within a cluster the columns with the largest differences
+            come first. The columns of the table are:
+
+            - "n_rows", "share_of_rows": size of the cluster;
+            - "kind": "number", "count" or "share" (of ones, of a category, of a word);
+            - "mean", "low", "high": posterior mean of the column's mean or share in the cluster,
+              with a credible interval;
+            - "rest": posterior mean in the other rows;
+            - "difference", "difference_low", "difference_high": mean minus that of the other rows,
+              in standard deviations within clusters, with a credible interval;
+            - "lift": mean over that of the other rows, for counts and shares;
+            - "certainty": posterior probability that the difference has its sign, rather than the
+              other sign or none.
+
+            Differences, lift and certainty are NaN if there is one cluster.
+
+        Raises
+        ------
+        AttributeError
+            If label draws are not kept, after `partial_fit` or with ``store_labels=False``, or if
+            the likelihood has no means of columns (`Relational`, `PyClone`, `Grid`).
+        ImportError
+            If pandas is not installed.
+        ValueError
+            If a parameter is wrong, or X is not that of `fit`.
+
+        Notes
+        -----
+        Let n_k be the number of rows of the cluster that component k of a draw holds, and mu_k the
+        mean of the column in this component. The mean of the column in the cluster is m = sum_k
+        w_k mu_k with w ~ Dirichlet(n_1, n_2, ...): the mean of a new row of the cluster. Posterior
+        means are exact for each of up to 100 scored draws. Intervals come from up to 2000 draws of
+        w and mu_k. The mean of the other rows is made in the same way. Missing entries follow the
+        law of their component.
+
+        The interval is that of a mean, not of rows. It contains the uncertainty about the clusters
+        as far as draws differ: a component with rows of the cluster and others counts for both.
+
+        Standard deviations of numbers and counts are those of the rows of `fit` about the means of
+        their clusters, pooled over all clusters. That of a share is sqrt(sum_c f_c p_c (1 - p_c)),
+        where f_c is the part of the rows that are in cluster c and p_c its share.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skdpm import DPMixture
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.r_[rng.normal(0, 1, (60, 2)), rng.normal([0, 9], 1, (40, 2))]
+        >>> model = DPMixture(random_state=0).fit(X)
+        >>> model.describe().loc[1][["mean", "rest", "certainty"]].round(1)
+                         mean  rest  certainty
+        column category
+        1                 8.9   0.0        1.0
+        0                -0.0   0.1        0.6
+        """
+        check_is_fitted(self)
+        self._check_label_draws("describe", "cluster_params_")
+        level = check_real(level, "level", low=0.0, high=1.0)
+        pd = _pandas()
+        training = self._training
+        self._recall(X)
+        rng = np.random.Generator(stream(training.entropy, DESCRIBE_STREAM))
+        found = describe(self.likelihood_, training, self.draws_, self.labels_, level, rng)
+        order = np.array([found.order(k) for k in range(len(found.sizes))])
+        clusters = np.repeat(np.arange(len(order)), order.shape[1])
+        entries = order.ravel()
+        names = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
+        index = pd.MultiIndex.from_arrays(
+            [
+                clusters,
+                names[found.columns[entries]],
+                self._categories_of_entries(found)[entries],
+            ],
+            names=["cluster", "column", "category"],
+        )
+        low, high = found.mean_interval
+        difference_low, difference_high = map(found.standardised, found.difference_interval)
+        of_entries = {
+            "mean": found.mean,
+            "low": low,
+            "high": high,
+            "rest": found.rest,
+            "difference": found.difference,
+            "difference_low": difference_low,
+            "difference_high": difference_high,
+            "lift": found.lift,
+            "certainty": found.certainty,
+        }
+        return pd.DataFrame(
+            {
+                "n_rows": found.sizes[clusters],
+                "share_of_rows": found.sizes[clusters] / found.sizes.sum(),
+                "kind": found.kinds[entries],
+                **{name: values[clusters, entries] for name, values in of_entries.items()},
+            },
+            index=index,
+        )
+
+    def _categories_of_entries(self, found):
+        """Category of each entry of a `Description`, "" if it has none: ndarray of objects."""
+        categories = np.full(len(found.columns), "", dtype=object)
+        coded = found.codes >= 0
+        for d in np.unique(found.columns[coded]):
+            of_column = coded & (found.columns == d)
+            categories[of_column] = self._categories(d, np.count_nonzero(of_column))
+        return categories
 
     @available_if(_has_laws)
     def impute(self, X, n_draws=None):
@@ -154,15 +289,18 @@ class Questions:
         """Add the categories and the mode to probabilities."""
         if "probabilities" not in found:
             return Bunch(**found)
-        n_categories = found["probabilities"].shape[1]
+        categories = self._categories(column, found["probabilities"].shape[1])
+        mode = categories[found["probabilities"].argmax(axis=1)]
+        return Bunch(categories=categories, mode=mode, **found)
+
+    def _categories(self, column, n_categories):
+        """The categories of a column: ndarray of shape (n_categories,)."""
         codes = np.full((n_categories, self.n_features_in_), np.nan)
         codes[:, column] = np.arange(n_categories)
         decoded = self.likelihood_.decode(codes)
-        categories = codes[:, column].astype(np.int64)
-        if decoded is not None and decoded[column] is not None:
-            categories = np.asarray(decoded[column][1])
-        mode = categories[found["probabilities"].argmax(axis=1)]
-        return Bunch(categories=categories, mode=mode, **found)
+        if decoded is None or decoded[column] is None:
+            return codes[:, column].astype(np.int64)
+        return np.asarray(decoded[column][1])
 
     def _sample_given(self, n_samples, given, rng):
         """Draw rows given the known entries of one row: ndarray of numbers."""
@@ -252,6 +390,14 @@ class Questions:
 
     def _generator(self, key):
         return np.random.Generator(stream(seed_entropy(self.random_state), key))
+
+
+def _pandas():
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError("describe needs pandas: pip install pandas") from error
+    return pandas
 
 
 def _summary(law, quantiles):

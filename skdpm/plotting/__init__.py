@@ -14,6 +14,7 @@ from skdpm.plotting._draws import NumberOfClustersDisplay, TraceDisplay
 from skdpm.plotting._features import FeaturesDisplay
 from skdpm.plotting._merges import MergeTreeDisplay
 from skdpm.plotting._partitions import AdjacencyDisplay, CoclusteringDisplay
+from skdpm.plotting._profiles import ProfilesDisplay
 from skdpm.plotting._style import cluster_colors
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "FeaturesDisplay",
     "MergeTreeDisplay",
     "NumberOfClustersDisplay",
+    "ProfilesDisplay",
     "TraceDisplay",
     "cluster_colors",
 ]

@@ -72,17 +72,25 @@ class TrainingRows:
 
     def statistics(self, likelihood, labels):
         """Statistics of the clusters 0, ..., K - 1 of any labels: (K, n_stats)."""
-        model = likelihood.bind(*self.encoded(likelihood))
-        return MixtureState(model, self.make_prior(1.0), labels.astype(np.intp)).dump()
+        return next(self._states(likelihood, [labels])).dump()
+
+    def statistics_of_each(self, likelihood, partitions):
+        """Yield the statistics of the clusters of each of some labels."""
+        for state in self._states(likelihood, partitions):
+            yield state.dump()
 
     def statistics_without(self, likelihood, partitions, rows):
         """Yield, for each of some labels, the statistics of the cluster of each row without the
         row: (n_rows, n_stats)."""
+        for state in self._states(likelihood, partitions):
+            yield statistics_without(state, rows)
+
+    def _states(self, likelihood, partitions):
+        """Yield a state of the rows for each of some labels."""
         data, tables = self.encoded(likelihood)
         for labels in partitions:
             model = likelihood.bind(data, tables)
-            state = MixtureState(model, self.make_prior(1.0), labels.astype(np.intp))
-            yield statistics_without(state, rows)
+            yield MixtureState(model, self.make_prior(1.0), labels.astype(np.intp))
 
     def log_leave_one_out(self, likelihood, draws, n_jobs=None):
         """log p(x_i | all other rows, their partition and the hyperparameters of a draw).

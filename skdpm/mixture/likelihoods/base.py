@@ -428,6 +428,11 @@ class Likelihood(BaseEstimator):
     # parameters integrated out, or given parameters drawn from their posterior if `rng` is given.
     laws = None
 
+    # A likelihood whose columns have means or categories overrides this with a method
+    # `column_means(self, stats, n_draws=None, rng=None)`. It returns the `means.ColumnMeans` of
+    # the clusters: posterior means, or n_draws draws from the posterior of the parameters.
+    column_means = None
+
     # A likelihood whose clusters are normal or Student in every column overrides this with a
     # method `column_posterior(self, stats, column)`. It returns the posterior of the mean and
     # variance of each cluster in a column: arrays `mean`, `mean_precision`, `df` and `scale`, and

@@ -5,6 +5,7 @@ import numpy as np
 
 from skdpm._validation import check_positive
 from skdpm.mixture.likelihoods.categorical import PSEUDO_COUNT_PRIOR, Levels
+from skdpm.mixture.likelihoods.means import ColumnMeans, means_of_columns
 
 
 class Bernoulli(Levels):
@@ -91,6 +92,10 @@ class Bernoulli(Levels):
         n_features = (stats.shape[1] - 1) // 3
         counts = stats[:, 1 : 1 + 2 * n_features].reshape(len(stats), n_features, 2)
         return self.a + counts[:, :, 1], self.b + counts[:, :, 0]
+
+    def column_means(self, stats, n_draws=None, rng=None):
+        values = means_of_columns(self, stats, n_draws, rng)
+        return ColumnMeans.of_columns("share", [column[..., 1:] for column in values])
 
     def _of_columns(self, stats):
         ones, zeros = self._totals(stats)

@@ -22,6 +22,7 @@ from skdpm.mixture.likelihoods.base import (
     readable,
 )
 from skdpm.mixture.likelihoods.laws import IndependentLaws, Shares
+from skdpm.mixture.likelihoods.means import ColumnMeans, means_of_columns
 
 # Largest number of categories of all columns. A cluster keeps a count of each, so a column of
 # identifiers could exhaust the memory.
@@ -135,6 +136,10 @@ class Levels(Likelihood):
         return IndependentLaws(
             [Shares(column / column.sum(axis=1, keepdims=True)) for column in columns]
         )
+
+    def column_means(self, stats, n_draws=None, rng=None):
+        values = means_of_columns(self, stats, n_draws, rng)
+        return ColumnMeans.of_columns("share", values, coded=True)
 
     def _of_columns(self, stats):
         """Pseudo-counts plus counts of the categories of each column: list of ndarray of shape

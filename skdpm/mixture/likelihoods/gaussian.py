@@ -16,6 +16,7 @@ from skdpm.mixture.likelihoods.base import (
 )
 from skdpm.mixture.likelihoods.coordinates import standardised
 from skdpm.mixture.likelihoods.covariances import COVARIANCES, KNOWN, Normal, as_vector
+from skdpm.mixture.likelihoods.means import normal_means
 from skdpm.mixture.likelihoods.projected import Projection, columns_of, projection_of
 
 # Hyperpriors without units. That of the scale is in covariances.py.
@@ -434,6 +435,13 @@ default=None
     def column_posterior(self, stats, column):
         return self._structure.column_posterior(self, stats, column)
 
+    def column_means(self, stats, n_draws=None, rng=None):
+        return normal_means(self, stats, self._n_columns, n_draws, rng)
+
+    @property
+    def _n_columns(self):
+        return len(self.mean)
+
     @classmethod
     def _examples(cls):
         rng = np.random.default_rng(0)
@@ -534,6 +542,10 @@ class ReducedGaussian(Gaussian):
 
     def laws(self, stats, rng=None):
         return super().laws(stats, rng).rebuilt(self.projection)
+
+    @property
+    def _n_columns(self):
+        return len(self.projection.origin)
 
     def column_posterior(self, stats, column):
         found = self.projection

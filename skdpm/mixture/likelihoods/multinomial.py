@@ -26,6 +26,7 @@ from skdpm.mixture.likelihoods.base import (
     read_only,
     readable,
 )
+from skdpm.mixture.likelihoods.means import ColumnMeans
 
 CONCENTRATION_PRIOR = Gamma(1.0, 1.0)
 
@@ -188,6 +189,18 @@ class Multinomial(Likelihood):
         """`probabilities`: (n_clusters, n_features)."""
         counts = stats[:, 2:] + self._pseudo_counts()
         return {"probabilities": counts / counts.sum(axis=1, keepdims=True)}
+
+    def column_means(self, stats, n_draws=None, rng=None):
+        """Probabilities of the columns."""
+        counts = stats[:, 2:] + self._pseudo_counts()
+        if n_draws is not None:
+            # Variates of small pseudo-counts may underflow.
+            counts = np.maximum(rng.gamma(counts, size=(n_draws, *counts.shape)), 1e-300)
+        shares = counts / counts.sum(axis=-1, keepdims=True)
+        n_columns = shares.shape[-1]
+        return ColumnMeans(
+            np.arange(n_columns), np.full(n_columns, -1), np.full(n_columns, "share"), shares
+        )
 
     @classmethod
     def _examples(cls):

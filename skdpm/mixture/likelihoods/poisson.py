@@ -22,6 +22,7 @@ from skdpm.mixture.likelihoods.base import (
     read_only,
 )
 from skdpm.mixture.likelihoods.laws import Counts, IndependentLaws, Rates
+from skdpm.mixture.likelihoods.means import ColumnMeans, means_of_columns
 
 # Largest argument in the kernel's table of log Gamma (8 MiB).
 LARGEST_TABLED = 2**20 - 1
@@ -178,6 +179,9 @@ class Poisson(Likelihood):
             return IndependentLaws([Rates(column) for column in rng.gamma(shapes, 1.0 / rates).T])
         columns = zip(shapes.T, rates.T, strict=True)
         return IndependentLaws([Counts(*column) for column in columns])
+
+    def column_means(self, stats, n_draws=None, rng=None):
+        return ColumnMeans.of_columns("count", means_of_columns(self, stats, n_draws, rng))
 
     def _sums(self, stats):
         """Sums and numbers of entries of each cluster and column."""

@@ -15,6 +15,7 @@ from skdpm.mixture.likelihoods.bernoulli import Bernoulli
 from skdpm.mixture.likelihoods.categorical import Categorical
 from skdpm.mixture.likelihoods.gaussian import Gaussian
 from skdpm.mixture.likelihoods.laws import JointLaws
+from skdpm.mixture.likelihoods.means import ColumnMeans
 from skdpm.mixture.likelihoods.poisson import Poisson
 from skdpm.mixture.likelihoods.registry import SINGLE
 
@@ -561,6 +562,20 @@ class Product(_BaseComposition, Likelihood):
             self._n_features,
             [positions for _, _, positions, _ in split],
             [likelihood.laws(part, rng) for _, likelihood, _, part in split],
+        )
+
+    @property
+    def column_means(self):
+        """Method that makes means of the columns, if all parts have one."""
+        if any(likelihood.column_means is None for likelihood in self._likelihoods()):
+            return None
+        return self._column_means
+
+    def _column_means(self, stats, n_draws=None, rng=None):
+        split = self._split_stats(stats)
+        return ColumnMeans.joined(
+            [likelihood.column_means(part, n_draws, rng) for _, likelihood, _, part in split],
+            [positions for _, _, positions, _ in split],
         )
 
     def _draw(self, stats, rng):

@@ -10,6 +10,7 @@ from skdpm.mixture.likelihoods._subspace import rotate
 from skdpm.mixture.likelihoods.base import Likelihood, read_only
 from skdpm.mixture.likelihoods.coordinates import standardised
 from skdpm.mixture.likelihoods.gaussian import Gaussian
+from skdpm.mixture.likelihoods.means import normal_means
 from skdpm.mixture.likelihoods.subspace_laws import SubspaceLaws
 
 # Shares of the largest entry: variation below the first is mostly rounding, and the second is the
@@ -271,6 +272,9 @@ class Subspace(Likelihood):
             along @ scales @ along,
             float(np.sum(self._rest[column] ** 2)),
         )
+
+    def column_means(self, stats, n_draws=None, rng=None):
+        return normal_means(self, stats, len(self.center_), n_draws, rng)
 
     def laws(self, stats, rng=None):
         inner = self._inner.laws(stats, rng)

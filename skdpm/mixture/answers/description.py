@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the clusters of a point estimate are, and how they differ from the other rows.
+
+Let C be the rows of a cluster, and n_k the number of them that component k of a draw holds. The
+mean of a column in the cluster is that of a new row of it,
+
+    m_C = sum_k w_k mu_k,  w ~ Dirichlet(n_1, n_2, ...),
+
+where mu_k is the mean of the column in component k, or the probability of a category. The weights
+w are those of the Dirichlet process given the labels of the draw and given that the row belongs to
+C. mu_k follows the posterior of the parameters of component k given all its rows. The other rows
+have the mean m_R, in the same way. A component with rows on both sides counts for both: if draws
+do not separate C from the others, m_C - m_R is close to 0.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+# Number of draws of the parameters, and the smallest if there are many clusters and columns.
+MOST_DRAWS, FEWEST_DRAWS = 2000, 200
+# Largest number of kept draws of means, if this leaves the fewest (128 MiB in all).
+MOST_KEPT = 2**24
+# Largest number of means of components that are drawn at once (32 MiB).
+BLOCK_MEANS = 2**22
+
+
+@dataclass(frozen=True, eq=False)
+class Description:
+    """Means and shares of columns in clusters and in the other rows.
+
+    Attributes
+    ----------
+    columns, codes, kinds : ndarray of shape (n_entries,)
+        Column, category and kind of each entry, as in `ColumnMeans`.
+    sizes : ndarray of shape (n_clusters,), int
+    spreads : ndarray of shape (n_entries,)
+        Standard deviations within clusters.
+    mean, rest : ndarray of shape (n_clusters, n_entries)
+        Posterior means of m_C and m_R. `rest` is NaN if there is one cluster.
+    mean_interval, difference_interval : ndarray of shape (2, n_clusters, n_entries)
+        Credible intervals of m_C and of m_C - m_R.
+    certainty : ndarray of shape (n_clusters, n_entries)
+        Posterior probability of the more probable sign of m_C - m_R.
+    """
+
+    columns: np.ndarray
+    codes: np.ndarray
+    kinds: np.ndarray
+    sizes: np.ndarray
+    spreads: np.ndarray
+    mean: np.ndarray
+    rest: np.ndarray
+    mean_interval: np.ndarray
+    difference_interval: np.ndarray
+    certainty: np.ndarray
+
+    @property
+    def difference(self):
+        """Standardised differences, m_C - m_R over the spreads: (n_clusters, n_entries)."""
+        return self.standardised(self.mean - self.rest)
+
+    def standardised(self, values):
+        """Values over the spreads; 0 for a column that does not vary at all. A column that does
+        not vary within clusters has infinite values."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = values / self.spreads
+        none = np.isnan(self.spreads) & ~np.isnan(values)
+        return np.where(none | (values == 0.0), 0.0, ratio)
+
+    @property
+    def lift(self):
+        """m_C over m_R; NaN for numbers, which need not be positive."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.kinds == "number", np.nan, self.mean / self.rest)
+
+    def order(self, cluster):
+        """Positions of the entries: columns by their largest standardised difference, and the
+        categories of a column by theirs."""
+        size = -np.abs(np.nan_to_num(self.difference[cluster], posinf=np.inf, neginf=-np.inf))
+        largest = np.zeros(self.columns.max() + 1)
+        np.minimum.at(largest, self.columns, size)
+        return np.lexsort((size, self.columns, largest[self.columns]))
+
+
+def describe(likelihood, training, draws, labels, level, rng):
+    """Describe the clusters of labels.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        Resolved likelihood with `column_means`.
+    training : TrainingRows
+        The rows of the fit, recalled.
+    draws : Draws
+    labels : ndarray of shape (n_samples,), int
+        Clusters 0, 1, ...
+    level : float
+        Probability of the intervals.
+    rng : Generator
+
+    Returns
+    -------
+    description : Description
+    """
+    scored = draws.scored.draws
+    partitions = [draws["labels"][draw["chain"], draw["draw"]] for draw in scored]
+    sizes = np.bincount(labels)
+    statistics = training.statistics_of_each(likelihood, partitions)
+    kept = None
+    for s, (draw, partition, stats) in enumerate(zip(scored, partitions, statistics, strict=True)):
+        counts = _counts(labels, partition, len(sizes), len(stats))
+        law = likelihood.at(draw["values"])
+        expected = law.column_means(stats)
+        if kept is None:
+            kept = _Kept(counts, expected.values, [other["weight"] for other in scored])
+        kept.expect(counts, expected.values, draw["weight"])
+        for n in kept.blocks(s, len(stats)):
+            kept.add(counts, law.column_means(stats, n, rng).values, rng)
+    mean, rest = kept.mean, kept.rest
+    mean_interval, difference_interval = kept.intervals(level)
+    # Kept draws are rounded.
+    highest = np.where(expected.kinds == "share", 1.0, np.inf)
+    lowest = np.where(expected.kinds == "number", -np.inf, 0.0)
+    mean_interval = np.clip(mean_interval, lowest, highest)
+    return Description(
+        expected.columns,
+        expected.codes,
+        expected.kinds,
+        sizes,
+        _spreads(expected, training.X, labels, sizes, mean),
+        mean,
+        rest,
+        mean_interval,
+        difference_interval,
+        kept.certainty(),
+    )
+
+
+class _Kept:
+    """Sums over draws, and draws of m_C and m_C - m_R, relative to their values in the first."""
+
+    def __init__(self, counts, means, weights):
+        self.origin = _weighted(counts), _weighted(_others(counts))
+        self.origin = [weights_of @ means for weights_of in self.origin]
+        self.origin[1] = self.origin[0] - self.origin[1]
+        shape = self.origin[0].shape
+        n = int(np.clip(MOST_KEPT // self.origin[0].size, FEWEST_DRAWS, MOST_DRAWS))
+        # Numbers of draws of the parameters, proportional to the weights of the draws.
+        self.bounds = np.round(np.cumsum([0.0, *weights]) * n).astype(int)
+        self.values = np.empty((2, self.bounds[-1], *shape), dtype=np.float32)
+        self.n = 0
+        self.signs = np.zeros((2, *shape))
+        self.mean, self.rest = np.zeros((2, *shape))
+
+    def blocks(self, s, n_components):
+        """Numbers of draws of the parameters in scored draw s, a limited number at a time."""
+        n = self.bounds[s + 1] - self.bounds[s]
+        step = max(1, BLOCK_MEANS // (n_components * self.mean.shape[1]))
+        return [min(step, n - first) for first in range(0, n, step)]
+
+    def expect(self, counts, means, weight):
+        """Add the expectations of m_C and m_R in a draw."""
+        self.mean += weight * (_weighted(counts) @ means)
+        self.rest += weight * (_weighted(_others(counts)) @ means)
+
+    def add(self, counts, means, rng):
+        """Add draws, from draws of the means of components: (n, n_components, n_entries)."""
+        occupied = np.nonzero(counts)
+        masses = np.zeros((len(means), *counts.shape))
+        masses[:, *occupied] = rng.gamma(counts[occupied], size=(len(means), len(occupied[0])))
+        mean = _weighted(masses) @ means
+        difference = mean - _weighted(_others(masses)) @ means
+        self.signs += (difference > 0.0).sum(axis=0), (difference < 0.0).sum(axis=0)
+        stop = self.n + len(means)
+        for out, value, origin in zip(self.values, (mean, difference), self.origin, strict=True):
+            out[self.n : stop] = value - origin
+        self.n = stop
+
+    def intervals(self, level):
+        tail = 0.5 * (1.0 - level)
+        return [
+            origin + np.quantile(values, [tail, 1.0 - tail], axis=0, overwrite_input=True)
+            for values, origin in zip(self.values, self.origin, strict=True)
+        ]
+
+    def certainty(self):
+        return np.where(np.isnan(self.rest), np.nan, self.signs.max(axis=0) / self.n)
+
+
+def _counts(labels, partition, n_clusters, n_components):
+    """Number of rows of each cluster in each component: (n_clusters, n_components)."""
+    cells = labels * np.int64(n_components) + partition
+    counts = np.bincount(cells, minlength=n_clusters * n_components)
+    return counts.reshape(n_clusters, n_components)
+
+
+def _others(masses):
+    """Sums over the other clusters, without subtractions."""
+    before, after = np.zeros_like(masses), np.zeros_like(masses)
+    before[..., 1:, :] = np.cumsum(masses[..., :-1, :], axis=-2)
+    after[..., :-1, :] = np.cumsum(masses[..., :0:-1, :], axis=-2)[..., ::-1, :]
+    return before + after
+
+
+def _weighted(masses):
+    """Masses of components as weights, which sum to 1; NaN for no mass."""
+    with np.errstate(invalid="ignore"):
+        return masses / masses.sum(axis=-1, keepdims=True)
+
+
+def _spreads(entries, X, labels, sizes, mean):
+    """Standard deviations within clusters: of the rows, or of an indicator with the shares of the
+    clusters. NaN for a column that does not vary."""
+    share = sizes / sizes.sum()
+    spreads = np.sqrt(share @ np.clip(mean * (1.0 - mean), 0.0, None))
+    for e in np.flatnonzero(entries.kinds != "share"):
+        x = X[:, entries.columns[e]]
+        known = ~np.isnan(x)
+        x, owner = x[known], labels[known]
+        spreads[e] = np.nan
+        if len(x) and np.ptp(x) > 0.0:
+            x = x - x.mean()
+            n = np.bincount(owner, minlength=len(sizes))
+            means = np.bincount(owner, x, len(sizes)) / np.maximum(n, 1)
+            freedom = len(x) - np.count_nonzero(n)
+            squares = np.sum((x - means[owner]) ** 2)
+            spreads[e] = np.sqrt(squares / freedom) if freedom else x.std()
+    return spreads

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Pictures of what distinguishes clusters."""
+
+import math
+
+import numpy as np
+
+from skdpm._validation import check_integer, check_real
+from skdpm.plotting._style import (
+    DARK,
+    LIGHT,
+    check_in_memory,
+    cluster_colors,
+    mixture_of,
+    several_axes,
+    tidy,
+)
+
+# Panels in a line, at most.
+MOST_PANELS = 3
+
+# Longest name of a column, in characters.
+LONGEST_NAME = 28
+
+
+class ProfilesDisplay:
+    """Columns that distinguish each cluster most, with how it differs from the other rows.
+
+    A panel per cluster. A dot is the difference between the mean of the column (or the share of
+    the category) in the cluster and in the other rows, in standard deviations within clusters,
+    with its credible interval. It is hollow if the interval contains 0. The number beside a name
+    is the mean or share in the cluster.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Table of `DPMixture.describe`, or some of its lines. Panels and dots follow its order.
+    level : float, default=0.9
+        Probability of the intervals, for the label of the axis.
+
+    Attributes
+    ----------
+    axes_ : ndarray of matplotlib Axes
+        Axes of the clusters.
+    figure_ : matplotlib Figure
+    dots_ : list of matplotlib Line2D
+        Dots of each line of `table`.
+    intervals_ : list of matplotlib LineCollection
+        Intervals of each cluster.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skdpm import DPMixture
+    >>> from skdpm.plotting import ProfilesDisplay
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.r_[rng.normal(-4, 1, size=(30, 2)), rng.normal(4, 1, size=(20, 2))]
+    >>> model = DPMixture(n_draws=50, n_chains=1, random_state=0).fit(X)
+    >>> display = ProfilesDisplay.from_estimator(model)
+    >>> len(display.axes_), len(display.dots_)
+    (2, 4)
+    """
+
+    def __init__(self, table, *, level=0.9):
+        self.table = table
+        self.level = level
+
+    @classmethod
+    def from_estimator(
+        cls, estimator, X=None, *, max_columns=8, max_clusters=6, level=0.9, ax=None
+    ):
+        """Draw what distinguishes the clusters of a fitted mixture.
+
+        Parameters
+        ----------
+        estimator : DPMixture or FiniteMixture
+            Fitted mixture, or a pipeline or search that ends in one.
+        X : array-like, DataFrame or CSR matrix of shape (n_samples, n_features), default=None
+            Rows of `fit`. Needed only after pickling.
+        max_columns : int, default=8
+            Largest number of columns and categories of a cluster: those that distinguish it most.
+        max_clusters : int, default=6
+            Largest number of clusters: those with the most rows.
+        level : float, default=0.9
+            Probability of the credible intervals.
+        ax : matplotlib Axes or array-like of Axes, default=None
+            One axis per cluster, or an axis of a grid that is divided. None: a new figure.
+
+        Returns
+        -------
+        display : ProfilesDisplay
+
+        Raises
+        ------
+        ValueError
+            If the mixture has a single cluster.
+        """
+        max_columns = check_integer(max_columns, "max_columns", low=1)
+        max_clusters = check_integer(max_clusters, "max_clusters", low=1)
+        level = check_real(level, "level", low=0.0, high=1.0)
+        if X is not None:
+            check_in_memory(X, cls.__name__)
+        estimator, X, _ = mixture_of(estimator, cls.__name__, X)
+        if estimator.n_clusters_ < 2:
+            raise ValueError(
+                f"{cls.__name__} compares clusters, and the mixture has one; see describe()"
+            )
+        table = estimator.describe(X, level=level)
+        table = table.loc[: min(max_clusters, estimator.n_clusters_) - 1]
+        by_size = table.assign(size=table["difference"].abs()).sort_values(
+            ["cluster", "size"], ascending=[True, False], kind="stable"
+        )
+        table = by_size.drop(columns="size").groupby(level="cluster").head(max_columns)
+        return cls(table, level=level).plot(ax)
+
+    def plot(self, ax=None):
+        """Draw the panels.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or array-like of Axes, default=None
+            One axis per cluster, or an axis of a grid that is divided. None: a new figure.
+
+        Returns
+        -------
+        display : ProfilesDisplay
+        """
+        clusters = list(self.table.index.unique("cluster"))
+        n_lines = math.ceil(len(clusters) / MOST_PANELS)
+        n_panels = math.ceil(len(clusters) / n_lines)
+        longest = max(np.count_nonzero(self.table.index.isin([k], 0)) for k in clusters)
+        size = (0.6 + 3.9 * n_panels, (1.1 + 0.27 * longest) * n_lines)
+        axes = self._panels(ax, len(clusters), (n_lines, n_panels), size)
+        colors = cluster_colors(max(clusters) + 1)
+        self.dots_, self.intervals_ = [], []
+        for k, panel in zip(clusters, axes, strict=True):
+            self._draw_cluster(panel, self.table.loc[[k]], colors[k])
+            n_rows = int(self.table.loc[[k], "n_rows"].iloc[0])
+            panel.set_title(f"cluster {k} ({n_rows} rows)", loc="left", fontsize="medium")
+        words = f"difference from the other rows\n(sd within clusters, {self.level:.0%} interval)"
+        for panel in axes[-n_panels:]:
+            panel.set_xlabel(words, fontsize="small")
+        return self
+
+    def _panels(self, ax, n_clusters, shape, size):
+        """One axis for each cluster; others of the grid are removed."""
+        if ax is not None and not hasattr(ax, "get_subplotspec"):
+            shape = (1, n_clusters)  # axes of the user, in any shape
+        axes = several_axes(self, ax, shape, size)
+        for panel in axes[n_clusters:]:
+            panel.remove()
+        self.axes_ = axes[:n_clusters]
+        return self.axes_
+
+    def _draw_cluster(self, ax, table, color):
+        y = np.arange(len(table))[::-1]
+        found = table[["difference", "difference_low", "difference_high"]].to_numpy()
+        # A column that is constant in every cluster is infinitely many deviations away.
+        finite = np.abs(found[np.isfinite(found)])
+        edge = 1.1 * finite.max() if len(finite) else 1.0
+        difference, low, high = np.clip(found, -edge, edge).T
+        ax.axvline(0.0, color=LIGHT, linewidth=1.0, zorder=0)
+        self.intervals_.append(ax.hlines(y, low, high, color=color, linewidth=1.6))
+        for at, value, *interval in zip(y, difference, low, high, strict=True):
+            sure = interval[0] > 0.0 or interval[1] < 0.0
+            (dot,) = ax.plot(
+                value, at, "o", color=color, markersize=6, mfc=color if sure else "white"
+            )
+            self.dots_.append(dot)
+        ax.set_yticks(y, [_name(*line) for line in table[["kind", "mean"]].itertuples()])
+        ax.tick_params(axis="y", length=0, labelsize="small", labelcolor=DARK)
+        ax.set_ylim(-0.6, len(table) - 0.4)
+        tidy(ax)
+
+
+def _name(index, kind, mean):
+    """Name of a line with its value in the cluster."""
+    _, column, category = index
+    words = f"column {column}" if isinstance(column, (int, np.integer)) else str(column)
+    if not (isinstance(category, str) and category == ""):
+        words += f" = {category}"
+    if len(words) > LONGEST_NAME:
+        words = words[: LONGEST_NAME - 1] + "…"
+    if kind != "share":
+        return f"{words}  {mean:.3g}"
+    return f"{words}  {mean:.0%}" if mean >= 0.01 else f"{words}  {100.0 * mean:.2g}%"
