@@ -16,6 +16,7 @@ from support.pvalues import assert_p
 from skdpm import DPMixture
 from skdpm.mixture.answers import description
 from skdpm.mixture.likelihoods import (
+    LIKELIHOODS,
     Bernoulli,
     Categorical,
     Gaussian,
@@ -373,6 +374,45 @@ def test_intervals_are_calibrated(seed_sequence):
         return min(3 * min(stats.binomtest(int(c), n, 0.9).pvalue for c in covered), 1.0)
 
     assert_p(run, seed_sequence=seed_sequence)
+
+
+EXAMPLES = [
+    pytest.param(likelihood, X, id=f"{name}-{i}")
+    for name, cls in LIKELIHOODS.items()
+    if cls.column_means is not None
+    for i, (likelihood, X) in enumerate(cls._examples())
+]
+
+
+@pytest.mark.parametrize(("likelihood", "X"), EXAMPLES)
+@pytest.mark.filterwarnings("ignore:a single column of categories")
+def test_means_of_columns_are_those_of_the_laws_of_rows(likelihood, X):
+    """Of every likelihood: posterior means, and means of draws."""
+    model = DPMixture(
+        likelihood=likelihood, sampler="gibbs", n_warmup=2, n_draws=1, n_chains=1, random_state=0
+    ).fit(X)
+    found, clusters = model.likelihood_, model._predictor.partition.stats
+    means = found.column_means(clusters)
+    assert means.values.shape == (len(clusters), len(means.columns))
+    if found.laws is not None:
+        n = len(clusters)
+        columns = np.unique(means.columns)
+        unknown = np.full((n, model.n_features_in_), np.nan)
+        laws = found.laws(clusters).given(unknown, np.arange(n), list(columns))
+        for d, law in zip(columns, laws, strict=True):
+            of_column = means.columns == d
+            expected = law.probabilities()
+            if expected is None:
+                expected = law.mean()[:, None]
+            elif (means.codes[of_column] < 0).all():
+                expected = expected[:, 1:]
+            np.testing.assert_allclose(means.values[:, of_column], expected, rtol=1e-9)
+    drawn = found.column_means(clusters, 4000, np.random.default_rng(0))
+    assert drawn.values.shape == (4000, *means.values.shape)
+    # Means of laws without a variance converge slowly, but all medians are close to means.
+    spread = np.subtract(*np.quantile(drawn.values, [0.75, 0.25], axis=0))
+    gap = np.median(drawn.values, axis=0) - means.values
+    assert (np.abs(gap) <= 0.9 * spread + 0.05).all()
 
 
 # Tables of users.
