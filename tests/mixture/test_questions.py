@@ -442,24 +442,40 @@ def test_rows_of_the_fit_are_imputed_in_their_clusters(name):
         assert model.impute(X[:4])[3, 0] != completed[3, 0]
 
 
-@pytest.mark.parametrize("name", ["diag", "categorical", "poisson"])
-def test_drawn_tables_follow_the_law(name, seed_sequence):
-    model, X, parts, draws = own_case(name)
-    values, p = own_laws(X, draws, parts, 3, 0, Question(name).nodes(0))
-    cumulated = np.cumsum(p.mean(axis=0))
+def check_drawn(model, rows, i, column, values, p, seed_sequence):
+    """Compare an entry of completed tables with the law p of its values."""
+    cumulated = np.cumsum(p)
 
     def run(seed, factor):
         model.random_state = int(np.random.default_rng(seed).integers(2**31))
-        drawn = np.array([table[3, 0] for table in model.impute(X, 600 * factor)])
-        if name == "categorical":
-            return np.bincount(drawn.astype(int), minlength=len(values)), p.mean(axis=0)
+        drawn = np.array([table[i, column] for table in model.impute(rows, 600 * factor)])
+        if len(values) < 10:
+            return np.bincount(drawn.astype(int), minlength=len(values)), p
         cuts = np.unique(np.searchsorted(cumulated, np.arange(1, 8) / 8))
         share = np.diff(np.concatenate([[0.0], cumulated[cuts], [1.0]]))
-        edges = values[cuts] if name == "poisson" else 0.5 * (values[cuts] + values[cuts + 1])
+        whole = (values == np.floor(values)).all()
+        edges = values[cuts] if whole else 0.5 * (values[cuts] + values[cuts + 1])
         counts = np.bincount(np.searchsorted(edges, drawn), minlength=len(share))
         return counts, share / share.sum()
 
     assert_p(run, seed_sequence=seed_sequence)
+
+
+@pytest.mark.parametrize("name", ["diag", "categorical", "poisson"])
+def test_drawn_tables_follow_the_law(name, seed_sequence):
+    model, X, parts, draws = own_case(name)
+    values, p = own_laws(X, draws, parts, 3, 0, Question(name).nodes(0))
+    check_drawn(model, X, 3, 0, values, p.mean(axis=0), seed_sequence)
+
+
+@pytest.mark.parametrize("name", ["full", "diag", "categorical", "poisson"])
+def test_drawn_new_rows_follow_the_law(name, seed_sequence):
+    """The second of two new rows, each of which has many clusters."""
+    question = Question(name, 0)
+    values, p, _ = question.law(question.row, 0)
+    rows = np.array([question.X[2], question.row])
+    rows[:, 0] = np.nan
+    check_drawn(question.model, rows, 1, 0, values, p, seed_sequence)
 
 
 @pytest.mark.slow
