@@ -159,9 +159,9 @@ class SMC(Sampler):
     def check_prior(self, prior):
         if prior.latent:
             raise ValueError(
-                f"SMC has no particles of the {' and '.join(prior.latent)} of "
-                f"{type(prior).__name__}: with FiniteMixture choose dynamic=False, or another "
-                "sampler"
+                f"SMC does not support {type(prior).__name__}, whose "
+                f"{' and '.join(prior.latent)} must be drawn with the partition: with "
+                "FiniteMixture choose dynamic=False, or another sampler"
             )
 
     def kernel(self):
