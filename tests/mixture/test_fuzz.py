@@ -149,6 +149,7 @@ def _or_refusal(function, *args):
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.filterwarnings("ignore", "a single column of categories")
+        warnings.filterwarnings("ignore", ".*not follow from the other columns")
         try:
             return function(*args)
         except (ValueError, TypeError) as error:

@@ -196,7 +196,7 @@ def test_wrong_hyperparameters_are_seen(name, planted, seed_sequence):
     assert run(seed_sequence, 1) < 1e-6
 
 
-def network_run(name, planted=None, *, n=14, n_chains=2_000, n_alternations=5):
+def network_run(name, planted=None, *, n=14, n_chains=3_000, n_alternations=5):
     """As `joint_run`, on networks too large for an enumeration: the end is compared with fresh
     draws from the prior, by functions of partition, network and concentration."""
     case = enumeration_case(name)

@@ -189,7 +189,9 @@ class ConditionalLaws:
         """Log weights of the clusters plus log densities, for blocks of rows."""
         for first in range(0, len(X), self.block):
             rows = X[first : first + self.block]
-            yield self.log_weights + self.laws.log_density(rows, self.log_weights)
+            with np.errstate(over="ignore"):  # squares of far entries, of density 0
+                log_density = self.laws.log_density(rows, self.log_weights)
+            yield self.log_weights + log_density
 
 
 class OwnLaws:

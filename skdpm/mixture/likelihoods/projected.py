@@ -29,6 +29,8 @@ ROUNDING = 2.0**-50
 # or the error itself of a constant 0.
 ERROR, ERROR_OF_CONSTANT = 1e-5, 1e-6
 SMALLEST_ERROR = 1e-150  # its square is a normal double
+# Largest standard deviation of a column.
+LARGEST = 1e150
 # Errors beyond which a new row departs from what held in all rows.
 DEPARTURE = 10.0
 # Rows whose residuals are in memory at once.
@@ -193,7 +195,8 @@ def projection_of(summary):
         errors = np.where(
             np.abs(origin) > 0.0, ERROR_OF_CONSTANT * np.abs(origin), ERROR_OF_CONSTANT
         )
-        spreads = np.sqrt(summary["squares"] / np.maximum(summary["n"], 1))
+        # Sums of squares may overflow; infinity times a weight of 0 would be NaN.
+        spreads = np.fmin(np.sqrt(summary["squares"] / np.maximum(summary["n"], 1)), LARGEST)
     magnitudes = np.where(varies, np.abs(origin) + spreads, 0.0)
     noise = ROUNDING * (magnitudes + np.abs(weights) @ magnitudes)
     errors[varies] = np.maximum(ERROR * spreads, noise)[varies]
