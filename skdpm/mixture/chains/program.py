@@ -315,9 +315,9 @@ class Replica:
     def resample(self, program, iteration):
         """Draw what the prior learns, then the likelihood's hyperparameters, given the
         partition."""
-        state = self.state
-        program.resample_concentration(state.prior, state.cluster_sizes(), self.bit_generator)
-        state.prior.resample_latent(state.cluster_sizes(), self.bit_generator)
+        state, sizes = self.state, self.state.cluster_sizes()
+        program.resample_concentration(state.prior, sizes, self.bit_generator)
+        state.prior.resample_latent(sizes, self.bit_generator)
         priors = program.learned_after(iteration, state.model)
         if priors:
             values = state.model.resample_hyperparameters(

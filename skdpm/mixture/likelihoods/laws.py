@@ -303,8 +303,22 @@ class IndependentLaws(Laws):
         return IndependentLaws(columns)
 
 
+class StudentLaws(Laws):
+    """Base class of laws made from multivariate t vectors, dataclasses whose attributes `loc`,
+    `scale` and `df` have the clusters as first axis and whose other attributes all clusters
+    share."""
+
+    @classmethod
+    def joined(cls, laws):
+        arrays = {
+            name: np.concatenate([getattr(law, name) for law in laws])
+            for name in ("loc", "scale", "df")
+        }
+        return replace(laws[0], **arrays)
+
+
 @dataclass(eq=False)
-class ScaledLaws(Laws):
+class ScaledLaws(StudentLaws):
     """Multivariate t with one scale factor for all columns and no correlations.
 
     Attributes
@@ -348,10 +362,6 @@ class ScaledLaws(Laws):
         drawn = self.loc[clusters] + self.scale[clusters] * spread[:, None] * normal
         return np.where(np.isnan(X), drawn, X)
 
-    @classmethod
-    def joined(cls, laws):
-        return cls(*(np.concatenate(arrays) for arrays in zip(*map(_values, laws), strict=True)))
-
     def rebuilt(self, projection):
         # The other columns are constant.
         loc = np.tile(projection.origin, (len(self.loc), 1))
@@ -361,7 +371,7 @@ class ScaledLaws(Laws):
 
 
 @dataclass(eq=False)
-class MatrixLaws(Laws):
+class MatrixLaws(StudentLaws):
     """Multivariate t with a scale matrix for each cluster.
 
     The columns of a row are a linear function of a t vector z. Columns of `base` are entries of z,
@@ -390,12 +400,6 @@ class MatrixLaws(Laws):
     base: np.ndarray
     origin: np.ndarray
     weights: np.ndarray
-
-    @classmethod
-    def joined(cls, laws):
-        arrays = ([getattr(law, name) for law in laws] for name in ("loc", "scale", "df"))
-        first = laws[0]
-        return cls(*map(np.concatenate, arrays), first.base, first.origin, first.weights)
 
     def log_density(self, X, log_weights=None):
         out = np.empty((len(X), len(self.loc)))
@@ -596,7 +600,3 @@ def depends(weights, columns):
 def _complement(vector):
     """Orthonormal rows that are orthogonal to a vector."""
     return np.linalg.svd(vector[None])[2][1:]
-
-
-def _values(law):
-    return [law.loc, law.scale, law.df]

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.special import gammaln
 
 from skdpm._validation import ColumnError
 from skdpm.mixture.likelihoods._subspace import rotate
@@ -117,14 +116,12 @@ class Projection:
             )
             # Its square is finite.
             distances = np.sqrt((np.clip(white, -1e150, 1e150) ** 2).sum(axis=1))
-        df, m = self.n_rows, observed.sum(axis=1)
         peaks = rotate(
             observed,
             np.zeros(len(self.left_out)),
             np.ascontiguousarray(np.log(np.diagonal(self.whitening))[:, None]),
         )[:, 0]
-        peaks += gammaln(0.5 * (df + m)) - gammaln(0.5 * df) - 0.5 * m * np.log(df * np.pi)
-        return peaks - 0.5 * (df + m) * np.log1p(distances**2 / df)
+        return log_student(distances**2, -peaks, float(self.n_rows), observed.sum(axis=1))
 
     def log_density_known(self, X):
         """`log_density` of the columns left out that follow from known entries, if any entries are

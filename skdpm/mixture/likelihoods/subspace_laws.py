@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammainc, gammaln, logsumexp, ndtr, ndtri
 
-from skdpm.mixture.likelihoods.laws import ColumnLaw, Laws, factors, patterns
+from skdpm.mixture.likelihoods.laws import ColumnLaw, StudentLaws, factors, patterns
 
 # Largest number of entries of arrays of rows, clusters and nodes (32 MiB).
 MOST_ENTRIES = 2**22
@@ -64,7 +64,7 @@ class Frame:
 
 
 @dataclass(eq=False)
-class SubspaceLaws(Laws):
+class SubspaceLaws(StudentLaws):
     """Multivariate t along some axes, normal along the others.
 
     Attributes
@@ -87,12 +87,6 @@ class SubspaceLaws(Laws):
     center: np.ndarray
     axes: np.ndarray
     rest: np.ndarray
-
-    @classmethod
-    def joined(cls, laws):
-        arrays = ([getattr(law, name) for law in laws] for name in ("loc", "scale", "df"))
-        first = laws[0]
-        return cls(*map(np.concatenate, arrays), first.center, first.axes, first.rest)
 
     def _frame(self, known):
         known = np.flatnonzero(known)
