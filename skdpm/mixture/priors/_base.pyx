@@ -187,10 +187,7 @@ cdef class PartitionPrior:
 
     def log_latent_share(self, sizes):
         """log of p(partition) over p(partition given the `latent` attributes)."""
-        cdef const Py_ssize_t[::1] view
-        if not self.latent:
-            return 0.0
-        view = np.ascontiguousarray(sizes, dtype=np.intp)
+        cdef const Py_ssize_t[::1] view = np.ascontiguousarray(sizes, dtype=np.intp)
         return self.log_probability(sizes) - self.log_eppf_at(
             self.concentration, &view[0] if view.shape[0] > 0 else NULL, view.shape[0]
         )

@@ -22,6 +22,8 @@ from scipy.special import gammaln
 from skdpm._core._math cimport log_rising
 from skdpm.mixture.priors._finite_dirichlet cimport FiniteDirichletPrior
 
+from skdpm.mixture.priors._mixture_of_finite_mixtures import log_tails
+
 # Bound of the terms left out, relative to the sum; rounding is as large.
 cdef double LOG_NEGLIGIBLE = -54.0 * log(2.0)
 
@@ -48,7 +50,7 @@ cdef class DynamicFiniteMixturesPrior(FiniteDirichletPrior):
 
     def __init__(self, Py_ssize_t n_samples, double concentration, law):
         self.law = np.asarray(law, dtype=np.float64)
-        self.log_more = np.append(np.logaddexp.accumulate(self.law[:0:-1])[::-1], -np.inf)
+        self.log_more = log_tails(self.law)
         FiniteDirichletPrior.__init__(
             self, n_samples, concentration, min(max(n_samples, 1), len(self.law))
         )

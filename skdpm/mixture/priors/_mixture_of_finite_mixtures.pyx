@@ -77,7 +77,7 @@ cdef class MixtureOfFiniteMixturesPrior(PartitionPrior):
         self.law = NAMES.get(law, TABLE) if isinstance(law, str) else TABLE
         if self.law == TABLE:
             log_p = law = np.ascontiguousarray(law, dtype=np.float64)
-            log_more = more = np.append(np.logaddexp.accumulate(law[:0:-1])[::-1], -np.inf)
+            log_more = more = log_tails(law)
             self._owners = (law, more)
             self.log_p = &log_p[0]
             self.log_more = &log_more[0]
@@ -202,6 +202,11 @@ cdef inline void add_term(double log_term, double* top, double* total) noexcept 
 cdef inline double log_gamma_ratio(double g, Py_ssize_t K, Py_ssize_t n) noexcept nogil:
     """log Gamma(g K + n) / Gamma(g K), accurate also for g K close to 0."""
     return log(g * K) + log_rising(g * K + 1.0, n - 1.0)
+
+
+def log_tails(law):
+    """log P(more than K components), K = 1, ..., m, of a table as `tabulated_law` makes it."""
+    return np.append(np.logaddexp.accumulate(law[:0:-1])[::-1], -np.inf)
 
 
 def tabulated_law(log_pmf, Py_ssize_t n_samples):

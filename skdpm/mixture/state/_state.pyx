@@ -320,7 +320,10 @@ cdef class MixtureState:
         """log p(partition, X) at the current concentration, natural logarithm."""
         self.model.settle()
         self.prior.tabulate()
-        return self.log_joint() + self.prior.log_latent_share(self.cluster_sizes())
+        log_joint = self.log_joint()
+        if self.prior.latent:
+            log_joint += self.prior.log_latent_share(self.cluster_sizes())
+        return log_joint
 
     def cluster_slots(self):
         """Slot of each cluster: (n_clusters,), in the order of `dump`."""
