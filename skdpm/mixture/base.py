@@ -39,7 +39,7 @@ from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.likelihoods.automatic import Automatic, Mixed
 from skdpm.mixture.likelihoods.base import Likelihood
 from skdpm.mixture.particles.streams import STREAM_LENGTH
-from skdpm.mixture.questions import Questions
+from skdpm.mixture.questions import Questions, current_likelihood
 from skdpm.mixture.samplers import SAMPLERS, automatic_sampler
 from skdpm.mixture.samplers.base import Sampler
 
@@ -352,17 +352,14 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def _check_given(self, X):
         likelihood = self.likelihood_
         if (likelihood.laws is None and not likelihood.allow_nan) or likelihood.pairwise:
-            raise ValueError(
-                f"given needs a likelihood with a law of some columns; {likelihood!r} has none"
-            )
+            raise ValueError(_without_laws(likelihood))
         if sp.issparse(X):
             raise TypeError("given needs dense rows: pass X.toarray()")
 
     score = ChainEstimator.score  # not `DensityMixin.score`, which does nothing
 
     def _can_sample(self):
-        likelihood = getattr(self, "likelihood_", None) or self._lenient_likelihood()
-        return getattr(likelihood, "draw", None) is not None
+        return getattr(current_likelihood(self), "draw", None) is not None
 
     @available_if(_can_sample)
     def sample(self, n_samples=1, given=None):
@@ -401,10 +398,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if given is None:
             X = self._predictor.draw(n_samples, rng)
         elif self.likelihood_.laws is None:
-            raise ValueError(
-                f"given needs a likelihood with a law of some columns; {self.likelihood_!r} has "
-                "none"
-            )
+            raise ValueError(_without_laws(self.likelihood_))
         else:
             X = self._sample_given(n_samples, given, rng)
         cumulated = np.cumsum(self._predictor.predict_proba(X), axis=1)
@@ -1069,6 +1063,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             dtype=dtype,
             n_columns=n_columns,
         )
+
+
+def _without_laws(likelihood):
+    return f"given needs a likelihood with a law of some columns; {likelihood!r} has none"
 
 
 def _rate(counts):

@@ -22,8 +22,13 @@ IMPUTE_STREAM = 2**32 - 3
 DESCRIBE_STREAM = 2**32 - 4
 
 
+def current_likelihood(estimator):
+    """The likelihood of the fit, or before it that of the parameter; None if that is wrong."""
+    return getattr(estimator, "likelihood_", None) or estimator._lenient_likelihood()
+
+
 def _has_laws(estimator):
-    likelihood = getattr(estimator, "likelihood_", None) or estimator._lenient_likelihood()
+    likelihood = current_likelihood(estimator)
     if likelihood is None or getattr(likelihood, "laws", None) is not None:
         return True
     raise AttributeError(
@@ -33,7 +38,7 @@ def _has_laws(estimator):
 
 
 def _has_column_means(estimator):
-    likelihood = getattr(estimator, "likelihood_", None) or estimator._lenient_likelihood()
+    likelihood = current_likelihood(estimator)
     if likelihood is None or likelihood.column_means is not None:
         return True
     raise AttributeError(

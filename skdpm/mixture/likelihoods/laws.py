@@ -70,7 +70,7 @@ class ColumnLaw:
         raise NotImplementedError
 
     def bracket(self, p):
-        """Numbers between which quantile p is, in each cluster: two arrays."""
+        """Lower and upper bounds of quantile p in each cluster: two arrays."""
         quantile = self.quantile(p)
         return quantile, quantile
 
@@ -468,7 +468,7 @@ class MatrixLaws(StudentLaws):
         free = unit[~inside]
         if len(free) and len(self.origin) > n_base:
             for d in np.setdiff1d(np.flatnonzero(known), self.base):
-                # What the column says about entries of z that are not determined yet.
+                # The part of the column that depends on entries of z not determined yet.
                 along = free @ self.weights[d]
                 if np.linalg.norm(along) > DETERMINED * np.linalg.norm(self.weights[d]):
                     chosen.append(self.weights[d])

@@ -283,7 +283,7 @@ def limits(df, n, along, squares):
     """Limits of u beyond which the integrand is negligible, for each cluster."""
     total = squares.sum(axis=2).max(axis=1)
     free = (squares / np.maximum(along, 1e-12)[:, None]).sum(axis=2).max(axis=1)
-    # Below them the prior alone costs more than the largest gain.
+    # At smaller u the prior loses more than the other factors can gain.
     low = np.maximum(
         -(total + 2.0 * NEGLIGIBLE) / df, -np.log1p(free / df) - 2.0 - 2.0 * NEGLIGIBLE / df
     )
