@@ -5,12 +5,10 @@ kernel. Invariance: starts drawn from the posterior follow it after a few iterat
 Convergence: so do chains from one fixed partition. `test_power.py` shows what these tests see.
 """
 
-import warnings
-
 import numpy as np
 import pytest
 from reference.enumerate import enumerate_partitions
-from reference.likelihoods import log_posterior, log_posterior_concentration
+from reference.likelihoods import log_posterior
 from reference.simulate import PRIOR_CASES, enumeration_case
 from support.cases import make_estimator
 from support.exactness import (
@@ -24,6 +22,7 @@ from support.exactness import (
     cells,
     complete_names,
     convergence_run,
+    estimator_run,
     invariance_run,
     likelihood_names,
     make_likelihood,
@@ -160,46 +159,20 @@ def test_invariance_in_depth(name, sampler, seed_sequence, record_property):
     record_worst(record_property, worst, len(runs))
 
 
-def estimator_run(likelihood, prior_case, *, resampled, n_chains):
-    """A run for `assert_p`: the last draws of the chains of one `fit`."""
-    case = enumeration_case(likelihood)
+def case_run(likelihood, prior_case, *, resampled, n_chains):
+    """`estimator_run` of a case of the matrix."""
     prior, params = PRIOR_CASES[prior_case]
-    concentration_prior = (2.0, 0.8)
-    if resampled:
-        law = log_posterior_concentration(
-            case.X,
-            likelihood,
-            prior,
-            likelihood_params=case.params,
-            prior_params={k: v for k, v in params.items() if k != "concentration"},
-            concentration_prior=concentration_prior,
-            n_bins=5,
-        )
-    else:
-        law = case_posterior(likelihood, prior_case)
-
-    def run(seed, factor):
-        estimator = make_estimator(
-            make_likelihood(likelihood),
-            prior_case,
-            resampled=resampled,
-            concentration_prior=concentration_prior,
-            sampler="gibbs",
-            n_chains=n_chains * factor,
-            n_warmup=30 if resampled else N_ITERATIONS["gibbs"],
-            n_draws=1,
-            point_estimate="last",
-            random_state=int(seed.generate_state(1)[0]),
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # one draw tells nothing about mixing
-            estimator.fit(case.X)
-        labels = estimator.label_samples_[:, 0]
-        if resampled:
-            return law.count(labels, estimator.concentration_samples_[:, 0]), law.probabilities
-        return law.count(labels), law.probabilities
-
-    return run
+    estimator = make_estimator(make_likelihood(likelihood), prior_case)
+    n_warmup = 30 if resampled else N_ITERATIONS["gibbs"]
+    return estimator_run(
+        estimator,
+        likelihood,
+        prior,
+        params,
+        resampled=resampled,
+        n_chains=n_chains,
+        n_warmup=n_warmup,
+    )
 
 
 def test_estimators_sample_the_posterior(seed_sequence, record_property):
@@ -214,7 +187,7 @@ def test_estimators_sample_the_posterior(seed_sequence, record_property):
         ("bernoulli", "finite", False),
     ]
     runs = {
-        f"{likelihood} {prior} {resampled}": estimator_run(
+        f"{likelihood} {prior} {resampled}": case_run(
             likelihood, prior, resampled=resampled, n_chains=1_500
         )
         for likelihood, prior, resampled in designs
@@ -230,7 +203,7 @@ def test_estimators_sample_every_posterior(seed_sequence, record_property):
     for k, likelihood in enumerate(likelihood_names()):
         for j, (prior, (_, params)) in enumerate(PRIOR_CASES.items()):
             resampled = (k + j) % 2 == 0 and params["concentration"] > 0
-            runs[f"{likelihood} {prior} {resampled}"] = estimator_run(
+            runs[f"{likelihood} {prior} {resampled}"] = case_run(
                 likelihood, prior, resampled=resampled, n_chains=1_500
             )
     record_worst(record_property, assert_p_matrix(runs, seed_sequence=seed_sequence), len(runs))

@@ -3,11 +3,13 @@
 The laws these chains are tested against come from `reference`, which imports no kernel.
 """
 
+import warnings
 from functools import cache
 
 import numpy as np
-from reference.likelihoods import log_posterior
+from reference.likelihoods import log_posterior, log_posterior_concentration
 from reference.simulate import LIKELIHOOD_NAMES, PRIOR_CASES, enumeration_case
+from sklearn.base import clone
 
 from skdpm.mixture.blocks.state import BlockState
 from skdpm.mixture.likelihoods import LIKELIHOODS
@@ -264,3 +266,59 @@ def record_worst(record_property, worst, n_tests):
     text = f"worst of {n_tests}: p = {worst.p:.3g}, corrected {worst.corrected:.3g}, {worst.name}"
     record_property("worst_p", text)
     print(text)
+
+
+def estimator_run(estimator, likelihood, prior, params, *, resampled, n_chains, n_warmup):
+    """A run for `assert_p`: the last draws of the chains of one `fit` of five rows.
+
+    Parameters
+    ----------
+    estimator : DPMixture or FiniteMixture
+        With the parameters of the prior.
+    likelihood : str
+        An enumeration case.
+    prior : str
+    params : dict
+        Keywords of `log_eppf`.
+    resampled : bool
+        Whether the concentration is learned; the law is then that of both.
+    n_chains, n_warmup : int
+    """
+    case = enumeration_case(likelihood)
+    others = {name: value for name, value in params.items() if name != "concentration"}
+    if resampled:
+        law = log_posterior_concentration(
+            case.X,
+            likelihood,
+            prior,
+            likelihood_params=case.params,
+            prior_params=others,
+            concentration_prior=(2.0, 0.8),
+            n_bins=5,
+        )
+    else:
+        law = log_posterior(
+            case.X, likelihood, prior, likelihood_params=case.params, prior_params=params
+        )
+
+    def run(seed, factor):
+        model = clone(estimator).set_params(
+            concentration=None if resampled else params["concentration"],
+            concentration_prior=(2.0, 0.8),
+            sampler="gibbs",
+            init="single",
+            n_chains=n_chains * factor,
+            n_warmup=n_warmup,
+            n_draws=1,
+            point_estimate="last",
+            random_state=int(seed.generate_state(1)[0]),
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # one draw tells nothing about mixing
+            model.fit(case.X)
+        labels = model.label_samples_[:, 0]
+        if resampled:
+            return law.count(labels, model.concentration_samples_[:, 0]), law.probabilities
+        return law.count(labels), law.probabilities
+
+    return run

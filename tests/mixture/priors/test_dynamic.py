@@ -8,16 +8,12 @@ import warnings
 import numpy as np
 import pytest
 from reference.enumerate import enumerate_partitions, partition_index, partition_sizes
-from reference.likelihoods import (
-    log_likelihoods,
-    log_posterior,
-    log_posterior_concentration,
-)
+from reference.likelihoods import log_likelihoods
 from reference.priors import log_eppf, log_eppf_finite, log_terms_mfm
 from reference.simulate import enumeration_case
 from scipy.special import gammaln, logsumexp
 from sklearn.metrics import adjusted_rand_score
-from support.exactness import make_likelihood
+from support.exactness import estimator_run, make_likelihood
 from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 
 from skdpm import FiniteMixture
@@ -135,55 +131,32 @@ def test_wrong_numbers_are_seen(error, seed_sequence):
     assert chi_squared_p(*cells[:2]) < 1e-6
 
 
-def estimator_run(name, *, resampled, n_chains=1_500):
-    """The last draws of the chains of one fit; see `test_enumeration.estimator_run`."""
-    case = enumeration_case(name)
+def dynamic_run(likelihood, *, resampled, n_chains=1_500):
+    """`estimator_run` under this prior."""
     settings = {"n_components_prior": "geometric"}
-    params = {"prior_params": settings, "likelihood_params": case.params}
-    hyperprior = (2.0, 0.8)
-    if resampled:
-        law = log_posterior_concentration(
-            case.X, name, "dynamic", concentration_prior=hyperprior, n_bins=5, **params
-        )
-    else:
-        settings["concentration"] = 1.6
-        law = log_posterior(case.X, name, "dynamic", **params)
-
-    def run(seed, factor):
-        estimator = FiniteMixture(
-            None,
-            n_components_prior="geometric",
-            dynamic=True,
-            concentration=None if resampled else 1.6,
-            concentration_prior=hyperprior,
-            likelihood=make_likelihood(name),
-            sampler="gibbs",
-            init="single",
-            n_chains=n_chains * factor,
-            n_warmup=30,
-            n_draws=1,
-            point_estimate="last",
-            random_state=int(seed.generate_state(1)[0]),
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # one draw cannot show convergence
-            estimator.fit(case.X)
-        labels = estimator.label_samples_[:, 0]
-        arguments = (estimator.concentration_samples_[:, 0],) if resampled else ()
-        return law.count(labels, *arguments), law.probabilities
-
-    return run
+    estimator = FiniteMixture(
+        None, dynamic=True, likelihood=make_likelihood(likelihood), **settings
+    )
+    return estimator_run(
+        estimator,
+        likelihood,
+        "dynamic",
+        {"concentration": 1.6, **settings},
+        resampled=resampled,
+        n_chains=n_chains,
+        n_warmup=30,
+    )
 
 
 def test_estimators_sample_the_posterior(seed_sequence):
-    run = estimator_run("bernoulli", resampled=True)
+    run = dynamic_run("bernoulli", resampled=True)
     assert_p(run, seed_sequence=seed_sequence)
 
 
 @pytest.mark.slow
 def test_estimators_sample_every_posterior(seed_sequence):
     runs = {
-        f"{name} {resampled}": estimator_run(name, resampled=resampled, n_chains=2_500)
+        f"{name} {resampled}": dynamic_run(name, resampled=resampled, n_chains=2_500)
         for name, resampled in [("gaussian", True), ("relational", False), ("poisson", True)]
     }
     assert_p_matrix(runs, seed_sequence=seed_sequence)
@@ -193,7 +166,7 @@ def test_estimators_sample_every_posterior(seed_sequence):
 @pytest.mark.parametrize("error", [Unmoved, Static])
 def test_wrong_chains_are_seen(error, seed_sequence, monkeypatch):
     monkeypatch.setattr("skdpm.mixture.estimators.DynamicFiniteMixturesPrior", error)
-    cells = estimator_run("bernoulli", resampled=False, n_chains=2_500)(seed_sequence, 1)
+    cells = dynamic_run("bernoulli", resampled=False, n_chains=2_500)(seed_sequence, 1)
     assert chi_squared_p(*cells[:2]) < 1e-6
 
 
