@@ -229,6 +229,18 @@ def check_finite(X, *, allow_nan, hint=""):
             raise ColumnError(f"Input contains {what} in ", columns.min(), more)
 
 
+def has_nan(X):
+    """Whether unchecked X, in memory, has NaN (or another mark of a missing number)."""
+    if sp.issparse(X):
+        return bool(np.isnan(X.data).any()) if X.dtype.kind == "f" else False
+    if hasattr(X, "isna"):
+        return bool(np.any(X.isna()))
+    try:
+        return bool(np.isnan(np.asarray(X, dtype=np.float64)).any())
+    except (TypeError, ValueError):
+        return False  # the checks of X raise an error
+
+
 def check_columns(X, bad, what):
     """Raise a ColumnError for the first column with a bad entry, which the message shows.
 

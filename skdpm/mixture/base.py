@@ -850,8 +850,12 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             None if draws.log_weights is None else draws.weights,
         )
         self._training = None
+        # Statistics of any labels need values of missing entries: those of one draw.
+        program.completion = draws.scored.draws[-1].get("completion")
         if program.store_labels:
-            self._training = TrainingRows(program.given, run.data, self._copied(), run.entropy)
+            self._training = TrainingRows(
+                program.given, run.data, self._copied(), run.entropy, program.completion
+            )
         self._predictor = Predictor(likelihood, self.n_features_in_, None, draws.scored)
         vars(self).pop("outlier_scores_", None)
         self._take_partition(self._point_estimate(run), program.make_prior)

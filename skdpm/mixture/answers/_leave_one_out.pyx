@@ -53,7 +53,9 @@ def log_leave_one_out(MixtureState state):
     with nogil:
         for i in range(state.n_samples):
             own = state.detach(i)
+            state.model.open_gaps(i)
             view[i] = log_density(state, i)
+            state.model.close_gaps(i)
             if state.sizes[own] == 0:
                 own = state.slots[state.n_clusters]
             state.attach(i, own)

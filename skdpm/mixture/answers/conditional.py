@@ -213,20 +213,14 @@ class OwnLaws:
         n_stats = draws.scored.stats.shape[1]
         self.block = max(1, BLOCK_PAIRS // (len(self.scored) * n_stats))
 
-    def _labels(self, draw):
-        return self.draws["labels"][draw["chain"], draw["draw"]]
-
     def pairs(self, rows):
         """Pair rows of the fit, given by their positions, with their clusters: `Pairs`."""
+        statistics = self.training.statistics_without(
+            self.likelihood, self.draws, self.scored, rows
+        )
         laws = [
             self.likelihood.at(draw["values"]).laws(stats)
-            for draw, stats in zip(
-                self.scored,
-                self.training.statistics_without(
-                    self.likelihood, [self._labels(draw) for draw in self.scored], rows
-                ),
-                strict=True,
-            )
+            for draw, stats in zip(self.scored, statistics, strict=True)
         ]
         n_rows, n_draws = len(rows), len(laws)
         clusters = np.arange(n_rows * n_draws).reshape(n_draws, n_rows).T.ravel()
@@ -243,7 +237,8 @@ class OwnLaws:
         share a draw of the partition, and their clusters one draw of the parameters."""
         again = n_tables > np.count_nonzero(self.weights)
         for s in rng.choice(len(self.scored), n_tables, again, self.weights):
-            draw, labels = self.scored[s], self._labels(self.scored[s]).astype(np.intp)
-            stats = self.training.statistics(self.likelihood, labels)
+            draw = self.scored[s]
+            labels = self.draws["labels"][draw["chain"], draw["draw"]].astype(np.intp)
+            stats = next(self.training.statistics_of_each(self.likelihood, self.draws, [draw]))
             laws = self.likelihood.at(draw["values"]).laws(stats, rng)
             yield fill(laws, self.training.X[rows], labels[rows], rng)

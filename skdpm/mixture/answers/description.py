@@ -106,7 +106,7 @@ def describe(likelihood, training, draws, labels, level, rng):
     scored = draws.scored.draws
     partitions = [draws["labels"][draw["chain"], draw["draw"]] for draw in scored]
     sizes = np.bincount(labels)
-    statistics = training.statistics_of_each(likelihood, partitions)
+    statistics = training.statistics_of_each(likelihood, draws, scored)
     kept = None
     for s, (draw, partition, stats) in enumerate(zip(scored, partitions, statistics, strict=True)):
         counts = _counts(labels, partition, len(sizes), len(stats))

@@ -27,13 +27,16 @@ class TrainingRows:
         Unfitted estimator with the parameters of the fit.
     entropy : int
         Entropy of the random streams of the fit.
+    completion : ndarray of shape (n_gaps,), or None
+        Values of missing entries that the chains drew, for statistics of any labels.
     """
 
-    def __init__(self, X, key, model, entropy):
+    def __init__(self, X, key, model, entropy, completion=None):
         self.X = X
         self.key = key
         self.model = model
         self.entropy = entropy
+        self.completion = completion
 
     def __getstate__(self):
         return {**vars(self), "X": None}
@@ -72,25 +75,25 @@ class TrainingRows:
 
     def statistics(self, likelihood, labels):
         """Statistics of the clusters 0, ..., K - 1 of any labels: (K, n_stats)."""
-        return next(self._states(likelihood, [labels])).dump()
+        return next(self._states(likelihood, [(labels, self.completion)])).dump()
 
-    def statistics_of_each(self, likelihood, partitions):
-        """Yield the statistics of the clusters of each of some labels."""
-        for state in self._states(likelihood, partitions):
+    def statistics_of_each(self, likelihood, draws, scored):
+        """Yield the statistics of the clusters of each of some scored draws."""
+        for state in self._states(likelihood, _partitions(draws, scored)):
             yield state.dump()
 
-    def statistics_without(self, likelihood, partitions, rows):
-        """Yield, for each of some labels, the statistics of the cluster of each row without the
-        row: (n_rows, n_stats)."""
-        for state in self._states(likelihood, partitions):
+    def statistics_without(self, likelihood, draws, scored, rows):
+        """Yield, for each of some scored draws, the statistics of the cluster of each row without
+        the row: (n_rows, n_stats)."""
+        for state in self._states(likelihood, _partitions(draws, scored)):
             yield statistics_without(state, rows)
 
     def _states(self, likelihood, partitions):
-        """Yield a state of the rows for each of some labels."""
+        """Yield a state of the rows for each pair of labels and values of missing entries."""
         data, tables = self.encoded(likelihood)
-        for labels in partitions:
-            model = likelihood.bind(data, tables)
-            yield MixtureState(model, self.make_prior(1.0), labels.astype(np.intp))
+        for labels, completion in partitions:
+            model, labels = likelihood.bind(data, tables), labels.astype(np.intp)
+            yield MixtureState(model, self.make_prior(1.0), labels, completion=completion)
 
     def log_leave_one_out(self, likelihood, draws, n_jobs=None):
         """log p(x_i | all other rows, their partition and the hyperparameters of a draw).
@@ -119,7 +122,8 @@ class TrainingRows:
                 set_hyperparameters(model, likelihood.at(values))
             prior = self.make_prior(float(draws["concentration"][at]))
             prior.set_latent({name: draws[name][at] for name in prior.latent})
-            state = MixtureState(model, prior, draws["labels"][at].astype(np.intp))
+            labels, completion = next(_partitions(draws, [draw]))
+            state = MixtureState(model, prior, labels.astype(np.intp), completion=completion)
             return log_leave_one_out(state) + left_out
 
         return np.array(
@@ -127,6 +131,12 @@ class TrainingRows:
                 joblib.delayed(of_draw)(draw) for draw in draws.scored.draws
             )
         )
+
+
+def _partitions(draws, scored):
+    """Yield the labels of scored draws and their values of missing entries, or None."""
+    for draw in scored:
+        yield draws["labels"][draw["chain"], draw["draw"]], draw.get("completion")
 
 
 def outlier_scores(log_densities, weights):

@@ -98,6 +98,8 @@ class BlockProgram(MixtureProgram):
         rows = open_rows(X, block_size, idle_threads(n_jobs, settings["n_chains"]))
         with rows:
             likelihood = likelihood.resolve_summary(rows.summary(likelihood))
+            if likelihood.fitted_gaps:
+                raise ValueError(gaps_objection(type(settings["sampler"]).__name__))
             rows.condense(likelihood)
         data = likelihood.encode(rows.first_row())
         found = SampledClusters(rows, likelihood)
@@ -270,3 +272,12 @@ class BlockChain(MixtureChain):
             "values": self.values,
             "adaptation": self.kernel.get_adaptation(),
         }
+
+
+def gaps_objection(sampler):
+    """Why a sampler refuses missing entries that have to be drawn."""
+    return (
+        f"{sampler} cannot draw the missing entries (NaN) of columns that are correlated within "
+        'clusters; use a sampler of rows in memory, such as "auto", "gibbs" or "sams", or '
+        'Gaussian(covariance_type="diag")'
+    )

@@ -2,6 +2,7 @@
 """Chains of a mixture model: how a chain starts and advances, and what it keeps of its draws."""
 
 import functools
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -152,6 +153,10 @@ class MixtureChain(LiveChain):
         formats for saving estimators allow only strings as keys of a dict."""
         raise NotImplementedError(f"{type(self).__name__} must implement `cluster_keys`")
 
+    def completion(self):
+        """The missing entries that this draw has drawn: {"completion": (n_gaps,)}, or {}."""
+        return {}
+
     def kept_labels(self):
         """A compact record from which the labels of this draw can be reconstructed."""
         raise NotImplementedError(f"{type(self).__name__} must implement `kept_labels`")
@@ -195,6 +200,7 @@ class MixtureChain(LiveChain):
         snapshot = {
             "log_weights": state.prior.log_weights(state.cluster_sizes()),
             "values": dict(self.values),
+            **self.completion(),
         }
         if "product" not in self.program.likelihood.capabilities:
             labels = state.cluster_labels()
@@ -216,6 +222,7 @@ class RowProgram(MixtureProgram):
     """Program of chains whose rows are in a `MixtureState`, which a `PartitionKernel` moves."""
 
     bounded = True  # no cluster can have more items than the rows of `fit`
+    completion = None  # values of missing entries for `statistics`; None: those of starts
 
     @classmethod
     def prepare(cls, X, likelihood, *, init, most_clusters, n_jobs, **settings):
@@ -266,7 +273,8 @@ class RowProgram(MixtureProgram):
 
     def statistics(self, labels):
         prior = self.make_prior(self.first_concentration)
-        return MixtureState(self.model(), prior, labels.astype(np.intp)).dump()
+        labels = labels.astype(np.intp)
+        return MixtureState(self.model(), prior, labels, completion=self.completion).dump()
 
     def kept_partition(self, kept):
         labels = relabel_by_size(kept)
@@ -282,7 +290,14 @@ class RowProgram(MixtureProgram):
 def row_tiles(likelihood, data):
     """Tiles in which sweeps visit encoded rows, or None if the likelihood has no points."""
     points = likelihood.box_points(data)
-    return None if points is None else RowTiles(points, TILE_SIZE, GROUP_SIZE, at_gaps=True)
+    if points is None:
+        return None
+    complete = np.flatnonzero(~np.isnan(points).any(axis=1))
+    if len(complete) == 0:
+        return None
+    return RowTiles(
+        points[complete], TILE_SIZE, GROUP_SIZE, at_gaps=True, rows=complete.astype(np.intp)
+    )
 
 
 def check_capabilities(likelihood, model):
@@ -346,7 +361,16 @@ class StateChain(MixtureChain):
         order = np.argsort(labels, kind="stable")
         first = np.searchsorted(labels[order], np.arange(self.state.n_clusters))
         sums = np.add.reduceat(self.program.item_keys[order], first, axis=0)
-        return [words.tobytes().hex() for words in sums]
+        keys = [words.tobytes().hex() for words in sums]
+        if self.completion():
+            # The same items have other statistics with other values of missing entries.
+            digests = (hashlib.blake2b(stats, digest_size=8) for stats in self.state.dump())
+            keys = [key + digest.hexdigest() for key, digest in zip(keys, digests, strict=True)]
+        return keys
+
+    def completion(self):
+        model = self.state.model
+        return {"completion": model.completion()} if model.n_incomplete else {}
 
     def kept_labels(self):
         return labels_by_first_appearance(self.state)

@@ -1,4 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
+from skdpm._core._rng cimport bitgen_t
+
+
 cdef class ClusterModel:
     """Sufficient statistics of clusters, each one row ("slot") of an arena of doubles.
 
@@ -26,11 +29,16 @@ cdef class ClusterModel:
     cdef const Py_ssize_t* labels           # (n_labels,) slot of each item, -1 while detached
     cdef Py_ssize_t n_labels                # 0 until bound
     cdef Py_ssize_t* moving                 # (n_labels,): scratch, if clusters are coupled
-    cdef object _labels_owner, _constants_owner
+    # Items with missing entries that a chain draws (see _gaps); NULL: none.
+    cdef readonly Py_ssize_t n_incomplete
+    cdef const Py_ssize_t* incomplete       # (n_incomplete,)
+    cdef const unsigned char* has_gaps      # (n_samples,): whether each item is one of these
+    cdef object _labels_owner, _constants_owner, _gaps_owner
 
     # Slots. Not overridden.
     cdef int allocate(self, Py_ssize_t n_stats, Py_ssize_t width) except -1
     cdef int declare_hyperparameters(self, names, values) except -1
+    cdef int declare_incomplete(self, items) except -1
     cdef void place(self, double* stats, Py_ssize_t stride, Py_ssize_t n_slots) noexcept
     cdef int reserve(self, Py_ssize_t n_slots) except -1
     cdef Py_ssize_t acquire(self) noexcept nogil
@@ -90,6 +98,10 @@ cdef class ClusterModel:
         const Py_ssize_t* items, Py_ssize_t n_items,                        # IN (n_items,)
         double* out                                                # OUT (n_slots, n_items)
     ) noexcept nogil
+    # ... these three if a chain draws missing entries, ...
+    cdef void open_gaps(self, Py_ssize_t i) noexcept nogil
+    cdef void close_gaps(self, Py_ssize_t i) noexcept nogil
+    cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, bitgen_t* rng) noexcept nogil
     # ... these two if it has hyperparameters that can be learned, ...
     cdef double log_marginal_at(
         self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)

@@ -67,6 +67,47 @@ cdef class ClusterModel:
             self.hyper[h] = values[h]
         return 0
 
+    cdef int declare_incomplete(self, items) except -1:
+        """Declare the items with missing entries that a chain draws: ndarray of intp, increasing.
+        The subclass overrides `open_gaps`, `close_gaps`, `fill_gaps`, `complete` and
+        `completion`."""
+        cdef const Py_ssize_t[::1] listed = items
+        cdef const unsigned char[::1] flags
+        self.n_incomplete = listed.shape[0]
+        if self.n_incomplete == 0:
+            return 0
+        has_gaps = np.zeros(self.n_samples, dtype=np.uint8)
+        has_gaps[items] = 1
+        flags = has_gaps
+        self._gaps_owner = (items, has_gaps)
+        self.incomplete = &listed[0]
+        self.has_gaps = &flags[0]
+        return 0
+
+    @property
+    def incomplete_items(self):
+        """Items with missing entries that a chain draws: ndarray of shape (n_incomplete,)."""
+        return np.empty(0, dtype=np.intp) if self.n_incomplete == 0 else self._gaps_owner[0]
+
+    def complete(self, values=None):
+        """Give all missing entries that a chain draws a value. Until then densities of their items
+        are those of the other entries, and the items cannot join a cluster.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_gaps,), optional
+            As from `completion`. Default: values from which chains start.
+        """
+
+    @property
+    def n_gap_values(self):
+        """Number of missing entries that a chain draws."""
+        return 0
+
+    def completion(self):
+        """Values of the missing entries that a chain draws: ndarray of shape (n_gaps,)."""
+        return np.empty(0)
+
     def keep_log_constants(self, const double[::1] log_constants):
         """Set the terms of log p(x_i) that depend neither on the cluster nor on hyperparameters.
 
@@ -343,6 +384,22 @@ cdef class ClusterModel:
     cdef void settle(self) noexcept nogil:
         """Bring every row up to date, for likelihoods that defer work."""
         pass
+
+    # Missing entries that a chain draws. By default there are none.
+
+    cdef void open_gaps(self, Py_ssize_t i) noexcept nogil:
+        """Forget the missing entries of item i, which is in no cluster: its densities are those of
+        the other entries until the gaps are closed or filled. Other items: no effect."""
+        pass
+
+    cdef void close_gaps(self, Py_ssize_t i) noexcept nogil:
+        """Undo `open_gaps`."""
+        pass
+
+    cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
+        """Draw the missing entries of item i given its other entries and the items of a slot, and
+        close its gaps. Returns False if the law has no draw."""
+        return True
 
     cdef void log_predictive_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)

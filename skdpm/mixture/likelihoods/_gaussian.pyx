@@ -23,6 +23,14 @@ follows from the factor with it. With h = q rho / (rho - 1),
 
     p(x | cluster without x) = c_{n-1} |S_n|^(-1/2) (1 - h)^((nu + n - 1) / 2).
 
+With m entries missing (see _gaps) the other entries have density
+
+    c_n (pi (rho + 1) / rho)^(m/2) Gamma((nu + n + 1 - m) / 2) / Gamma((nu + n + 1) / 2)
+        |S_BB|^(-1/2) (1 + q_B rho / (rho + 1))^(-(nu + n + 1 - m) / 2),
+
+and the missing ones given these are t distributed: N(E(x_A | x_B), s^2 M^-1) with
+s^2 = (q_B + (rho + 1) / rho) / chi^2 of nu + n + 1 - m degrees of freedom.
+
 Hyperparameters: u (D), r, nu, S (its diagonal, or all of it by rows). _gaussian_hyper draws those
 that are learned.
 
@@ -44,6 +52,7 @@ from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
 from skdpm.mixture.likelihoods._base cimport STRIP, ClusterModel, row
+from skdpm.mixture.likelihoods._gaps cimport Gaps
 from skdpm.mixture.likelihoods._gaussian cimport combine_moments, moments_of
 from skdpm.mixture.likelihoods._gaussian_hyper cimport (
     GaussianLaws, fill_log_norm, labels_show, log_norm_at, own_size
@@ -110,6 +119,11 @@ cdef extern from "tiles.h" nogil:
     )
 
 
+cdef inline double log_rising_half(double z, double v) noexcept nogil:
+    """log Gamma(z + v) - log Gamma(z)."""
+    return log_rising(z, v) if z > 20.0 else lgamma(z + v) - lgamma(z)
+
+
 cdef inline void substitute_box(
     const double* factor, Py_ssize_t n_features, const double* center,
     const double* box,              # (2 D,)
@@ -165,6 +179,8 @@ cdef class GaussianModel(ClusterModel):
     data : dict
         X : ndarray of shape (n_samples, n_features)
             Rows minus the origin.
+        incomplete, ... : ndarray
+            If entries are missing: see `Gaps`.
     tables : dict
         n_max : int
             Most items that one cluster may hold.
@@ -200,6 +216,7 @@ cdef class GaussianModel(ClusterModel):
     cdef double log_det_prior
     cdef object origin, spread, floor
     cdef const double[::1] origin_view
+    cdef Gaps gaps                  # None: no entry is missing
     cdef object _owners
 
     def __init__(self, data, tables, mean, double mean_precision, double df, scale):
@@ -239,6 +256,9 @@ cdef class GaussianModel(ClusterModel):
             1 + CENTER + 2 * (n_features + self.n_packed),
         )
         self.take_hyperparameters()
+        if "incomplete" in data:
+            self.gaps = Gaps(data)
+            self.declare_incomplete(data["incomplete"])
 
     def __dealloc__(self):
         free(self.work)
@@ -512,6 +532,9 @@ cdef class GaussianModel(ClusterModel):
     ) noexcept nogil:
         """log p(x_i | items of each slot), O(n_slots * D^2)."""
         cdef Py_ssize_t m
+        if self.has_gaps != NULL and self.gaps.is_open[i]:
+            self.log_observed_many(slots, n_slots, i, out)
+            return
         if self.pending_slot != NONE and self.pending_item != i:
             self.settle()
         if n_slots == 1 and slots[0] != self.pending_slot:
@@ -523,6 +546,70 @@ cdef class GaussianModel(ClusterModel):
             slots += m
             out += m
             n_slots -= m
+
+    # Missing entries.
+
+    def complete(self, values=None):
+        cdef double[:, ::1] rows
+        self.settle()
+        if self.gaps is not None:
+            rows = self.gaps.complete(values)
+            self.X = &rows[0, 0]
+
+    @property
+    def n_gap_values(self):
+        return 0 if self.gaps is None else self.gaps.n_values
+
+    def completion(self):
+        return ClusterModel.completion(self) if self.gaps is None else self.gaps.completion()
+
+    cdef void open_gaps(self, Py_ssize_t i) noexcept nogil:
+        if self.has_gaps != NULL and self.has_gaps[i]:
+            self.settle()       # by the values that the row has now
+            self.gaps.is_open[i] = 1
+
+    cdef void close_gaps(self, Py_ssize_t i) noexcept nogil:
+        if self.has_gaps != NULL:
+            self.gaps.is_open[i] = 0
+
+    cdef void log_observed_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
+    ) noexcept nogil:
+        """log p of the known entries of row i: see the head of this file."""
+        cdef Py_ssize_t k
+        cdef const double* cached
+        cdef double half = 0.5 * (self.gaps.starts[i + 1] - self.gaps.starts[i])
+        cdef double shape, tail, unit
+        self.settle()
+        for k in range(n_slots):
+            cached = row(self, slots[k]) + self.n_stats
+            shape = cached[EXPONENT] - half
+            unit = 1.0
+            tail = self.gaps.project(cached + CENTER + self.n_features, cached + CENTER, i, unit)
+            while tail == INFINITY and unit > 1e-300:
+                unit *= 1e-100
+                tail = self.gaps.project(
+                    cached + CENTER + self.n_features, cached + CENTER, i, unit
+                )
+            if unit == 1.0:
+                tail = log_positive(1.0 + tail * cached[SHRINKAGE])
+            else:
+                tail = log(tail * cached[SHRINKAGE]) - 2.0 * log(unit)
+            out[k] = (
+                cached[LOG_PEAK] + half * (LOG_PI - log(cached[SHRINKAGE]))
+                - log_rising_half(shape, half) - 0.5 * self.gaps.log_det - shape * tail
+            )
+
+    cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
+        cdef const double* cached = row(self, slot) + self.n_stats
+        cdef double q, square
+        if self.has_gaps == NULL or not self.has_gaps[i]:
+            return True
+        self.settle()
+        q = self.gaps.project(cached + CENTER + self.n_features, cached + CENTER, i, 1.0)
+        square = log_gamma_variate(rng, cached[EXPONENT] - 0.5 * self.gaps.n_missing)
+        square = (q + 1.0 / cached[SHRINKAGE]) / (2.0 * exp(square))
+        return self.gaps.draw(cached + CENTER, i, sqrt(square), rng)
 
     cdef inline double log_predictive_alone(self, Py_ssize_t slot, const double* x) noexcept nogil:
         """The same for one slot, without the loop over slots."""
@@ -692,6 +779,14 @@ cdef class GaussianModel(ClusterModel):
                     tails[i] = self.log_far_tail(self.X + items[i] * n_features, cached)
                 out[i] = cached[LOG_PEAK] - cached[EXPONENT] * tails[i]
             out += n_items
+        if self.has_gaps == NULL:
+            return
+        for i in range(n_items):
+            if self.has_gaps[items[i]] and self.gaps.is_open[items[i]]:
+                for k in range(n_slots):
+                    self.log_observed_many(
+                        &slots[k], 1, items[i], out + (k - n_slots) * n_items + i
+                    )
 
 
 @cython.final

@@ -21,6 +21,9 @@ w_k = 1 / (1 / r + 1 / n_k) and the hyperprior Sigma ~ IW(nu, S),
     r       by a slice step of its logarithm, from x_bar_k ~ N(u, Sigma / w_k),
     u       normal, from the same.
 
+With m entries missing (see _gaps) the law of the others is N(m_B, Sigma_BB (rho + 1) / rho), and
+that of the missing ones given these N(E(x_A | x_B), M^-1 (rho + 1) / rho).
+
 Hyperparameters: u (D), r, nu (of the hyperprior alone), Sigma (by rows).
 
 Row: n, x_bar (D), C (packed by columns) | log of the density at m, rho / (rho + 1) / 2, m (D).
@@ -38,6 +41,7 @@ from skdpm._core._culling cimport ABOVE, BELOW, SLACK
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bitgen_t, random_standard_normal
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
+from skdpm.mixture.likelihoods._gaps cimport Gaps
 from skdpm.mixture.likelihoods._gaussian cimport combine_moments, moments_of
 from skdpm.mixture.likelihoods._gaussian_diag cimport ParametricGaussianDiag
 from skdpm.mixture.likelihoods._gaussian_hyper cimport GaussianLaws, labels_show
@@ -134,6 +138,8 @@ cdef class GaussianTiedModel(ClusterModel):
     data : dict
         X : ndarray of shape (n_samples, n_features)
             Rows minus the origin.
+        incomplete, ... : ndarray
+            If entries are missing: see `Gaps`.
     tables : dict
         n_max : int
             Most items that one cluster may hold.
@@ -160,6 +166,7 @@ cdef class GaussianTiedModel(ClusterModel):
     cdef double[::1] factor             # (n_packed,): of Sigma
     cdef double[::1] precision          # (n_packed,): see `invert`
     cdef double[::1] work               # (3 D + 2 n_packed,)
+    cdef Gaps gaps                      # None: no entry is missing
 
     def __init__(self, data, tables, mean, double mean_precision, double df, scale):
         self.X = data["X"]
@@ -183,6 +190,9 @@ cdef class GaussianTiedModel(ClusterModel):
         self.allocate(1 + self.n_features + self.n_packed, 1 + CENTER + 2 * self.n_features
                       + self.n_packed)
         self.take_hyperparameters()
+        if "incomplete" in data:
+            self.gaps = Gaps(data)
+            self.declare_incomplete(data["incomplete"])
 
     cdef int take_hyperparameters(self) except -1:
         """Set the attributes that follow from `hyper`, and the empty row."""
@@ -202,20 +212,21 @@ cdef class GaussianTiedModel(ClusterModel):
         return 0
 
     cdef int retabulate(self) except -1:
-        cdef const double[::1] sigma = np.copy(self.hyperparameters()[self.n_features + 2 :])
-        cdef object matrix = np.reshape(sigma, (self.n_features, self.n_features))
         self.take_hyperparameters()
-        self.white = whitened(self.X, matrix)
+        self.white = whitened(self.X, self.sigma())
         return 0
+
+    def sigma(self):
+        """Sigma: ndarray of shape (n_features, n_features)."""
+        values = self.hyperparameters()[self.n_features + 2 :]
+        return values.reshape(self.n_features, self.n_features)
 
     cdef void compute(self, double* stats) noexcept nogil:
         """Cached terms from the statistics, O(D^2)."""
-        cdef Py_ssize_t d
-        cdef double weight = stats[0] / (self.mean_precision + stats[0])
-        cdef double* center = &self.work[0]
-        for d in range(self.n_features):
-            center[d] = self.prior_mean[d] + weight * (stats[1 + d] - self.prior_mean[d])
-        whiten(&self.factor[0], self.n_features, center, stats + self.n_stats + CENTER)
+        whiten(
+            &self.factor[0], self.n_features, self.find_center(stats),
+            stats + self.n_stats + CENTER
+        )
         self.finish(stats)
 
     cdef inline void finish(self, double* stats) noexcept nogil:
@@ -357,6 +368,9 @@ cdef class GaussianTiedModel(ClusterModel):
         cdef const double* y = &self.white[i, 0]
         cdef const double* cached
         cdef double gap, q
+        if self.has_gaps != NULL and self.gaps.is_open[i]:
+            self.log_observed_many(slots, n_slots, i, out)
+            return
         for k in range(n_slots):
             cached = row(self, slots[k]) + self.n_stats
             q = 0.0
@@ -365,6 +379,67 @@ cdef class GaussianTiedModel(ClusterModel):
                 q += gap * gap
             q = q if q < FARTHEST else FARTHEST
             out[k] = cached[LOG_PEAK] - cached[HALF_PRECISION] * q
+
+    # Missing entries.
+
+    def complete(self, values=None):
+        if self.gaps is not None:
+            self.X = self.gaps.complete(values)
+            self.white = whitened(self.X, self.sigma())
+
+    @property
+    def n_gap_values(self):
+        return 0 if self.gaps is None else self.gaps.n_values
+
+    def completion(self):
+        return ClusterModel.completion(self) if self.gaps is None else self.gaps.completion()
+
+    cdef void open_gaps(self, Py_ssize_t i) noexcept nogil:
+        if self.has_gaps != NULL and self.has_gaps[i]:
+            self.gaps.is_open[i] = 1
+
+    cdef void close_gaps(self, Py_ssize_t i) noexcept nogil:
+        if self.has_gaps != NULL:
+            self.gaps.is_open[i] = 0
+
+    cdef double* find_center(self, const double* stats) noexcept nogil:
+        """The centre of a cluster, not whitened: (D,)."""
+        cdef Py_ssize_t d
+        cdef double weight = stats[0] / (self.mean_precision + stats[0])
+        cdef double* center = &self.work[0]
+        for d in range(self.n_features):
+            center[d] = self.prior_mean[d] + weight * (stats[1 + d] - self.prior_mean[d])
+        return center
+
+    cdef void log_observed_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
+    ) noexcept nogil:
+        """log p of the known entries of row i: see the head of this file."""
+        cdef Py_ssize_t k
+        cdef const double* stats
+        cdef double q
+        for k in range(n_slots):
+            stats = row(self, slots[k])
+            q = self.gaps.project(&self.factor[0], self.find_center(stats), i, 1.0)
+            out[k] = (
+                stats[self.n_stats + LOG_PEAK]
+                + 0.5 * self.gaps.n_missing * (LOG_2PI + log1p(1.0 / (self.mean_precision + stats[0])))
+                - 0.5 * self.gaps.log_det
+                - stats[self.n_stats + HALF_PRECISION] * (FARTHEST if q > FARTHEST else q)
+            )
+
+    cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
+        cdef const double* stats = row(self, slot)
+        cdef double* center = self.find_center(stats)
+        if self.has_gaps == NULL or not self.has_gaps[i]:
+            return True
+        self.gaps.project(&self.factor[0], center, i, 1.0)
+        if not self.gaps.draw(
+            center, i, sqrt(1.0 + 1.0 / (self.mean_precision + stats[0])), rng
+        ):
+            return False
+        whiten(&self.factor[0], self.n_features, &self.X[i, 0], <double*>&self.white[i, 0])
+        return True
 
     cdef inline void whiten_box(
         self, const double* box, double* z, double* r, double* size     # OUT (D,) each

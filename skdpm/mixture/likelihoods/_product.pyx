@@ -13,6 +13,8 @@ from libc.math cimport INFINITY, NAN
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 
+import numpy as np
+
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods._base cimport STRIP, ClusterModel, row
@@ -89,6 +91,8 @@ cdef class ProductModel(ClusterModel):
         self.take_empty()
         if constants is not None:
             self.keep_log_constants(constants)
+        items = [part.incomplete_items for part in self._owners]
+        self.declare_incomplete(np.unique(np.concatenate(items)))
 
     def __dealloc__(self):
         free(self.parts)
@@ -159,6 +163,38 @@ cdef class ProductModel(ClusterModel):
         for p in range(self.n_parts):
             (<ClusterModel>self.parts[p]).unpack(slot, stats)
             stats += (<ClusterModel>self.parts[p]).n_stats
+
+    # Missing entries that a chain draws.
+
+    def complete(self, values=None):
+        for part in self._owners:
+            n_values = part.n_gap_values
+            part.complete(None if values is None else values[:n_values])
+            values = None if values is None else values[n_values:]
+
+    def completion(self):
+        return np.concatenate([part.completion() for part in self._owners])
+
+    @property
+    def n_gap_values(self):
+        return sum(part.n_gap_values for part in self._owners)
+
+    cdef void open_gaps(self, Py_ssize_t i) noexcept nogil:
+        cdef Py_ssize_t p
+        for p in range(self.n_parts):
+            (<ClusterModel>self.parts[p]).open_gaps(i)
+
+    cdef void close_gaps(self, Py_ssize_t i) noexcept nogil:
+        cdef Py_ssize_t p
+        for p in range(self.n_parts):
+            (<ClusterModel>self.parts[p]).close_gaps(i)
+
+    cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
+        cdef Py_ssize_t p
+        cdef bint good = True
+        for p in range(self.n_parts):
+            good &= (<ClusterModel>self.parts[p]).fill_gaps(slot, i, rng)
+        return good
 
     # Items and clusters.
 

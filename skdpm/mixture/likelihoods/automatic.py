@@ -4,7 +4,7 @@
 import numpy as np
 
 from skdpm._tables import as_table, called, identifies, kind_of, listed
-from skdpm._validation import given_shape
+from skdpm._validation import given_shape, has_nan, is_dask
 from skdpm.mixture.likelihoods.bernoulli import Bernoulli
 from skdpm.mixture.likelihoods.categorical import Categorical
 from skdpm.mixture.likelihoods.gaussian import Gaussian
@@ -32,7 +32,10 @@ class Automatic(Gaussian):
     """ "auto". Its tags, before columns are known, hold for `Gaussian` and for `Subspace`."""
 
     def for_columns(self, X):
-        return _of_columns((*given_shape(X), 1, 1)[1])
+        likelihood = _of_columns((*given_shape(X), 1, 1)[1])
+        if not likelihood.allow_nan and not is_dask(X) and has_nan(X):
+            return Gaussian()
+        return likelihood
 
     def for_batch(self, X):
         return (

@@ -53,6 +53,9 @@ class Likelihood(BaseEstimator):
     reads_tables : bool
         Whether columns may hold other values than numbers. The subclass then implements
         `for_columns`, `read` and `decode`.
+    draws_gaps : bool
+        Whether chains draw missing entries with the clusters of their rows (`ClusterModel.complete`).
+        Otherwise NaN is integrated out of all densities, or not allowed.
     discrete : bool
         Whether densities of rows are probabilities, and so at most 1.
     fewest_columns : int
@@ -69,6 +72,7 @@ class Likelihood(BaseEstimator):
     projective = True
     nan_hint = ""
     reads_tables = False
+    draws_gaps = False
     discrete = False
     fewest_columns = 1
 
@@ -162,6 +166,11 @@ class Likelihood(BaseEstimator):
         if self.allow_nan or sp.issparse(X):
             return np.zeros(X.shape[0], dtype=bool)
         return np.isnan(self.independent(X)).any(axis=1)
+
+    @property
+    def fitted_gaps(self):
+        """Whether rows of `fit` had missing entries that chains must draw, after `resolve`."""
+        return False
 
     def says_nothing(self, n_features):
         """Whether this number of columns contains no information about clusters."""

@@ -96,17 +96,15 @@ class Covariance:
 
     Attributes
     ----------
-    allow_nan : bool
-        Whether NaN may mark a missing entry.
     start : float
         Initial value of k = df - `low`.
     learns_df : bool
         Whether `df` is learned. Otherwise None means the initial value.
     correlates : bool
-        Whether columns may be correlated in a cluster.
+        Whether columns may be correlated in a cluster. If not, missing entries are integrated out
+        of all densities; else chains draw them.
     """
 
-    allow_nan = True
     start = 4.0
     learns_df = True
     correlates = False
@@ -352,7 +350,6 @@ class Matrix(Covariance):
     `column_posterior` of a linear combination of the columns.
     """
 
-    allow_nan = False
     start = 3.0
     correlates = True
 

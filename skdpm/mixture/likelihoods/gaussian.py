@@ -14,7 +14,7 @@ from skdpm.mixture.likelihoods.base import (
     bounds,
     read_only,
 )
-from skdpm.mixture.likelihoods.coordinates import standardised
+from skdpm.mixture.likelihoods.coordinates import completed, standardised
 from skdpm.mixture.likelihoods.covariances import COVARIANCES, KNOWN, Normal, as_vector
 from skdpm.mixture.likelihoods.means import normal_means
 from skdpm.mixture.likelihoods.projected import Projection, columns_of, projection_of
@@ -80,8 +80,7 @@ default=None
         only a number. With tied covariances this is the covariance matrix itself. None: learned;
         a matrix if tied, a number if spherical, otherwise a diagonal.
     covariance_type : {"full", "diag", "tied", "spherical"}, default="full"
-        Structure of the covariances. With `"diag"` and `"spherical"`, NaN in X marks a missing
-        entry; the others raise an error.
+        Structure of the covariances.
     hyperpriors : dict of str to Hyperprior, or None, default=None
         Priors of learned parameters in place of the Gamma priors in the notes: families of
         `skdpm.hyperpriors` or pairs (shape, rate). The prior of `"mean_precision"` is that of the
@@ -196,21 +195,21 @@ default=None
         self.hyperpriors = hyperpriors
 
     @property
+    def fitted_gaps(self):
+        return self.draws_gaps and self._fitted_missing
+
+    @property
     def _structure(self):
         return COVARIANCES[
             check_choice(self.covariance_type, "Gaussian.covariance_type", tuple(COVARIANCES))
         ]
 
-    @property
-    def allow_nan(self):
-        # True for a wrong name, so that the error is about the name.
-        return all(
-            structure.allow_nan
-            for name, structure in COVARIANCES.items()
-            if name == self.covariance_type
-        )
+    allow_nan = True
 
-    nan_hint = 'use Gaussian(covariance_type="diag") for missing entries'
+    @property
+    def draws_gaps(self):
+        structure = COVARIANCES.get(self.covariance_type)
+        return structure is not None and structure.correlates
 
     def suits_blocks(self, n_samples, n_features):
         many = n_samples >= BLOCK_ROWS and n_samples * n_features >= BLOCK_ENTRIES
@@ -236,6 +235,7 @@ default=None
         largest = np.fmax.reduce(X, axis=0, initial=-np.inf)
         return {
             **scatter,
+            "n_rows": len(X),
             "n": counts,
             "mean": means,
             "squares": squares,
@@ -263,6 +263,7 @@ default=None
                     at_ends &= (end == smallest) | (end == largest) | (part["n"] == 0)
             return {
                 **scatter,
+                "n_rows": first["n_rows"] + second["n_rows"],
                 "n": n,
                 "mean": first["mean"] + gap * share,
                 "squares": first["squares"] + second["squares"] + gap**2 * first["n"] * share,
@@ -360,20 +361,40 @@ default=None
         return resolved
 
     def encode(self, X):
-        return self.encode_new(X)
+        data = self.encode_new(X)
+        if "incomplete" in data:
+            centred = data["X"]
+            data["gap_values"] = read_only(completed(centred)[np.isnan(centred)])
+        return data
 
     def encode_new(self, X):
         with np.errstate(over="ignore"):
             centred = np.ascontiguousarray(X - self._origin, dtype=np.float64)
         _refuse_uncentred(np.isinf(centred).any(axis=0))
-        return read_only({"X": centred, "missing": bool(np.isnan(centred).any())})
+        missing = np.isnan(centred)
+        data = {"X": centred, "missing": bool(missing.any())}
+        if data["missing"] and self.draws_gaps:
+            data["incomplete"] = np.flatnonzero(missing.any(axis=1))
+            data["gap_starts"] = np.append(0, np.cumsum(missing.sum(axis=1)))
+            data["gap_columns"] = np.ascontiguousarray(np.nonzero(missing)[1])
+        return read_only(data)
+
+    def needs_laws(self, X):
+        # Kernels know the independent columns alone.
+        if not self.draws_gaps:
+            return super().needs_laws(X)
+        return np.isnan(self.independent(X)).any(axis=1)
 
     def coordinates(self, X):
-        return None if np.isnan(X).any() else standardised(X)
+        if np.isnan(X).any():
+            return standardised(completed(X)) if self.draws_gaps else None
+        return standardised(X)
 
     def box_points(self, data):
         X = data["X"]
-        return None if data["missing"] or X.shape[1] > MOST_BOXED else X
+        if X.shape[1] > MOST_BOXED or (data["missing"] and not self.draws_gaps):
+            return None
+        return X
 
     def tables(self, data, n_max):
         # Clusters of earlier batches may have missing entries even if this batch has none.
@@ -461,6 +482,8 @@ default=None
         tied = {"covariance_type": "tied"}
         yield cls(**tied), X
         yield cls(mean=0.5, mean_precision=0.3, scale=[1.0, 2.0, 0.7], **tied), X
+        yield cls(), Y
+        yield cls(**tied), Y
 
 
 class ReducedGaussian(Gaussian):
@@ -564,9 +587,14 @@ class ReducedGaussian(Gaussian):
 
 def _scatter(gaps):
     """Scatter matrix of rows that are centred up to the rounding of their mean, which adds up over
-    many rows."""
+    many rows. If entries are missing, that of the rows without gaps, as if all rows were such."""
+    n_rows = len(gaps)
+    complete = ~np.isnan(gaps).any(axis=1)
+    if not complete.all():
+        gaps = gaps[complete] - gaps[complete].mean(axis=0) if complete.any() else gaps[:0]
+        return gaps.T @ gaps * (n_rows / max(len(gaps), 1))
     centre = gaps.sum(axis=0)
-    return gaps.T @ gaps - np.outer(centre, centre) / max(len(gaps), 1)
+    return gaps.T @ gaps - np.outer(centre, centre) / max(n_rows, 1)
 
 
 def _column_variances(summary):

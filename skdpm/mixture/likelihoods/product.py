@@ -192,6 +192,14 @@ class Product(_BaseComposition, Likelihood):
         return any(likelihood.allow_nan for likelihood in self._likelihoods())
 
     @property
+    def draws_gaps(self):
+        return any(likelihood.draws_gaps for likelihood in self._likelihoods())
+
+    @property
+    def fitted_gaps(self):
+        return any(likelihood.fitted_gaps for likelihood in self._likelihoods())
+
+    @property
     def discrete(self):
         return all(likelihood.discrete for likelihood in self._likelihoods())
 

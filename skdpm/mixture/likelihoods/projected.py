@@ -207,14 +207,16 @@ def _without_combinations(summary, columns, weights, origin):
     """Leave out columns that are combinations of earlier ones. Their weights and their entries of
     the origin are written."""
     head, n_features = summary["head"][:, columns], len(columns)
+    head = head[~np.isnan(head).any(axis=1)]
     scatter = summary["scatter"][np.ix_(columns, columns)]
-    spreads = np.sqrt(np.diagonal(scatter) / np.maximum(summary["n"][columns], 1))
+    n_rows = summary["n_rows"]
+    spreads = np.sqrt(np.diagonal(scatter) / n_rows)
     # Any n_features + 1 rows lie in a hyperplane.
     if not np.isfinite(scatter).all() or not (spreads > 0.0).all():
         return columns
     if len(head) < n_features + 2 or len(np.unique(head, axis=0)) < n_features + 2:
         return columns
-    scatter = scatter / np.outer(spreads, spreads) / summary["n"][columns]
+    scatter = scatter / np.outer(spreads, spreads) / n_rows
     # Entries have no more digits than doubles, however small the standard deviation is.
     rounding = ROUNDING * np.abs(head).max(axis=0) / spreads
     head = (head - origin[columns]) / spreads
@@ -244,7 +246,7 @@ def columns_of(summary, columns):
     """The summary of some columns."""
     return {
         name: value
-        if name == "missing"
+        if name in ("missing", "n_rows")
         else value[:, columns]
         if name == "head"
         else value[np.ix_(columns, columns)]

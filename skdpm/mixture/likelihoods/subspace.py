@@ -154,6 +154,7 @@ class Subspace(Likelihood):
         # A constant coordinate is allowed, with the variance of a constant column.
         spread = np.where(variances > 0.0, np.sqrt(variances), extent)[:n_axes]
         coordinates = {
+            "n_rows": summary["n_rows"],
             "n": summary["n"][:n_axes],
             "mean": np.zeros(n_axes),
             "squares": n * variances[:n_axes],

@@ -55,8 +55,12 @@ cdef class PartitionKernel:
         # Memory is then short only if the number of clusters doubles within a sweep.
         state.reserve(2 * state.n_clusters + 16)
         self.prepare(state)
+        state.filled = False
         with bit_generator.lock, nogil:
             self.step(state, rng)
+            # Samplers move partitions of completed rows; sweeps draw missing entries.
+            if state.model.n_incomplete > 0 and not state.filled:
+                state.place_incomplete(rng)
             state.model.settle()
 
     def record(self, Py_ssize_t t, states, bint adapting):

@@ -18,6 +18,9 @@ others evaluate their own cluster; then clusters with large bounds, which usuall
 the sum is rounded. Each draw is the one that all weights lead to, except for the last digit of
 their sum; `_core/_culling` has the proof.
 
+Items with missing entries that are drawn with the cluster (`MixtureState.place`) are in no tile. They
+follow at the end of a sweep.
+
 The bounds of a tile hold until clusters change. A cluster that an item has left or joined is
 bounded again at once, and when a cluster ends or begins, all are. (Bounds hold for an item in no
 cluster, which the item under update is.) A group of tiles is bounded first, with a margin, and its
@@ -84,30 +87,6 @@ cdef inline void weigh(
             log_w[j] += of_new
         else:
             log_w[j] += state.prior.log_join[state.sizes[slots[j]]] + of_item
-
-
-cdef bint place_among_all(MixtureState state, bitgen_t* rng, Py_ssize_t i) noexcept nogil:
-    """Update item i by the weights of all clusters. False if these are no distribution."""
-    cdef Py_ssize_t own = state.detach(i)
-    cdef Py_ssize_t j
-    cdef Py_ssize_t first = 0
-    cdef Py_ssize_t k = state.n_clusters
-    cdef const Py_ssize_t* slots = state.slots
-    cdef const double* log_v = state.prior.log_v
-    cdef const double* log_join = state.prior.log_join
-    cdef double* log_w = state.log_w
-    state.model.log_predictive_many(slots, k + 1, i, log_w)
-    for j in range(k):
-        log_w[j] += log_join[state.sizes[slots[j]]]
-    log_w[k] += log_v[k + 1] - log_v[k]
-    if state.bounds is not None:
-        # An item that was alone leaves no cluster behind; a new one takes its place in the order.
-        first = state.position[own] if state.sizes[own] > 0 else k
-    j = categorical_log_at(uniform(rng), log_w, k + 1, first)
-    if j < 0:
-        return False
-    state.attach(i, slots[j])
-    return True
 
 
 # Tiles.
@@ -302,7 +281,7 @@ cdef inline bint place_near(
     if state.sizes[own] == 1:
         bounds.group = -1
         bounds.work += state.n_clusters + 1
-        return place_among_all(state, rng, i)
+        return state.place(i, rng)
     if bounds.known[own] != bounds.now:
         bound_rest(state, bounds, own)
     u = uniform(rng)
@@ -354,7 +333,7 @@ cdef Py_ssize_t sweep_tiles(
                 return m
             i = bounds.tiles.order[m]
             if paused:
-                if not place_among_all(state, rng, i):
+                if not state.place(i, rng):
                     return -1 - m
                 continue
             if bounds.group < 0:
@@ -383,7 +362,7 @@ cdef Py_ssize_t sweep_from(MixtureState state, bitgen_t* rng, Py_ssize_t first) 
     for i in range(first, state.n_samples):
         if state.model.n_free == 0:
             return i
-        if not place_among_all(state, rng, i):
+        if not state.place(i, rng):
             return -1 - i
     return state.n_samples
 
@@ -399,7 +378,7 @@ cdef int gibbs_sweep(MixtureState state, bitgen_t* rng) except -1 nogil:
         else:
             i = sweep_from(state, rng, i)
         if i == state.n_samples:
-            return 0
+            break
         with gil:
             if i < 0:
                 i = -1 - i
@@ -407,6 +386,10 @@ cdef int gibbs_sweep(MixtureState state, bitgen_t* rng) except -1 nogil:
                     i = state.bounds.tiles.order[i]
                 raise FloatingPointError(f"row {i}: no cluster has a positive weight")
             state.reserve(2 * state.capacity)
+    if state.bounds is not None and state.model.n_incomplete > 0:
+        state.place_incomplete(rng)
+    state.filled = True
+    return 0
 
 
 cdef int sweep(

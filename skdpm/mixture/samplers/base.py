@@ -5,8 +5,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_n_features, validate_data
 
 from skdpm._rows import numbers_of_table, validate_rows
-from skdpm._validation import is_dask
-from skdpm.mixture.blocks.program import BlockProgram
+from skdpm._validation import has_nan, is_dask
+from skdpm.mixture.blocks.program import BlockProgram, gaps_objection
 from skdpm.mixture.chains.program import RowProgram
 
 
@@ -17,6 +17,8 @@ class Sampler(BaseEstimator):
     ----------
     requires : str
         Capability that a likelihood must have (`Likelihood.capabilities`).
+    draws_gaps : bool
+        Whether it can draw missing entries with the clusters of their rows.
     n_replicas : int
         Number of states of a chain, each with its own random stream and hyperparameters. One
         kernel serves them all. Draws are those of the first; the others start from random
@@ -28,6 +30,7 @@ class Sampler(BaseEstimator):
     """
 
     requires = "joint"
+    draws_gaps = True
     online = False
     n_replicas = 1
     n_companions = 0
@@ -73,18 +76,24 @@ class Sampler(BaseEstimator):
                 f"{type(self).__name__} needs all rows in memory; for a dask array choose "
                 "sampler=SubCluster() or, with FiniteMixture, BlockedGibbs()"
             )
-        return self._lacking(likelihood)
+        return self._lacking(likelihood, X)
 
-    def _lacking(self, likelihood):
-        """Return the objection to a likelihood without the capability, or None."""
+    def _lacking(self, likelihood, X):
+        """Return the objection to a likelihood without the capability, or to NaN in X; or None."""
         if self.requires in likelihood.capabilities:
-            return None
+            return self._incomplete(likelihood, X)
         return (
             f"{self!r} cannot sample a mixture with the likelihood "
             f"{type(likelihood).__name__}: it needs the capability {self.requires!r}, "
             f"and {type(likelihood).__name__} has {', '.join(sorted(likelihood.capabilities))}"
             '; sampler="auto" chooses one that can'
         )
+
+    def _incomplete(self, likelihood, X):
+        """Return the objection to missing entries that have to be drawn, or None."""
+        if self.draws_gaps or not likelihood.draws_gaps or is_dask(X) or not has_nan(X):
+            return None
+        return gaps_objection(type(self).__name__)
 
     def validate(self, estimator, X, likelihood, reset):
         """Check the X of `fit` and return it as an array, as `validate_rows` does."""
@@ -107,10 +116,11 @@ class BlockSampler(Sampler):
     """
 
     requires = "instantiated"
+    draws_gaps = False
     needs_labels = False  # whether new labels depend on the previous ones
 
     def objection(self, likelihood, X):
-        return self._lacking(likelihood)
+        return self._lacking(likelihood, X)
 
     def validate(self, estimator, X, likelihood, reset):
         """Return the rows unchanged, with any type and order. Blocks are converted one at a time,

@@ -70,6 +70,7 @@ class SMC(Sampler):
     """
 
     requires = "product"
+    draws_gaps = False  # particles share the statistics of equal clusters
     online = True
 
     def __init__(

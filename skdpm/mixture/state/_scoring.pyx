@@ -49,6 +49,8 @@ def mixture_rows(likelihood, data, model, n_clusters):
     points = None
     if model.n_samples > FEWEST_TILED and n_clusters > FEWEST_CULLED:
         points = likelihood.box_points(data)
+        if points is not None and np.isnan(points).any():
+            points = None
     return MixtureRows(model, None if points is None else RowTiles(points))
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from skdpm.mixture.state._tiles cimport RowTiles
 from skdpm._core._culling cimport Backoff
+from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods._base cimport ClusterModel
 from skdpm.mixture.priors._base cimport PartitionPrior
 
@@ -56,6 +57,7 @@ cdef class MixtureState:
     cdef double* log_w                      # (n_clusters + 1,): scratch
     cdef readonly double sum_constants      # sum of the items' `log_constants`
     cdef readonly TileBounds bounds         # None: sweeps visit the items in their own order
+    cdef bint filled                        # whether missing entries were drawn in this step
     cdef object _labels_owner
     cdef object __weakref__
 
@@ -66,6 +68,8 @@ cdef class MixtureState:
     ) except -1
     cdef void attach(self, Py_ssize_t i, Py_ssize_t slot) noexcept nogil
     cdef Py_ssize_t detach(self, Py_ssize_t i) noexcept nogil
+    cdef bint place(self, Py_ssize_t i, bitgen_t* rng) noexcept nogil
+    cdef int place_incomplete(self, bitgen_t* rng) except -1 nogil
     cdef void open_spare(self) noexcept nogil
     cdef void close_cluster(self, Py_ssize_t slot) noexcept nogil
     cdef void dissolve(self, Py_ssize_t slot) noexcept nogil

@@ -10,6 +10,7 @@ import numpy as np
 
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._memory cimport resized
+from skdpm._core._rng cimport bitgen_t, categorical_log_at, uniform
 from skdpm.mixture.likelihoods._base cimport row
 
 
@@ -56,13 +57,15 @@ cdef class MixtureState:
     n_samples : int, optional
         Number of items, the first ones of the model. Default: all.
     tiles : RowTiles, optional
-        Tiles of the items' points (`Likelihood.box_points`). Sweeps then visit the items in the
-        order of the tiles, and pass over clusters far from a tile.
+        Tiles of the points of the items without gaps (`Likelihood.box_points`). Sweeps then visit
+        these in the order of the tiles, and pass over clusters far from a tile.
+    completion : ndarray of shape (n_gaps,), optional
+        Values of missing entries (`ClusterModel.complete`); not with `saved`, which has them.
     """
 
     def __init__(
         self, ClusterModel model, PartitionPrior prior, labels=None, saved=None, n_samples=None,
-        RowTiles tiles=None
+        RowTiles tiles=None, completion=None
     ):
         cdef Py_ssize_t i, k, slot
         cdef const Py_ssize_t[::1] slots
@@ -76,7 +79,7 @@ cdef class MixtureState:
         if not 0 <= self.n_samples <= model.n_samples:
             raise ValueError(f"{n_samples} items of {model.n_samples}")
         if tiles is not None:
-            if tiles.n_rows != self.n_samples:
+            if tiles.n_rows != self.n_samples - model.n_incomplete:
                 raise ValueError(f"tiles of {tiles.n_rows} rows for {self.n_samples} items")
             self.bounds = TileBounds(tiles, None if saved is None else saved.get("pauses"))
         if saved is None:
@@ -88,6 +91,8 @@ cdef class MixtureState:
             given, slots = _saved_labels(saved, self.n_samples)
             self.n_clusters = slots.shape[0] - 1
         _OWNERS[id(model)] = self
+        if model.n_incomplete > 0:
+            model.complete(completion if saved is None else saved["completion"])
         self.sum_constants = model.sum_log_constants(self.n_samples)
         self._labels_owner = np.full(model.n_samples, -1, dtype=np.intp)
         view = self._labels_owner
@@ -197,6 +202,50 @@ cdef class MixtureState:
         if self.sizes[slot] == 0:
             self.close_cluster(slot)
         return slot
+
+    cdef bint place(self, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
+        """Move item i to a cluster by its full conditional: see `samplers/_gibbs`. The missing
+        entries of an item are drawn with its cluster: the weights are those of its other entries,
+        and given the cluster the missing ones follow their predictive law. A slot must be free.
+        False if the weights are no distribution."""
+        cdef Py_ssize_t own = self.detach(i)
+        cdef Py_ssize_t j
+        cdef Py_ssize_t first = 0
+        cdef Py_ssize_t k = self.n_clusters
+        cdef const Py_ssize_t* slots = self.slots
+        cdef const double* log_v = self.prior.log_v
+        cdef const double* log_join = self.prior.log_join
+        cdef double* log_w = self.log_w
+        cdef bint has_gaps = self.model.has_gaps != NULL and self.model.has_gaps[i]
+        if has_gaps:
+            self.model.open_gaps(i)
+        self.model.log_predictive_many(slots, k + 1, i, log_w)
+        for j in range(k):
+            log_w[j] += log_join[self.sizes[slots[j]]]
+        log_w[k] += log_v[k + 1] - log_v[k]
+        if self.bounds is not None:
+            # An item that was alone leaves no cluster behind; a new one takes its place in the
+            # order.
+            first = self.position[own] if self.sizes[own] > 0 else k
+        j = categorical_log_at(uniform(rng), log_w, k + 1, first)
+        if j < 0 or has_gaps and not self.model.fill_gaps(slots[j], i, rng):
+            return False
+        self.attach(i, slots[j])
+        return True
+
+    cdef int place_incomplete(self, bitgen_t* rng) except -1 nogil:
+        """Draw the missing entries and the cluster of every item with gaps, one by one."""
+        cdef Py_ssize_t i, m
+        self.filled = True
+        for m in range(self.model.n_incomplete):
+            i = self.model.incomplete[m]
+            if self.model.n_free == 0:
+                with gil:
+                    self.reserve(2 * self.capacity)
+            if not self.place(i, rng):
+                with gil:
+                    raise FloatingPointError(f"row {i}: no cluster has a positive weight")
+        return 0
 
     cdef void close_cluster(self, Py_ssize_t slot) noexcept nogil:
         """Close an empty cluster. The last occupied one takes its place in `slots`."""
@@ -352,6 +401,8 @@ cdef class MixtureState:
         }
         if self.bounds is not None:
             saved["pauses"] = np.array(self.bounds.backoffs)
+        if self.model.n_incomplete > 0:
+            saved["completion"] = self.model.completion()
         return saved
 
     def _slots(self):

@@ -118,11 +118,13 @@ cdef class RowTiles:
     at_gaps : bool, default=False
         Whether groups, and tiles with a wide gap, are cut at gaps between rows. Otherwise all
         tiles but the last are full.
+    rows : ndarray of shape (n_rows,), intp, optional
+        Numbers of the rows; `order` consists of these. Default: 0, 1, ...
     """
 
     def __cinit__(
         self, const double[:, ::1] points, Py_ssize_t tile_size=32, Py_ssize_t group_size=16,
-        bint at_gaps=False
+        bint at_gaps=False, rows=None
     ):
         cdef Py_ssize_t t
         cdef Py_ssize_t n_rows = points.shape[0]
@@ -165,6 +167,8 @@ cdef class RowTiles:
                     self.group_starts[t + 1] - self.group_starts[t], n_features,
                     &self.group_boxes[t, 0, 0]
                 )
+        if rows is not None:
+            self.order = np.asarray(rows)[self.order]
 
     cdef void cut(
         self, const double* x, const double* scale, Py_ssize_t first, Py_ssize_t n, bint at_gaps,

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Missing entries of rows under elliptical laws: those of the other entries, and draws.
+
+Let q = (x - m)' S^-1 (x - m), S = L D L', and let A be the missing columns of a row, B the others.
+With z = L^-1 (x - m) for x_A = m_A, G the columns A of L^-1, M = G' D^-1 G = (S^-1)_AA and
+b = G' D^-1 z,
+
+    q_B    = (x_B - m_B)' S_BB^-1 (x_B - m_B) = z' D^-1 z - b' M^-1 b,
+    |S_BB| = |S| |M|,
+    E(x_A | x_B) = m_A - M^-1 b,  and the conditional scale matrix is M^-1.
+
+So the factor of S serves every set of missing columns, in O(D^2) for each of them.
+
+A kernel with `Gaps` holds completed rows. Samplers that move partitions see no missing entries. A
+Gibbs update of a row with gaps draws them with its cluster: it weighs the clusters by the densities
+of x_B, and draws x_A given x_B and the cluster (`MixtureState.place`).
+"""
+from libc.math cimport INFINITY, NAN
+from libc.string cimport memcpy, memset
+
+import numpy as np
+
+from skdpm._core._rng cimport bitgen_t, random_standard_normal
+
+
+cdef extern from "cholesky.h" nogil:
+    bint cholesky(double* packed, Py_ssize_t n, double* log_det)
+    double solve_squared(const double* packed, Py_ssize_t n, double* vector)
+    void draw_normal(const double* packed, Py_ssize_t n, double* vector, const double* noise)
+
+
+cdef inline void substitute(
+    const double* column, Py_ssize_t n, double* v       # (n,)
+) noexcept nogil:
+    """v -> L^-1 v, of the last n columns of a factor."""
+    cdef Py_ssize_t i, j
+    for j in range(n):
+        for i in range(1, n - j):
+            v[j + i] -= v[j] * column[i]
+        column += n - j
+
+
+cdef class Gaps:
+    """Missing entries of rows.
+
+    Parameters
+    ----------
+    data : dict
+        X : ndarray of shape (n_samples, n_features)
+            Rows; NaN for a missing entry.
+        incomplete : ndarray of shape (n_incomplete,), intp
+            Rows with missing entries, increasing.
+        gap_starts : ndarray of shape (n_samples + 1,), intp
+            Place of the first missing entry of each row in `gap_columns`.
+        gap_columns : ndarray of shape (n_gaps,), intp
+            Columns of the missing entries, row by row, increasing.
+        gap_values : ndarray of shape (n_gaps,)
+            Values from which chains start; absent for new rows.
+    """
+
+    def __init__(self, data):
+        self.data = data["X"]
+        self.n_features = self.data.shape[1]
+        self.items = data["incomplete"]
+        self.starts = data["gap_starts"]
+        self.columns = data["gap_columns"]
+        self.first = data.get("gap_values")
+        self.n_values = self.columns.shape[0]
+        most = int(np.diff(data["gap_starts"]).max(initial=1))
+        self.work = np.empty((most + 2) * self.n_features + most * (most + 1) // 2 + 3 * most)
+        self.is_open = np.zeros(self.data.shape[0], dtype=np.uint8)
+        self.is_open.base[data["incomplete"]] = 1
+
+    def complete(self, values=None):
+        """Complete all rows; see `ClusterModel.complete`. Returns them, (n_samples,
+        n_features)."""
+        if values is None:
+            if self.first is None:
+                raise ValueError("new rows have no values of missing entries")
+            values = self.first
+        values = np.asarray(values, dtype=np.float64)
+        if values.shape != (self.n_values,) or not np.isfinite(values).all():
+            raise ValueError(f"expected {self.n_values} finite values of missing entries")
+        rows = np.array(self.data)
+        rows[np.isnan(rows)] = values
+        self.rows = rows
+        self.is_open[:] = 0
+        return rows
+
+    def completion(self):
+        """Values of the missing entries: ndarray of shape (n_gaps,)."""
+        return self.rows.base[np.isnan(self.data)]
+
+    cdef double project(
+        self, const double* factor, const double* center, Py_ssize_t i, double unit
+    ) noexcept nogil:
+        """q_B of row i divided by unit^2; sets what `draw` needs and `log_det`. NaN if M is not
+        positive definite."""
+        cdef Py_ssize_t a, c, d, first, t
+        cdef Py_ssize_t n = self.n_features
+        cdef Py_ssize_t m = self.starts[i + 1] - self.starts[i]
+        cdef const Py_ssize_t* missing = &self.columns[self.starts[i]]
+        cdef const double* x = &self.data[i, 0]
+        cdef double* z = &self.work[0]
+        cdef double* weight = z + n         # D^-1
+        cdef double* g = weight + n         # (m, n)
+        cdef double* other
+        cdef double total
+        cdef double q = 0.0
+        self.n_missing = m
+        self.missing = missing
+        self.system = g + m * n
+        self.along = self.system + m * (m + 1) // 2
+        self.noise = self.along + m
+        for d in range(n):
+            z[d] = (x[d] - center[d]) * unit
+        for a in range(m):
+            z[missing[a]] = 0.0
+        substitute(factor, n, z)
+        t = 0
+        for d in range(n):
+            weight[d] = factor[t]
+            q += z[d] * (z[d] * weight[d])
+            t += n - d
+        for a in range(m):
+            first = missing[a]
+            memset(g + a * n + first, 0, (n - first) * sizeof(double))
+            g[a * n + first] = 1.0
+            t = first * n - first * (first - 1) // 2
+            substitute(factor + t, n - first, g + a * n + first)
+        t = 0
+        for a in range(m):
+            total = 0.0
+            for d in range(missing[a], n):
+                total += g[a * n + d] * (weight[d] * z[d])
+            self.along[a] = total
+            for c in range(a, m):
+                other = g + c * n
+                total = 0.0
+                for d in range(missing[c], n):
+                    total += g[a * n + d] * (weight[d] * other[d])
+                self.system[t] = total
+                t += 1
+        if not cholesky(self.system, m, &self.log_det):
+            return NAN
+        memcpy(self.noise, self.along, m * sizeof(double))
+        q -= solve_squared(self.system, m, self.noise)
+        if q < 0.0:
+            return 0.0
+        return q if q < 1e300 else INFINITY
+
+    cdef bint draw(
+        self, const double* center, Py_ssize_t i, double spread, bitgen_t* rng
+    ) noexcept nogil:
+        """x_A ~ N(m_A - M^-1 b, spread^2 M^-1), after `project` with the unit 1. The gaps of the
+        row are then closed. False if a value is not finite."""
+        cdef Py_ssize_t a
+        cdef double* row = &self.rows[i, 0]
+        cdef bint good = True
+        for a in range(self.n_missing):
+            self.along[a] = -self.along[a]
+            self.noise[a] = spread * random_standard_normal(rng)
+        draw_normal(self.system, self.n_missing, self.along, self.noise)
+        for a in range(self.n_missing):
+            row[self.missing[a]] = center[self.missing[a]] + self.along[a]
+            good &= row[self.missing[a]] - row[self.missing[a]] == 0.0
+        self.is_open[i] = 0
+        return good
