@@ -980,8 +980,17 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 random_state=random_state,
             )
             return PointEstimate(labels, statistics(labels))
-        points = self.likelihood_.independent(self._training.X)
-        chosen, clusters = read_draws(points, draws, self.n_jobs)
+        likelihood, X = self.likelihood_, self._training.X
+        completed = {
+            (draw["chain"], draw["draw"]): functools.partial(
+                likelihood.independent, X, draw["completion"]
+            )
+            for draw in self.draws_.scored.draws
+            if "completion" in draw
+        }
+        chosen, clusters = read_draws(
+            likelihood.independent(X), draws, self.n_jobs, completed or None
+        )
         labels = partitions.point_estimate(
             clusters, max_clusters=int(clusters.max()) + 1, random_state=random_state
         )

@@ -80,7 +80,7 @@ def points_of(X):
     return np.ascontiguousarray(points)
 
 
-def read_draws(X, draws, n_jobs=None):
+def read_draws(X, draws, n_jobs=None, completed=None):
     """Clusters of draws of the partition into components.
 
     Parameters
@@ -90,6 +90,9 @@ def read_draws(X, draws, n_jobs=None):
         Components of the rows.
     n_jobs : int or None
         Number of threads. The result does not depend on it.
+    completed : dict of (int, int) to callable, or None
+        If chains drew missing entries: for some draws, given by chain and number, a function that
+        returns the rows with these entries. Only these draws are read.
 
     Returns
     -------
@@ -103,16 +106,21 @@ def read_draws(X, draws, n_jobs=None):
     n_components = draws.max(axis=2) + 1.0
     most = min(MOST_READ, MOST_PAIRS / np.mean(n_components**2))
     n_read = min(n_draws, max(int(most // n_chains), 1))
-    chosen = np.linspace(n_draws - 1, 0, n_read).round().astype(int)[::-1]
-    points = points_of(X)
+    numbers = np.arange(n_draws)
+    if completed is not None:
+        numbers = np.array(sorted({s for _, s in completed}))
+        n_read = min(n_read, len(numbers))
+    chosen = numbers[np.linspace(len(numbers) - 1, 0, n_read).round().astype(int)[::-1]]
+    points = points_of(X) if completed is None else None
 
-    def read(labels):
+    def read(c, s):
         # With many rows, all labels as int64 would take more memory than the draws.
-        clusters = read_hills(points, labels)
+        rows = points if completed is None else points_of(completed[c, s]())
+        clusters = read_hills(rows, draws[c, s])
         return clusters.astype(np.min_scalar_type(clusters.max()))
 
     clusters = joblib.Parallel(n_jobs=n_jobs, require="sharedmem")(
-        joblib.delayed(read)(chain[s]) for chain in draws for s in chosen
+        joblib.delayed(read)(c, s) for c in range(n_chains) for s in chosen
     )
     return chosen, np.array(clusters).reshape(n_chains, n_read, -1)
 

@@ -11,15 +11,18 @@ cdef class Gaps:
     cdef const double[::1] first        # values from which chains start, if any
     cdef double[:, ::1] rows            # the completed rows
     cdef unsigned char[::1] is_open     # whether the entries of an item are missing at the moment
-    cdef double[::1] work
-    # Of the last `project`:
-    cdef Py_ssize_t n_missing
-    cdef const Py_ssize_t* missing      # (n_missing,)
-    cdef double* system                 # its packed factor of M
+    cdef double[::1] work               # (D,) for z, then:
+    cdef double* weight                 # (D,): 1 / D, or its root
+    cdef double* columns_of_factor      # (n_missing, D): D^-1 G or D^(-1/2) G, by columns
+    cdef double* system                 # packed factor of M
     cdef double* along                  # (n_missing,): b
     cdef double* noise                  # (n_missing,): scratch
     cdef double log_det                 # log |M|
+    cdef Py_ssize_t n_missing           # of the last row
+    cdef const Py_ssize_t* missing      # (n_missing,)
 
+    cdef bint prepare(self, const double* factor, Py_ssize_t i, bint white) noexcept nogil
+    cdef double reduce(self, const double* z, double q) noexcept nogil
     cdef double project(
         self, const double* factor, const double* center, Py_ssize_t i, double unit
     ) noexcept nogil

@@ -15,8 +15,8 @@ A kernel with `Gaps` holds completed rows. Samplers that move partitions see no 
 Gibbs update of a row with gaps draws them with its cluster: it weighs the clusters by the densities
 of x_B, and draws x_A given x_B and the cluster (`MixtureState.place`).
 """
-from libc.math cimport INFINITY, NAN
-from libc.string cimport memcpy, memset
+from libc.math cimport INFINITY, NAN, sqrt
+from libc.string cimport memset
 
 import numpy as np
 
@@ -66,8 +66,13 @@ cdef class Gaps:
         self.columns = data["gap_columns"]
         self.first = data.get("gap_values")
         self.n_values = self.columns.shape[0]
-        most = int(np.diff(data["gap_starts"]).max(initial=1))
-        self.work = np.empty((most + 2) * self.n_features + most * (most + 1) // 2 + 3 * most)
+        cdef Py_ssize_t most = np.diff(data["gap_starts"]).max(initial=1)
+        self.work = np.empty((most + 2) * self.n_features + most * (most + 1) // 2 + 2 * most)
+        self.weight = &self.work[0] + self.n_features
+        self.columns_of_factor = self.weight + self.n_features
+        self.system = self.columns_of_factor + most * self.n_features
+        self.along = self.system + most * (most + 1) // 2
+        self.noise = self.along + most
         self.is_open = np.zeros(self.data.shape[0], dtype=np.uint8)
         self.is_open.base[data["incomplete"]] = 1
 
@@ -91,69 +96,91 @@ cdef class Gaps:
         """Values of the missing entries: ndarray of shape (n_gaps,)."""
         return self.rows.base[np.isnan(self.data)]
 
-    cdef double project(
-        self, const double* factor, const double* center, Py_ssize_t i, double unit
-    ) noexcept nogil:
-        """q_B of row i divided by unit^2; sets what `draw` needs and `log_det`. NaN if M is not
-        positive definite."""
+    cdef bint prepare(self, const double* factor, Py_ssize_t i, bint white) noexcept nogil:
+        """Factor M for row i, from that of S. `white`: `reduce` will take D^(-1/2) z in place of z.
+        False, and a determinant of NaN, if M is not positive definite."""
         cdef Py_ssize_t a, c, d, first, t
         cdef Py_ssize_t n = self.n_features
         cdef Py_ssize_t m = self.starts[i + 1] - self.starts[i]
         cdef const Py_ssize_t* missing = &self.columns[self.starts[i]]
-        cdef const double* x = &self.data[i, 0]
-        cdef double* z = &self.work[0]
-        cdef double* weight = z + n         # D^-1
-        cdef double* g = weight + n         # (m, n)
+        cdef double* weight = self.weight
+        cdef double* g = self.columns_of_factor
         cdef double* other
         cdef double total
-        cdef double q = 0.0
         self.n_missing = m
         self.missing = missing
-        self.system = g + m * n
-        self.along = self.system + m * (m + 1) // 2
-        self.noise = self.along + m
-        for d in range(n):
-            z[d] = (x[d] - center[d]) * unit
-        for a in range(m):
-            z[missing[a]] = 0.0
-        substitute(factor, n, z)
         t = 0
-        for d in range(n):
-            weight[d] = factor[t]
-            q += z[d] * (z[d] * weight[d])
-            t += n - d
+        for d in range(missing[0], n):
+            t = d * n - d * (d - 1) // 2
+            weight[d] = sqrt(factor[t]) if white else factor[t]
         for a in range(m):
             first = missing[a]
-            memset(g + a * n + first, 0, (n - first) * sizeof(double))
-            g[a * n + first] = 1.0
+            memset(g + first, 0, (n - first) * sizeof(double))
+            g[first] = 1.0
             t = first * n - first * (first - 1) // 2
-            substitute(factor + t, n - first, g + a * n + first)
+            substitute(factor + t, n - first, g + first)
+            if white:
+                for d in range(first, n):
+                    g[d] *= weight[d]
+            g += n
+        g = self.columns_of_factor
         t = 0
         for a in range(m):
-            total = 0.0
-            for d in range(missing[a], n):
-                total += g[a * n + d] * (weight[d] * z[d])
-            self.along[a] = total
             for c in range(a, m):
-                other = g + c * n
+                other = self.columns_of_factor + c * n
                 total = 0.0
                 for d in range(missing[c], n):
-                    total += g[a * n + d] * (weight[d] * other[d])
+                    total += g[d] * other[d] if white else g[d] * (weight[d] * other[d])
                 self.system[t] = total
                 t += 1
-        if not cholesky(self.system, m, &self.log_det):
-            return NAN
-        memcpy(self.noise, self.along, m * sizeof(double))
+            if not white:
+                for d in range(missing[a], n):
+                    g[d] *= weight[d]
+            g += n
+        return cholesky(self.system, m, &self.log_det)
+
+    cdef double reduce(self, const double* z, double q) noexcept nogil:
+        """q_B, from z and q = z' D^-1 z for any x_A."""
+        cdef Py_ssize_t a, d
+        cdef Py_ssize_t m = self.n_missing
+        cdef const double* g = self.columns_of_factor
+        cdef double total
+        for a in range(m):
+            total = 0.0
+            for d in range(self.missing[a], self.n_features):
+                total += g[d] * z[d]
+            self.along[a] = self.noise[a] = total
+            g += self.n_features
         q -= solve_squared(self.system, m, self.noise)
-        if q < 0.0:
-            return 0.0
-        return q if q < 1e300 else INFINITY
+        return 0.0 if q < 0.0 else q if q < 1e300 else INFINITY
+
+    cdef double project(
+        self, const double* factor, const double* center, Py_ssize_t i, double unit
+    ) noexcept nogil:
+        """`prepare`, and q_B divided by unit^2, from z for x_A = m_A. NaN if M is not positive
+        definite."""
+        cdef Py_ssize_t a, d
+        cdef Py_ssize_t n = self.n_features
+        cdef const double* x = &self.data[i, 0]
+        cdef double* z = &self.work[0]
+        cdef double q = 0.0
+        if not self.prepare(factor, i, False):
+            return NAN
+        for d in range(n):
+            z[d] = (x[d] - center[d]) * unit
+        for a in range(self.n_missing):
+            z[self.missing[a]] = 0.0
+        substitute(factor, n, z)
+        for d in range(n):
+            q += z[d] * (z[d] * factor[0])
+            factor += n - d
+        return self.reduce(z, q)
 
     cdef bint draw(
         self, const double* center, Py_ssize_t i, double spread, bitgen_t* rng
     ) noexcept nogil:
-        """x_A ~ N(m_A - M^-1 b, spread^2 M^-1), after `project` with the unit 1. The gaps of the
-        row are then closed. False if a value is not finite."""
+        """x_A ~ N(c_A - M^-1 b, spread^2 M^-1), where b is that of `reduce` for x_A = c_A; without
+        a centre, c_A = 0. The gaps of the row are then closed. False if a value is not finite."""
         cdef Py_ssize_t a
         cdef double* row = &self.rows[i, 0]
         cdef bint good = True
@@ -162,7 +189,9 @@ cdef class Gaps:
             self.noise[a] = spread * random_standard_normal(rng)
         draw_normal(self.system, self.n_missing, self.along, self.noise)
         for a in range(self.n_missing):
-            row[self.missing[a]] = center[self.missing[a]] + self.along[a]
+            row[self.missing[a]] = self.along[a]
+            if center != NULL:
+                row[self.missing[a]] += center[self.missing[a]]
             good &= row[self.missing[a]] - row[self.missing[a]] == 0.0
         self.is_open[i] = 0
         return good

@@ -223,10 +223,12 @@ cdef class GaussianTiedModel(ClusterModel):
 
     cdef void compute(self, double* stats) noexcept nogil:
         """Cached terms from the statistics, O(D^2)."""
-        whiten(
-            &self.factor[0], self.n_features, self.find_center(stats),
-            stats + self.n_stats + CENTER
-        )
+        cdef Py_ssize_t d
+        cdef double weight = stats[0] / (self.mean_precision + stats[0])
+        cdef double* center = &self.work[0]
+        for d in range(self.n_features):
+            center[d] = self.prior_mean[d] + weight * (stats[1 + d] - self.prior_mean[d])
+        whiten(&self.factor[0], self.n_features, center, stats + self.n_stats + CENTER)
         self.finish(stats)
 
     cdef inline void finish(self, double* stats) noexcept nogil:
@@ -402,41 +404,57 @@ cdef class GaussianTiedModel(ClusterModel):
         if self.has_gaps != NULL:
             self.gaps.is_open[i] = 0
 
-    cdef double* find_center(self, const double* stats) noexcept nogil:
-        """The centre of a cluster, not whitened: (D,)."""
-        cdef Py_ssize_t d
-        cdef double weight = stats[0] / (self.mean_precision + stats[0])
-        cdef double* center = &self.work[0]
-        for d in range(self.n_features):
-            center[d] = self.prior_mean[d] + weight * (stats[1 + d] - self.prior_mean[d])
-        return center
-
     cdef void log_observed_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil:
-        """log p of the known entries of row i: see the head of this file."""
+        """log p of the known entries of row i: see the head of this file. q_B does not depend on
+        the missing entries of x, so any do."""
         cdef Py_ssize_t k
-        cdef const double* stats
+        cdef const double* cached
         cdef double q
+        cdef double* z = &self.work[0]
+        self.gaps.prepare(&self.factor[0], i, True)
+        self.whiten_known(i)
         for k in range(n_slots):
-            stats = row(self, slots[k])
-            q = self.gaps.project(&self.factor[0], self.find_center(stats), i, 1.0)
+            cached = row(self, slots[k]) + self.n_stats
+            q = self.gaps.reduce(z, self.gap_from(cached + CENTER, z))
             out[k] = (
-                stats[self.n_stats + LOG_PEAK]
-                + 0.5 * self.gaps.n_missing * (LOG_2PI + log1p(1.0 / (self.mean_precision + stats[0])))
+                cached[LOG_PEAK]
+                + 0.5 * self.gaps.n_missing * (LOG_2PI - log(2.0 * cached[HALF_PRECISION]))
                 - 0.5 * self.gaps.log_det
-                - stats[self.n_stats + HALF_PRECISION] * (FARTHEST if q > FARTHEST else q)
+                - cached[HALF_PRECISION] * (FARTHEST if q > FARTHEST else q)
             )
 
+    cdef void whiten_known(self, Py_ssize_t i) noexcept nogil:
+        """Whiten row i with 0 for missing entries, to `work` behind its first D numbers."""
+        cdef Py_ssize_t d
+        cdef double* x = &self.work[self.n_features]
+        for d in range(self.n_features):
+            x[d] = self.gaps.data[i, d]
+            if x[d] != x[d]:
+                x[d] = 0.0
+        whiten(&self.factor[0], self.n_features, x, x + self.n_features)
+
+    cdef double gap_from(self, const double* center, double* z) noexcept nogil:
+        """z = y - m of the row of `whiten_known`; returns |z|^2."""
+        cdef Py_ssize_t d
+        cdef const double* y = &self.work[2 * self.n_features]
+        cdef double q = 0.0
+        for d in range(self.n_features):
+            z[d] = y[d] - center[d]
+            q += z[d] * z[d]
+        return q
+
     cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
-        cdef const double* stats = row(self, slot)
-        cdef double* center = self.find_center(stats)
+        cdef const double* cached = row(self, slot) + self.n_stats
+        cdef double* z = &self.work[0]
         if self.has_gaps == NULL or not self.has_gaps[i]:
             return True
-        self.gaps.project(&self.factor[0], center, i, 1.0)
-        if not self.gaps.draw(
-            center, i, sqrt(1.0 + 1.0 / (self.mean_precision + stats[0])), rng
-        ):
+        if not self.gaps.prepare(&self.factor[0], i, True):
+            return False
+        self.whiten_known(i)
+        self.gaps.reduce(z, self.gap_from(cached + CENTER, z))
+        if not self.gaps.draw(NULL, i, sqrt(0.5 / cached[HALF_PRECISION]), rng):
             return False
         whiten(&self.factor[0], self.n_features, &self.X[i, 0], <double*>&self.white[i, 0])
         return True

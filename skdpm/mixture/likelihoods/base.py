@@ -122,8 +122,9 @@ class Likelihood(BaseEstimator):
         but do not in some rows of X: list of int."""
         return []
 
-    def independent(self, X):
-        """The columns of X that clusters are made of."""
+    def independent(self, X, completion=None):
+        """The columns of X that clusters are made of. With a `completion`, the missing entries
+        that chains draw have these values (`ClusterModel.completion`)."""
         return X
 
     def read(self, table):

@@ -379,6 +379,14 @@ default=None
             data["gap_columns"] = np.ascontiguousarray(np.nonzero(missing)[1])
         return read_only(data)
 
+    def independent(self, X, completion=None):
+        if completion is None:
+            return X
+        X = np.array(X, dtype=np.float64)
+        missing = np.isnan(X)
+        X[missing] = completion + np.broadcast_to(self._origin, X.shape)[missing]
+        return X
+
     def needs_laws(self, X):
         # Kernels know the independent columns alone.
         if not self.draws_gaps:
@@ -547,8 +555,8 @@ class ReducedGaussian(Gaussian):
     def parametric(self, X):
         return super().parametric(self.projection.project(X))
 
-    def independent(self, X):
-        return self.projection.project(X)
+    def independent(self, X, completion=None):
+        return super().independent(self.projection.project(X), completion)
 
     def cluster_params(self, stats):
         """Posterior means as in `Gaussian`, of all columns."""

@@ -251,9 +251,16 @@ class Product(_BaseComposition, Likelihood):
             for d in likelihood.departures(X[:, positions])
         )
 
-    def independent(self, X):
+    def independent(self, X, completion=None):
         """The columns of the parts, side by side."""
-        return np.hstack([likelihood.independent(part) for _, likelihood, part in self._split(X)])
+        parts = []
+        for _, likelihood, part in self._split(X):
+            values = None
+            if completion is not None and likelihood.draws_gaps:
+                n_gaps = np.count_nonzero(np.isnan(likelihood.independent(part)))
+                values, completion = completion[:n_gaps], completion[n_gaps:]
+            parts.append(likelihood.independent(part, values))
+        return np.hstack(parts)
 
     def read(self, table):
         X = np.zeros(table.shape)

@@ -1,0 +1,349 @@
+"""Missing entries under covariances with correlations: chains draw them with the clusters.
+
+The laws come from `reference.gaps`, which integrates over the entries numerically.
+"""
+
+import pickle
+from functools import cache, partial
+
+import numpy as np
+import pytest
+from reference.enumerate import enumerate_partitions, partition_index
+from reference.gaps import gap_posterior, log_joint_of_partitions, log_known
+from reference.likelihoods import LOG_MARGINALS, log_marginal_product
+from scipy.special import logsumexp
+from sklearn.datasets import load_iris
+from sklearn.metrics import v_measure_score
+from support.chains import run_chains
+from support.exactness import SAMPLER_CASES, make_prior
+from support.kernels import bind
+from support.pvalues import Cells, assert_p_matrix
+
+from skdpm import DPMixture, FiniteMixture
+from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Poisson, Product
+from skdpm.mixture.state._state import MixtureState
+
+NAN = np.nan
+# Columns with a strong correlation: a gap contains little information about its cluster, the other
+# entry much about the gap.
+HYPER = {"mean": [0.3, -0.5], "mean_precision": 0.4, "df": 5.0, "scale": [[1.2, 1.0], [1.0, 1.1]]}
+ONE_GAP = np.array([[1.8, 1.6], [0.1, -0.4], [-1.3, NAN], [2.1, 2.4], [-1.0, -1.2]])
+TWO_GAPS = np.array([[NAN, 1.6], [0.1, -0.4], [-1.3, NAN], [2.1, 2.4], [-1.0, -1.2]])
+NO_ENTRY = np.array([[1.8, 1.6], [0.1, -0.4], [NAN, NAN], [2.1, 2.4], [-1.0, -1.2]])
+BITS = np.array([1.0, 0.0, 0.0, 1.0, 1.0])
+
+MIXED = [("a", Gaussian(**HYPER), [0, 1]), ("b", Bernoulli(a=0.6, b=1.4), [2])]
+MIXED_LAWS = [("gaussian", [0, 1], HYPER), ("bernoulli", [2], {"a": 0.6, "b": 1.4})]
+# A likelihood object, and log p(complete rows of a cluster).
+LIKELIHOODS = {
+    "full": (Gaussian(**HYPER), partial(LOG_MARGINALS["gaussian"], **HYPER)),
+    "tied": (
+        Gaussian(**HYPER, covariance_type="tied"),
+        partial(LOG_MARGINALS["gaussian_tied"], **HYPER),
+    ),
+    "product": (Product(MIXED), partial(log_marginal_product, parts=MIXED_LAWS)),
+}
+PRIORS = {
+    "dp": ("dp", {"concentration": 0.8}),
+    "mfm": ("mfm", {"concentration": 0.9, "n_components_prior": "poisson"}),
+}
+SAMPLERS = {repr(s): s for samplers in SAMPLER_CASES.values() for s in samplers}
+
+
+def rows_for(name, rows):
+    return np.column_stack([rows, BITS]) if name == "product" else rows
+
+
+def kernel_of(name, X):
+    likelihood = LIKELIHOODS[name][0].for_columns(X).resolve(X)
+    return likelihood, bind(likelihood, likelihood.encode(X), len(X))
+
+
+def state_of(name, rows, prior, labels=None):
+    X = rows_for(name, rows)
+    kind, params = PRIORS[prior]
+    labels = np.zeros(len(X), np.intp) if labels is None else labels
+    return MixtureState(kernel_of(name, X)[1], make_prior(kind, len(X), **params), labels)
+
+
+@cache
+def posterior_of(name, prior):
+    kind, params = PRIORS[prior]
+    X, log_marginal = rows_for(name, ONE_GAP), LIKELIHOODS[name][1]
+    return gap_posterior(X, log_marginal, kind, params, center=-1.0, scale=1.5)
+
+
+def invariance_run(name, prior, sampler, n_starts=2_000, n_bins=3):
+    """Partition and gap, drawn from their posterior, follow it after one to three iterations.
+    Kernels hold rows relative to the prior mean."""
+    state, posterior = state_of(name, ONE_GAP, prior), posterior_of(name, prior)
+    kernel = sampler.kernel()
+    edges, probabilities = posterior.cells(n_bins)
+    origin = HYPER["mean"][1]
+
+    def begin(start):
+        state.assign(np.full(len(ONE_GAP), -1))
+        state.model.complete([start[-1] - origin])
+        state.assign(start[:-1].astype(np.intp))
+
+    def run(seed, factor):
+        rng = np.random.Generator(np.random.PCG64(seed))
+        starts = np.column_stack(posterior.draw(n_starts * factor, rng))
+        ends = run_chains(
+            starts,
+            1 + np.arange(len(starts)) % 3,
+            begin=begin,
+            step=lambda: kernel.run(state, rng.bit_generator),
+            read=lambda: [*state.cluster_labels(), state.model.completion()[0] + origin],
+        )
+        counts = posterior.count(ends[:, :-1].astype(int), ends[:, -1], edges)
+        return Cells(counts, probabilities)
+
+    return run
+
+
+def convergence_run(name, rows, sampler, law, n_chains, n_iterations):
+    """Chains from a single cluster and guesses of the gaps end up in the posterior."""
+    state, kernel = state_of(name, rows, "dp"), sampler.kernel()
+
+    def begin(start):
+        state.assign(np.full(len(rows), -1))
+        state.model.complete()
+        state.assign(start)
+
+    def run(seed, factor):
+        rng = np.random.Generator(np.random.PCG64(seed))
+        ends = run_chains(
+            np.zeros((n_chains * factor, len(rows)), np.intp),
+            n_iterations,
+            begin=begin,
+            step=lambda: kernel.run(state, rng.bit_generator),
+            read=state.cluster_labels,
+        )
+        partitions = enumerate_partitions(len(rows))
+        return Cells(
+            np.bincount(partition_index(ends), minlength=len(partitions)), law, partitions
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_partition_and_gap_follow_their_posterior(sampler, seed_sequence):
+    runs = {
+        f"{name} {prior}": invariance_run(name, prior, SAMPLERS[sampler])
+        for name, prior in [("full", "dp"), ("full", "mfm"), ("tied", "dp"), ("product", "dp")]
+    }
+    assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+@cache
+def law_of_partitions(name, of):
+    rows = {"two gaps": TWO_GAPS, "no entry": NO_ENTRY}[of]
+    X, log_marginal = rows_for(name, rows), LIKELIHOODS[name][1]
+    logs = log_joint_of_partitions(X, log_marginal, *PRIORS["dp"], nodes=40, center=0.5)
+    return np.exp(logs - logsumexp(logs))
+
+
+@pytest.mark.parametrize("of", ["two gaps", "no entry"])
+@pytest.mark.parametrize("sampler", ["gibbs", "sams"])
+def test_chains_reach_the_posterior_with_several_gaps(sampler, of, seed_sequence):
+    rows = {"two gaps": TWO_GAPS, "no entry": NO_ENTRY}[of]
+    lengths = {"gibbs": (2_000, 15), "sams": (800, 100)}[sampler]
+    runs = {
+        name: convergence_run(
+            name, rows, SAMPLER_CASES[sampler][0], law_of_partitions(name, of), *lengths
+        )
+        for name in ("full", "tied")
+    }
+    assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+def test_a_row_without_entries_does_not_matter():
+    """The reference agrees with what needs no integral: the other rows alone."""
+    logs = log_joint_of_partitions(
+        NO_ENTRY, LIKELIHOODS["full"][1], *PRIORS["dp"], nodes=40, center=0.5
+    )
+    others = np.delete(NO_ENTRY, 2, axis=0)
+    alone = log_joint_of_partitions(others, LIKELIHOODS["full"][1], *PRIORS["dp"])
+    assert logsumexp(logs) == pytest.approx(logsumexp(alone), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_known_entries_have_the_integrated_density(name):
+    """Of new rows with gaps, under clusters of complete rows."""
+    fitted = rows_for(name, ONE_GAP)[[0, 1, 3, 4]]
+    new = rows_for(name, np.array([[0.4, NAN], [NAN, -0.3], [NAN, NAN], [0.2, 9.0], [40.0, NAN]]))
+    likelihood, model = kernel_of(name, fitted)
+    labels = np.array([0, 1, 0, 1])
+    stats = MixtureState(model, make_prior("dp", 4, concentration=1.0), labels).dump()
+    data = likelihood.encode_new(new)
+    scorer = likelihood.bind(data, likelihood.tables(data, None))
+    scorer.load(stats)
+    found = scorer.log_predictive_rows(np.arange(3), 0, len(new))
+    log_marginal = LIKELIHOODS[name][1]
+    for k in range(3):
+        members = fitted[labels == k]
+        before = log_marginal(members) if len(members) else 0.0
+        for x, log_density in zip(new, found[k], strict=True):
+            if np.isnan(x[:2]).all():
+                expected = 0.0 if name != "product" else log_density
+            else:
+                known = x[np.isfinite(x)][0]
+                rows = np.vstack([members, x])
+                expected = log_known(rows, log_marginal, nodes=400, center=known) - before
+            assert log_density == pytest.approx(expected, abs=1e-8)
+
+
+def with_gaps(X, share, seed):
+    rng = np.random.default_rng(seed)
+    return np.where(rng.random(X.shape) < share, NAN, X)
+
+
+def two_groups(n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 3)) @ np.array([[1.0, 0.9, 0.0], [0.0, 0.4, 0.3], [0.0, 0.0, 1.0]])
+    X[: n // 3] += 5.0
+    return with_gaps(X, 0.15, seed)
+
+
+SETTINGS = {"n_chains": 2, "n_warmup": 30, "n_draws": 30, "random_state": 0}
+OBJECTS = {
+    "full": Gaussian(),
+    "tied": Gaussian(covariance_type="tied"),
+    "product": Product([("a", Gaussian(), [0, 2]), ("b", Gaussian(covariance_type="diag"), [1])]),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_leave_one_out_of_rows_with_gaps(name):
+    """Against predictive densities of the row's known entries by `laws`, from the clusters of the
+    other completed rows."""
+    X = two_groups(24)
+    model = DPMixture(likelihood=OBJECTS[name], sampler="gibbs", **SETTINGS).fit(X)
+    found = model.pointwise_log_likelihood(X).reshape(-1, len(X))
+    draws, likelihood = model.draws_, model.likelihood_
+    for s in (0, 17):
+        draw = draws.scored.draws[s]
+        at = draw["chain"], draw["draw"]
+        labels, alpha = draws["labels"][at], draws["concentration"][at]
+        data = likelihood.encode(X)
+        kernel = likelihood.at(draw["values"]).bind(data, likelihood.tables(data, len(X)))
+        for i in (0, 5, 20):
+            others = np.where(np.arange(len(X)) == i, -1, labels).astype(np.intp)
+            used = np.unique(others[others >= 0])
+            others = np.where(others >= 0, np.searchsorted(used, others), -1)
+            state = MixtureState(
+                kernel,
+                make_prior("dp", len(X), concentration=alpha),
+                others,
+                completion=draw["completion"],
+            )
+            sizes, stats = state.cluster_sizes(), state.dump()
+            stats = np.vstack([stats, np.zeros(stats.shape[1])])
+            weights = np.log(np.append(sizes, alpha) / (len(X) - 1 + alpha))
+            laws = likelihood.at(draw["values"]).laws(stats)
+            expected = logsumexp(laws.log_density(X[[i]], weights)[0] + weights)
+            assert found[s, i] == pytest.approx(expected, abs=1e-9)
+            state = None
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_a_continued_fit_has_the_bits_of_one_fit(name):
+    X = two_groups()
+    settings = {**SETTINGS, "likelihood": OBJECTS[name]}
+    whole = DPMixture(**settings).fit(X)
+    parts = DPMixture(**{**settings, "n_draws": 10}, warm_start=True).fit(X)
+    parts = pickle.loads(pickle.dumps(parts)).set_params(n_draws=30).fit(X)
+    assert np.array_equal(whole.log_joint_samples_, parts.log_joint_samples_)
+    assert np.array_equal(whole.score_samples(X), parts.score_samples(X))
+    threads = DPMixture(**settings, n_jobs=2).fit(X)
+    assert np.array_equal(whole.log_joint_samples_, threads.log_joint_samples_)
+    assert np.array_equal(whole.impute(X), threads.impute(X))
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_answers_of_a_fit_with_gaps(name):
+    X = two_groups()
+    model = DPMixture(likelihood=OBJECTS[name], **SETTINGS).fit(X)
+    assert np.array_equal(model.predict(X), model.predict_proba(X).argmax(axis=1))
+    assert v_measure_score(np.arange(60) < 20, model.labels_) > 0.9
+    filled = model.impute(X)
+    assert np.array_equal(filled[~np.isnan(X)], X[~np.isnan(X)])
+    assert np.isfinite(filled).all()
+    assert all(np.isfinite(table).all() for table in model.impute(X, n_draws=2))
+    assert np.isfinite(model.outlier_scores_).all()
+    assert np.isfinite(model.describe()["mean"]).all()
+    before = model.predict(X)
+    model.estimate_labels(X=X)
+    assert np.array_equal(model.predict(X), before)
+    # log p(a, b) = log p(b) + log p(a | b)
+    both = model.score_samples(X)
+    known = np.where([True, False, False], X, NAN)
+    parts = model.score_samples(known) + model.score_samples(X, given=0)
+    assert both == pytest.approx(parts, abs=1e-9)
+
+
+def test_complete_rows_do_not_notice_that_gaps_exist():
+    """A far row with a gap changes no draw of the density of the others: a guard against
+    densities that read the completed entries."""
+    X = two_groups()
+    model = DPMixture(**SETTINGS).fit(X)
+    far = np.array([[1e8, NAN, 1e8]])
+    assert model.predict_proba(far, new_cluster=True)[0, -1] > 0.99
+    assert np.isfinite(model.score_samples(far)).all()
+    assert np.isfinite(model.score_samples([[1e200, NAN, 0.0]])).all()
+
+
+def test_samplers_without_a_way_refuse():
+    X = two_groups()
+    for sampler in ("smc", "sub_cluster"):
+        with pytest.raises(ValueError, match=r"missing entries .*use a sampler of rows in memory"):
+            DPMixture(sampler=sampler).fit(X)
+    with pytest.raises(ValueError, match="BlockedGibbs cannot draw the missing entries"):
+        FiniteMixture(2, sampler="blocked_gibbs").fit(X)
+    with pytest.raises(ValueError, match="SMC cannot draw"):
+        DPMixture(sampler="smc").partial_fit(np.nan_to_num(X)).partial_fit(X)
+    # Diagonal covariances need no draws.
+    DPMixture(likelihood=Gaussian(covariance_type="diag"), sampler="sub_cluster", **SETTINGS).fit(
+        X
+    )
+
+
+def test_auto_keeps_full_covariances():
+    X = two_groups()
+    model = DPMixture(**SETTINGS).fit(X)
+    assert model.likelihood_.covariance_type == "full"
+    wide = with_gaps(np.random.default_rng(0).standard_normal((60, 35)), 0.1, 0)
+    settings = {**SETTINGS, "n_warmup": 2, "n_draws": 2}
+    assert DPMixture(**settings).fit(wide).likelihood_.covariance_type == "full"
+
+
+def test_columns_without_entries_and_dependent_columns():
+    X = two_groups()
+    X = np.column_stack(
+        [X, np.full(len(X), NAN), 2.0 * X[:, 0] - X[:, 1] + 1.0, np.full(len(X), 3.0)]
+    )
+    model = DPMixture(**SETTINGS).fit(X)
+    assert model.likelihood_.projection.columns.tolist() == [0, 1, 2]
+    assert v_measure_score(np.arange(60) < 20, model.labels_) > 0.9
+    filled = model.impute(X)
+    assert np.isfinite(np.delete(filled, 3, axis=1)).all()
+
+
+def test_a_count_beside_a_gap():
+    """A part with bounds for culling and one with gaps."""
+    X = np.column_stack([two_groups(), np.r_[np.full(20, 9.0), np.full(40, 2.0)]])
+    likelihood = Product([("a", Gaussian(), [0, 1, 2]), ("b", Poisson(), [3])])
+    model = DPMixture(likelihood=likelihood, **SETTINGS).fit(X)
+    assert v_measure_score(np.arange(60) < 20, model.labels_) > 0.9
+
+
+@pytest.mark.slow
+def test_irises_with_a_tenth_missing():
+    X, species = load_iris(return_X_y=True)
+    found = [
+        v_measure_score(species, DPMixture(random_state=seed).fit(with_gaps(X, 0.1, seed)).labels_)
+        for seed in range(3)
+    ]
+    assert np.mean(found) > 0.8
