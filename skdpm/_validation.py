@@ -230,15 +230,16 @@ def check_finite(X, *, allow_nan, hint=""):
 
 
 def has_nan(X):
-    """Whether unchecked X, in memory, has NaN (or another mark of a missing number)."""
-    if sp.issparse(X):
-        return bool(np.isnan(X.data).any()) if X.dtype.kind == "f" else False
+    """Whether X, in memory and not checked yet, has NaN or another mark of a missing entry."""
     if hasattr(X, "isna"):
         return bool(np.any(X.isna()))
-    try:
-        return bool(np.isnan(np.asarray(X, dtype=np.float64)).any())
-    except (TypeError, ValueError):
-        return False  # the checks of X raise an error
+    entries = X.data if sp.issparse(X) else X
+    if not hasattr(entries, "dtype"):
+        try:
+            entries = np.asarray(entries, dtype=np.float64)
+        except (TypeError, ValueError):
+            return False  # the checks of X raise an error
+    return entries.dtype.kind == "f" and bool(np.isnan(entries).any())
 
 
 def check_columns(X, bad, what):

@@ -140,7 +140,7 @@ def test_sample_exists_where_the_likelihood_generates(case):
 @pytest.mark.parametrize("name", NAMES)
 def test_tags(name):
     tags = get_tags(make_estimator(fit_case(name).likelihood))
-    assert tags.input_tags.allow_nan == (name in WITH_NAN)
+    assert tags.input_tags.allow_nan == (name in (*WITH_NAN, "gaussian", "gaussian_tied"))
     assert tags.input_tags.sparse == (name in SPARSE)
     assert tags.input_tags.pairwise == name.startswith("relational")
     assert tags.input_tags.positive_only == (name in ("multinomial", "poisson"))

@@ -104,6 +104,49 @@ static inline int cholesky_update(
     return 1;
 }
 
+/* v -> L^-1 v, in place. O(n^2 / 2). */
+static inline void substitute(const double *packed, ptrdiff_t n, double *restrict v)
+{
+    const double *restrict a = packed;
+    ptrdiff_t j = 0;
+    for (; n - j >= 8; j += 4) {
+        const ptrdiff_t m = n - j;
+        const double *restrict b = a + m;
+        const double *restrict c = b + m - 1;
+        const double *restrict d = c + m - 2;
+        double *restrict w = v + j;
+        const double p = w[0];
+        const double r = w[1] -= p * a[1];
+        const double s = w[2] -= p * a[2] + r * b[1];
+        const double t = w[3] -= p * a[3] + r * b[2] + s * c[1];
+        for (ptrdiff_t i = 4; i < m; i++)
+            w[i] -= p * a[i] + r * b[i - 1] + s * c[i - 2] + t * d[i - 3];
+        a = d + m - 3;
+    }
+    for (; j < n; j++) {
+        const double z = v[j];
+        for (ptrdiff_t i = 1; i < n - j; i++)
+            v[j + i] -= z * a[i];
+        a += n - j;
+    }
+}
+
+/* sum of x_i y_i */
+static inline double dot(const double *restrict x, const double *restrict y, ptrdiff_t n)
+{
+    double a = 0.0, b = 0.0, c = 0.0, d = 0.0;
+    ptrdiff_t i = 0;
+    for (; n - i >= 4; i += 4) {
+        a += x[i] * y[i];
+        b += x[i + 1] * y[i + 1];
+        c += x[i + 2] * y[i + 2];
+        d += x[i + 3] * y[i + 3];
+    }
+    for (; i < n; i++)
+        a += x[i] * y[i];
+    return (a + b) + (c + d);
+}
+
 /* v' A^-1 v by forward substitution; v is destroyed. O(n^2 / 2). */
 static inline double solve_squared(const double *packed, ptrdiff_t n, double *restrict v)
 {

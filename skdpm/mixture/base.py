@@ -408,6 +408,15 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             X = decoded_table(X, decoded, getattr(self, "feature_names_in_", None))
         return X, (u >= cumulated).sum(axis=1).astype(np.int64)
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        likelihood, sampler = self._lenient_likelihood(), self.sampler
+        if isinstance(sampler, str):
+            sampler = SAMPLERS.get(sampler)
+        if likelihood is not None and likelihood.draws_gaps:
+            tags.input_tags.allow_nan = getattr(sampler, "draws_gaps", True)
+        return tags
+
     def __sklearn_is_fitted__(self):
         return hasattr(self, "labels_")
 

@@ -413,7 +413,7 @@ def test_values_outside_the_domain_in_new_rows(name, method, fitted):
             getattr(fitted[name], method)(data)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "multinomial"])
+@pytest.mark.parametrize("name", ["multinomial"])
 def test_nan_where_it_is_not_allowed(name):
     with pytest.raises(ValueError, match="NaN in column 1"):
         make_estimator(fit_case(name).likelihood).fit(_with(GOOD[name], (3, 1, NAN)))

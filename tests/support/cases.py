@@ -41,6 +41,7 @@ CLASSES = {
     "relational_directed": Relational,
 }
 NAMES = LIKELIHOOD_NAMES
+# Rows of these cases have missing entries. Others may have some (test_gaps.py).
 WITH_NAN = (
     "gaussian_diag",
     "bernoulli",

@@ -98,9 +98,13 @@ cdef class ClusterModel:
         const Py_ssize_t* items, Py_ssize_t n_items,                        # IN (n_items,)
         double* out                                                # OUT (n_slots, n_items)
     ) noexcept nogil
-    # ... these three if a chain draws missing entries, ...
+    # ... these four if a chain draws missing entries, ...
     cdef void open_gaps(self, Py_ssize_t i) noexcept nogil
     cdef void close_gaps(self, Py_ssize_t i) noexcept nogil
+    cdef void log_open_bound_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil
     cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, bitgen_t* rng) noexcept nogil
     # ... these two if it has hyperparameters that can be learned, ...
     cdef double log_marginal_at(

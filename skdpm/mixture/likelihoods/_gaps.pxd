@@ -12,8 +12,8 @@ cdef class Gaps:
     cdef double[:, ::1] rows            # the completed rows
     cdef unsigned char[::1] is_open     # whether the entries of an item are missing at the moment
     cdef double[::1] work               # (D,) for z, then:
-    cdef double* weight                 # (D,): 1 / D, or its root
-    cdef double* columns_of_factor      # (n_missing, D): D^-1 G or D^(-1/2) G, by columns
+    cdef double* weight                 # (D,): D^-1
+    cdef double* inverse                # (n_missing, D): D^-1 G, by columns
     cdef double* system                 # packed factor of M
     cdef double* along                  # (n_missing,): b
     cdef double* noise                  # (n_missing,): scratch
@@ -21,8 +21,12 @@ cdef class Gaps:
     cdef Py_ssize_t n_missing           # of the last row
     cdef const Py_ssize_t* missing      # (n_missing,)
 
-    cdef bint prepare(self, const double* factor, Py_ssize_t i, bint white) noexcept nogil
-    cdef double reduce(self, const double* z, double q) noexcept nogil
+    cdef void list_missing(self, Py_ssize_t i) noexcept nogil
+    cdef bint prepare(self, const double* factor, Py_ssize_t i) noexcept nogil
+    cdef bint prepare_white(self, const double* precision, Py_ssize_t i) noexcept nogil
+    cdef double reduce(
+        self, const double* inverse, const double* z, double q
+    ) noexcept nogil
     cdef double project(
         self, const double* factor, const double* center, Py_ssize_t i, double unit
     ) noexcept nogil

@@ -15,7 +15,7 @@ A kernel with `Gaps` holds completed rows. Samplers that move partitions see no 
 Gibbs update of a row with gaps draws them with its cluster: it weighs the clusters by the densities
 of x_B, and draws x_A given x_B and the cluster (`MixtureState.place`).
 """
-from libc.math cimport INFINITY, NAN, sqrt
+from libc.math cimport INFINITY, NAN
 from libc.string cimport memset
 
 import numpy as np
@@ -25,19 +25,10 @@ from skdpm._core._rng cimport bitgen_t, random_standard_normal
 
 cdef extern from "cholesky.h" nogil:
     bint cholesky(double* packed, Py_ssize_t n, double* log_det)
+    void substitute(const double* packed, Py_ssize_t n, double* vector)
+    double dot(const double* x, const double* y, Py_ssize_t n)
     double solve_squared(const double* packed, Py_ssize_t n, double* vector)
     void draw_normal(const double* packed, Py_ssize_t n, double* vector, const double* noise)
-
-
-cdef inline void substitute(
-    const double* column, Py_ssize_t n, double* v       # (n,)
-) noexcept nogil:
-    """v -> L^-1 v, of the last n columns of a factor."""
-    cdef Py_ssize_t i, j
-    for j in range(n):
-        for i in range(1, n - j):
-            v[j + i] -= v[j] * column[i]
-        column += n - j
 
 
 cdef class Gaps:
@@ -69,8 +60,8 @@ cdef class Gaps:
         cdef Py_ssize_t most = np.diff(data["gap_starts"]).max(initial=1)
         self.work = np.empty((most + 2) * self.n_features + most * (most + 1) // 2 + 2 * most)
         self.weight = &self.work[0] + self.n_features
-        self.columns_of_factor = self.weight + self.n_features
-        self.system = self.columns_of_factor + most * self.n_features
+        self.inverse = self.weight + self.n_features
+        self.system = self.inverse + most * self.n_features
         self.along = self.system + most * (most + 1) // 2
         self.noise = self.along + most
         self.is_open = np.zeros(self.data.shape[0], dtype=np.uint8)
@@ -96,62 +87,64 @@ cdef class Gaps:
         """Values of the missing entries: ndarray of shape (n_gaps,)."""
         return self.rows.base[np.isnan(self.data)]
 
-    cdef bint prepare(self, const double* factor, Py_ssize_t i, bint white) noexcept nogil:
-        """Factor M for row i, from that of S. `white`: `reduce` will take D^(-1/2) z in place of z.
-        False, and a determinant of NaN, if M is not positive definite."""
-        cdef Py_ssize_t a, c, d, first, t
-        cdef Py_ssize_t n = self.n_features
-        cdef Py_ssize_t m = self.starts[i + 1] - self.starts[i]
-        cdef const Py_ssize_t* missing = &self.columns[self.starts[i]]
-        cdef double* weight = self.weight
-        cdef double* g = self.columns_of_factor
-        cdef double* other
-        cdef double total
-        self.n_missing = m
-        self.missing = missing
-        t = 0
-        for d in range(missing[0], n):
-            t = d * n - d * (d - 1) // 2
-            weight[d] = sqrt(factor[t]) if white else factor[t]
-        for a in range(m):
-            first = missing[a]
-            memset(g + first, 0, (n - first) * sizeof(double))
-            g[first] = 1.0
-            t = first * n - first * (first - 1) // 2
-            substitute(factor + t, n - first, g + first)
-            if white:
-                for d in range(first, n):
-                    g[d] *= weight[d]
-            g += n
-        g = self.columns_of_factor
-        t = 0
-        for a in range(m):
-            for c in range(a, m):
-                other = self.columns_of_factor + c * n
-                total = 0.0
-                for d in range(missing[c], n):
-                    total += g[d] * other[d] if white else g[d] * (weight[d] * other[d])
-                self.system[t] = total
-                t += 1
-            if not white:
-                for d in range(missing[a], n):
-                    g[d] *= weight[d]
-            g += n
-        return cholesky(self.system, m, &self.log_det)
+    cdef void list_missing(self, Py_ssize_t i) noexcept nogil:
+        self.n_missing = self.starts[i + 1] - self.starts[i]
+        self.missing = &self.columns[self.starts[i]]
 
-    cdef double reduce(self, const double* z, double q) noexcept nogil:
-        """q_B, from z and q = z' D^-1 z for any x_A."""
+    cdef bint prepare(self, const double* factor, Py_ssize_t i) noexcept nogil:
+        """Factor M for row i, from that of S. False, and a determinant of NaN, if M is not
+        positive definite."""
+        cdef Py_ssize_t a, c, d, first
+        cdef Py_ssize_t n = self.n_features
+        cdef Py_ssize_t t = 0
+        cdef double* weight = self.weight
+        cdef double* g = self.inverse
+        self.list_missing(i)
+        for d in range(n):
+            weight[d] = factor[t]
+            t += n - d
+        t = 0
+        for a in range(self.n_missing):
+            first = self.missing[a]
+            memset(g, 0, n * sizeof(double))
+            g[first] = 1.0
+            substitute(factor + first * n - first * (first - 1) // 2, n - first, g + first)
+            # The columns before have their weights.
+            for c in range(a):
+                self.system[c * self.n_missing - c * (c - 1) // 2 + a - c] = dot(
+                    self.inverse + c * n + first, g + first, n - first
+                )
+            self.system[a * self.n_missing - a * (a - 1) // 2] = 0.0
+            for d in range(first, n):
+                self.system[a * self.n_missing - a * (a - 1) // 2] += g[d] * (weight[d] * g[d])
+                g[d] *= weight[d]
+            g += n
+        return cholesky(self.system, self.n_missing, &self.log_det)
+
+    cdef bint prepare_white(self, const double* precision, Py_ssize_t i) noexcept nogil:
+        """The same from a matrix S^-1, (D, D); `reduce_white` follows."""
+        cdef Py_ssize_t a, c
+        cdef Py_ssize_t t = 0
+        self.list_missing(i)
+        for a in range(self.n_missing):
+            for c in range(a, self.n_missing):
+                self.system[t] = precision[self.missing[a] * self.n_features + self.missing[c]]
+                t += 1
+        return cholesky(self.system, self.n_missing, &self.log_det)
+
+    cdef double reduce(
+        self, const double* inverse, const double* z, double q
+    ) noexcept nogil:
+        """q_B, from z and q = z' D^-1 z for any x_A. `inverse` is D^-1 G by columns, after
+        `prepare_white` all columns of D^(-1/2) L^-1, with D^(-1/2) z in place of z."""
         cdef Py_ssize_t a, d
-        cdef Py_ssize_t m = self.n_missing
-        cdef const double* g = self.columns_of_factor
-        cdef double total
-        for a in range(m):
-            total = 0.0
-            for d in range(self.missing[a], self.n_features):
-                total += g[d] * z[d]
-            self.along[a] = self.noise[a] = total
-            g += self.n_features
-        q -= solve_squared(self.system, m, self.noise)
+        cdef Py_ssize_t n = self.n_features
+        for a in range(self.n_missing):
+            d = self.missing[a]
+            self.along[a] = self.noise[a] = dot(
+                inverse + (a if inverse == self.inverse else d) * n + d, z + d, n - d
+            )
+        q -= solve_squared(self.system, self.n_missing, self.noise)
         return 0.0 if q < 0.0 else q if q < 1e300 else INFINITY
 
     cdef double project(
@@ -164,7 +157,7 @@ cdef class Gaps:
         cdef const double* x = &self.data[i, 0]
         cdef double* z = &self.work[0]
         cdef double q = 0.0
-        if not self.prepare(factor, i, False):
+        if not self.prepare(factor, i):
             return NAN
         for d in range(n):
             z[d] = (x[d] - center[d]) * unit
@@ -172,9 +165,8 @@ cdef class Gaps:
             z[self.missing[a]] = 0.0
         substitute(factor, n, z)
         for d in range(n):
-            q += z[d] * (z[d] * factor[0])
-            factor += n - d
-        return self.reduce(z, q)
+            q += z[d] * (z[d] * self.weight[d])
+        return self.reduce(self.inverse, z, q)
 
     cdef bint draw(
         self, const double* center, Py_ssize_t i, double spread, bitgen_t* rng

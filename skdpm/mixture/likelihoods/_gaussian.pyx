@@ -217,6 +217,9 @@ cdef class GaussianModel(ClusterModel):
     cdef object origin, spread, floor
     cdef const double[::1] origin_view
     cdef Gaps gaps                  # None: no entry is missing
+    # The cluster for which `gaps` has projected the open row last, or NONE, and q_B.
+    cdef Py_ssize_t gap_slot
+    cdef double gap_square
     cdef object _owners
 
     def __init__(self, data, tables, mean, double mean_precision, double df, scale):
@@ -241,6 +244,7 @@ cdef class GaussianModel(ClusterModel):
         )))
         self.pending_slot = NONE
         self.pending_item = NONE
+        self.gap_slot = NONE
         self.work = <double*>malloc((2 * n_features + self.n_packed) * sizeof(double))
         self.prior_mean = <double*>malloc((n_features + self.n_packed) * sizeof(double))
         self.strip = <double*>malloc(2 * n_features * STRIP * sizeof(double))
@@ -533,7 +537,9 @@ cdef class GaussianModel(ClusterModel):
         """log p(x_i | items of each slot), O(n_slots * D^2)."""
         cdef Py_ssize_t m
         if self.has_gaps != NULL and self.gaps.is_open[i]:
-            self.log_observed_many(slots, n_slots, i, out)
+            self.settle()
+            for m in range(n_slots):
+                out[m] = self.log_observed(slots[m], i)
             return
         if self.pending_slot != NONE and self.pending_item != i:
             self.settle()
@@ -567,49 +573,100 @@ cdef class GaussianModel(ClusterModel):
         if self.has_gaps != NULL and self.has_gaps[i]:
             self.settle()       # by the values that the row has now
             self.gaps.is_open[i] = 1
+            self.gap_slot = NONE
 
     cdef void close_gaps(self, Py_ssize_t i) noexcept nogil:
         if self.has_gaps != NULL:
             self.gaps.is_open[i] = 0
 
-    cdef void log_observed_many(
-        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
-    ) noexcept nogil:
+    cdef inline double log_observed_norm(self, double n, Py_ssize_t m) noexcept nogil:
+        """log of c_n and of the factors of the density that follow from n and m = n_missing."""
+        cdef double rho = self.mean_precision + n
+        cdef double half = 0.5 * m
+        cdef double shape = 0.5 * (self.df + n + 1.0) - half
+        return (
+            self.log_norm_of(n) + half * (LOG_PI + log1p(1.0 / rho)) - log_rising_half(shape, half)
+        )
+
+    cdef double log_observed(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         """log p of the known entries of row i: see the head of this file."""
-        cdef Py_ssize_t k
+        cdef const double* cached = row(self, slot) + self.n_stats
+        cdef const double* center = cached + CENTER
+        cdef double unit = 1.0
+        cdef double tail = self.gaps.project(center + self.n_features, center, i, unit)
+        self.gap_slot, self.gap_square = slot, tail
+        while tail == INFINITY and unit > 1e-300:
+            unit *= 1e-100
+            tail = self.gaps.project(center + self.n_features, center, i, unit)
+        if unit == 1.0:
+            tail = log_positive(1.0 + tail * cached[SHRINKAGE])
+        else:
+            self.gap_slot = NONE
+            tail = log(tail * cached[SHRINKAGE]) - 2.0 * log(unit)
+        return (
+            self.log_observed_norm(row(self, slot)[0], self.gaps.n_missing)
+            - 0.5 * (cached[LOG_DET] + self.gaps.log_det)
+            - (cached[EXPONENT] - 0.5 * self.gaps.n_missing) * tail
+        )
+
+    cdef void log_open_bound_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        """q_B is at least (x_d - m_d)^2 / S_dd for every known d, and |M| at least the product of
+        1 / D_a over the missing a, as G has a unit triangle there."""
+        cdef Py_ssize_t d, k, t
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* x
+        cdef const double* stats
         cdef const double* cached
-        cdef double half = 0.5 * (self.gaps.starts[i + 1] - self.gaps.starts[i])
-        cdef double shape, tail, unit
+        cdef double gap, n, pull, product, q, ratio
+        if self.has_gaps == NULL or not self.gaps.is_open[i]:
+            self.log_predictive_many(slots, n_slots, i, out)
+            return
         self.settle()
+        self.gaps.list_missing(i)
+        x = &self.gaps.data[i, 0]
         for k in range(n_slots):
-            cached = row(self, slots[k]) + self.n_stats
-            shape = cached[EXPONENT] - half
-            unit = 1.0
-            tail = self.gaps.project(cached + CENTER + self.n_features, cached + CENTER, i, unit)
-            while tail == INFINITY and unit > 1e-300:
-                unit *= 1e-100
-                tail = self.gaps.project(
-                    cached + CENTER + self.n_features, cached + CENTER, i, unit
-                )
-            if unit == 1.0:
-                tail = log_positive(1.0 + tail * cached[SHRINKAGE])
-            else:
-                tail = log(tail * cached[SHRINKAGE]) - 2.0 * log(unit)
+            stats = row(self, slots[k])
+            cached = stats + self.n_stats
+            n = stats[0]
+            pull = self.mean_precision * n / (self.mean_precision + n)
+            product = 1.0
+            q = 0.0
+            t = 0
+            for d in range(n_features):
+                if x[d] == x[d]:
+                    gap = stats[1 + d] - self.prior_mean[d]
+                    ratio = x[d] - cached[CENTER + d]
+                    ratio = ratio * ratio / (
+                        self.scale[t] + stats[1 + n_features + t] + pull * gap * gap
+                    )
+                    q = ratio if ratio > q else q
+                else:
+                    product *= cached[CENTER + n_features + t]
+                t += n_features - d
             out[k] = (
-                cached[LOG_PEAK] + half * (LOG_PI - log(cached[SHRINKAGE]))
-                - log_rising_half(shape, half) - 0.5 * self.gaps.log_det - shape * tail
+                self.log_observed_norm(n, self.gaps.n_missing)
+                - 0.5 * (cached[LOG_DET] + log(product))
+                - (cached[EXPONENT] - 0.5 * self.gaps.n_missing)
+                * log_positive(1.0 + BELOW * min(q, 1e300) * cached[SHRINKAGE])
             )
+            out[k] += SLACK * (1.0 + fabs(out[k]) + fabs(cached[LOG_DET]))
 
     cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
         cdef const double* cached = row(self, slot) + self.n_stats
-        cdef double q, square
+        cdef const double* center = cached + CENTER
+        cdef double square
         if self.has_gaps == NULL or not self.has_gaps[i]:
             return True
-        self.settle()
-        q = self.gaps.project(cached + CENTER + self.n_features, cached + CENTER, i, 1.0)
+        if slot != self.gap_slot:       # else `gaps` has seen this row and cluster last
+            self.settle()
+            self.gap_square = self.gaps.project(center + self.n_features, center, i, 1.0)
+        self.gap_slot = NONE
         square = log_gamma_variate(rng, cached[EXPONENT] - 0.5 * self.gaps.n_missing)
-        square = (q + 1.0 / cached[SHRINKAGE]) / (2.0 * exp(square))
-        return self.gaps.draw(cached + CENTER, i, sqrt(square), rng)
+        square = (self.gap_square + 1.0 / cached[SHRINKAGE]) / (2.0 * exp(square))
+        return self.gaps.draw(center, i, sqrt(square), rng)
 
     cdef inline double log_predictive_alone(self, Py_ssize_t slot, const double* x) noexcept nogil:
         """The same for one slot, without the loop over slots."""
@@ -784,9 +841,7 @@ cdef class GaussianModel(ClusterModel):
         for i in range(n_items):
             if self.has_gaps[items[i]] and self.gaps.is_open[items[i]]:
                 for k in range(n_slots):
-                    self.log_observed_many(
-                        &slots[k], 1, items[i], out + (k - n_slots) * n_items + i
-                    )
+                    out[(k - n_slots) * n_items + i] = self.log_observed(slots[k], items[i])
 
 
 @cython.final

@@ -167,6 +167,8 @@ cdef class GaussianTiedModel(ClusterModel):
     cdef double[::1] precision          # (n_packed,): see `invert`
     cdef double[::1] work               # (3 D + 2 n_packed,)
     cdef Gaps gaps                      # None: no entry is missing
+    cdef const double[:, ::1] matrix    # Sigma^-1 and the columns of F^-1, if there are gaps
+    cdef const double[:, ::1] inverse
 
     def __init__(self, data, tables, mean, double mean_precision, double df, scale):
         self.X = data["X"]
@@ -193,6 +195,7 @@ cdef class GaussianTiedModel(ClusterModel):
         if "incomplete" in data:
             self.gaps = Gaps(data)
             self.declare_incomplete(data["incomplete"])
+            self.invert_factor()
 
     cdef int take_hyperparameters(self) except -1:
         """Set the attributes that follow from `hyper`, and the empty row."""
@@ -214,6 +217,15 @@ cdef class GaussianTiedModel(ClusterModel):
     cdef int retabulate(self) except -1:
         self.take_hyperparameters()
         self.white = whitened(self.X, self.sigma())
+        if self.gaps is not None:
+            self.invert_factor()
+        return 0
+
+    cdef int invert_factor(self) except -1:
+        """Set what densities of rows with gaps need."""
+        inverse = whitened(np.eye(self.n_features), self.sigma())
+        self.inverse = inverse
+        self.matrix = inverse @ inverse.T
         return 0
 
     def sigma(self):
@@ -413,11 +425,11 @@ cdef class GaussianTiedModel(ClusterModel):
         cdef const double* cached
         cdef double q
         cdef double* z = &self.work[0]
-        self.gaps.prepare(&self.factor[0], i, True)
+        self.gaps.prepare_white(&self.matrix[0, 0], i)
         self.whiten_known(i)
         for k in range(n_slots):
             cached = row(self, slots[k]) + self.n_stats
-            q = self.gaps.reduce(z, self.gap_from(cached + CENTER, z))
+            q = self.gaps.reduce(&self.inverse[0, 0], z, self.gap_from(cached + CENTER, z))
             out[k] = (
                 cached[LOG_PEAK]
                 + 0.5 * self.gaps.n_missing * (LOG_2PI - log(2.0 * cached[HALF_PRECISION]))
@@ -450,10 +462,10 @@ cdef class GaussianTiedModel(ClusterModel):
         cdef double* z = &self.work[0]
         if self.has_gaps == NULL or not self.has_gaps[i]:
             return True
-        if not self.gaps.prepare(&self.factor[0], i, True):
+        if not self.gaps.prepare_white(&self.matrix[0, 0], i):
             return False
         self.whiten_known(i)
-        self.gaps.reduce(z, self.gap_from(cached + CENTER, z))
+        self.gaps.reduce(&self.inverse[0, 0], z, self.gap_from(cached + CENTER, z))
         if not self.gaps.draw(NULL, i, sqrt(0.5 / cached[HALF_PRECISION]), rng):
             return False
         whiten(&self.factor[0], self.n_features, &self.X[i, 0], <double*>&self.white[i, 0])

@@ -69,6 +69,8 @@ cdef class MixtureState:
     cdef void attach(self, Py_ssize_t i, Py_ssize_t slot) noexcept nogil
     cdef Py_ssize_t detach(self, Py_ssize_t i) noexcept nogil
     cdef bint place(self, Py_ssize_t i, bitgen_t* rng) noexcept nogil
+    cdef void add_log_prior(self) noexcept nogil
+    cdef bint stays(self, Py_ssize_t i, Py_ssize_t own, double u) noexcept nogil
     cdef int place_incomplete(self, bitgen_t* rng) except -1 nogil
     cdef void open_spare(self) noexcept nogil
     cdef void close_cluster(self, Py_ssize_t slot) noexcept nogil

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The state of a chain: labels, occupied clusters and their statistics, always in agreement."""
-from libc.math cimport NAN
+from libc.math cimport NAN, exp
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 
@@ -204,34 +204,61 @@ cdef class MixtureState:
         return slot
 
     cdef bint place(self, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
-        """Move item i to a cluster by its full conditional: see `samplers/_gibbs`. The missing
-        entries of an item are drawn with its cluster: the weights are those of its other entries,
-        and given the cluster the missing ones follow their predictive law. A slot must be free.
-        False if the weights are no distribution."""
+        """Move item i to a cluster by its full conditional: see `samplers/_gibbs`. A slot must be
+        free. False if the weights are no distribution.
+
+        The missing entries of an item are drawn with its cluster: the weights are those of its
+        other entries, and given the cluster the missing ones follow their predictive law."""
         cdef Py_ssize_t own = self.detach(i)
         cdef Py_ssize_t j
         cdef Py_ssize_t first = 0
         cdef Py_ssize_t k = self.n_clusters
-        cdef const Py_ssize_t* slots = self.slots
-        cdef const double* log_v = self.prior.log_v
-        cdef const double* log_join = self.prior.log_join
-        cdef double* log_w = self.log_w
+        cdef double u = uniform(rng)
         cdef bint has_gaps = self.model.has_gaps != NULL and self.model.has_gaps[i]
-        if has_gaps:
-            self.model.open_gaps(i)
-        self.model.log_predictive_many(slots, k + 1, i, log_w)
-        for j in range(k):
-            log_w[j] += log_join[self.sizes[slots[j]]]
-        log_w[k] += log_v[k + 1] - log_v[k]
-        if self.bounds is not None:
+        if self.bounds is not None or has_gaps:
             # An item that was alone leaves no cluster behind; a new one takes its place in the
             # order.
             first = self.position[own] if self.sizes[own] > 0 else k
-        j = categorical_log_at(uniform(rng), log_w, k + 1, first)
-        if j < 0 or has_gaps and not self.model.fill_gaps(slots[j], i, rng):
+        if has_gaps:
+            self.model.open_gaps(i)
+            if first < k and self.stays(i, own, u):
+                if not self.model.fill_gaps(own, i, rng):
+                    return False
+                self.attach(i, own)
+                return True
+        self.model.log_predictive_many(self.slots, k + 1, i, self.log_w)
+        self.add_log_prior()
+        j = categorical_log_at(u, self.log_w, k + 1, first)
+        if j < 0 or has_gaps and not self.model.fill_gaps(self.slots[j], i, rng):
             return False
-        self.attach(i, slots[j])
+        self.attach(i, self.slots[j])
         return True
+
+    cdef inline void add_log_prior(self) noexcept nogil:
+        """Add the prior's log weights of the clusters and of a new one to `log_w`."""
+        cdef Py_ssize_t j
+        cdef Py_ssize_t k = self.n_clusters
+        cdef const double* log_v = self.prior.log_v
+        for j in range(k):
+            self.log_w[j] += self.prior.log_join[self.sizes[self.slots[j]]]
+        self.log_w[k] += log_v[k + 1] - log_v[k]
+
+    cdef bint stays(self, Py_ssize_t i, Py_ssize_t own, double u) noexcept nogil:
+        """Whether u selects the cluster `own` for an item with open gaps whatever the weights of
+        the other clusters are within their bounds. Then all weights would lead to it."""
+        cdef Py_ssize_t j
+        cdef double log_own
+        cdef double total = 0.0
+        self.model.log_open_bound_many(self.slots, self.n_clusters + 1, i, self.log_w)
+        self.add_log_prior()
+        self.model.log_predictive_many(&own, 1, i, &log_own)
+        log_own += self.prior.log_join[self.sizes[own]]
+        for j in range(self.n_clusters + 1):
+            if self.slots[j] != own:
+                if not self.log_w[j] - log_own < 0.0:
+                    return False
+                total += exp(self.log_w[j] - log_own)
+        return u * (1.0 + total) * (1.0 + 1e-12) < 1.0
 
     cdef int place_incomplete(self, bitgen_t* rng) except -1 nogil:
         """Draw the missing entries and the cluster of every item with gaps, one by one."""

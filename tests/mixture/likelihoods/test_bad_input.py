@@ -317,10 +317,10 @@ def test_what_is_allowed():
     missing = with_entry(BINARY, np.nan, 1)
     assert Bernoulli().resolve(missing).encode(missing)
     missing = with_entry(REALS, np.nan, 1)
-    likelihood = Gaussian(covariance_type="diag")
-    assert likelihood.allow_nan
-    assert not Gaussian().allow_nan
-    assert likelihood.resolve(missing).encode(missing)
+    for covariance_type in ("full", "diag", "tied", "spherical"):
+        likelihood = Gaussian(covariance_type=covariance_type)
+        assert likelihood.allow_nan
+        assert likelihood.resolve(missing).encode(missing)
     for dtype in (bool, np.int32, np.float32):
         X = BINARY.astype(dtype)
         assert Multinomial().resolve(X).encode(X)

@@ -441,6 +441,8 @@ def _nan_cases():
 
 
 def _takes_nan(likelihood):
+    if likelihood.draws_gaps:
+        return False  # tests/mixture/test_gaps.py
     if isinstance(likelihood, Product):
         return all(part.allow_nan for _, part, _ in likelihood.parts)
     return likelihood.allow_nan

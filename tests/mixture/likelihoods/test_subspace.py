@@ -312,7 +312,7 @@ def test_automatic_likelihood_of_streams():
 
 def chosen(shape, model):
     """Sampler of a fit, without the fit, which would take long."""
-    X = np.empty(shape)
+    X = np.zeros(shape)
     return type(model._resolved_sampler(model._bound_likelihood(X), X))
 
 
