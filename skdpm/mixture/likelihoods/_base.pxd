@@ -101,7 +101,7 @@ cdef class ClusterModel:
     # ... these four if a chain draws missing entries, ...
     cdef void open_gaps(self, Py_ssize_t i) noexcept nogil
     cdef void close_gaps(self, Py_ssize_t i) noexcept nogil
-    cdef void log_open_bound_many(
+    cdef bint log_open_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil

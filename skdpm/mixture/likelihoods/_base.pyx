@@ -396,12 +396,13 @@ cdef class ClusterModel:
         """Undo `open_gaps`."""
         pass
 
-    cdef void log_open_bound_many(
+    cdef bint log_open_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
-        """Upper bounds of `log_predictive_many` for an item with open gaps, cheaper than these."""
-        self.log_predictive_many(slots, n_slots, i, out)
+        """Upper bounds of `log_predictive_many` for an item with open gaps. Returns whether they are
+        much cheaper than these; otherwise `out` is not set."""
+        return False
 
     cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
         """Draw the missing entries of item i given its other entries and the items of a slot, and

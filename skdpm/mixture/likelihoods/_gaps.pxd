@@ -11,9 +11,9 @@ cdef class Gaps:
     cdef const double[::1] first        # values from which chains start, if any
     cdef double[:, ::1] rows            # the completed rows
     cdef unsigned char[::1] is_open     # whether the entries of an item are missing at the moment
-    cdef double[::1] work               # (D,) for z, then:
+    cdef double[::1] work               # scratch:
     cdef double* weight                 # (D,): D^-1
-    cdef double* inverse                # (n_missing, D): D^-1 G, by columns
+    cdef double* vectors                # (n, 4) for each four of z and the columns of G
     cdef double* system                 # packed factor of M
     cdef double* along                  # (n_missing,): b
     cdef double* noise                  # (n_missing,): scratch
@@ -22,11 +22,8 @@ cdef class Gaps:
     cdef const Py_ssize_t* missing      # (n_missing,)
 
     cdef void list_missing(self, Py_ssize_t i) noexcept nogil
-    cdef bint prepare(self, const double* factor, Py_ssize_t i) noexcept nogil
-    cdef bint prepare_white(self, const double* precision, Py_ssize_t i) noexcept nogil
-    cdef double reduce(
-        self, const double* inverse, const double* z, double q
-    ) noexcept nogil
+    cdef bint prepare(self, const double* precision, Py_ssize_t i) noexcept nogil
+    cdef double reduce(self, const double* inverse, const double* z, double q) noexcept nogil
     cdef double project(
         self, const double* factor, const double* center, Py_ssize_t i, double unit
     ) noexcept nogil

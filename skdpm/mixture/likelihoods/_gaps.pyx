@@ -25,7 +25,10 @@ from skdpm._core._rng cimport bitgen_t, random_standard_normal
 
 cdef extern from "cholesky.h" nogil:
     bint cholesky(double* packed, Py_ssize_t n, double* log_det)
-    void substitute(const double* packed, Py_ssize_t n, double* vector)
+    void substitute_four(const double* packed, Py_ssize_t n, double* vectors)
+    void products_of_four(
+        const double* a, const double* b, const double* weight, Py_ssize_t n, double* out
+    )
     double dot(const double* x, const double* y, Py_ssize_t n)
     double solve_squared(const double* packed, Py_ssize_t n, double* vector)
     void draw_normal(const double* packed, Py_ssize_t n, double* vector, const double* noise)
@@ -58,10 +61,13 @@ cdef class Gaps:
         self.first = data.get("gap_values")
         self.n_values = self.columns.shape[0]
         cdef Py_ssize_t most = np.diff(data["gap_starts"]).max(initial=1)
-        self.work = np.empty((most + 2) * self.n_features + most * (most + 1) // 2 + 2 * most)
-        self.weight = &self.work[0] + self.n_features
-        self.inverse = self.weight + self.n_features
-        self.system = self.inverse + most * self.n_features
+        cdef Py_ssize_t n_vectors = 4 * (most // 4 + 1)
+        self.work = np.empty(
+            (n_vectors + 1) * self.n_features + most * (most + 1) // 2 + 2 * most
+        )
+        self.weight = &self.work[0]
+        self.vectors = self.weight + self.n_features
+        self.system = self.vectors + n_vectors * self.n_features
         self.along = self.system + most * (most + 1) // 2
         self.noise = self.along + most
         self.is_open = np.zeros(self.data.shape[0], dtype=np.uint8)
@@ -91,38 +97,9 @@ cdef class Gaps:
         self.n_missing = self.starts[i + 1] - self.starts[i]
         self.missing = &self.columns[self.starts[i]]
 
-    cdef bint prepare(self, const double* factor, Py_ssize_t i) noexcept nogil:
-        """Factor M for row i, from that of S. False, and a determinant of NaN, if M is not
+    cdef bint prepare(self, const double* precision, Py_ssize_t i) noexcept nogil:
+        """Factor M for row i, from S^-1, (D, D). False, and a determinant of NaN, if M is not
         positive definite."""
-        cdef Py_ssize_t a, c, d, first
-        cdef Py_ssize_t n = self.n_features
-        cdef Py_ssize_t t = 0
-        cdef double* weight = self.weight
-        cdef double* g = self.inverse
-        self.list_missing(i)
-        for d in range(n):
-            weight[d] = factor[t]
-            t += n - d
-        t = 0
-        for a in range(self.n_missing):
-            first = self.missing[a]
-            memset(g, 0, n * sizeof(double))
-            g[first] = 1.0
-            substitute(factor + first * n - first * (first - 1) // 2, n - first, g + first)
-            # The columns before have their weights.
-            for c in range(a):
-                self.system[c * self.n_missing - c * (c - 1) // 2 + a - c] = dot(
-                    self.inverse + c * n + first, g + first, n - first
-                )
-            self.system[a * self.n_missing - a * (a - 1) // 2] = 0.0
-            for d in range(first, n):
-                self.system[a * self.n_missing - a * (a - 1) // 2] += g[d] * (weight[d] * g[d])
-                g[d] *= weight[d]
-            g += n
-        return cholesky(self.system, self.n_missing, &self.log_det)
-
-    cdef bint prepare_white(self, const double* precision, Py_ssize_t i) noexcept nogil:
-        """The same from a matrix S^-1, (D, D); `reduce_white` follows."""
         cdef Py_ssize_t a, c
         cdef Py_ssize_t t = 0
         self.list_missing(i)
@@ -132,41 +109,61 @@ cdef class Gaps:
                 t += 1
         return cholesky(self.system, self.n_missing, &self.log_det)
 
-    cdef double reduce(
-        self, const double* inverse, const double* z, double q
-    ) noexcept nogil:
-        """q_B, from z and q = z' D^-1 z for any x_A. `inverse` is D^-1 G by columns, after
-        `prepare_white` all columns of D^(-1/2) L^-1, with D^(-1/2) z in place of z."""
+    cdef double reduce(self, const double* inverse, const double* z, double q) noexcept nogil:
+        """q_B, after `prepare`, from F^-1 with F F' = S, by columns, z = F^-1 (x - m) and q = z'z
+        for any x_A."""
         cdef Py_ssize_t a, d
         cdef Py_ssize_t n = self.n_features
         for a in range(self.n_missing):
             d = self.missing[a]
-            self.along[a] = self.noise[a] = dot(
-                inverse + (a if inverse == self.inverse else d) * n + d, z + d, n - d
-            )
+            self.along[a] = self.noise[a] = dot(inverse + d * n + d, z + d, n - d)
         q -= solve_squared(self.system, self.n_missing, self.noise)
         return 0.0 if q < 0.0 else q if q < 1e300 else INFINITY
 
     cdef double project(
         self, const double* factor, const double* center, Py_ssize_t i, double unit
     ) noexcept nogil:
-        """`prepare`, and q_B divided by unit^2, from z for x_A = m_A. NaN if M is not positive
-        definite."""
-        cdef Py_ssize_t a, d
+        """q_B of row i divided by unit^2, from the factor of S; sets what `draw` needs. NaN if M is
+        not positive definite.
+
+        z, for x_A = m_A, and the columns of G are vectors 0, 1, ..., n_missing, four side by side:
+        their products are q, b and M."""
+        cdef Py_ssize_t a, b, c, d, g, h, m, t
         cdef Py_ssize_t n = self.n_features
         cdef const double* x = &self.data[i, 0]
-        cdef double* z = &self.work[0]
+        cdef double* v = self.vectors
+        cdef double products[16]
         cdef double q = 0.0
-        if not self.prepare(factor, i):
+        self.list_missing(i)
+        m = self.n_missing
+        memset(v, 0, 4 * n * (m // 4 + 1) * sizeof(double))
+        t = 0
+        for d in range(n):
+            self.weight[d] = factor[t]
+            t += n - d
+            v[4 * d] = (x[d] - center[d]) * unit
+        for a in range(m):
+            v[4 * self.missing[a]] = 0.0
+        for a in range(m):
+            v[4 * (n * ((a + 1) // 4) + self.missing[a]) + (a + 1) % 4] = 1.0
+        for g in range(m // 4 + 1):
+            substitute_four(factor, n, v + 4 * n * g)
+        for g in range(m // 4 + 1):
+            for h in range(g, m // 4 + 1):
+                products_of_four(v + 4 * n * g, v + 4 * n * h, self.weight, n, products)
+                for b in range(4 * g, min(4 * g + 4, m + 1)):
+                    for c in range(max(b, 4 * h), min(4 * h + 4, m + 1)):
+                        if b > 0:
+                            t = (b - 1) * m - (b - 1) * (b - 2) // 2 + (c - b)
+                            self.system[t] = products[4 * (b % 4) + c % 4]
+                        elif c > 0:
+                            self.along[c - 1] = self.noise[c - 1] = products[c % 4 + 4 * (b % 4)]
+                        else:
+                            q = products[0]
+        if not cholesky(self.system, m, &self.log_det):
             return NAN
-        for d in range(n):
-            z[d] = (x[d] - center[d]) * unit
-        for a in range(self.n_missing):
-            z[self.missing[a]] = 0.0
-        substitute(factor, n, z)
-        for d in range(n):
-            q += z[d] * (z[d] * self.weight[d])
-        return self.reduce(self.inverse, z, q)
+        q -= solve_squared(self.system, m, self.noise)
+        return 0.0 if q < 0.0 else q if q < 1e300 else INFINITY
 
     cdef bint draw(
         self, const double* center, Py_ssize_t i, double spread, bitgen_t* rng

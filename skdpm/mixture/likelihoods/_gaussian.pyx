@@ -70,6 +70,10 @@ cdef enum:
 
     NONE = -1
     MANY = 64
+
+    # Rows with gaps.
+    N_NORMS = 512
+    KEY = 3             # numbers by which kept properties of a cluster are recognised
     # Cached terms of a row, behind its statistics.
     LOG_DET = 0
     LOG_PEAK = 1
@@ -220,6 +224,8 @@ cdef class GaussianModel(ClusterModel):
     # The cluster for which `gaps` has projected the open row last, or NONE, and q_B.
     cdef Py_ssize_t gap_slot
     cdef double gap_square
+    cdef double[:, ::1] norms       # (N_NORMS, 3): see `log_observed_norm`
+    cdef double[:, ::1] spreads     # (n_slots, KEY + 1 + D): see `spread_of`
     cdef object _owners
 
     def __init__(self, data, tables, mean, double mean_precision, double df, scale):
@@ -263,6 +269,21 @@ cdef class GaussianModel(ClusterModel):
         if "incomplete" in data:
             self.gaps = Gaps(data)
             self.declare_incomplete(data["incomplete"])
+            self.norms = np.full((N_NORMS, 3), -1.0)
+            self.spreads = np.full((0, KEY + 1 + n_features), -1.0)
+
+    cdef int reserve(self, Py_ssize_t n_slots) except -1:
+        ClusterModel.reserve(self, n_slots)
+        self.reserve_spreads()
+        return 0
+
+    cdef void place(self, double* stats, Py_ssize_t stride, Py_ssize_t n_slots) noexcept:
+        ClusterModel.place(self, stats, stride, n_slots)
+        self.reserve_spreads()
+
+    cdef void reserve_spreads(self) noexcept:
+        if self.gaps is not None and self.spreads.shape[0] < self.n_slots:
+            self.spreads = np.full((self.n_slots, self.spreads.shape[1]), -1.0)
 
     def __dealloc__(self):
         free(self.work)
@@ -313,6 +334,9 @@ cdef class GaussianModel(ClusterModel):
             fill_log_norm(self.own, size, r, nu, self.n_features)
         self.log_norm = self.own
         self.n_tabled = size
+        if self.gaps is not None:
+            self.norms[:] = -1.0
+            self.spreads[:] = -1.0
         return self.take_hyperparameters()
 
     cdef inline double log_norm_of(self, double n) noexcept nogil:
@@ -579,22 +603,35 @@ cdef class GaussianModel(ClusterModel):
         if self.has_gaps != NULL:
             self.gaps.is_open[i] = 0
 
-    cdef inline double log_observed_norm(self, double n, Py_ssize_t m) noexcept nogil:
-        """log of c_n and of the factors of the density that follow from n and m = n_missing."""
+    cdef double log_observed_norm(self, double n, Py_ssize_t m) noexcept nogil:
+        """log of c_n and of the factors of the density that follow from n and m = n_missing. Values
+        are remembered."""
         cdef double rho = self.mean_precision + n
         cdef double half = 0.5 * m
         cdef double shape = 0.5 * (self.df + n + 1.0) - half
-        return (
-            self.log_norm_of(n) + half * (LOG_PI + log1p(1.0 / rho)) - log_rising_half(shape, half)
-        )
+        cdef double* norm = &self.norms[(31 * <Py_ssize_t>n + m) % N_NORMS, 0]
+        if norm[0] != n or norm[1] != m:
+            norm[0] = n
+            norm[1] = m
+            norm[2] = (
+                self.log_norm_of(n) + half * (LOG_PI + log1p(1.0 / rho))
+                - log_rising_half(shape, half)
+            )
+        return norm[2]
+
+    cdef double project(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        """q_B of row i."""
+        cdef const double* center = row(self, slot) + self.n_stats + CENTER
+        self.gap_slot = slot
+        self.gap_square = self.gaps.project(center + self.n_features, center, i, 1.0)
+        return self.gap_square
 
     cdef double log_observed(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         """log p of the known entries of row i: see the head of this file."""
         cdef const double* cached = row(self, slot) + self.n_stats
         cdef const double* center = cached + CENTER
         cdef double unit = 1.0
-        cdef double tail = self.gaps.project(center + self.n_features, center, i, unit)
-        self.gap_slot, self.gap_square = slot, tail
+        cdef double tail = self.project(slot, i)
         while tail == INFINITY and unit > 1e-300:
             unit *= 1e-100
             tail = self.gaps.project(center + self.n_features, center, i, unit)
@@ -609,43 +646,83 @@ cdef class GaussianModel(ClusterModel):
             - (cached[EXPONENT] - 0.5 * self.gaps.n_missing) * tail
         )
 
-    cdef void log_open_bound_many(
+    cdef const double* spread_of(self, Py_ssize_t slot) noexcept nogil:
+        """An upper bound of the largest eigenvalue of the correlation matrix of S_n, and the
+        numbers 1 / S_dd; kept as long as the cluster does not change.
+
+        The eigenvalues have mean 1 and, with r the correlations, variance (2 / D) sum r^2. So the
+        largest is at most 1 + sqrt((D - 1) (2 / D) sum r^2)."""
+        cdef Py_ssize_t d, e
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* stats = row(self, slot)
+        cdef const double* scale = self.scale
+        cdef const double* scatter = stats + 1 + n_features
+        cdef double* kept = &self.spreads[slot, 0]
+        cdef double* inverse = kept + KEY + 1
+        cdef double* gap = self.work
+        cdef double entry, pull, total
+        if (
+            kept[0] == stats[0] and kept[1] == stats[self.n_stats + LOG_DET]
+            and kept[2] == stats[self.n_stats + CENTER]
+        ):
+            return kept + KEY
+        kept[0] = stats[0]
+        kept[1] = stats[self.n_stats + LOG_DET]
+        kept[2] = stats[self.n_stats + CENTER]
+        pull = self.mean_precision * stats[0] / (self.mean_precision + stats[0])
+        for d in range(n_features):
+            gap[d] = stats[1 + d] - self.prior_mean[d]
+            inverse[d] = 1.0 / (scale[0] + scatter[0] + pull * gap[d] * gap[d])
+            scale += n_features - d
+            scatter += n_features - d
+        scale = self.scale
+        scatter = stats + 1 + n_features
+        kept[KEY] = 0.0
+        for d in range(n_features):
+            total = 0.0
+            for e in range(d + 1, n_features):
+                entry = scale[e - d] + scatter[e - d] + pull * gap[d] * gap[e]
+                total += entry * (entry * inverse[e])
+            kept[KEY] += total * inverse[d]
+            scale += n_features - d
+            scatter += n_features - d
+        kept[KEY] = 1.0 + sqrt(2.0 * (n_features - 1) / n_features * kept[KEY])
+        return kept + KEY
+
+    cdef bint log_open_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
-        """q_B is at least (x_d - m_d)^2 / S_dd for every known d, and |M| at least the product of
-        1 / D_a over the missing a, as G has a unit triangle there."""
-        cdef Py_ssize_t d, k, t
+        """With g = x - m, q_B is at least every g_d^2 / S_dd, and their sum divided by the largest
+        eigenvalue of the correlations. |M| is at least the product of 1 / D_a over the missing a,
+        as G has a unit triangle there."""
+        cdef Py_ssize_t a, d, k
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* x
-        cdef const double* stats
         cdef const double* cached
-        cdef double gap, n, pull, product, q, ratio
+        cdef const double* spread
+        cdef double n, product, q, square, total
         if self.has_gaps == NULL or not self.gaps.is_open[i]:
-            self.log_predictive_many(slots, n_slots, i, out)
-            return
+            return False
         self.settle()
         self.gaps.list_missing(i)
         x = &self.gaps.data[i, 0]
         for k in range(n_slots):
-            stats = row(self, slots[k])
-            cached = stats + self.n_stats
-            n = stats[0]
-            pull = self.mean_precision * n / (self.mean_precision + n)
-            product = 1.0
-            q = 0.0
-            t = 0
+            cached = row(self, slots[k]) + self.n_stats
+            n = row(self, slots[k])[0]
+            spread = self.spread_of(slots[k])
+            q = total = 0.0
             for d in range(n_features):
-                if x[d] == x[d]:
-                    gap = stats[1 + d] - self.prior_mean[d]
-                    ratio = x[d] - cached[CENTER + d]
-                    ratio = ratio * ratio / (
-                        self.scale[t] + stats[1 + n_features + t] + pull * gap * gap
-                    )
-                    q = ratio if ratio > q else q
-                else:
-                    product *= cached[CENTER + n_features + t]
-                t += n_features - d
+                square = x[d] - cached[CENTER + d]
+                square *= square * spread[1 + d]
+                if square == square:
+                    total += square
+                    q = square if square > q else q
+            q = max(q, total / spread[0])
+            product = 1.0
+            for a in range(self.gaps.n_missing):
+                d = self.gaps.missing[a]
+                product *= cached[CENTER + n_features + d * n_features - d * (d - 1) // 2]
             out[k] = (
                 self.log_observed_norm(n, self.gaps.n_missing)
                 - 0.5 * (cached[LOG_DET] + log(product))
@@ -653,6 +730,7 @@ cdef class GaussianModel(ClusterModel):
                 * log_positive(1.0 + BELOW * min(q, 1e300) * cached[SHRINKAGE])
             )
             out[k] += SLACK * (1.0 + fabs(out[k]) + fabs(cached[LOG_DET]))
+        return True
 
     cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
         cdef const double* cached = row(self, slot) + self.n_stats
@@ -662,7 +740,7 @@ cdef class GaussianModel(ClusterModel):
             return True
         if slot != self.gap_slot:       # else `gaps` has seen this row and cluster last
             self.settle()
-            self.gap_square = self.gaps.project(center + self.n_features, center, i, 1.0)
+            self.project(slot, i)
         self.gap_slot = NONE
         square = log_gamma_variate(rng, cached[EXPONENT] - 0.5 * self.gaps.n_missing)
         square = (self.gap_square + 1.0 / cached[SHRINKAGE]) / (2.0 * exp(square))

@@ -425,7 +425,7 @@ cdef class GaussianTiedModel(ClusterModel):
         cdef const double* cached
         cdef double q
         cdef double* z = &self.work[0]
-        self.gaps.prepare_white(&self.matrix[0, 0], i)
+        self.gaps.prepare(&self.matrix[0, 0], i)
         self.whiten_known(i)
         for k in range(n_slots):
             cached = row(self, slots[k]) + self.n_stats
@@ -462,7 +462,7 @@ cdef class GaussianTiedModel(ClusterModel):
         cdef double* z = &self.work[0]
         if self.has_gaps == NULL or not self.has_gaps[i]:
             return True
-        if not self.gaps.prepare_white(&self.matrix[0, 0], i):
+        if not self.gaps.prepare(&self.matrix[0, 0], i):
             return False
         self.whiten_known(i)
         self.gaps.reduce(&self.inverse[0, 0], z, self.gap_from(cached + CENTER, z))

@@ -189,21 +189,26 @@ cdef class ProductModel(ClusterModel):
         for p in range(self.n_parts):
             (<ClusterModel>self.parts[p]).close_gaps(i)
 
-    cdef void log_open_bound_many(
+    cdef bint log_open_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
         cdef double more[SOME]
         cdef Py_ssize_t first, j, k, n, p
+        cdef bint cheaper = False
         for k in range(n_slots):
             out[k] = 0.0
         for p in range(self.n_parts):
             for j in range((n_slots + SOME - 1) // SOME):
                 first = j * SOME
                 n = min(<Py_ssize_t>SOME, n_slots - first)
-                (<ClusterModel>self.parts[p]).log_open_bound_many(slots + first, n, i, more)
+                if (<ClusterModel>self.parts[p]).log_open_bound_many(slots + first, n, i, more):
+                    cheaper = True
+                else:
+                    (<ClusterModel>self.parts[p]).log_predictive_many(slots + first, n, i, more)
                 for k in range(n):
                     out[first + k] += more[k]
+        return cheaper
 
     cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
         cdef Py_ssize_t p

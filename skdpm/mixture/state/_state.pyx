@@ -18,6 +18,10 @@ from skdpm.mixture.likelihoods._base cimport row
 _OWNERS = WeakValueDictionary()
 
 
+# Log of the ratio to the weight of an item's own cluster below which a bound is small.
+cdef double CLEAR = -5.0
+
+
 cdef class TileBounds:
 
     def __cinit__(self, RowTiles tiles, pauses=None):
@@ -245,20 +249,35 @@ cdef class MixtureState:
 
     cdef bint stays(self, Py_ssize_t i, Py_ssize_t own, double u) noexcept nogil:
         """Whether u selects the cluster `own` for an item with open gaps whatever the weights of
-        the other clusters are within their bounds. Then all weights would lead to it."""
-        cdef Py_ssize_t j
+        the other clusters are within their bounds. Then all weights would lead to it. Weights with
+        large bounds are computed."""
+        cdef Py_ssize_t j, slot
+        cdef Py_ssize_t place = self.position[own]
+        cdef double* log_w = self.log_w
         cdef double log_own
-        cdef double total = 0.0
-        self.model.log_open_bound_many(self.slots, self.n_clusters + 1, i, self.log_w)
+        cdef double total = 1.0
+        if not (
+            self.model.log_open_bound_many(self.slots, place, i, log_w)
+            and self.model.log_open_bound_many(
+                self.slots + place + 1, self.n_clusters - place, i, log_w + place + 1
+            )
+        ):
+            return False
+        log_w[place] = 0.0
         self.add_log_prior()
         self.model.log_predictive_many(&own, 1, i, &log_own)
         log_own += self.prior.log_join[self.sizes[own]]
         for j in range(self.n_clusters + 1):
-            if self.slots[j] != own:
-                if not self.log_w[j] - log_own < 0.0:
-                    return False
-                total += exp(self.log_w[j] - log_own)
-        return u * (1.0 + total) * (1.0 + 1e-12) < 1.0
+            slot = self.slots[j]
+            if j != place and not log_w[j] - log_own < CLEAR:
+                self.model.log_predictive_many(&slot, 1, i, &log_w[j])
+                if j < self.n_clusters:
+                    log_w[j] += self.prior.log_join[self.sizes[slot]]
+                else:
+                    log_w[j] += self.prior.log_v[j + 1] - self.prior.log_v[j]
+            if j != place:
+                total += exp(log_w[j] - log_own)
+        return u * total * (1.0 + 1e-12) < 1.0
 
     cdef int place_incomplete(self, bitgen_t* rng) except -1 nogil:
         """Draw the missing entries and the cluster of every item with gaps, one by one."""
