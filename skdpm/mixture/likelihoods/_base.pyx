@@ -400,8 +400,8 @@ cdef class ClusterModel:
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
-        """Upper bounds of `log_predictive_many` for an item with open gaps. Returns whether they are
-        much cheaper than these; otherwise `out` is not set."""
+        """Upper bounds of `log_predictive_many` for an item with open gaps. Returns whether they
+        are much cheaper than these; otherwise `out` is not set."""
         return False
 
     cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, bitgen_t* rng) noexcept nogil:

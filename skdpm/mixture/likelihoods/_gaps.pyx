@@ -12,8 +12,8 @@ b = G' D^-1 z,
 So the factor of S serves every set of missing columns, in O(D^2) for each of them.
 
 A kernel with `Gaps` holds completed rows. Samplers that move partitions see no missing entries. A
-Gibbs update of a row with gaps draws them with its cluster: it weighs the clusters by the densities
-of x_B, and draws x_A given x_B and the cluster (`MixtureState.place`).
+Gibbs update of a row with gaps draws them with its cluster: it weighs the clusters by the
+densities of x_B, and draws x_A given x_B and the cluster (`MixtureState.place`).
 """
 from libc.math cimport INFINITY, NAN
 from libc.string cimport memset
@@ -123,8 +123,8 @@ cdef class Gaps:
     cdef double project(
         self, const double* factor, const double* center, Py_ssize_t i, double unit
     ) noexcept nogil:
-        """q_B of row i divided by unit^2, from the factor of S; sets what `draw` needs. NaN if M is
-        not positive definite.
+        """q_B of row i times unit^2, from the factor of S; sets what `draw` needs. NaN if M is not
+        positive definite.
 
         z, for x_A = m_A, and the columns of G are vectors 0, 1, ..., n_missing, four side by side:
         their products are q, b and M."""

@@ -604,8 +604,8 @@ cdef class GaussianModel(ClusterModel):
             self.gaps.is_open[i] = 0
 
     cdef double log_observed_norm(self, double n, Py_ssize_t m) noexcept nogil:
-        """log of c_n and of the factors of the density that follow from n and m = n_missing. Values
-        are remembered."""
+        """log of c_n and of the factors of the density that follow from n and m = n_missing.
+        Values are remembered."""
         cdef double rho = self.mean_precision + n
         cdef double half = 0.5 * m
         cdef double shape = 0.5 * (self.df + n + 1.0) - half

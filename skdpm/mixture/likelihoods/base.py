@@ -54,7 +54,8 @@ class Likelihood(BaseEstimator):
         Whether columns may hold other values than numbers. The subclass then implements
         `for_columns`, `read` and `decode`.
     draws_gaps : bool
-        Whether chains draw missing entries with the clusters of their rows (`ClusterModel.complete`).
+        Whether chains draw missing entries with the clusters of their rows
+        (`ClusterModel.complete`).
         Otherwise NaN is integrated out of all densities, or not allowed.
     discrete : bool
         Whether densities of rows are probabilities, and so at most 1.

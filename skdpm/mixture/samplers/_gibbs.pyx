@@ -18,7 +18,7 @@ others evaluate their own cluster; then clusters with large bounds, which usuall
 the sum is rounded. Each draw is the one that all weights lead to, except for the last digit of
 their sum; `_core/_culling` has the proof.
 
-Items with missing entries that are drawn with the cluster (`MixtureState.place`) are in no tile. They
+Items whose missing entries are drawn with the cluster (`MixtureState.place`) are in no tile. They
 follow at the end of a sweep.
 
 The bounds of a tile hold until clusters change. A cluster that an item has left or joined is

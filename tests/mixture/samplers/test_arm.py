@@ -746,16 +746,17 @@ def test_one_row_and_two(n, sampler, seed_sequence):
 @pytest.mark.parametrize("blocks", ["all", "pair", "none"])
 @pytest.mark.parametrize("states", [(), ("000011", "001122")])
 def test_what_is_no_density_is_refused(states, blocks, row, gibbs_sweeps):
-    """A row, or the concentration, is NaN, which `fit` would refuse: no move is rejected for it,
+    """A row of the kernel, or the concentration, is NaN: no move is rejected for it,
     and the message names rows."""
     X = np.random.default_rng(0).normal(size=(6, 2))
     likelihood = make_likelihood("gaussian").resolve(X)
+    data = likelihood.encode(X)
     concentration = 1.0
     if row is None:
         concentration = np.nan
     else:
         X[row] = np.nan
-    model = bind(likelihood, likelihood.encode(X), 6)
+    model = bind(likelihood, {**data, "X": X}, 6)
     prior = make_prior("dp", 6, concentration=concentration)
     state = MixtureState(model, prior, np.zeros(6, np.intp))
     for labels in ([0] * 6, [0, 1, 0, 1, 0, 1]):

@@ -498,12 +498,13 @@ def test_settings_are_checked():
 
 
 def state_with_nan(n=6, row=None, concentration=1.0, labels=None):
-    """Two Gaussian columns; one row, or the concentration, is NaN, which `fit` would refuse."""
+    """Two Gaussian columns; one row of the kernel, or the concentration, is NaN."""
     X = np.random.default_rng(0).normal(size=(n, 2))
     likelihood = make_likelihood("gaussian").resolve(X)
+    data = likelihood.encode(X)
     if row is not None:
         X[row] = np.nan
-    model = bind(likelihood, likelihood.encode(X), n)
+    model = bind(likelihood, {**data, "X": X}, n)
     prior = make_prior("dp", n, concentration=concentration)
     return MixtureState(model, prior, np.zeros(n, np.intp) if labels is None else labels)
 
