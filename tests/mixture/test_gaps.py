@@ -51,7 +51,7 @@ SAMPLERS = {repr(s): s for samplers in SAMPLER_CASES.values() for s in samplers}
 
 
 def rows_for(name, rows):
-    return np.column_stack([rows, BITS]) if name == "product" else rows
+    return np.column_stack([rows, BITS[: len(rows)]]) if name == "product" else rows
 
 
 def kernel_of(name, X):
@@ -102,6 +102,28 @@ def invariance_run(name, prior, sampler, n_starts=2_000, n_bins=3):
     return run
 
 
+def gap_draws_run(name, rows=ONE_GAP, n_draws=20_000, n_bins=40):
+    """Draws of a gap while all rows stay in one cluster: independent, of the conditional law."""
+    kind = "dp", {"concentration": 1e-12}
+    X, log_marginal = rows_for(name, rows), LIKELIHOODS[name][1]
+    posterior = gap_posterior(X, log_marginal, *kind, center=-1.0, scale=1.5)
+    edges, probabilities = posterior.cells(n_bins)
+    prior = make_prior("dp", len(X), concentration=1e-12)
+    state = MixtureState(kernel_of(name, X)[1], prior, np.zeros(len(X), np.intp))
+    kernel, origin = SAMPLER_CASES["gibbs"][0].kernel(), HYPER["mean"][1]
+
+    def run(seed, factor):
+        bit_generator = np.random.PCG64(seed)
+        counts = np.zeros(n_bins)
+        for _ in range(n_draws * factor):
+            kernel.run(state, bit_generator)
+            value = state.model.completion()[0] + origin
+            counts[np.digitize(value, edges)] += 1
+        return Cells(counts, probabilities[0] / probabilities[0].sum())
+
+    return run
+
+
 def convergence_run(name, rows, sampler, law, n_chains, n_iterations):
     """Chains from a single cluster and guesses of the gaps end up in the posterior."""
     state, kernel = state_of(name, rows, "dp"), sampler.kernel()
@@ -134,6 +156,13 @@ def test_partition_and_gap_follow_their_posterior(sampler, seed_sequence):
         f"{name} {prior}": invariance_run(name, prior, SAMPLERS[sampler])
         for name, prior in [("full", "dp"), ("full", "mfm"), ("tied", "dp"), ("product", "dp")]
     }
+    assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+def test_gaps_follow_their_law_given_the_cluster(seed_sequence):
+    few = ONE_GAP[[0, 2]]  # a law with heavy tails
+    runs = {name: gap_draws_run(name) for name in LIKELIHOODS}
+    runs |= {"few rows": gap_draws_run("full", few), "few tied rows": gap_draws_run("tied", few)}
     assert_p_matrix(runs, seed_sequence=seed_sequence)
 
 
