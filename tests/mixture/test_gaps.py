@@ -224,6 +224,36 @@ def test_known_entries_have_the_integrated_density(name):
             assert log_density == pytest.approx(expected, abs=1e-8)
 
 
+@pytest.mark.parametrize("n_features", [1, 2, 5, 12, 30])
+def test_bounds_of_rows_with_gaps(n_features):
+    """They are never below the densities, and far clusters have small ones."""
+    from support.probes import Probe  # needs a compiler
+
+    rng = np.random.default_rng(n_features)
+    mixing = rng.standard_normal((n_features, n_features)) + 2.0 * np.eye(n_features)
+    X = rng.standard_normal((90, n_features)) @ mixing
+    X[30:60] += 100.0
+    likelihood = Gaussian().resolve(with_gaps(X, 0.3, 1))
+    probe = Probe(bind(likelihood, likelihood.encode(with_gaps(X, 0.3, 1)), 90), 5)
+    probe.model.complete()
+    slots = np.array([probe.acquire() for _ in range(4)])  # the last one stays empty
+    for i in range(90):
+        probe.add(slots[i // 30 if i < 85 else 2], i)
+    n_checked = 0
+    for i in probe.model.incomplete_items:
+        own = slots[min(i // 30, 2)]
+        probe.remove(own, i)
+        probe.open_gaps(i)
+        bounds = probe.log_open_bound_many(slots, i)
+        exact = probe.log_predictive_many(slots, i)
+        assert (bounds >= exact).all()
+        if i < 60 and not np.isnan(X[i]).all():
+            n_checked += bounds[1 - i // 30] < exact[i // 30] - 5.0
+        probe.close_gaps(i)
+        probe.add(own, i)
+    assert n_checked > 10 or n_features == 1  # whose gaps leave nothing
+
+
 def with_gaps(X, share, seed):
     rng = np.random.default_rng(seed)
     return np.where(rng.random(X.shape) < share, NAN, X)

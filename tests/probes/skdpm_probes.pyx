@@ -127,6 +127,20 @@ cdef class Probe:
         self.model.log_predictive_many(&slots[0], slots.shape[0], self._item(i), &out_view[0])
         return out + log_constant(self.model, i)
 
+    def open_gaps(self, Py_ssize_t i):
+        self.model.open_gaps(self._item(i))
+
+    def close_gaps(self, Py_ssize_t i):
+        self.model.close_gaps(self._item(i))
+
+    def log_open_bound_many(self, const Py_ssize_t[::1] slots, Py_ssize_t i):
+        """None: there are no bounds."""
+        out = np.empty(slots.shape[0])
+        cdef double[::1] out_view = out
+        if self.model.log_open_bound_many(&slots[0], slots.shape[0], self._item(i), &out_view[0]):
+            return out
+        return None
+
     def place_within(self, ClusterModel host, Py_ssize_t offset):
         """Let the rows stand within those of `host`, from this double of each on."""
         self.model.place(host.stats + offset, host.stride, host.n_slots)
