@@ -20,7 +20,6 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
 from skdpm import DPMixture, MixtureImputer
-from skdpm.mixture.likelihoods import Gaussian
 
 SETS = {
     "breast cancer": load_breast_cancer,
@@ -30,11 +29,10 @@ SETS = {
 }
 
 
-def imputers(complete, seed):
-    """Imputers by name; `complete`: of the rows that they learn from."""
-    likelihood = "auto" if complete else Gaussian(covariance_type="diag")
+def imputers(seed):
+    """Imputers by name."""
     return {
-        "MixtureImputer": MixtureImputer(DPMixture(likelihood=likelihood, random_state=seed)),
+        "MixtureImputer": MixtureImputer(DPMixture(random_state=seed)),
         "IterativeImputer": IterativeImputer(random_state=seed),
         "KNNImputer": KNNImputer(),
         "mean": SimpleImputer(keep_empty_features=True),
@@ -70,7 +68,7 @@ def run(name, share, repeats):
             "new": (train, with_gaps(test, share, rng), test),
         }
         for setting, arrays in settings.items():
-            for imputer, made in imputers(setting == "new", seed).items():
+            for imputer, made in imputers(seed).items():
                 learned, asked, truth = arrays
                 if setting == "new" and imputer == "IterativeImputer":
                     # It makes as many rounds as gaps needed in `fit`, and one without gaps.

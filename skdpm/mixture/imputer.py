@@ -2,14 +2,12 @@
 """The transformer `MixtureImputer`."""
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skdpm._tables import as_table, kind_of, missing
+from skdpm._tables import as_table, kind_of
 from skdpm.mixture.estimators import DPMixture
-from skdpm.mixture.likelihoods.gaussian import Gaussian
 
 
 class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -25,8 +23,7 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     estimator : DPMixture or FiniteMixture, default=None
         Mixture to fit, which is cloned. Its likelihood must allow missing entries if the X of
         `fit` has some. None: a `DPMixture` with `likelihood="mixed"` for a table with columns that
-        do not hold numbers; for numbers with missing entries ``Gaussian(covariance_type="diag")``;
-        for complete numbers `likelihood="auto"`.
+        do not hold numbers, otherwise with `likelihood="auto"`.
 
     Attributes
     ----------
@@ -49,12 +46,10 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     --------
     >>> import numpy as np
     >>> from skdpm import DPMixture, MixtureImputer
-    >>> from skdpm.mixture.likelihoods import Gaussian
     >>> rng = np.random.default_rng(0)
     >>> X = np.r_[rng.normal(0, 1, (50, 2)), rng.normal(9, 1, (50, 2))]
     >>> X[:5, 1] = np.nan
-    >>> mixture = DPMixture(likelihood=Gaussian(covariance_type="diag"), random_state=0)
-    >>> imputer = MixtureImputer(mixture).fit(X)
+    >>> imputer = MixtureImputer(DPMixture(random_state=0)).fit(X)
     >>> imputer.transform([[9.0, np.nan]]).round()
     array([[9., 9.]])
     """
@@ -119,12 +114,8 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 def _default_for(X):
     """The mixture of `estimator=None`."""
     table = as_table(X)
-    if table is None:
-        X = X if sp.issparse(X) else np.asarray(X)
-        gaps = X.dtype.kind == "f" and not sp.issparse(X) and np.isnan(X).any()
-    else:
-        columns = [table.column(d) for d in range(table.shape[1])]
-        if any(kind_of(column) in ("category", "bool") for column in columns):
+    if table is not None:
+        kinds = {kind_of(table.column(d)) for d in range(table.shape[1])}
+        if kinds & {"category", "bool"}:
             return DPMixture(likelihood="mixed")
-        gaps = any(missing(np.asarray(column, dtype=object)).any() for column in columns)
-    return DPMixture(likelihood=Gaussian(covariance_type="diag") if gaps else "auto")
+    return DPMixture()

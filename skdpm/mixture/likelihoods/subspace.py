@@ -91,7 +91,7 @@ class Subspace(Likelihood):
     capabilities = frozenset({"joint", "product", "instantiated"})
     has_points = True
     hyperparameters = ("mean", "mean_precision", "df", "scale")
-    nan_hint = Gaussian.nan_hint
+    nan_hint = "use Gaussian() for missing entries"
 
     def __init__(
         self,
