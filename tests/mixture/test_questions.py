@@ -655,7 +655,7 @@ def test_defaults_of_the_imputer():
     X = rows_of("numbers")
     assert MixtureImputer().fit(X).estimator_.likelihood_.covariance_type == "full"
     X[0, 0] = np.nan
-    assert MixtureImputer().fit(X).estimator_.likelihood_.covariance_type == "diag"
+    assert MixtureImputer().fit(X).estimator_.likelihood_.covariance_type == "full"
     _, holes = table()
     assert isinstance(MixtureImputer().fit(holes).estimator_.likelihood_, Product)
     with pytest.raises(ValueError, match="estimator must be"):
