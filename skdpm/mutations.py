@@ -412,7 +412,7 @@ def mutation_table(model, X, *, min_prevalence=0.02):
 
 def _of_mixture(model, X):
     """Columns of the table, with a value per mutation or per mutation and sample: dict."""
-    likelihood, labels = model.likelihood_, model.labels_
+    likelihood, labels = model.likelihood_, model._clusters
     if "cellular_prevalence" not in model.cluster_params_:
         raise ValueError(f"mutation_table needs a PyClone likelihood, not {likelihood!r}")
     draws = model.label_samples_.reshape(-1, len(labels))

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import ClusterMixin, DensityMixin
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from skdpm import _convergence, partitions
 from skdpm._callbacks import with_callbacks
@@ -32,12 +32,14 @@ from skdpm.chains import seed_entropy
 from skdpm.draws import Candidates, column_of, common_snapshots
 from skdpm.hyperpriors import check_hyperprior
 from skdpm.mixture.answers.hills import read_draws
+from skdpm.mixture.answers.known import KnownLabels
 from skdpm.mixture.answers.lazy import over_rows, row_chunks
 from skdpm.mixture.answers.predictive import Predictor, ScoredDraws, StoredMixture
 from skdpm.mixture.answers.training import TrainingRows, outlier_scores
 from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.likelihoods.automatic import Automatic, Mixed
 from skdpm.mixture.likelihoods.base import Likelihood
+from skdpm.mixture.likelihoods.classified import Classified
 from skdpm.mixture.particles.streams import STREAM_LENGTH
 from skdpm.mixture.questions import Questions, current_likelihood
 from skdpm.mixture.samplers import SAMPLERS, automatic_sampler
@@ -98,6 +100,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     """
 
     _finds_lengths = True
+    _known = None  # known labels of the rows of `fit`
     _ways_with_text = '; use likelihood="mixed" for tables with columns of text'
     _ways_with_sparse = (
         ", or choose a likelihood that takes sparse matrices: Bernoulli, Multinomial or Relational"
@@ -128,7 +131,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     @explains(**UNSUPPORTED_IN_FIT)
     @with_callbacks
-    def fit(self, X, y=None):
+    def fit(self, X, y=None, *, known_labels=None):
         """Sample the posterior over partitions of the rows of X.
 
         Parameters
@@ -140,6 +143,11 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             kept, and `point_estimate` must be "last" or "map".
         y : object
             Ignored, but passed to callbacks.
+        known_labels : array-like of int of shape (n_samples,), default=None
+            Classes of the rows, from 0 on, and -1 for rows whose class is not known. Rows of two
+            classes never share a component. A class may have several components, and other rows
+            may be in components of any class or in new ones. Sets `classes_`. Not with
+            `SubCluster`, `BlockedGibbs`, "smc", networks or ``store_labels=False``.
 
         Returns
         -------
@@ -164,7 +172,16 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             After a few seconds, if the fit will take a minute or more, with `verbose=0` and
             without `max_time`.
         """
-        return self._fit(X, y)
+        before = self._known
+        refuse_what_has_no_rows(X)
+        if known_labels is not None:
+            known_labels = KnownLabels.checked(known_labels, _num_samples(X))
+        self._known = known_labels
+        try:
+            return self._fit(X, y)
+        except Exception:
+            self._known = before
+            raise
 
     def _sees_rows_once(self):
         sampler = self.sampler
@@ -406,7 +423,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         decoded = self.likelihood_.decode(X)
         if decoded is not None:
             X = decoded_table(X, decoded, getattr(self, "feature_names_in_", None))
-        return X, (u >= cumulated).sum(axis=1).astype(np.int64)
+        labels = (u >= cumulated).sum(axis=1).astype(np.int64)
+        return X, getattr(self, "classes_", np.arange(self.n_clusters_))[labels]
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -593,7 +611,16 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if loss is None:
             loss = self.point_estimate
             loss = "vi" if loss in (*SINGLE_DRAWS, "modal") else loss
-        return partitions.merge_tree(self.cluster_samples_, self.labels_, loss)
+        return partitions.merge_tree(self.cluster_samples_, self._clusters, loss)
+
+    @property
+    def _clusters(self):
+        """`labels_` as numbers 0, 1, ..., in the order of `classes_` if it exists."""
+        return self._numbers(self.labels_)
+
+    def _numbers(self, labels):
+        """Clusters by their order, from labels as `predict` gives them."""
+        return np.searchsorted(self.classes_, labels) if hasattr(self, "classes_") else labels
 
     def _check_label_draws(self, name, instead):
         check_is_fitted(self)
@@ -632,6 +659,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         before = 0.0 if previous is None else getattr(self, "fit_time_", 0.0)
         # A copy does the work; its attributes replace those of this object at the end.
         after = self._copied(vars(self))
+        after._known = None
         carried, first = previous, 0
         for rows, last in row_chunks(X):
             run = after._batch(rows, carried, first, last)
@@ -722,13 +750,23 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def _resolved_sampler(self, likelihood, X):
         if isinstance(self.sampler, str) and self.sampler == "auto":
             make_prior = functools.partial(self.make_prior, concentration=1.0)
-            sampler = automatic_sampler(likelihood, X, make_prior)
+            known = None if is_dask(X) else self._known
+            sampler = automatic_sampler(_with_classes(likelihood, known), X, make_prior)
         else:
             sampler = self._resolved("sampler")
         objection = sampler.objection(likelihood, X)
         if objection is not None:
             raise ValueError(objection)
+        if self._known is not None and not sampler.takes_labels:
+            raise ValueError(
+                f'{sampler!r} cannot take known_labels; use sampler="auto" with rows in memory, '
+                "which chooses one that can"
+            )
         return sampler
+
+    def _signature(self, likelihood, sampler):
+        key = None if self._known is None else self._known.key
+        return {**super()._signature(likelihood, sampler), "known_labels": [key]}
 
     def _validate_fit(self, X, likelihood, sampler, reset):
         X = sampler.validate(self, X, likelihood, reset)
@@ -750,22 +788,43 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 f"point_estimate={self.point_estimate!r} needs label draws; with "
                 'store_labels=False choose point_estimate="map" or "last"'
             )
+        most_clusters = settings["prior_of"](n_samples, 1.0).most_clusters
+        self._check_known(likelihood, most_clusters)
         program = sampler.program(
             X,
-            likelihood,
+            _with_classes(likelihood, self._known),
             n_samples=n_samples,
-            most_clusters=settings["prior_of"](n_samples, 1.0).most_clusters,
+            most_clusters=most_clusters,
             init=self.init,
             store_labels=bool(self.store_labels),
             n_jobs=self.n_jobs,
             **settings,
         )
-        program.given = X
+        program.given, program.known = X, self._known
         if program.finds_warmup:
             program.n_warmup = program.warmup_looks[-1]
         if program.finds_draws and self.target_ess is None:
             program.n_draws = program.draw_looks[-1]
         return program
+
+    def _check_known(self, likelihood, most_clusters):
+        """Raise ValueError if the model cannot take the known labels."""
+        if self._known is None:
+            return
+        n_classes = len(self._known.classes)
+        if n_classes > most_clusters:
+            raise ValueError(
+                f"known_labels has {n_classes} classes, more than the {most_clusters} components "
+                f"of the model; set n_components to at least {n_classes}"
+            )
+        if "product" not in likelihood.capabilities:
+            raise ValueError(
+                "known_labels needs a likelihood whose clusters are independent, and those of "
+                f"{type(likelihood).__name__} are not; start the chains at the labels with init "
+                "instead"
+            )
+        if not self.store_labels:
+            raise ValueError("known_labels needs label draws; set store_labels=True")
 
     def _warn_of_columns(self, X, likelihood):
         """Warn of columns whose use by the resolved likelihood of `fit` may surprise."""
@@ -852,18 +911,24 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             likelihood = likelihood.at(
                 {name: mean.item() if mean.ndim == 0 else mean for name, mean in means.items()}
             )
-        self.likelihood_ = likelihood
+        self.likelihood_ = likelihood = likelihood.own
         snapshots = [chain["snapshots"] for chain in chains if chain["snapshots"]["draws"]]
         draws.scored = ScoredDraws(
             common_snapshots(snapshots, draws.n_draws),
             None if draws.log_weights is None else draws.weights,
+            program.likelihood.own_stats,
         )
         self._training = None
         # Statistics of any labels need values of missing entries: those of one draw.
         program.completion = draws.scored.draws[-1].get("completion")
         if program.store_labels:
             self._training = TrainingRows(
-                program.given, run.data, self._copied(), run.entropy, program.completion
+                program.given,
+                run.data,
+                self._copied(),
+                run.entropy,
+                program.completion,
+                program.known,
             )
         self._predictor = Predictor(likelihood, self.n_features_in_, None, draws.scored)
         vars(self).pop("outlier_scores_", None)
@@ -885,7 +950,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         rows = program.density_rows
         if rows is None:
             return None
-        predictor = Predictor(program.likelihood, rows.shape[1], None, scored)
+        predictor = Predictor(program.likelihood.own, rows.shape[1], None, scored)
         n_chains = len({draw["chain"] for draw in scored.draws})
         return predictor.mean_log_densities(rows).reshape(n_chains, -1)
 
@@ -903,7 +968,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             for chain in run.chains
             if chain["snapshots"]["draws"]
         ]
-        scored = ScoredDraws(common_snapshots(snapshots, n_draws))
+        own_stats = program.likelihood.own_stats
+        scored = ScoredDraws(common_snapshots(snapshots, n_draws), own_stats=own_stats)
         log_density = self._log_density_draws(program, scored)
         return log_density is None or _convergence.is_well_known(log_density)
 
@@ -941,6 +1007,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     def _take_partition(self, estimate, make_prior):
         """Set the attributes that follow from a `PointEstimate`."""
         self.labels_ = labels = estimate.labels
+        known = None if self._training is None else self._training.known
         self.n_clusters_ = len(estimate.stats)
         self.n_clusters_samples_ = self.n_components_samples_
         if self._training is None:
@@ -951,7 +1018,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             if estimate.clusters is not None:
                 self.cluster_samples_ = estimate.clusters
                 self.n_clusters_samples_ = estimate.clusters.max(axis=2) + np.int64(1)
-            self.probabilities_ = partitions.label_probabilities(self.cluster_samples_, labels)
+            of = partitions.label_probabilities if known is None else known.probabilities
+            self.probabilities_ = of(self.cluster_samples_, labels)
         self.cluster_params_ = self.likelihood_.cluster_params(estimate.stats)
         stats = estimate.stats if estimate.owners is None else estimate.components
         prior = make_prior(float(self.draws_.mean("concentration")))
@@ -962,6 +1030,12 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         partition = StoredMixture(stats, log_weights, fitted, {}, 1.0, estimate.owners)
         self.weights_ = partition.by_owner(np.exp(log_weights[None, :-1]))[0]
         self._predictor.partition = partition
+        vars(self).pop("classes_", None)
+        if known is not None:
+            self.classes_ = self._predictor.names = known.names(self.n_clusters_)
+            self.labels_ = self.classes_[labels]
+            scored = self.draws_.scored
+            self._predictor.allotment = known.allotment(scored, self.draws_["labels"], labels)
 
     def _least_expected_loss(self, loss, max_clusters, entropy, statistics):
         """Make the `PointEstimate` with the least posterior expected loss.
@@ -981,7 +1055,9 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         key = np.random.SeedSequence(entropy, spawn_key=(POINT_ESTIMATE_STREAM,))
         random_state = np.random.RandomState(np.random.MT19937(key))
         modal = isinstance(loss, str) and loss == "modal"
-        if not modal or not self.likelihood_.has_points:
+        known = self._training.known
+        reads_hills = modal and self.likelihood_.has_points
+        if not reads_hills and known is None:
             labels = partitions.point_estimate(
                 draws,
                 loss="vi" if modal else loss,
@@ -989,25 +1065,37 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 random_state=random_state,
             )
             return PointEstimate(labels, statistics(labels))
-        likelihood, X = self.likelihood_, self._training.X
-        completed = {
-            (draw["chain"], draw["draw"]): functools.partial(
-                likelihood.independent, X, draw["completion"]
+        if reads_hills:
+            likelihood, X = self.likelihood_, self._training.X
+            completed = {
+                (draw["chain"], draw["draw"]): functools.partial(
+                    likelihood.independent, X, draw["completion"]
+                )
+                for draw in self.draws_.scored.draws
+                if "completion" in draw
+            }
+            chosen, clusters = read_draws(
+                likelihood.independent(X), draws, self.n_jobs, completed or None, known
             )
-            for draw in self.draws_.scored.draws
-            if "completion" in draw
-        }
-        chosen, clusters = read_draws(
-            likelihood.independent(X), draws, self.n_jobs, completed or None
-        )
-        labels = partitions.point_estimate(
-            clusters, max_clusters=int(clusters.max()) + 1, random_state=random_state
-        )
-        if labels.max() >= max_clusters:
-            labels = partitions.merge_tree(clusters, labels).cut(max_clusters)
+        else:
+            chosen, clusters = np.arange(draws.shape[1]), known.join(draws)
+        if known is None:
+            labels = partitions.point_estimate(
+                clusters, max_clusters=int(clusters.max()) + 1, random_state=random_state
+            )
+            if labels.max() >= max_clusters:
+                labels = partitions.merge_tree(clusters, labels).cut(max_clusters)
+        else:
+            loss = "vi" if modal else loss
+            labels = known.estimate(clusters, loss, max_clusters, random_state)
+        return self._of_components(labels, clusters, draws[:, chosen], statistics)
+
+    def _of_components(self, labels, clusters, draws, statistics):
+        """The `PointEstimate` of labels of clusters, from draws of the clusters and of their
+        components."""
         # New rows are compared with the components of the draw whose clusters are the closest.
         closest = partitions.partition_distances(clusters, labels).argmin()
-        of_draw = draws[:, chosen].reshape(-1, len(labels))[closest]
+        of_draw = draws.reshape(-1, len(labels))[closest]
         components = partitions.relabel_by_size(of_draw * np.int64(len(labels)) + labels)
         owners = labels[np.unique(components, return_index=True)[1]]
         order = np.argsort(owners, kind="stable")  # by cluster, then by decreasing size
@@ -1024,6 +1112,17 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             )
         if program.store_labels:
             chain, draw = self._chosen_draw(program, chains)
+            if program.known is not None:
+                clusters = program.known.join(draws["labels"])
+                labels = clusters[chain, draw].astype(np.int64)
+                own = slice(draw, draw + 1)
+                estimate = self._of_components(
+                    labels,
+                    clusters[chain : chain + 1, own],
+                    draws["labels"][chain : chain + 1, own],
+                    program.statistics,
+                )
+                return replace(estimate, clusters=clusters)
             labels = partitions.relabel_by_size(draws["labels"][chain, draw])
             return PointEstimate(labels, program.statistics(labels))
         candidates = [Candidates(chain["candidates"]) for chain in chains]
@@ -1085,6 +1184,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             dtype=dtype,
             n_columns=n_columns,
         )
+
+
+def _with_classes(likelihood, known):
+    return likelihood if known is None else Classified(likelihood, known.codes)
 
 
 def _without_laws(likelihood):

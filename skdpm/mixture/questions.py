@@ -129,14 +129,15 @@ class Questions:
         training = self._training
         self._recall(X)
         rng = np.random.Generator(stream(training.entropy, DESCRIBE_STREAM))
-        found = describe(self.likelihood_, training, self.draws_, self.labels_, level, rng)
+        found = describe(self.likelihood_, training, self.draws_, self._clusters, level, rng)
         order = np.array([found.order(k) for k in range(len(found.sizes))])
         clusters = np.repeat(np.arange(len(order)), order.shape[1])
         entries = order.ravel()
         names = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
+        numbers = getattr(self, "classes_", np.arange(len(order)))
         index = pd.MultiIndex.from_arrays(
             [
-                clusters,
+                numbers[clusters],
                 names[found.columns[entries]],
                 self._categories_of_entries(found)[entries],
             ],

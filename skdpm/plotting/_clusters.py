@@ -137,7 +137,7 @@ class ClustersDisplay:
         rows = evenly(n_rows, max_rows)
         fitted = labels_of_fit(estimator, X)
         taken = X if len(rows) == n_rows else take_rows(X, rows)
-        labels = estimator.predict(taken) if fitted is None else fitted[rows]
+        labels = estimator._numbers(estimator.predict(taken)) if fitted is None else fitted[rows]
         if fitted is not None and hasattr(estimator, "label_samples_"):
             certainty = estimator.probabilities_[rows]
         else:

@@ -105,7 +105,7 @@ class CoclusteringDisplay:
         max_rows = check_integer(max_rows, "max_rows", low=1)
         estimator, _, _ = mixture_of(estimator, name)
         draws = kept_partitions(estimator, name, of)
-        labels = estimator.labels_
+        labels = estimator._clusters
         certainty = estimator.probabilities_
         rows = np.lexsort((-certainty, labels))
         rows = rows[evenly(len(rows), max_rows)]
@@ -217,7 +217,7 @@ class AdjacencyDisplay:
         max_rows = check_integer(max_rows, "max_rows", low=1)
         estimator, X, _ = mixture_of(estimator, cls.__name__, X)
         X = X.tocsr() if sp.issparse(X) else np.asarray(X, dtype=np.float64)
-        labels = estimator.labels_
+        labels = estimator._clusters
         if X.shape != (len(labels), len(labels)):
             raise ValueError(
                 f"X must be the matrix of fit, {len(labels)} rows and columns; got {X.shape}"

@@ -106,7 +106,7 @@ class ProfilesDisplay:
                 f"{cls.__name__} compares clusters, and the mixture has one; see describe()"
             )
         table = estimator.describe(X, level=level)
-        table = table.loc[: min(max_clusters, estimator.n_clusters_) - 1]
+        table = table.loc[: table.index.unique("cluster")[:max_clusters][-1]]
         by_size = table.assign(size=table["difference"].abs()).sort_values(
             ["cluster", "size"], ascending=[True, False], kind="stable"
         )
@@ -131,10 +131,10 @@ class ProfilesDisplay:
         longest = max(np.count_nonzero(self.table.index.isin([k], 0)) for k in clusters)
         size = (0.6 + 3.9 * n_panels, (1.1 + 0.27 * longest) * n_lines)
         axes = self._panels(ax, len(clusters), (n_lines, n_panels), size)
-        colors = cluster_colors(max(clusters) + 1)
+        colors = cluster_colors(len(clusters))
         self.dots_, self.intervals_ = [], []
-        for k, panel in zip(clusters, axes, strict=True):
-            self._draw_cluster(panel, self.table.loc[[k]], colors[k])
+        for k, panel, color in zip(clusters, axes, colors, strict=True):
+            self._draw_cluster(panel, self.table.loc[[k]], color)
             n_rows = int(self.table.loc[[k], "n_rows"].iloc[0])
             panel.set_title(f"cluster {k} ({n_rows} rows)", loc="left", fontsize="medium")
         words = f"difference from the other rows\n(sd within clusters, {self.level:.0%} interval)"

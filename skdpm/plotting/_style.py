@@ -149,8 +149,8 @@ def check_in_memory(X, display):
 
 
 def labels_of_fit(estimator, X):
-    """`labels_` if X has as many rows as the fit and both are in memory, else None."""
-    labels = estimator.labels_
+    """Clusters from 0 if X has as many rows as the fit and both are in memory, else None."""
+    labels = estimator._clusters
     return None if is_dask(labels) or n_rows_of(X) != len(labels) else labels
 
 

@@ -355,7 +355,8 @@ def test_labels_have_no_more_clusters_than_the_draws(blobs, loss, monkeypatch):
     model = DPMixture(**FAST, likelihood=fixed_gaussian(blobs)).fit(blobs)
     model.draws_ = {"labels": draws, "n_components": draws.max(axis=2) + 1}
     monkeypatch.setattr(
-        "skdpm.mixture.base.read_draws", lambda X, draws, n_jobs: (np.arange(len(pairs)), draws)
+        "skdpm.mixture.base.read_draws",
+        lambda X, draws, n_jobs, known: (np.arange(len(pairs)), draws),
     )
     found = model._least_expected_loss(loss, 30, 0, lambda labels: np.zeros((5, 1)))
     assert found.labels.max() == 3

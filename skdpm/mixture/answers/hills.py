@@ -80,7 +80,7 @@ def points_of(X):
     return np.ascontiguousarray(points)
 
 
-def read_draws(X, draws, n_jobs=None, completed=None):
+def read_draws(X, draws, n_jobs=None, completed=None, known=None):
     """Clusters of draws of the partition into components.
 
     Parameters
@@ -93,6 +93,7 @@ def read_draws(X, draws, n_jobs=None, completed=None):
     completed : dict of (int, int) to callable, or None
         If chains drew missing entries: for some draws, given by chain and number, a function that
         returns the rows with these entries. Only these draws are read.
+    known : KnownLabels or None
 
     Returns
     -------
@@ -100,7 +101,7 @@ def read_draws(X, draws, n_jobs=None, completed=None):
         Numbers of the draws that are read, evenly spaced in each chain; at most `MOST_READ` with
         `MOST_PAIRS` pairs of components in all, and at least one per chain.
     clusters : ndarray of shape (n_chains, n_read, n_samples)
-        Clusters of the rows, from 0 by decreasing size, in the smallest unsigned type.
+        Clusters of the rows, numbered as by `read_hills`, in the smallest unsigned type.
     """
     n_chains, n_draws = draws.shape[:2]
     n_components = draws.max(axis=2) + 1.0
@@ -116,7 +117,7 @@ def read_draws(X, draws, n_jobs=None, completed=None):
     def read(c, s):
         # With many rows, all labels as int64 would take more memory than the draws.
         rows = points if completed is None else points_of(completed[c, s]())
-        clusters = read_hills(rows, draws[c, s])
+        clusters = read_hills(rows, draws[c, s], known)
         return clusters.astype(np.min_scalar_type(clusters.max()))
 
     clusters = joblib.Parallel(n_jobs=n_jobs, require="sharedmem")(
@@ -125,7 +126,7 @@ def read_draws(X, draws, n_jobs=None, completed=None):
     return chosen, np.array(clusters).reshape(n_chains, n_read, -1)
 
 
-def read_hills(points, labels):
+def read_hills(points, labels, known=None):
     """Clusters of one partition into components.
 
     Parameters
@@ -134,17 +135,23 @@ def read_hills(points, labels):
         Result of `points_of`.
     labels : ndarray of int of shape (n_samples,)
         Component of each row.
+    known : KnownLabels or None
+        Known labels. Hills of two classes do not join. Those of one class are one cluster,
+        whatever is between them.
 
     Returns
     -------
     clusters : ndarray of shape (n_samples,), int64
-        From 0 by decreasing size.
+        From 0 by decreasing size, with known labels as by `KnownLabels.clusters`.
     """
     components, labels = np.unique(labels, return_inverse=True)
+    classes = None if known is None else known.of_components(labels)
     if len(components) == 1 or points.shape[1] == 0:
-        return np.zeros(len(labels), dtype=np.int64)
-    components = Components.of(points, labels)
-    hills = _hills(components)
+        hills = np.zeros(len(components), dtype=np.int64)
+    else:
+        hills = _hills(Components.of(points, labels), classes)
+    if known is not None:
+        return known.clusters(hills, classes, labels)
     return relabel_by_size(hills.astype(np.min_scalar_type(hills.max()))[labels])
 
 
@@ -278,8 +285,9 @@ class Components:
         return depths, evidence, facing
 
 
-def _hills(components):
-    """Hill of each component: (n_components,).
+def _hills(components, classes=None):
+    """Hill of each component: (n_components,). `classes` has the known class of each, -1 if it has
+    none: hills of two classes do not join.
 
     Open pairs of large components are taken by falling level, the lower of their heights: the
     density of a component at its mean. Two hills join if the lower of their peaks is not prominent
@@ -303,16 +311,23 @@ def _hills(components):
     low, high = np.nonzero(evidence < least)
     level = np.minimum(height[low], height[high])
     hill, peak = np.arange(n_large), height.copy()
+    class_of = np.full(n_large, -1) if classes is None else classes[large]
     for pair in np.lexsort((depths[low, high], -level)):
         one, other = hill[low[pair]], hill[high[pair]]
-        if one == other:
+        pair_classes = sorted((class_of[one], class_of[other]))
+        if one == other or 0 <= pair_classes[0] != pair_classes[1]:
             continue
         if peak[one] < peak[other]:
             one, other = other, one
         if peak[other] - level[pair] < LEAST_PROMINENCE and between[one, other] < least:
             hill[hill == other] = one
+            class_of[one] = pair_classes[1]
             between[one] += between[other]
             between[:, one] += between[:, other]
     hills = hill[densities.argmax(axis=0)]
     hills[large] = hill
+    if classes is not None:
+        # A small component with a class says nothing about the hill that it is on.
+        alone = np.setdiff1d(np.flatnonzero(classes >= 0), large)
+        hills[alone] = n_large + np.arange(len(alone))
     return hills

@@ -43,6 +43,8 @@ class StoredMixture:
     owners : ndarray of int of shape (n_clusters,) or None
         Cluster of the point estimate to which each of these belongs, in increasing order; None:
         each is a cluster.
+    stored : ndarray of int of shape (n_clusters,) or None
+        Positions of the clusters in `ScoredDraws.stats`, if they are pooled.
     """
 
     stats: np.ndarray
@@ -51,6 +53,7 @@ class StoredMixture:
     values: dict
     weight: float
     owners: np.ndarray | None = None
+    stored: np.ndarray | None = None
 
     def by_owner(self, values):
         """Sums of columns of an array over the owners; further columns stay: (n, n_owners + m)."""
@@ -74,6 +77,9 @@ class ScoredDraws:
         become views of `stats`, so that the statistics are in memory once.
     weights : ndarray of shape (n_chains, n_draws) or None
         Weights of all draws. None: equal weights.
+    own_stats : callable, default=None
+        Function from statistics to those with which new rows are scored (`Likelihood.own_stats`).
+        None: all.
 
     Attributes
     ----------
@@ -85,7 +91,7 @@ class ScoredDraws:
         `stats`; a draw of coupled clusters has "stats" and "labels" instead.
     """
 
-    def __init__(self, snapshots, weights=None):
+    def __init__(self, snapshots, weights=None, own_stats=None):
         shares = np.array(
             [1.0 if weights is None else weights[c, draw["draw"]] for c, draw, _ in snapshots]
         )
@@ -103,13 +109,14 @@ class ScoredDraws:
             if keys:
                 scored["clusters"] = np.array([position[key] for key in keys])
             self.draws.append(scored)
-        self.stats = np.array(stats) if stats else np.empty((0, 0))
+        all_stats = np.array(stats) if stats else np.empty((0, 0))
+        self.stats = all_stats if own_stats is None else own_stats(all_stats)
         for _, draw, pool in snapshots:
             for key in draw.get("keys", ()):
                 # The statistics of another chain may differ in the last digits. A continued chain
                 # must keep its own bits.
-                if np.array_equal(pool[key], self.stats[position[key]]):
-                    pool[key] = self.stats[position[key]]
+                if np.array_equal(pool[key], all_stats[position[key]]):
+                    pool[key] = all_stats[position[key]]
 
     def __len__(self):
         return len(self.draws)
@@ -153,7 +160,8 @@ class ScoredDraws:
         with np.errstate(divide="ignore"):
             log_weights = np.log(weights[used])
         stats = self.stats if used.all() else self.stats[used[:-1]]
-        return StoredMixture(stats, log_weights, None, draws[0]["values"], total)
+        stored = np.flatnonzero(used[:-1])
+        return StoredMixture(stats, log_weights, None, draws[0]["values"], total, stored=stored)
 
 
 class Predictor:
@@ -167,7 +175,17 @@ class Predictor:
     partition : StoredMixture
         Clusters of the point estimate.
     scored : ScoredDraws
+
+    Attributes
+    ----------
+    allotment : ndarray of shape (n_stored, n_clusters) or None
+        With known labels: share of each cluster of `scored.stats` in the clusters of the point
+        estimate (`KnownLabels.allotment`). Predictions are then sums over all scored draws.
+    names : ndarray of shape (n_clusters,) or None
+        With known labels: numbers of the clusters.
     """
+
+    allotment = names = None
 
     def __init__(self, likelihood, n_features, partition, scored):
         self.likelihood = likelihood
@@ -230,6 +248,8 @@ class Predictor:
 
     def predict(self, X, n_jobs=None):
         """Most probable cluster of each checked row: (n_samples,), int64."""
+        if self.allotment is not None:
+            return self.names[self.predict_proba(X, n_jobs).argmax(axis=1)]
         partition = self.partition
         labels = np.empty(X.shape[0], dtype=np.int64)
 
@@ -249,6 +269,8 @@ class Predictor:
     def predict_proba(self, X, n_jobs=None, new_cluster=False):
         """Probabilities of the clusters, and of a new cluster as the last column if
         `new_cluster`, given each checked row."""
+        if self.allotment is not None:
+            return self._allotted(X, n_jobs, new_cluster)
         n_components = len(self.partition.stats)
         n_columns = self.partition.by_owner(np.empty((0, n_components + new_cluster))).shape[1]
         out = np.empty((X.shape[0], n_columns))
@@ -269,6 +291,40 @@ class Predictor:
         rows.fill_log_probabilities(log_weights, out)
         np.exp(out, out=out)
         return self.partition.by_owner(out)
+
+    def _allotted(self, X, n_jobs, new_cluster):
+        """`predict_proba` over all scored draws: a draw under which a row is unlikely counts less,
+        see `conditional`."""
+        mixtures = self.scored.mixtures
+        n_clusters = max(len(mixture.log_weights) for mixture in mixtures)
+        out = np.empty((X.shape[0], self.allotment.shape[1] + new_cluster))
+
+        def fill(first, stop):
+            rows = self._rows(X[first:stop], 0)
+            masses = np.zeros((stop - first, out.shape[1]))
+            tops = np.full(stop - first, -np.inf)
+            for mixture in mixtures:
+                log_weights = mixture.log_weights if new_cluster else mixture.log_weights[:-1]
+                self._load(rows.model, mixture)
+                shares = np.empty((stop - first, len(log_weights)))
+                rows.fill_log_probabilities(log_weights, shares)
+                np.exp(shares, out=shares)
+                top, total = np.full(stop - first, -np.inf), np.zeros(stop - first)
+                rows.add_log_densities(log_weights + np.log(mixture.weight), top, total)
+                log_density = top + np.log(total)
+                higher = np.maximum(tops, log_density)
+                with np.errstate(invalid="ignore"):
+                    before, now = np.exp(tops - higher), np.exp(log_density - higher)
+                of_clusters = shares[:, : len(mixture.stats)] @ self.allotment[mixture.stored]
+                masses *= np.nan_to_num(before)[:, None]
+                masses[:, : of_clusters.shape[1]] += now[:, None] * of_clusters
+                if new_cluster:
+                    masses[:, -1] += now * shares[:, -1]
+                tops = higher
+            out[first:stop] = masses / masses.sum(axis=1, keepdims=True)
+
+        self._map(fill, X, sum(len(m.log_weights) for m in mixtures), n_jobs, n_clusters)
+        return out
 
     def score_samples(self, X, n_jobs=None, given=None):
         """log of the mean over the draws of the density of the known entries of each checked row,

@@ -10,6 +10,7 @@ from skdpm._validation import fingerprint
 from skdpm.draws import column_of
 from skdpm.mixture.answers._leave_one_out import log_leave_one_out, statistics_without
 from skdpm.mixture.likelihoods.base import set_hyperparameters
+from skdpm.mixture.likelihoods.classified import Classified
 from skdpm.mixture.state._state import MixtureState
 
 
@@ -29,14 +30,17 @@ class TrainingRows:
         Entropy of the random streams of the fit.
     completion : ndarray of shape (n_gaps,), or None
         Values of missing entries that the chains drew, for statistics of any labels.
+    known : KnownLabels or None
+        Known labels of the rows.
     """
 
-    def __init__(self, X, key, model, entropy, completion=None):
+    def __init__(self, X, key, model, entropy, completion=None, known=None):
         self.X = X
         self.key = key
         self.model = model
         self.entropy = entropy
         self.completion = completion
+        self.known = known
 
     def __getstate__(self):
         return {**vars(self), "X": None}
@@ -111,8 +115,10 @@ class TrainingRows:
         log_densities : ndarray of shape (n_draws, n_samples)
             Log densities (natural) under the draws of `draws.scored`.
         """
-        data, tables = self.encoded(likelihood)
         left_out = likelihood.log_density_left_out(self.X)
+        if self.known is not None:
+            likelihood = Classified(likelihood, self.known.codes)
+        data, tables = self.encoded(likelihood)
 
         def of_draw(draw):
             at = draw["chain"], draw["draw"]

@@ -44,7 +44,7 @@ class SampledClusters:
         X, points = self._sample(tuple(bit_generator.random_raw(2).tolist()))
         data = self.likelihood.encode(X)
         model = self.likelihood.bind(data, self.likelihood.tables(data, X.shape[0] + 1))
-        _, merged = find_clusters(program, model, points, bit_generator)
+        _, merged = find_clusters(program, self.likelihood, model, points, bit_generator)
         return FirstState(None, merged.values, merged.concentration, merged.stats)
 
     def _sample(self, key):

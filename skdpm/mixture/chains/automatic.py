@@ -78,11 +78,14 @@ class AutomaticStart:
         Rows of the program.
     likelihood : Likelihood
         Resolved likelihood.
+    most : int
+        Largest number of clusters that the prior allows.
     """
 
-    def __init__(self, X, likelihood):
+    def __init__(self, X, likelihood, most):
         self.X = X
         self.likelihood = likelihood
+        self.most = most
         self.n_sampled = X.shape[0] if likelihood.pairwise else min(X.shape[0], MOST_SAMPLED)
 
     @functools.cached_property
@@ -96,7 +99,8 @@ class AutomaticStart:
         X, model = self.X, program.model()
         if n_sampled < X.shape[0]:
             # Sorted, so that a memory-mapped file is read once from start to end.
-            X = X[np.sort(rng.choice(X.shape[0], n_sampled, replace=False))]
+            chosen = np.sort(rng.choice(X.shape[0], n_sampled, replace=False))
+            X, likelihood = X[chosen], likelihood.for_rows(chosen)
             points = likelihood.coordinates(X)
         else:
             points = self.points
@@ -105,21 +109,24 @@ class AutomaticStart:
             model = likelihood.bind(data, likelihood.tables(data, n_sampled + 1))
         if "product" not in likelihood.capabilities:
             prior = program.make_prior(program.first_concentration)
-            return merge_coupled_pieces(program, cut(model, prior, points, rng), rng)
-        labels, merged = find_clusters(program, model, points, bit_generator)
+            state = cut(likelihood, model, prior, points, rng)
+            return merge_coupled_pieces(program, state, rng)
+        labels, merged = find_clusters(program, likelihood, model, points, bit_generator)
         if n_sampled < self.X.shape[0]:
             log_sizes = np.log(merged.stats[:, 0])
             labels = program.most_likely(merged.values, merged.stats, log_sizes)
-            labels = without_gaps(labels)
+            labels = self.likelihood.separated(without_gaps(labels), self.most)
         return FirstState(labels, merged.values, merged.concentration)
 
 
-def find_clusters(program, model, points, bit_generator):
+def find_clusters(program, likelihood, model, points, bit_generator):
     """Cut rows into pieces and merge the pieces. Clusters are independent.
 
     Parameters
     ----------
     program : MixtureProgram
+    likelihood : Likelihood
+        Likelihood of the rows.
     model : ClusterModel
         Model bound to the rows.
     points : ndarray of shape (n_rows, n_dimensions), or None
@@ -132,9 +139,8 @@ def find_clusters(program, model, points, bit_generator):
     merged : Merged
     """
     rng = np.random.Generator(bit_generator)
-    likelihood = program.likelihood
     prior = program.make_prior(program.first_concentration)
-    state = cut(model, prior, points, rng)
+    state = cut(likelihood, model, prior, points, rng)
     labels, merged = merge_state(program, state, bit_generator)
     for _ in range(N_REFINEMENTS):
         state = None  # a model belongs to one state at a time
@@ -155,7 +161,7 @@ def number_of_pieces(n, u, share=1.0):
     return max(1, min(round(n_pieces), MOST_PIECES, n))
 
 
-def cut(model, prior, points, rng):
+def cut(likelihood, model, prior, points, rng):
     """Cut rows into pieces.
 
     Points are cut by k-means. Without points, some rows are seeds; the others join, in random
@@ -165,6 +171,8 @@ def cut(model, prior, points, rng):
 
     Parameters
     ----------
+    likelihood : Likelihood
+        Likelihood of the rows, which may allow fewer clusters (`separated`).
     model : ClusterModel
         Model bound to the rows.
     prior : PartitionPrior
@@ -197,7 +205,13 @@ def cut(model, prior, points, rng):
         n_passes = N_PASSES
     for _ in range(n_passes):
         assign_in_turn(state, rng.permutation(n))
-    return state
+    labels = state.cluster_labels()
+    allowed = likelihood.separated(labels, n)
+    if allowed is labels:
+        return state
+    state = None  # a model belongs to one state at a time
+    model.clear(0)
+    return MixtureState(model, prior, allowed)
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ class MixtureProgram(ChainProgram):
     shortens_warmup = True
     keeps_rows = True  # False: only the rows of the last batch are in memory
     given = None  # the validated X of `fit`
+    known = None  # its known labels: `KnownLabels` or None
 
     @functools.cached_property
     def density_rows(self):
@@ -202,6 +203,9 @@ class MixtureChain(LiveChain):
             "values": dict(self.values),
             **self.completion(),
         }
+        if self.program.known is not None:
+            # A row of each cluster, by which it is found in the labels of the draw.
+            snapshot["rows"] = np.unique(state.cluster_labels(), return_index=True)[1]
         if "product" not in self.program.likelihood.capabilities:
             labels = state.cluster_labels()
             snapshot["labels"] = labels.astype(np.min_scalar_type(state.n_clusters - 1))
@@ -274,7 +278,8 @@ class RowProgram(MixtureProgram):
     def statistics(self, labels):
         prior = self.make_prior(self.first_concentration)
         labels = labels.astype(np.intp)
-        return MixtureState(self.model(), prior, labels, completion=self.completion).dump()
+        state = MixtureState(self.model(), prior, labels, completion=self.completion)
+        return self.likelihood.own_stats(state.dump())
 
     def kept_partition(self, kept):
         labels = relabel_by_size(kept)
@@ -405,8 +410,8 @@ class RowChain(StateChain):
         program = self.program
         key = (chain["index"], replica) if replica else (chain["index"],)
         bit_generator = stream(chain["entropy"], *key)
+        most = program.make_prior(program.first_concentration).most_clusters
         if replica > 0:
-            most = program.make_prior(program.first_concentration).most_clusters
             first = FirstState(
                 dispersed_labels(replica, program.n_samples, most, bit_generator),
                 program.first_values(),
@@ -417,6 +422,7 @@ class RowChain(StateChain):
         labels = first.labels
         if labels is None:
             labels = np.zeros(program.n_samples, dtype=np.intp)
+        labels = program.likelihood.separated(labels, most)
         prior = program.make_prior(first.concentration)
         sizes = np.bincount(labels)
         prior.resample_latent(sizes[sizes > 0], bit_generator)

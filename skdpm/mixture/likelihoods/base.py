@@ -77,6 +77,26 @@ class Likelihood(BaseEstimator):
     discrete = False
     fewest_columns = 1
 
+    # Rows with known classes: see `Classified`.
+
+    @property
+    def own(self):
+        """The likelihood without known classes."""
+        return self
+
+    def own_stats(self, stats):
+        """Those statistics of clusters, (n_clusters, n_stats), that the kernel of `own` has."""
+        return stats
+
+    def for_rows(self, rows):
+        """The likelihood of some rows of `fit`, given by their positions."""
+        return self
+
+    def separated(self, labels, most):
+        """Cut the clusters of labels 0, 1, ... so that they are allowed as the start of a chain,
+        into at most `most` clusters."""
+        return labels
+
     # Tables whose columns may hold other values than numbers.
 
     def for_columns(self, X):

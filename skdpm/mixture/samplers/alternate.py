@@ -74,6 +74,10 @@ class Alternate(Sampler):
         return next((need for need in needs if need != "joint"), "joint")
 
     @property
+    def takes_labels(self):
+        return all(part.takes_labels for part in self._parts())
+
+    @property
     def n_companions(self):
         return max(part.n_companions for part in self._parts())
 

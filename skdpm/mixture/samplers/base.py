@@ -27,11 +27,14 @@ class Sampler(BaseEstimator):
         Number of further replicas in warm-up.
     online : bool
         Whether it takes each row once, one after the other, instead of running a Markov chain.
+    takes_labels : bool
+        Whether labels of rows may be known.
     """
 
     requires = "joint"
     draws_gaps = True
     online = False
+    takes_labels = True
     n_replicas = 1
     n_companions = 0
 
@@ -117,6 +120,7 @@ class BlockSampler(Sampler):
 
     requires = "instantiated"
     draws_gaps = False
+    takes_labels = False
     needs_labels = False  # whether new labels depend on the previous ones
 
     def objection(self, likelihood, X):

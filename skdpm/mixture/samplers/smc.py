@@ -72,6 +72,7 @@ class SMC(Sampler):
     requires = "product"
     draws_gaps = False  # particles share the statistics of equal clusters
     online = True
+    takes_labels = False
 
     def __init__(
         self,

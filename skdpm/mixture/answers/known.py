@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Known labels of rows: the classes, and clusters that are classes.
+
+Components with rows of one class are one cluster, the class. Clusters without a class are new.
+Clusters are numbered 0, ..., C - 1 for the classes in increasing order and from C on for new ones.
+"""
+
+from dataclasses import dataclass
+
+import joblib
+import numpy as np
+
+from skdpm import partitions
+from skdpm.partitions import relabel_by_size
+
+
+@dataclass(frozen=True, eq=False)
+class KnownLabels:
+    """Known labels of the rows of a fit.
+
+    Attributes
+    ----------
+    classes : ndarray of shape (n_classes,), int64
+        Known classes in increasing order.
+    codes : ndarray of shape (n_samples,), intp
+        Position of the class of each row, -1 if it is not known.
+    """
+
+    classes: np.ndarray
+    codes: np.ndarray
+
+    @classmethod
+    def checked(cls, labels, n_samples):
+        """Known labels of n_samples rows, from the parameter `known_labels`; None if no label is
+        known.
+
+        Raises
+        ------
+        ValueError
+            If labels are no integers from -1 on, or not one per row.
+        """
+        given = np.asarray(labels)
+        if given.shape != (n_samples,):
+            raise ValueError(
+                f"known_labels must have one entry for each of the {n_samples} rows of X, got "
+                f"shape {given.shape}; use -1 for rows whose class is not known"
+            )
+        hint = (
+            "known_labels must be integers: classes from 0 on, and -1 for rows whose class is not "
+            "known"
+        )
+        try:
+            numbers = None if given.dtype.kind in "bSU" else given.astype(np.float64)
+        except (TypeError, ValueError):
+            numbers = None
+        if numbers is None:
+            raise ValueError(
+                f"{hint}; got values of type {given.dtype}. Number names with LabelEncoder of "
+                "scikit-learn"
+            )
+        wrong = ~((numbers >= -1.0) & (numbers == np.floor(numbers)) & (numbers < 2.0**53))
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise ValueError(f"{hint}; got {numbers[row]:g} in row {row}")
+        whole = given.astype(np.int64)
+        known = whole >= 0
+        if not known.any():
+            return None
+        classes = np.unique(whole[known])
+        codes = np.full(n_samples, -1, dtype=np.intp)
+        codes[known] = np.searchsorted(classes, whole[known])
+        if (codes[known].astype(np.float64) ** 2).sum() > 2.0**50:
+            raise ValueError(
+                f"known_labels has {len(classes)} classes, which are too many; use fewer classes"
+            )
+        return cls(classes, codes)
+
+    @property
+    def key(self):
+        """Hash, equal for equal labels."""
+        return joblib.hash((self.classes, self.codes))
+
+    def names(self, n_clusters):
+        """Numbers of clusters for users: the classes, and those of new clusters counted on from
+        the last class: (n_clusters,)."""
+        n_new = n_clusters - len(self.classes)
+        return np.concatenate([self.classes, self.classes[-1] + 1 + np.arange(n_new)])
+
+    def of_components(self, labels):
+        """Class of the components 0, ..., K - 1 of labels, -1 for those without: (K,)."""
+        classes = np.full(labels.max() + 1, -1, dtype=np.intp)
+        known = self.codes >= 0
+        classes[labels[known]] = self.codes[known]
+        return classes
+
+    def clusters(self, groups, classes, labels):
+        """Clusters of the rows, from groups of components.
+
+        Parameters
+        ----------
+        groups : ndarray of shape (n_components,)
+            Group of each component. A group has components of at most one class.
+        classes : ndarray of shape (n_components,)
+            Class of each component, -1 for those without.
+        labels : ndarray of shape (n_samples,)
+
+        Returns
+        -------
+        clusters : ndarray of shape (n_samples,), int64
+            Classes, and new clusters by decreasing size.
+        """
+        of_group = np.full(groups.max() + 1, -1)
+        np.maximum.at(of_group, groups, classes)
+        found = np.where(classes >= 0, classes, of_group[groups])
+        clusters = np.where(found >= 0, found, len(self.classes) + groups)[labels]
+        is_new = clusters >= len(self.classes)
+        if is_new.any():
+            clusters[is_new] = len(self.classes) + relabel_by_size(clusters[is_new])
+        return clusters
+
+    def join(self, draws):
+        """Clusters of draws of components, (..., n_samples), where only components with rows of a
+        class are united: ndarray of the same shape, of the smallest unsigned type."""
+        flat = draws.reshape(-1, draws.shape[-1])
+        clusters = [
+            self.clusters(np.arange(labels.max() + 1), self.of_components(labels), labels)
+            for labels in flat.astype(np.intp)
+        ]
+        most = max(labels.max() for labels in clusters)
+        return np.array(clusters, dtype=np.min_scalar_type(most)).reshape(draws.shape)
+
+    def shares(self, clusters):
+        """Probability that each row is in the cluster of each class: (n_classes, n_samples)."""
+        flat = clusters.reshape(-1, clusters.shape[-1])
+        return np.array([(flat == c).mean(axis=0) for c in range(len(self.classes))])
+
+    def estimate(self, clusters, loss, max_clusters, random_state):
+        """Point estimate of the clusters.
+
+        A row is in its most probable class, unless it is more probable that it is in none. The
+        other rows form the new clusters with the least expected loss.
+
+        Parameters
+        ----------
+        clusters : ndarray of shape (n_chains, n_draws, n_samples)
+            Draws of the clusters.
+        loss : str or tuple
+            Loss of `partitions.point_estimate`.
+        max_clusters : int
+            Largest number of clusters, at least the number of classes.
+        random_state : RandomState
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,), int64
+        """
+        n_classes = len(self.classes)
+        shares = self.shares(clusters)
+        labels = shares.argmax(axis=0).astype(np.int64)
+        is_new = 1.0 - shares.sum(axis=0) > shares.max(axis=0) + 1e-9
+        most = max_clusters - n_classes
+        if most < 0:
+            raise ValueError(
+                f"max_clusters must be at least {n_classes}, the number of known classes; got "
+                f"{max_clusters}"
+            )
+        if most > 0 and is_new.any():
+            draws = clusters[:, :, is_new]
+            labels[is_new] = n_classes + partitions.point_estimate(
+                draws,
+                loss=loss,
+                max_clusters=min(most, int(draws.max()) + 1),
+                random_state=random_state,
+            )
+        return labels
+
+    def probabilities(self, clusters, labels):
+        """Probability that each row belongs to its cluster in `labels`: (n_samples,)."""
+        found = np.empty(len(labels))
+        is_new = labels >= len(self.classes)
+        of_class = np.flatnonzero(~is_new)
+        found[of_class] = self.shares(clusters)[labels[of_class], of_class]
+        if is_new.any():
+            found[is_new] = partitions.label_probabilities(clusters, labels)[is_new]
+        return found
+
+    def allotment(self, scored, draws, labels):
+        """Shares of the rows of each stored component in each cluster of labels. Components with a
+        class are in its cluster.
+
+        Parameters
+        ----------
+        scored : ScoredDraws
+        draws : ndarray of shape (n_chains, n_draws, n_samples)
+            Components of the rows.
+        labels : ndarray of shape (n_samples,)
+
+        Returns
+        -------
+        allotment : ndarray of shape (n_stored, n_clusters)
+        """
+        n_clusters = labels.max() + 1
+        out = np.zeros((len(scored.stats), n_clusters))
+        for draw in scored.draws:
+            of_draw = draws[draw["chain"], draw["draw"]].astype(np.intp)
+            classes = self.of_components(of_draw)
+            counts = np.bincount(
+                of_draw * n_clusters + labels, minlength=len(classes) * n_clusters
+            ).reshape(len(classes), n_clusters)
+            shares = counts / counts.sum(axis=1, keepdims=True)
+            shares[classes >= 0] = np.eye(n_clusters)[classes[classes >= 0]]
+            out[draw["clusters"]] = shares[of_draw[draw["rows"]]]
+        return out

@@ -1,0 +1,627 @@
+"""Rows with known labels: the posterior restricted to partitions in which no component has rows of
+two classes, and what users read off it."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from reference.enumerate import enumerate_partitions
+from reference.likelihoods import log_posterior
+from reference.predictive import log_densities, log_leave_one_out, log_weights
+from reference.simulate import PRIOR_CASES, enumeration_case
+from scipy.special import logsumexp
+from scipy.stats import norm
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV, KFold, cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from support.cases import NAMES, fit_case, make_estimator
+from support.exactness import (
+    MANY_ITERATIONS,
+    N_ITERATIONS,
+    SAMPLER_CASES,
+    convergence_run,
+    invariance_run,
+    make_likelihood,
+    make_prior,
+    make_state,
+    record_worst,
+    run_kernel,
+)
+from support.fits import assert_same_fit
+from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
+
+from skdpm import DPMixture, FiniteMixture
+from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Product, Relational
+from skdpm.mixture.likelihoods.classified import Classified, separated
+from skdpm.mixture.samplers import ARM, SAMS, Alternate, Gibbs, SplitMerge, SubCluster
+
+# Of five rows: two classes, three classes, and a class of which all other rows may be.
+CODES = {
+    "two": np.array([0, -1, 1, -1, 0]),
+    "three": np.array([1, -1, 0, 2, -1]),
+    "one": np.array([-1, 0, -1, -1, -1]),
+}
+LIKELIHOODS = ("gaussian", "gaussian_diag", "bernoulli")
+# An iteration of Alternate is one of Gibbs and one of SAMS.
+SAMPLERS = [
+    pytest.param(name, sampler, id=repr(sampler))
+    for name, samplers in SAMPLER_CASES.items()
+    for sampler in samplers
+    if name != "alternate"
+] + [
+    pytest.param(
+        "split_merge", SplitMerge(anchors="threshold_informed", gibbs_sweeps=0), id="informed"
+    ),
+    pytest.param("split_merge", SplitMerge.from_paper("bSM"), id="bSM"),
+]
+IRIS = load_iris(return_X_y=True)
+
+
+def united(labels, codes):
+    """Whether a component of labels has rows of two classes."""
+    known = codes >= 0
+    pairs = np.unique(np.column_stack([labels[known], codes[known]]), axis=0)
+    return len(np.unique(pairs[:, 0])) < len(pairs)
+
+
+def restricted(posterior, codes):
+    """An enumerated posterior given that no component has rows of two classes."""
+    allowed = np.array([not united(z, codes) for z in posterior.partitions])
+    log_joint = np.where(allowed, posterior.log_joint, -np.inf)
+    total = logsumexp(log_joint)
+    return posterior._replace(log_joint=log_joint, log_prob=log_joint - total, log_evidence=total)
+
+
+def case_law(likelihood, prior, codes, **changes):
+    """The enumerated posterior of a case with known labels."""
+    name, params = PRIOR_CASES[prior]
+    case = enumeration_case(likelihood)
+    posterior = log_posterior(
+        case.X,
+        likelihood,
+        name,
+        likelihood_params=case.params,
+        prior_params={**params, **changes},
+    )
+    return restricted(posterior, codes)
+
+
+def known_state(likelihood, prior, codes):
+    name, params = PRIOR_CASES[prior]
+    X = enumeration_case(likelihood).X
+    likelihood = Classified(make_likelihood(likelihood), codes)
+    start = separated(np.zeros(len(X), dtype=np.intp), codes, len(X))
+    return make_state(likelihood, X, make_prior(name, len(X), **params), start)
+
+
+def cells():
+    """(likelihood, prior, codes): each likelihood under each prior, with different classes."""
+    numbers = iter(range(100))
+    return [
+        (likelihood, prior, tuple(CODES)[next(numbers) % len(CODES)])
+        for likelihood in LIKELIHOODS
+        for prior in PRIOR_CASES
+    ]
+
+
+@pytest.mark.parametrize("name, sampler", SAMPLERS)
+def test_invariance(name, sampler, seed_sequence, record_property):
+    """Starts drawn from the restricted posterior still follow it after some iterations."""
+    runs = {
+        f"{likelihood} {prior} {codes}": invariance_run(
+            known_state(likelihood, prior, CODES[codes]),
+            sampler.kernel(),
+            case_law(likelihood, prior, CODES[codes]),
+            n_starts=4_000,
+        )
+        for likelihood, prior, codes in cells()
+    }
+    worst = assert_p_matrix(runs, seed_sequence=seed_sequence)
+    record_worst(record_property, worst, len(runs))
+
+
+@pytest.mark.parametrize("name, sampler", SAMPLERS)
+def test_convergence(name, sampler, seed_sequence, record_property):
+    """Chains from the partition with the fewest components reach the posterior."""
+    n_iterations = N_ITERATIONS.get(name, MANY_ITERATIONS)
+    runs = {}
+    for likelihood, prior, codes in cells():
+        if (prior, codes) == ("finite", "three") and name in ("sams", "split_merge"):
+            # Three components of three classes: no pair of them can merge, and none can split.
+            continue
+        start = separated(np.zeros(5, dtype=np.intp), CODES[codes], 5)
+        runs[f"{likelihood} {prior} {codes}"] = convergence_run(
+            known_state(likelihood, prior, CODES[codes]),
+            sampler.kernel(),
+            case_law(likelihood, prior, CODES[codes]),
+            start,
+            n_chains=20_000 // n_iterations,
+            n_iterations=n_iterations,
+        )
+    worst = assert_p_matrix(runs, seed_sequence=seed_sequence)
+    record_worst(record_property, worst, len(runs))
+
+
+@pytest.mark.parametrize("error", ["no classes", "other class", "weight of a new cluster"])
+def test_planted_errors_are_seen(error, seed_sequence):
+    """A chain that forgets the classes, or one of them, or weighs new clusters wrongly."""
+    codes = CODES["two"]
+    wrong = {"no classes": np.full(5, -1), "other class": np.array([0, -1, 1, -1, -1])}
+    state = known_state("gaussian_diag", "dp", wrong.get(error, codes))
+    changes = {} if error in wrong else {"concentration": 1.3 * 1.25}
+    law = case_law("gaussian_diag", "dp", codes, **changes)
+
+    rng = np.random.Generator(np.random.PCG64(seed_sequence))
+    ends = run_kernel(state, Gibbs().kernel(), law.draw(20_000, rng), 2, rng)
+    assert chi_squared_p(*Cells(law.count(ends), law.probabilities, law.partitions)[:2]) < 1e-6
+
+
+FIT_CASES = [
+    ("gaussian", "dp", "two", "auto"),
+    ("bernoulli", "finite", "three", "single"),
+    ("gaussian_diag", "mfm", "three", "singletons"),
+    ("bernoulli", "pitman_yor", "one", "auto"),
+]
+
+
+@pytest.mark.parametrize("likelihood, prior, codes, init", FIT_CASES)
+def test_fits_sample_the_posterior(likelihood, prior, codes, init, seed_sequence):
+    law = case_law(likelihood, prior, CODES[codes])
+    X = enumeration_case(likelihood).X
+
+    def run(seed, factor):
+        model = make_estimator(make_likelihood(likelihood), prior)
+        model.set_params(
+            sampler=Alternate([Gibbs(), SAMS(gibbs_sweeps=0)]),
+            init=init if prior != "finite" else np.zeros(5),
+            n_chains=2_000 * factor,
+            n_warmup=15,
+            n_draws=1,
+            point_estimate="vi",
+            random_state=int(seed.generate_state(1)[0]),
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # one draw tells nothing
+            model.fit(X, known_labels=CODES[codes])
+        counts = law.count(model.label_samples_[:, 0])
+        return Cells(counts, law.probabilities, law.partitions)
+
+    assert_p(run, seed_sequence=seed_sequence)
+
+
+def class_terms(case, params, prior, prior_params, labels, codes, estimate, X_new):
+    """Density of new rows in the clusters of a point estimate under one partition, and in a new
+    component: (n_rows, n_clusters + 1). `estimate` numbers clusters from 0, the classes first."""
+    log_terms = log_densities(case, labels, X_new, prior[1], params)
+    terms = np.exp(log_terms + log_weights(labels, prior[0], prior_params))
+    out = np.zeros((len(X_new), estimate.max() + 2))
+    for c in range(labels.max() + 1):
+        mine = codes[(labels == c) & (codes >= 0)]
+        if len(mine):
+            out[:, mine[0]] += terms[:, c]
+        else:
+            for k in estimate[labels == c]:
+                out[:, k] += terms[:, c] / (labels == c).sum()
+    out[:, -1] = terms[:, -1]
+    return out
+
+
+def test_probabilities_of_classes_follow_from_the_draws():
+    """P(class | row) is the sum over draws and components of the class; components without a
+    class count for the clusters of their rows."""
+    for name in ("gaussian", "bernoulli"):
+        case = fit_case(name)
+        known = np.where(np.arange(18) % 4 == 0, np.arange(18) % 3 * 5, -1)
+        model = make_estimator(case.likelihood, "pitman_yor", resampled=True)
+        model.set_params(init="auto", point_estimate="vi", n_warmup=0)
+        model.fit(case.X, known_labels=known)
+        codes = np.where(known < 0, -1, known // 5)
+        estimate = np.searchsorted(model.classes_, model.labels_)
+        total = 0.0
+        for chain, draws in enumerate(model.label_samples_):
+            for s, labels in enumerate(draws):
+                params = {
+                    "concentration": model.concentration_samples_[chain, s],
+                    "discount": model.discount,
+                }
+                total = total + class_terms(
+                    case.X,
+                    case.params,
+                    ("pitman_yor", name),
+                    params,
+                    labels.astype(int),
+                    codes,
+                    estimate,
+                    case.X_new,
+                )
+        expected = total / total.sum(axis=1, keepdims=True)
+        found = model.predict_proba(case.X_new, new_cluster=True)
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+        expected = total[:, :-1] / total[:, :-1].sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(model.predict_proba(case.X_new), expected, rtol=1e-9)
+        best = model.classes_[expected.argmax(axis=1)]
+        np.testing.assert_array_equal(model.predict(case.X_new), best)
+
+
+def test_probabilities_of_classes_are_enumerated_sums(seed_sequence, monkeypatch):
+    """P(class | row) of many draws agrees with the sum over all partitions."""
+    monkeypatch.setattr("skdpm.chains.N_SCORED_DRAWS", 10**6)
+    codes, X_new = CODES["two"], np.array([[1.0, 0.0]])
+    case, law = enumeration_case("gaussian"), case_law("gaussian", "dp", CODES["two"])
+    prior_params = PRIOR_CASES["dp"][1]
+
+    def run(seed, factor):
+        model = make_estimator(make_likelihood("gaussian"), "dp", point_estimate="vi", n_draws=1)
+        model.set_params(n_chains=3_000 * factor, n_warmup=15)
+        model.set_params(random_state=int(seed.generate_state(1)[0]))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(case.X, known_labels=codes)
+        terms = np.array(
+            [
+                class_terms(
+                    case.X,
+                    case.params,
+                    ("dp", "gaussian"),
+                    prior_params,
+                    z,
+                    codes,
+                    model._clusters,
+                    X_new,
+                )[0, :-1]
+                for z in law.partitions
+            ]
+        )
+        of_class, of_all = terms[:, 0], terms.sum(axis=1)
+        expected = (law.probabilities @ of_class) / (law.probabilities @ of_all)
+        found = model.predict_proba(X_new)[0, 0]
+        # The error of a ratio of means of independent draws.
+        spread = np.sqrt(law.probabilities @ (of_class - expected * of_all) ** 2)
+        error = spread / (law.probabilities @ of_all) / np.sqrt(model.n_chains)
+        return 2.0 * norm.sf(abs(found - expected) / error)
+
+    assert_p(run, seed_sequence=seed_sequence)
+
+
+FUZZ_SAMPLERS = [
+    "auto",
+    "gibbs",
+    "sams",
+    "pgsm",
+    "arm",
+    "split_merge",
+    SplitMerge.from_paper("bSM"),
+    ARM.from_paper("sARM"),
+    SplitMerge(anchors="cluster_informed"),
+]
+
+
+@pytest.mark.parametrize("sampler", FUZZ_SAMPLERS, ids=repr)
+@pytest.mark.parametrize("name", [n for n in NAMES if not n.startswith("relational")])
+def test_no_draw_unites_two_classes(name, sampler):
+    """Whatever the classes, priors and starts, which are random here: from the very start."""
+    case = fit_case(name)
+    rng = np.random.default_rng(NAMES.index(name))
+    priors = ("dp", "finite", "mfm", "pitman_yor_negative")
+    for prior, init in zip(priors, ("auto", "single", "kmeans", "singletons"), strict=True):
+        known = np.where(rng.random(18) < rng.random(), rng.integers(3, size=18), -1)
+        known[0] = 2
+        if prior == "finite" and init == "single":
+            known[:3] = 0, 1, 2  # as many classes as components
+        if init == "kmeans" and np.isnan(case.X).any():
+            init = rng.integers(4, size=18)
+        model = make_estimator(case.likelihood, prior, resampled=prior == "dp")
+        model.set_params(init=init, sampler=sampler, n_warmup=0, point_estimate="vi")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(case.X, known_labels=known)
+        for labels in (*model.label_samples_.reshape(-1, 18), model.labels_):
+            assert not united(labels, known)
+        is_known = known >= 0
+        np.testing.assert_array_equal(model.labels_[is_known], known[is_known])
+        assert np.isfinite(model.log_joint_samples_).all()
+        assert np.isfinite(model.outlier_scores_).all()
+        found = model.predict_proba(case.X_new)
+        assert found.shape == (len(case.X_new), len(model.classes_))
+        np.testing.assert_allclose(found.sum(axis=1), 1.0)
+
+
+def test_separated():
+    """Starts: cut by class, and at most as many clusters as the prior allows."""
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        n = rng.integers(1, 12)
+        codes = np.unique(rng.integers(-1, 4, size=n), return_inverse=True)[1] - 1
+        codes[0] = max(codes[0], 0)
+        _, codes[codes >= 0] = np.unique(codes[codes >= 0], return_inverse=True)
+        labels = np.unique(rng.integers(4, size=n), return_inverse=True)[1]
+        for most in (codes.max() + 1, n):
+            found = separated(labels, codes, most)
+            assert not united(found, codes)
+            assert set(found) == set(range(found.max() + 1))
+            assert found.max() < most
+            if not united(labels, codes) and labels.max() < most:
+                assert found is labels
+
+
+def some_known(y, n_per_class, seed=0, classes=None):
+    rng = np.random.default_rng(seed)
+    known = np.full(len(y), -1)
+    for k in np.unique(y) if classes is None else classes:
+        known[rng.choice(np.flatnonzero(y == k), n_per_class, replace=False)] = k
+    return known
+
+
+def test_classes_and_new_clusters_of_iris():
+    """A class without a known row is a new cluster, numbered after the last class."""
+    X, y = IRIS
+    known = some_known(y, 5, classes=[1, 2]) * 10
+    known[known < 0] = -1
+    model = DPMixture(random_state=0).fit(X, known_labels=known)
+    np.testing.assert_array_equal(model.classes_, [10, 20, 21])
+    assert (model.labels_[y == 0] == 21).mean() > 0.95
+    assert ((model.labels_ == 10 * y) & (y > 0)).sum() >= 93
+    assert model.n_clusters_ == 3
+    assert model.weights_.shape == (3,)
+    assert model.cluster_params_["means"].shape == (3, 4)
+    assert model.probabilities_[known >= 0].min() == 1.0
+    assert model.cluster_samples_.max() + 1 == model.n_clusters_samples_.max()
+    assert set(model.predict(X)) <= set(model.classes_)
+    assert model.predict_proba(X, new_cluster=True).shape == (150, 4)
+    assert set(model.sample(50)[1]) == {10, 20, 21}
+    table = model.describe()
+    assert list(table.index.unique("cluster")) == [10, 20, 21]
+    assert model.merge_tree().cut(1).max() == 0
+    model.estimate_labels(max_clusters=2, loss="vi")
+    np.testing.assert_array_equal(model.classes_, [10, 20])
+    with pytest.raises(ValueError, match="at least 2, the number of known classes"):
+        model.estimate_labels(max_clusters=1)
+
+
+def test_rows_in_the_hill_of_a_class_count_for_it():
+    """Two hills of one class are one cluster; a component between two classes joins one, and never
+    unites them."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(m, 0.5, 40) for m in (0, 8, 16)])[:, None]
+    known = np.full(120, -1)
+    known[[0, 1, 2, 80, 81, 82]] = 3
+    known[[40, 41]] = 7
+    model = DPMixture(random_state=0).fit(X, known_labels=known)
+    np.testing.assert_array_equal(model.classes_, [3, 7])
+    np.testing.assert_array_equal(model.labels_, np.repeat([3, 7, 3], 40))
+    # One hill of the density, and known rows of two classes in it.
+    X = rng.normal(size=(100, 1))
+    known = np.full(100, -1)
+    known[[X.argmin(), X.argmax()]] = 0, 1
+    model = DPMixture(random_state=0).fit(X, known_labels=known)
+    assert not united(model.labels_, known)
+    for labels in model.cluster_samples_.reshape(-1, 100):
+        assert not united(labels, known)
+
+
+@pytest.mark.parametrize("point_estimate", ["modal", "vi", "binder", ("vi", 1.5), "map", "last"])
+def test_point_estimates(point_estimate):
+    X, y = IRIS
+    known = some_known(y, 3)
+    model = DPMixture(random_state=0, n_draws=25, n_warmup=50, point_estimate=point_estimate)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, known_labels=known)
+    np.testing.assert_array_equal(model.labels_[known >= 0], known[known >= 0])
+    assert set(model.labels_) == set(model.classes_)
+    assert list(model.classes_[:3]) == [0, 1, 2]
+    assert (model.labels_ == y).mean() > 0.85
+    model.estimate_labels(loss="binder")
+    assert not united(model.labels_, known)
+
+
+def test_without_known_labels_nothing_changes():
+    X, y = IRIS
+    plain = DPMixture(random_state=0, n_draws=20, n_warmup=20, n_chains=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fits = [clone(plain).fit(X, y), clone(plain).fit(X, known_labels=np.full(150, -1))]
+        again = clone(plain).fit(X, known_labels=some_known(y, 5)).fit(X)
+    for other in (fits[1], again):
+        assert_same_fit(fits[0], other, X[:5])
+        assert not hasattr(other, "classes_")
+
+
+def test_same_bits_whatever_threads_pickles_and_halves():
+    X, y = IRIS
+    known = some_known(y, 5)
+    settings = {"random_state": 0, "n_warmup": 20, "n_chains": 2}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        one = DPMixture(**settings, n_draws=20).fit(X, known_labels=known)
+        other = DPMixture(**settings, n_draws=20, n_jobs=2).fit(X, known_labels=pd.Series(known))
+        assert_same_fit(one, other, X[:5])
+        half = DPMixture(**settings, n_draws=10, warm_start=True).fit(X, known_labels=known)
+        half = pickle.loads(pickle.dumps(half)).set_params(n_draws=20)
+        with pytest.raises(ValueError, match="known_labels changed"):
+            half.fit(X)
+        half.fit(X, known_labels=known)
+    assert_same_fit(one, half, X[:5])
+    again = pickle.loads(pickle.dumps(one))
+    np.testing.assert_array_equal(again.predict(X), one.predict(X))
+    np.testing.assert_array_equal(
+        again.pointwise_log_likelihood(X), one.pointwise_log_likelihood(X)
+    )
+    again.estimate_labels(loss="vi", X=X)
+    assert not united(again.labels_, known)
+    fewer = half.drop_chains([0], X)
+    np.testing.assert_array_equal(fewer.classes_, one.classes_)
+    assert "known" not in repr(fewer)
+
+
+def test_leave_one_out_sees_the_label():
+    """The density of a row with a known label given the others is that in components that may
+    hold its class."""
+    case = enumeration_case("gaussian")
+    codes = CODES["two"]
+    model = make_estimator(make_likelihood("gaussian"), "dp", point_estimate="vi")
+    model.fit(case.X, known_labels=codes)
+    found = model.pointwise_log_likelihood(case.X)
+    params = PRIOR_CASES["dp"][1]
+    for s in range(4):
+        labels = model.label_samples_[0, s].astype(int)
+        for i in range(5):
+            if codes[i] < 0:
+                expected = log_leave_one_out(
+                    case.X,
+                    labels,
+                    i,
+                    "gaussian",
+                    "dp",
+                    likelihood_params=case.params,
+                    prior_params=params,
+                )
+            else:
+                keep = np.arange(5) != i
+                others = np.unique(labels[keep], return_inverse=True)[1]
+                terms = log_densities(case.X[keep], others, case.X[[i]], "gaussian", case.params)[
+                    0
+                ] + log_weights(others, "dp", params)
+                held = [set(codes[keep][others == c]) - {-1, codes[i]} for c in others]
+                banned = {c for c, classes in zip(others, held, strict=True) if classes}
+                terms[list(banned)] = -np.inf
+                expected = logsumexp(terms)
+            assert found[0, s, i] == pytest.approx(expected, rel=1e-9)
+
+
+def test_answers_are_those_of_the_users_likelihood():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(
+        {
+            "size": np.r_[rng.normal(0, 1, 40), rng.normal(6, 1, 40)],
+            "kind": pd.Categorical(np.r_[["a"] * 36, ["b"] * 40, ["a"] * 4]),
+        }
+    )
+    known = np.full(80, -1)
+    known[[0, 1, 78, 79]] = 0, 0, 1, 1
+    model = DPMixture(likelihood="mixed", random_state=0, n_draws=25, n_warmup=25)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, known_labels=known)
+    assert isinstance(model.likelihood_, Product)
+    assert len(model.likelihood_.parts) == 2
+    assert all("class" not in name for name in model.hyperparameter_samples_)
+    assert np.isfinite(model.score_samples(X)).all()
+    X.iloc[3, 0] = np.nan
+    assert model.impute(X).notna().all().all()
+    rows, labels = model.sample(20, given={"size": 6.0})
+    assert list(rows.columns) == ["size", "kind"]
+    assert (labels == 1).mean() > 0.8
+
+
+@pytest.mark.parametrize(
+    "labels, message",
+    [
+        ([0] * 149, "one entry for each of the 150 rows"),
+        (np.zeros((150, 1)), "one entry for each of the 150 rows"),
+        ([0.5] * 150, "got 0.5 in row 0"),
+        ([0] * 149 + [-2], "got -2 in row 149"),
+        ([0.0] * 149 + [np.nan], "got nan in row 149"),
+        (["a"] * 150, "LabelEncoder"),
+        ([None] * 150, "must be integers"),
+        ([True] * 150, "must be integers"),
+        (np.arange(150) % 12, "12 classes, more than the 10 components"),
+    ],
+)
+def test_wrong_labels(labels, message):
+    with pytest.raises(ValueError, match=message):
+        FiniteMixture(random_state=0).fit(IRIS[0], known_labels=labels)
+
+
+def test_refusals():
+    X, y = IRIS
+    known = some_known(y, 5)
+    for sampler in (SubCluster(), "blocked_gibbs", "smc"):
+        with pytest.raises(ValueError, match=r"cannot take known_labels; use sampler=\"auto\""):
+            FiniteMixture(sampler=sampler).fit(X, known_labels=known)
+    with pytest.raises(ValueError, match="store_labels=True"):
+        DPMixture(store_labels=False, point_estimate="map").fit(X, known_labels=known)
+    links = (X[:20] @ X[:20].T > 20).astype(float)
+    with pytest.raises(ValueError, match="clusters are independent, and those of Relational"):
+        DPMixture(likelihood=Relational()).fit(links, known_labels=known[:20])
+    # A fit that failed leaves the last one as it was.
+    model = DPMixture(n_draws=10, n_warmup=10, n_chains=2, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, known_labels=known)
+    with pytest.raises(ValueError, match="one entry"):
+        model.fit(X, known_labels=known[:5])
+    model.drop_chains([0], X)
+
+
+def test_auto_takes_labels_with_many_rows():
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(m, 1.0, size=(6_000, 10)) for m in (0, 4)])
+    known = np.full(len(X), -1)
+    known[[0, 6_000]] = 0, 1
+    model = DPMixture(n_warmup=2, n_draws=2, n_chains=1, random_state=0)
+    assert isinstance(model.fit(X).sampler_, SubCluster)
+    model.fit(X, known_labels=known)
+    assert isinstance(model.sampler_, Alternate)
+    assert (model.labels_ == np.repeat([0, 1], 6_000)).mean() > 0.95
+
+
+def test_starts_from_a_sample_of_rows(monkeypatch):
+    """Rows that are not in the sample of the start may have classes that none in it has."""
+    monkeypatch.setattr("skdpm.mixture.chains.automatic.MOST_SAMPLED", 30)
+    X, y = IRIS
+    known = some_known(y, 1)
+    for cls in (DPMixture, FiniteMixture):
+        model = cls(likelihood=Gaussian(), n_warmup=0, n_draws=1, n_chains=4, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(X, known_labels=known)
+        assert not any(united(z, known) for z in model.label_samples_[:, 0])
+
+
+def test_metadata_routing():
+    X, y = IRIS
+    known = some_known(y, 10)
+    base = FiniteMixture(3, likelihood="gaussian", n_warmup=5, n_draws=5, n_chains=1)
+    with warnings.catch_warnings(), config_context(enable_metadata_routing=True):
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        folds = KFold(3, shuffle=True, random_state=0)
+        model = base.set_params(random_state=0).set_fit_request(known_labels=True)
+        pipeline = make_pipeline(StandardScaler(), model).fit(X, known_labels=known)
+        assert list(pipeline[-1].classes_[:3]) == [0, 1, 2]
+        search = GridSearchCV(model, {"concentration": [1.0, 3.0]}, scoring="accuracy", cv=folds)
+        search.fit(X, y, known_labels=known)
+        assert search.best_score_ > 0.8
+        scores = cross_validate(
+            pipeline, X, y, params={"known_labels": known}, scoring="accuracy", cv=folds
+        )
+        assert (scores["test_score"] > 0.7).all()
+    labels = base.fit_predict(X, known_labels=known)
+    np.testing.assert_array_equal(labels[known >= 0], known[known >= 0])
+
+
+def test_bernoulli_rows_that_say_nothing_follow_the_prior():
+    """Rows without entries join the classes by their sizes."""
+    X = np.full((40, 2), np.nan)
+    X[0] = 0.0
+    known = np.r_[np.zeros(20), np.ones(10), np.full(10, -1)].astype(int)
+    model = DPMixture(
+        likelihood=Bernoulli(a=1.0, b=1.0), concentration=1e-6, n_draws=250, random_state=0
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, known_labels=known)
+    found = model.predict_proba(np.full((1, 2), np.nan))[0]
+    assert found == pytest.approx([2 / 3, 1 / 3], abs=0.08)
+
+
+def test_partitions_are_restricted_in_the_reference():
+    """A count by hand: five rows, two classes of two and one row."""
+    n = sum(not united(z, CODES["two"]) for z in enumerate_partitions(5))
+    assert n == 52 - sum(z[0] == z[2] or z[2] == z[4] for z in enumerate_partitions(5))
