@@ -1088,7 +1088,20 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         else:
             loss = "vi" if modal else loss
             labels = known.estimate(clusters, loss, max_clusters, random_state)
+            self._give_classes(known, labels)
         return self._of_components(labels, clusters, draws[:, chosen], statistics)
+
+    def _give_classes(self, known, labels):
+        """Give rows of no cluster, -1 in labels, their most probable class given that they have
+        one."""
+        rows = self._training.X[labels < 0]
+        if not rows.shape[0]:
+            return
+        rows = rows if sp.issparse(rows) else np.ascontiguousarray(rows, dtype=np.float64)
+        nothing = np.full(len(labels), -1)
+        allotment = known.allotment(self.draws_.scored, self.draws_["labels"], nothing)
+        self._predictor.allotment = allotment
+        labels[labels < 0] = self._predictor.predict_proba(rows, self.n_jobs).argmax(axis=1)
 
     def _of_components(self, labels, clusters, draws, statistics):
         """The `PointEstimate` of labels of clusters, from draws of the clusters and of their

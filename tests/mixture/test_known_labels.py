@@ -37,6 +37,8 @@ from support.fits import assert_same_fit
 from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 
 from skdpm import DPMixture, FiniteMixture
+from skdpm.mixture.answers.hills import points_of, read_hills
+from skdpm.mixture.answers.known import KnownLabels
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Product, Relational
 from skdpm.mixture.likelihoods.classified import Classified, separated
 from skdpm.mixture.samplers import ARM, SAMS, Alternate, Gibbs, SplitMerge, SubCluster
@@ -212,13 +214,14 @@ def class_terms(case, params, prior, prior_params, labels, codes, estimate, X_ne
     return out
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_probabilities_of_classes_follow_from_the_draws():
     """P(class | row) is the sum over draws and components of the class; components without a
     class count for the clusters of their rows."""
-    for name in ("gaussian", "bernoulli"):
+    for name, likelihood in (("gaussian", None), ("bernoulli", None), ("bernoulli", Bernoulli())):
         case = fit_case(name)
         known = np.where(np.arange(18) % 4 == 0, np.arange(18) % 3 * 5, -1)
-        model = make_estimator(case.likelihood, "pitman_yor", resampled=True)
+        model = make_estimator(likelihood or case.likelihood, "pitman_yor", resampled=True)
         model.set_params(init="auto", point_estimate="vi", n_warmup=0)
         model.fit(case.X, known_labels=known)
         codes = np.where(known < 0, -1, known // 5)
@@ -230,9 +233,12 @@ def test_probabilities_of_classes_follow_from_the_draws():
                     "concentration": model.concentration_samples_[chain, s],
                     "discount": model.discount,
                 }
+                learned = {
+                    key: values[chain, s] for key, values in model.hyperparameter_samples_.items()
+                }
                 total = total + class_terms(
                     case.X,
-                    case.params,
+                    {**case.params, **learned},
                     ("pitman_yor", name),
                     params,
                     labels.astype(int),
@@ -382,6 +388,24 @@ def test_classes_and_new_clusters_of_iris():
     np.testing.assert_array_equal(model.classes_, [10, 20])
     with pytest.raises(ValueError, match="at least 2, the number of known classes"):
         model.estimate_labels(max_clusters=1)
+
+
+def test_closed_set_of_classes():
+    """Without new clusters, rows of no class get the most probable one by the conditional law."""
+    X, y = IRIS
+    known = some_known(y, 5, classes=[0, 1])
+    model = DPMixture(random_state=0).fit(X, known_labels=known)
+    assert (model.labels_[y == 2] == 2).mean() > 0.8
+    far = [[5.0, 3.0, 90.0, 1.0]]
+    before = model.predict_proba(np.r_[X, far])
+    model.estimate_labels(max_clusters=2)
+    np.testing.assert_array_equal(model.classes_, [0, 1])
+    given = before[:, :2] / before[:, :2].sum(axis=1, keepdims=True)
+    assert (model.labels_ == given[:-1].argmax(axis=1)).mean() > 0.97
+    assert (model.labels_[y == 2] == 1).mean() > 0.9
+    found = model.predict_proba(np.r_[X, far])
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
 
 
 def test_rows_in_the_hill_of_a_class_count_for_it():
@@ -570,6 +594,38 @@ def test_auto_takes_labels_with_many_rows():
     model.fit(X, known_labels=known)
     assert isinstance(model.sampler_, Alternate)
     assert (model.labels_ == np.repeat([0, 1], 6_000)).mean() > 0.95
+
+
+@pytest.mark.parametrize("name", ["gaussian", "bernoulli"])
+def test_pieces_of_the_automatic_start_are_cut(name, monkeypatch):
+    """The start that `init="auto"` makes needs no cut: its log joint would say nothing."""
+    case, cut = fit_case(name), []
+
+    def recorded(self, labels, most):
+        found = separated(labels, self.codes, most)
+        cut.append(found is not labels)
+        return found
+
+    monkeypatch.setattr(Classified, "separated", recorded)
+    model = make_estimator(case.likelihood, "dp", init="auto", n_chains=1, n_draws=1, n_warmup=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(case.X, known_labels=np.arange(18) % 16)
+    assert any(cut)
+    assert not cut[-1]
+
+
+def test_a_component_between_two_classes_joins_the_closer_hill():
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], [80, 60, 40])
+    X = rng.normal(np.array([0.0, 1.2, 3.0])[labels], 1.0)[:, None]
+    for classes in ([0, -1, 1], [1, -1, 0]):
+        known = np.array(classes)[labels]
+        known[np.arange(180) % 4 > 0] = -1
+        found = read_hills(points_of(X), labels, KnownLabels.checked(known, 180))
+        expected = np.array([classes[0], classes[0], classes[2]])[labels]
+        np.testing.assert_array_equal(found, expected)
+    assert read_hills(points_of(X), labels).max() == 0
 
 
 def test_starts_from_a_sample_of_rows(monkeypatch):

@@ -138,7 +138,8 @@ class KnownLabels:
         """Point estimate of the clusters.
 
         A row is in its most probable class, unless it is more probable that it is in none. The
-        other rows form the new clusters with the least expected loss.
+        other rows form the new clusters with the least expected loss. If no new cluster is
+        allowed, they have the label -1.
 
         Parameters
         ----------
@@ -164,6 +165,7 @@ class KnownLabels:
                 f"max_clusters must be at least {n_classes}, the number of known classes; got "
                 f"{max_clusters}"
             )
+        labels[is_new] = -1
         if most > 0 and is_new.any():
             draws = clusters[:, :, is_new]
             labels[is_new] = n_classes + partitions.point_estimate(
@@ -194,20 +196,21 @@ class KnownLabels:
         draws : ndarray of shape (n_chains, n_draws, n_samples)
             Components of the rows.
         labels : ndarray of shape (n_samples,)
+            Clusters; -1 for rows that count for none.
 
         Returns
         -------
         allotment : ndarray of shape (n_stored, n_clusters)
         """
-        n_clusters = labels.max() + 1
+        n_clusters = max(labels.max() + 1, len(self.classes))
+        counted = np.flatnonzero(labels >= 0)
         out = np.zeros((len(scored.stats), n_clusters))
         for draw in scored.draws:
             of_draw = draws[draw["chain"], draw["draw"]].astype(np.intp)
             classes = self.of_components(of_draw)
-            counts = np.bincount(
-                of_draw * n_clusters + labels, minlength=len(classes) * n_clusters
-            ).reshape(len(classes), n_clusters)
-            shares = counts / counts.sum(axis=1, keepdims=True)
+            cells = of_draw[counted] * n_clusters + labels[counted]
+            counts = np.bincount(cells, minlength=len(classes) * n_clusters)
+            shares = counts.reshape(len(classes), n_clusters) / np.bincount(of_draw)[:, None]
             shares[classes >= 0] = np.eye(n_clusters)[classes[classes >= 0]]
             out[draw["clusters"]] = shares[of_draw[draw["rows"]]]
         return out

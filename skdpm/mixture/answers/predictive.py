@@ -304,7 +304,10 @@ class Predictor:
             masses = np.zeros((stop - first, out.shape[1]))
             tops = np.full(stop - first, -np.inf)
             for mixture in mixtures:
-                log_weights = mixture.log_weights if new_cluster else mixture.log_weights[:-1]
+                # Only clusters that count: another one could leave nothing to the others.
+                allotment = self.allotment[mixture.stored]
+                counts = np.append(allotment.any(axis=1), new_cluster)
+                log_weights = np.where(counts, mixture.log_weights, -np.inf)
                 self._load(rows.model, mixture)
                 shares = np.empty((stop - first, len(log_weights)))
                 rows.fill_log_probabilities(log_weights, shares)
@@ -313,11 +316,9 @@ class Predictor:
                 rows.add_log_densities(log_weights + np.log(mixture.weight), top, total)
                 log_density = top + np.log(total)
                 higher = np.maximum(tops, log_density)
-                with np.errstate(invalid="ignore"):
-                    before, now = np.exp(tops - higher), np.exp(log_density - higher)
-                of_clusters = shares[:, : len(mixture.stats)] @ self.allotment[mixture.stored]
-                masses *= np.nan_to_num(before)[:, None]
-                masses[:, : of_clusters.shape[1]] += now[:, None] * of_clusters
+                masses *= _ratio(tops, higher)[:, None]
+                now = _ratio(log_density, higher)
+                masses[:, : allotment.shape[1]] += now[:, None] * (shares[:, :-1] @ allotment)
                 if new_cluster:
                     masses[:, -1] += now * shares[:, -1]
                 tops = higher
@@ -432,6 +433,12 @@ class Predictor:
         model.load(mixture.stats)
         if mixture.labels is not None:
             model.bind_labels(mixture.labels.astype(np.intp))
+
+
+def _ratio(log_density, highest):
+    """exp(log_density - highest), 1 where the two are equal, also if both are infinite."""
+    with np.errstate(invalid="ignore"):
+        return np.where(log_density == highest, 1.0, np.exp(log_density - highest))
 
 
 def _column_posterior(likelihood, stats, column):

@@ -78,14 +78,11 @@ class AutomaticStart:
         Rows of the program.
     likelihood : Likelihood
         Resolved likelihood.
-    most : int
-        Largest number of clusters that the prior allows.
     """
 
-    def __init__(self, X, likelihood, most):
+    def __init__(self, X, likelihood):
         self.X = X
         self.likelihood = likelihood
-        self.most = most
         self.n_sampled = X.shape[0] if likelihood.pairwise else min(X.shape[0], MOST_SAMPLED)
 
     @functools.cached_property
@@ -115,7 +112,7 @@ class AutomaticStart:
         if n_sampled < self.X.shape[0]:
             log_sizes = np.log(merged.stats[:, 0])
             labels = program.most_likely(merged.values, merged.stats, log_sizes)
-            labels = self.likelihood.separated(without_gaps(labels), self.most)
+            labels = without_gaps(labels)
         return FirstState(labels, merged.values, merged.concentration)
 
 

@@ -18,7 +18,7 @@ def first_state(init, X, likelihood, most):
     Parameters and errors are those of `initial_labels`; `init` may also be "auto".
     """
     if isinstance(init, str) and init == "auto":
-        return AutomaticStart(X, likelihood, most)
+        return AutomaticStart(X, likelihood)
     draw_labels = initial_labels(init, X, likelihood, most)
 
     def draw(program, bit_generator):
