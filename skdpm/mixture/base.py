@@ -145,9 +145,11 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             Ignored, but passed to callbacks.
         known_labels : array-like of int of shape (n_samples,), default=None
             Classes of the rows, from 0 on, and -1 for rows whose class is not known. Rows of two
-            classes never share a component. A class may have several components, and other rows
-            may be in components of any class or in new ones. Sets `classes_`. Not with
-            `SubCluster`, `BlockedGibbs`, "smc", networks or ``store_labels=False``.
+            classes never share a component: the posterior is restricted to such partitions, and
+            starts are cut accordingly. A class may have several components, and other rows may be
+            in components of any class or in new ones. Sets `classes_`. Not with `SubCluster`,
+            `BlockedGibbs`, "smc", networks or ``store_labels=False``. None, or -1 for all rows:
+            no class is known.
 
         Returns
         -------
@@ -192,7 +194,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         return True
 
     @available_if(_sees_rows_once)
-    @explains(**UNSUPPORTED_IN_FIT)
+    @explains(
+        known_labels="streams take none; use fit with another sampler than SMC",
+        **UNSUPPORTED_IN_FIT,
+    )
     def partial_fit(self, X, y=None):
         """Learn more rows. Each row is seen once and then forgotten. Needs `sampler="smc"`.
 
@@ -263,7 +268,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         return self._partial_fit(X)
 
     def predict(self, X):
-        """Most probable cluster of each row, among those of `labels_`.
+        """Most probable cluster of each row, among those of `labels_`. After a fit with known
+        labels, the most probable of `classes_`.
 
         Each row is treated as a new observation. So `predict(X_train)` may differ from `labels_`,
         which are chosen jointly. Nothing is drawn at random.
@@ -285,6 +291,11 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
         The prior weight of a cluster is its size minus the discount, or plus concentration /
         n_components, with the posterior mean of the concentration.
+
+        After a fit with known labels, columns are those of `classes_`, and probabilities are sums
+        over all scored draws. A class has the weights of the components of its rows. A component
+        without known rows counts for the clusters of `labels_` in which its rows are. A draw
+        under which a row is unlikely counts less.
 
         Parameters
         ----------
@@ -524,7 +535,9 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         Parameters
         ----------
         max_clusters : int, default=None
-            Largest number of clusters. None: no limit.
+            Largest number of clusters. None: no limit. After a fit with known labels, at least
+            the number of known classes. This number itself allows no new cluster: rows without a
+            class get the most probable one.
         loss : {"modal", "vi", "binder"} or tuple (name, split_cost), default=None
             Loss, as in `point_estimate`. None: `point_estimate`, or "vi" if that is a single
             draw. "modal": more than `max_clusters` clusters are merged by `merge_tree`.

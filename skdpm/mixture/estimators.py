@@ -118,12 +118,17 @@ default="auto"
     labels_ : ndarray of shape (n_samples,), int64
         Point estimate, numbered from 0 by decreasing cluster size. After `partial_fit`: clusters
         of the rows of the last call, numbered by their sizes among all rows seen.
+    classes_ : ndarray of shape (`n_clusters_`,), int64
+        Clusters of `labels_` after a fit with `known_labels`: the known classes in increasing
+        order, then the numbers of new clusters, counted on from the last class. Rows with a known
+        label have it in `labels_`.
     n_clusters_ : int
         Number of clusters of `labels_`.
     probabilities_ : ndarray of shape (n_samples,)
         Probability that a row shares a cluster with another row of its cluster in `labels_`,
-        averaged over these rows; for a cluster of one row, the probability that it is alone. Not
-        after `partial_fit`, nor with ``store_labels=False``.
+        averaged over these rows; for a cluster of one row, the probability that it is alone. With
+        known labels, the probability of its class for a row that has one. Not after
+        `partial_fit`, nor with ``store_labels=False``.
     outlier_scores_ : ndarray of shape (n_samples,)
         -log p(row given all other rows), natural logarithm. A larger score means a more surprising
         row. Unlike `score_samples`, the score of a row is not affected by the row itself.
@@ -136,7 +141,9 @@ default="auto"
     cluster_samples_ : ndarray of shape (n_chains, n_read_draws, n_samples), unsigned int
         Draws of the clusters, which `labels_` summarises. With "modal": clusters of 40 evenly
         spaced draws, from 0 by decreasing size; fewer draws if they have more than 500
-        components. Otherwise `label_samples_`. Available whenever `probabilities_` is.
+        components. Otherwise `label_samples_`. With known labels, components with rows of a
+        class are one cluster, and cluster k is that of ``classes_[k]`` if this is a known class.
+        Available whenever `probabilities_` is.
     n_clusters_samples_ : ndarray of shape (n_chains, n_read_draws), int64
         Number of clusters of the draws `cluster_samples_`.
     concentration_samples_ : ndarray of shape (n_chains, n_draws)
@@ -321,7 +328,7 @@ default="auto"
     weights_ : ndarray of shape (`n_clusters_`,)
         Posterior mean weights of the clusters of `labels_`. They sum to less than 1 if components
         are, or may be, empty; the rest is the weight of these.
-    labels_, probabilities_, outlier_scores_, label_samples_, n_components_samples_, \
+    labels_, classes_, probabilities_, outlier_scores_, label_samples_, n_components_samples_, \
 n_clusters_samples_, concentration_samples_, log_joint_samples_, hyperparameter_samples_, draws_, \
 cluster_params_, diagnostics_, converged_, log_evidence_, log_evidence_chains_, \
 effective_sample_size_, n_samples_seen_, acceptance_rate_, likelihood_, sampler_, n_iter_, \

@@ -55,6 +55,8 @@ class ClustersDisplay:
     owners : ndarray of shape (n_components,), int, default=None
         Cluster of each component. None: component k is cluster k.
     column_names : tuple of str, default=("column 0", "column 1")
+    names : array-like of int of shape (n_clusters,), default=None
+        Numbers of the clusters to show. None: 0, 1, ...
 
     Attributes
     ----------
@@ -90,6 +92,7 @@ class ClustersDisplay:
         covariances=None,
         owners=None,
         column_names=("column 0", "column 1"),
+        names=None,
     ):
         self.points = points
         self.labels = labels
@@ -98,6 +101,7 @@ class ClustersDisplay:
         self.covariances = covariances
         self.owners = owners
         self.column_names = column_names
+        self.names = names
 
     @classmethod
     def from_estimator(cls, estimator, X, columns=None, *, max_rows=20_000, ax=None):
@@ -179,6 +183,7 @@ class ClustersDisplay:
             covariances=covariances,
             owners=owners,
             column_names=column_names,
+            names=getattr(estimator, "classes_", None),
         )
         return display.plot(ax)
 
@@ -249,7 +254,7 @@ class ClustersDisplay:
         self.numbers_ = [
             ax.text(
                 *centre,
-                str(k),
+                str(k if self.names is None else self.names[k]),
                 color=tuple(0.55 * colors[k]),
                 weight="bold",
                 ha="center",

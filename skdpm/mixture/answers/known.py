@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import joblib
 import numpy as np
+import scipy.sparse as sp
 
 from skdpm import partitions
 from skdpm.partitions import relabel_by_size
@@ -200,11 +201,11 @@ class KnownLabels:
 
         Returns
         -------
-        allotment : ndarray of shape (n_stored, n_clusters)
+        allotment : csr_array of shape (n_stored, n_clusters)
         """
         n_clusters = max(labels.max() + 1, len(self.classes))
         counted = np.flatnonzero(labels >= 0)
-        out = np.zeros((len(scored.stats), n_clusters))
+        found, at, is_seen = [], [], np.zeros(len(scored.stats), dtype=bool)
         for draw in scored.draws:
             of_draw = draws[draw["chain"], draw["draw"]].astype(np.intp)
             classes = self.of_components(of_draw)
@@ -212,5 +213,8 @@ class KnownLabels:
             counts = np.bincount(cells, minlength=len(classes) * n_clusters)
             shares = counts.reshape(len(classes), n_clusters) / np.bincount(of_draw)[:, None]
             shares[classes >= 0] = np.eye(n_clusters)[classes[classes >= 0]]
-            out[draw["clusters"]] = shares[of_draw[draw["rows"]]]
-        return out
+            new = np.flatnonzero(~is_seen[draw["clusters"]])
+            found.append(sp.csr_array(shares[of_draw[draw["rows"][new]]]))
+            at.append(draw["clusters"][new])
+            is_seen[at[-1]] = True
+        return sp.vstack(found, format="csr")[np.argsort(np.concatenate(at))]

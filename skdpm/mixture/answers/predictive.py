@@ -178,7 +178,7 @@ class Predictor:
 
     Attributes
     ----------
-    allotment : ndarray of shape (n_stored, n_clusters) or None
+    allotment : csr_array of shape (n_stored, n_clusters) or None
         With known labels: share of each cluster of `scored.stats` in the clusters of the point
         estimate (`KnownLabels.allotment`). Predictions are then sums over all scored draws.
     names : ndarray of shape (n_clusters,) or None
@@ -306,7 +306,7 @@ class Predictor:
             for mixture in mixtures:
                 # Only clusters that count: another one could leave nothing to the others.
                 allotment = self.allotment[mixture.stored]
-                counts = np.append(allotment.any(axis=1), new_cluster)
+                counts = np.append(np.diff(allotment.indptr) > 0, new_cluster)
                 log_weights = np.where(counts, mixture.log_weights, -np.inf)
                 self._load(rows.model, mixture)
                 shares = np.empty((stop - first, len(log_weights)))
