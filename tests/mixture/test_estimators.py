@@ -353,10 +353,16 @@ def test_labels_have_no_more_clusters_than_the_draws(blobs, loss, monkeypatch):
     free = partitions.point_estimate(draws, "vi" if loss == "modal" else loss, random_state=0)
     assert free.max() == 4 and draws.max() == 3
     model = DPMixture(**FAST, likelihood=fixed_gaussian(blobs)).fit(blobs)
-    model.draws_ = {"labels": draws, "n_components": draws.max(axis=2) + 1}
+    scored = model.draws_.scored
+
+    class GivenDraws(dict):
+        pass
+
+    model.draws_ = GivenDraws(labels=draws, n_components=draws.max(axis=2) + 1)
+    model.draws_.scored = scored
     monkeypatch.setattr(
         "skdpm.mixture.base.read_draws",
-        lambda X, draws, n_jobs, known: (np.arange(len(pairs)), draws),
+        lambda X, draws, *others: (np.arange(len(pairs)), draws),
     )
     found = model._least_expected_loss(loss, 30, 0, lambda labels: np.zeros((5, 1)))
     assert found.labels.max() == 3

@@ -3,12 +3,14 @@ two classes, and what users read off it."""
 
 import pickle
 import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 from reference.enumerate import enumerate_partitions
-from reference.likelihoods import log_posterior
+from reference.gaps import log_known
+from reference.likelihoods import LOG_MARGINALS, log_posterior
 from reference.predictive import log_densities, log_leave_one_out, log_weights
 from reference.simulate import PRIOR_CASES, enumeration_case
 from scipy.special import logsumexp
@@ -80,18 +82,29 @@ def restricted(posterior, codes):
     return posterior._replace(log_joint=log_joint, log_prob=log_joint - total, log_evidence=total)
 
 
-def case_law(likelihood, prior, codes, **changes):
-    """The enumerated posterior of a case with known labels."""
+def case_law(likelihood, prior, codes, gap=False, **changes):
+    """The enumerated posterior of a case with known labels, and perhaps with a missing entry."""
     name, params = PRIOR_CASES[prior]
     case = enumeration_case(likelihood)
+    hyper = case.params
+    if gap:
+        log_marginal = partial(LOG_MARGINALS[likelihood], **hyper)
+        likelihood, hyper = partial(log_known, log_marginal=log_marginal), {}
     posterior = log_posterior(
-        case.X,
+        case_rows(case.X, gap),
         likelihood,
         name,
-        likelihood_params=case.params,
+        likelihood_params=hyper,
         prior_params={**params, **changes},
     )
     return restricted(posterior, codes)
+
+
+def case_rows(X, gap):
+    if gap:
+        X = X.copy()
+        X[1, 1] = np.nan
+    return X
 
 
 def known_state(likelihood, prior, codes):
@@ -165,17 +178,19 @@ def test_planted_errors_are_seen(error, seed_sequence):
 
 
 FIT_CASES = [
-    ("gaussian", "dp", "two", "auto"),
-    ("bernoulli", "finite", "three", "single"),
-    ("gaussian_diag", "mfm", "three", "singletons"),
-    ("bernoulli", "pitman_yor", "one", "auto"),
+    ("gaussian", "dp", "two", "auto", False),
+    ("gaussian", "dp", "two", "auto", True),
+    ("bernoulli", "finite", "three", "single", False),
+    pytest.param("gaussian_diag", "mfm", "three", "singletons", False, marks=pytest.mark.slow),
+    pytest.param("bernoulli", "pitman_yor", "one", "auto", False, marks=pytest.mark.slow),
 ]
 
 
-@pytest.mark.parametrize("likelihood, prior, codes, init", FIT_CASES)
-def test_fits_sample_the_posterior(likelihood, prior, codes, init, seed_sequence):
-    law = case_law(likelihood, prior, CODES[codes])
-    X = enumeration_case(likelihood).X
+@pytest.mark.parametrize("likelihood, prior, codes, init, gap", FIT_CASES)
+def test_fits_sample_the_posterior(likelihood, prior, codes, init, gap, seed_sequence):
+    """With a gap, chains draw the entry with the cluster of its row."""
+    law = case_law(likelihood, prior, CODES[codes], gap)
+    X = case_rows(enumeration_case(likelihood).X, gap)
 
     def run(seed, factor):
         model = make_estimator(make_likelihood(likelihood), prior)

@@ -60,6 +60,14 @@ class Classified(Likelihood):
         return self.likelihood.capabilities - {"instantiated"}
 
     @property
+    def draws_gaps(self):
+        return self.likelihood.draws_gaps
+
+    @property
+    def fitted_gaps(self):
+        return self.likelihood.fitted_gaps
+
+    @property
     def hyperparameters(self):
         return self.likelihood.hyperparameters
 
