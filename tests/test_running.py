@@ -333,7 +333,8 @@ def test_parameters_of_others():
     with pytest.raises(TypeError, match="unexpected keyword argument 'covariance_type'"):
         FeatureAllocation(covariance_type="full")
     assert inspect.signature(DPMixture).parameters.keys() == DPMixture().get_params().keys()
-    assert list(inspect.signature(DPMixture.fit).parameters) == ["self", "X", "y"]
+    of_fit = list(inspect.signature(DPMixture.fit).parameters)
+    assert of_fit == ["self", "X", "y", "known_labels"]
 
 
 @pytest.mark.parametrize("cls", [DPMixture, FiniteMixture, FeatureAllocation])
