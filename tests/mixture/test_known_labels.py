@@ -346,8 +346,9 @@ def test_no_draw_unites_two_classes(name, sampler):
             assert not united(labels, known)
         is_known = known >= 0
         np.testing.assert_array_equal(model.labels_[is_known], known[is_known])
-        assert np.isfinite(model.log_joint_samples_).all()
-        assert np.isfinite(model.outlier_scores_).all()
+        # Nothing of the figures that keep classes apart.
+        assert np.abs(model.log_joint_samples_).max() < 1e9
+        assert np.abs(model.outlier_scores_).max() < 1e9
         found = model.predict_proba(case.X_new)
         assert found.shape == (len(case.X_new), len(model.classes_))
         np.testing.assert_allclose(found.sum(axis=1), 1.0)
