@@ -64,6 +64,7 @@ FURTHER_ATTRIBUTES = (
     "log_evidence_",
     "log_evidence_chains_",
     "n_samples_seen_",
+    "relevance_",
 )
 
 
@@ -956,6 +957,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         for name in FURTHER_ATTRIBUTES:
             vars(self).pop(name, None)
         vars(self).update(program.further_attributes(chains))
+        if "selected" in likelihood.learned:
+            self.relevance_ = likelihood.relevance(draws.mean(column_of("selected")))
 
     def _log_density_draws(self, program, scored):
         """Mean log density of some rows of the fit under the scored draws, ndarray of shape

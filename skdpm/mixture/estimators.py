@@ -153,6 +153,9 @@ default="auto"
         natural logarithm.
     hyperparameter_samples_ : dict of str to ndarray of shape (n_chains, n_draws, ...)
         Draws of the learned hyperparameters of the likelihood.
+    relevance_ : ndarray of shape (n_features,)
+        Probability of each column to be in the clustering; NaN for a column in no part. Only with
+        the likelihood ``Product(select=True)``.
     draws_ : Draws
         All draws, a mapping from names to arrays of shape (n_chains, n_draws, ...), such as
         "log_joint", "concentration", "n_components", "labels" and, for a learned hyperparameter
@@ -329,10 +332,10 @@ default="auto"
         Posterior mean weights of the clusters of `labels_`. They sum to less than 1 if components
         are, or may be, empty; the rest is the weight of these.
     labels_, classes_, probabilities_, outlier_scores_, label_samples_, n_components_samples_, \
-n_clusters_samples_, concentration_samples_, log_joint_samples_, hyperparameter_samples_, draws_, \
-cluster_params_, diagnostics_, converged_, log_evidence_, log_evidence_chains_, \
-effective_sample_size_, n_samples_seen_, acceptance_rate_, likelihood_, sampler_, n_iter_, \
-n_warmup_, fit_time_, n_features_in_, feature_names_in_
+n_clusters_samples_, concentration_samples_, log_joint_samples_, hyperparameter_samples_, \
+relevance_, draws_, cluster_params_, diagnostics_, converged_, log_evidence_, \
+log_evidence_chains_, effective_sample_size_, n_samples_seen_, acceptance_rate_, likelihood_, \
+sampler_, n_iter_, n_warmup_, fit_time_, n_features_in_, feature_names_in_
         As in `DPMixture`. With `dynamic=True` `draws_` also has "total_components", the number of
         components, empty ones included.
 

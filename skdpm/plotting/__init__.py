@@ -15,6 +15,7 @@ from skdpm.plotting._features import FeaturesDisplay
 from skdpm.plotting._merges import MergeTreeDisplay
 from skdpm.plotting._partitions import AdjacencyDisplay, CoclusteringDisplay
 from skdpm.plotting._profiles import ProfilesDisplay
+from skdpm.plotting._relevance import RelevanceDisplay
 from skdpm.plotting._style import cluster_colors
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "MergeTreeDisplay",
     "NumberOfClustersDisplay",
     "ProfilesDisplay",
+    "RelevanceDisplay",
     "TraceDisplay",
     "cluster_colors",
 ]

@@ -38,7 +38,10 @@ cdef double log_density(MixtureState state, Py_ssize_t i) noexcept nogil:
     for j in range(k + 1):
         total += exp(log_w[j] - top)
     of_others = state.n_attached - state.prior.sigma * k + exp(of_new)
-    return top + log(total) - log(of_others) + log_constant(state.model, i)
+    return (
+        top + log(total) - log(of_others) + log_constant(state.model, i)
+        + state.model.log_apart_of(i)
+    )
 
 
 def log_leave_one_out(MixtureState state):

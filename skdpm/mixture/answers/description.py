@@ -170,7 +170,9 @@ class _Kept:
         masses = np.zeros((len(means), *counts.shape))
         masses[:, *occupied] = rng.gamma(counts[occupied], size=(len(means), len(occupied[0])))
         mean = _weighted(masses) @ means
-        difference = mean - _weighted(_others(masses)) @ means
+        # Relative to one of the means, so that equal ones do not differ by rounding.
+        gaps = means - means[:, :1]
+        difference = _weighted(masses) @ gaps - _weighted(_others(masses)) @ gaps
         self.signs += (difference > 0.0).sum(axis=0), (difference < 0.0).sum(axis=0)
         stop = self.n + len(means)
         for out, value, origin in zip(self.values, (mean, difference), self.origin, strict=True):

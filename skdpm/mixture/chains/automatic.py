@@ -282,6 +282,7 @@ def merge_pieces(program, model, prior, stats, bit_generator):
         values = likelihood.learned_values(hyperparameters)
         cluster_stats = model.dump(slots)
         value = model.log_marginals(cluster_stats).sum() + prior.log_probability(sizes)
+        value += model.log_density_apart()
         value += _log_hyperprior(program, values, prior.concentration)
         if best is None or value > best_value:
             best = Merged(clusters, cluster_stats, values, prior.concentration)

@@ -85,6 +85,8 @@ cdef class ClusterModel:
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil
     cdef void settle(self) noexcept nogil
+    cdef double log_apart(self) noexcept nogil
+    cdef double log_apart_of(self, Py_ssize_t i) noexcept nogil
     cdef void log_predictive_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
         const double* box,                                                  # IN: see `_culling`

@@ -409,6 +409,20 @@ cdef class ClusterModel:
         close its gaps. Returns False if the law has no draw."""
         return True
 
+    cdef double log_apart(self) noexcept nogil:
+        """log density of what has one law for all rows, given the hyperparameters, for all items.
+        Densities of clusters leave it out, and log joints add it."""
+        return 0.0
+
+    cdef double log_apart_of(self, Py_ssize_t i) noexcept nogil:
+        """The same for an item, given all others if it is one of the fit. Scores add it."""
+        return 0.0
+
+    def log_density_apart(self):
+        """`log_apart`: float."""
+        self.settle()
+        return self.log_apart()
+
     cdef void log_predictive_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)
         const double* box,                                                  # IN: see `_culling`

@@ -8,15 +8,27 @@ so every log density is the sum of those of the parts.
 Row: the rows of the parts' kernels side by side, each with its statistics and then its cached
 terms. The first number is the first part's count of items. `dump` and `load` (by `pack` and
 `unpack`) and `ParametricProduct` have the statistics of the parts without cached terms in between.
+
+Parts may be *selected*: with gamma_p = 0 the part has one law for all rows, in any cluster,
+
+    p(X | partition, gamma) = prod_{gamma_p = 1} prod_c m_p(x_c) prod_{gamma_p = 0} m_p(x_all),
+
+where m_p is the marginal likelihood of a part. gamma_p ~ Bernoulli(theta), theta ~ Beta(1, 1):
+
+    odds of gamma_p = 1 given the rest = (1 + s) / (P - s) prod_c m_p(x_c) / m_p(x_all)
+
+with s of the other P - 1 parts selected (Tadesse, Sha & Vannucci 2005). Densities of clusters are
+those of the selected parts; `log_apart` and `log_apart_of` are those of the others. Statistics of
+all parts are kept in every row. The row of all items is behind the last slot, in no slot itself.
 """
-from libc.math cimport INFINITY, NAN
+from libc.math cimport INFINITY, NAN, exp, log
 from libc.stdlib cimport free
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy, memset
 
 import numpy as np
 
 from skdpm._core._memory cimport resized
-from skdpm._core._rng cimport bitgen_t
+from skdpm._core._rng cimport bit_generator_pointer, bitgen_t, uniform
 from skdpm.mixture.likelihoods._base cimport STRIP, ClusterModel, row
 from skdpm.mixture.likelihoods._parametric cimport TILE, ParametricModel
 
@@ -26,6 +38,10 @@ cdef enum:
 
 # Rounding may raise the log of a probability above 0, by far less than this.
 cdef double ROUNDING = 1e-6
+
+# Share of the iterations in which hyperparameters of a part that is not selected are drawn. They
+# matter only when it is selected again.
+cdef double OUTSIDE = 0.25
 
 
 cdef class ProductModel(ClusterModel):
@@ -41,6 +57,12 @@ cdef class ProductModel(ClusterModel):
         Number of coordinates of a box for each part; 0 if it has no bounds.
     discrete : sequence of bool
         Whether the densities of a part are probabilities, and so at most 1.
+    selected : sequence of float, default=None
+        1 for a part that is selected, 0 for the others. None: all are, and this is no question.
+        Otherwise these are the last hyperparameters, with the name "selected".
+    places : sequence of int, default=None
+        Position of each part in the tuples of priors of hyperparameters that several parts have
+        under one name.
     """
     cdef Py_ssize_t n_parts
     cdef void** parts               # (n_parts,): ClusterModels, which `_owners` keeps alive
@@ -48,9 +70,16 @@ cdef class ProductModel(ClusterModel):
     cdef Py_ssize_t* hyper_starts   # ... in all hyperparameters,
     cdef Py_ssize_t* box_starts     # ... and among the coordinates of a box
     cdef Py_ssize_t* discrete       # (n_parts,)
+    cdef bint selects
+    cdef Py_ssize_t* active         # (n_active,): the selected parts
+    cdef Py_ssize_t n_active
+    cdef bint among_all             # whether the items are among those of the row of all items
+    cdef tuple places
     cdef tuple _owners
 
-    def __init__(self, parts, hyper_names, n_coordinates, discrete):
+    def __init__(
+        self, parts, hyper_names, n_coordinates, discrete, selected=None, places=None
+    ):
         cdef Py_ssize_t p
         cdef ClusterModel part
         self._owners = tuple(parts)
@@ -60,6 +89,9 @@ cdef class ProductModel(ClusterModel):
         self.hyper_starts = <Py_ssize_t*>resized(NULL, self.n_parts + 1, sizeof(Py_ssize_t))
         self.box_starts = <Py_ssize_t*>resized(NULL, self.n_parts + 1, sizeof(Py_ssize_t))
         self.discrete = <Py_ssize_t*>resized(NULL, self.n_parts, sizeof(Py_ssize_t))
+        self.active = <Py_ssize_t*>resized(NULL, self.n_parts, sizeof(Py_ssize_t))
+        self.selects = selected is not None
+        self.places = (0,) * self.n_parts if places is None else tuple(places)
         self.starts[0] = self.hyper_starts[0] = self.box_starts[0] = 0
         n_stats = 0
         values = []
@@ -84,11 +116,18 @@ cdef class ProductModel(ClusterModel):
                 constants = part.log_constants + (0.0 if constants is None else constants)
         if self.box_starts[self.n_parts] > MOST_COORDINATES:
             raise ValueError(f"boxes of {self.box_starts[self.n_parts]} coordinates")
+        if self.selects:
+            values.extend(selected)
+        if len(hyper_names) != len(values):
+            raise ValueError(f"{len(hyper_names)} names of {len(values)} hyperparameters")
         self.declare_hyperparameters(hyper_names, values)
-        if self.n_hyper != self.hyper_starts[self.n_parts]:
-            raise ValueError(f"{self.n_hyper} names of {len(values)} hyperparameters")
         self.allocate(n_stats, self.starts[self.n_parts])
         self.take_empty()
+        self.take_selected()
+        if self.selects:
+            self.stats = <double*>resized(NULL, self.width, sizeof(double))
+            self.place_parts()
+            self.reset(0)
         if constants is not None:
             self.keep_log_constants(constants)
         items = [part.incomplete_items for part in self._owners]
@@ -100,6 +139,73 @@ cdef class ProductModel(ClusterModel):
         free(self.hyper_starts)
         free(self.box_starts)
         free(self.discrete)
+        free(self.active)
+
+    cdef void take_selected(self) noexcept nogil:
+        """List the selected parts."""
+        cdef Py_ssize_t p
+        self.n_active = 0
+        for p in range(self.n_parts):
+            if self.is_selected(self.hyper, p):
+                self.active[self.n_active] = p
+                self.n_active += 1
+
+    cdef bint is_selected(self, const double* hyper, Py_ssize_t p) noexcept nogil:
+        """Whether hyperparameters select a part."""
+        return not self.selects or hyper[self.hyper_starts[self.n_parts] + p] > 0.5
+
+    def take_all(self, totals=None):
+        """Set the row of all items.
+
+        Parameters
+        ----------
+        totals : ndarray of shape (n_stats,), default=None
+            Its statistics, of other items than those of this kernel. None: the items of this
+            kernel are all.
+        """
+        cdef Py_ssize_t i
+        cdef const double[::1] view
+        self.among_all = totals is None
+        self.reset(self.n_slots)
+        if totals is None:
+            for i in range(self.n_samples):
+                self.add(self.n_slots, i)
+            self.settle()
+        else:
+            view = np.ascontiguousarray(totals, dtype=np.float64)
+            self.unpack(self.n_slots, &view[0])
+            self.refresh(self.n_slots)
+
+    def all_items(self):
+        """Statistics of the row of all items: ndarray of shape (n_stats,)."""
+        totals = np.empty(self.n_stats)
+        cdef double[::1] view = totals
+        self.settle()
+        self.pack(self.n_slots, &view[0])
+        return totals
+
+    cdef double log_apart(self) noexcept nogil:
+        cdef Py_ssize_t p
+        cdef double total = 0.0
+        if self.n_active < self.n_parts:
+            self.settle()
+        for p in range(self.n_parts):
+            if not self.is_selected(self.hyper, p):
+                total += (<ClusterModel>self.parts[p]).log_marginal(self.n_slots)
+        return total
+
+    cdef double log_apart_of(self, Py_ssize_t i) noexcept nogil:
+        cdef Py_ssize_t p
+        cdef double total = 0.0
+        for p in range(self.n_parts):
+            if self.is_selected(self.hyper, p):
+                continue
+            if self.among_all:
+                (<ClusterModel>self.parts[p]).remove(self.n_slots, i)
+            total += (<ClusterModel>self.parts[p]).log_predictive(self.n_slots, i)
+            if self.among_all:
+                (<ClusterModel>self.parts[p]).add(self.n_slots, i)
+        return total
 
     cdef void take_empty(self) noexcept nogil:
         cdef Py_ssize_t p
@@ -116,10 +222,10 @@ cdef class ProductModel(ClusterModel):
         cdef ClusterModel part
         for p in range(self.n_parts):
             part = <ClusterModel>self.parts[p]
-            part.place(self.stats + self.starts[p], self.stride, self.n_slots)
+            part.place(self.stats + self.starts[p], self.stride, self.n_slots + self.selects)
             # Room for slots that are lent.
             part.free_slots = <Py_ssize_t*>resized(
-                part.free_slots, self.n_slots, sizeof(Py_ssize_t)
+                part.free_slots, self.n_slots + self.selects, sizeof(Py_ssize_t)
             )
         return 0
 
@@ -132,6 +238,11 @@ cdef class ProductModel(ClusterModel):
         cdef Py_ssize_t n_before = self.n_slots
         if n_slots > n_before:
             ClusterModel.reserve(self, n_slots)
+            if self.selects:
+                self.stats = <double*>resized(
+                    self.stats, (n_slots + 1) * self.stride, sizeof(double)
+                )
+                memcpy(row(self, n_slots), row(self, n_before), self.width * sizeof(double))
             # Parts have no list of free slots.
             for slot in range(n_before, n_slots):
                 memcpy(row(self, slot), self.empty, self.width * sizeof(double))
@@ -240,10 +351,10 @@ cdef class ProductModel(ClusterModel):
             (<ClusterModel>self.parts[p]).merge(dst, src)
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
-        cdef Py_ssize_t p
+        cdef Py_ssize_t q
         cdef double total = 0.0
-        for p in range(self.n_parts):
-            total += (<ClusterModel>self.parts[p]).log_marginal(slot)
+        for q in range(self.n_active):
+            total += (<ClusterModel>self.parts[self.active[q]]).log_marginal(slot)
         return total
 
     cdef void log_predictive_many(
@@ -251,13 +362,20 @@ cdef class ProductModel(ClusterModel):
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
         cdef double more[SOME]
-        cdef Py_ssize_t first, j, k, n, p
+        cdef Py_ssize_t first, j, k, n, q
+        if self.n_active == 0:
+            memset(out, 0, n_slots * sizeof(double))
+            return
         for j in range((n_slots + SOME - 1) // SOME):
             first = j * SOME
             n = min(<Py_ssize_t>SOME, n_slots - first)
-            (<ClusterModel>self.parts[0]).log_predictive_many(slots + first, n, i, out + first)
-            for p in range(1, self.n_parts):
-                (<ClusterModel>self.parts[p]).log_predictive_many(slots + first, n, i, more)
+            (<ClusterModel>self.parts[self.active[0]]).log_predictive_many(
+                slots + first, n, i, out + first
+            )
+            for q in range(1, self.n_active):
+                (<ClusterModel>self.parts[self.active[q]]).log_predictive_many(
+                    slots + first, n, i, more
+                )
                 for k in range(n):
                     out[first + k] += more[k]
 
@@ -267,17 +385,20 @@ cdef class ProductModel(ClusterModel):
         double* out                                                # OUT (n_slots, n_items)
     ) noexcept nogil:
         cdef double more[SOME * STRIP]
-        cdef Py_ssize_t first, j, k, n, p
+        cdef Py_ssize_t first, j, k, n, q
         cdef double* some
+        if self.n_active == 0:
+            memset(out, 0, n_slots * n_items * sizeof(double))
+            return
         for j in range((n_slots + SOME - 1) // SOME):
             first = j * SOME
             n = min(<Py_ssize_t>SOME, n_slots - first)
             some = out + first * n_items
-            (<ClusterModel>self.parts[0]).log_predictive_tile(
+            (<ClusterModel>self.parts[self.active[0]]).log_predictive_tile(
                 slots + first, n, items, n_items, some
             )
-            for p in range(1, self.n_parts):
-                (<ClusterModel>self.parts[p]).log_predictive_tile(
+            for q in range(1, self.n_active):
+                (<ClusterModel>self.parts[self.active[q]]).log_predictive_tile(
                     slots + first, n, items, n_items, more
                 )
                 for k in range(n * n_items):
@@ -289,18 +410,21 @@ cdef class ProductModel(ClusterModel):
     ) noexcept nogil:
         """Each part may acquire one free slot, which it gets from this kernel."""
         cdef double more[SOME]
-        cdef Py_ssize_t first, j, k, n, p
+        cdef Py_ssize_t first, j, k, n, p, q
         cdef Py_ssize_t scratch = self.acquire()
-        for p in range(self.n_parts):
+        if self.n_active == 0:
+            memset(out, 0, n_slots * sizeof(double))
+        for q in range(self.n_active):
+            p = self.active[q]
             (<ClusterModel>self.parts[p]).free_slots[0] = scratch
             (<ClusterModel>self.parts[p]).n_free = 1
             for j in range((n_slots + SOME - 1) // SOME):
                 first = j * SOME
                 n = min(<Py_ssize_t>SOME, n_slots - first)
                 (<ClusterModel>self.parts[p]).log_merge_many(
-                    slots + first, n, src, out + first if p == 0 else more
+                    slots + first, n, src, out + first if q == 0 else more
                 )
-                for k in range(n if p > 0 else 0):
+                for k in range(n if q > 0 else 0):
                     out[first + k] += more[k]
             (<ClusterModel>self.parts[p]).n_free = 0
         self.release(scratch)
@@ -324,10 +448,11 @@ cdef class ProductModel(ClusterModel):
         cdef double part[2 * MOST_COORDINATES]
         cdef double more[SOME]
         cdef double above
-        cdef Py_ssize_t first, j, k, n, p
+        cdef Py_ssize_t first, j, k, n, p, q
         for k in range(n_slots):
             out[k] = 0.0
-        for p in range(self.n_parts):
+        for q in range(self.n_active):
+            p = self.active[q]
             if self.box_starts[p + 1] == self.box_starts[p]:
                 above = ROUNDING if self.discrete[p] else INFINITY
                 for k in range(n_slots):
@@ -348,15 +473,16 @@ cdef class ProductModel(ClusterModel):
     ) noexcept nogil:
         cdef double part[2 * MOST_COORDINATES]
         cdef double total = 0.0
-        cdef Py_ssize_t p
-        for p in range(self.n_parts):
+        cdef Py_ssize_t p, q
+        for q in range(self.n_active):
+            p = self.active[q]
             if self.box_starts[p + 1] == self.box_starts[p]:
                 return -INFINITY
             self.part_box(p, box, part)
             total += (<ClusterModel>self.parts[p]).log_predictive_floor(slot, part)
         return total
 
-    # Hyperparameters: side by side.
+    # Hyperparameters: side by side, then which parts are selected.
 
     cdef double log_marginal_at(
         self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
@@ -364,9 +490,10 @@ cdef class ProductModel(ClusterModel):
         cdef Py_ssize_t p
         cdef double total = 0.0
         for p in range(self.n_parts):
-            total += (<ClusterModel>self.parts[p]).log_marginal_at(
-                slot, hyper + self.hyper_starts[p]
-            )
+            if self.is_selected(hyper, p):
+                total += (<ClusterModel>self.parts[p]).log_marginal_at(
+                    slot, hyper + self.hyper_starts[p]
+                )
         return total
 
     cdef double log_likelihood_at(
@@ -384,15 +511,23 @@ cdef class ProductModel(ClusterModel):
 
     cdef int retabulate(self) except -1:
         cdef Py_ssize_t p
+        cdef size_t n_bytes
         cdef ClusterModel part
         for p in range(self.n_parts):
             part = <ClusterModel>self.parts[p]
             if part.n_hyper > 0:
-                memcpy(
-                    part.hyper, self.hyper + self.hyper_starts[p], part.n_hyper * sizeof(double)
-                )
+                n_bytes = part.n_hyper * sizeof(double)
+                # Tables of the same values may have other digits: selection leaves them.
+                if self.selects and not memcmp(
+                    part.hyper, self.hyper + self.hyper_starts[p], n_bytes
+                ):
+                    continue
+                memcpy(part.hyper, self.hyper + self.hyper_starts[p], n_bytes)
                 part.retabulate()
         self.take_empty()
+        self.take_selected()
+        if self.selects:
+            self.refresh(self.n_slots)
         return 0
 
     def hyper_period_of(self, name):
@@ -405,32 +540,39 @@ cdef class ProductModel(ClusterModel):
             for h in range(part.n_hyper):
                 if self.hyper_names[self.hyper_starts[p] + h] == name:
                     return part.hyper_period_of(part.hyper_names[h])
+        if self.selects and name == "selected":
+            return 1
         raise ValueError(f"{type(self).__name__} has no hyperparameter {name!r}")
 
     def resample_hyperparameters(self, slots, priors, bit_generator):
-        """Draw hyperparameters given the partition and the data, part by part, as each does.
+        """Draw hyperparameters given the partition and the data: first which parts are selected,
+        then part by part, as each does.
 
-        Parameters, Returns, Raises: see `ClusterModel`.
+        Parameters, Returns, Raises: see `ClusterModel`. If several parts have a hyperparameter
+        under one name, `priors` has a tuple of their priors.
         """
-        cdef Py_ssize_t h, p
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        cdef Py_ssize_t p
         cdef ClusterModel part
         self.settle()
         for name in priors:
             if name not in self.hyper_names:
                 raise ValueError(f"{type(self).__name__} has no hyperparameter {name!r}")
+        if self.selects and "selected" in priors:
+            self.select(slots, bit_generator)
+        everything = np.array([self.n_slots])
         for p in range(self.n_parts):
             part = <ClusterModel>self.parts[p]
-            names = {}      # names in the part, by names here
-            for h in range(part.n_hyper):
-                names[self.hyper_names[self.hyper_starts[p] + h]] = part.hyper_names[h]
-            own = {names[name]: priors[name] for name in names if name in priors}
-            if not own:
+            own = self.priors_of(p, priors)
+            if not own or (not self.is_selected(self.hyper, p) and uniform(rng) > OUTSIDE):
                 continue
             # The part refreshes rows in use, so it needs the free slots.
             memcpy(part.free_slots, self.free_slots, self.n_free * sizeof(Py_ssize_t))
             part.n_free = self.n_free
             try:
-                part.resample_hyperparameters(slots, own, bit_generator)
+                part.resample_hyperparameters(
+                    slots if self.is_selected(self.hyper, p) else everything, own, bit_generator
+                )
             finally:
                 part.n_free = 0
             memcpy(
@@ -438,6 +580,51 @@ cdef class ProductModel(ClusterModel):
             )
         self.take_empty()
         return self.hyperparameters()
+
+    cdef dict priors_of(self, Py_ssize_t p, priors):
+        """Priors of the hyperparameters of a part, by their names in the part."""
+        cdef Py_ssize_t h
+        cdef ClusterModel part = <ClusterModel>self.parts[p]
+        own = {}
+        for h in range(part.n_hyper):
+            prior = priors.get(self.hyper_names[self.hyper_starts[p] + h])
+            if prior is not None:
+                own[part.hyper_names[h]] = (
+                    prior[self.places[p]] if isinstance(prior, tuple) else prior
+                )
+        return own
+
+    cdef int select(self, slots, bit_generator) except -1:
+        """Draw, part after part, whether it is selected, given everything else."""
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)
+        cdef double* gamma = self.hyper + self.hyper_starts[self.n_parts]
+        cdef double log_odds
+        cdef Py_ssize_t p
+        cdef Py_ssize_t others = self.n_active
+        with bit_generator.lock:
+            for p in range(self.n_parts):
+                others -= gamma[p] > 0.5
+                log_odds = log((1.0 + others) / (self.n_parts - others))
+                log_odds += self.log_gain_of(p, &view[0], view.shape[0])
+                if log_odds != log_odds:
+                    raise FloatingPointError(
+                        f"the density of part {p} is not a number; rescale the columns of X"
+                    )
+                gamma[p] = uniform(rng) < 1.0 / (1.0 + exp(-log_odds))
+                others += gamma[p] > 0.5
+        self.take_selected()
+        return 0
+
+    cdef double log_gain_of(
+        self, Py_ssize_t p, const Py_ssize_t* slots, Py_ssize_t n_slots
+    ) noexcept nogil:
+        """log p(part | its rows in clusters) - log p(part | one law for all rows)."""
+        cdef Py_ssize_t k
+        cdef double total = -(<ClusterModel>self.parts[p]).log_marginal(self.n_slots)
+        for k in range(n_slots):
+            total += (<ClusterModel>self.parts[p]).log_marginal(slots[k])
+        return total
 
 
 cdef class ParametricProduct(ParametricModel):

@@ -59,6 +59,8 @@ class Likelihood(BaseEstimator):
         Otherwise NaN is integrated out of all densities, or not allowed.
     discrete : bool
         Whether densities of rows are probabilities, and so at most 1.
+    select : bool
+        Whether columns may be outside the clustering, with one law for all rows.
     fewest_columns : int
         Smallest number of columns that contain information about clusters.
     """
@@ -75,6 +77,7 @@ class Likelihood(BaseEstimator):
     reads_tables = False
     draws_gaps = False
     discrete = False
+    select = False
     fewest_columns = 1
 
     # Rows with known classes: see `Classified`.
@@ -118,6 +121,18 @@ class Likelihood(BaseEstimator):
         """Like `for_columns`, for the first batch of `partial_fit` without a fit. Columns that are
         constant or dependent in it may vary in later batches."""
         return self.for_columns(X).keeping_columns()
+
+    def of_column(self, column, n_features):
+        """A copy for one of the columns, if they are independent given the cluster; otherwise
+        None.
+
+        Parameters
+        ----------
+        column : int
+        n_features : int
+            Number of the columns for which this likelihood is made.
+        """
+        return None
 
     def keeping_columns(self):
         """A copy whose `resolve` leaves out no column."""
@@ -502,6 +517,20 @@ class Likelihood(BaseEstimator):
     def _copy(self, **resolved):
         """This object with some parameters replaced by their resolved values."""
         return type(self)(**{**self.get_params(deep=False), **resolved})
+
+    def _single_column(self, column, n_features):
+        """This object for one of its columns: with one entry of every parameter, and of fitted
+        categories, that has an entry for each column."""
+        other = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, (list, tuple)) or np.ndim(value) == 1:
+                if len(value) != n_features:
+                    raise ValueError(
+                        f"{type(self).__name__}.{name} has {len(value)} entries for {n_features} "
+                        "columns"
+                    )
+                setattr(other, name, value[column : column + 1])
+        return other
 
     def _learn_under(self, defaults):
         """Priors of learned hyperparameters, with the families of the parameter `hyperpriors`.

@@ -48,6 +48,15 @@ class Levels(Likelihood):
     discrete = True
     fewest_columns = 2
 
+    def of_column(self, column, n_features):
+        """See `Likelihood`. Pseudo-counts are 1 instead of learned, unless their prior is given:
+        selection says whether clusters differ in the column, and large ones would say it again."""
+        unit = self._single_column(column, n_features)
+        for name in self.hyperparameters:
+            if getattr(self, name) is None and name not in (self.hyperpriors or {}):
+                setattr(unit, name, 1.0)
+        return unit
+
     def _sizes(self, n_features):
         """Number of categories of each column: ndarray of shape (n_features,), int."""
         raise NotImplementedError

@@ -222,6 +222,11 @@ default=None
         many = n_samples >= BLOCK_ROWS and n_samples * n_features >= BLOCK_ENTRIES
         return many and self.covariance_type == "full"
 
+    def of_column(self, column, n_features):
+        if self.covariance_type != "diag":
+            return None
+        return self._single_column(column, n_features)
+
     def keeping_columns(self):
         other = copy.copy(self)
         other._keeps_columns = True

@@ -65,6 +65,9 @@ class Poisson(Likelihood):
         self.rate = rate
         self.hyperpriors = hyperpriors
 
+    def of_column(self, column, n_features):
+        return self._single_column(column, n_features)
+
     def summarise(self, X):
         """Sums of the columns, and the number of entries."""
         check_counts(X, "Poisson", allow_nan=True)

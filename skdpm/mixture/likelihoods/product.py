@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.metaestimators import _BaseComposition
 
 from skdpm._tables import as_table, called, to_numbers
-from skdpm._validation import ColumnError, given_shape
+from skdpm._validation import ColumnError, check_bool, given_shape
 from skdpm.mixture.likelihoods._product import ParametricProduct, ProductModel
 from skdpm.mixture.likelihoods.base import MOST_BOXED, Likelihood, bounds, read_only
 from skdpm.mixture.likelihoods.bernoulli import Bernoulli
@@ -18,6 +18,7 @@ from skdpm.mixture.likelihoods.laws import JointLaws
 from skdpm.mixture.likelihoods.means import ColumnMeans
 from skdpm.mixture.likelihoods.poisson import Poisson
 from skdpm.mixture.likelihoods.registry import SINGLE
+from skdpm.mixture.likelihoods.selection import Selection
 
 
 class Product(_BaseComposition, Likelihood):
@@ -38,6 +39,9 @@ class Product(_BaseComposition, Likelihood):
             Columns, as in `sklearn.compose.ColumnTransformer`: positions, names of the columns of
             a data frame, a slice of either, a bool per column, or a callable of X that returns one
             of these, such as `sklearn.compose.make_column_selector`.
+    select : bool, default=False
+        Whether to learn which columns are in the clustering. The others have one law for all
+        rows. See the notes.
 
     Attributes
     ----------
@@ -55,6 +59,27 @@ class Product(_BaseComposition, Likelihood):
 
     The data determine how much each part counts: there are no weights. Columns in which clusters
     do not differ lose influence if the hyperparameters of their part are learned.
+
+    *Selection.* With ``select=True`` a unit is in the clustering, or it has one law for all rows.
+    A unit is a column of a part whose columns are independent given the cluster (`Bernoulli`,
+    `Categorical`, `Poisson`, and `Gaussian` with diagonal covariances), otherwise a whole part. A
+    priori each unit is in with the same probability theta ~ Beta(1, 1), which is integrated out.
+    Each iteration draws every unit given the clusters, by marginal likelihoods (Tadesse, Sha &
+    Vannucci 2005). The estimator's `relevance_` is the posterior probability of each column, and
+    its ``hyperparameter_samples_["selected"]`` has the draws: 1 for a column that is in. Point
+    estimates use the columns that are in with a probability of at least one half.
+
+    Each unit has hyperparameters of its own, learned from the rows of its clusters or, if it is
+    outside, from all rows as one cluster. Those of the columns of a part are vectors.
+    Pseudo-counts that are None are 1 under selection, unless `hyperpriors` has their prior: large
+    learned ones would also say that clusters do not differ. No column is left out as constant.
+    Samplers must see all rows at once: `SMC` and those that visit rows in blocks cannot select. A
+    whole part cannot have missing entries that chains draw.
+
+    References
+    ----------
+    Tadesse, Sha & Vannucci (2005), Bayesian variable selection in clustering high-dimensional
+    data.
 
     Examples
     --------
@@ -80,8 +105,9 @@ class Product(_BaseComposition, Likelihood):
 
     reads_tables = True
 
-    def __init__(self, parts=()):
+    def __init__(self, parts=(), select=False):
         self.parts = parts
+        self.select = select
 
     # Nested parameters.
 
@@ -137,6 +163,7 @@ class Product(_BaseComposition, Likelihood):
     def _checked_parts(self):
         """Check the parts, and replace names of likelihoods by objects: list of tuples."""
         parts = self.parts
+        check_bool(self.select, "Product.select")
         if not isinstance(parts, (list, tuple)) or len(parts) == 0:
             raise ValueError(
                 f"Product.parts must be a list of (name, likelihood, columns), got {parts!r}"
@@ -185,6 +212,8 @@ class Product(_BaseComposition, Likelihood):
     @property
     def capabilities(self):
         of_parts = [likelihood.capabilities for likelihood in self._likelihoods()]
+        if self.select:
+            of_parts.append(Likelihood.capabilities)  # rows are not independent given parameters
         return frozenset.intersection(*of_parts) if of_parts else Likelihood.capabilities
 
     @property
@@ -224,7 +253,7 @@ class Product(_BaseComposition, Likelihood):
         other = copy.copy(self)
         other.parts = parts
         other._positions, other._columns, other._n_features = positions, names, shape[1]
-        return other
+        return SelectingProduct.of(other) if self.select else other
 
     def keeping_columns(self):
         if not hasattr(self, "_positions"):
@@ -288,7 +317,11 @@ class Product(_BaseComposition, Likelihood):
 
     def columns_of_parts(self):
         """Positions of the columns of each part, by its name: dict. Only after a fit."""
-        return {name: positions for name, _, positions in self._bound()}
+        return {name: positions for name, _, positions in self._grouped()}
+
+    def _grouped(self):
+        """Name, likelihood and positions of the columns of each part of the user."""
+        return self._bound()
 
     def _bound(self):
         """Name, likelihood and positions of the columns of each part."""
@@ -307,11 +340,12 @@ class Product(_BaseComposition, Likelihood):
     @contextmanager
     def _errors_of(self, name):
         """Translate columns in errors of a part to columns of X."""
-        part = f" (part {name!r})"
+        owner = name.partition("__")[0]
+        part = f" (part {owner!r})"
         try:
             yield
         except ColumnError as error:
-            column = self.columns_of_parts()[name][error.column]
+            column = dict((own, at) for own, _, at in self._bound())[name][error.column]
             raise ColumnError(
                 error.before, column, error.after + part, called(column, self._columns)
             ) from None
@@ -351,6 +385,10 @@ class Product(_BaseComposition, Likelihood):
             )
         ]
         return {"parts": merged, "row": first["row"] if len(first["row"]) else second["row"]}
+
+    def resolve(self, X):
+        bound = self._on(X)
+        return super().resolve(X) if type(bound) is type(self) else bound.resolve(X)
 
     def resolve_summary(self, summary):
         row = summary["row"]
@@ -525,7 +563,7 @@ class Product(_BaseComposition, Likelihood):
     def moments(self, params, directions):
         means = covariances = 0.0
         known = np.zeros(len(directions), dtype=bool)
-        for name, likelihood, positions in self._bound():
+        for name, likelihood, positions in self._grouped():
             known[positions] = True
             if directions[positions].any():
                 # Parts are independent given the cluster, so their terms are summed.
@@ -538,7 +576,7 @@ class Product(_BaseComposition, Likelihood):
     def columns_with_means(self, params, n_features):
         columns = [
             positions
-            for name, likelihood, positions in self._bound()
+            for name, likelihood, positions in self._grouped()
             if likelihood.moments(params[name], np.zeros((len(positions), 0)))[0] is not None
         ]
         columns = np.sort(np.concatenate(columns)) if columns else columns
@@ -628,6 +666,10 @@ class Product(_BaseComposition, Likelihood):
         parts["num"] = Gaussian(covariance_type="diag")
         parts["cat"] = Categorical(concentration=0.7, n_categories=4)
         yield cls([(name, part, columns[name]) for name, part in parts.items()]), Y
+
+
+class SelectingProduct(Selection, Product):
+    """A `Product` with select=True for known columns."""
 
 
 def _values_of(name, values):

@@ -182,6 +182,11 @@ class SMC(Sampler):
                 "SMC.fit needs all rows in memory; partial_fit takes the chunks of a dask array "
                 "one after the other"
             )
+        if likelihood.select:
+            return (
+                "SMC cannot select columns, because it does not have all rows at once; choose "
+                "another sampler or Product(select=False)"
+            )
         reason = super().objection(likelihood, X)
         if reason is None and self.moves:
             reason = self._mover().objection(likelihood, X)

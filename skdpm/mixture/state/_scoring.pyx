@@ -237,7 +237,7 @@ cdef class MixtureRows:
         """
         cdef Py_ssize_t first, i, item, n, t
         cdef double cutoff = log(2.0) * 60.0 + log(<double>len(log_weights))
-        cdef double gap
+        cdef double gap, top
         self.take(log_weights)
         if tops.shape[0] != self.n_rows or totals.shape[0] != self.n_rows:
             raise ValueError("tops and totals need an entry for each row")
@@ -248,11 +248,12 @@ cdef class MixtureRows:
                 self.add_up(t, first, n, cutoff)
                 for i in range(n):
                     item = self.order[first + i]
-                    gap = self.top[i] - tops[item]
+                    top = self.top[i] + self.model.log_apart_of(item)
+                    gap = top - tops[item]
                     if gap > 0.0:
                         totals[item] = totals[item] * exp_negative(-gap) + self.total[i]
-                        tops[item] = self.top[i]
-                    elif self.top[i] == tops[item]:     # also where both are infinite
+                        tops[item] = top
+                    elif top == tops[item]:     # also where both are infinite
                         totals[item] += self.total[i]
                     else:
                         totals[item] += self.total[i] * exp_negative(gap)

@@ -380,7 +380,7 @@ cdef class MixtureState:
         """log p(partition) + log p(X | partition)."""
         return self.log_prior() + (
             self.model.log_likelihood(self.slots, self.n_clusters) + self.sum_constants
-        )
+        ) + self.model.log_apart()
 
     # The Python boundary.
 
