@@ -19,10 +19,18 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 from support.chains import run_chains
 from support.exactness import SAMPLER_CASES, make_prior, make_state
+from support.probes import Probe
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p
 
 from skdpm import DPMixture, FiniteMixture
-from skdpm.mixture.likelihoods import Bernoulli, Categorical, Gaussian, Poisson, Product
+from skdpm.mixture.likelihoods import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    Multinomial,
+    Poisson,
+    Product,
+)
 from skdpm.mixture.likelihoods.selection import Inclusion
 from skdpm.mixture.samplers import SMC, BlockedGibbs, Gibbs, SubCluster
 
@@ -438,6 +446,129 @@ def test_relevance_is_the_share_of_draws():
     assert model.cluster_params_["cat"]["probabilities"].shape == (model.n_clusters_, 2, 3)
     again = model.set_params(likelihood__select=False).fit(X)
     assert not hasattr(again, "relevance_") and "selected" not in again.hyperparameter_samples_
+
+
+# Kernels.
+
+
+def pair_of_kernels(name, choice):
+    """Probes of a kernel that selects, and of one with the chosen units alone, with three clusters
+    and an empty one."""
+    X = rows_of(name)
+    units = CASES[name][0]
+    probes = []
+    whole = selecting(units).resolve(X)
+    chosen = [part for part, gamma in zip(whole.parts, choice, strict=True) if gamma]
+    parts = [(part.replace("__", " "), unit, list(columns)) for part, unit, columns in chosen]
+    alone = Product(parts).resolve(X)
+    for likelihood in (whole, alone):
+        model = likelihood.bind(data := likelihood.encode(X), likelihood.tables(data, len(X)))
+        values = model.hyperparameters()
+        if likelihood is whole:
+            values[-3:] = choice
+            model.set_hyperparameters(values)
+        probe = Probe(model, 5)
+        for slot in range(5):
+            assert probe.acquire() == slot
+        for i in range(12):
+            probe.add(i % 3, i)
+        probe.release(4)
+        probes.append(probe)
+    return probes
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("choice", [(1, 0, 1), (0, 0, 1), (1, 1, 1)])
+def test_densities_of_clusters_are_those_of_selected_units(name, choice):
+    one, other = pair_of_kernels(name, choice)
+    slots = np.arange(4)
+    # Terms of items that no cluster changes are those of all units.
+    extra = constants_of(one) - constants_of(other)
+    np.testing.assert_allclose(
+        one.log_predictive_many(slots, 13) - extra[13],
+        other.log_predictive_many(slots, 13),
+        rtol=1e-12,
+    )
+    np.testing.assert_allclose(
+        one.model.log_predictive_rows(slots, 12, 14) - extra[12:14],
+        other.model.log_predictive_rows(slots, 12, 14),
+        rtol=1e-12,
+    )
+    merged = one.log_merge_many(slots[:2], 2)
+    np.testing.assert_allclose(merged, other.log_merge_many(slots[:2], 2), rtol=1e-12)
+    values = 1.1 * one.model.hyperparameters()
+    values[-3:] = choice
+    found = one.model.log_marginals_at(slots, values)
+    expected = other.model.log_marginals_at(slots, 1.1 * other.model.hyperparameters())
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    stats = one.model.dump(slots)
+    np.testing.assert_allclose(
+        one.model.log_marginals(stats), other.model.log_marginals(other.model.dump(slots))
+    )
+
+
+def constants_of(probe):
+    constants = probe.model.log_constants
+    return np.zeros(14) if constants is None else constants
+
+
+def test_no_unit_selected():
+    """Then clusters do not differ, and the prior alone moves rows."""
+    X = rows_of("columns")
+    likelihood = selecting(CASES["columns"][0]).resolve(X)
+    model = likelihood.bind(data := likelihood.encode(X), likelihood.tables(data, len(X)))
+    values = model.hyperparameters()
+    values[-3:] = 0.0
+    model.set_hyperparameters(values)
+    probe = Probe(model, 4)
+    for slot in range(3):
+        probe.acquire()
+        probe.add(slot, slot)
+    slots = np.arange(3)
+    assert (probe.log_predictive_many(slots, 5) == model.log_constants[5]).all()
+    assert not probe.log_merge_many(slots[:2], 2).any()
+    np.testing.assert_allclose(
+        model.log_density_apart() + (model.log_constants.sum()),
+        apart(X, CASES["columns"][2], [0, 0, 0]),
+    )
+    rows = model.log_predictive_rows(slots, 4, 6)
+    np.testing.assert_array_equal(rows, np.tile(model.log_constants[4:6], (3, 1)))
+
+
+def test_bounds_of_selected_units():
+    """Bounds of boxes hold, also with the terms of items from units outside."""
+    rng = np.random.default_rng(0)
+    words = rng.multinomial(9, [0.3, 0.3, 0.4], 40)
+    X = np.column_stack([rng.normal(size=(40, 2)), rng.poisson(4.0, 40), words])
+    parts = [
+        ("x", Gaussian(**NORMAL, covariance_type="diag"), [0, 1]),
+        ("n", Poisson(**RATES), [2]),
+        ("words", Multinomial(concentration=0.7), [3, 4, 5]),
+    ]
+    likelihood = selecting(parts).resolve(X)
+    data = likelihood.encode(X)
+    points = likelihood.box_points(data)
+    boxes = np.stack([points, np.full_like(points, 0.1)], axis=1)
+    for choice in np.ndindex(2, 2, 2, 2):
+        if not any(choice[:3]):
+            continue
+        model = likelihood.bind(data, likelihood.tables(data, len(X)))
+        values = model.hyperparameters()
+        values[-4:] = choice
+        model.set_hyperparameters(values)
+        probe = Probe(model, 4)
+        for _ in range(3):
+            probe.acquire()
+        for i in range(20):
+            probe.add(i % 2, i)
+        bounds = model.log_predictive_bounds(np.arange(3), boxes)
+        floors = model.log_predictive_floors(np.arange(2), boxes[:20])
+        at = np.array([probe.log_predictive_many(np.arange(3), i) for i in range(20, 40)])
+        assert (at <= bounds[20:]).all() and np.isfinite(bounds).all()
+        for i in range(20):
+            probe.remove(i % 2, i)
+            assert floors[i, i % 2] <= probe.log_predictive(i % 2, i)
+            probe.add(i % 2, i)
 
 
 # What is found.

@@ -73,6 +73,8 @@ cdef class ProductModel(ClusterModel):
     cdef bint selects
     cdef Py_ssize_t* active         # (n_active,): the selected parts
     cdef Py_ssize_t n_active
+    cdef double* extremes           # (n_parts, 2): smallest and largest `log_constants`
+    cdef double lowest_apart, highest_apart     # sums of these over the other parts
     cdef bint among_all             # whether the items are among those of the row of all items
     cdef tuple places
     cdef tuple _owners
@@ -90,6 +92,7 @@ cdef class ProductModel(ClusterModel):
         self.box_starts = <Py_ssize_t*>resized(NULL, self.n_parts + 1, sizeof(Py_ssize_t))
         self.discrete = <Py_ssize_t*>resized(NULL, self.n_parts, sizeof(Py_ssize_t))
         self.active = <Py_ssize_t*>resized(NULL, self.n_parts, sizeof(Py_ssize_t))
+        self.extremes = <double*>resized(NULL, 2 * self.n_parts, sizeof(double))
         self.selects = selected is not None
         self.places = (0,) * self.n_parts if places is None else tuple(places)
         self.starts[0] = self.hyper_starts[0] = self.box_starts[0] = 0
@@ -112,7 +115,11 @@ cdef class ProductModel(ClusterModel):
             self.drifts = self.drifts or part.drifts
             n_stats += part.n_stats
             values.extend(part.hyperparameters())
+            self.extremes[2 * p] = self.extremes[2 * p + 1] = 0.0
             if part.log_constants is not None:
+                if self.selects and part.n_samples > 0:
+                    self.extremes[2 * p] = np.min(part.log_constants)
+                    self.extremes[2 * p + 1] = np.max(part.log_constants)
                 constants = part.log_constants + (0.0 if constants is None else constants)
         if self.box_starts[self.n_parts] > MOST_COORDINATES:
             raise ValueError(f"boxes of {self.box_starts[self.n_parts]} coordinates")
@@ -140,15 +147,20 @@ cdef class ProductModel(ClusterModel):
         free(self.box_starts)
         free(self.discrete)
         free(self.active)
+        free(self.extremes)
 
     cdef void take_selected(self) noexcept nogil:
-        """List the selected parts."""
+        """List the selected parts. `log_constants` has the terms of all parts, also in bounds."""
         cdef Py_ssize_t p
         self.n_active = 0
+        self.lowest_apart = self.highest_apart = 0.0
         for p in range(self.n_parts):
             if self.is_selected(self.hyper, p):
                 self.active[self.n_active] = p
                 self.n_active += 1
+            else:
+                self.lowest_apart += self.extremes[2 * p]
+                self.highest_apart += self.extremes[2 * p + 1]
 
     cdef bint is_selected(self, const double* hyper, Py_ssize_t p) noexcept nogil:
         """Whether hyperparameters select a part."""
@@ -450,7 +462,7 @@ cdef class ProductModel(ClusterModel):
         cdef double above
         cdef Py_ssize_t first, j, k, n, p, q
         for k in range(n_slots):
-            out[k] = 0.0
+            out[k] = self.highest_apart
         for q in range(self.n_active):
             p = self.active[q]
             if self.box_starts[p + 1] == self.box_starts[p]:
@@ -472,7 +484,7 @@ cdef class ProductModel(ClusterModel):
         self, Py_ssize_t slot, const double* box                            # IN: see `_culling`
     ) noexcept nogil:
         cdef double part[2 * MOST_COORDINATES]
-        cdef double total = 0.0
+        cdef double total = self.lowest_apart
         cdef Py_ssize_t p, q
         for q in range(self.n_active):
             p = self.active[q]
