@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 
 from skdpm import DPMixture, FeatureAllocation, FiniteMixture
 from skdpm.datasets import make_cambridge_bars
-from skdpm.mixture.likelihoods import Gaussian, Subspace
+from skdpm.mixture.likelihoods import Gaussian, Product, Subspace
 from skdpm.partitions import MergeTree, coclustering_matrix
 from skdpm.plotting import (
     AdjacencyDisplay,
@@ -31,6 +31,7 @@ from skdpm.plotting import (
     MergeTreeDisplay,
     NumberOfClustersDisplay,
     ProfilesDisplay,
+    RelevanceDisplay,
     TraceDisplay,
     cluster_colors,
 )
@@ -598,6 +599,35 @@ def test_profiles_of_a_mixed_table_name_categories():
     sizes = np.abs(lines_of(display)[:3, 0])
     assert (np.diff(sizes) <= 0.0).all()
     assert (sizes[-1] >= table.loc[0]["difference"].abs().sort_values().iloc[:-3]).all()
+
+
+def test_relevance_bars_are_the_probabilities():
+    rng = np.random.default_rng(0)
+    side = np.arange(60) % 2
+    X = pd.DataFrame({f"column of noise {d}": rng.standard_normal(60) for d in range(4)})
+    X["a column with a name that is too long"] = rng.normal(6.0 * side, 1.0)
+    X["none"] = 0.0
+    parts = [("x", Gaussian(covariance_type="diag"), list(X.columns[:5]))]
+    likelihood = Product(parts, select=True)
+    fit = fitted(DPMixture(likelihood=likelihood, n_chains=2, **SHORT), X)
+    display = draw(RelevanceDisplay.from_estimator(fit))
+    widths = [bar.get_width() for bar in display.bars_]
+    np.testing.assert_array_equal(widths, np.sort(fit.relevance_[:5])[::-1])
+    np.testing.assert_array_equal(fit.relevance_[display.columns_], widths)
+    ticks = [tick.get_text() for tick in display.ax_.get_yticklabels()]
+    assert ticks[0] == "a column with a name that i…" and display.columns_[0] == 4
+    assert ticks[1:] == [X.columns[d] for d in display.columns_[1:]]
+    low, high = display.ax_.get_ylim()
+    assert low > high  # the first bar is at the top
+    colors = [bar.get_facecolor() for bar in display.bars_]
+    dark = [color == colors[0] for color in colors]
+    assert dark == [width > 0.5 for width in widths] and not all(dark)
+    display = draw(RelevanceDisplay([0.2, np.nan, 0.9], max_columns=1).plot())
+    assert [tick.get_text() for tick in display.ax_.get_yticklabels()] == ["column 2"]
+    _, ax = plt.subplots()
+    assert draw(RelevanceDisplay.from_estimator(fit, ax=ax)).ax_ is ax
+    with pytest.raises(ValueError, match="select=True"):
+        RelevanceDisplay.from_estimator(fitted(DPMixture(n_chains=1, **SHORT), X.iloc[:, :2]))
 
 
 def test_profiles_of_many_clusters_are_those_of_the_largest(crowd, model, table):

@@ -672,6 +672,20 @@ def test_samplers_that_cannot_select(estimator):
         estimator.fit(rows_of("columns"))
 
 
+def test_gaps_that_chains_draw():
+    """Whole parts whose gaps are drawn are refused: their row of all items would change."""
+    X = rows_of("whole part")
+    X[3, 1] = NAN
+    model = DPMixture(likelihood=selecting(CASES["whole part"][0]), **FAST)
+    with pytest.raises(ValueError, match=r"part 'num' has missing entries"):
+        model.fit(X)
+    X = rows_of("whole part")
+    X[3, 0] = NAN
+    model.fit(X)
+    X[:, 1] = NAN
+    assert np.isfinite(model.score_samples(X)).all()
+
+
 def test_bad_parameters():
     X = rows_of("columns")
     with pytest.raises(ValueError, match=r"Product\.select must be a bool"):
