@@ -60,7 +60,7 @@ class Likelihood(BaseEstimator):
     discrete : bool
         Whether densities of rows are probabilities, and so at most 1.
     select : bool
-        Whether columns may be outside the clustering, with one law for all rows.
+        Whether columns may be outside the clustering, with one law for all rows (`Product`).
     fewest_columns : int
         Smallest number of columns that contain information about clusters.
     """

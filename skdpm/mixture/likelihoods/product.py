@@ -69,7 +69,7 @@ class Product(_BaseComposition, Likelihood):
     its ``hyperparameter_samples_["selected"]`` has the draws: 1 for a column that is in. Point
     estimates use the columns that are in with a probability of at least one half.
 
-    Each unit has hyperparameters of its own, learned from the rows of its clusters or, if it is
+    Each unit has separate hyperparameters, learned from the rows of its clusters or, if it is
     outside, from all rows as one cluster. Those of the columns of a part are vectors.
     Pseudo-counts that are None are 1 under selection, unless `hyperpriors` has their prior: large
     learned ones would also say that clusters do not differ. No column is left out as constant.

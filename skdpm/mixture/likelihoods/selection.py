@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """`Product(select=True)`: the units of selection, and what is learned about them.
 
-A unit is a column of a part whose columns are independent given the cluster, with hyperparameters
-of its own, or another part as a whole. `_product` has the law. A unit that is not selected has one
+A unit is a column of a part whose columns are independent given the cluster, with separate
+hyperparameters, or another part as a whole. `_product` has the law. A unit that is not selected has one
 law for all rows: its statistics are those of all rows, in whatever cluster a row is.
 """
 
@@ -15,7 +15,7 @@ from skdpm.mixture.likelihoods._product import ProductModel
 from skdpm.mixture.likelihoods.laws import JointLaws
 from skdpm.mixture.likelihoods.means import ColumnMeans
 
-# Name of the hyperparameter that says which columns are selected.
+# Name of the hyperparameter with the selected columns.
 SELECTED = "selected"
 
 
