@@ -2,8 +2,8 @@
 """`Product(select=True)`: the units of selection, and what is learned about them.
 
 A unit is a column of a part whose columns are independent given the cluster, with separate
-hyperparameters, or another part as a whole. `_product` has the law. A unit that is not selected has one
-law for all rows: its statistics are those of all rows, in whatever cluster a row is.
+hyperparameters, or another part as a whole. `_product` has the law. A unit that is not selected
+has one law for all rows: its statistics are those of all rows, in whatever cluster a row is.
 """
 
 import copy
@@ -105,7 +105,7 @@ class Selection:
         model.take_all(data.get("all"))
         return model
 
-    def independent(self, X):
+    def independent(self, X, completion=None):
         """The columns of the selected units, side by side; all if none is selected."""
         selected = np.flatnonzero(self.selected > 0.5)
         return X[:, selected] if len(selected) else super().independent(X)
