@@ -233,7 +233,7 @@ def has_nan(X):
     """Whether X, in memory and not checked yet, has NaN or another mark of a missing entry."""
     if hasattr(X, "isna"):
         return bool(np.any(X.isna()))
-    entries = X.data if sp.issparse(X) else X
+    entries = X.tocsr().data if sp.issparse(X) else X
     if not hasattr(entries, "dtype"):
         try:
             entries = np.asarray(entries, dtype=np.float64)

@@ -21,6 +21,7 @@ from skdpm._tables import decoded_table, listed
 from skdpm._validation import (
     check_bool,
     check_choice,
+    check_finite,
     check_integer,
     check_real,
     explains,
@@ -440,12 +441,17 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        likelihood, sampler = self._lenient_likelihood(), self.sampler
+        likelihood = self._lenient_likelihood()
+        if likelihood is not None and likelihood.draws_gaps:
+            tags.input_tags.allow_nan = self._draws_gaps()
+        return tags
+
+    def _draws_gaps(self):
+        """Whether the parameter `sampler` stands for one that draws missing entries."""
+        sampler = self.sampler
         if isinstance(sampler, str):
             sampler = SAMPLERS.get(sampler)
-        if likelihood is not None and likelihood.draws_gaps:
-            tags.input_tags.allow_nan = getattr(sampler, "draws_gaps", True)
-        return tags
+        return getattr(sampler, "draws_gaps", True)
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "labels_")
@@ -1197,6 +1203,11 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     # New rows.
 
+    def _refuse_gaps(self, rows):
+        """Refuse NaN where `fit` does, so that tags of scikit-learn hold for all methods."""
+        if self.likelihood_.draws_gaps and not self._draws_gaps():
+            check_finite(rows, allow_nan=False, hint="score_samples and impute take rows with NaN")
+
     def _over_rows(self, function, X, dtype, n_columns=None, gaps=False):
         """Call a method of `Predictor` on X, or lazily on the chunks of a dask array. With `gaps`,
         entries may be missing."""
@@ -1206,6 +1217,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
         def check(X):
             rows = validate_rows(self, X, self.likelihood_, reset=False, gaps=gaps)
+            if not gaps:
+                self._refuse_gaps(rows)
             self._warn_of_departures(rows, self.likelihood_)
             return rows
 

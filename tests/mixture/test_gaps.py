@@ -7,6 +7,7 @@ import pickle
 from functools import cache, partial
 
 import numpy as np
+import pandas as pd
 import pytest
 from reference.enumerate import enumerate_partitions, partition_index
 from reference.gaps import gap_posterior, log_joint_of_partitions, log_known
@@ -406,3 +407,15 @@ def test_irises_with_a_tenth_missing():
         for seed in range(3)
     ]
     assert np.mean(found) > 0.8
+
+
+def test_marks_of_missing_entries():
+    """None in lists, and nullable numbers of a data frame."""
+    X = two_groups()
+    rows = [[None if np.isnan(x) else x for x in row] for row in X]
+    frame = pd.DataFrame(rows, columns=["a", "b", "c"]).astype("Float64")
+    fits = [DPMixture(**SETTINGS).fit(guise).labels_ for guise in (X, rows, frame)]
+    assert np.array_equal(fits[0], fits[1]) and np.array_equal(fits[0], fits[2])
+    for guise in (rows, frame):
+        with pytest.raises(ValueError, match="NaN in X: SMC cannot draw"):
+            DPMixture(sampler="smc").fit(guise)

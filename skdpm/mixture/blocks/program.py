@@ -277,7 +277,7 @@ class BlockChain(MixtureChain):
 def gaps_objection(sampler):
     """Why a sampler refuses missing entries that have to be drawn."""
     return (
-        f"{sampler} cannot draw the missing entries (NaN) of columns that are correlated within "
-        'clusters; use a sampler of rows in memory, such as "auto", "gibbs" or "sams", or '
+        f"NaN in X: {sampler} cannot draw the missing entries of columns that are correlated "
+        'within clusters; use a sampler of rows in memory, such as "auto", "gibbs" or "sams", or '
         'Gaussian(covariance_type="diag")'
     )

@@ -164,7 +164,7 @@ def test_refusals_name_the_way_out(X):
         ({}, rows.map_blocks(sp.csr_array), "Gaussian needs dense rows"),
         ({}, rows[:, 0], "two-dimensional"),
         ({}, rows.astype(str), "numbers"),
-        ({}, da.where(rows > 9, np.nan, rows), "NaN in column"),
+        ({}, da.where(rows > 9, np.nan, rows), "NaN in X: SubCluster cannot draw"),
         ({}, da.where(rows > 9, np.inf, rows), "infinity in column"),
     ]
     for changes, data, message in refused:
