@@ -67,8 +67,9 @@ class LearningChains:
         other.program = dataclasses.replace(program, **changed)
         return other
 
-    def step(self, labels, values, rng, n_iterations=1):
-        """Labels and values of hyperparameters after some iterations."""
+    def step(self, labels, values, rng, n_iterations=1, completion=None):
+        """Labels and values of hyperparameters after some iterations; of missing entries too, if
+        their first values are given."""
         program = self.program
         chain = program.chain(int(rng.integers(2**62)), 0)
         start = {"values": dict(values), "concentration": self.concentration, "latent": {}}
@@ -77,10 +78,12 @@ class LearningChains:
             chain.update(start, state=state)
         else:
             bit_generator = np.random.PCG64(rng.integers(2**62)).state
-            chain["replicas"] = [{**start, "labels": labels, "bit_generator": bit_generator}]
+            start |= {"labels": labels, "bit_generator": bit_generator}
+            chain["replicas"] = [{**start, "completion": completion}]
         with program.resume(chain) as live:
             model = live.state.model
             period = math.lcm(*map(model.hyper_period_of, program.likelihood.learned_priors))
             for iteration in range(1, n_iterations + 1):
                 live.step(iteration * period - 1)
-            return live.state.cluster_labels(), live.values
+            found = live.state.cluster_labels(), live.values
+            return found if completion is None else (*found, model.completion())

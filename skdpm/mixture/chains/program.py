@@ -330,7 +330,13 @@ class Replica:
         if "state" in saved:
             self.state = MixtureState(model, prior, saved=saved["state"], tiles=program.tiles)
         else:
-            self.state = MixtureState(model, prior, saved["labels"], tiles=program.tiles)
+            self.state = MixtureState(
+                model,
+                prior,
+                saved["labels"],
+                tiles=program.tiles,
+                completion=saved.get("completion"),
+            )
 
     def resample(self, program, iteration):
         """Draw what the prior learns, then the likelihood's hyperparameters, given the

@@ -225,9 +225,10 @@ def simulate(likelihood, labels, values, rng):
     return X
 
 
-def joint_run(kind, covariance_type, n=8):
+def joint_run(kind, covariance_type, n=8, hidden=0.0):
     """A run for `assert_p_matrix`: hyperparameters, partition and data from prior and model, then
-    iterations given the data. All follow their law as before."""
+    iterations given the data. All follow their law as before. A share `hidden` of the entries is
+    missing for the chains, which start with the true values."""
     # Rows that the model makes are of any size; those of `fit` only fix the hyperprior.
     rows = rows_of("full").repeat(2, axis=0)
     chains = chains_of(kind, likelihood_of(covariance_type, NAMES), rows)
@@ -261,8 +262,15 @@ def joint_run(kind, covariance_type, n=8):
             values["scale"] += likelihood._floor
             X = simulate(likelihood, labels[s], values, rng)
             before.append(functions(labels[s], values, X))
-            there = chains.over(X)
-            z, values = there.step(labels[s], values, rng, 3)
+            if hidden:
+                gaps = rng.random(X.shape) < hidden
+                there = chains.over(np.where(gaps, np.nan, X))
+                truth = (X - likelihood._origin)[gaps]
+                z, values, filled = there.step(labels[s], values, rng, 3, truth)
+                X = X.copy()
+                X[gaps] = filled + np.broadcast_to(likelihood._origin, X.shape)[gaps]
+            else:
+                z, values = chains.over(X).step(labels[s], values, rng, 3)
             after.append(functions(z, values, X))
             drawn.append(
                 np.concatenate(
@@ -285,6 +293,13 @@ def joint_run(kind, covariance_type, n=8):
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_chains_keep_the_joint_law_of_all(kind, seed_sequence):
     runs = {name: joint_run(kind, name) for name in TYPES}
+    assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+@pytest.mark.slow
+def test_chains_keep_the_joint_law_with_missing_entries(seed_sequence):
+    """Hyperparameters, partition and missing entries together."""
+    runs = {f"{hidden}": joint_run("rows", "full", hidden=hidden) for hidden in (0.2, 0.5)}
     assert_p_matrix(runs, seed_sequence=seed_sequence)
 
 
