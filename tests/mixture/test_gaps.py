@@ -21,6 +21,7 @@ from support.kernels import bind
 from support.pvalues import Cells, assert_p_matrix
 
 from skdpm import DPMixture, FiniteMixture
+from skdpm.mixture.answers._leave_one_out import log_leave_one_out
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Poisson, Product
 from skdpm.mixture.state._state import MixtureState
 
@@ -223,6 +224,26 @@ def test_known_entries_have_the_integrated_density(name):
                 rows = np.vstack([members, x])
                 expected = log_known(rows, log_marginal, nodes=400, center=known) - before
             assert log_density == pytest.approx(expected, abs=1e-8)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied"])
+def test_other_hyperparameters_have_other_densities(covariance_type):
+    """Nothing that was computed under the old ones is used again."""
+    X = two_groups(24)
+    likelihood = Gaussian(covariance_type=covariance_type).resolve(X)
+    new = likelihood.at({"mean_precision": 3.0, "mean": likelihood.mean + 1.0})
+    if covariance_type == "full":
+        new = new.at({"df": likelihood.df + 7.0})
+    data = likelihood.encode(X)
+    labels = np.arange(24) % 2
+    found = []
+    for first in (likelihood, new):
+        model = first.bind(data, first.tables(data, 24))
+        state = MixtureState(model, make_prior("dp", 24, concentration=1.0), labels)
+        log_leave_one_out(state)
+        model.set_hyperparameters(new.flat_hyperparameters())
+        found.append(log_leave_one_out(state))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-10)
 
 
 @pytest.mark.parametrize("n_features", [1, 2, 5, 12, 30])

@@ -239,12 +239,16 @@ def joint_run(kind, covariance_type, n=8, hidden=0.0):
         """Of everything together."""
         gaps = (X - values["mean"]) / np.sqrt(values["scale"])
         within = [np.ptp(X[labels == k], axis=0).sum() for k in np.unique(labels)]
+        centred = X[labels == np.bincount(labels).argmax()]
+        centred = centred - centred.mean(axis=0)
+        lengths = np.sqrt((centred**2).sum(axis=0)) + 1e-300
         return [
             values["mean_precision"] * np.median(np.abs(gaps)),
             np.median(np.abs(gaps)) * len(within),
             np.sum(within) / np.sqrt(values["scale"][0]),
             values["df"] * np.abs(gaps).max(),
             np.abs(gaps).min() * values["scale"][0],
+            np.abs(centred[:, 0] @ centred[:, 1]) / lengths.prod(),
         ]
 
     def run(seed, factor):
@@ -266,7 +270,7 @@ def joint_run(kind, covariance_type, n=8, hidden=0.0):
                 gaps = rng.random(X.shape) < hidden
                 there = chains.over(np.where(gaps, np.nan, X))
                 truth = (X - likelihood._origin)[gaps]
-                z, values, filled = there.step(labels[s], values, rng, 3, truth)
+                z, values, filled = there.step(labels[s], values, rng, 8, truth)
                 X = X.copy()
                 X[gaps] = filled + np.broadcast_to(likelihood._origin, X.shape)[gaps]
             else:
