@@ -303,7 +303,7 @@ def test_chains_keep_the_joint_law_of_all(kind, seed_sequence):
 @pytest.mark.slow
 def test_chains_keep_the_joint_law_with_missing_entries(seed_sequence):
     """Hyperparameters, partition and missing entries together."""
-    runs = {f"{hidden}": joint_run("rows", "full", hidden=hidden) for hidden in (0.2, 0.5)}
+    runs = {f"{hidden}": joint_run("rows", "full", n=20, hidden=hidden) for hidden in (0.2, 0.5)}
     assert_p_matrix(runs, seed_sequence=seed_sequence)
 
 
