@@ -230,7 +230,7 @@ def joint_run(kind, covariance_type, n=8, hidden=0.0):
     iterations given the data. All follow their law as before. A share `hidden` of the entries is
     missing for the chains, which start with the true values."""
     # Rows that the model makes are of any size; those of `fit` only fix the hyperprior.
-    rows = rows_of("full").repeat(2, axis=0)
+    rows = rows_of("full").repeat(n // 4, axis=0)
     chains = chains_of(kind, likelihood_of(covariance_type, NAMES), rows)
     likelihood = chains.program.likelihood
     prior, params = ESTIMATORS[kind][1]
