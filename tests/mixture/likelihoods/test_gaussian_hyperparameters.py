@@ -253,7 +253,7 @@ def joint_run(kind, covariance_type, n=8, hidden=0.0):
 
     def run(seed, factor):
         rng = np.random.default_rng(seed)
-        size = (1000 if kind == "rows" else 600) * factor
+        size = (4000 if hidden else 1000 if kind == "rows" else 600) * factor
         labels = simulate_partitions(prior, n, size, rng, concentration=CONCENTRATION, **params)
         u = {name: rng.random((size, n_dimensions(name))) for name in NAMES}
         before, after, drawn = [], [], []
