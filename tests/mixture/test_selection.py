@@ -31,8 +31,9 @@ from skdpm.mixture.likelihoods import (
     Poisson,
     Product,
 )
+from skdpm.mixture.likelihoods.classified import Classified
 from skdpm.mixture.likelihoods.selection import Inclusion
-from skdpm.mixture.samplers import SMC, BlockedGibbs, Gibbs, SubCluster
+from skdpm.mixture.samplers import SAMS, SMC, BlockedGibbs, Gibbs, SubCluster
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -106,13 +107,16 @@ def selecting(parts):
     return Product(parts, select=True)
 
 
-def selection_run(name, sampler, *, n_starts=2_000, law=None):
+def selection_run(name, sampler, *, n_starts=2_000, law=None, codes=None):
     """A run for `assert_p`: i.i.d. starts from the joint posterior stay i.i.d. from it, after a
     step of the sampler and of the selection."""
     parts, X, units = CASES[name]
     X = np.array(X, dtype=float)
     exact = law_of(units, X) if law is None else law
-    state = make_state(selecting(parts), X, make_prior("dp", len(X), **PRIOR))
+    likelihood = selecting(parts)
+    if codes is not None:
+        likelihood = Classified(likelihood, np.array(codes))
+    state = make_state(likelihood, X, make_prior("dp", len(X), **PRIOR))
     model, kernel = state.model, sampler.kernel()
     flat = model.hyperparameters()
 
@@ -155,6 +159,28 @@ def test_samplers_against_the_enumerated_posterior(name, seed_sequence):
     assert law.sum(axis=0).max() < 0.7 and 0.01 < law.sum(axis=1).min() < 0.6
     runs = {repr(sampler): selection_run(name, sampler) for sampler in SAMPLERS}
     assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+def test_with_known_classes(seed_sequence):
+    """Rows 0 and 2 are known to be of different classes: their kernel is inside another one."""
+    X = np.array(CASES["columns"][1], dtype=float)
+    law = law_of(CASES["columns"][2], X)
+    law[:, PARTITIONS[:, 0] == PARTITIONS[:, 2]] = 0.0
+    law /= law.sum()
+    runs = {
+        repr(sampler): selection_run("columns", sampler, law=law, codes=[0, -1, 1, -1])
+        for sampler in (Gibbs(), SAMS(gibbs_sweeps=0))
+    }
+    assert_p_matrix(runs, seed_sequence=seed_sequence)
+    likelihood = selecting(CASES["columns"][0])
+    model = DPMixture(likelihood=likelihood, **FAST).fit(X, known_labels=[0, -1, 1, -1])
+    for (z, choice), found in zip(
+        draws_of(model, CASES["columns"][2]), model.log_joint_samples_.ravel(), strict=True
+    ):
+        expected = log_prior_of(z) + apart(X, CASES["columns"][2], choice)
+        for (name, columns, params), chosen in zip(CASES["columns"][2], choice, strict=True):
+            expected += log_likelihood(X[:, columns], z, name, **params) if chosen else 0.0
+        assert z[0] != z[2] and found == pytest.approx(expected, rel=1e-10)
 
 
 def fixed_theta(choice):

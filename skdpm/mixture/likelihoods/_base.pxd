@@ -23,6 +23,7 @@ cdef class ClusterModel:
     cdef double* stats                      # (n_slots, stride)
     cdef Py_ssize_t stride                  # doubles from a row to the next: width, or more if
     cdef bint placed                        # ... the rows are inside those of another model
+    cdef bint keeps_all                     # the row behind the last slot has all items
     cdef double* empty                      # (width,): the row of a cluster with no items
     cdef Py_ssize_t* free_slots             # (n_slots,): the first n_free are the rows not in use
     cdef const double* constants            # (n_samples,): see `keep_log_constants`; NULL: zeros

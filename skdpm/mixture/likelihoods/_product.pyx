@@ -93,7 +93,7 @@ cdef class ProductModel(ClusterModel):
         self.discrete = <Py_ssize_t*>resized(NULL, self.n_parts, sizeof(Py_ssize_t))
         self.active = <Py_ssize_t*>resized(NULL, self.n_parts, sizeof(Py_ssize_t))
         self.extremes = <double*>resized(NULL, 2 * self.n_parts, sizeof(double))
-        self.selects = selected is not None
+        self.selects = self.keeps_all = selected is not None
         self.places = (0,) * self.n_parts if places is None else tuple(places)
         self.starts[0] = self.hyper_starts[0] = self.box_starts[0] = 0
         n_stats = 0
@@ -113,6 +113,7 @@ cdef class ProductModel(ClusterModel):
             self.n_samples = part.n_samples
             self.n_max = part.n_max
             self.drifts = self.drifts or part.drifts
+            self.keeps_all = self.keeps_all or part.keeps_all
             n_stats += part.n_stats
             values.extend(part.hyperparameters())
             self.extremes[2 * p] = self.extremes[2 * p + 1] = 0.0
@@ -131,9 +132,10 @@ cdef class ProductModel(ClusterModel):
         self.allocate(n_stats, self.starts[self.n_parts])
         self.take_empty()
         self.take_selected()
-        if self.selects:
+        if self.keeps_all:
             self.stats = <double*>resized(NULL, self.width, sizeof(double))
             self.place_parts()
+        if self.selects:
             self.reset(0)
         if constants is not None:
             self.keep_log_constants(constants)
@@ -199,18 +201,21 @@ cdef class ProductModel(ClusterModel):
     cdef double log_apart(self) noexcept nogil:
         cdef Py_ssize_t p
         cdef double total = 0.0
-        if self.n_active < self.n_parts:
+        if self.keeps_all:
             self.settle()
-        for p in range(self.n_parts):
-            if not self.is_selected(self.hyper, p):
+        for p in range(self.n_parts if self.keeps_all else 0):
+            if self.is_selected(self.hyper, p):
+                total += (<ClusterModel>self.parts[p]).log_apart()
+            else:
                 total += (<ClusterModel>self.parts[p]).log_marginal(self.n_slots)
         return total
 
     cdef double log_apart_of(self, Py_ssize_t i) noexcept nogil:
         cdef Py_ssize_t p
         cdef double total = 0.0
-        for p in range(self.n_parts):
+        for p in range(self.n_parts if self.keeps_all else 0):
             if self.is_selected(self.hyper, p):
+                total += (<ClusterModel>self.parts[p]).log_apart_of(i)
                 continue
             if self.among_all:
                 (<ClusterModel>self.parts[p]).remove(self.n_slots, i)
@@ -242,6 +247,8 @@ cdef class ProductModel(ClusterModel):
         return 0
 
     cdef void place(self, double* stats, Py_ssize_t stride, Py_ssize_t n_slots) noexcept:
+        if self.keeps_all and not self.placed:
+            memcpy(stats + n_slots * stride, row(self, self.n_slots), self.width * sizeof(double))
         ClusterModel.place(self, stats, stride, n_slots)
         self.place_parts()
 
@@ -250,7 +257,7 @@ cdef class ProductModel(ClusterModel):
         cdef Py_ssize_t n_before = self.n_slots
         if n_slots > n_before:
             ClusterModel.reserve(self, n_slots)
-            if self.selects:
+            if self.keeps_all:
                 self.stats = <double*>resized(
                     self.stats, (n_slots + 1) * self.stride, sizeof(double)
                 )

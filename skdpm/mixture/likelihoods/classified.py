@@ -87,6 +87,12 @@ class Classified(Likelihood):
     def at(self, values):
         return self._with(self.likelihood.at(values))
 
+    def flat_hyperparameters(self):
+        return self.likelihood.flat_hyperparameters()
+
+    def learned_values(self, flat):
+        return self.likelihood.learned_values(flat)
+
     def log_hyperprior(self, values):
         return self.likelihood.log_hyperprior(values)
 
