@@ -485,7 +485,7 @@ def pair_of_kernels(name, choice):
     probes = []
     whole = selecting(units).resolve(X)
     chosen = [part for part, gamma in zip(whole.parts, choice, strict=True) if gamma]
-    parts = [(part.replace("__", " "), unit, list(columns)) for part, unit, columns in chosen]
+    parts = [(part.replace(".", " "), unit, list(columns)) for part, unit, columns in chosen]
     alone = Product(parts).resolve(X)
     for likelihood in (whole, alone):
         model = likelihood.bind(data := likelihood.encode(X), likelihood.tables(data, len(X)))
@@ -696,6 +696,17 @@ def test_samplers_that_cannot_select(estimator):
     estimator = clone(estimator).set_params(likelihood=selecting(CASES["columns"][0]))
     with pytest.raises(ValueError, match=r"select|capability"):
         estimator.fit(rows_of("columns"))
+
+
+def test_a_second_fit_with_fixed_hyperparameters():
+    """`likelihood_` and its clones select again."""
+    X = rows_of("columns")
+    first = fitted("columns")
+    for likelihood in (first.likelihood_, clone(first.likelihood_)):
+        again = DPMixture(likelihood=likelihood, **FAST).fit(X)
+        np.testing.assert_array_equal(again.log_joint_samples_, first.log_joint_samples_)
+        np.testing.assert_array_equal(again.relevance_, first.relevance_)
+        assert list(again.hyperparameter_samples_) == ["selected"]
 
 
 def test_gaps_that_chains_draw():

@@ -5,6 +5,7 @@ import copy
 from contextlib import contextmanager
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.utils.metaestimators import _BaseComposition
 
 from skdpm._tables import as_table, called, to_numbers
@@ -337,11 +338,14 @@ class Product(_BaseComposition, Likelihood):
             for name, likelihood, positions in self._bound()
         ]
 
+    def _part_of(self, name):
+        """Name of the user's part that has the part with this name."""
+        return name
+
     @contextmanager
     def _errors_of(self, name):
         """Translate columns in errors of a part to columns of X."""
-        owner = name.partition("__")[0]
-        part = f" (part {owner!r})"
+        part = f" (part {self._part_of(name)!r})"
         try:
             yield
         except ColumnError as error:
@@ -670,6 +674,9 @@ class Product(_BaseComposition, Likelihood):
 
 class SelectingProduct(Selection, Product):
     """A `Product` with select=True for known columns."""
+
+    def __sklearn_clone__(self):
+        return Product([(name, clone(unit), columns) for name, unit, columns in self.parts], True)
 
 
 def _values_of(name, values):

@@ -35,7 +35,7 @@ class Inclusion:
 
 class Selection:
     """Methods of a `Product` with select=True for known columns. Its parts are the units, which
-    are called ``part__0``, ``part__1``, ... if they are columns of a part.
+    are called ``part.0``, ``part.1``, ... if they are columns of a part.
 
     Hyperparameters of the columns of a part are one vector, ``part__parameter``. "selected" has an
     entry for each column of X, 0 for a column in no part.
@@ -51,7 +51,7 @@ class Selection:
             first = len(parts)
             if separate:
                 for j, unit in enumerate(split):
-                    parts.append((f"{name}__{j}", unit.keeping_columns(), [int(columns[j])]))
+                    parts.append((f"{name}.{j}", unit.keeping_columns(), [int(columns[j])]))
                     positions.append(columns[j : j + 1])
             else:
                 parts.append((name, likelihood, columns))
@@ -65,6 +65,10 @@ class Selection:
 
     def for_columns(self, X):
         return self
+
+    def _part_of(self, unit):
+        owners = {self.parts[u][0]: name for name, group, _ in self._groups for u in group}
+        return owners[unit]
 
     def resolve_summary(self, summary):
         resolved = super().resolve_summary(summary)
