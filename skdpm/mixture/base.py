@@ -150,8 +150,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             classes never share a component: the posterior is restricted to such partitions, and
             starts are cut accordingly. A class may have several components, and other rows may be
             in components of any class or in new ones. Sets `classes_`. Not with `SubCluster`,
-            `BlockedGibbs`, "smc", networks, ``Product(select=True)`` or ``store_labels=False``.
-            None, or -1 for all rows: no class is known.
+            `BlockedGibbs`, "smc", networks or ``store_labels=False``. None, or -1 for all rows:
+            no class is known.
 
         Returns
         -------
@@ -842,11 +842,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 "known_labels needs a likelihood whose clusters are independent, and those of "
                 f"{type(likelihood).__name__} are not; start the chains at the labels with init "
                 "instead"
-            )
-        if likelihood.select:
-            raise ValueError(
-                "known_labels cannot be combined with the selection of columns; use "
-                "Product(select=False)"
             )
         if not self.store_labels:
             raise ValueError("known_labels needs label draws; set store_labels=True")

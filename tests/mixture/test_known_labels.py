@@ -587,9 +587,6 @@ def test_refusals():
             FiniteMixture(sampler=sampler).fit(X, known_labels=known)
     with pytest.raises(ValueError, match="store_labels=True"):
         DPMixture(store_labels=False, point_estimate="map").fit(X, known_labels=known)
-    selecting = Product([("all", Gaussian(covariance_type="diag"), slice(4))], select=True)
-    with pytest.raises(ValueError, match=r"use Product\(select=False\)"):
-        DPMixture(likelihood=selecting).fit(X, known_labels=known)
     links = (X[:20] @ X[:20].T > 20).astype(float)
     with pytest.raises(ValueError, match="clusters are independent, and those of Relational"):
         DPMixture(likelihood=Relational()).fit(links, known_labels=known[:20])
