@@ -145,8 +145,8 @@ default=None
     spherical covariances they are integrated out of all densities. With full and tied ones every
     chain draws them, together with the cluster of the row, given its other entries and the rows of
     the cluster. Log joints are then those of the completed rows. Samplers of particles and of
-    blocks of rows refuse such rows. A sweep takes up to three times as long with a tenth of the
-    entries of up to 20 columns missing.
+    blocks of rows refuse such rows. With a tenth of the entries missing, a sweep takes about two
+    to three times as long in up to 20 columns.
 
     *Constant columns*, columns without entries, and with full or tied covariances columns that are
     affine combinations of earlier ones, contain no information about clusters. If `scale` and `df`
