@@ -13,7 +13,6 @@ from reference.enumerate import enumerate_partitions, partition_index
 from reference.gaps import gap_posterior, log_joint_of_partitions, log_known
 from reference.likelihoods import LOG_MARGINALS, log_marginal_product
 from scipy.special import logsumexp
-from sklearn.datasets import load_iris
 from sklearn.metrics import v_measure_score
 from support.chains import run_chains
 from support.exactness import SAMPLER_CASES, make_prior
@@ -418,16 +417,6 @@ def test_a_count_beside_a_gap():
     likelihood = Product([("a", Gaussian(), [0, 1, 2]), ("b", Poisson(), [3])])
     model = DPMixture(likelihood=likelihood, **SETTINGS).fit(X)
     assert v_measure_score(np.arange(60) < 20, model.labels_) > 0.9
-
-
-@pytest.mark.slow
-def test_irises_with_a_tenth_missing():
-    X, species = load_iris(return_X_y=True)
-    found = [
-        v_measure_score(species, DPMixture(random_state=seed).fit(with_gaps(X, 0.1, seed)).labels_)
-        for seed in range(3)
-    ]
-    assert np.mean(found) > 0.8
 
 
 def test_marks_of_missing_entries():

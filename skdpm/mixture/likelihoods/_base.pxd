@@ -1,7 +1,4 @@
 # SPDX-License-Identifier: BSD-3-Clause
-from skdpm._core._rng cimport bitgen_t
-
-
 cdef class ClusterModel:
     """Sufficient statistics of clusters, each one row ("slot") of an arena of doubles.
 
@@ -108,7 +105,8 @@ cdef class ClusterModel:
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil
-    cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, bitgen_t* rng) noexcept nogil
+    # (`rng` is a bitgen_t*: packages with other likelihoods need no headers of numpy.)
+    cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil
     # ... these two if it has hyperparameters that can be learned, ...
     cdef double log_marginal_at(
         self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)

@@ -404,7 +404,7 @@ cdef class ClusterModel:
         are much cheaper than these; otherwise `out` is not set."""
         return False
 
-    cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
+    cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil:
         """Draw the missing entries of item i given its other entries and the items of a slot, and
         close its gaps. Returns False if the law has no draw."""
         return True

@@ -732,7 +732,7 @@ cdef class GaussianModel(ClusterModel):
             out[k] += SLACK * (1.0 + fabs(out[k]) + fabs(cached[LOG_DET]))
         return True
 
-    cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
+    cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil:
         cdef const double* cached = row(self, slot) + self.n_stats
         cdef const double* center = cached + CENTER
         cdef double square
@@ -742,9 +742,9 @@ cdef class GaussianModel(ClusterModel):
             self.settle()
             self.project(slot, i)
         self.gap_slot = NONE
-        square = log_gamma_variate(rng, cached[EXPONENT] - 0.5 * self.gaps.n_missing)
+        square = log_gamma_variate(<bitgen_t*>rng, cached[EXPONENT] - 0.5 * self.gaps.n_missing)
         square = (self.gap_square + 1.0 / cached[SHRINKAGE]) / (2.0 * exp(square))
-        return self.gaps.draw(center, i, sqrt(square), rng)
+        return self.gaps.draw(center, i, sqrt(square), <bitgen_t*>rng)
 
     cdef inline double log_predictive_alone(self, Py_ssize_t slot, const double* x) noexcept nogil:
         """The same for one slot, without the loop over slots."""

@@ -457,7 +457,7 @@ cdef class GaussianTiedModel(ClusterModel):
             q += z[d] * z[d]
         return q
 
-    cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
+    cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil:
         cdef const double* cached = row(self, slot) + self.n_stats
         cdef double* z = &self.work[0]
         if self.has_gaps == NULL or not self.has_gaps[i]:
@@ -466,7 +466,7 @@ cdef class GaussianTiedModel(ClusterModel):
             return False
         self.whiten_known(i)
         self.gaps.reduce(&self.inverse[0, 0], z, self.gap_from(cached + CENTER, z))
-        if not self.gaps.draw(NULL, i, sqrt(0.5 / cached[HALF_PRECISION]), rng):
+        if not self.gaps.draw(NULL, i, sqrt(0.5 / cached[HALF_PRECISION]), <bitgen_t*>rng):
             return False
         whiten(&self.factor[0], self.n_features, &self.X[i, 0], <double*>&self.white[i, 0])
         return True

@@ -340,7 +340,7 @@ cdef class ProductModel(ClusterModel):
                     out[first + k] += more[k]
         return cheaper
 
-    cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
+    cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil:
         cdef Py_ssize_t p
         cdef bint good = True
         for p in range(self.n_parts):
