@@ -275,6 +275,24 @@ def test_bounds_of_rows_with_gaps(n_features):
     assert n_checked > 10 or n_features == 1  # whose gaps leave nothing
 
 
+def test_bounds_follow_a_cluster_whose_columns_change_places():
+    """Two rows whose clusters have the same size, determinant and centre in the first column."""
+    from support.probes import Probe  # needs a compiler
+
+    X = np.array([[0.0, 0.0, 3.0, 2.0], [0.0, 3.0, 0.0, 2.0], [-1.0, -3.0, 1.0, NAN]])
+    likelihood = Gaussian(mean=0.0, mean_precision=1.0, df=6.0, scale=1.0).resolve(X)
+    probe = Probe(bind(likelihood, likelihood.encode(X), 3), 2)
+    probe.model.complete()
+    slots = np.array([probe.acquire()])
+    for i in (0, 1):
+        probe.add(slots[0], i)
+        probe.open_gaps(2)
+        bound = probe.log_open_bound_many(slots, 2)
+        assert bound[0] >= probe.log_predictive_many(slots, 2)[0]
+        probe.close_gaps(2)
+        probe.remove(slots[0], i)
+
+
 def with_gaps(X, share, seed):
     rng = np.random.default_rng(seed)
     return np.where(rng.random(X.shape) < share, NAN, X)

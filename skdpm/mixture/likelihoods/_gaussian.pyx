@@ -123,6 +123,10 @@ cdef extern from "tiles.h" nogil:
     )
 
 
+# Ratio of the weights in sums by which clusters are recognised.
+cdef double UNEVEN = 0.7548776662466927
+
+
 cdef inline double log_rising_half(double z, double v) noexcept nogil:
     """log Gamma(z + v) - log Gamma(z)."""
     return log_rising(z, v) if z > 20.0 else lgamma(z + v) - lgamma(z)
@@ -648,33 +652,40 @@ cdef class GaussianModel(ClusterModel):
 
     cdef const double* spread_of(self, Py_ssize_t slot) noexcept nogil:
         """An upper bound of the largest eigenvalue of the correlation matrix of S_n, and the
-        numbers 1 / S_dd; kept as long as the cluster does not change.
+        numbers 1 / S_dd; kept as long as the cluster does not change. It is recognised by n and by
+        sums over the diagonals of S_n and of its factor, which differ if columns change places.
 
         The eigenvalues have mean 1 and, with r the correlations, variance (2 / D) sum r^2. So the
         largest is at most 1 + sqrt((D - 1) (2 / D) sum r^2)."""
         cdef Py_ssize_t d, e
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* stats = row(self, slot)
+        cdef const double* factor = stats + self.n_stats + CENTER + n_features
         cdef const double* scale = self.scale
         cdef const double* scatter = stats + 1 + n_features
         cdef double* kept = &self.spreads[slot, 0]
         cdef double* inverse = kept + KEY + 1
         cdef double* gap = self.work
+        cdef double* diagonal = self.work + n_features
         cdef double entry, pull, total
-        if (
-            kept[0] == stats[0] and kept[1] == stats[self.n_stats + LOG_DET]
-            and kept[2] == stats[self.n_stats + CENTER]
-        ):
-            return kept + KEY
-        kept[0] = stats[0]
-        kept[1] = stats[self.n_stats + LOG_DET]
-        kept[2] = stats[self.n_stats + CENTER]
+        cdef double of_diagonal = 0.0
+        cdef double of_factor = 0.0
         pull = self.mean_precision * stats[0] / (self.mean_precision + stats[0])
         for d in range(n_features):
             gap[d] = stats[1 + d] - self.prior_mean[d]
-            inverse[d] = 1.0 / (scale[0] + scatter[0] + pull * gap[d] * gap[d])
+            diagonal[d] = scale[0] + scatter[0] + pull * gap[d] * gap[d]
+            of_diagonal = UNEVEN * of_diagonal + diagonal[d]
+            of_factor = UNEVEN * of_factor + factor[0]
+            factor += n_features - d
             scale += n_features - d
             scatter += n_features - d
+        if kept[0] == stats[0] and kept[1] == of_diagonal and kept[2] == of_factor:
+            return kept + KEY
+        kept[0] = stats[0]
+        kept[1] = of_diagonal
+        kept[2] = of_factor
+        for d in range(n_features):
+            inverse[d] = 1.0 / diagonal[d]
         scale = self.scale
         scatter = stats + 1 + n_features
         kept[KEY] = 0.0
