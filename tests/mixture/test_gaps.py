@@ -293,6 +293,17 @@ def test_bounds_follow_a_cluster_whose_columns_change_places():
         probe.remove(slots[0], i)
 
 
+def test_products_bound_no_cluster():
+    """Nothing to bound is no reason to compute all densities (`MixtureState.stays`)."""
+    from support.probes import Probe  # needs a compiler
+
+    X = rows_for("product", ONE_GAP)
+    probe = Probe(kernel_of("product", X)[1], 2)
+    probe.model.complete()
+    probe.open_gaps(2)
+    assert probe.log_open_bound_many(np.empty(0, np.intp), 2) is not None
+
+
 def with_gaps(X, share, seed):
     rng = np.random.default_rng(seed)
     return np.where(rng.random(X.shape) < share, NAN, X)

@@ -325,7 +325,7 @@ cdef class ProductModel(ClusterModel):
     ) noexcept nogil:
         cdef double more[SOME]
         cdef Py_ssize_t first, j, k, n, p
-        cdef bint cheaper = False
+        cdef bint cheaper = n_slots == 0
         for k in range(n_slots):
             out[k] = 0.0
         for p in range(self.n_parts):
