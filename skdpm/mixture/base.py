@@ -105,7 +105,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
     _known = None  # known labels of the rows of `fit`
     _ways_with_text = '; use likelihood="mixed" for tables with columns of text'
     _ways_with_sparse = (
-        ", or choose a likelihood that takes sparse matrices: Bernoulli, Multinomial or Relational"
+        ", or choose a likelihood that takes sparse matrices: Multinomial or Relational"
     )
 
     def make_prior(self, n_samples, concentration):

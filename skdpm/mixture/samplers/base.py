@@ -85,11 +85,19 @@ class Sampler(BaseEstimator):
         """Return the objection to a likelihood without the capability, or to NaN in X; or None."""
         if self.requires in likelihood.capabilities:
             return self._incomplete(likelihood, X)
+        if likelihood.select:
+            return self._cannot_select()
         return (
             f"{self!r} cannot sample a mixture with the likelihood "
             f"{type(likelihood).__name__}: it needs the capability {self.requires!r}, "
             f"and {type(likelihood).__name__} has {', '.join(sorted(likelihood.capabilities))}"
             '; sampler="auto" chooses one that can'
+        )
+
+    def _cannot_select(self):
+        return (
+            f"{type(self).__name__} cannot select columns, because it does not have all rows at "
+            "once; choose another sampler or Product(select=False)"
         )
 
     def _incomplete(self, likelihood, X):

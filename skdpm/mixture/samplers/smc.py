@@ -183,10 +183,7 @@ class SMC(Sampler):
                 "one after the other"
             )
         if likelihood.select:
-            return (
-                "SMC cannot select columns, because it does not have all rows at once; choose "
-                "another sampler or Product(select=False)"
-            )
+            return self._cannot_select()
         reason = super().objection(likelihood, X)
         if reason is None and self.moves:
             reason = self._mover().objection(likelihood, X)
