@@ -17,11 +17,14 @@ from sklearn.metrics import v_measure_score
 from support.chains import run_chains
 from support.exactness import SAMPLER_CASES, make_prior
 from support.kernels import bind
-from support.pvalues import Cells, assert_p_matrix
+from support.pvalues import Cells, assert_p_matrix, mean_p
+from support.smc import all_labels, fitted
 
 from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture.answers._leave_one_out import log_leave_one_out
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Poisson, Product
+from skdpm.mixture.particles._annealed import AnnealedSystem
+from skdpm.mixture.samplers.smc import SMC, AnnealedSMC
 from skdpm.mixture.state._state import MixtureState
 
 NAN = np.nan
@@ -304,6 +307,141 @@ def test_products_bound_no_cluster():
     assert probe.log_open_bound_many(np.empty(0, np.intp), 2) is not None
 
 
+def weights_of_cells(posterior, labels, gaps, weights, n_bins):
+    """Sums of weights by partition and bin of the gap, relative to the evidence: (n_cells,)."""
+    edges, probabilities = posterior.cells(n_bins)
+    cells = partition_index(labels) * n_bins + np.digitize(gaps, edges)
+    return np.bincount(cells, weights=weights, minlength=probabilities.size)
+
+
+def particle_run(name, prior, scheme, n_particles, active_block, n_bins=2, n_runs=1_500):
+    """Mean weights of particles by partition and gap are their joint density: the row with the gap
+    is neither the first nor the last one, so that particles share what they have drawn."""
+    posterior, origin = posterior_of(name, prior), HYPER["mean"][1]
+    log_evidence = logsumexp(posterior.log_joint)
+    X = rows_for(name, ONE_GAP)
+    kind, params = PRIORS[prior]
+    model = kernel_of(name, X)[1]
+    system = AnnealedSystem(
+        n_particles, scheme, 1.0, make_prior(kind, len(X), **params), active_block=active_block
+    )
+
+    def run(seed, factor):
+        bit_generator = np.random.PCG64(seed)
+        Y = np.empty((n_runs * factor, posterior.cells(n_bins)[1].size))
+        for y in Y:
+            system.begin([model])
+            system.run(bit_generator, 0, len(X))
+            gaps = system.get_state()["completions"][:, 0] + origin
+            weights = np.exp(system.log_weights() - log_evidence)
+            y[:] = weights_of_cells(posterior, all_labels(system), gaps, weights, n_bins)
+        return mean_p(Y, posterior.cells(n_bins)[1].ravel())
+
+    return run
+
+
+def test_particles_draw_gaps(seed_sequence):
+    """Particles that follow all choices, that are resampled, and whose old rows are drawn again;
+    weights have the evidence of the known entries for their mean."""
+    designs = [
+        ("full", "dp", "systematic", 3, 0),
+        ("full", "mfm", "multinomial", 3, 3),
+        ("tied", "dp", "optimal", 4, 0),
+        ("tied", "dp", "systematic", 3, 2),
+        ("product", "dp", "stratified", 3, 2),
+    ]
+    runs = {" ".join(map(str, design)): particle_run(*design) for design in designs}
+    assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+def moved_run(name, sampler, n_fits=5, n_bins=2):
+    """The same for fits, whose particles are moved and whose rows come in a random order. Of at
+    most 100 chains the missing entries are kept."""
+    posterior, X = posterior_of(name, "dp"), rows_for(name, ONE_GAP)
+    log_evidence = logsumexp(posterior.log_joint)
+
+    def run(seed, factor):
+        Y = []
+        for state in seed.generate_state(n_fits * factor):
+            model = fitted(
+                LIKELIHOODS[name][0],
+                "dp",
+                X,
+                sampler,
+                concentration=PRIORS["dp"][1]["concentration"],
+                n_chains=100,
+                point_estimate="last",
+                random_state=int(state),
+            )
+            gaps = [draw["completion"] + HYPER["mean"][1] for draw in model.draws_.scored.draws]
+            labels = model.label_samples_[:, [0]].astype(int)
+            z = np.exp(model.log_evidence_chains_ - log_evidence)
+            Y += [
+                weights_of_cells(posterior, *chain, n_bins)
+                for chain in zip(labels, gaps, z[:, None], strict=True)
+            ]
+        return mean_p(np.array(Y), posterior.cells(n_bins)[1].ravel())
+
+    return run
+
+
+@pytest.mark.slow
+def test_moved_particles_draw_gaps(seed_sequence):
+    gibbs = SMC(3, rejuvenation="gibbs", growth=1.01, resample_threshold=1.0)
+    sams = SMC(2, growth=1.3, resample_threshold=1.0, resampling="stratified")
+    block = AnnealedSMC(3, rejuvenation="sams", growth=1.3, active_block=2)
+    runs = {
+        "full gibbs": moved_run("full", gibbs),
+        "full block": moved_run("full", block),
+        "tied sams": moved_run("tied", sams),
+        "product sams": moved_run("product", sams),
+    }
+    assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+@pytest.mark.filterwarnings("ignore:the chains, which are independent particle systems")
+@pytest.mark.parametrize("sampler", [SMC(4), SMC(4, rejuvenation=None), AnnealedSMC(4)], ids=repr)
+@pytest.mark.parametrize("name", ["full", "tied", "product"])
+def test_particles_hold_the_rows_that_they_completed(name, sampler):
+    """Statistics of the clusters of draws are those of their labels and their completions, also
+    where chains take the rows in another order."""
+    X = two_groups(40)
+    likelihood = OBJECTS[name]
+    model = DPMixture(likelihood=likelihood, sampler=sampler, **SETTINGS).fit(X)
+    resolved = model.likelihood_
+    data = resolved.encode(X)
+    for draw in model.draws_.scored.draws[::20]:
+        labels = model.draws_["labels"][draw["chain"], draw["draw"]].astype(np.intp)
+        kernel = resolved.at(draw["values"]).bind(data, resolved.tables(data, len(X)))
+        state = MixtureState(
+            kernel,
+            make_prior("dp", len(X), concentration=1.0),
+            labels,
+            completion=draw["completion"],
+        )
+        expected = state.dump()
+        found = model.draws_.scored.stats[draw["clusters"]]
+        found = found[found[:, 0] > 0]
+        order = [np.lexsort(np.round(stats, 6).T) for stats in (expected, found)]
+        np.testing.assert_allclose(found[order[1]], expected[order[0]], rtol=1e-7, atol=1e-7)
+        state = None
+
+
+@pytest.mark.filterwarnings("ignore:the chains, which are independent particle systems")
+@pytest.mark.parametrize("name", ["full", "tied", "product"])
+def test_streams_take_rows_with_gaps(name):
+    """Batches of any size give the same bits, and what follows scores new rows."""
+    X = two_groups()
+    settings = {**SETTINGS, "likelihood": OBJECTS[name], "sampler": SMC(50)}
+    start = np.nan_to_num(X[15:35], nan=1.0)
+    whole = DPMixture(**settings).partial_fit(start).partial_fit(X)
+    parts = DPMixture(**settings).partial_fit(start).partial_fit(X[:13]).partial_fit(X[13:])
+    assert np.array_equal(whole.log_evidence_chains_, parts.log_evidence_chains_)
+    assert np.array_equal(whole.score_samples(X), parts.score_samples(X))
+    assert np.array_equal(whole.impute(X), parts.impute(X))
+    assert v_measure_score(np.arange(60) < 20, whole.predict(X)) > 0.8
+
+
 def with_gaps(X, share, seed):
     rng = np.random.default_rng(seed)
     return np.where(rng.random(X.shape) < share, NAN, X)
@@ -406,13 +544,10 @@ def test_complete_rows_do_not_notice_that_gaps_exist():
 
 def test_samplers_without_a_way_refuse():
     X = two_groups()
-    for sampler in ("smc", "sub_cluster"):
-        with pytest.raises(ValueError, match=r"missing entries .*use a sampler of rows in memory"):
-            DPMixture(sampler=sampler).fit(X)
+    with pytest.raises(ValueError, match=r"missing entries .*use a sampler of rows in memory"):
+        DPMixture(sampler="sub_cluster").fit(X)
     with pytest.raises(ValueError, match="BlockedGibbs cannot draw the missing entries"):
         FiniteMixture(2, sampler="blocked_gibbs").fit(X)
-    with pytest.raises(ValueError, match="SMC cannot draw"):
-        DPMixture(sampler="smc").partial_fit(np.nan_to_num(X)).partial_fit(X)
     # Diagonal covariances need no draws.
     DPMixture(likelihood=Gaussian(covariance_type="diag"), sampler="sub_cluster", **SETTINGS).fit(
         X
@@ -456,5 +591,5 @@ def test_marks_of_missing_entries():
     fits = [DPMixture(**SETTINGS).fit(guise).labels_ for guise in (X, rows, frame)]
     assert np.array_equal(fits[0], fits[1]) and np.array_equal(fits[0], fits[2])
     for guise in (rows, frame):
-        with pytest.raises(ValueError, match="NaN in X: SMC cannot draw"):
-            DPMixture(sampler="smc").fit(guise)
+        with pytest.raises(ValueError, match="NaN in X: SubCluster cannot draw"):
+            DPMixture(sampler="sub_cluster").fit(guise)

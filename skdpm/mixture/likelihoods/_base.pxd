@@ -29,6 +29,7 @@ cdef class ClusterModel:
     cdef Py_ssize_t* moving                 # (n_labels,): scratch, if clusters are coupled
     # Items with missing entries that a chain draws (see _gaps); NULL: none.
     cdef readonly Py_ssize_t n_incomplete
+    cdef readonly Py_ssize_t n_gap_values   # missing entries of all of them
     cdef const Py_ssize_t* incomplete       # (n_incomplete,)
     cdef const unsigned char* has_gaps      # (n_samples,): whether each item is one of these
     cdef object _labels_owner, _constants_owner, _gaps_owner
@@ -36,7 +37,7 @@ cdef class ClusterModel:
     # Slots. Not overridden.
     cdef int allocate(self, Py_ssize_t n_stats, Py_ssize_t width) except -1
     cdef int declare_hyperparameters(self, names, values) except -1
-    cdef int declare_incomplete(self, items) except -1
+    cdef int declare_incomplete(self, gap_items) except -1
     cdef void place(self, double* stats, Py_ssize_t stride, Py_ssize_t n_slots) noexcept
     cdef int reserve(self, Py_ssize_t n_slots) except -1
     cdef Py_ssize_t acquire(self) noexcept nogil
@@ -98,7 +99,7 @@ cdef class ClusterModel:
         const Py_ssize_t* items, Py_ssize_t n_items,                        # IN (n_items,)
         double* out                                                # OUT (n_slots, n_items)
     ) noexcept nogil
-    # ... these four if a chain draws missing entries, ...
+    # ... these six if a chain draws missing entries, ...
     cdef void open_gaps(self, Py_ssize_t i) noexcept nogil
     cdef void close_gaps(self, Py_ssize_t i) noexcept nogil
     cdef bint log_open_bound_many(
@@ -107,6 +108,12 @@ cdef class ClusterModel:
     ) noexcept nogil
     # (`rng` is a bitgen_t*: packages with other likelihoods need no headers of numpy.)
     cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil
+    cdef void read_gaps(
+        self, Py_ssize_t i, double* completion          # INOUT (n_gap_values,)
+    ) noexcept nogil
+    cdef void write_gaps(
+        self, Py_ssize_t i, const double* completion    # IN (n_gap_values,)
+    ) noexcept nogil
     # ... these two if it has hyperparameters that can be learned, ...
     cdef double log_marginal_at(
         self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)

@@ -67,19 +67,22 @@ cdef class ClusterModel:
             self.hyper[h] = values[h]
         return 0
 
-    cdef int declare_incomplete(self, items) except -1:
-        """Declare the items with missing entries that a chain draws: ndarray of intp, increasing.
-        The subclass overrides `open_gaps`, `close_gaps`, `fill_gaps`, `complete` and
+    cdef int declare_incomplete(self, gap_items) except -1:
+        """Declare the missing entries that a chain draws: the item of each, an ndarray of intp, in
+        the order of `completion`. The subclass overrides the methods about gaps, `complete` and
         `completion`."""
-        cdef const Py_ssize_t[::1] listed = items
+        cdef const Py_ssize_t[::1] listed
         cdef const unsigned char[::1] flags
-        self.n_incomplete = listed.shape[0]
-        if self.n_incomplete == 0:
+        self.n_gap_values = len(gap_items)
+        if self.n_gap_values == 0:
             return 0
+        items = np.unique(gap_items)
+        listed = items
+        self.n_incomplete = listed.shape[0]
         has_gaps = np.zeros(self.n_samples, dtype=np.uint8)
         has_gaps[items] = 1
         flags = has_gaps
-        self._gaps_owner = (items, has_gaps)
+        self._gaps_owner = (items, has_gaps, gap_items)
         self.incomplete = &listed[0]
         self.has_gaps = &flags[0]
         return 0
@@ -95,17 +98,17 @@ cdef class ClusterModel:
 
         Parameters
         ----------
-        values : ndarray of shape (n_gaps,), optional
+        values : ndarray of shape (n_gap_values,), optional
             As from `completion`. Default: values from which chains start.
         """
 
     @property
-    def n_gap_values(self):
-        """Number of missing entries that a chain draws."""
-        return 0
+    def gap_items(self):
+        """Item of each missing entry that a chain draws: ndarray of shape (n_gap_values,)."""
+        return np.empty(0, dtype=np.intp) if self.n_incomplete == 0 else self._gaps_owner[2]
 
     def completion(self):
-        """Values of the missing entries that a chain draws: ndarray of shape (n_gaps,)."""
+        """Values of the missing entries that a chain draws: ndarray of shape (n_gap_values,)."""
         return np.empty(0)
 
     def keep_log_constants(self, const double[::1] log_constants):
@@ -408,6 +411,19 @@ cdef class ClusterModel:
         """Draw the missing entries of item i given its other entries and the items of a slot, and
         close its gaps. Returns False if the law has no draw."""
         return True
+
+    cdef void read_gaps(
+        self, Py_ssize_t i, double* completion          # INOUT (n_gap_values,)
+    ) noexcept nogil:
+        """Copy the values of the missing entries of item i to their places in a completion."""
+        pass
+
+    cdef void write_gaps(
+        self, Py_ssize_t i, const double* completion    # IN (n_gap_values,)
+    ) noexcept nogil:
+        """Give the missing entries of item i, which is in no cluster, their values in a
+        completion. Its gaps are closed."""
+        pass
 
     cdef double log_apart(self) noexcept nogil:
         """log density of what has one law for all rows, given the hyperparameters, for all items.

@@ -22,6 +22,8 @@ cdef class Gaps:
     cdef const Py_ssize_t* missing      # (n_missing,)
 
     cdef void list_missing(self, Py_ssize_t i) noexcept nogil
+    cdef void read(self, Py_ssize_t i, double* completion) noexcept nogil
+    cdef void write(self, Py_ssize_t i, const double* completion) noexcept nogil
     cdef bint prepare(self, const double* precision, Py_ssize_t i) noexcept nogil
     cdef double reduce(self, const double* inverse, const double* z, double q) noexcept nogil
     cdef double project(

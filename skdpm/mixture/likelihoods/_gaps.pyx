@@ -73,6 +73,11 @@ cdef class Gaps:
         self.is_open = np.zeros(self.data.shape[0], dtype=np.uint8)
         self.is_open.base[data["incomplete"]] = 1
 
+    @property
+    def gap_items(self):
+        """Row of each missing entry: ndarray of shape (n_gaps,)."""
+        return np.repeat(np.arange(self.data.shape[0]), np.diff(self.starts))
+
     def complete(self, values=None):
         """Complete all rows; see `ClusterModel.complete`. Returns them, (n_samples,
         n_features)."""
@@ -96,6 +101,19 @@ cdef class Gaps:
     cdef void list_missing(self, Py_ssize_t i) noexcept nogil:
         self.n_missing = self.starts[i + 1] - self.starts[i]
         self.missing = &self.columns[self.starts[i]]
+
+    cdef void read(self, Py_ssize_t i, double* completion) noexcept nogil:
+        """Copy the values of the missing entries of row i to a completion."""
+        cdef Py_ssize_t m
+        for m in range(self.starts[i], self.starts[i + 1]):
+            completion[m] = self.rows[i, self.columns[m]]
+
+    cdef void write(self, Py_ssize_t i, const double* completion) noexcept nogil:
+        """Undo `read`, and close the gaps of the row."""
+        cdef Py_ssize_t m
+        for m in range(self.starts[i], self.starts[i + 1]):
+            self.rows[i, self.columns[m]] = completion[m]
+        self.is_open[i] = 0
 
     cdef bint prepare(self, const double* precision, Py_ssize_t i) noexcept nogil:
         """Factor M for row i, from S^-1, (D, D). False, and a determinant of NaN, if M is not

@@ -272,7 +272,7 @@ cdef class GaussianModel(ClusterModel):
         self.take_hyperparameters()
         if "incomplete" in data:
             self.gaps = Gaps(data)
-            self.declare_incomplete(data["incomplete"])
+            self.declare_incomplete(self.gaps.gap_items)
             self.norms = np.full((N_NORMS, 3), -1.0)
             self.spreads = np.full((0, KEY + 1 + n_features), -1.0)
 
@@ -590,10 +590,6 @@ cdef class GaussianModel(ClusterModel):
             rows = self.gaps.complete(values)
             self.X = &rows[0, 0]
 
-    @property
-    def n_gap_values(self):
-        return 0 if self.gaps is None else self.gaps.n_values
-
     def completion(self):
         return ClusterModel.completion(self) if self.gaps is None else self.gaps.completion()
 
@@ -649,6 +645,16 @@ cdef class GaussianModel(ClusterModel):
             - 0.5 * (cached[LOG_DET] + self.gaps.log_det)
             - (cached[EXPONENT] - 0.5 * self.gaps.n_missing) * tail
         )
+
+    cdef void read_gaps(self, Py_ssize_t i, double* completion) noexcept nogil:
+        if self.has_gaps != NULL:
+            self.gaps.read(i, completion)
+
+    cdef void write_gaps(self, Py_ssize_t i, const double* completion) noexcept nogil:
+        if self.has_gaps != NULL and self.has_gaps[i]:
+            self.settle()       # by the values that the row has now
+            self.gaps.write(i, completion)
+            self.gap_slot = NONE
 
     cdef const double* spread_of(self, Py_ssize_t slot) noexcept nogil:
         """An upper bound of the largest eigenvalue of the correlation matrix of S_n, and the

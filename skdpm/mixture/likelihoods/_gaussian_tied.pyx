@@ -194,7 +194,7 @@ cdef class GaussianTiedModel(ClusterModel):
         self.take_hyperparameters()
         if "incomplete" in data:
             self.gaps = Gaps(data)
-            self.declare_incomplete(data["incomplete"])
+            self.declare_incomplete(self.gaps.gap_items)
             self.invert_factor()
 
     cdef int take_hyperparameters(self) except -1:
@@ -401,10 +401,6 @@ cdef class GaussianTiedModel(ClusterModel):
             self.X = self.gaps.complete(values)
             self.white = whitened(self.X, self.sigma())
 
-    @property
-    def n_gap_values(self):
-        return 0 if self.gaps is None else self.gaps.n_values
-
     def completion(self):
         return ClusterModel.completion(self) if self.gaps is None else self.gaps.completion()
 
@@ -470,6 +466,17 @@ cdef class GaussianTiedModel(ClusterModel):
             return False
         whiten(&self.factor[0], self.n_features, &self.X[i, 0], <double*>&self.white[i, 0])
         return True
+
+    cdef void read_gaps(self, Py_ssize_t i, double* completion) noexcept nogil:
+        if self.has_gaps != NULL:
+            self.gaps.read(i, completion)
+
+    cdef void write_gaps(self, Py_ssize_t i, const double* completion) noexcept nogil:
+        if self.has_gaps != NULL and self.has_gaps[i]:
+            self.gaps.write(i, completion)
+            whiten(
+                &self.factor[0], self.n_features, &self.X[i, 0], <double*>&self.white[i, 0]
+            )
 
     cdef inline void whiten_box(
         self, const double* box, double* z, double* r, double* size     # OUT (D,) each

@@ -139,8 +139,7 @@ cdef class ProductModel(ClusterModel):
             self.reset(0)
         if constants is not None:
             self.keep_log_constants(constants)
-        items = [part.incomplete_items for part in self._owners]
-        self.declare_incomplete(np.unique(np.concatenate(items)))
+        self.declare_incomplete(np.concatenate([part.gap_items for part in self._owners]))
 
     def __dealloc__(self):
         free(self.parts)
@@ -305,10 +304,6 @@ cdef class ProductModel(ClusterModel):
     def completion(self):
         return np.concatenate([part.completion() for part in self._owners])
 
-    @property
-    def n_gap_values(self):
-        return sum(part.n_gap_values for part in self._owners)
-
     cdef void open_gaps(self, Py_ssize_t i) noexcept nogil:
         cdef Py_ssize_t p
         for p in range(self.n_parts):
@@ -346,6 +341,18 @@ cdef class ProductModel(ClusterModel):
         for p in range(self.n_parts):
             good &= (<ClusterModel>self.parts[p]).fill_gaps(slot, i, rng)
         return good
+
+    cdef void read_gaps(self, Py_ssize_t i, double* completion) noexcept nogil:
+        cdef Py_ssize_t p
+        for p in range(self.n_parts):
+            (<ClusterModel>self.parts[p]).read_gaps(i, completion)
+            completion += (<ClusterModel>self.parts[p]).n_gap_values
+
+    cdef void write_gaps(self, Py_ssize_t i, const double* completion) noexcept nogil:
+        cdef Py_ssize_t p
+        for p in range(self.n_parts):
+            (<ClusterModel>self.parts[p]).write_gaps(i, completion)
+            completion += (<ClusterModel>self.parts[p]).n_gap_values
 
     # Items and clusters.
 

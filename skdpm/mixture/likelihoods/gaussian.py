@@ -144,9 +144,9 @@ default=None
     *Missing entries*, which NaN marks, do not affect the cluster of their row. With diagonal and
     spherical covariances they are integrated out of all densities. With full and tied ones every
     chain draws them, together with the cluster of the row, given its other entries and the rows of
-    the cluster. Log joints are then those of the completed rows. Samplers of particles and of
-    blocks of rows refuse such rows. With a tenth of the entries missing, a sweep takes about two
-    to three times as long in up to 20 columns.
+    the cluster. Log joints are then those of the completed rows; the evidence by `SMC` is that
+    of the known entries. Samplers of blocks of rows refuse such rows. With a tenth of the entries
+    missing, a sweep takes about two to three times as long in up to 20 columns.
 
     *Constant columns*, columns without entries, and with full or tied covariances columns that are
     affine combinations of earlier ones, contain no information about clusters. If `scale` and `df`

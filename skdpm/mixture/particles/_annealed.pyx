@@ -148,7 +148,10 @@ cdef class AnnealedSystem(ParticleSystem):
                 if not self.redraw(p, rng):
                     with gil:
                         raise FloatingPointError(f"row {i}: no cluster has a positive weight")
-            self.reattach(i)
+            self.reattach(i, rng)
+            if self.is_stuck():
+                with gil:
+                    raise FloatingPointError(f"row {i}: its missing entries have no law")
         self.block_start = stop if stop < n_old else 0
         return 0
 
@@ -158,6 +161,9 @@ cdef class AnnealedSystem(ParticleSystem):
         cdef Py_ssize_t p
         self.tick += 1
         for p in range(self.weights.n):
+            if (<Family>self.kin[p]).has_gaps(i):
+                # As they are in the cluster, for all who share it.
+                (<Family>self.kin[p]).model.write_gaps(i, &self.completions[p, 0])
             self.origins[p] = self.labels.at(p, i)
             self.alone[p] = leave(
                 <Family>self.kin[p], self.slots[p, self.origins[p]], i, self.tick
@@ -277,9 +283,9 @@ cdef class AnnealedSystem(ParticleSystem):
             self.put_back(p, self.choices[p])
         return True
 
-    cdef void reattach(self, Py_ssize_t i) noexcept nogil:
+    cdef void reattach(self, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
         """The old row joins the cluster that each particle has chosen."""
-        cdef Py_ssize_t j, p
+        cdef Py_ssize_t j, p, slot
         for p in range(self.weights.n):
             j = self.choices[p]
             if j < self.n_clusters[p]:
@@ -289,13 +295,13 @@ cdef class AnnealedSystem(ParticleSystem):
             if self.alone[p]:
                 (<Family>self.kin[p]).let_go_live(self.slots[p, self.origins[p]])
                 if j == self.n_clusters[p]:     # alone again
-                    self.slots[p, self.origins[p]] = <int>(<Family>self.kin[p]).enter_newborn(
-                        i, self.tick
-                    )
+                    slot = (<Family>self.kin[p]).enter_newborn(i, self.tick, p, rng)
+                    self.slots[p, self.origins[p]] = <int>slot
+                    self.keep_gaps(p, slot, i)
                     continue
                 j = self.close(p, self.origins[p], j)
             self.labels.set(p, i, j)
-            self.enter(p, j, i)
+            self.enter(p, j, i, rng)
 
     cdef Py_ssize_t close(self, Py_ssize_t p, Py_ssize_t place, Py_ssize_t j) noexcept nogil:
         """The last cluster of a particle takes the place of an empty one. Returns the number that

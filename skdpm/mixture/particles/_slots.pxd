@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+from skdpm._core._rng cimport bitgen_t
 from skdpm.mixture.likelihoods._base cimport ClusterModel
 
 
@@ -54,17 +55,19 @@ cdef struct Turn:                       # what the current row does to a slot
     Py_ssize_t tick                     # the last placement that touched the slot
     Py_ssize_t n_choosers               # particles that chose it
     Py_ssize_t heir                     # the slot with the row; negative: none
+    Py_ssize_t first                    # of the heir: the particle that entered first
 
 
 cdef class Family(SharedSlots):
     """Particles whose likelihood has the same hyperparameters: one kernel, whose slots they share.
 
     A row is evaluated once per slot. Of a slot that only some holders chose, one copy is made,
-    with the row, for all who chose it.
+    with the row, for all who chose it. They share the draw of its missing entries, too.
     """
     cdef readonly Py_ssize_t number     # of the family
     cdef Py_ssize_t n_members           # particles
     cdef Py_ssize_t n_live
+    cdef bint stuck                     # whether a law of missing entries had no draw
     cdef Py_ssize_t empty               # a slot without items
     cdef Py_ssize_t newborn             # a cluster of the current row alone ...
     cdef Py_ssize_t newborn_tick        # ... if this is the current placement
@@ -114,7 +117,17 @@ cdef class Family(SharedSlots):
             self.live[self.position[slot]] = last
             self.position[last] = self.position[slot]
 
-    cdef inline void join(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+    cdef inline bint has_gaps(self, Py_ssize_t i) noexcept nogil:
+        return self.model.has_gaps != NULL and self.model.has_gaps[i]
+
+    cdef inline void join(
+        self, Py_ssize_t slot, Py_ssize_t i, Py_ssize_t p, bitgen_t* rng
+    ) noexcept nogil:
+        """Row i joins a slot, particle p being the first; its missing entries are drawn there."""
+        if self.has_gaps(i):
+            self.model.open_gaps(i)
+            self.stuck |= not self.model.fill_gaps(slot, i, rng)
+            self.turns[slot].first = p
         self.model.add(slot, i)
         self.sizes[slot] += 1.0
 
@@ -127,9 +140,11 @@ cdef class Family(SharedSlots):
             turn.heir = -1
         turn.n_choosers += 1
 
-    cdef inline Py_ssize_t enter(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        """Row i joins a slot for one of those who chose it, all of them counted. Returns the slot
-        that this holder has from now on."""
+    cdef inline Py_ssize_t enter(
+        self, Py_ssize_t slot, Py_ssize_t i, Py_ssize_t p, bitgen_t* rng
+    ) noexcept nogil:
+        """Row i joins a slot for particle p, one of those who chose it, all of them counted.
+        Returns the slot that this holder has from now on."""
         cdef Turn* turn = &self.turns[slot]
         cdef Py_ssize_t heir = turn.heir
         if heir < 0:
@@ -138,17 +153,19 @@ cdef class Family(SharedSlots):
                 heir = self.open_live()
                 self.model.copy(heir, slot)
                 self.sizes[heir] = self.sizes[slot]
-            self.join(heir, i)
+            self.join(heir, i, p, rng)
             turn.heir = heir
         if heir != slot:
             self.move_holder(slot, heir)
         return heir
 
-    cdef inline Py_ssize_t enter_newborn(self, Py_ssize_t i, Py_ssize_t tick) noexcept nogil:
-        """Row i alone becomes a cluster of one more particle. Returns its slot."""
+    cdef inline Py_ssize_t enter_newborn(
+        self, Py_ssize_t i, Py_ssize_t tick, Py_ssize_t p, bitgen_t* rng
+    ) noexcept nogil:
+        """Row i alone becomes a cluster of one more particle, p. Returns its slot."""
         if self.newborn_tick != tick:
             self.newborn_tick = tick
             self.newborn = self.open_live()
-            self.join(self.newborn, i)
+            self.join(self.newborn, i, p, rng)
         self.refs[self.newborn] += 1
         return self.newborn

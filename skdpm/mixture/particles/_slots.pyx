@@ -84,6 +84,8 @@ cdef class Family:
         a NaN counts as larger than what came before it."""
         cdef Py_ssize_t j
         cdef double top = -INFINITY
+        if self.has_gaps(i):
+            self.model.open_gaps(i)
         self.live[self.n_live] = self.empty
         self.model.log_predictive_many(self.live, self.n_live + 1, i, self.by_position)
         for j in range(self.n_live + 1):

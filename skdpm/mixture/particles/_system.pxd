@@ -26,6 +26,8 @@ cdef class ParticleSystem:
     cdef readonly Weights weights
     cdef readonly ConcentrationNodes nodes
     cdef readonly KeptLabels labels
+    # Missing entries that each particle has drawn: (n_particles, n_gap_values), or (_, 0).
+    cdef double[:, ::1] completions
     cdef Py_ssize_t[::1] n_clusters         # (n_particles,)
     cdef int[:, ::1] slots                  # (n_particles, k_capacity): clusters in order
     cdef Py_ssize_t k_capacity, k_most
@@ -53,8 +55,10 @@ cdef class ParticleSystem:
     cdef void resample(self, bitgen_t* rng) noexcept nogil
     cdef void draw_all(self, bitgen_t* rng) noexcept nogil
     cdef bint follow_children(self, bitgen_t* rng) noexcept nogil
-    cdef void grow(self, Py_ssize_t i) noexcept nogil
-    cdef void enter(self, Py_ssize_t p, Py_ssize_t j, Py_ssize_t i) noexcept nogil
+    cdef bint grow(self, Py_ssize_t i, bitgen_t* rng) noexcept nogil
+    cdef void enter(self, Py_ssize_t p, Py_ssize_t j, Py_ssize_t i, bitgen_t* rng) noexcept nogil
+    cdef void keep_gaps(self, Py_ssize_t p, Py_ssize_t slot, Py_ssize_t i) noexcept nogil
+    cdef bint is_stuck(self) noexcept nogil
     cdef void count(self) noexcept nogil
     cdef void renew_own_law(self, Py_ssize_t p) noexcept nogil
 

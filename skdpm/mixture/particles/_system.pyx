@@ -15,6 +15,12 @@ Gibbs type (priors/_base) the terms of the choices of y are
 A cluster is drawn with probabilities proportional to the terms, and W is multiplied by their sum.
 `_nodes` computes the prior's factors and integrates out an unknown concentration. Particles are
 resampled between weighing and drawing (`_weights`), and share clusters by reference (`_slots`).
+
+If entries of y are missing and a likelihood draws them (likelihoods/_gaps), p(y | cluster) is the
+density of the others, and once y has joined a cluster, the missing ones follow their law given it.
+So E sum_i W_i 1(z_i = z, u_i in du) = p(z) p(X, du | z), u being the entries drawn so far, and the
+evidence is that of the known entries. Particles that share a cluster share the entries of its
+rows, which changes no expectation.
 """
 from libc.math cimport INFINITY, log
 from libc.stdlib cimport free
@@ -155,6 +161,10 @@ cdef class ParticleSystem:
         (<Family>self.kin[src]).hold_all(&self.slots[src, 0], k)
         memcpy(&self.slots[dst, 0], &self.slots[src, 0], k * sizeof(int))
         self.labels.copy(dst, src, self.n_rows)
+        memcpy(
+            &self.completions[dst, 0], &self.completions[src, 0],
+            self.completions.shape[1] * sizeof(double)
+        )
         self.nodes.branch(dst, src)
 
     cdef void count(self) noexcept nogil:
@@ -308,7 +318,9 @@ cdef class ParticleSystem:
             with gil:
                 raise FloatingPointError(f"row {i}: the weights are no distribution")
         self.nodes.follow_laws(self.n_rows)
-        self.grow(i)
+        if not self.grow(i, rng):
+            with gil:
+                raise FloatingPointError(f"row {i}: its missing entries have no law")
         self.n_rows += 1
         self.sum_constants += log_constant((<Family>self.family_at[0]).model, i)
         return 0
@@ -378,8 +390,9 @@ cdef class ParticleSystem:
         self.weights.n = max(n, place)
         return True
 
-    cdef void grow(self, Py_ssize_t i) noexcept nogil:
-        """The row joins the cluster that each particle has chosen."""
+    cdef bint grow(self, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
+        """The row joins the cluster that each particle has chosen. False if its missing entries
+        have no draw."""
         cdef Py_ssize_t j, p, slot
         self.tick += 1
         for p in range(self.weights.n):
@@ -394,16 +407,39 @@ cdef class ParticleSystem:
             (<Family>self.kin[p]).choose(slot, self.tick)
         for p in range(self.weights.n):
             self.labels.set(p, self.n_rows - self.labels.n_before, self.choices[p])
-            self.enter(p, self.choices[p], i)
+            self.enter(p, self.choices[p], i, rng)
+        return not self.is_stuck()
 
-    cdef void enter(self, Py_ssize_t p, Py_ssize_t j, Py_ssize_t i) noexcept nogil:
+    cdef void enter(self, Py_ssize_t p, Py_ssize_t j, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
         """The row joins cluster j of a particle, or a new one; choosers have been counted."""
+        cdef Py_ssize_t slot
         if j < self.n_clusters[p]:
-            self.slots[p, j] = <int>(<Family>self.kin[p]).enter(self.slots[p, j], i)
+            slot = (<Family>self.kin[p]).enter(self.slots[p, j], i, p, rng)
+        else:
+            slot = (<Family>self.kin[p]).enter_newborn(i, self.tick, p, rng)
+            self.n_clusters[p] += 1
+            self.k_most = max(self.k_most, self.n_clusters[p])
+        self.slots[p, j] = <int>slot
+        self.keep_gaps(p, slot, i)
+
+    cdef void keep_gaps(self, Py_ssize_t p, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        """Keep the missing entries of row i that were drawn in a slot, for a particle that has
+        joined it."""
+        cdef Py_ssize_t first
+        if not (<Family>self.kin[p]).has_gaps(i):
             return
-        self.slots[p, j] = <int>(<Family>self.kin[p]).enter_newborn(i, self.tick)
-        self.n_clusters[p] += 1
-        self.k_most = max(self.k_most, self.n_clusters[p])
+        first = (<Family>self.kin[p]).turns[slot].first
+        if first != p:
+            (<Family>self.kin[p]).model.write_gaps(i, &self.completions[first, 0])
+        (<Family>self.kin[p]).model.read_gaps(i, &self.completions[p, 0])
+
+    cdef bint is_stuck(self) noexcept nogil:
+        """Whether missing entries of a row had no draw."""
+        cdef Py_ssize_t f
+        cdef bint stuck = False
+        for f in range(self.n_families):
+            stuck |= (<Family>self.family_at[f]).stuck
+        return stuck
 
     # The Python boundary.
 
@@ -575,10 +611,23 @@ cdef class ParticleSystem:
             if items.shape[0] != self.n_rows:
                 raise ValueError(f"an order of {items.shape[0]} items, not {self.n_rows}")
             first = &items[0]
+        if self.completions.shape[1] > 0:
+            state.model.complete(self._completion_of(p, state.model, order))
         state.adopt(
             (<Family>self.kin[p]).model, &self.slots[p, 0], self.n_clusters[p],
             &self.labels.memory[p, 0], self.labels.wide, first
         )
+
+    def _completion_of(self, Py_ssize_t p, model, order):
+        """Missing entries of a particle, in the order of a kernel over the rows in another order.
+        Those of one row have the same order in all kernels."""
+        values = np.asarray(self.completions)[p]
+        if order is None:
+            return values
+        moved = np.empty_like(values)
+        places = np.argsort(model.gap_items, kind="stable")
+        moved[places] = values[np.argsort(order[self.models[0].gap_items], kind="stable")]
+        return moved
 
     def take(self, Py_ssize_t p, MixtureState state):
         """Replace a particle by the partition and hyperparameters of a state, whose items are the
@@ -600,6 +649,8 @@ cdef class ParticleSystem:
         self.labels.reserve(
             self.n_rows, 0, self.labels.wide or n_clusters >= MOST_NARROW
         )
+        if self.completions.shape[1] > 0:
+            np.asarray(self.completions)[p] = state.model.completion()
         self.drop(p)
         self.kin[p] = <void*>family
         model = family.model
@@ -652,6 +703,7 @@ cdef class ParticleSystem:
             "slots": slots,
             "stats": [family.save() for family in self.families],
             "labels": self.all_labels(),
+            "completions": self._kept_completions(),
             "step": self.nodes.step,
             "k_capacity": self.k_capacity,
             "vectors": self.nodes.save(self.weights.n),
@@ -671,6 +723,8 @@ cdef class ParticleSystem:
             slots : list of (n_clusters,) indices of the stats of the particle's family
             stats : list of (n, n_stats) or, with the terms cached from them, (n, width)
             labels : (n_current, n_kept), labels of the last rows
+            completions : (n_current, n_gap_values) or None, missing entries as drawn; without
+                them any
             sum_constants : float; without it that of before
             step, k_capacity, vectors : laws of the concentration; without them they are computed
                 in closed form, as after every growth of the capacity
@@ -691,6 +745,11 @@ cdef class ParticleSystem:
         self.n_families = len(models)
         for f in range(self.n_families):
             self.family_at[f] = <void*>self.families[f]
+        for model in models:
+            model.complete()
+        self.completions = np.tile(models[0].completion(), (self.weights.n_most, 1))
+        if state.get("completions") is not None:
+            np.asarray(self.completions)[:n] = state["completions"]
         self.n_rows = state["n_rows"]
         self.sum_constants = state.get("sum_constants", self.sum_constants)
         self.weights.n = 0
@@ -715,9 +774,15 @@ cdef class ParticleSystem:
         else:
             self.renew()
 
+    def _kept_completions(self):
+        if self.completions.shape[1] == 0:
+            return None
+        return np.array(self.completions[: self.weights.n])
+
     def forget_labels(self):
-        """Keep no label of the rows so far."""
+        """Keep no label and no missing entry of the rows so far."""
         self.labels.forget(self.n_rows)
+        self.completions = np.empty((self.weights.n_most, 0))
 
     def _check_state(self, Py_ssize_t p, MixtureState state):
         self._check_particle(p)

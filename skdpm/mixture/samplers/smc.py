@@ -30,10 +30,11 @@ class SMC(Sampler):
     """Sequential Monte Carlo: weighted partitions, the particles, take one row after the other.
 
     Chains are independent particle systems, each with its own order of the rows. Their weights
-    give an unbiased estimate of the evidence p(X): `log_evidence_`. Needs a likelihood whose
-    clusters are independent (capability "product"). `n_draws` draws of equal weight are made at
-    the end; `n_warmup` and `thin` are not used. An interrupted fit has no draws. Ctrl-C takes
-    effect between moves of all particles, a second one at once.
+    give an unbiased estimate of the evidence p(X): `log_evidence_`. It is that of the known
+    entries if others are missing. Needs a likelihood whose clusters are independent (capability
+    "product"). `n_draws` draws of equal weight are made at the end; `n_warmup` and `thin` are not
+    used. An interrupted fit has no draws. Ctrl-C takes effect between moves of all particles, a
+    second one at once.
 
     Parameters
     ----------
@@ -70,7 +71,6 @@ class SMC(Sampler):
     """
 
     requires = "product"
-    draws_gaps = False  # particles share the statistics of equal clusters
     online = True
     takes_labels = False
 

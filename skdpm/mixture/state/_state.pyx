@@ -285,6 +285,8 @@ cdef class MixtureState:
         self.filled = True
         for m in range(self.model.n_incomplete):
             i = self.model.incomplete[m]
+            if i >= self.n_samples:
+                break       # the items are increasing
             if self.model.n_free == 0:
                 with gil:
                     self.reserve(2 * self.capacity)
