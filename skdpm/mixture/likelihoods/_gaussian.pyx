@@ -43,7 +43,7 @@ from libc.math cimport INFINITY, NAN
 from libc.math cimport M_PI as PI
 from libc.math cimport exp, fabs, lgamma, log, log1p, sqrt
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
 import numpy as np
 
@@ -73,7 +73,6 @@ cdef enum:
 
     # Rows with gaps.
     N_NORMS = 512
-    KEY = 3             # numbers by which kept properties of a cluster are recognised
     # Cached terms of a row, behind its statistics.
     LOG_DET = 0
     LOG_PEAK = 1
@@ -121,10 +120,6 @@ cdef extern from "tiles.h" nogil:
         const double* x, Py_ssize_t n, Py_ssize_t n_features, const double* packed,
         const double* c, double by, double* z, double* out
     )
-
-
-# Ratio of the weights in sums by which clusters are recognised.
-cdef double UNEVEN = 0.7548776662466927
 
 
 cdef inline double log_rising_half(double z, double v) noexcept nogil:
@@ -229,7 +224,7 @@ cdef class GaussianModel(ClusterModel):
     cdef Py_ssize_t gap_slot
     cdef double gap_square
     cdef double[:, ::1] norms       # (N_NORMS, 3): see `log_observed_norm`
-    cdef double[:, ::1] spreads     # (n_slots, KEY + 1 + D): see `spread_of`
+    cdef double[:, ::1] spreads     # (n_slots, n_packed + 1 + D): see `spread_of`
     cdef object _owners
 
     def __init__(self, data, tables, mean, double mean_precision, double df, scale):
@@ -274,7 +269,7 @@ cdef class GaussianModel(ClusterModel):
             self.gaps = Gaps(data)
             self.declare_incomplete(self.gaps.gap_items)
             self.norms = np.full((N_NORMS, 3), -1.0)
-            self.spreads = np.full((0, KEY + 1 + n_features), -1.0)
+            self.spreads = np.empty((0, self.n_packed + 1 + n_features))
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         ClusterModel.reserve(self, n_slots)
@@ -287,7 +282,7 @@ cdef class GaussianModel(ClusterModel):
 
     cdef void reserve_spreads(self) noexcept:
         if self.gaps is not None and self.spreads.shape[0] < self.n_slots:
-            self.spreads = np.full((self.n_slots, self.spreads.shape[1]), -1.0)
+            self.spreads = np.full((self.n_slots, self.spreads.shape[1]), np.nan)
 
     def __dealloc__(self):
         free(self.work)
@@ -340,7 +335,7 @@ cdef class GaussianModel(ClusterModel):
         self.n_tabled = size
         if self.gaps is not None:
             self.norms[:] = -1.0
-            self.spreads[:] = -1.0
+            self.spreads[:] = np.nan
         return self.take_hyperparameters()
 
     cdef inline double log_norm_of(self, double n) noexcept nogil:
@@ -658,8 +653,7 @@ cdef class GaussianModel(ClusterModel):
 
     cdef const double* spread_of(self, Py_ssize_t slot) noexcept nogil:
         """An upper bound of the largest eigenvalue of the correlation matrix of S_n, and the
-        numbers 1 / S_dd; kept as long as the cluster does not change. It is recognised by n and by
-        sums over the diagonals of S_n and of its factor, which differ if columns change places.
+        numbers 1 / S_dd; kept behind the factor of S_n as long as this does not change.
 
         The eigenvalues have mean 1 and, with r the correlations, variance (2 / D) sum r^2. So the
         largest is at most 1 + sqrt((D - 1) (2 / D) sum r^2)."""
@@ -670,41 +664,32 @@ cdef class GaussianModel(ClusterModel):
         cdef const double* scale = self.scale
         cdef const double* scatter = stats + 1 + n_features
         cdef double* kept = &self.spreads[slot, 0]
-        cdef double* inverse = kept + KEY + 1
+        cdef double* bound = kept + self.n_packed
+        cdef double* inverse = bound + 1
         cdef double* gap = self.work
-        cdef double* diagonal = self.work + n_features
         cdef double entry, pull, total
-        cdef double of_diagonal = 0.0
-        cdef double of_factor = 0.0
+        if memcmp(kept, factor, self.n_packed * sizeof(double)) == 0:
+            return bound
+        memcpy(kept, factor, self.n_packed * sizeof(double))
         pull = self.mean_precision * stats[0] / (self.mean_precision + stats[0])
         for d in range(n_features):
             gap[d] = stats[1 + d] - self.prior_mean[d]
-            diagonal[d] = scale[0] + scatter[0] + pull * gap[d] * gap[d]
-            of_diagonal = UNEVEN * of_diagonal + diagonal[d]
-            of_factor = UNEVEN * of_factor + factor[0]
-            factor += n_features - d
+            inverse[d] = 1.0 / (scale[0] + scatter[0] + pull * gap[d] * gap[d])
             scale += n_features - d
             scatter += n_features - d
-        if kept[0] == stats[0] and kept[1] == of_diagonal and kept[2] == of_factor:
-            return kept + KEY
-        kept[0] = stats[0]
-        kept[1] = of_diagonal
-        kept[2] = of_factor
-        for d in range(n_features):
-            inverse[d] = 1.0 / diagonal[d]
         scale = self.scale
         scatter = stats + 1 + n_features
-        kept[KEY] = 0.0
+        bound[0] = 0.0
         for d in range(n_features):
             total = 0.0
             for e in range(d + 1, n_features):
                 entry = scale[e - d] + scatter[e - d] + pull * gap[d] * gap[e]
                 total += entry * (entry * inverse[e])
-            kept[KEY] += total * inverse[d]
+            bound[0] += total * inverse[d]
             scale += n_features - d
             scatter += n_features - d
-        kept[KEY] = 1.0 + sqrt(2.0 * (n_features - 1) / n_features * kept[KEY])
-        return kept + KEY
+        bound[0] = 1.0 + sqrt(2.0 * (n_features - 1) / n_features * bound[0])
+        return bound
 
     cdef bint log_open_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
