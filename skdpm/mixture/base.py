@@ -1096,6 +1096,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 for draw in self.draws_.scored.draws
                 if "completion" in draw
             }
+            if completed:  # of the first chains, whose draws are scored
+                draws = draws[: 1 + max(c for c, _ in completed)]
             chosen, clusters = read_draws(
                 likelihood.independent(X), draws, self.n_jobs, completed or None, known
             )

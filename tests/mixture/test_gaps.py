@@ -583,6 +583,21 @@ def test_a_count_beside_a_gap():
     assert v_measure_score(np.arange(60) < 20, model.labels_) > 0.9
 
 
+@pytest.mark.parametrize("sampler", ["gibbs", SMC(2)])
+@pytest.mark.filterwarnings("ignore")
+def test_more_chains_than_scored_draws(sampler):
+    """Missing entries are kept for the draws of 100 chains."""
+    model = DPMixture(sampler=sampler, n_chains=101, n_draws=1, n_warmup=1, random_state=0)
+    assert model.fit(two_groups()).labels_.shape == (60,)
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_far_rows_are_imputed(name):
+    """One cluster explains them, however little."""
+    model = DPMixture(likelihood=OBJECTS[name], **SETTINGS).fit(two_groups())
+    assert np.isfinite(model.impute([[1e12, NAN, 0.0], [NAN, NAN, -1e13]])).all()
+
+
 def test_marks_of_missing_entries():
     """None in lists, and nullable numbers of a data frame."""
     X = two_groups()

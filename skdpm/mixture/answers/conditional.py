@@ -176,7 +176,7 @@ class ConditionalLaws:
                 raise ValueError(
                     f"no cluster can explain the known entries of row {row}; check their units"
                 )
-            kept = np.nonzero(block > top + cutoff)
+            kept = np.nonzero(block - top > cutoff)
             weight = np.exp((block - top)[kept])
             weight /= np.bincount(kept[0], weight, len(block))[kept[0]]
             rows.append(first + kept[0])
