@@ -13,7 +13,6 @@ Methods take the resolved likelihood as `g`, with the parameters `mean`, `mean_p
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import solve_triangular
 from scipy.special import multigammaln
 
 from skdpm.hyperpriors import Gamma, Shifted
@@ -73,7 +72,8 @@ class InverseWishart:
         n = len(self.scale)
         root = np.tril(rng.standard_normal((n, n)), -1)
         root[np.diag_indices(n)] = np.sqrt(rng.chisquare(self.df - np.arange(n)))
-        factor = solve_triangular(root, np.linalg.cholesky(self.scale).T, lower=True)
+        # (scipy.linalg.solve_triangular starts threads, which take milliseconds for any matrix.)
+        factor = np.linalg.solve(root, np.linalg.cholesky(self.scale).T)
         return factor.T @ factor
 
     def log_density(self, value):
