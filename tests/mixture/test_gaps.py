@@ -4,6 +4,7 @@ The laws come from `reference.gaps`, which integrates over the entries numerical
 """
 
 import pickle
+from fractions import Fraction
 from functools import cache, partial
 
 import numpy as np
@@ -13,6 +14,7 @@ from reference.enumerate import enumerate_partitions, partition_index
 from reference.gaps import gap_posterior, log_joint_of_partitions, log_known
 from reference.likelihoods import LOG_MARGINALS, log_marginal_product
 from scipy.special import logsumexp
+from scipy.stats import t as student_t
 from sklearn.metrics import v_measure_score
 from support.chains import run_chains
 from support.exactness import SAMPLER_CASES, make_prior
@@ -226,6 +228,98 @@ def test_known_entries_have_the_integrated_density(name):
                 rows = np.vstack([members, x])
                 expected = log_known(rows, log_marginal, nodes=400, center=known) - before
             assert log_density == pytest.approx(expected, abs=1e-8)
+
+
+# A far row: M, as its factor sees it, has few digits.
+FAR = np.array([1e9, -2e9, -0.5])
+WIDE_HYPER = {"mean": 0.0, "mean_precision": 0.4, "df": 6.0, "scale": 1.0}
+
+
+def conditional_of_far(rows, known):
+    """Law of the first two entries given the third, under the cluster of complete rows: mean and
+    scale matrix of a t distribution, its df. Exact but for the last step."""
+    exact = [[Fraction(float(x)) for x in row] for row in rows]
+    n, (r, nu) = len(rows), (Fraction(0.4), Fraction(6))
+    mean = [sum(column) / n for column in zip(*exact, strict=True)]
+    S = [
+        [
+            (d == e)
+            + sum((x[d] - mean[d]) * (x[e] - mean[e]) for x in exact)
+            + r * n / (r + n) * mean[d] * mean[e]
+            for e in range(3)
+        ]
+        for d in range(3)
+    ]
+    center = [n / (r + n) * m for m in mean]
+    gap = Fraction(known) - center[2]
+    loc = [center[d] + S[d][2] / S[2][2] * gap for d in range(2)]
+    factor = (gap**2 / S[2][2] + (r + n + 1) / (r + n)) / (nu + n + 1 - 2)
+    V = [[factor * (S[d][e] - S[d][2] * S[e][2] / S[2][2]) for e in range(2)] for d in range(2)]
+    return loc, V, float(nu + n + 1 - 2)
+
+
+def far_draws_run(n_draws=10_000, n_bins=12):
+    """Both gaps of a row beside a far one, made independent of each other."""
+    rows = np.vstack([FAR, np.random.default_rng(1).standard_normal((4, 3))])
+    X = np.vstack([[NAN, NAN, 0.4], rows])
+    likelihood = Gaussian(**WIDE_HYPER).resolve(X)
+    prior = make_prior("dp", len(X), concentration=1e-100)  # the far row stays
+    state = MixtureState(
+        bind(likelihood, likelihood.encode(X), len(X)), prior, np.zeros(len(X), np.intp)
+    )
+    kernel = SAMPLER_CASES["gibbs"][0].kernel()
+    loc, V, df = conditional_of_far(rows, 0.4)
+    slope, first = V[0][1] / V[0][0], np.sqrt(float(V[0][0]))
+    second = np.sqrt(float(V[1][1] - slope * V[0][1]))
+    edges = student_t(df).ppf(np.arange(1, n_bins) / n_bins)
+
+    def run(seed, factor):
+        bit_generator = np.random.PCG64(seed)
+        counts = np.zeros((2, n_bins))
+        for _ in range(n_draws * factor):
+            kernel.run(state, bit_generator)
+            x, y = map(Fraction, state.model.completion())
+            found = float(x - loc[0]) / first, float(y - loc[1] - slope * (x - loc[0])) / second
+            counts[[0, 1], np.digitize(found, edges)] += 1
+        return Cells(counts.ravel(), np.full(2 * n_bins, 0.5 / n_bins))
+
+    return run
+
+
+def test_gaps_beside_a_far_row_follow_their_law(seed_sequence):
+    assert_p_matrix({"far": far_draws_run()}, seed_sequence=seed_sequence)
+
+
+@pytest.mark.parametrize("far", [1e7, 1e9, 1e12, 1e100])
+def test_fits_with_a_far_value_beside_gaps(far):
+    """Fixed hyperparameters: learned ones follow the far value."""
+    X = np.random.default_rng(0).standard_normal((60, 3))
+    X[30:] += 5.0
+    X[7, 1] = far
+    X[3] = X[10, 0] = X[20, 2] = X[7, 2] = NAN
+    model = DPMixture(likelihood=Gaussian(**WIDE_HYPER), **SETTINGS).fit(X)
+    assert np.isfinite(model.log_joint_samples_).all()
+
+
+@pytest.mark.parametrize("far", [1e7, 1e9])
+def test_density_beside_a_far_row(far):
+    """Of the third entry: the law of one column alone, which has other degrees of freedom."""
+    rows = np.random.default_rng(1).standard_normal((5, 3))
+    rows[0, :2] = far, -2.0 * far
+    likelihood = Gaussian(**WIDE_HYPER).resolve(rows)
+    state = MixtureState(
+        bind(likelihood, likelihood.encode(rows), 5),
+        make_prior("dp", 5, concentration=1.0),
+        np.zeros(5, np.intp),
+    )
+    new = np.array([[NAN, NAN, 0.4], [NAN, NAN, NAN]])
+    data = likelihood.encode_new(new)
+    scorer = likelihood.bind(data, likelihood.tables(data, None))
+    scorer.load(state.dump())
+    alone = partial(LOG_MARGINALS["gaussian"], **{**WIDE_HYPER, "mean": [0.0], "df": 4.0})
+    expected = alone(np.append(rows[:, 2:], [[0.4]], axis=0)) - alone(rows[:, 2:])
+    found = scorer.log_predictive_rows(np.arange(1), 0, 2)[0]
+    assert found == pytest.approx([expected, 0.0], abs=1e-6)
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "tied"])

@@ -17,6 +17,10 @@ cdef class Gaps:
     cdef double* system                 # packed factor of M
     cdef double* along                  # (n_missing,): b
     cdef double* noise                  # (n_missing,): scratch
+    cdef double* diagonal               # (n_missing,): that of M
+    cdef double* rotated                # (D, D): R, in place of the factor of M
+    cdef double* along_rotated          # (D,): z, and normal variates
+    cdef bint is_rotated                # whether R is in use
     cdef double log_det                 # log |M|
     cdef Py_ssize_t n_missing           # of the last row
     cdef const Py_ssize_t* missing      # (n_missing,)
@@ -28,6 +32,9 @@ cdef class Gaps:
     cdef double reduce(self, const double* inverse, const double* z, double q) noexcept nogil
     cdef double project(
         self, const double* factor, const double* center, Py_ssize_t i, double unit
+    ) noexcept nogil
+    cdef double rotate(
+        self, const double* factor, const double* center, double unit, const double* x
     ) noexcept nogil
     cdef bint draw(
         self, const double* center, Py_ssize_t i, double spread, bitgen_t* rng

@@ -11,16 +11,24 @@ b = G' D^-1 z,
 
 So the factor of S serves every set of missing columns, in O(D^2) for each of them.
 
+A cluster with a far outlier leaves M no digits. Then rotations make R triangular, where R R' = S
+with the rows of B first (`rotate`). With z = R_BB^-1 (x_B - m_B) the square is q_B = z'z, and x_A is
+m_A + R_AB z + R_AA times normal variates.
+
 A kernel with `Gaps` holds completed rows. Samplers that move partitions see no missing entries. A
 Gibbs update of a row with gaps draws them with its cluster: it weighs the clusters by the
 densities of x_B, and draws x_A given x_B and the cluster (`MixtureState.place`).
 """
-from libc.math cimport INFINITY, NAN
-from libc.string cimport memset
+from libc.math cimport INFINITY, fabs, hypot, log, sqrt
+from libc.string cimport memcpy, memset
 
 import numpy as np
 
 from skdpm._core._rng cimport bitgen_t, random_standard_normal
+
+
+# Smallest pivot of M, as a share of its diagonal entry, that has enough digits.
+cdef double LEAST_PIVOT = 1e-8
 
 
 cdef extern from "cholesky.h" nogil:
@@ -63,13 +71,17 @@ cdef class Gaps:
         cdef Py_ssize_t most = np.diff(data["gap_starts"]).max(initial=1)
         cdef Py_ssize_t n_vectors = 4 * (most // 4 + 1)
         self.work = np.empty(
-            (n_vectors + 1) * self.n_features + most * (most + 1) // 2 + 2 * most
+            (n_vectors + 2 + self.n_features) * self.n_features
+            + most * (most + 1) // 2 + 3 * most
         )
         self.weight = &self.work[0]
         self.vectors = self.weight + self.n_features
         self.system = self.vectors + n_vectors * self.n_features
         self.along = self.system + most * (most + 1) // 2
         self.noise = self.along + most
+        self.diagonal = self.noise + most
+        self.rotated = self.diagonal + most
+        self.along_rotated = self.rotated + self.n_features * self.n_features
         self.is_open = np.zeros(self.data.shape[0], dtype=np.uint8)
         self.is_open.base[data["incomplete"]] = 1
 
@@ -121,6 +133,7 @@ cdef class Gaps:
         cdef Py_ssize_t a, c
         cdef Py_ssize_t t = 0
         self.list_missing(i)
+        self.is_rotated = False
         for a in range(self.n_missing):
             for c in range(a, self.n_missing):
                 self.system[t] = precision[self.missing[a] * self.n_features + self.missing[c]]
@@ -141,8 +154,8 @@ cdef class Gaps:
     cdef double project(
         self, const double* factor, const double* center, Py_ssize_t i, double unit
     ) noexcept nogil:
-        """q_B of row i times unit^2, from the factor of S; sets what `draw` needs. NaN if M is not
-        positive definite.
+        """q_B of row i times unit^2, from the factor of S; sets what `draw` needs. NaN if there
+        is no answer.
 
         z, for x_A = m_A, and the columns of G are vectors 0, 1, ..., n_missing, four side by side:
         their products are q, b and M."""
@@ -178,23 +191,94 @@ cdef class Gaps:
                             self.along[c - 1] = self.noise[c - 1] = products[c % 4 + 4 * (b % 4)]
                         else:
                             q = products[0]
-        if not cholesky(self.system, m, &self.log_det):
-            return NAN
+        t = 0
+        for a in range(m):
+            self.diagonal[a] = self.system[t]
+            t += m - a
+        self.is_rotated = not cholesky(self.system, m, &self.log_det)
+        t = 0
+        for a in range(m):
+            self.is_rotated |= not self.system[t] * self.diagonal[a] < 1.0 / LEAST_PIVOT
+            t += m - a
+        if self.is_rotated:
+            return self.rotate(factor, center, unit, x)
         q -= solve_squared(self.system, m, self.noise)
         return 0.0 if q < 0.0 else q if q < 1e300 else INFINITY
+
+    cdef double rotate(
+        self, const double* factor, const double* center, double unit, const double* x
+    ) noexcept nogil:
+        """The same without M, in O(D^3): see the head of this file."""
+        cdef Py_ssize_t a, d, e, j, r
+        cdef Py_ssize_t n = self.n_features
+        cdef Py_ssize_t n_known = n - self.n_missing
+        cdef double* R = self.rotated       # (D, D) by rows
+        cdef double* z = self.along_rotated
+        cdef const double* column = factor
+        cdef double c, s, v, length
+        cdef double q = 0.0
+        self.log_det = 0.0
+        memset(R, 0, n * n * sizeof(double))
+        for j in range(n):
+            self.log_det += log(column[0])      # -log |S| in all
+            length = sqrt(1.0 / column[0])
+            a = e = 0
+            for d in range(n):
+                if a < self.n_missing and self.missing[a] == d:
+                    r = n_known + a
+                    a += 1
+                else:
+                    r = e
+                    e += 1
+                if d >= j:
+                    R[r * n + j] = length if d == j else length * column[d - j]
+            column += n - j
+        for r in range(n):
+            for j in range(r + 1, n):
+                length = hypot(R[r * n + r], R[r * n + j])
+                if R[r * n + j] == 0.0:
+                    continue
+                c = R[r * n + r] / length
+                s = R[r * n + j] / length
+                for d in range(r, n):
+                    v = R[d * n + j]
+                    R[d * n + j] = c * v - s * R[d * n + r]
+                    R[d * n + r] = c * R[d * n + r] + s * v
+                R[r * n + j] = 0.0
+        a = r = 0
+        for d in range(n):
+            if a < self.n_missing and self.missing[a] == d:
+                a += 1
+                continue
+            v = (x[d] - center[d]) * unit
+            for j in range(r):
+                v -= R[r * n + j] * z[j]
+            z[r] = v / R[r * n + r]
+            q += z[r] * z[r]
+            self.log_det += 2.0 * log(fabs(R[r * n + r]))
+            r += 1
+        return q if q < 1e300 or q != q else INFINITY
 
     cdef bint draw(
         self, const double* center, Py_ssize_t i, double spread, bitgen_t* rng
     ) noexcept nogil:
         """x_A ~ N(c_A - M^-1 b, spread^2 M^-1), where b is that of `reduce` for x_A = c_A; without
         a centre, c_A = 0. The gaps of the row are then closed. False if a value is not finite."""
-        cdef Py_ssize_t a
+        cdef Py_ssize_t a, d
         cdef double* row = &self.rows[i, 0]
+        cdef Py_ssize_t n = self.n_features
         cdef bint good = True
         for a in range(self.n_missing):
             self.along[a] = -self.along[a]
             self.noise[a] = spread * random_standard_normal(rng)
-        draw_normal(self.system, self.n_missing, self.along, self.noise)
+        if self.is_rotated:
+            d = n - self.n_missing
+            memcpy(self.along_rotated + d, self.noise, self.n_missing * sizeof(double))
+            for a in range(self.n_missing):
+                d = n - self.n_missing + a
+                self.along[a] = dot(self.rotated + d * n, self.along_rotated, d + 1)
+        else:
+            draw_normal(self.system, self.n_missing, self.along, self.noise)
         for a in range(self.n_missing):
             row[self.missing[a]] = self.along[a]
             if center != NULL:

@@ -51,6 +51,8 @@ from skdpm.mixture.samplers._gibbs cimport sweep
 from skdpm.mixture.samplers._history cimport History
 from skdpm.mixture.samplers._moves cimport log_predictive_block
 
+from skdpm.mixture.state._state import unplaceable
+
 BLOCKS = ("all", "pair", "none")
 
 
@@ -317,7 +319,7 @@ cdef class Reconfiguration:
         pick = self.choose(rng, state.log_w, n, pick)
         if pick < 0:
             with gil:
-                raise FloatingPointError(f"row {x}: no cluster has a positive weight")
+                raise unplaceable(x)
         slot = self.options[pick]
         if n_rows == 1:
             state.attach(x, slot)

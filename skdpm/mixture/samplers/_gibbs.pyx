@@ -36,6 +36,8 @@ from skdpm.mixture.likelihoods._base cimport log_constant
 from skdpm.mixture.state._state cimport MixtureState, TileBounds
 from skdpm.mixture.samplers._base cimport PartitionKernel
 
+from skdpm.mixture.state._state import unplaceable
+
 cdef double NEGLIGIBLE = 60.0 * log(2.0)    # gap of log weights that is lost to rounding
 cdef double CERTAIN = 53.0 * log(2.0)       # 1 + exp(-CERTAIN) is 1
 # A cluster with a bound this far below the best one of a group is likely to be far from all its
@@ -384,7 +386,7 @@ cdef int gibbs_sweep(MixtureState state, bitgen_t* rng) except -1 nogil:
                 i = -1 - i
                 if state.bounds is not None:
                     i = state.bounds.tiles.order[i]
-                raise FloatingPointError(f"row {i}: no cluster has a positive weight")
+                raise unplaceable(i)
             state.reserve(2 * state.capacity)
     if state.bounds is not None and state.model.n_incomplete > 0:
         state.place_incomplete(rng)

@@ -39,6 +39,7 @@ from skdpm.mixture.samplers._gibbs cimport sweep
 from skdpm.mixture.samplers._moves cimport Closure
 
 from skdpm.mixture.particles._weights import RESAMPLING
+from skdpm.mixture.state._state import unplaceable
 
 cdef enum:
     MAX_CHOICES = 6     # a cell of each anchor, or a new one
@@ -165,9 +166,7 @@ cdef class PGSMKernel(PartitionKernel):
                 self.resample(rng)
             if not self.extend(state, rng, t, n, n_anchors):
                 with gil:
-                    raise FloatingPointError(
-                        f"row {self.closure.items[t]}: no cluster has a positive weight"
-                    )
+                    raise unplaceable(self.closure.items[t])
             if t >= n_anchors - 1 and self.n_current == 1 and self.nodes[0].n_cells == 1:
                 # All particles have one cell, also the retained one. The move will therefore end
                 # in the current partition.

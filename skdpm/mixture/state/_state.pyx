@@ -42,6 +42,14 @@ cdef class TileBounds:
         return 0
 
 
+def unplaceable(i):
+    """The error that no cluster can take a row, to be raised."""
+    return FloatingPointError(
+        f"row {i}: no cluster has a positive weight; look for a value that is far too large, or "
+        "rescale the columns"
+    )
+
+
 cdef class MixtureState:
     """State of one chain, from a partition.
 
@@ -292,7 +300,7 @@ cdef class MixtureState:
                     self.reserve(2 * self.capacity)
             if not self.place(i, rng):
                 with gil:
-                    raise FloatingPointError(f"row {i}: no cluster has a positive weight")
+                    raise unplaceable(i)
         return 0
 
     cdef void close_cluster(self, Py_ssize_t slot) noexcept nogil:
