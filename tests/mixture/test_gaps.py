@@ -24,7 +24,7 @@ from support.smc import all_labels, fitted
 
 from skdpm import DPMixture, FiniteMixture
 from skdpm.mixture.answers._leave_one_out import log_leave_one_out
-from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Poisson, Product
+from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Poisson, Product, Subspace
 from skdpm.mixture.particles._annealed import AnnealedSystem
 from skdpm.mixture.samplers.smc import SMC, AnnealedSMC
 from skdpm.mixture.state._state import MixtureState
@@ -298,6 +298,8 @@ def test_fits_with_a_far_value_beside_gaps(far):
     X[7, 1] = far
     X[3] = X[10, 0] = X[20, 2] = X[7, 2] = NAN
     model = DPMixture(likelihood=Gaussian(**WIDE_HYPER), **SETTINGS).fit(X)
+    assert np.isfinite(model.score_samples(X)).all()
+    assert all(np.isfinite(table).all() for table in [model.impute(X), *model.impute(X, 2)])
     assert np.isfinite(model.log_joint_samples_).all()
 
 
@@ -636,6 +638,26 @@ def test_complete_rows_do_not_notice_that_gaps_exist():
     assert np.isfinite(model.predict_proba([[1e200, NAN, 0.0]])).all()
 
 
+@pytest.mark.parametrize("value", [1e20, 1e150, 1e170, 1e300])
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical", "subspace"])
+def test_far_entries_beside_a_gap(covariance_type, value):
+    """Rows are scored by `laws` as complete rows are by kernels."""
+    X = np.nan_to_num(two_groups())
+    likelihood = Subspace(n_axes=2)
+    if covariance_type != "subspace":
+        likelihood = Gaussian(covariance_type=covariance_type)
+    model = DPMixture(likelihood=likelihood, **SETTINGS).fit(X)
+    far = np.array([[value, 1.0, 1.0], [-0.5 * value, value, 0.0]])
+    scores, found = model.score_samples(far), model._predictor.conditional.log_density(far)
+    if value < 1e150 or covariance_type in ("full", "diag", "spherical"):
+        assert found == pytest.approx(scores, rel=1e-6)
+    else:  # squares are no doubles: any density that is far enough, but not 0
+        assert np.isfinite(found).all() and (found < -1e280).all()
+    gaps = [[value, 1.0, NAN], [value, NAN, NAN]]
+    assert np.isfinite(model.score_samples(gaps)).all()
+    assert model.impute(gaps).shape == (2, 3)
+
+
 def test_samplers_without_a_way_refuse():
     X = two_groups()
     with pytest.raises(ValueError, match=r"missing entries .*use a sampler of rows in memory"):
@@ -667,6 +689,30 @@ def test_columns_without_entries_and_dependent_columns():
     assert v_measure_score(np.arange(60) < 20, model.labels_) > 0.9
     filled = model.impute(X)
     assert np.isfinite(np.delete(filled, 3, axis=1)).all()
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied"])
+@pytest.mark.parametrize("noise", [1e-7, 1e-8, 0.0])
+def test_columns_that_others_nearly_determine(noise, covariance_type):
+    rng = np.random.default_rng(0)
+    complete = rng.standard_normal((120, 4))
+    complete[60:] += 5.0
+    complete[:, 3] = complete[:, 1] + noise * rng.standard_normal(120)
+    X = np.where(rng.random(complete.shape) < 0.1, NAN, complete)
+    likelihood = Gaussian(covariance_type=covariance_type)
+    model = DPMixture(likelihood=likelihood, **SETTINGS).fit(X)
+    scores = model.score_samples(X)
+    assert np.isfinite(scores).all()
+    # The same as a column that others determine.
+    exact = np.where(np.isnan(X[:, 3]), NAN, complete[:, 1])
+    exact = DPMixture(likelihood=likelihood, **SETTINGS).fit(np.column_stack([X[:, :3], exact]))
+    assert scores == pytest.approx(exact.score_samples(X), abs=1e-3)
+    for column in range(4):
+        new = complete.copy()
+        new[:, column] = NAN
+        found = model.impute(new)[:, column]
+        limit = 4.0 if column in (0, 2) else max(1e-12, 10.0 * noise)
+        assert np.abs(found - complete[:, column]).max() < limit
 
 
 def test_a_count_beside_a_gap():

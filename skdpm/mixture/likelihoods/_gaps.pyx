@@ -12,8 +12,8 @@ b = G' D^-1 z,
 So the factor of S serves every set of missing columns, in O(D^2) for each of them.
 
 A cluster with a far outlier leaves M no digits. Then rotations make R triangular, where R R' = S
-with the rows of B first (`rotate`). With z = R_BB^-1 (x_B - m_B) the square is q_B = z'z, and x_A is
-m_A + R_AB z + R_AA times normal variates.
+with the rows of B first (`rotate`). With z = R_BB^-1 (x_B - m_B) the square is q_B = z'z, and
+x_A = m_A + R_AB z + R_AA times normal variates.
 
 A kernel with `Gaps` holds completed rows. Samplers that move partitions see no missing entries. A
 Gibbs update of a row with gaps draws them with its cluster: it weighs the clusters by the

@@ -28,7 +28,13 @@ from skdpm.mixture.likelihoods._gaussian_tied import (
     ParametricGaussianTied,
     whitened,
 )
-from skdpm.mixture.likelihoods.laws import IndependentLaws, MatrixLaws, ScaledLaws, Student
+from skdpm.mixture.likelihoods.laws import (
+    IndependentLaws,
+    MatrixLaws,
+    ScaledLaws,
+    Student,
+    factors,
+)
 
 # scale / k above a floor, in units of the variance of a column, ~ Gamma(S_SHAPE, S_RATE).
 S_SHAPE, S_RATE = 0.5, 1.0
@@ -68,13 +74,9 @@ class InverseWishart:
     scale: np.ndarray
 
     def draw(self, rng, shape=()):
-        """Draw a matrix of the shape of `scale`, by Bartlett's decomposition of its inverse."""
-        n = len(self.scale)
-        root = np.tril(rng.standard_normal((n, n)), -1)
-        root[np.diag_indices(n)] = np.sqrt(rng.chisquare(self.df - np.arange(n)))
-        # (scipy.linalg.solve_triangular starts threads, which take milliseconds for any matrix.)
-        factor = np.linalg.solve(root, np.linalg.cholesky(self.scale).T)
-        return factor.T @ factor
+        """Draw a matrix of the shape of `scale`."""
+        root = drawn_root(self.df, np.linalg.cholesky(self.scale), rng)
+        return root @ root.T
 
     def log_density(self, value):
         """Natural logarithm of the density of a matrix."""
@@ -89,6 +91,16 @@ class InverseWishart:
     def given(self, n, scatter):
         """The law given the scatter matrix of n normal rows of known mean."""
         return InverseWishart(self.df + n, self.scale + scatter)
+
+
+def drawn_root(df, factor, rng):
+    """Draw R with R R' ~ IW(df, S), from the Cholesky factor of S, by Bartlett's decomposition of
+    the inverse."""
+    n = len(factor)
+    root = np.tril(rng.standard_normal((n, n)), -1)
+    root[np.diag_indices(n)] = np.sqrt(rng.chisquare(df - np.arange(n)))
+    # (scipy.linalg.solve_triangular starts threads, which take milliseconds for any matrix.)
+    return np.linalg.solve(root, factor.T).T
 
 
 class Covariance:
@@ -369,13 +381,13 @@ class Matrix(Covariance):
         return np.diagonal(as_matrix(g.scale))
 
     def laws(self, g, stats, rng):
-        loc, scale, df = self.row_law(g, stats, rng)
+        loc, root, df = self.row_law(g, stats, rng)
         n_features = loc.shape[1]
         everything = np.arange(n_features), np.zeros(n_features), np.eye(n_features)
-        return MatrixLaws(loc, scale, df, *everything)
+        return MatrixLaws(loc, root, df, *everything)
 
     def row_law(self, g, stats, rng):
-        """Locations, scale matrices and degrees of freedom of the laws of a row."""
+        """Locations, roots of scale matrices and degrees of freedom of the laws of a row."""
         raise NotImplementedError
 
 
@@ -443,28 +455,24 @@ class Full(Matrix):
 
     def draw(self, g, stats, rng):
         means, _, df, rho = self.posterior(g, stats)
-        # The pull of the prior mean is an independent normal variate in its direction. Added to
-        # the scatter, it could swamp all its digits.
-        pull = self.pull(g, stats)
         df_t = df - means.shape[1] + 1.0
-        try:
-            factor = np.linalg.cholesky(self.scatters(g, stats))
-        except np.linalg.LinAlgError:
-            raise FloatingPointError(
-                "the scatter of a cluster is singular to rounding; rescale the columns"
-            ) from None
-        normal = np.einsum("kde,ke->kd", factor, rng.standard_normal(means.shape))
-        normal += pull * rng.standard_normal((len(means), 1))
-        factors = (rho + 1.0) / (rho * df_t) / (rng.chisquare(df_t) / df_t)
-        return means + normal * np.sqrt(factors)[:, None]
+        normal = np.einsum("kde,ke->kd", self.factors(g, stats), rng.standard_normal(means.shape))
+        scales = (rho + 1.0) / (rho * df_t) / (rng.chisquare(df_t) / df_t)
+        return means + normal * np.sqrt(scales)[:, None]
 
     def row_law(self, g, stats, rng):
-        means, scales, df, rho = self.posterior(g, stats)
+        means, _, df, rho = self.posterior(g, stats)
+        roots = self.factors(g, stats)
         if rng is None:
             df = df - means.shape[1] + 1.0
-            return means, scales * ((rho + 1.0) / (rho * df))[:, None, None], df
-        scales = np.array([InverseWishart(*law).draw(rng) for law in zip(df, scales, strict=True)])
-        return draw_means(means, scales, rho, rng), scales, np.full(len(df), np.inf)
+            return means, roots * np.sqrt((rho + 1.0) / (rho * df))[:, None, None], df
+        roots = np.array([drawn_root(*law, rng) for law in zip(df, roots, strict=True)])
+        return draw_means(means, roots, rho, rng), roots, np.full(len(df), np.inf)
+
+    def factors(self, g, stats):
+        """Cholesky factors of the scale matrices of the posteriors."""
+        least = np.diagonal(np.linalg.cholesky(as_matrix(g.scale))) ** 2
+        return factors(self.scatters(g, stats), self.pull(g, stats), least)
 
     def column_posterior(self, g, stats, column):
         return self.combination_posterior(g, stats, np.eye(len(g.mean))[column], 0.0)
@@ -520,12 +528,12 @@ class Tied(Matrix):
     def row_law(self, g, stats, rng):
         means, rho = self.means(g, stats)
         rho = rho[:, 0]
-        scales = np.tile(g.scale, (len(stats), 1, 1))
+        roots = np.tile(np.linalg.cholesky(g.scale), (len(stats), 1, 1))
         if rng is None:
-            scales = scales * ((rho + 1.0) / rho)[:, None, None]
+            roots = roots * np.sqrt((rho + 1.0) / rho)[:, None, None]
         else:
-            means = draw_means(means, scales, rho, rng)
-        return means, scales, np.full(len(rho), np.inf)
+            means = draw_means(means, roots, rho, rng)
+        return means, roots, np.full(len(rho), np.inf)
 
     def column_posterior(self, g, stats, column):
         return self.combination_posterior(g, stats, np.eye(len(g.mean))[column], 0.0)
@@ -552,10 +560,10 @@ def normal_laws(means, spread):
     )
 
 
-def draw_means(means, scales, rho, rng):
-    """Draw means of clusters given their covariances."""
+def draw_means(means, roots, rho, rng):
+    """Draw means of clusters given roots of their covariances."""
     normal = rng.standard_normal((*means.shape, 1))
-    return means + (np.linalg.cholesky(scales) @ normal)[..., 0] / np.sqrt(rho)[:, None]
+    return means + (roots @ normal)[..., 0] / np.sqrt(rho)[:, None]
 
 
 def max_or_one(factor):

@@ -7,6 +7,7 @@ entries of the row in this cluster, given the known ones.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from scipy.special import (
@@ -27,6 +28,10 @@ MOST_ENTRIES = 2**22
 
 # Share of the norm of a combination of columns, below which known columns determine it.
 DETERMINED = 1e-9
+# Smallest squared pivot of a Cholesky factor, as a share of the diagonal, that has enough digits.
+LEAST_PIVOT = 1e-6
+# Distance of which the square may overflow; largest distance.
+FAR, LARGEST = 1e150, 1e308
 
 
 # Laws of one column.
@@ -93,8 +98,8 @@ class Student(ColumnLaw):
 
     def log_density(self, x):
         with np.errstate(divide="ignore", invalid="ignore"):
-            squares = ((x[:, None] - self.loc) / self.scale) ** 2
-            found = log_student(squares, np.log(self.scale), self.df, 1.0)
+            distances = np.abs(x[:, None] - self.loc) / self.scale
+            found = log_student(distances, np.log(self.scale), self.df, 1.0)
         return np.where(self.scale > 0.0, found, 0.0)
 
     def mean(self):
@@ -308,11 +313,12 @@ class StudentLaws(Laws):
     `scale` and `df` have the clusters as first axis and whose other attributes all clusters
     share."""
 
+    of_clusters = ("loc", "scale", "df")
+
     @classmethod
     def joined(cls, laws):
         arrays = {
-            name: np.concatenate([getattr(law, name) for law in laws])
-            for name in ("loc", "scale", "df")
+            name: np.concatenate([getattr(law, name) for law in laws]) for name in cls.of_clusters
         }
         return replace(laws[0], **arrays)
 
@@ -333,21 +339,22 @@ class ScaledLaws(StudentLaws):
     df: np.ndarray
 
     def log_density(self, X, log_weights=None):
-        n_known, squares, log_scales = np.zeros((3, len(X), len(self.loc)))
+        n_known, distances, log_scales = np.zeros((3, len(X), len(self.loc)))
         for d, x in enumerate(X.T):
             known = ~np.isnan(x)[:, None] & (self.scale[:, d] > 0.0)
             scale = np.where(self.scale[:, d] > 0.0, self.scale[:, d], 1.0)
             n_known += known
-            squares += np.where(known, ((x[:, None] - self.loc[:, d]) / scale) ** 2, 0.0)
+            gaps = np.where(known, (x[:, None] - self.loc[:, d]) / scale, 0.0)
+            distances = np.hypot(distances, gaps)
             log_scales += np.where(known, np.log(scale), 0.0)
-        return log_student(squares, log_scales, self.df, n_known)
+        return log_student(distances, log_scales, self.df, n_known)
 
     def _updated(self, X, clusters):
         """Degrees of freedom, and factors of the scales, given the known entries."""
         loc, scale, df = self.loc[clusters], self.scale[clusters], self.df[clusters]
         known = ~np.isnan(X) & (scale > 0.0)
         gaps = np.where(known, X - loc, 0.0) / np.where(known, scale, 1.0)
-        return conditioned(df, known.sum(axis=1), np.sum(gaps**2, axis=1))
+        return conditioned(df, known.sum(axis=1), norms(gaps, axis=1))
 
     def given(self, X, clusters, columns):
         df, factor = self._updated(X, clusters)
@@ -380,7 +387,8 @@ class MatrixLaws(StudentLaws):
     Attributes
     ----------
     loc : ndarray of shape (n_clusters, n_base)
-    scale : ndarray of shape (n_clusters, n_base, n_base)
+    root : ndarray of shape (n_clusters, n_base, n_base)
+        R, where R R' is the scale matrix.
     df : ndarray of shape (n_clusters,)
         Infinite if the law is normal.
     base : ndarray of shape (n_base,), intp
@@ -394,51 +402,70 @@ class MatrixLaws(StudentLaws):
     them.
     """
 
+    of_clusters = ("loc", "root", "df")
+
     loc: np.ndarray
-    scale: np.ndarray
+    root: np.ndarray
     df: np.ndarray
     base: np.ndarray
     origin: np.ndarray
     weights: np.ndarray
 
+    @cached_property
+    def scale(self):
+        """Scale matrices: (n_clusters, n_base, n_base)."""
+        return self.root @ self.root.swapaxes(1, 2)
+
     def log_density(self, X, log_weights=None):
         out = np.empty((len(X), len(self.loc)))
         step = max(1, MOST_ENTRIES // max(1, len(self.base) ** 2))
         for rows, known in patterns(X):
-            frame, targets = self._frame(known)
-            frame, y = frame[: len(targets)], self._coordinates(X[rows], targets)
-            chosen = np.flatnonzero(known[self.base])
+            frame, y = self._frame(X[rows], known)
+            n_known = y.shape[1]
+            frame, chosen = frame[:n_known], np.flatnonzero(known[self.base])
             for first in range(0, len(self.loc), step):
                 part = slice(first, first + step)
-                if len(chosen) == len(targets):  # without products of matrices
+                if len(chosen) == n_known:  # without products of matrices
                     loc = self.loc[part][:, chosen]
                     scale = self.scale[part][:, chosen[:, None], chosen]
                 else:
                     loc = self.loc[part] @ frame.T
                     scale = frame @ self.scale[part] @ frame.T
-                factor = factors(scale)
+                factor = self._factors(scale, frame, part)
                 white = np.linalg.solve(factor, (y[:, None] - loc).transpose(1, 2, 0))
-                squares = np.sum(white**2, axis=1).T
                 log_scales = np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(axis=1)
-                out[rows, part] = log_student(squares, log_scales, self.df[part], len(targets))
+                distances = norms(white, axis=1).T
+                out[rows, part] = log_student(distances, log_scales, self.df[part], n_known)
         return out
+
+    def _factors(self, scale, frame, clusters):
+        """Cholesky factors of scale matrices of frame @ z in some clusters. A triangle of the root
+        replaces one without digits."""
+        factor = tried(scale)
+        poor = np.flatnonzero(without_digits(factor, scale))
+        if len(poor) and len(frame):
+            root = frame @ self.root[clusters][poor]
+            triangle = np.linalg.qr(root.swapaxes(1, 2), mode="r").swapaxes(1, 2)
+            signs = np.where(np.diagonal(triangle, axis1=1, axis2=2) < 0.0, -1.0, 1.0)
+            factor[poor] = triangle * signs[:, None]
+        return factor
 
     def _conditioned(self, X, clusters):
         """For each pattern of known entries: rows, the map from its coordinates y to the columns,
         and of each row the first entries of y, means of the others, their factor and df."""
         for rows, known in patterns(X):
-            frame, targets = self._frame(known)
-            n_known = len(targets)
+            frame, y = self._frame(X[rows], known)
+            n_known = y.shape[1]
             back = self.weights @ np.linalg.inv(frame)
             chosen, which = np.unique(clusters[rows], return_inverse=True)
             loc = self.loc[chosen] @ frame.T
-            factor = factors(frame @ self.scale[chosen] @ frame.T)
-            y = self._coordinates(X[rows], targets)
+            factor = self._factors(frame @ self.scale[chosen] @ frame.T, frame, chosen)
             gaps = y - loc[which, :n_known]
             white = np.linalg.solve(factor[:, :n_known, :n_known][which], gaps[..., None])
             rest = loc[which, n_known:] + (factor[:, n_known:, :n_known][which] @ white)[..., 0]
-            squares = np.sum(white[..., 0] ** 2, axis=1)
-            df, spread = conditioned(self.df[clusters[rows]], n_known, squares)
+            df, spread = conditioned(
+                self.df[clusters[rows]], n_known, norms(white[..., 0], axis=1)
+            )
             means = self._shift() + y @ back[:, :n_known].T + rest @ back[:, n_known:].T
             # (n_chosen, n_features, n_unknown)
             roots = back[:, n_known:] @ factor[:, n_known:, n_known:]
@@ -452,30 +479,27 @@ class MatrixLaws(StudentLaws):
         """Columns of the row with z = 0; 0 for columns of the base."""
         return self.origin - self.weights @ self.origin[self.base]
 
-    def _coordinates(self, X, targets):
-        """Known entries of y: see `_frame`."""
-        y = X[:, targets]
-        outside = ~np.isin(targets, self.base)
-        y[:, outside] -= self._shift()[targets[outside]]
-        return y
-
-    def _frame(self, known):
-        """Coordinates y = frame @ z of which the first are known columns, and these columns."""
-        n_base = len(self.base)
+    def _frame(self, X, known):
+        """Coordinates y = frame @ z of rows with these known columns: (n_base, n_base). The first
+        are known, and are returned for each row: (n_rows, n_known)."""
         inside = known[self.base]
-        unit = np.eye(n_base)
-        chosen, targets = [*unit[inside]], [*self.base[inside]]
-        free = unit[~inside]
-        if len(free) and len(self.origin) > n_base:
+        unit = np.eye(len(self.base))
+        z = np.where(inside, X[:, self.base], 0.0)
+        chosen, y, free = [*unit[inside]], [*z[:, inside].T], unit[~inside]
+        if len(free) and len(self.origin) > len(self.base):
+            shift = self._shift()
             for d in np.setdiff1d(np.flatnonzero(known), self.base):
-                # The part of the column that depends on entries of z not determined yet.
-                along = free @ self.weights[d]
+                # The part of the column that depends on entries of z not determined yet. The other
+                # part is known; with it, scale matrices would have few digits.
+                along = (free @ self.weights[d]) @ free
                 if np.linalg.norm(along) > DETERMINED * np.linalg.norm(self.weights[d]):
-                    chosen.append(self.weights[d])
-                    targets.append(d)
-                    free = _complement(along) @ free
-        frame = np.array([*chosen, *free]).reshape(n_base, n_base)
-        return frame, np.array(targets, dtype=np.intp)
+                    rest = self.weights[d] - along
+                    y.append(X[:, d] - shift[d] - z @ rest)
+                    chosen.append(along)
+                    z = z + np.outer(y[-1] / (along @ along), along)
+                    free = _complement(free @ along) @ free
+        frame = np.array([*chosen, *free]).reshape(unit.shape)
+        return frame, np.array(y).reshape(-1, len(X)).T
 
     def given(self, X, clusters, columns):
         loc, scale = np.empty((2, len(columns), len(X)))
@@ -544,24 +568,39 @@ class JointLaws(Laws):
         return cls(first.n_features, first.positions, parts)
 
 
-def log_student(squares, log_scales, df, n_columns):
-    """log density of multivariate t, from squared distances, log determinants of the roots of the
-    scale matrices, degrees of freedom (infinite: normal) and the number of columns."""
+def log_student(distances, log_scales, df, n_columns):
+    """log density of multivariate t, from distances from the mean, log determinants of the roots
+    of the scale matrices, degrees of freedom (infinite: normal) and the number of columns."""
     df, normal = np.where(np.isinf(df), 1.0, df), np.isinf(df)
+    squares = np.minimum(distances, FAR) ** 2
+    with np.errstate(divide="ignore"):
+        far = 2.0 * np.log(distances) - np.log(df)
+    tails = np.where(distances < FAR, np.log1p(squares / df), far)
     found = (
         gammaln(0.5 * (df + n_columns)) - gammaln(0.5 * df) - 0.5 * n_columns * np.log(df * np.pi)
-        - 0.5 * (df + n_columns) * np.log1p(squares / df)
+        - 0.5 * (df + n_columns) * tails
     )  # fmt: skip
     found = np.where(normal, -0.5 * squares - 0.5 * n_columns * np.log(2.0 * np.pi), found)
     return found - log_scales
 
 
-def conditioned(df, n_known, squares):
+def conditioned(df, n_known, distances):
     """Degrees of freedom of a multivariate t given `n_known` of its columns, and the factor of
-    its scales, from their squared distance from the mean."""
+    its scales, from their distance from the mean."""
     finite = np.where(np.isinf(df), 1.0, df)
-    factor = np.where(np.isinf(df), 1.0, (finite + squares) / (finite + n_known))
-    return df + n_known, np.sqrt(factor)
+    factor = np.hypot(np.sqrt(finite), distances) / np.sqrt(finite + n_known)
+    return df + n_known, np.where(np.isinf(df), 1.0, factor)
+
+
+def norms(vectors, axis):
+    """Norms, also if squares overflow. One that is no double counts as the largest double."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = np.sqrt(np.sum(vectors**2, axis=axis))
+        if not (found < FAR).all():
+            found = np.where(
+                found < FAR, found, np.linalg.norm(vectors * 1e-200, axis=axis) * 1e200
+            )
+    return np.where(found < LARGEST, found, LARGEST)
 
 
 def shared_factors(df, rng):
@@ -581,14 +620,68 @@ def patterns(X):
         yield rows, known[start]
 
 
-def factors(scales):
-    """Cholesky factors of scale matrices: FloatingPointError if one is singular."""
+def tried(scales):
+    """Cholesky factors of matrices, NaN if one is not positive definite to rounding."""
     try:
         return np.linalg.cholesky(scales)
     except np.linalg.LinAlgError:
-        raise FloatingPointError(
-            "the scatter of a cluster is singular to rounding; rescale the columns"
-        ) from None
+        if len(scales) > 1:
+            return np.concatenate([tried(scales[k : k + 1]) for k in range(len(scales))])
+        return np.full_like(scales, np.nan)
+
+
+def without_digits(factor, scales):
+    """Whether rounding has left a pivot of Cholesky factors few digits: (n,)."""
+    pivots, full = (np.diagonal(each, axis1=1, axis2=2) for each in (factor, scales))
+    return ~(pivots**2 > LEAST_PIVOT * full).all(axis=1)
+
+
+def factors(scales, pulls=None, least=0.0):
+    """Cholesky factors of positive definite matrices.
+
+    Parameters
+    ----------
+    scales : ndarray of shape (n, n_columns, n_columns)
+    pulls : ndarray of shape (n, n_columns), default=None
+        Vectors whose outer products are added to the matrices. In a sum, large ones would leave no
+        digits.
+    least : ndarray of shape (n_columns,), default=0.0
+        Numbers that no squared pivot of the matrices is below. Rounding may make pivots smaller,
+        or negative.
+    """
+    total = scales if pulls is None else scales + pulls[:, :, None] * pulls[:, None]
+    factor = tried(total)
+    poor = np.flatnonzero(without_digits(factor, total))
+    if len(poor):
+        factor[poor] = _careful(scales[poor], least)
+        if pulls is not None:
+            _update(factor, poor, pulls[poor])
+    return factor
+
+
+def _careful(scales, least):
+    """`factors` column by column, with pivots that are not below `least` or rounding."""
+    rest, factor = scales.copy(), np.zeros_like(scales)
+    least = np.maximum(least, 2.0**-50 * np.diagonal(scales, axis1=1, axis2=2))
+    for j in range(scales.shape[1]):
+        pivot = np.sqrt(np.maximum(rest[:, j, j], least[:, j]))
+        factor[:, j:, j] = rest[:, j:, j] / pivot[:, None]
+        factor[:, j, j] = pivot
+        below = factor[:, j + 1 :, j]
+        rest[:, j + 1 :, j + 1 :] -= below[:, :, None] * below[:, None]
+    return factor
+
+
+def _update(factor, which, vectors):
+    """Factors of matrices plus outer products of vectors, by rotations, in place."""
+    vectors = vectors.copy()
+    for j in range(factor.shape[1]):
+        column = factor[which, j:, j]
+        rest = vectors[:, j:]
+        length = np.hypot(column[:, :1], rest[:, :1])
+        c, s = column[:, :1] / length, rest[:, :1] / length
+        factor[which, j:, j] = c * column + s * rest
+        vectors[:, j:] = c * rest - s * column
 
 
 def depends(weights, columns):

@@ -17,7 +17,7 @@ from scipy.linalg import solve_triangular
 
 from skdpm._validation import ColumnError
 from skdpm.mixture.likelihoods._subspace import rotate
-from skdpm.mixture.likelihoods.laws import depends, factors, log_student, patterns
+from skdpm.mixture.likelihoods.laws import depends, factors, log_student, norms, patterns
 
 # Largest residual of a dependent column in the first rows, and root of the mean square in all
 # rows, in standard deviations. The latter comes from a scatter matrix, which has fewer digits.
@@ -32,6 +32,8 @@ SMALLEST_ERROR = 1e-150  # its square is a normal double
 LARGEST = 1e150
 # Errors beyond which a new row departs from what held in all rows.
 DEPARTURE = 10.0
+# Standard errors beyond which a weight is not noise.
+LARGE_ERRORS = 10.0
 # Rows whose residuals are in memory at once.
 BLOCK_ROWS = 2**16
 
@@ -121,7 +123,7 @@ class Projection:
             np.zeros(len(self.left_out)),
             np.ascontiguousarray(np.log(np.diagonal(self.whitening))[:, None]),
         )[:, 0]
-        return log_student(distances**2, -peaks, float(self.n_rows), observed.sum(axis=1))
+        return log_student(distances, -peaks, float(self.n_rows), observed.sum(axis=1))
 
     def log_density_known(self, X):
         """`log_density` of the columns left out that follow from known entries, if any entries are
@@ -136,10 +138,10 @@ class Projection:
             chosen = self.left_out[used]
             gaps = np.where(base, X[np.ix_(rows, self.columns)] - self.origin[self.columns], 0.0)
             gaps = X[np.ix_(rows, chosen)] - self.origin[chosen] - gaps @ self.weights[chosen].T
-            factor = factors(root[used] @ root[used].T)
-            squares = np.sum(np.linalg.solve(factor, gaps.T) ** 2, axis=0)
+            factor = factors((root[used] @ root[used].T)[None])[0]
+            distances = norms(np.linalg.solve(factor, gaps.T), axis=0)
             log_scales = np.log(np.diagonal(factor)).sum()
-            out[rows] = log_student(squares, log_scales, float(self.n_rows), len(chosen))
+            out[rows] = log_student(distances, log_scales, float(self.n_rows), len(chosen))
         return out
 
     def departures(self, X):
@@ -230,9 +232,8 @@ def _without_combinations(summary, columns, weights, origin):
         # Weights are not known yet; a combination of large ones is found in the first rows.
         blur = rounding[d] + rounding[kept].sum()
         if m and rest < (RESIDUAL_OF_SCATTER + blur) ** 2:
-            found = np.linalg.lstsq(head[:, kept], head[:, d])[0]
-            blur = rounding[d] + np.abs(found) @ rounding[kept]
-            if np.abs(head[:, d] - head[:, kept] @ found).max() < max(RESIDUAL, blur):
+            found = _combination(head[:, kept], head[:, d], rounding[kept], rounding[d])
+            if found is not None:
                 weights[columns[d], columns[kept]] = found * spreads[d] / spreads[kept]
                 origin[columns[d]] += (centre[d] - centre[kept] @ found) * spreads[d]
                 continue
@@ -240,6 +241,25 @@ def _without_combinations(summary, columns, weights, origin):
         factor[m, m] = np.sqrt(max(rest, 1e-15))
         kept.append(d)
     return columns[kept]
+
+
+def _combination(columns, target, rounding, own_rounding):
+    """Weights of the combination of columns that a target column is; None if it is none. Weights
+    that noise can explain are 0: a column would else seem to follow from them."""
+    found = np.linalg.lstsq(columns, target)[0]
+    blur = own_rounding + np.abs(found) @ rounding
+    rest = target - columns @ found
+    if not np.abs(rest).max() < max(RESIDUAL, blur):
+        return None
+    noise = max(blur, np.sqrt(rest @ rest / (len(target) - len(found))))
+    triangle = np.linalg.qr(columns, mode="r")
+    errors = noise * np.linalg.norm(np.linalg.pinv(triangle), axis=1)
+    used = np.abs(found) > LARGE_ERRORS * errors
+    simpler = np.zeros_like(found)
+    simpler[used] = np.linalg.lstsq(columns[:, used], target)[0]
+    if np.abs(target - columns @ simpler).max() < max(RESIDUAL, blur):
+        return simpler
+    return found
 
 
 def columns_of(summary, columns):

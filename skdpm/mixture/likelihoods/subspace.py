@@ -210,8 +210,9 @@ class Subspace(Likelihood):
 
     def condense(self, X):
         points = rotate(X, self.center_, self._lead)
-        squares = rotate(X, self.center_, self._whitening) ** 2
-        log_rest = self._log_peak - 0.5 * squares.sum(axis=1)
+        with np.errstate(over="ignore"):
+            squares = rotate(X, self.center_, self._whitening) ** 2
+            log_rest = self._log_peak - 0.5 * squares.sum(axis=1)
         return np.column_stack([points, np.maximum(log_rest, LEAST)]).view(Condensed)
 
     def _points(self, X):

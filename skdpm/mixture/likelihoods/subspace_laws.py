@@ -21,6 +21,8 @@ from skdpm.mixture.likelihoods.laws import ColumnLaw, StudentLaws, factors, patt
 
 # Largest number of entries of arrays of rows, clusters and nodes (32 MiB).
 MOST_ENTRIES = 2**22
+# Largest distance, whose square times a weight is finite, and smallest logarithm of a weight.
+FARTHEST, LOWEST = 1e145, -690.0
 # Terms of an integral, or of a sum over clusters, below exp(-NEGLIGIBLE) of the largest do not
 # count.
 NEGLIGIBLE = 40.0
@@ -92,7 +94,7 @@ class SubspaceLaws(StudentLaws):
         known = np.flatnonzero(known)
         axes, rest = self.axes[known], self.rest[known]
         common = self.scale.mean(axis=0)
-        factor = factors(rest @ rest.T + axes @ common @ axes.T)
+        factor = factors((rest @ rest.T + axes @ common @ axes.T)[None])[0]
         basis, weights = np.linalg.qr(np.linalg.solve(factor, axes))
         noise = np.linalg.solve(factor, rest)
         return Frame(known, factor, basis, weights, noise, basis.T @ noise)
@@ -100,6 +102,7 @@ class SubspaceLaws(StudentLaws):
     def _white(self, X, frame):
         """Known entries as L^-1 (x - center), and along the basis."""
         y = np.linalg.solve(frame.factor, (X[:, frame.known] - self.center[frame.known]).T).T
+        y = np.clip(y, -FARTHEST, FARTHEST)  # squares are finite
         return y, y @ frame.basis
 
     def _covariances(self, frame, clusters):
@@ -239,7 +242,7 @@ class SubspaceLaws(StudentLaws):
                 loadings = over_w[which] / v[..., None] + fixed[which]
                 loc[:, rows, j] = (shared + np.einsum("mar,mr->ma", loadings, z / widths)).T
                 variance = variances[which] / v + remaining
-                variance -= np.einsum("mar,mr->ma", loadings**2, 1.0 / widths)
+                variance -= np.sum((loadings / np.sqrt(widths)[:, None]) ** 2, axis=2)
                 scale[:, rows, j] = np.sqrt(np.maximum(variance, 1e-300)).T
         return [NormalMixtures(*column, weights) for column in zip(loc, scale, strict=True)]
 
@@ -251,7 +254,7 @@ class SubspaceLaws(StudentLaws):
             at = np.arange(len(rows)), (u >= cumulated[:, :-1]).sum(axis=1)
             v = w[at][:, None]
             # A free row, corrected by the known entries (Matheron's rule).
-            roots = np.linalg.cholesky(self.scale[chosen])
+            roots = factors(self.scale[chosen])
             normal = rng.standard_normal((len(rows), self.axes.shape[1]))
             points = self.loc[clusters[rows]]
             points = points + np.einsum("mqr,mr->mq", roots[which], normal) / np.sqrt(v)
@@ -287,6 +290,7 @@ def limits(df, n, along, squares):
     low = np.maximum(
         -(total + 2.0 * NEGLIGIBLE) / df, -np.log1p(free / df) - 2.0 - 2.0 * NEGLIGIBLE / df
     )
+    low = np.maximum(low, LOWEST)
     high = 10.0 + np.log1p(100.0 * (n + 2.0 * NEGLIGIBLE) / df)
     for _ in range(50):
         high = np.log(1.0 + high + (n * high + 2.0 * NEGLIGIBLE) / df)
