@@ -298,23 +298,26 @@ class Predictor:
         mixtures = self.scored.mixtures
         n_clusters = max(len(mixture.log_weights) for mixture in mixtures)
         out = np.empty((X.shape[0], self.allotment.shape[1] + new_cluster))
+        counted = np.diff(self.allotment.indptr) > 0
+        allotments = self.allotment
+        if allotments.shape[0] * allotments.shape[1] <= BLOCK_ENTRIES:
+            allotments = allotments.toarray()  # indexed faster
 
         def fill(first, stop):
             rows = self._rows(X[first:stop], 0)
             masses = np.zeros((stop - first, out.shape[1]))
             tops = np.full(stop - first, -np.inf)
             for mixture in mixtures:
+                allotment = allotments[mixture.stored]
                 # Only clusters that count: another one could leave nothing to the others.
-                allotment = self.allotment[mixture.stored]
-                counts = np.append(np.diff(allotment.indptr) > 0, new_cluster)
+                counts = np.append(counted[mixture.stored], new_cluster)
                 log_weights = np.where(counts, mixture.log_weights, -np.inf)
                 self._load(rows.model, mixture)
                 shares = np.empty((stop - first, len(log_weights)))
-                rows.fill_log_probabilities(log_weights, shares)
-                np.exp(shares, out=shares)
                 top, total = np.full(stop - first, -np.inf), np.zeros(stop - first)
-                rows.add_log_densities(log_weights + np.log(mixture.weight), top, total)
-                log_density = top + np.log(total)
+                rows.fill_log_probabilities(log_weights, shares, top, total)
+                np.exp(shares, out=shares)
+                log_density = top + np.log(total) + np.log(mixture.weight)
                 higher = np.maximum(tops, log_density)
                 masses *= _ratio(tops, higher)[:, None]
                 now = _ratio(log_density, higher)

@@ -225,6 +225,24 @@ cdef class MixtureRows:
                 self.total[i] = 1.0
         return n_kept
 
+    cdef void join(
+        self, Py_ssize_t first, Py_ssize_t n, double[::1] tops, double[::1] totals
+    ) noexcept nogil:
+        """Add the sums of `add_up` to exp(tops) * totals."""
+        cdef Py_ssize_t i, item
+        cdef double gap, top
+        for i in range(n):
+            item = self.order[first + i]
+            top = self.top[i] + self.model.log_apart_of(item)
+            gap = top - tops[item]
+            if gap > 0.0:
+                totals[item] = totals[item] * exp_negative(-gap) + self.total[i]
+                tops[item] = top
+            elif top == tops[item]:     # also where both are infinite
+                totals[item] += self.total[i]
+            else:
+                totals[item] += self.total[i] * exp_negative(gap)
+
     def add_log_densities(self, log_weights, double[::1] tops, double[::1] totals):
         """Add the density of each row under a mixture to exp(tops) * totals.
 
@@ -235,9 +253,8 @@ cdef class MixtureRows:
         tops, totals : ndarray of shape (n_rows,)
             Start with minus infinity and 0.
         """
-        cdef Py_ssize_t first, i, item, n, t
+        cdef Py_ssize_t first, n, t
         cdef double cutoff = log(2.0) * 60.0 + log(<double>len(log_weights))
-        cdef double gap, top
         self.take(log_weights)
         if tops.shape[0] != self.n_rows or totals.shape[0] != self.n_rows:
             raise ValueError("tops and totals need an entry for each row")
@@ -246,17 +263,7 @@ cdef class MixtureRows:
                 first = self.start(t)
                 n = self.start(t + 1) - first
                 self.add_up(t, first, n, cutoff)
-                for i in range(n):
-                    item = self.order[first + i]
-                    top = self.top[i] + self.model.log_apart_of(item)
-                    gap = top - tops[item]
-                    if gap > 0.0:
-                        totals[item] = totals[item] * exp_negative(-gap) + self.total[i]
-                        tops[item] = top
-                    elif top == tops[item]:     # also where both are infinite
-                        totals[item] += self.total[i]
-                    else:
-                        totals[item] += self.total[i] * exp_negative(gap)
+                self.join(first, n, tops, totals)
 
     def most_probable(self, log_weights):
         """Cluster with the largest weight times density for each row, the first one of ties:
@@ -278,13 +285,17 @@ cdef class MixtureRows:
                             out[self.order[first + i]] = self.kept[k]
         return labels
 
-    def fill_log_probabilities(self, log_weights, double[:, ::1] out):
+    def fill_log_probabilities(
+        self, log_weights, double[:, ::1] out, double[::1] tops=None, double[::1] totals=None
+    ):
         """Log probability of each cluster given each row; evaluates all clusters.
 
         Parameters
         ----------
         log_weights : ndarray of shape (n_clusters,)
         out : ndarray of shape (n_rows, n_clusters)
+        tops, totals : ndarray of shape (n_rows,), default=None
+            If given, densities are added to them as by `add_log_densities`.
         """
         cdef Py_ssize_t first, i, k, n, t
         cdef double cutoff = log(2.0) * 60.0 + log(<double>len(log_weights))
@@ -297,6 +308,8 @@ cdef class MixtureRows:
                 n = self.start(t + 1) - first
                 self.backoff.pause = 1
                 self.add_up(t, first, n, cutoff)
+                if tops is not None:
+                    self.join(first, n, tops, totals)
                 for i in range(n):
                     self.total[i] = log(self.total[i])
                     for k in range(self.n_clusters):
