@@ -4,6 +4,12 @@
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils import get_tags
+from sklearn.utils.metadata_routing import (
+    MetadataRouter,
+    MethodMapping,
+    _routing_enabled,
+    process_routing,
+)
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skdpm._tables import as_table, kind_of
@@ -57,7 +63,7 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def __init__(self, estimator=None):
         self.estimator = estimator
 
-    def fit(self, X, y=None):
+    def fit(self, X, y=None, **fit_params):
         """Fit the mixture to the rows of X.
 
         Parameters
@@ -66,6 +72,9 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             Rows; NaN, None or `pandas.NA` marks a missing entry.
         y : None
             Ignored.
+        **fit_params : object
+            Parameters of the `fit` of `estimator`, such as `known_labels`. If metadata routing is
+            enabled, those that `estimator` requests by `set_fit_request`.
 
         Returns
         -------
@@ -77,7 +86,9 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 "estimator must be a DPMixture or FiniteMixture whose likelihood can impute, got "
                 f"{estimator!r}"
             )
-        self.estimator_ = estimator.fit(X)
+        if _routing_enabled():
+            fit_params = process_routing(self, "fit", **fit_params).estimator.fit
+        self.estimator_ = estimator.fit(X, **fit_params)
         for name in ("n_features_in_", "feature_names_in_"):
             vars(self).pop(name, None)
             if hasattr(self.estimator_, name):
@@ -102,6 +113,12 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         else:
             validate_data(self, X, reset=False, skip_check_array=True)
         return self.estimator_.impute(X)
+
+    def get_metadata_routing(self):
+        """Parameters that `fit` passes on: a `MetadataRouter` of scikit-learn."""
+        estimator = DPMixture() if self.estimator is None else self.estimator
+        fits = MethodMapping().add(caller="fit", callee="fit")
+        return MetadataRouter(owner=self).add(estimator=estimator, method_mapping=fits)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

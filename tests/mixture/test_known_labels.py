@@ -18,7 +18,7 @@ from scipy.stats import norm
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_iris
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, UnsetMetadataPassedError
 from sklearn.model_selection import GridSearchCV, KFold, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -38,7 +38,7 @@ from support.exactness import (
 from support.fits import assert_same_fit
 from support.pvalues import Cells, assert_p, assert_p_matrix, chi_squared_p
 
-from skdpm import DPMixture, FiniteMixture
+from skdpm import DPMixture, FiniteMixture, MixtureImputer
 from skdpm.mixture.answers.hills import points_of, read_hills
 from skdpm.mixture.answers.known import KnownLabels
 from skdpm.mixture.likelihoods import Bernoulli, Gaussian, Product, Relational
@@ -676,6 +676,28 @@ def test_metadata_routing():
         assert (scores["test_score"] > 0.7).all()
     labels = base.fit_predict(X, known_labels=known)
     np.testing.assert_array_equal(labels[known >= 0], known[known >= 0])
+
+
+def test_an_imputer_passes_known_labels_on():
+    X, y = IRIS
+    X = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
+    known = some_known(y, 10)
+    settings = {"n_warmup": 5, "n_draws": 5, "n_chains": 1, "random_state": 0}
+    mixture = FiniteMixture(3, likelihood="gaussian", **settings)
+    expected = clone(mixture).fit(X, known_labels=known)
+    imputer = MixtureImputer(mixture).fit(X, known_labels=known)
+    np.testing.assert_array_equal(imputer.estimator_.classes_, expected.classes_)
+    found = MixtureImputer(mixture).fit_transform(X, known_labels=known)
+    np.testing.assert_array_equal(found, expected.impute(X))
+    with config_context(enable_metadata_routing=True):
+        with pytest.raises(UnsetMetadataPassedError, match="known_labels"):
+            MixtureImputer(mixture).fit(X, known_labels=known)
+        mixture.set_fit_request(known_labels=True)
+        pipeline = make_pipeline(MixtureImputer(mixture), StandardScaler())
+        pipeline.fit(X, known_labels=known)
+    np.testing.assert_array_equal(pipeline[0].estimator_.labels_, expected.labels_)
+    with pytest.raises(TypeError, match="weights"):
+        MixtureImputer(mixture).fit(X, sample_weight=np.ones(len(X)))
 
 
 def test_bernoulli_rows_that_say_nothing_follow_the_prior():
