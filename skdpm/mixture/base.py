@@ -1043,6 +1043,11 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             of = partitions.label_probabilities if known is None else known.probabilities
             self.probabilities_ = of(self.cluster_samples_, labels)
         self.cluster_params_ = self.likelihood_.cluster_params(estimate.stats)
+        vars(self).pop("part_columns_", None)
+        parts = getattr(self.likelihood_, "columns_of_parts", dict)()
+        if parts:
+            names = getattr(self, "feature_names_in_", np.arange(self.n_features_in_))
+            self.part_columns_ = {part: names[columns] for part, columns in parts.items()}
         stats = estimate.stats if estimate.owners is None else estimate.components
         prior = make_prior(float(self.draws_.mean("concentration")))
         log_weights = prior.log_weights(stats[:, 0].astype(np.intp))

@@ -165,7 +165,11 @@ default="auto"
         the weight of clusters without rows.
     cluster_params_ : dict of ndarrays, first axis `n_clusters_`
         Posterior means of the parameters of these clusters, which depend on the likelihood. For a
-        `Product`, a dict for each part.
+        `Product`, a dict for each part. If the chains drew missing entries (full and tied
+        covariances), the rows are those that one draw completed; `describe` averages over draws.
+    part_columns_ : dict of ndarrays
+        For a `Product`: columns of each part, in the order of the arrays in `cluster_params_`.
+        Names if the columns of X have names, otherwise positions.
     diagnostics_ : dict
         "r_hat" (rank-normalised split R-hat), "ess_bulk" and "ess_tail" (effective sample sizes)
         and "mcse_mean" (standard error of the mean) of "log_joint", "n_components",
@@ -333,7 +337,7 @@ default="auto"
         are, or may be, empty; the rest is the weight of these.
     labels_, classes_, probabilities_, outlier_scores_, label_samples_, n_components_samples_, \
 n_clusters_samples_, concentration_samples_, log_joint_samples_, hyperparameter_samples_, \
-relevance_, draws_, cluster_params_, diagnostics_, converged_, log_evidence_, \
+relevance_, draws_, cluster_params_, part_columns_, diagnostics_, converged_, log_evidence_, \
 log_evidence_chains_, effective_sample_size_, n_samples_seen_, acceptance_rate_, likelihood_, \
 sampler_, n_iter_, n_warmup_, fit_time_, n_features_in_, feature_names_in_
         As in `DPMixture`. With `dynamic=True` `draws_` also has "total_components", the number of

@@ -470,6 +470,14 @@ def test_relevance_is_the_share_of_draws():
     assert model.relevance_[1] == model.relevance_[2] and np.isnan(model.relevance_[4])
     assert set(model.cluster_params_) == {"cat", "num"}
     assert model.cluster_params_["cat"]["probabilities"].shape == (model.n_clusters_, 2, 3)
+    named = DPMixture(likelihood=model.likelihood, **FAST)
+    named.fit(pd.DataFrame(X, columns=list("abcde")))
+    for name, columns in model.part_columns_.items():
+        assert named.part_columns_[name].tolist() == [*np.array(list("abcde"))[columns]]
+        width = next(iter(model.cluster_params_[name].values())).shape[1]
+        assert len(columns) == width
+    assert not hasattr(model.set_params(likelihood="gaussian").fit(X), "part_columns_")
+    model.set_params(likelihood=named.likelihood)
     again = model.set_params(likelihood__select=False).fit(X)
     assert not hasattr(again, "relevance_") and "selected" not in again.hyperparameter_samples_
 

@@ -298,6 +298,8 @@ def test_what_is_learned_is_named_by_part():
     mixture = DPMixture(likelihood=KINDS, **{**FAST, "n_warmup": 30, "n_draws": 60}).fit(X)
     assert set(mixture.cluster_params_) == {"num", "cat", "counts"}
     assert set(mixture.cluster_params_["num"]) == {"means", "covariances"}
+    found = {name: columns.tolist() for name, columns in mixture.part_columns_.items()}
+    assert found == {"num": [0, 1], "cat": [2, 3], "counts": [4]}
     names = {
         *("num__mean", "num__mean_precision", "num__df", "num__scale"),
         *("cat__concentration", "counts__shape", "counts__rate"),
