@@ -165,8 +165,9 @@ default="auto"
         the weight of clusters without rows.
     cluster_params_ : dict of ndarrays, first axis `n_clusters_`
         Posterior means of the parameters of these clusters, which depend on the likelihood. For a
-        `Product`, a dict for each part. If the chains drew missing entries (full and tied
-        covariances), the rows are those that one draw completed; `describe` averages over draws.
+        `Product`, a dict for each part. If chains drew missing entries (full and tied
+        covariances), these are the parameters of rows that one draw completed; `describe` averages
+        over draws.
     part_columns_ : dict of ndarrays
         For a `Product`: columns of each part, in the order of the arrays in `cluster_params_`.
         Names if the columns of X have names, otherwise positions.

@@ -195,8 +195,8 @@ class Questions:
         Returns
         -------
         X : ndarray or DataFrame of shape (n_samples, n_features), or a list of these
-            Completed copies of X: a list if `n_draws` is given. Entries of columns that the
-            likelihood does not model stay missing.
+            Completed copies of X: a list if `n_draws` is given. Columns that had no entry in
+            `fit`, and those that the likelihood does not model, stay missing.
 
         Notes
         -----
