@@ -291,15 +291,25 @@ def _values_of(filled, decoded):
     return np.append(categories, None)[codes]
 
 
+def _holds(dtype, values):
+    """Whether numbers are integers of a type, or any integers for objects."""
+    limits = np.iinfo(dtype if dtype.kind in "iu" else np.int64)
+    return ((values == np.floor(values)) & (values >= limits.min) & (values <= limits.max)).all()
+
+
 def _filled_column(column, gaps, values):
-    """A Series with values in some places; of the same type, unless means of integers are none."""
+    """A Series with values in some places; of the same type, unless integers of this type cannot
+    hold the values."""
     if not gaps.any():
         return column
     kind, values = kind_of(column), values[gaps]
+    dtype = getattr(column.dtype, "numpy_dtype", column.dtype)
     if kind == "bool":
         values = values.astype(bool)
-    elif kind == "integer" and (values != np.floor(values)).any():
+    elif kind == "integer" and not _holds(dtype, values):
         column = column.astype(np.float64)
+    elif getattr(dtype, "kind", "") == "f":
+        values = values.astype(dtype)  # pandas refuses numbers of more digits
     out = column.copy()
     if hasattr(column, "cat"):
         unknown = set(values) - set(column.cat.categories)

@@ -635,6 +635,23 @@ def test_scikit_learn_checks_of_the_default(estimator, check):
     check(estimator)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "Float32", "Int8", "Int64", object])
+def test_imputation_keeps_types_of_numbers(dtype):
+    """pandas refuses numbers with more digits than a column has, and integers beyond its range."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.integers(0, 120, (40, 2)).astype(float), columns=["a", "b"])
+    X = X.mask(rng.random(X.shape) < 0.2).astype(dtype)
+    settings = {"n_warmup": 5, "n_draws": 5, "n_chains": 1, "random_state": 0}
+    for likelihood in ("gaussian", "poisson"):
+        model = DPMixture(likelihood=likelihood, **settings).fit(X)
+        for table in [model.impute(X), *model.impute(X, n_draws=3)]:
+            assert not table.isna().any(axis=None)
+            kept = X.notna().to_numpy()
+            np.testing.assert_array_equal(table.to_numpy()[kept], X.to_numpy()[kept])
+            if str(dtype)[0] in "fF":
+                assert table.dtypes.equals(X.dtypes)
+
+
 def test_imputer_in_a_pipeline():
     full, holes = table(200)
     labels = np.asarray(full["kind"] == "b")
