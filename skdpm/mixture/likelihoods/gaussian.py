@@ -156,10 +156,10 @@ default=None
     are learned, `fit` leaves them out: labels are those without these columns. n_features is then
     the number of the other columns, to which `mean`, `scale`, log joints and the evidence refer.
     `sample` and `cluster_params_` have all columns, as the others determine them, with a variance
-    of 0 in constant ones and NaN in columns without entries. `impute` leaves the latter missing. A combination must hold in the first
-    4096 rows up to 1e-7 standard deviations, and up to 1e-5 in all rows, of which at least
-    n_features + 2 must be different. Rounding of large values also counts. `partial_fit` without
-    `fit` keeps all columns.
+    of 0 in constant ones and NaN in columns without entries. `impute` leaves the
+    latter missing. A combination must hold in the first 4096 rows up to 1e-7 standard deviations,
+    and up to 1e-5 in all rows, of which at least n_features + 2 must be different. Rounding of
+    large values also counts. `partial_fit` without `fit` keeps all columns.
 
     *Densities of rows* (`score_samples`, `outlier_scores_`) are densities of all columns with
     entries, so that models can be compared that leave out different columns, as under "full" and
