@@ -19,6 +19,7 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 from support.chains import run_chains
 from support.exactness import SAMPLER_CASES, make_prior, make_state
+from support.kernels import bind
 from support.probes import Probe
 from support.pvalues import Cells, assert_p_matrix, chi_squared_p
 
@@ -34,6 +35,7 @@ from skdpm.mixture.likelihoods import (
 from skdpm.mixture.likelihoods.classified import Classified
 from skdpm.mixture.likelihoods.selection import Inclusion
 from skdpm.mixture.samplers import SAMS, SMC, BlockedGibbs, Gibbs, SubCluster
+from skdpm.mixture.state._state import MixtureState
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -159,6 +161,28 @@ def test_samplers_against_the_enumerated_posterior(name, seed_sequence):
     assert law.sum(axis=0).max() < 0.7 and 0.01 < law.sum(axis=1).min() < 0.6
     runs = {repr(sampler): selection_run(name, sampler) for sampler in SAMPLERS}
     assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+def test_known_classes_leave_hyperparameters_their_priors():
+    """Units whose priors differ, because their columns do. One of them is constant."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(70.0, 20.0, 30), np.full(30, 2.0), rng.normal(-5.0, 1.0, 30)])
+    parts = [("x", Gaussian(covariance_type="diag"), [0, 1, 2])]
+    likelihood = Product(parts, select=True).for_columns(X).resolve(X)
+    found = []
+    for own in (likelihood, Classified(likelihood, np.full(30, -1, dtype=np.intp))):
+        model = bind(own, own.encode(X), 30)
+        state = MixtureState(model, make_prior("dp", 30, concentration=1.0), np.arange(30) % 2)
+        bit_generator = np.random.PCG64(1)
+        for _ in range(20):
+            model.resample_hyperparameters(
+                state.cluster_slots(), own.learned_priors, bit_generator
+            )
+        found.append(model.hyperparameters())
+    np.testing.assert_array_equal(*found)
+    known = np.where(np.arange(30) < 6, np.arange(30) % 2, -1)
+    fitted = DPMixture(likelihood=Product(parts, select=True), **FAST).fit(X, known_labels=known)
+    assert abs(fitted.likelihood_.x__mean[1] - 2.0) < 1e-3
 
 
 def test_with_known_classes(seed_sequence):

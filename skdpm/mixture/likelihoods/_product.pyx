@@ -94,7 +94,7 @@ cdef class ProductModel(ClusterModel):
         self.active = <Py_ssize_t*>resized(NULL, self.n_parts, sizeof(Py_ssize_t))
         self.extremes = <double*>resized(NULL, 2 * self.n_parts, sizeof(double))
         self.selects = self.keeps_all = selected is not None
-        self.places = (0,) * self.n_parts if places is None else tuple(places)
+        self.places = None if places is None else tuple(places)
         self.starts[0] = self.hyper_starts[0] = self.box_starts[0] = 0
         n_stats = 0
         values = []
@@ -608,16 +608,17 @@ cdef class ProductModel(ClusterModel):
         return self.hyperparameters()
 
     cdef dict priors_of(self, Py_ssize_t p, priors):
-        """Priors of the hyperparameters of a part, by their names in the part."""
+        """Priors of the hyperparameters of a part, by their names in the part. Without `places`, a
+        tuple belongs to parts of the part."""
         cdef Py_ssize_t h
         cdef ClusterModel part = <ClusterModel>self.parts[p]
         own = {}
         for h in range(part.n_hyper):
             prior = priors.get(self.hyper_names[self.hyper_starts[p] + h])
             if prior is not None:
-                own[part.hyper_names[h]] = (
-                    prior[self.places[p]] if isinstance(prior, tuple) else prior
-                )
+                if self.places is not None and isinstance(prior, tuple):
+                    prior = prior[self.places[p]]
+                own[part.hyper_names[h]] = prior
         return own
 
     cdef int select(self, slots, bit_generator) except -1:
