@@ -23,6 +23,8 @@ MOST_DRAWS, FEWEST_DRAWS = 2000, 200
 MOST_KEPT = 2**24
 # Largest number of means of components that are drawn at once (32 MiB).
 BLOCK_MEANS = 2**22
+# Largest deviation of equal values from their mean, as a share of the largest value.
+ROUNDING = 1e-13
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,10 +224,13 @@ def _spreads(entries, X, labels, sizes, mean):
         x, owner = x[known], labels[known]
         spreads[e] = np.nan
         if len(x) and np.ptp(x) > 0.0:
+            rounding = ROUNDING * np.abs(x).max()
             x = x - x.mean()
             n = np.bincount(owner, minlength=len(sizes))
             means = np.bincount(owner, x, len(sizes)) / np.maximum(n, 1)
             freedom = len(x) - np.count_nonzero(n)
-            squares = np.sum((x - means[owner]) ** 2)
+            gaps = x - means[owner]
+            gaps[np.abs(gaps) < rounding] = 0.0
+            squares = np.sum(gaps**2)
             spreads[e] = np.sqrt(squares / freedom) if freedom else x.std()
     return spreads
