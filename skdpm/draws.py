@@ -30,7 +30,8 @@ class Column(NamedTuple):
     name : str
     kind : {"scalar", "params", "labels", "ragged"}
         Kind of the quantity: a number; an array of one shape; labels 0, 1, ..., kept in the
-        smallest unsigned type for all draws; an array whose shape differs between draws.
+        smallest unsigned type for all draws, or in the smallest signed type if `dtype` is int8;
+        an array whose shape differs between draws.
     dtype : numpy dtype
         Dtype of scalars and params.
     shape : tuple of int
@@ -92,7 +93,8 @@ def _room(column, n_draws, saved):
         return list(saved)
     dtype = column.dtype
     if column.kind == "labels":
-        dtype = saved.dtype if len(saved) else np.dtype(np.uint8)
+        smallest = np.dtype(np.int8 if column.dtype == np.int8 else np.uint8)
+        dtype = saved.dtype if len(saved) else smallest
     values = np.empty((max(n_draws, len(saved)), *column.shape), dtype=dtype)
     if len(saved):
         values[: len(saved)] = saved

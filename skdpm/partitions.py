@@ -472,7 +472,8 @@ class MergeTree:
     Attributes
     ----------
     labels : ndarray of shape (n_samples,), int64
-        The partition: K clusters, numbered from 0 by decreasing size.
+        The partition: K clusters, numbered from 0 by decreasing size; -1 for rows in none, which
+        stay as they are.
     linkage : ndarray of shape (K - 1, 4)
         The merges in order, in the format of `scipy.cluster.hierarchy`: the two nodes that merge
         (0, ..., K - 1 are the clusters, K + m is the result of merge m), the height, and the
@@ -522,7 +523,10 @@ class MergeTree:
         for m in range(most - n_clusters - 1, -1, -1):
             # Backwards, so that the result of a merge already knows its root.
             root[self.linkage[m, :2].astype(np.intp)] = root[most + m]
-        return relabel_by_size(root[self.labels])
+        labels = self.labels.copy()
+        inside = labels >= 0
+        labels[inside] = relabel_by_size(root[labels[inside]])
+        return labels
 
 
 def merge_tree(label_samples, labels, loss="vi"):

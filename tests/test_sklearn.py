@@ -36,6 +36,7 @@ SHORT = {"n_warmup": 15, "n_draws": 5, "n_chains": 2}
         DPMixture(**SHORT),
         FiniteMixture(**SHORT),
         DPMixture(likelihood=Gaussian(covariance_type="diag"), **SHORT),
+        DPMixture(noise=True, **SHORT),
         DPMixture(sampler=SMC(5), n_draws=4, n_chains=2),
         FiniteMixture(sampler=SMC(5, rejuvenation=None), n_draws=4, n_chains=2),
     ]

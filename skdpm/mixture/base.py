@@ -35,6 +35,14 @@ from skdpm.hyperpriors import check_hyperprior
 from skdpm.mixture.answers.hills import read_draws
 from skdpm.mixture.answers.known import KnownLabels
 from skdpm.mixture.answers.lazy import over_rows, row_chunks
+from skdpm.mixture.answers.noise import (
+    NoiseLaw,
+    alone,
+    by_size,
+    check_noise,
+    components_of,
+    share_of_noise,
+)
 from skdpm.mixture.answers.predictive import Predictor, ScoredDraws, StoredMixture
 from skdpm.mixture.answers.training import TrainingRows, outlier_scores
 from skdpm.mixture.likelihoods import LIKELIHOODS
@@ -61,6 +69,7 @@ UNUSED_IN_STREAMS = {"init", "n_warmup", "store_labels", "thin"}
 
 # Attributes that only some programs set.
 FURTHER_ATTRIBUTES = (
+    "noise_probabilities_",
     "effective_sample_size_",
     "log_evidence_",
     "log_evidence_chains_",
@@ -271,7 +280,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     def predict(self, X):
         """Most probable cluster of each row, among those of `labels_`. After a fit with known
-        labels, the most probable of `classes_`.
+        labels, the most probable of `classes_`. After a fit with `noise`, -1 for a row that is
+        more probably noise than in any cluster.
 
         Each row is treated as a new observation. So `predict(X_train)` may differ from `labels_`,
         which are chosen jointly. Nothing is drawn at random.
@@ -294,6 +304,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         The prior weight of a cluster is its size minus the discount, or plus concentration /
         n_components, with the posterior mean of the concentration.
 
+        After a fit with `noise`, the rest of each row is the probability that it is noise.
+
         After a fit with known labels, columns are those of `classes_`, and probabilities are sums
         over all scored draws. A class has the weights of the components of its rows. A component
         without known rows counts for the clusters of `labels_` in which its rows are. A draw
@@ -308,7 +320,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         Returns
         -------
         probabilities : ndarray of shape (n_samples, `n_clusters_`), or one column more
-            Probabilities. Rows sum to 1.
+            Probabilities. Rows sum to 1, except for the probability of noise.
 
         Examples
         --------
@@ -332,8 +344,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """log posterior predictive density of each row.
 
         The density is averaged over up to 100 evenly spaced draws. That of a draw is the mixture
-        of its clusters and of a new cluster. It is a density of all columns of X, also of constant
-        and dependent ones: see the notes of `Gaussian`.
+        of its clusters, of a new cluster and of noise, if there is any. It is a density of all
+        columns of X, also of constant and dependent ones: see the notes of `Gaussian`.
 
         Parameters
         ----------
@@ -409,7 +421,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             Rows. If columns of `fit` held categories (`Categorical`), these do too: a data frame
             after a data frame, otherwise an array of objects.
         labels : ndarray of shape (n_samples,), int64
-            Cluster of `labels_` of each row, drawn from `predict_proba(X)`.
+            Cluster of `labels_` of each row, drawn from `predict_proba(X)`; -1 for noise.
 
         Examples
         --------
@@ -432,12 +444,16 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         else:
             X = self._sample_given(n_samples, given, rng)
         cumulated = np.cumsum(self._predictor.predict_proba(X), axis=1)
-        u = rng.random((n_samples, 1)) * cumulated[:, -1:]
+        u = rng.random((n_samples, 1))
+        if self._predictor.background is None:
+            u *= cumulated[:, -1:]
         decoded = self.likelihood_.decode(X)
         if decoded is not None:
             X = decoded_table(X, decoded, getattr(self, "feature_names_in_", None))
         labels = (u >= cumulated).sum(axis=1).astype(np.int64)
-        return X, getattr(self, "classes_", np.arange(self.n_clusters_))[labels]
+        # The rest of the probability is that of noise.
+        names = np.append(getattr(self, "classes_", np.arange(self.n_clusters_)), -1)
+        return X, names[labels]
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -631,7 +647,14 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if loss is None:
             loss = self.point_estimate
             loss = "vi" if loss in (*SINGLE_DRAWS, "modal") else loss
-        return partitions.merge_tree(self.cluster_samples_, self._clusters, loss)
+        labels = self._clusters
+        if self._training.noise is None:
+            return partitions.merge_tree(self.cluster_samples_, labels, loss)
+        inside = labels >= 0
+        if not inside.any():
+            raise ValueError("merge_tree needs a cluster; all rows are noise")
+        draws = alone(self.cluster_samples_[:, :, inside])
+        return replace(partitions.merge_tree(draws, labels[inside], loss), labels=labels)
 
     @property
     def _clusters(self):
@@ -771,7 +794,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if isinstance(self.sampler, str) and self.sampler == "auto":
             make_prior = functools.partial(self.make_prior, concentration=1.0)
             known = None if is_dask(X) else self._known
-            sampler = automatic_sampler(_with_classes(likelihood, known), X, make_prior)
+            noise = check_noise(self.noise) is not None
+            sampler = automatic_sampler(_with_classes(likelihood, known), X, make_prior, noise)
         else:
             sampler = self._resolved("sampler")
         objection = sampler.objection(likelihood, X)
@@ -782,7 +806,39 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 f'{sampler!r} cannot take known_labels; use sampler="auto" with rows in memory, '
                 "which chooses one that can"
             )
+        if check_noise(self.noise) is not None:
+            self._check_noise(likelihood, sampler)
         return sampler
+
+    def _check_noise(self, likelihood, sampler):
+        """Raise ValueError if the model or the sampler cannot have noise."""
+        if not sampler.takes_noise:
+            raise ValueError(
+                f'{sampler!r} cannot have a noise component; use sampler="auto", which chooses '
+                "one that can, or set noise=None"
+            )
+        if self._known is not None:
+            raise ValueError("known_labels cannot be combined with noise; set noise=None")
+        if not self.store_labels:
+            raise ValueError("noise needs label draws; set store_labels=True")
+        if likelihood.select:
+            raise ValueError(
+                "columns cannot be selected with a noise component; set noise=None or "
+                "Product(select=False)"
+            )
+        if "product" not in likelihood.capabilities or likelihood.background is None:
+            raise ValueError(
+                f"{type(likelihood).__name__} has no law of rows that are noise; set noise=None. "
+                "Gaussian, Subspace, Poisson, Bernoulli, Categorical and a Product of these have "
+                "one"
+            )
+        if self.make_prior(1, 1.0).latent:
+            raise ValueError("dynamic=True cannot be combined with noise; set noise=None")
+
+    def _noise_law(self, X, likelihood):
+        """The law of noise of the rows of `fit`: `NoiseLaw`, or None."""
+        beta = check_noise(self.noise)
+        return None if beta is None else NoiseLaw(*beta, likelihood.background(X))
 
     def _signature(self, likelihood, sampler):
         key = None if self._known is None else self._known.key
@@ -821,6 +877,9 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             **settings,
         )
         program.given, program.known = X, self._known
+        program.noise_law = self._noise_law(X, program.likelihood)
+        if program.noise_law is not None:
+            program.noise = program.noise_law.of(X)
         if program.finds_warmup:
             program.n_warmup = program.warmup_looks[-1]
         if program.finds_draws and self.target_ess is None:
@@ -949,9 +1008,14 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 run.entropy,
                 program.completion,
                 program.known,
+                program.noise_law,
             )
-        self._predictor = Predictor(likelihood, self.n_features_in_, None, draws.scored)
+        self._predictor = Predictor(
+            likelihood, self.n_features_in_, None, draws.scored, _background(program)
+        )
         vars(self).pop("outlier_scores_", None)
+        for name in FURTHER_ATTRIBUTES:
+            vars(self).pop(name, None)
         self._take_partition(self._point_estimate(run), program.make_prior)
         if "acceptance" in chains[0]:
             self.acceptance_rate_ = {
@@ -960,8 +1024,6 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             }
         else:
             vars(self).pop("acceptance_rate_", None)
-        for name in FURTHER_ATTRIBUTES:
-            vars(self).pop(name, None)
         vars(self).update(program.further_attributes(chains))
         if "selected" in likelihood.learned:
             self.relevance_ = likelihood.relevance(draws.mean(column_of("selected")))
@@ -972,7 +1034,9 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         rows = program.density_rows
         if rows is None:
             return None
-        predictor = Predictor(program.likelihood.own, rows.shape[1], None, scored)
+        predictor = Predictor(
+            program.likelihood.own, rows.shape[1], None, scored, _background(program)
+        )
         n_chains = len({draw["chain"] for draw in scored.draws})
         return predictor.mean_log_densities(rows).reshape(n_chains, -1)
 
@@ -1030,6 +1094,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """Set the attributes that follow from a `PointEstimate`."""
         self.labels_ = labels = estimate.labels
         known = None if self._training is None else self._training.known
+        noise = None if self._training is None else self._training.noise
         self.n_clusters_ = len(estimate.stats)
         self.n_clusters_samples_ = self.n_components_samples_
         if self._training is None:
@@ -1041,7 +1106,12 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 self.cluster_samples_ = estimate.clusters
                 self.n_clusters_samples_ = estimate.clusters.max(axis=2) + np.int64(1)
             of = partitions.label_probabilities if known is None else known.probabilities
-            self.probabilities_ = of(self.cluster_samples_, labels)
+            if noise is None:
+                self.probabilities_ = of(self.cluster_samples_, labels)
+            else:
+                self.noise_probabilities_ = share_of_noise(self.draws_["labels"])
+                found = of(alone(self.cluster_samples_), alone(labels))
+                self.probabilities_ = np.where(labels < 0, self.noise_probabilities_, found)
         self.cluster_params_ = self.likelihood_.cluster_params(estimate.stats)
         vars(self).pop("part_columns_", None)
         parts = getattr(self.likelihood_, "columns_of_parts", dict)()
@@ -1051,10 +1121,16 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         stats = estimate.stats if estimate.owners is None else estimate.components
         prior = make_prior(float(self.draws_.mean("concentration")))
         log_weights = prior.log_weights(stats[:, 0].astype(np.intp))
+        noise_weight = 0.0
+        if noise is not None:
+            noise_weight = noise.weight(self.draws_["n_noise"], len(labels)).mean()
+            log_weights = log_weights + np.log1p(-noise_weight)
         fitted = None
         if "product" not in self.likelihood_.capabilities:
             fitted = labels.astype(np.min_scalar_type(len(stats)))
-        partition = StoredMixture(stats, log_weights, fitted, {}, 1.0, estimate.owners)
+        partition = StoredMixture(
+            stats, log_weights, fitted, {}, 1.0, estimate.owners, noise_weight=noise_weight
+        )
         self.weights_ = partition.by_owner(np.exp(log_weights[None, :-1]))[0]
         self._predictor.partition = partition
         vars(self).pop("classes_", None)
@@ -1083,8 +1159,9 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         random_state = np.random.RandomState(np.random.MT19937(key))
         modal = isinstance(loss, str) and loss == "modal"
         known = self._training.known
+        noise = self._training.noise
         reads_hills = modal and self.likelihood_.has_points
-        if not reads_hills and known is None:
+        if not reads_hills and known is None and noise is None:
             labels = partitions.point_estimate(
                 draws,
                 loss="vi" if modal else loss,
@@ -1106,19 +1183,48 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             chosen, clusters = read_draws(
                 likelihood.independent(X), draws, self.n_jobs, completed or None, known
             )
+        elif known is None:
+            chosen, clusters = np.arange(draws.shape[1]), draws
         else:
             chosen, clusters = np.arange(draws.shape[1]), known.join(draws)
-        if known is None:
-            labels = partitions.point_estimate(
-                clusters, max_clusters=int(clusters.max()) + 1, random_state=random_state
+        if noise is not None:
+            labels = self._estimate_with_noise(
+                draws, clusters, "vi" if modal else loss, max_clusters, random_state
             )
-            if labels.max() >= max_clusters:
-                labels = partitions.merge_tree(clusters, labels).cut(max_clusters)
+        elif known is None:
+            labels = self._estimate(clusters, "vi", max_clusters, random_state)
         else:
             loss = "vi" if modal else loss
             labels = known.estimate(clusters, loss, max_clusters, random_state)
             self._give_classes(known, labels)
         return self._of_components(labels, clusters, draws[:, chosen], statistics)
+
+    def _estimate(self, clusters, loss, max_clusters, random_state):
+        """Labels with the least expected loss over draws of the clusters."""
+        labels = partitions.point_estimate(
+            clusters, loss=loss, max_clusters=int(clusters.max()) + 1, random_state=random_state
+        )
+        if labels.max() >= max_clusters:
+            labels = partitions.merge_tree(clusters, labels, loss).cut(max_clusters)
+        return labels
+
+    def _estimate_with_noise(self, draws, clusters, loss, max_clusters, random_state):
+        """Labels with the least expected loss, -1 for rows that are noise with a higher
+        probability than they share the cluster with its other rows (or are alone in it)."""
+        labels = np.full(draws.shape[2], -1, dtype=np.int64)
+        of_noise = share_of_noise(draws)
+        # The other rows are in no cluster with a probability above 1/2.
+        inside = np.flatnonzero(of_noise <= 0.5)
+        if not len(inside):
+            return labels
+        clusters = alone(clusters[:, :, inside])
+        found = self._estimate(clusters, loss, max_clusters, random_state)
+        of_cluster = partitions.label_probabilities(clusters, found)
+        # Of a cluster of one row, it is the probability to be alone, as rows that are noise are.
+        of_noise, is_single = of_noise[inside], (np.bincount(found) == 1)[found]
+        of_cluster[is_single] -= of_noise[is_single]
+        labels[inside] = np.where(of_noise > of_cluster, -1, found)
+        return by_size(labels)
 
     def _give_classes(self, known, labels):
         """Give rows of no cluster, -1 in labels, their most probable class given that they have
@@ -1136,10 +1242,15 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         """The `PointEstimate` of labels of clusters, from draws of the clusters and of their
         components."""
         # New rows are compared with the components of the draw whose clusters are the closest.
-        closest = partitions.partition_distances(clusters, labels).argmin()
-        of_draw = draws.reshape(-1, len(labels))[closest]
-        components = partitions.relabel_by_size(of_draw * np.int64(len(labels)) + labels)
-        owners = labels[np.unique(components, return_index=True)[1]]
+        if self._training is not None and self._training.noise is not None:
+            closest = partitions.partition_distances(alone(clusters), alone(labels)).argmin()
+            components = components_of(labels, draws.reshape(-1, len(labels))[closest])
+        else:
+            closest = partitions.partition_distances(clusters, labels).argmin()
+            of_draw = draws.reshape(-1, len(labels))[closest]
+            components = partitions.relabel_by_size(of_draw * np.int64(len(labels)) + labels)
+        first = np.unique(components, return_index=True)[1]
+        owners = labels[first[components[first] >= 0]]
         order = np.argsort(owners, kind="stable")  # by cluster, then by decreasing size
         parts = statistics(components)[order]
         return PointEstimate(labels, statistics(labels), clusters, parts, owners[order])
@@ -1165,7 +1276,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                     program.statistics,
                 )
                 return replace(estimate, clusters=clusters)
-            labels = partitions.relabel_by_size(draws["labels"][chain, draw])
+            labels = by_size(draws["labels"][chain, draw])
             return PointEstimate(labels, program.statistics(labels))
         candidates = [Candidates(chain["candidates"]) for chain in chains]
         if self.point_estimate == "last":
@@ -1233,6 +1344,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             dtype=dtype,
             n_columns=n_columns,
         )
+
+
+def _background(program):
+    return None if program.noise_law is None else program.noise_law.background
 
 
 def _with_classes(likelihood, known):

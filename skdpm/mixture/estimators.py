@@ -56,6 +56,15 @@ class DPMixture(BaseMixture):
         or the shape and rate of a Gamma.
     discount : float, default=0.0
         Pitman-Yor discount, in [0, 1).
+    noise : None, True or tuple (a, b), default=None
+        Whether some rows may be noise, which is in no cluster: a row is noise with a probability
+        that has the law Beta(a, b). True: (1, 49). The law of noise does not depend on clusters:
+        uniform on a box around the rows, 1.05 times the range of each column; the negative
+        binomial law with mean and variance of a column of counts; the shares of a column of
+        categories. So new rows outside the box are never noise. `impute`, `predict_columns` and
+        ``sample(given=...)`` are about rows that are no noise. Not with known labels, selected
+        columns, `Multinomial`, `Grid`, `PyClone`, networks or ``store_labels=False``, nor with
+        the samplers `SMC`, `ARM`, `SubCluster` and `BlockedGibbs`.
     n_warmup : int or "auto", default="auto"
         Number of initial iterations that are dropped. Samplers adapt only during these. "auto": 50
         to 250, until the chains have settled; 100 for `SubCluster` and `BlockedGibbs`.
@@ -117,7 +126,10 @@ default="auto"
     ----------
     labels_ : ndarray of shape (n_samples,), int64
         Point estimate, numbered from 0 by decreasing cluster size. After `partial_fit`: clusters
-        of the rows of the last call, numbered by their sizes among all rows seen.
+        of the rows of the last call, numbered by their sizes among all rows seen. With `noise`,
+        -1 for a row that is more probably noise than in its cluster.
+    noise_probabilities_ : ndarray of shape (n_samples,)
+        Probability that a row is noise, the share of draws in which it is. Only with `noise`.
     classes_ : ndarray of shape (`n_clusters_`,), int64
         Clusters of `labels_` after a fit with `known_labels`: the known classes in increasing
         order, then the numbers of new clusters, counted on from the last class. Rows with a known
@@ -127,15 +139,17 @@ default="auto"
     probabilities_ : ndarray of shape (n_samples,)
         Probability that a row shares a cluster with another row of its cluster in `labels_`,
         averaged over these rows; for a cluster of one row, the probability that it is alone. With
-        known labels, the probability of its class for a row that has one. Not after
-        `partial_fit`, nor with ``store_labels=False``.
+        known labels, the probability of its class for a row that has one. The probability of
+        noise for a row with the label -1. Not after `partial_fit`, nor with
+        ``store_labels=False``.
     outlier_scores_ : ndarray of shape (n_samples,)
         -log p(row given all other rows), natural logarithm. A larger score means a more surprising
         row. Unlike `score_samples`, the score of a row is not affected by the row itself.
         Available whenever `probabilities_` is. Computed on first use from the rows of `fit`, which
         are not pickled: see `pointwise_log_likelihood`.
     label_samples_ : ndarray of shape (n_chains, n_draws, n_samples), unsigned int
-        Kept partitions, clusters numbered by first appearance.
+        Kept partitions, clusters numbered by first appearance. With `noise`, signed int, -1 for
+        rows that are noise.
     n_components_samples_ : ndarray of shape (n_chains, n_draws), int64
         Number of components that hold rows.
     cluster_samples_ : ndarray of shape (n_chains, n_read_draws, n_samples), unsigned int
@@ -150,7 +164,7 @@ default="auto"
         Draws of the concentration.
     log_joint_samples_ : ndarray of shape (n_chains, n_draws)
         log p(partition given the concentration) + log p(X given the partition), both normalised,
-        natural logarithm.
+        natural logarithm. With `noise`, a partition tells which rows are noise too.
     hyperparameter_samples_ : dict of str to ndarray of shape (n_chains, n_draws, ...)
         Draws of the learned hyperparameters of the likelihood.
     relevance_ : ndarray of shape (n_features,)
@@ -158,11 +172,11 @@ default="auto"
         the likelihood ``Product(select=True)``.
     draws_ : Draws
         All draws, a mapping from names to arrays of shape (n_chains, n_draws, ...), such as
-        "log_joint", "concentration", "n_components", "labels" and, for a learned hyperparameter
-        `shape`, ``"likelihood__shape"``.
+        "log_joint", "concentration", "n_components", "labels", with `noise` "n_noise", the number
+        of rows that are noise, and, for a learned hyperparameter `shape`, ``"likelihood__shape"``.
     weights_ : ndarray of shape (`n_clusters_`,)
         Posterior mean weights of the clusters of `labels_`. They sum to less than 1; the rest is
-        the weight of clusters without rows.
+        the weight of clusters without rows, and of noise.
     cluster_params_ : dict of ndarrays, first axis `n_clusters_`
         Posterior means of the parameters of these clusters, which depend on the likelihood. For a
         `Product`, a dict for each part. If chains drew missing entries (full and tied
@@ -224,6 +238,7 @@ default="auto"
     Neal (2000), Markov chain sampling methods for Dirichlet process mixture models.
     Escobar & West (1995), Bayesian density estimation and inference using mixtures.
     Pitman & Yor (1997), The two-parameter Poisson-Dirichlet distribution.
+    Banfield & Raftery (1993), Model-based Gaussian and non-Gaussian clustering.
     Dahl, Johnson & Mueller (2022), Search algorithms and loss functions for Bayesian clustering.
     Hennig (2010), Methods for merging Gaussian mixture components.
 
@@ -247,6 +262,7 @@ default="auto"
         concentration=None,
         concentration_prior=(1.0, 1.0),
         discount=0.0,
+        noise=None,
         n_warmup="auto",
         n_draws="auto",
         thin=1,
@@ -266,6 +282,7 @@ default="auto"
         self.concentration = concentration
         self.concentration_prior = concentration_prior
         self.discount = discount
+        self.noise = noise
         self.n_warmup = n_warmup
         self.n_draws = n_draws
         self.thin = thin
@@ -321,8 +338,8 @@ class FiniteMixture(BaseMixture):
         iteration under its prior, starting from 1.
     dynamic : bool, default=False
         Whether `concentration` is a total also with `n_components=None`. Not with "smc".
-    concentration_prior, n_warmup, n_draws, thin, n_chains, n_jobs
-        As in `DPMixture`.
+    concentration_prior, noise, n_warmup, n_draws, thin, n_chains, n_jobs
+        As in `DPMixture`; no noise with `dynamic=True`.
     init : {"auto", "single", "singletons", "kmeans"} or array-like of shape (n_samples,), \
 default="auto"
         As in `DPMixture`. Labels may have at most `n_components` clusters.
@@ -336,11 +353,12 @@ default="auto"
     weights_ : ndarray of shape (`n_clusters_`,)
         Posterior mean weights of the clusters of `labels_`. They sum to less than 1 if components
         are, or may be, empty; the rest is the weight of these.
-    labels_, classes_, probabilities_, outlier_scores_, label_samples_, n_components_samples_, \
-n_clusters_samples_, concentration_samples_, log_joint_samples_, hyperparameter_samples_, \
-relevance_, draws_, cluster_params_, part_columns_, diagnostics_, converged_, log_evidence_, \
-log_evidence_chains_, effective_sample_size_, n_samples_seen_, acceptance_rate_, likelihood_, \
-sampler_, n_iter_, n_warmup_, fit_time_, n_features_in_, feature_names_in_
+    labels_, classes_, noise_probabilities_, probabilities_, outlier_scores_, label_samples_, \
+n_components_samples_, n_clusters_samples_, concentration_samples_, log_joint_samples_, \
+hyperparameter_samples_, relevance_, draws_, cluster_params_, part_columns_, diagnostics_, \
+converged_, log_evidence_, log_evidence_chains_, effective_sample_size_, n_samples_seen_, \
+acceptance_rate_, likelihood_, sampler_, n_iter_, n_warmup_, fit_time_, n_features_in_, \
+feature_names_in_
         As in `DPMixture`. With `dynamic=True` `draws_` also has "total_components", the number of
         components, empty ones included.
 
@@ -370,6 +388,7 @@ sampler_, n_iter_, n_warmup_, fit_time_, n_features_in_, feature_names_in_
         sampler="auto",
         concentration=None,
         concentration_prior=(1.0, 1.0),
+        noise=None,
         n_warmup="auto",
         n_draws="auto",
         thin=1,
@@ -391,6 +410,7 @@ sampler_, n_iter_, n_warmup_, fit_time_, n_features_in_, feature_names_in_
         self.sampler = sampler
         self.concentration = concentration
         self.concentration_prior = concentration_prior
+        self.noise = noise
         self.n_warmup = n_warmup
         self.n_draws = n_draws
         self.thin = thin

@@ -182,7 +182,8 @@ class Questions:
         The law of the missing entries is averaged over the scored draws and their clusters, with
         weights that are proportional to the density of the known entries. If X is the X of `fit`,
         each row is in its cluster of each draw instead, which it does not count towards; this
-        needs label draws (`store_labels`).
+        needs label draws (`store_labels`). After a fit with `noise`, all rows count as new, and
+        as no noise.
 
         Parameters
         ----------
@@ -343,6 +344,8 @@ class Questions:
         """`OwnLaws` if these are the rows of the fit, and they may have gaps; else None."""
         training = self._training
         if training is None or fingerprint(rows) != training.key:
+            return None
+        if training.noise is not None:  # a row may be in no cluster
             return None
         if training.X is None:
             training = copy.copy(training)

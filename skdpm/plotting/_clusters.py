@@ -12,6 +12,7 @@ from skdpm.plotting._style import (
     DARK,
     check_in_memory,
     cluster_colors,
+    colors_of_rows,
     column_positions,
     evenly,
     labels_of_fit,
@@ -145,12 +146,16 @@ class ClustersDisplay:
         if fitted is not None and hasattr(estimator, "label_samples_"):
             certainty = estimator.probabilities_[rows]
         else:
-            certainty = estimator.predict_proba(taken)[np.arange(len(rows)), labels]
+            proba = estimator.predict_proba(taken)
+            proba = np.column_stack([proba, 1.0 - proba.sum(axis=1)])  # noise, -1, is the last
+            certainty = proba[np.arange(len(rows)), labels]
         n_columns = estimator.n_features_in_
         if n_columns < 2:
             raise ValueError("ClustersDisplay shows two columns, X has one: see DensityDisplay")
         likelihood = estimator.likelihood_
         params, weights, owners = estimator._predictor.components()
+        if estimator.n_clusters_ == 0:
+            raise ValueError("ClustersDisplay needs a cluster; all rows of the fit are noise")
         if isinstance(columns, str) and columns == "discriminant":
             points, origin, directions = discriminants(
                 taken, labels, likelihood.columns_with_means(params, n_columns)
@@ -211,7 +216,7 @@ class ClustersDisplay:
             owners = np.arange(len(self.means)) if owners is None else np.asarray(owners)
             n_clusters = max(n_clusters, int(owners.max()) + 1)
         colors = cluster_colors(n_clusters)
-        shades = np.column_stack([colors[self.labels], _opacity(self.certainty)])
+        shades = np.column_stack([colors_of_rows(self.labels), _opacity(self.certainty)])
         self.points_ = ax.scatter(
             *self.points.T,
             c=shades,
@@ -228,8 +233,9 @@ class ClustersDisplay:
             single = np.bincount(owners)[owners] == 1
             few = n_clusters <= MOST_FILLED
             width = 1.4 if few else 0.8
-            sizes = np.bincount(self.labels, minlength=n_clusters)
-            sure = np.bincount(self.labels, self.certainty, minlength=n_clusters)
+            inside = self.labels >= 0
+            sizes = np.bincount(self.labels[inside], minlength=n_clusters)
+            sure = np.bincount(self.labels[inside], self.certainty[inside], n_clusters)
             sure = _opacity(sure / np.maximum(sizes, 1))
             for n_deviations, strength in ((1.0, 1.0), (2.0, 0.5 if few else 0.25)):
                 for mean, covariance, k, alone in zip(
@@ -249,7 +255,7 @@ class ClustersDisplay:
                     )
                     self.ellipses_.append(ax.add_patch(ellipse))
         else:
-            for k in np.unique(self.labels):
+            for k in np.unique(self.labels[self.labels >= 0]):
                 centres[k] = np.nanmedian(self.points[self.labels == k], axis=0)
         self.numbers_ = [
             ax.text(

@@ -18,6 +18,7 @@ from skdpm.plotting._style import (
     MAIN,
     check_in_memory,
     cluster_colors,
+    colors_of_rows,
     column_positions,
     labels_of_fit,
     legend_above,
@@ -163,7 +164,11 @@ class DensityDisplay:
             grid = _reach(estimate, weights, values)
         grid = np.asarray(grid, dtype=np.float64)
         mixtures = _mixtures(estimator, column)
-        density, curves = _densities(mixtures, grid)
+        background = estimator._predictor.background
+        of_noise = None
+        if background is not None:
+            of_noise = np.exp(background.column(column).log_density(grid)[:, 0])
+        density, curves = _densities(mixtures, grid, of_noise)
         tail = (1.0 - level) / 2.0
         low, high = np.quantile(curves, [tail, 1.0 - tail], axis=0)
         curves = None
@@ -210,7 +215,7 @@ class DensityDisplay:
             if len(values) <= MOST_TICKS:
                 colors = "0.3"
                 if self.labels is not None:
-                    colors = cluster_colors(self.labels.max() + 1)[self.labels]
+                    colors = colors_of_rows(self.labels)
                     colors = colors[np.isfinite(self.values)]
                 self.rug_ = LineCollection(
                     [[(value, -0.035), (value, -0.01)] for value in values],
@@ -254,12 +259,13 @@ class DensityDisplay:
 
 def _mixtures(estimator, column):
     """The scored draws: list of (share, weights of the clusters and of a new one, number of rows
-    plus concentration, `column_posterior`)."""
+    plus concentration, weight of noise, `column_posterior`)."""
     concentrations = estimator.draws_["concentration"]
     mixtures = []
     for draw, n_rows, posterior in estimator._predictor.column_mixtures(column):
         total = n_rows + concentrations[draw["chain"], draw["draw"]]
-        mixtures.append((draw["weight"], np.exp(draw["log_weights"]), total, posterior))
+        noise = draw.get("noise_weight", 0.0)
+        mixtures.append((draw["weight"], np.exp(draw["log_weights"]), total, noise, posterior))
     return mixtures
 
 
@@ -279,20 +285,23 @@ def _predictive(posterior, grid):
     return density / (N_VARIANCES * np.sqrt(2.0 * np.pi))
 
 
-def _densities(mixtures, grid):
-    """Mean density, and random densities: (n_points,), (n_curves, n_points)."""
+def _densities(mixtures, grid, of_noise=None):
+    """Mean density, and random densities: (n_points,), (n_curves, n_points). `of_noise` is the
+    density of rows that are noise."""
     rng = np.random.default_rng(0)
     shares = np.array([share for share, *_ in mixtures])
     # Curves of each draw, by systematic sampling.
     ends = np.floor(np.cumsum(shares) * N_CURVES + 0.5).astype(int)
     repeats = np.diff(ends, prepend=0)
     density, curves = np.zeros(len(grid)), []
-    for (share, weights, total, posterior), n_curves in zip(mixtures, repeats, strict=True):
+    for (share, weights, total, noise, posterior), n_curves in zip(mixtures, repeats, strict=True):
         density += share * (weights @ _predictive(posterior, grid))
+        if noise > 0.0:
+            density += share * noise * of_noise
         if n_curves == 0:
             continue
         mean, rho, df, scale, rest = posterior
-        held = rng.dirichlet(np.maximum(total * weights, 1e-12), size=n_curves)
+        held = rng.dirichlet(np.maximum(total * weights, 1e-12), size=n_curves) * (1.0 - noise)
         variance = scale / rng.chisquare(df, size=held.shape)
         centre = rng.normal(mean, np.sqrt(variance / rho))
         spread = np.sqrt(variance + rest)
@@ -302,6 +311,8 @@ def _densities(mixtures, grid):
             z = (grid - centre[:, k, None]) / spread[:, k, None]
             peak = held[:, k] / (spread[:, k] * np.sqrt(2.0 * np.pi))
             curve += peak[:, None] * np.exp(-0.5 * z**2)
+        if noise > 0.0:
+            curve += noise * of_noise
         curves.append(curve)
     return density, np.concatenate(curves)
 

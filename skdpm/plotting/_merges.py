@@ -105,7 +105,7 @@ class MergeTreeDisplay:
         display : MergeTreeDisplay
         """
         tree = self.merge_tree
-        sizes = np.bincount(tree.labels)
+        sizes = np.bincount(tree.labels[tree.labels >= 0])  # without noise
         K = len(sizes)
         left, right = several_axes(
             self, ax, (1, 2), figsize=(8.4, min(2.6 + 0.2 * K, 12.0)), width_ratios=[1.5, 1.0]

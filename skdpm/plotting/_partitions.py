@@ -8,7 +8,7 @@ from skdpm._validation import check_integer
 from skdpm.partitions import coclustering_matrix
 from skdpm.plotting._style import (
     DARK,
-    cluster_colors,
+    colors_of_rows,
     evenly,
     kept_partitions,
     mixture_of,
@@ -264,7 +264,7 @@ def _draw_blocks(display, ax):
 
     n = len(display.labels)
     names, first, sizes = np.unique(display.labels, return_index=True, return_counts=True)
-    colors = cluster_colors(names.max() + 1)
+    colors = dict(zip(names, colors_of_rows(names), strict=True))
     display.borders_, display.strips_ = [], []
     for name, start, size in zip(names, first, sizes, strict=True):
         low = start - 0.5

@@ -16,7 +16,8 @@ def most_apart(X, labels, columns):
     |scatter within clusters| / |scatter|."""
     if len(columns) == 2:
         return tuple(columns)
-    some = evenly(len(labels), ROWS_OF_CHOICE)
+    some = np.flatnonzero(labels >= 0)  # not noise
+    some = some[evenly(len(some), ROWS_OF_CHOICE)]
     X = numeric_columns(take_rows(X, some))[:, columns]
     X, within, usable, _ = _standardised(X, labels[some])
     if len(usable) < 2:
@@ -35,7 +36,8 @@ def most_apart(X, labels, columns):
 def discriminants(X, labels, columns):
     """Rows along the two directions that separate clusters best (Fisher's), their origin, and the
     directions, (n_features, 2)."""
-    some = evenly(len(labels), ROWS_OF_CHOICE)
+    some = np.flatnonzero(labels >= 0)  # not noise
+    some = some[evenly(len(some), ROWS_OF_CHOICE)]
     X = numeric_columns(X)
     chosen, within, usable, scale = _standardised(X[some][:, columns], labels[some])
     if len(usable) < 2:

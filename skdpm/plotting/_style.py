@@ -9,6 +9,7 @@ from skdpm._estimator import ChainEstimator
 from skdpm._tables import n_rows_of
 from skdpm._validation import check_choice, check_integer, is_dask
 from skdpm.features.estimators import FeatureAllocation
+from skdpm.mixture.answers.noise import alone
 from skdpm.mixture.base import BaseMixture
 
 # Distinct for any colour vision: six colours of Okabe & Ito (2008), three of Tol (2021).
@@ -25,6 +26,9 @@ PALETTE = (
 )
 # Shades for further clusters: darker (below 0) or lighter.
 SHADES = (0.0, -0.4, 0.45)
+
+# Colour of rows that are noise.
+NOISE = (0.6, 0.6, 0.6)
 
 # Colours of text, lines and background elements.
 DARK, LIGHT, ACCENT = "0.25", "0.85", "#D55E00"
@@ -55,6 +59,12 @@ def cluster_colors(n_clusters):
     shaded = [base * (1.0 + s) if s < 0 else base + s * (1.0 - base) for s in SHADES]
     colors = np.concatenate(shaded)
     return colors[np.arange(n_clusters) % len(colors)]
+
+
+def colors_of_rows(labels):
+    """Colours of rows by their clusters, grey for noise, -1: (n_rows, 3)."""
+    colors = cluster_colors(int(np.max(labels, initial=-1)) + 1)
+    return np.vstack([colors, NOISE])[labels]
 
 
 def pyplot(caller):
@@ -228,7 +238,9 @@ def kept_partitions(estimator, display, of="clusters"):
             why = "fit with store_labels=True, the default"
         raise ValueError(f"{display} needs label_samples_: {why}")
     draws = estimator.cluster_samples_ if of == "clusters" else estimator.label_samples_
-    return draws.reshape(-1, draws.shape[-1])
+    draws = draws.reshape(-1, draws.shape[-1])
+    # Rows that are noise, -1, share no cluster.
+    return alone(draws) if draws.dtype.kind == "i" else draws
 
 
 def evenly(n, most):

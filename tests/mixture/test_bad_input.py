@@ -38,6 +38,7 @@ NOT_AN_INTEGER = ["1", None, 1.0, [1], True, NAN, decimal.Decimal(1)]
 PARAMETERS = {
     "likelihood": ["no such", None, 3, Gaussian, Gibbs(), ["gaussian"]],
     "sampler": ["no such", None, 3, Gibbs, Gaussian(), "Gibbs"],
+    "noise": ["yes", 1, 0.1, (1.0,), (1.0, 1.0, 1.0), (0.0, 1.0), (1.0, -1.0), (1.0, math.nan)],
     "concentration": [0.0, -1.0, 0, *[value for value in NOT_A_NUMBER if value is not None]],
     "concentration_prior": [
         None,

@@ -6,14 +6,15 @@ The other items are in k clusters of sizes n_j. For any prior of Gibbs type
     p(x_i | others) = [sum_j (n_j - sigma) p(x_i | items of j) + r p(x_i)] / (n - 1 - sigma k + r),
     r = V_{n,k+1} / V_{n,k},
 
-the sum of the weights of a Gibbs step over the sum of its prior weights.
+the sum of the weights of a Gibbs step over the sum of its prior weights. If there is noise, it is
+one more term of both sums.
 """
 from libc.math cimport INFINITY, exp, log
 
 import numpy as np
 
 from skdpm.mixture.likelihoods._base cimport log_constant
-from skdpm.mixture.state._state cimport MixtureState
+from skdpm.mixture.state._state cimport NOISE, MixtureState
 
 
 cdef double log_density(MixtureState state, Py_ssize_t i) noexcept nogil:
@@ -25,7 +26,7 @@ cdef double log_density(MixtureState state, Py_ssize_t i) noexcept nogil:
     cdef double of_new = log_v[k + 1] - log_v[k]
     cdef double top = -INFINITY
     cdef double total = 0.0
-    cdef double of_others
+    cdef double of_others, of_noise
     state.model.log_predictive_many(state.slots, k + 1, i, log_w)
     for j in range(k):
         log_w[j] += state.prior.log_join[state.sizes[state.slots[j]]]
@@ -38,6 +39,15 @@ cdef double log_density(MixtureState state, Py_ssize_t i) noexcept nogil:
     for j in range(k + 1):
         total += exp(log_w[j] - top)
     of_others = state.n_attached - state.prior.sigma * k + exp(of_new)
+    if state.noise is not None:
+        of_noise = state.log_noise_weight(state.n_noise, state.n_attached)
+        of_others += exp(of_noise)
+        of_noise = state.log_weight_as_noise(i)
+        if of_noise > top:
+            total = total * exp(top - of_noise) + 1.0
+            top = of_noise
+        else:
+            total += exp(of_noise - top)
     return (
         top + log(total) - log(of_others) + log_constant(state.model, i)
         + state.model.log_apart_of(i)
@@ -46,12 +56,13 @@ cdef double log_density(MixtureState state, Py_ssize_t i) noexcept nogil:
 
 def log_leave_one_out(MixtureState state):
     """log p(x_i | all other items and their partition), natural logarithm, for every item:
-    (n_samples,). All items are in clusters. The partition does not change."""
+    (n_samples,). All items are in clusters or noise. The partition does not change."""
     cdef Py_ssize_t i, own
     out = np.empty(state.n_samples)
     cdef double[::1] view = out
-    if state.n_attached != state.n_samples:
-        raise ValueError(f"{state.n_samples - state.n_attached} items are in no cluster")
+    cdef Py_ssize_t n_placed = state.n_attached + state.n_noise
+    if n_placed != state.n_samples:
+        raise ValueError(f"{state.n_samples - n_placed} items are in no cluster")
     state.prior.tabulate()
     with nogil:
         for i in range(state.n_samples):
@@ -59,7 +70,7 @@ def log_leave_one_out(MixtureState state):
             state.model.open_gaps(i)
             view[i] = log_density(state, i)
             state.model.close_gaps(i)
-            if state.sizes[own] == 0:
+            if own != NOISE and state.sizes[own] == 0:
                 own = state.slots[state.n_clusters]
             state.attach(i, own)
         state.model.settle()

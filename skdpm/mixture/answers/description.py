@@ -96,7 +96,7 @@ def describe(likelihood, training, draws, labels, level, rng):
         The rows of the fit, recalled.
     draws : Draws
     labels : ndarray of shape (n_samples,), int
-        Clusters 0, 1, ...
+        Clusters 0, 1, ...; -1 for rows that are noise, which count nowhere.
     level : float
         Probability of the intervals.
     rng : Generator
@@ -106,8 +106,10 @@ def describe(likelihood, training, draws, labels, level, rng):
     description : Description
     """
     scored = draws.scored.draws
+    if not (labels >= 0).any():
+        raise ValueError("there is no cluster to describe; all rows are noise")
     partitions = [draws["labels"][draw["chain"], draw["draw"]] for draw in scored]
-    sizes = np.bincount(labels)
+    sizes = np.bincount(labels[labels >= 0])
     statistics = training.statistics_of_each(likelihood, draws, scored)
     kept = None
     for s, (draw, partition, stats) in enumerate(zip(scored, partitions, statistics, strict=True)):
@@ -195,8 +197,13 @@ class _Kept:
 def _counts(labels, partition, n_clusters, n_components):
     """Number of rows of each cluster in each component: (n_clusters, n_components)."""
     cells = labels * np.int64(n_components) + partition
+    # Rows that are noise, -1, are in no cluster or in no component.
+    cells = cells[(labels >= 0) & (partition >= 0)] if partition.dtype.kind == "i" else cells
     counts = np.bincount(cells, minlength=n_clusters * n_components)
-    return counts.reshape(n_clusters, n_components)
+    counts = counts.reshape(n_clusters, n_components)
+    # Nothing is known of a cluster whose rows are noise in this draw.
+    counts[counts.sum(axis=1) == 0] = 1
+    return counts
 
 
 def _others(masses):
@@ -220,7 +227,7 @@ def _spreads(entries, X, labels, sizes, mean):
     spreads = np.sqrt(share @ np.clip(mean * (1.0 - mean), 0.0, None))
     for e in np.flatnonzero(entries.kinds != "share"):
         x = X[:, entries.columns[e]]
-        known = ~np.isnan(x)
+        known = ~np.isnan(x) & (labels >= 0)
         x, owner = x[known], labels[known]
         spreads[e] = np.nan
         if len(x) and np.ptp(x) > 0.0:

@@ -87,7 +87,7 @@ def read_draws(X, draws, n_jobs=None, completed=None, known=None):
     ----------
     X : array-like of shape (n_samples, n_features)
     draws : ndarray of int of shape (n_chains, n_draws, n_samples)
-        Components of the rows.
+        Components of the rows, -1 for rows that are noise.
     n_jobs : int or None
         Number of threads. The result does not depend on it.
     completed : dict of (int, int) to callable, or None
@@ -101,11 +101,12 @@ def read_draws(X, draws, n_jobs=None, completed=None, known=None):
         Numbers of the draws that are read, evenly spaced in each chain; at most `MOST_READ` with
         `MOST_PAIRS` pairs of components in all, and at least one per chain.
     clusters : ndarray of shape (n_chains, n_read, n_samples)
-        Clusters of the rows, numbered as by `read_hills`, in the smallest unsigned type.
+        Clusters of the rows, numbered as by `read_hills`, in the smallest unsigned type; if some
+        rows are noise, -1, in the smallest signed type.
     """
     n_chains, n_draws = draws.shape[:2]
     n_components = draws.max(axis=2) + 1.0
-    most = min(MOST_READ, MOST_PAIRS / np.mean(n_components**2))
+    most = min(MOST_READ, MOST_PAIRS / max(np.mean(n_components**2), 1.0))
     n_read = min(n_draws, max(int(most // n_chains), 1))
     numbers = np.arange(n_draws)
     if completed is not None:
@@ -113,10 +114,17 @@ def read_draws(X, draws, n_jobs=None, completed=None, known=None):
         n_read = min(n_read, len(numbers))
     chosen = numbers[np.linspace(len(numbers) - 1, 0, n_read).round().astype(int)[::-1]]
     points = points_of(X) if completed is None else None
+    has_noise = draws.min() < 0
 
     def read(c, s):
         # With many rows, all labels as int64 would take more memory than the draws.
         rows = points if completed is None else points_of(completed[c, s]())
+        if has_noise:
+            inside = draws[c, s] >= 0
+            clusters = np.full(len(rows), -1)
+            if inside.any():
+                clusters[inside] = read_hills(rows[inside], draws[c, s][inside])
+            return clusters.astype(np.min_scalar_type(-1 - clusters.max(initial=0)))
         clusters = read_hills(rows, draws[c, s], known)
         return clusters.astype(np.min_scalar_type(clusters.max()))
 

@@ -45,6 +45,8 @@ class StoredMixture:
         each is a cluster.
     stored : ndarray of int of shape (n_clusters,) or None
         Positions of the clusters in `ScoredDraws.stats`, if they are pooled.
+    noise_weight : float
+        Weight of noise. With the weights of the clusters it sums to 1.
     """
 
     stats: np.ndarray
@@ -54,6 +56,7 @@ class StoredMixture:
     weight: float
     owners: np.ndarray | None = None
     stored: np.ndarray | None = None
+    noise_weight: float = 0.0
 
     def by_owner(self, values):
         """Sums of columns of an array over the owners; further columns stay: (n, n_owners + m)."""
@@ -85,6 +88,8 @@ class ScoredDraws:
     ----------
     stats : ndarray of shape (n_stored, n_stats)
         Statistics of the shared clusters; (0, 0) if clusters are coupled.
+    noise_weight : float
+        Mean weight of noise; 0 if there is none.
     draws : list of dict
         "chain", "draw", "weight" (they sum to 1), "values" of hyperparameters and "log_weights"
         of the clusters and of an empty one, for each draw. "clusters" are their positions in
@@ -99,18 +104,23 @@ class ScoredDraws:
         position, stats = {}, []
         self.draws = []
         for (c, draw, pool), share in zip(snapshots, shares, strict=True):
-            keys = draw.get("keys", ())
-            for key in keys:
+            for key in draw.get("keys", ()):
                 if key not in position:
                     position[key] = len(stats)
                     stats.append(pool[key])
             scored = {name: value for name, value in draw.items() if name != "keys"}
             scored.update(chain=c, weight=float(share))
-            if keys:
-                scored["clusters"] = np.array([position[key] for key in keys])
+            if "keys" in draw:
+                at = [position[key] for key in draw["keys"]]
+                scored["clusters"] = np.array(at, dtype=np.intp)
             self.draws.append(scored)
-        all_stats = np.array(stats) if stats else np.empty((0, 0))
+        # If all rows are noise there are no clusters.
+        n_stats = self.draws[0].get("n_stats", 0)
+        all_stats = np.array(stats) if stats else np.empty((0, n_stats))
         self.stats = all_stats if own_stats is None else own_stats(all_stats)
+        self.noise_weight = sum(
+            draw["weight"] * draw.get("noise_weight", 0.0) for draw in self.draws
+        )
         for _, draw, pool in snapshots:
             for key in draw.get("keys", ()):
                 # The statistics of another chain may differ in the last digits. A continued chain
@@ -175,6 +185,8 @@ class Predictor:
     partition : StoredMixture
         Clusters of the point estimate.
     scored : ScoredDraws
+    background : Background or JointBackground, default=None
+        Law of rows that are noise. None: there is no noise.
 
     Attributes
     ----------
@@ -187,8 +199,9 @@ class Predictor:
 
     allotment = names = None
 
-    def __init__(self, likelihood, n_features, partition, scored):
+    def __init__(self, likelihood, n_features, partition, scored, background=None):
         self.likelihood = likelihood
+        self.background = background
         self.n_features = n_features
         self.partition = partition
         self.scored = scored
@@ -247,9 +260,14 @@ class Predictor:
         return X
 
     def predict(self, X, n_jobs=None):
-        """Most probable cluster of each checked row: (n_samples,), int64."""
+        """Most probable cluster of each checked row, -1 if noise is more probable than any:
+        (n_samples,), int64."""
         if self.allotment is not None:
             return self.names[self.predict_proba(X, n_jobs).argmax(axis=1)]
+        if self.background is not None:
+            probabilities = self.predict_proba(X, n_jobs)
+            of_noise = 1.0 - probabilities.sum(axis=1, keepdims=True)
+            return np.hstack([of_noise, probabilities]).argmax(axis=1) - 1
         partition = self.partition
         labels = np.empty(X.shape[0], dtype=np.int64)
 
@@ -268,7 +286,7 @@ class Predictor:
 
     def predict_proba(self, X, n_jobs=None, new_cluster=False):
         """Probabilities of the clusters, and of a new cluster as the last column if
-        `new_cluster`, given each checked row."""
+        `new_cluster`, given each checked row. The rest is the probability of noise."""
         if self.allotment is not None:
             return self._allotted(X, n_jobs, new_cluster)
         n_components = len(self.partition.stats)
@@ -285,12 +303,29 @@ class Predictor:
         """Probabilities of the clusters for a block of rows, as `predict_proba`."""
         # The empty cluster is the last one.
         log_weights = self.partition.log_weights[: None if new_cluster else -1]
+        if not len(log_weights):
+            return np.empty((X.shape[0], 0))
         rows = self._rows(X, 0)
         self._load(rows.model, self.partition)
         out = np.empty((X.shape[0], len(log_weights)))
         rows.fill_log_probabilities(log_weights, out)
         np.exp(out, out=out)
+        if self.background is not None:
+            out *= self._share_of_clusters(X, rows, log_weights)[:, None]
         return self.partition.by_owner(out)
+
+    def _share_of_clusters(self, X, rows, log_weights):
+        """Probability that each of a block of rows is no noise, where `rows` is their model with
+        the clusters of the partition: (n_rows,)."""
+        padded = np.full(len(self.partition.log_weights), -np.inf)
+        padded[: len(log_weights)] = log_weights
+        tops, totals = np.full(len(X), -np.inf), np.zeros(len(X))
+        rows.add_log_densities(padded, tops, totals)
+        with np.errstate(divide="ignore"):
+            log_clusters = tops + np.log(totals)
+            log_noise = np.log(self.partition.noise_weight) + self.background.log_density(X)
+        # A row outside the box is no noise, however far from all clusters it is.
+        return _ratio(log_clusters, np.logaddexp(log_clusters, log_noise))
 
     def _allotted(self, X, n_jobs, new_cluster):
         """`predict_proba` over all scored draws: a draw under which a row is unlikely counts less,
@@ -342,7 +377,7 @@ class Predictor:
             return self._score_by_kernel(X, n_jobs)
         scores = np.empty(len(X))
         rows = self.checked(X[beyond])
-        scores[beyond] = self.conditional.log_density(rows)
+        scores[beyond] = self._with_noise(rows, self.conditional.log_density(rows))
         scores[beyond] += self.likelihood.log_density_known(rows)
         if not beyond.all():
             scores[~beyond] = self._score_by_kernel(X[~beyond], n_jobs)
@@ -367,10 +402,18 @@ class Predictor:
                 log_weights = mixture.log_weights + np.log(mixture.weight)
                 rows.add_log_densities(log_weights, tops, totals)
             left_out = self.likelihood.log_density_left_out(block)
-            scores[first:stop] = tops + np.log(totals) + left_out
+            scores[first:stop] = self._with_noise(block, tops + np.log(totals)) + left_out
 
         self._map(fill, X, n_clusters, n_jobs)
         return scores
+
+    def _with_noise(self, X, log_densities, weight=None):
+        """Add the density of rows that are noise, with this weight, by default its mean over the
+        scored draws."""
+        if self.background is None:
+            return log_densities
+        weight = self.scored.noise_weight if weight is None else weight
+        return np.logaddexp(log_densities, np.log(weight) + self.background.log_density(X))
 
     def mean_log_densities(self, X):
         """Mean over checked rows of the log density under each scored draw: (n_scored,). Clusters
@@ -384,7 +427,8 @@ class Predictor:
             self._load(rows.model, mixture)
             tops, totals = np.full(X.shape[0], -np.inf), np.zeros(X.shape[0])
             rows.add_log_densities(mixture.log_weights, tops, totals)
-            means[d] = np.mean(tops + np.log(totals))
+            log_densities = tops + np.log(totals)
+            means[d] = np.mean(self._with_noise(X, log_densities, draw.get("noise_weight")))
         return means
 
     def draw(self, n_samples, rng):
@@ -400,6 +444,9 @@ class Predictor:
             empty = np.zeros((1, mixture.stats.shape[1]))
             stats = np.concatenate([mixture.stats, empty])[cluster]
             X[rows] = self.likelihood.at(mixture.values).draw(stats, rng)
+        if self.background is not None:
+            is_noise = rng.random(n_samples) < self.scored.noise_weight
+            X[is_noise] = self.background.draw(np.count_nonzero(is_noise), rng)
         return X
 
     def _map(self, fill, X, n_clusters, n_jobs, width=1):

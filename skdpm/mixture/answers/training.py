@@ -32,15 +32,18 @@ class TrainingRows:
         Values of missing entries that the chains drew, for statistics of any labels.
     known : KnownLabels or None
         Known labels of the rows.
+    noise : NoiseLaw or None
+        Law of rows that are noise.
     """
 
-    def __init__(self, X, key, model, entropy, completion=None, known=None):
+    def __init__(self, X, key, model, entropy, completion=None, known=None, noise=None):
         self.X = X
         self.key = key
         self.model = model
         self.entropy = entropy
         self.completion = completion
         self.known = known
+        self.noise = noise
 
     def __getstate__(self):
         return {**vars(self), "X": None}
@@ -119,6 +122,7 @@ class TrainingRows:
         if self.known is not None:
             likelihood = Classified(likelihood, self.known.codes)
         data, tables = self.encoded(likelihood)
+        noise = None if self.noise is None else self.noise.of(self.X)
 
         def of_draw(draw):
             at = draw["chain"], draw["draw"]
@@ -129,7 +133,8 @@ class TrainingRows:
             prior = self.make_prior(float(draws["concentration"][at]))
             prior.set_latent({name: draws[name][at] for name in prior.latent})
             labels, completion = next(_partitions(draws, [draw]))
-            state = MixtureState(model, prior, labels.astype(np.intp), completion=completion)
+            labels = labels.astype(np.intp)
+            state = MixtureState(model, prior, labels, completion=completion, noise=noise)
             return log_leave_one_out(state) + left_out
 
         return np.array(

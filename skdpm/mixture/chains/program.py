@@ -32,6 +32,9 @@ N_DENSITY_ROWS = 500
 # bounds, large tiles need fewer bounds.
 TILE_SIZE, GROUP_SIZE = 16, 32
 
+# Number of first iterations of a warm-up after which whole clusters may become noise.
+N_NOISE_TRIALS = 20
+
 
 @dataclass(kw_only=True)
 class MixtureProgram(ChainProgram):
@@ -59,6 +62,8 @@ class MixtureProgram(ChainProgram):
     keeps_rows = True  # False: only the rows of the last batch are in memory
     given = None  # the validated X of `fit`
     known = None  # its known labels: `KnownLabels` or None
+    noise = None  # the law of rows of `given` that are noise: `Noise` or None
+    noise_law = None  # the law of any rows that are noise: `NoiseLaw` or None
 
     @functools.cached_property
     def density_rows(self):
@@ -90,8 +95,11 @@ class MixtureProgram(ChainProgram):
         ]
         latent = self.make_prior(self.first_concentration).latent
         columns += [Column(name, dtype=np.int64) for name in latent]
+        if self.noise is not None:
+            columns.append(Column("n_noise", dtype=np.int64))
         if self.store_labels:
-            columns.append(Column("labels", "labels", shape=(self.n_samples,)))
+            dtype = np.uint8 if self.noise is None else np.int8
+            columns.append(Column("labels", "labels", dtype, (self.n_samples,)))
         return columns
 
     @property
@@ -184,6 +192,8 @@ class MixtureChain(LiveChain):
             **{column_of(name): value for name, value in self.values.items()},
             **state.prior.latent_values(),
         }
+        if program.noise is not None:
+            entries["n_noise"] = state.n_noise
         if program.scores(self.index) and self.snapshots.due():
             self.snapshots.take(*self._snapshot())
         if program.store_labels:
@@ -203,6 +213,12 @@ class MixtureChain(LiveChain):
             "values": dict(self.values),
             **self.completion(),
         }
+        noise = self.program.noise
+        if noise is not None:
+            weight = noise.weight(state.n_noise)
+            snapshot["log_weights"] = snapshot["log_weights"] + np.log1p(-weight)
+            snapshot["noise_weight"] = weight
+            snapshot["n_stats"] = state.model.n_stats
         if self.program.known is not None:
             # A row of each cluster, by which it is found in the labels of the draw.
             snapshot["rows"] = np.unique(state.cluster_labels(), return_index=True)[1]
@@ -328,7 +344,9 @@ class Replica:
         prior.set_latent(saved["latent"])
         model = program.model(self.values)
         if "state" in saved:
-            self.state = MixtureState(model, prior, saved=saved["state"], tiles=program.tiles)
+            self.state = MixtureState(
+                model, prior, saved=saved["state"], tiles=program.tiles, noise=program.noise
+            )
         else:
             self.state = MixtureState(
                 model,
@@ -336,6 +354,7 @@ class Replica:
                 saved["labels"],
                 tiles=program.tiles,
                 completion=saved.get("completion"),
+                noise=program.noise,
             )
 
     def resample(self, program, iteration):
@@ -367,8 +386,8 @@ class StateChain(MixtureChain):
     def cluster_keys(self):
         """Sums of random 64-bit words of the items, 128 bits per cluster, in hexadecimal."""
         labels = self.state.cluster_labels()
-        # Sorting small integers takes O(n).
-        labels = labels.astype(np.min_scalar_type(self.state.n_clusters - 1))
+        # Sorting small integers takes O(n). Rows that are noise, -1, come first and are left out.
+        labels = labels.astype(np.min_scalar_type(-max(self.state.n_clusters, 1)))
         order = np.argsort(labels, kind="stable")
         first = np.searchsorted(labels[order], np.arange(self.state.n_clusters))
         sums = np.add.reduceat(self.program.item_keys[order], first, axis=0)
@@ -452,6 +471,8 @@ class RowChain(StateChain):
         adapting = iteration < self.program.n_warmup
         for r, replica in enumerate(self.replicas):
             self.kernel.run(replica.state, replica.bit_generator, adapting, r)
+            if adapting and iteration < N_NOISE_TRIALS:
+                replica.state.give_to_noise()
         for replica in self.replicas:
             replica.resample(self.program, iteration)
             if (iteration + 1) % REBUILD_EVERY == 0:

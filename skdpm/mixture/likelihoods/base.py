@@ -474,6 +474,11 @@ class Likelihood(BaseEstimator):
     # parameters integrated out, or given parameters drawn from their posterior if `rng` is given.
     laws = None
 
+    # A likelihood that has a law of rows that are noise overrides this with a method
+    # `background(self, X)`. It returns the `background.Background` of the rows X of `fit`. The
+    # likelihood is resolved.
+    background = None
+
     # A likelihood whose columns have means or categories overrides this with a method
     # `column_means(self, stats, n_draws=None, rng=None)`. It returns the `means.ColumnMeans` of
     # the clusters: posterior means, or n_draws draws from the posterior of the parameters.

@@ -14,6 +14,7 @@ from skdpm.mixture.likelihoods._categorical import (
     ParametricCategorical,
     number_levels,
 )
+from skdpm.mixture.likelihoods.background import shares
 from skdpm.mixture.likelihoods.base import (
     Likelihood,
     bounds,
@@ -145,6 +146,9 @@ class Levels(Likelihood):
         return IndependentLaws(
             [Shares(column / column.sum(axis=1, keepdims=True)) for column in columns]
         )
+
+    def background(self, X):
+        return shares(self._checked(X), self._sizes(X.shape[1]))
 
     def column_means(self, stats, n_draws=None, rng=None):
         values = means_of_columns(self, stats, n_draws, rng)

@@ -8,6 +8,7 @@ from scipy.spatial import cKDTree
 
 from skdpm._validation import ColumnError, check_choice, check_real
 from skdpm.hyperpriors import Gamma, Shifted
+from skdpm.mixture.likelihoods.background import box
 from skdpm.mixture.likelihoods.base import (
     MOST_BOXED,
     Likelihood,
@@ -476,6 +477,9 @@ default=None
     def laws(self, stats, rng=None):
         return self._structure.laws(self, stats, rng)
 
+    def background(self, X):
+        return box(X)
+
     def column_posterior(self, stats, column):
         return self._structure.column_posterior(self, stats, column)
 
@@ -586,6 +590,9 @@ class ReducedGaussian(Gaussian):
 
     def laws(self, stats, rng=None):
         return super().laws(stats, rng).rebuilt(self.projection)
+
+    def background(self, X):
+        return box(X, self.projection)
 
     @property
     def _n_columns(self):

@@ -120,6 +120,29 @@ class Student(ColumnLaw):
         return self.loc + self.scale * normal / np.sqrt(shared_factors(self.df, rng))
 
 
+class Uniform(ColumnLaw):
+    """Uniform between two numbers."""
+
+    def __init__(self, low, high):
+        self.low, self.high = low, high
+
+    def log_density(self, x):
+        inside = (x[:, None] >= self.low) & (x[:, None] <= self.high)
+        return np.where(inside, -np.log(self.high - self.low), -np.inf)
+
+    def mean(self):
+        return self.low + 0.5 * (self.high - self.low)
+
+    def cdf(self, x):
+        return np.clip((x - self.low) / (self.high - self.low), 0.0, 1.0)
+
+    def quantile(self, p):
+        return self.low + p * (self.high - self.low)
+
+    def draw(self, rng):
+        return self.quantile(rng.random(self.low.shape))
+
+
 class Counts(ColumnLaw):
     """Negative binomial: Poisson with a rate from a Gamma of this shape and rate."""
 

@@ -13,6 +13,7 @@ from skdpm.mixture.likelihoods._poisson import (
     PoissonModel,
     rate_tables,
 )
+from skdpm.mixture.likelihoods.background import overall_counts
 from skdpm.mixture.likelihoods.base import (
     MOST_BOXED,
     Likelihood,
@@ -182,6 +183,9 @@ class Poisson(Likelihood):
             return IndependentLaws([Rates(column) for column in rng.gamma(shapes, 1.0 / rates).T])
         columns = zip(shapes.T, rates.T, strict=True)
         return IndependentLaws([Counts(*column) for column in columns])
+
+    def background(self, X):
+        return overall_counts(X)
 
     def column_means(self, stats, n_draws=None, rng=None):
         return ColumnMeans.of_columns("count", means_of_columns(self, stats, n_draws, rng))

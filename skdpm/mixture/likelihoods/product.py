@@ -11,6 +11,7 @@ from sklearn.utils.metaestimators import _BaseComposition
 from skdpm._tables import as_table, called, to_numbers
 from skdpm._validation import ColumnError, check_bool, given_shape
 from skdpm.mixture.likelihoods._product import ParametricProduct, ProductModel
+from skdpm.mixture.likelihoods.background import JointBackground
 from skdpm.mixture.likelihoods.base import MOST_BOXED, Likelihood, bounds, read_only
 from skdpm.mixture.likelihoods.bernoulli import Bernoulli
 from skdpm.mixture.likelihoods.categorical import Categorical
@@ -619,6 +620,19 @@ class Product(_BaseComposition, Likelihood):
             self._n_features,
             [positions for _, _, positions, _ in split],
             [likelihood.laws(part, rng) for _, likelihood, _, part in split],
+        )
+
+    @property
+    def background(self):
+        """Method that makes the law of noise, if all parts have one."""
+        if any(likelihood.background is None for likelihood in self._likelihoods()):
+            return None
+        return self._background
+
+    def _background(self, X):
+        return JointBackground(
+            self._n_features,
+            [(at, likelihood.background(X[:, at])) for _, likelihood, at in self._bound()],
         )
 
     @property

@@ -7,6 +7,7 @@ import numpy as np
 
 from skdpm._validation import check_integer
 from skdpm.mixture.likelihoods._subspace import rotate
+from skdpm.mixture.likelihoods.background import box
 from skdpm.mixture.likelihoods.base import Likelihood, read_only
 from skdpm.mixture.likelihoods.coordinates import standardised
 from skdpm.mixture.likelihoods.gaussian import Gaussian
@@ -283,6 +284,9 @@ class Subspace(Likelihood):
         return SubspaceLaws(
             inner.loc, inner.scale, inner.df, self.center_, self.axes_.T, self._rest
         )
+
+    def background(self, X):
+        return box(X)
 
     def draw(self, stats, rng):
         points = self._inner.draw(stats, rng)

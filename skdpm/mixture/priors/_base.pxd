@@ -10,12 +10,21 @@ cdef class PartitionPrior(ConcentrationSampled):
     # log V_{n,k} for n = n_samples and k <= n_reserved; finite at k = 0, see `tabulate`. The
     # memory is for all k <= n_samples + 1, and stays where it is.
     cdef double* log_v
+    # While items are noise, `log_v` is of the number of items in clusters (`focus`).
+    cdef bint has_constant_ratios   # whether differences of log V do not depend on n
+    cdef double* whole              # the table of n_samples items
+    cdef double** others            # (N_TABLES,): tables of n items at n % N_TABLES; NULL: none
+    cdef Py_ssize_t* tabled         # (N_TABLES,): the number of items of each, -1: none yet
+    cdef Py_ssize_t n_focus         # number of items of `log_v`
     cdef double* log_join           # (n_samples + 1,): log(m - sigma), an existing cluster of m
     cdef double* log_cluster          # (n_samples + 1,): log (1 - sigma)_{m-1}
     cdef readonly Py_ssize_t n_reserved
 
     cdef int tabulate(self) except -1
     cdef int reserve(self, Py_ssize_t n_clusters) except -1
+    cdef int prepare_focus(self) except -1
+    cdef void focus(self, Py_ssize_t n) noexcept nogil
+    cdef void refocus(self) noexcept nogil
     cdef double log_eppf_at(
         self, double concentration, const Py_ssize_t* sizes, Py_ssize_t k    # IN (k,)
     ) noexcept nogil

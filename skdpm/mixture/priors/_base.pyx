@@ -20,6 +20,9 @@ import numpy as np
 from skdpm._core._math cimport log_rising
 from skdpm._core._memory cimport resized
 
+cdef enum:
+    N_TABLES = 64       # tables of log V for other numbers of items than n_samples
+
 
 cdef class PartitionPrior:
     """Base class of partition priors.
@@ -59,9 +62,17 @@ cdef class PartitionPrior:
         self.tabulated = self.tabulated_sigma = INFINITY    # no table yet
         self.sigma = NAN
         self.n_reserved = 1
+        self.n_focus = n_samples
+        self.has_constant_ratios = "constant_ratios" in self.capabilities
 
     def __dealloc__(self):
-        free(self.log_v)
+        cdef Py_ssize_t t
+        free(self.whole)
+        if self.others != NULL:
+            for t in range(N_TABLES):
+                free(self.others[t])
+        free(self.others)
+        free(self.tabled)
         free(self.log_join)
         free(self.log_cluster)
 
@@ -103,15 +114,16 @@ cdef class PartitionPrior:
         cdef Py_ssize_t m
         if self.tabulated == self.concentration:
             return 0
-        if self.log_v == NULL:
-            self.log_v = <double*>resized(NULL, self.n_samples + 2, sizeof(double))
+        if self.whole == NULL:
+            self.whole = <double*>resized(NULL, self.n_samples + 2, sizeof(double))
+            self.log_v = self.whole
             self.log_join = <double*>resized(NULL, self.n_samples + 1, sizeof(double))
             self.log_cluster = <double*>resized(NULL, self.n_samples + 1, sizeof(double))
         with nogil:     # this may take long
-            self.fill_log_v(self.concentration, self.n_samples, 1, self.n_reserved, self.log_v)
+            self.fill_log_v(self.concentration, self.n_samples, 1, self.n_reserved, self.whole)
         # V_{n,0} has no meaning, but if the only item of a state is detached, the weight of a new
         # cluster must be finite.
-        self.log_v[0] = self.log_v[1]
+        self.whole[0] = self.whole[1]
         if not self.sigma == self.tabulated_sigma:
             self.log_join[0] = -INFINITY
             self.log_cluster[0] = 0.0
@@ -123,6 +135,7 @@ cdef class PartitionPrior:
                 self.log_cluster[m + 1] = self.log_cluster[m] + self.log_join[m]
         self.tabulated = self.concentration
         self.tabulated_sigma = self.sigma
+        self.refocus()
         return 0
 
     cdef int reserve(self, Py_ssize_t n_clusters) except -1:
@@ -135,10 +148,52 @@ cdef class PartitionPrior:
             with nogil:
                 self.fill_log_v(
                     self.concentration, self.n_samples, self.n_reserved + 1, n_clusters,
-                    self.log_v
+                    self.whole
                 )
         self.n_reserved = n_clusters
+        self.refocus()
         return 0
+
+    cdef int prepare_focus(self) except -1:
+        """Allocate what `focus` needs."""
+        cdef Py_ssize_t t
+        if self.has_constant_ratios or self.others != NULL:
+            return 0
+        self.tabled = <Py_ssize_t*>resized(NULL, N_TABLES, sizeof(Py_ssize_t))
+        self.others = <double**>resized(NULL, N_TABLES, sizeof(void*))
+        for t in range(N_TABLES):
+            self.tabled[t] = -1
+            self.others[t] = NULL
+        for t in range(N_TABLES):
+            self.others[t] = <double*>resized(NULL, self.n_samples + 2, sizeof(double))
+        return 0
+
+    cdef void focus(self, Py_ssize_t n) noexcept nogil:
+        """Make `log_v` the table of n items, up to a constant: only differences count if some
+        items are in no cluster. Call `prepare_focus` before."""
+        cdef Py_ssize_t t = n % N_TABLES
+        if self.has_constant_ratios or n == self.n_focus or n < 1:
+            return
+        self.n_focus = n
+        if n == self.n_samples:
+            self.log_v = self.whole
+            return
+        self.log_v = self.others[t]
+        if self.tabled[t] != n:
+            self.tabled[t] = n
+            self.fill_log_v(self.concentration, n, 1, min(self.n_reserved, n + 1), self.log_v)
+            self.log_v[0] = self.log_v[1]
+
+    cdef void refocus(self) noexcept nogil:
+        """Compute the tables of other numbers of items anew, when they are needed."""
+        cdef Py_ssize_t t
+        cdef Py_ssize_t n = self.n_focus
+        if self.others == NULL:
+            return
+        for t in range(N_TABLES):
+            self.tabled[t] = -1
+        self.n_focus = -1
+        self.focus(n)
 
     cdef double log_eppf_at(
         self, double concentration, const Py_ssize_t* sizes, Py_ssize_t k    # IN (k,)

@@ -32,6 +32,8 @@ cdef class DirichletProcessPrior(TwoParameterPrior):
         cdef double g, h, new_rate, odds, new_shape
         for j in range(n_counts):
             n += counts[j]
+        if n == 0:
+            return random_standard_gamma(rng, shape) / rate
         g = random_standard_gamma(rng, self.concentration + 1.0)
         h = random_standard_gamma(rng, <double>n)
         new_rate = rate - log(g / (g + h))

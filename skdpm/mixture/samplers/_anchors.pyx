@@ -68,7 +68,8 @@ cdef class Members:
         """List the items of every cluster."""
         cdef Py_ssize_t i
         for i in range(state.n_samples - 1, -1, -1):    # each list is then in ascending order
-            self.join(state.labels[i], i)
+            if state.labels[i] >= 0:
+                self.join(state.labels[i], i)
 
 
 cdef class Snapshot:
@@ -87,7 +88,7 @@ cdef class Snapshot:
         np.cumsum(state.cluster_sizes(), out=start[1:])
         arrays = {
             "labels": labels,
-            "members": np.argsort(labels, kind="stable"),
+            "members": np.argsort(labels, kind="stable")[np.count_nonzero(labels < 0) :],
             "start": start,
         }
         if kind == "cluster_informed":
@@ -117,10 +118,13 @@ cdef class Snapshot:
         self.informed = True
 
     cdef Py_ssize_t second_cluster(self, bitgen_t* rng, Py_ssize_t i) noexcept nogil:
-        """Draw the cluster of the snapshot for the second anchor; -1 if there is none."""
+        """Draw the cluster of the snapshot for the second anchor; -1 if there is none, or if the
+        first was noise in the snapshot."""
         cdef Py_ssize_t k
         cdef Py_ssize_t n_eligible = 0
         cdef double u
+        if self.labels[i] < 0:
+            return -1
         if self.cumulative is not None:
             u = uniform(rng) * self.cumulative[self.labels[i], self.n_clusters - 1]
             for k in range(self.n_clusters - 1):
@@ -143,7 +147,9 @@ cdef class Snapshot:
         arrays = dict(self.arrays)
         for name in ("labels", "members", "start"):
             if name in arrays:
-                arrays[name] = arrays[name].astype(np.min_scalar_type(arrays[name].max()))
+                lowest, highest = arrays[name].min(), arrays[name].max()
+                smallest = np.min_scalar_type(highest if lowest >= 0 else -1 - highest)
+                arrays[name] = arrays[name].astype(smallest)
         return {
             "seen_warmup": bool(self.seen_warmup),
             "frozen": bool(self.frozen),
@@ -189,7 +195,7 @@ def merge_probabilities(MixtureState state):
     model.release(scratch)
     if not (ratios < np.inf).all():     # a NaN fails this comparison too
         a, b = np.argwhere(~(ratios < np.inf))[0]
-        first = np.unique(state.cluster_labels(), return_index=True)[1]
+        first = [np.argmax(state.cluster_labels() == k) for k in range(state.n_clusters)]
         raise FloatingPointError(
             f"rows {first[a]} and {first[b]}: the union of their clusters has no density; check "
             "these rows for extreme values"
@@ -216,7 +222,7 @@ def attachment(MixtureState state, double threshold):
     with nogil:
         for i in range(state.n_samples):
             own = state.labels[i]
-            if state.sizes[own] > 1:
+            if own >= 0 and state.sizes[own] > 1:
                 state.labels[i] = -1
                 model.remove(own, i)
             model.log_predictive_many(state.slots, k, i, &w[0])
@@ -235,7 +241,7 @@ def attachment(MixtureState state, double threshold):
                 total += w[j]
             for j in range(k):
                 may[i, j] = w[j] > 0.0 and w[j] >= threshold * total
-            if state.sizes[own] > 1:
+            if own >= 0 and state.sizes[own] > 1:
                 model.add(own, i)
                 state.labels[i] = own
         model.settle()
@@ -307,7 +313,8 @@ cdef class AnchorProposal:
         self, MixtureState state, Members members, bitgen_t* rng,
         Py_ssize_t* anchors, Py_ssize_t n_anchors       # OUT (n_anchors,)
     ) noexcept nogil:
-        """Draw n_anchors <= n_samples different items."""
+        """Draw n_anchors <= n_samples different items. Items that are noise are drawn too, and
+        refused by the closure: the law of the others then does not depend on their number."""
         cdef Py_ssize_t first
         cdef Py_ssize_t cluster, n_members, i, j, m, n
         cdef Py_ssize_t known[MAX_ANCHORS]      # the anchors, ascending
@@ -352,17 +359,25 @@ cdef class AnchorProposal:
         self, MixtureState state, Members members, bitgen_t* rng,
         Py_ssize_t* anchors     # OUT (2,)
     ) noexcept nogil:
-        """Draw two anchors given the current partition and set `log_q`; return their number."""
+        """Draw two anchors given the current partition and set `log_q`; return their number. If
+        the first is noise, or no other item is in a cluster, it is the only one."""
         cdef Py_ssize_t k = state.n_clusters
         cdef Py_ssize_t a, b, j, own, size
         cdef double total = 0.0
         if uniform(rng) < BY_ITEM:
             anchors[0] = integer(rng, state.n_samples)
             a = state.labels[anchors[0]]
+            if a < 0:
+                return 1
         else:
+            if k == 0:
+                anchors[0] = 0
+                return 1
             a = state.slots[integer(rng, k)]
             anchors[0] = members.at(a, integer(rng, state.sizes[a]))
         size = state.sizes[a]
+        if k == 1 and size == 1:    # all others are noise
+            return 1
         if uniform(rng) < probability_together(k, size):
             # Another item, uniformly: the last of the list replaces the first anchor.
             anchors[1] = members.at(a, integer(rng, size - 1))

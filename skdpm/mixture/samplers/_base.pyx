@@ -34,7 +34,7 @@ cdef class PartitionKernel:
         Parameters
         ----------
         state : MixtureState
-            State with all items in clusters.
+            State with all items in clusters, or noise.
         bit_generator : numpy BitGenerator
         adapting : bool
             Whether the chain is in warm-up.
@@ -43,9 +43,10 @@ cdef class PartitionKernel:
             replicas, in any order, and learns from each separately.
         """
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
-        if state.n_attached < state.n_samples:
+        cdef Py_ssize_t n_placed = state.n_attached + state.n_noise
+        if n_placed < state.n_samples:
             raise ValueError(
-                f"{state.n_samples - state.n_attached} items are in no cluster; attach all items"
+                f"{state.n_samples - n_placed} items are in no cluster; attach all items"
             )
         if replica < 0:
             raise ValueError(f"replica must not be negative, got {replica}")
@@ -58,8 +59,11 @@ cdef class PartitionKernel:
         state.filled = False
         with bit_generator.lock, nogil:
             self.step(state, rng)
-            # Samplers move partitions of completed rows; sweeps draw missing entries.
-            if state.model.n_incomplete > 0 and not state.filled:
+            # Samplers move partitions of completed rows that are no noise; sweeps draw missing
+            # entries and the noise.
+            if state.noise is not None and not state.filled:
+                state.place_all(rng)
+            elif state.model.n_incomplete > 0 and not state.filled:
                 state.place_incomplete(rng)
             state.model.settle()
 

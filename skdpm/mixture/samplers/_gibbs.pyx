@@ -4,7 +4,14 @@
     p(item i joins j | rest) ~ (n_j - sigma)          p(x_i | items of j),
     p(item i joins a new one) ~ V_{n,k+1} / V_{n,k}   p(x_i),
 
-which is Neal (2000), algorithm 3, for any prior of Gibbs type.
+which is Neal (2000), algorithm 3, for any prior of Gibbs type. If there is noise, it is one more
+choice: with probability eps ~ Beta(a, b) an item is noise, and the m others have the prior. Given
+n_0 other items that are noise and m in clusters
+
+    p(item i is noise | rest) ~ (a + n_0) / (b + m) V_{m,k} / V_{m+1,k}  g(x_i),
+
+where V of the line above is that of m + 1 items and V_{m,k} / V_{m+1,k} is the sum of the prior's
+weights of all clusters and of a new one.
 
 If the state has tiles of items, most of these weights are not computed. A uniform u selects among
 the clusters in an order in which the cluster that the item leaves comes first: it is selected if
@@ -17,6 +24,11 @@ others evaluate their own cluster; then clusters with large bounds, which usuall
 (`choose_among_few`); then all clusters with a bound above 2^-60 w, as smaller terms are lost when
 the sum is rounded. Each draw is the one that all weights lead to, except for the last digit of
 their sum; `_core/_culling` has the proof.
+
+The density of noise is a constant of the item. Its bound over a tile, the largest, is one of the
+terms of R, and where R does not decide, its weight is computed. Items that are noise are compared
+with the bounds of all clusters. When an item becomes noise, or is no longer, all bounds are
+computed again.
 
 Items whose missing entries are drawn with the cluster (`MixtureState.place`) are in no tile. They
 follow at the end of a sweep.
@@ -33,7 +45,7 @@ from libc.math cimport INFINITY, exp, fabs, log
 from skdpm._core._culling cimport bounds_pay, log_sum_far, part_near, skips_bounds
 from skdpm._core._rng cimport bitgen_t, categorical_log_at, uniform
 from skdpm.mixture.likelihoods._base cimport log_constant
-from skdpm.mixture.state._state cimport MixtureState, TileBounds
+from skdpm.mixture.state._state cimport NOISE, MixtureState, TileBounds
 from skdpm.mixture.samplers._base cimport PartitionKernel
 
 from skdpm.mixture.state._state import unplaceable
@@ -51,6 +63,7 @@ cdef double MOST_REST = 0.1     # maximum sum of the bounds of these, as a share
 
 cdef enum:
     CALL = 3            # fixed cost of weighing an item, in evaluations
+    UNDECIDED = -3      # no slot, and not NOISE
 
 
 cdef extern from "tiles.h" nogil:
@@ -72,6 +85,16 @@ cdef inline double log_prior_weight(MixtureState state, Py_ssize_t slot) noexcep
     if state.position[slot] == k:
         return state.prior.log_v[k + 1] - state.prior.log_v[k]
     return state.prior.log_join[state.sizes[slot]]
+
+
+cdef inline double weigh_noise(MixtureState state, Py_ssize_t i) noexcept nogil:
+    """Log weight of noise, comparable with bounds, for an item in no cluster; -infinity if there
+    is no noise."""
+    if state.noise is None:
+        return -INFINITY
+    return (
+        state.log_noise_weight(state.n_noise, state.n_attached) + state.noise.log_density[i]
+    )
 
 
 cdef inline void weigh(
@@ -128,6 +151,12 @@ cdef void bound_tile(MixtureState state, TileBounds bounds, Py_ssize_t tile) noe
     state.model.log_predictive_bound_many(
         &bounds.near[0], n, &bounds.tiles.boxes[tile, 0, 0], bound
     )
+    bounds.noise = -INFINITY
+    if state.noise is not None:
+        # For an item that is in a cluster.
+        bounds.noise = bounds.log_noise[tile] + state.log_noise_weight(
+            state.n_noise, state.n_attached - 1
+        )
     for m in range(n):
         bound[m] += log_prior_weight(state, bounds.near[m])
         top = max(top, bound[m])
@@ -167,16 +196,26 @@ cdef void bound_again(MixtureState state, TileBounds bounds, Py_ssize_t slot) no
     bounds.now += 1
 
 
-cdef void bound_rest(MixtureState state, TileBounds bounds, Py_ssize_t own) noexcept nogil:
-    """Find the u below which items of the tile stay in a cluster: once per tile and cluster."""
+cdef double log_sum_except(TileBounds bounds, Py_ssize_t own) noexcept nogil:
+    """Bound of log of the sum of the weights of all clusters except one, -1: none, without
+    noise."""
     cdef Py_ssize_t m
-    cdef double gap
     # 1e-300 covers terms that underflow.
     cdef double total = exp(bounds.far - bounds.top) + 1e-300
     for m in range(bounds.n_near):
         if bounds.near[m] != own:
             total += bounds.share[m]
-    bounds.rest[own] = bounds.top + log(total) + 1e-12
+    return bounds.top + log(total) + 1e-12
+
+
+cdef void bound_rest(MixtureState state, TileBounds bounds, Py_ssize_t own) noexcept nogil:
+    """Find the u below which items of the tile stay in a cluster: once per tile and cluster."""
+    cdef double gap, top
+    cdef double rest = log_sum_except(bounds, own)
+    if bounds.noise > -INFINITY:
+        top = max(rest, bounds.noise)
+        rest = top + log(exp(rest - top) + exp(bounds.noise - top)) + 1e-12
+    bounds.rest[own] = rest
     bounds.stays[own] = 0.0
     gap = bounds.rest[own] - state.prior.log_join[state.sizes[own] - 1]
     gap -= state.model.log_predictive_floor(own, &bounds.tiles.boxes[bounds.tile, 0, 0])
@@ -201,23 +240,24 @@ cdef inline Py_ssize_t slots_except(
 
 
 cdef Py_ssize_t choose_among_few(
-    MixtureState state, TileBounds bounds, Py_ssize_t i, Py_ssize_t own, double log_own, double u
+    MixtureState state, TileBounds bounds, Py_ssize_t i, Py_ssize_t own, double log_own,
+    double log_noise, double u
 ) noexcept nogil:
-    """`choose_near` by the clusters with the largest bounds; -1 if these do not decide."""
+    """`choose_near` by the clusters with the largest bounds; UNDECIDED if these do not decide."""
     cdef Py_ssize_t j, n
-    cdef double top = log_own
+    cdef double top = max(log_own, log_noise)
     cdef double rest = exp(bounds.far - bounds.top) + 1e-300
     cdef double before, total
     cdef double* w = &bounds.log_w[0]
     cdef Py_ssize_t* some = &bounds.some[0]
     if not (fabs(bounds.top - log_own) < 600.0):
-        return -1
+        return UNDECIDED
     n = part_near(&bounds.bound[0], bounds.n_near, log_own - SMALL, some)
     for j in range(n, bounds.n_near):
         rest += bounds.share[some[j]]
     n = slots_except(bounds, n, own)
     if 2 * n > bounds.n_near or rest * exp(bounds.top - log_own) > MOST_REST:
-        return -1
+        return UNDECIDED
     weigh(state, some, n, i, w)
     bounds.work += n + CALL
     for j in range(n):
@@ -229,6 +269,8 @@ cdef Py_ssize_t choose_among_few(
     total = w[n]
     for j in range(n):
         total += w[j]
+    if log_noise > -INFINITY:
+        total += exp(log_noise - top)
     rest *= exp(bounds.top - top) * (1.0 + 1e-12)
     before = w[n]
     if u * (total + rest) < before:
@@ -237,20 +279,23 @@ cdef Py_ssize_t choose_among_few(
         if u * (total + rest) < before + w[j] and u * total >= before + rest:
             return some[j]
         before += w[j]
-    return -1
+    if log_noise > -INFINITY and u * total >= before + rest:     # the last in the order
+        return NOISE
+    return UNDECIDED
 
 
 cdef Py_ssize_t choose_near(
     MixtureState state, TileBounds bounds, Py_ssize_t i, Py_ssize_t own, double log_own, double u
 ) noexcept nogil:
-    """The slot that u selects for item i, which has left the cluster `own` of log weight
-    `log_own`; -1 if the weights are no distribution."""
+    """The slot, or NOISE, that u selects for item i, which has left the cluster `own` of log
+    weight `log_own`; UNDECIDED if the weights are no distribution."""
     cdef Py_ssize_t j, m, n
-    cdef double top = log_own
+    cdef double log_noise = weigh_noise(state, i)
+    cdef double top = max(log_own, log_noise)
     cdef double* log_w = &bounds.log_w[0]
     cdef Py_ssize_t* some = &bounds.some[0]
-    j = choose_among_few(state, bounds, i, own, log_own, u)
-    if j >= 0:
+    j = choose_among_few(state, bounds, i, own, log_own, log_noise, u)
+    if j != UNDECIDED:
         return j
     n = part_near(&bounds.bound[0], bounds.n_near, log_own - NEGLIGIBLE, some)
     n = slots_except(bounds, n, own)
@@ -266,11 +311,34 @@ cdef Py_ssize_t choose_near(
                 n += 1
         weigh(state, some, n, i, log_w)
         bounds.work += n
-    log_w[n] = log_own
-    j = categorical_log_at(u, log_w, n + 1, n)
+    m = n + (state.noise is not None)
+    log_w[n] = log_noise
+    log_w[m] = log_own
+    j = categorical_log_at(u, log_w, m + 1, m)
     if j < 0:
-        return -1
-    return own if j == n else some[j]
+        return UNDECIDED
+    return own if j == m else NOISE if j == n else some[j]
+
+
+cdef bint place_noise(
+    MixtureState state, TileBounds bounds, bitgen_t* rng, Py_ssize_t i
+) noexcept nogil:
+    """`place_near` of an item that is noise."""
+    cdef double u = uniform(rng)
+    cdef double gap
+    # Under other priors the weight of a new cluster is that of one more item in clusters.
+    if state.prior.has_constant_ratios:
+        gap = log_sum_except(bounds, -1) - state.noise.log_density[i]
+        gap -= state.log_noise_weight(state.n_noise - 1, state.n_attached)
+        bounds.work += CALL
+        if gap < -CERTAIN or (gap < CERTAIN and u * (1.0 + exp(gap)) < 1.0):
+            return True
+    bounds.work += state.n_clusters + 1
+    if not state.place_at(i, u, rng):
+        return False
+    if state.labels[i] != NOISE:
+        bounds.group = -1
+    return True
 
 
 cdef inline bint place_near(
@@ -280,6 +348,8 @@ cdef inline bint place_near(
     cdef Py_ssize_t own = state.labels[i]
     cdef Py_ssize_t slot
     cdef double log_own, gap, u
+    if own == NOISE:
+        return place_noise(state, bounds, rng, i)
     if state.sizes[own] == 1:
         bounds.group = -1
         bounds.work += state.n_clusters + 1
@@ -297,10 +367,12 @@ cdef inline bint place_near(
         state.attach(i, own)
         return True
     slot = choose_near(state, bounds, i, own, log_own, u)
-    if slot < 0:
+    if slot == UNDECIDED:
         return False
     state.attach(i, slot)
-    if slot != own:
+    if slot == NOISE:
+        bounds.group = -1
+    elif slot != own:
         if state.position[slot] == state.n_clusters - 1 and state.sizes[slot] == 1:
             bounds.group = -1
         else:

@@ -23,7 +23,7 @@ cdef class Closure:
     cdef Py_ssize_t n_samples, n_slots
 
     cdef int reserve(self, MixtureState state) except -1
-    cdef void pick(self, MixtureState state, Py_ssize_t n_anchors, bitgen_t* rng) noexcept nogil
+    cdef bint pick(self, MixtureState state, Py_ssize_t n_anchors, bitgen_t* rng) noexcept nogil
     cdef void gather(self, MixtureState state, bitgen_t* rng) noexcept nogil
     cdef double log_anchors(
         self, MixtureState state, const signed char* cells,

@@ -40,13 +40,17 @@ cdef class Closure:
             self.n_slots = state.capacity
         return 0
 
-    cdef void pick(self, MixtureState state, Py_ssize_t n_anchors, bitgen_t* rng) noexcept nogil:
+    cdef bint pick(self, MixtureState state, Py_ssize_t n_anchors, bitgen_t* rng) noexcept nogil:
         """Draw the anchors, in random order, and find their clusters. `members` must be up to
-        date."""
+        date. False if an anchor is noise: there is no move then. (The noise stays the same in a
+        move, so this does not change the law of moves in both directions.)"""
         cdef Py_ssize_t anchors[MAX_ANCHORS]
         cdef Py_ssize_t j, m, slot
         cdef Py_ssize_t drawn[2]
         self.proposal.draw(state, self.members, rng, anchors, n_anchors)
+        for j in range(n_anchors):
+            if state.labels[anchors[j]] < 0:
+                return False
         drawn[0], drawn[1] = anchors[0], anchors[n_anchors > 1]
         self.n_cells = 0
         for j in range(n_anchors):
@@ -68,6 +72,7 @@ cdef class Closure:
             self.cell_of[self.slots[j]] = -1
         self.n_anchors = n_anchors
         self.n_outside = state.n_clusters - self.n_cells
+        return True
 
     cdef void gather(self, MixtureState state, bitgen_t* rng) noexcept nogil:
         """List the items of the anchors' clusters: the anchors, then all others in random order

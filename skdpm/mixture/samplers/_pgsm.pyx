@@ -155,9 +155,8 @@ cdef class PGSMKernel(PartitionKernel):
         cdef Py_ssize_t n_anchors = min(self.n_anchors, state.n_samples)
         cdef Py_ssize_t n, t, node
         cdef bint changed
-        if n_anchors < 2:
+        if n_anchors < 2 or not self.closure.pick(state, n_anchors, rng):
             return 0
-        self.closure.pick(state, n_anchors, rng)
         self.closure.gather(state, rng)
         n = self.closure.n_items
         self.start(state)

@@ -101,7 +101,8 @@ cdef class SplitMergeKernel(PartitionKernel):
         cdef double log_ratio, log_q
         cdef double limit = -INFINITY
         cdef double log_u = log(uniform(rng))
-        self.closure.pick(state, 2, rng)
+        if not self.closure.pick(state, 2, rng):
+            return True
         is_split = self.closure.n_cells == 1
         self.n_proposed[not is_split] += 1
         if is_split and state.prior.log_v[self.closure.n_outside + 2] == -INFINITY:
@@ -206,7 +207,8 @@ cdef class SplitMergeKernel(PartitionKernel):
         state.prior.tabulate()
         self.prepare(state)
         self.closure.members.collect(state)
-        self.closure.pick(state, 2, rng)
+        if not self.closure.pick(state, 2, rng):
+            raise ValueError("an anchor is noise")
         self.closure.gather(state, rng)
         n = self.closure.n_items
         cells = [self.closure.cells[m] for m in range(n)]

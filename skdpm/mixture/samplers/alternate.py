@@ -78,6 +78,10 @@ class Alternate(Sampler):
         return all(part.takes_labels for part in self._parts())
 
     @property
+    def takes_noise(self):
+        return all(part.takes_noise for part in self._parts())
+
+    @property
     def n_companions(self):
         return max(part.n_companions for part in self._parts())
 

@@ -29,12 +29,16 @@ class Sampler(BaseEstimator):
         Whether it takes each row once, one after the other, instead of running a Markov chain.
     takes_labels : bool
         Whether labels of rows may be known.
+    takes_noise : bool
+        Whether the kernel keeps the law of states in which some items are noise, in no cluster
+        (`MixtureState.labels`). `False` unless it says so.
     """
 
     requires = "joint"
     draws_gaps = True
     online = False
     takes_labels = True
+    takes_noise = False
     n_replicas = 1
     n_companions = 0
 

@@ -19,6 +19,8 @@ class Gibbs(Sampler):
     Neal (2000), Markov chain sampling methods for Dirichlet process mixture models, algorithm 3.
     """
 
+    takes_noise = True
+
     def __init__(self, n_sweeps=1):
         self.n_sweeps = n_sweeps
 

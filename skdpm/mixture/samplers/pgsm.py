@@ -49,6 +49,7 @@ class PGSM(Sampler):
     """
 
     requires = "product"
+    takes_noise = True
 
     def __init__(
         self,

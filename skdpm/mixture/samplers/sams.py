@@ -30,6 +30,8 @@ default="uniform"
     Dahl (2003), An improved merge-split sampler for conjugate Dirichlet process mixture models.
     """
 
+    takes_noise = True
+
     def __init__(self, anchors="uniform", gibbs_sweeps=1):
         self.anchors = anchors
         self.gibbs_sweeps = gibbs_sweeps

@@ -6,6 +6,18 @@ from skdpm.mixture.likelihoods._base cimport ClusterModel
 from skdpm.mixture.priors._base cimport PartitionPrior
 
 
+cdef enum:
+    DETACHED = -1       # label of an item that is on its way between two places
+    NOISE = -2          # label of an item that is noise
+
+
+cdef class Noise:
+    """The law of noise: an item is noise with probability eps ~ Beta(a, b), and then has the
+    density `log_density`, whatever the clusters are. The other items follow the prior."""
+    cdef readonly double a, b
+    cdef readonly const double[::1] log_density     # (n_samples,)
+
+
 cdef class TileBounds:
     """Upper bounds of the weights of a state's clusters over the items of a tile; sweeps use them
     (`samplers/_gibbs`)."""
@@ -22,6 +34,8 @@ cdef class TileBounds:
     cdef double[::1] share          # (n_near,): exp(bound - top)
     cdef double top                 # at least the largest bound
     cdef double far                 # log of the sum of all other clusters' bounds over the group
+    cdef readonly const double[::1] log_noise   # (n_tiles,): largest log density of noise
+    cdef double noise               # bound of the log weight of noise over the tile
     # By slot, valid if `known` equals `now`, which every change of bounds increments:
     cdef Py_ssize_t now
     cdef Py_ssize_t[::1] known
@@ -47,9 +61,11 @@ cdef class MixtureState:
     cdef readonly PartitionPrior prior
     cdef readonly Py_ssize_t n_samples
     cdef readonly Py_ssize_t n_attached     # number of items that are in a cluster
+    cdef readonly Noise noise               # None: all items are in clusters
+    cdef readonly Py_ssize_t n_noise        # number of items that are noise
     cdef readonly Py_ssize_t n_clusters     # number of occupied clusters
     cdef Py_ssize_t capacity                # length of the arrays over slots
-    cdef Py_ssize_t* labels                 # (n_samples,): slot of each item, -1 while detached
+    cdef Py_ssize_t* labels                 # (n_samples,): slot of each item, DETACHED or NOISE
     # Occupied slots, (n_clusters,), then the spare one: an empty cluster that is always open.
     cdef Py_ssize_t* slots
     cdef Py_ssize_t* position               # index of a slot in `slots`
@@ -57,7 +73,8 @@ cdef class MixtureState:
     cdef double* log_w                      # (n_clusters + 1,): scratch
     cdef readonly double sum_constants      # sum of the items' `log_constants`
     cdef readonly TileBounds bounds         # None: sweeps visit the items in their own order
-    cdef bint filled                        # whether missing entries were drawn in this step
+    # Whether missing entries, and which items are noise, were drawn in this step.
+    cdef bint filled
     cdef object _labels_owner
     cdef object __weakref__
 
@@ -69,9 +86,16 @@ cdef class MixtureState:
     cdef void attach(self, Py_ssize_t i, Py_ssize_t slot) noexcept nogil
     cdef Py_ssize_t detach(self, Py_ssize_t i) noexcept nogil
     cdef bint place(self, Py_ssize_t i, bitgen_t* rng) noexcept nogil
+    cdef bint place_at(self, Py_ssize_t i, double u, bitgen_t* rng) noexcept nogil
+    cdef double log_weight_as_noise(self, Py_ssize_t i) noexcept nogil
+    cdef double log_noise_weight(self, Py_ssize_t n_noise, Py_ssize_t m) noexcept nogil
+    cdef double log_prior_noise(self, Py_ssize_t n_noise, Py_ssize_t k) noexcept nogil
+    cdef double log_likelihood_noise(self) noexcept nogil
     cdef void add_log_prior(self) noexcept nogil
     cdef bint stays(self, Py_ssize_t i, Py_ssize_t own, double u) noexcept nogil
     cdef int place_incomplete(self, bitgen_t* rng) except -1 nogil
+    cdef int place_all(self, bitgen_t* rng) except -1 nogil
+    cdef int place_again(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil
     cdef void open_spare(self) noexcept nogil
     cdef void close_cluster(self, Py_ssize_t slot) noexcept nogil
     cdef void dissolve(self, Py_ssize_t slot) noexcept nogil
@@ -92,7 +116,7 @@ cdef class StoredState:
     """A partition with its statistics, set aside."""
     cdef readonly Py_ssize_t n_samples
     cdef readonly Py_ssize_t n_clusters
-    cdef Py_ssize_t n_attached, n_free, n_slots
+    cdef Py_ssize_t n_attached, n_noise, n_free, n_slots
     cdef Py_ssize_t[::1] labels             # (n_samples,): slots, as in the state
     cdef Py_ssize_t[::1] slots              # (n_clusters + 1,)
     cdef Py_ssize_t[::1] sizes              # (n_clusters,)

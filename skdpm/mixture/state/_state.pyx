@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The state of a chain: labels, occupied clusters and their statistics, always in agreement."""
-from libc.math cimport NAN, exp
+from libc.math cimport NAN, exp, lgamma, log
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 
@@ -11,7 +11,7 @@ import numpy as np
 from skdpm._core._check cimport SKDPM_CHECK
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bitgen_t, categorical_log_at, uniform
-from skdpm.mixture.likelihoods._base cimport row
+from skdpm.mixture.likelihoods._base cimport log_constant, row
 
 
 # The state that owns each model, by the model's id. A state keeps its model alive.
@@ -22,15 +22,39 @@ _OWNERS = WeakValueDictionary()
 cdef double CLEAR = -5.0
 
 
+cdef class Noise:
+    """The law of noise.
+
+    Parameters
+    ----------
+    a, b : float
+        Parameters of the Beta law of the probability of noise.
+    log_density : ndarray of shape (n_samples,)
+        Natural log density of each item if it is noise, all constants included.
+    """
+
+    def __init__(self, double a, double b, log_density):
+        self.a = a
+        self.b = b
+        self.log_density = np.ascontiguousarray(log_density, dtype=np.float64)
+
+    def weight(self, n_noise):
+        """Probability that a new item is noise, if n_noise of these are."""
+        return (self.a + n_noise) / (self.a + self.b + len(self.log_density))
+
+
 cdef class TileBounds:
 
-    def __cinit__(self, RowTiles tiles, pauses=None):
+    def __cinit__(self, RowTiles tiles, pauses=None, Noise noise=None):
         shape = tiles.n_groups, sizeof(Backoff)
         if pauses is not None and np.shape(pauses) != shape:
             raise ValueError("the saved state has other rows")
         self.tiles = tiles
         self.group = self.tile = -1
         self.backoffs = np.zeros(shape, np.uint8) if pauses is None else np.array(pauses)
+        if noise is not None:
+            ordered = np.asarray(noise.log_density)[np.asarray(tiles.order)]
+            self.log_noise = np.maximum.reduceat(ordered, np.asarray(tiles.starts)[:-1])
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         """Make room for `n_slots` clusters; no bound is known afterwards."""
@@ -61,8 +85,8 @@ cdef class MixtureState:
         `likelihood.bind` from the same data and tables.
     prior : PartitionPrior
     labels : ndarray of shape (n_samples,), optional
-        Cluster of each item, 0, ..., K - 1, none of them empty; -1 for an item in no cluster.
-        Default: no item is in a cluster.
+        Cluster of each item, 0, ..., K - 1, none of them empty; -1 for an item in no cluster: it
+        is noise if there is noise, otherwise detached. Default: no item is in a cluster.
     saved : dict, optional
         Result of `save`, in place of labels; the chain then continues with the same bits. (Rows
         computed anew would differ in their last digits, and other slots in the order of sums.)
@@ -73,11 +97,14 @@ cdef class MixtureState:
         these in the order of the tiles, and pass over clusters far from a tile.
     completion : ndarray of shape (n_gaps,), optional
         Values of missing entries (`ClusterModel.complete`); not with `saved`, which has them.
+    noise : Noise, optional
+        Law of items that are noise. Default: all items are in clusters. The prior must have no
+        `latent` attributes.
     """
 
     def __init__(
         self, ClusterModel model, PartitionPrior prior, labels=None, saved=None, n_samples=None,
-        RowTiles tiles=None, completion=None
+        RowTiles tiles=None, completion=None, Noise noise=None
     ):
         cdef Py_ssize_t i, k, slot
         cdef const Py_ssize_t[::1] slots
@@ -90,17 +117,23 @@ cdef class MixtureState:
         self.n_samples = model.n_samples if n_samples is None else n_samples
         if not 0 <= self.n_samples <= model.n_samples:
             raise ValueError(f"{n_samples} items of {model.n_samples}")
+        if noise is not None and (
+            noise.log_density.shape[0] != self.n_samples or prior.latent
+        ):
+            raise ValueError("the noise does not fit the items or the prior")
+        self.noise = noise
         if tiles is not None:
             if tiles.n_rows != self.n_samples - model.n_incomplete:
                 raise ValueError(f"tiles of {tiles.n_rows} rows for {self.n_samples} items")
-            self.bounds = TileBounds(tiles, None if saved is None else saved.get("pauses"))
+            pauses = None if saved is None else saved.get("pauses")
+            self.bounds = TileBounds(tiles, pauses, noise)
         if saved is None:
             if labels is None:
                 labels = np.full(self.n_samples, -1, dtype=np.intp)
             given = _as_labels(labels, self.n_samples)
             self.n_clusters = _first_items(given).shape[0]
         else:
-            given, slots = _saved_labels(saved, self.n_samples)
+            given, slots = _saved_labels(saved, self.n_samples, noise is not None)
             self.n_clusters = slots.shape[0] - 1
         _OWNERS[id(model)] = self
         if model.n_incomplete > 0:
@@ -123,6 +156,9 @@ cdef class MixtureState:
             self.sizes[slots[k]] = 0
         for i in range(self.n_samples):
             if given[i] < 0:
+                if noise is not None:
+                    self.labels[i] = NOISE
+                    self.n_noise += 1
                 continue
             slot = given[i]
             if saved is None:
@@ -132,6 +168,9 @@ cdef class MixtureState:
             self.sizes[slot] += 1
             self.n_attached += 1
         model.settle()
+        if noise is not None:
+            prior.prepare_focus()
+            prior.focus(self.n_samples - self.n_noise)
 
     def __dealloc__(self):
         free(self.slots)
@@ -150,7 +189,7 @@ cdef class MixtureState:
         self.slots = <Py_ssize_t*>resized(self.slots, n_slots, sizeof(Py_ssize_t))
         self.position = <Py_ssize_t*>resized(self.position, n_slots, sizeof(Py_ssize_t))
         self.sizes = <Py_ssize_t*>resized(self.sizes, n_slots, sizeof(Py_ssize_t))
-        self.log_w = <double*>resized(self.log_w, n_slots, sizeof(double))
+        self.log_w = <double*>resized(self.log_w, n_slots + 1, sizeof(double))
         self.capacity = n_slots
         return 0
 
@@ -192,8 +231,14 @@ cdef class MixtureState:
         self.sizes[slot] = 0
 
     cdef void attach(self, Py_ssize_t i, Py_ssize_t slot) noexcept nogil:
-        """Detached item i joins a cluster; joining the spare one takes one free slot."""
-        SKDPM_CHECK(self.labels[i] == -1, "attach: the item is in a cluster")
+        """Detached item i joins a cluster, or becomes NOISE; joining the spare one takes one free
+        slot."""
+        SKDPM_CHECK(self.labels[i] == DETACHED, "attach: the item is not detached")
+        if slot == NOISE:
+            self.labels[i] = NOISE
+            self.n_noise += 1
+            self.prior.focus(self.n_samples - self.n_noise)
+            return
         SKDPM_CHECK(self.position[slot] <= self.n_clusters, "attach: the slot is not open")
         self.model.add(slot, i)
         self.labels[i] = slot
@@ -204,10 +249,15 @@ cdef class MixtureState:
             self.open_spare()
 
     cdef Py_ssize_t detach(self, Py_ssize_t i) noexcept nogil:
-        """Item i leaves its cluster, which is closed if it is then empty. Returns its slot."""
+        """Item i leaves its cluster, which is closed if it is then empty, or is no longer noise.
+        Returns its slot, or NOISE."""
         cdef Py_ssize_t slot = self.labels[i]
-        SKDPM_CHECK(slot >= 0, "detach: the item is in no cluster")
-        self.labels[i] = -1
+        SKDPM_CHECK(slot != DETACHED, "detach: the item is detached")
+        self.labels[i] = DETACHED
+        if slot == NOISE:
+            self.n_noise -= 1
+            self.prior.focus(self.n_samples - self.n_noise)
+            return NOISE
         self.sizes[slot] -= 1
         self.n_attached -= 1
         self.model.remove(slot, i)
@@ -216,21 +266,29 @@ cdef class MixtureState:
         return slot
 
     cdef bint place(self, Py_ssize_t i, bitgen_t* rng) noexcept nogil:
-        """Move item i to a cluster by its full conditional: see `samplers/_gibbs`. A slot must be
-        free. False if the weights are no distribution.
+        """Move item i to a cluster, or to the noise, by its full conditional: see
+        `samplers/_gibbs`. A slot must be free. False if the weights are no distribution.
 
         The missing entries of an item are drawn with its cluster: the weights are those of its
-        other entries, and given the cluster the missing ones follow their predictive law."""
+        other entries, and given the cluster the missing ones follow their predictive law. Those of
+        an item that is noise keep their last values, which do not count."""
+        return self.place_at(i, uniform(rng), rng)
+
+    cdef bint place_at(self, Py_ssize_t i, double u, bitgen_t* rng) noexcept nogil:
+        """`place` with a uniform number that was drawn before."""
         cdef Py_ssize_t own = self.detach(i)
         cdef Py_ssize_t j
         cdef Py_ssize_t first = 0
         cdef Py_ssize_t k = self.n_clusters
-        cdef double u = uniform(rng)
+        cdef Py_ssize_t n_choices = k + 1
         cdef bint has_gaps = self.model.has_gaps != NULL and self.model.has_gaps[i]
         if self.bounds is not None or has_gaps:
             # An item that was alone leaves no cluster behind; a new one takes its place in the
             # order.
-            first = self.position[own] if self.sizes[own] > 0 else k
+            if own == NOISE:
+                first = k + 1
+            else:
+                first = self.position[own] if self.sizes[own] > 0 else k
         if has_gaps:
             self.model.open_gaps(i)
             if first < k and self.stays(i, own, u):
@@ -240,11 +298,37 @@ cdef class MixtureState:
                 return True
         self.model.log_predictive_many(self.slots, k + 1, i, self.log_w)
         self.add_log_prior()
-        j = categorical_log_at(u, self.log_w, k + 1, first)
+        if self.noise is not None:      # the last choice; the weights leave out the constant of i
+            self.log_w[k + 1] = self.log_weight_as_noise(i)
+            n_choices += 1
+        j = categorical_log_at(u, self.log_w, n_choices, first)
+        if j > k:
+            self.model.close_gaps(i)
+            self.attach(i, NOISE)
+            return True
         if j < 0 or has_gaps and not self.model.fill_gaps(self.slots[j], i, rng):
             return False
         self.attach(i, self.slots[j])
         return True
+
+    cdef double log_weight_as_noise(self, Py_ssize_t i) noexcept nogil:
+        """Log weight of noise for a detached item, less its `log_constants`."""
+        return (
+            self.log_noise_weight(self.n_noise, self.n_attached) + self.noise.log_density[i]
+            - log_constant(self.model, i)
+        )
+
+    cdef double log_noise_weight(self, Py_ssize_t n_noise, Py_ssize_t m) noexcept nogil:
+        """Prior's log weight of noise for an item, on the scale where a cluster of n_j has the
+        weight n_j - sigma, given the number of others that are noise and that are in clusters.
+
+        The weights of the clusters and of a new one sum to V_{m,k} / V_{m+1,k}, which is
+        m - sigma k + V_{m+1,k+1} / V_{m+1,k}, and their probability to that of being no noise."""
+        cdef Py_ssize_t k = self.n_clusters
+        cdef double new = exp(self.prior.log_v[k + 1] - self.prior.log_v[k])
+        return log(
+            (self.noise.a + n_noise) / (self.noise.b + m) * (m - self.prior.sigma * k + new)
+        )
 
     cdef inline void add_log_prior(self) noexcept nogil:
         """Add the prior's log weights of the clusters and of a new one to `log_w`."""
@@ -285,22 +369,36 @@ cdef class MixtureState:
                     log_w[j] += self.prior.log_v[j + 1] - self.prior.log_v[j]
             if j != place:
                 total += exp(log_w[j] - log_own)
+        if self.noise is not None:
+            total += exp(self.log_weight_as_noise(i) - log_own)
         return u * total * (1.0 + 1e-12) < 1.0
 
     cdef int place_incomplete(self, bitgen_t* rng) except -1 nogil:
         """Draw the missing entries and the cluster of every item with gaps, one by one."""
-        cdef Py_ssize_t i, m
+        cdef Py_ssize_t m
         self.filled = True
         for m in range(self.model.n_incomplete):
-            i = self.model.incomplete[m]
-            if i >= self.n_samples:
+            if self.model.incomplete[m] >= self.n_samples:
                 break       # the items are increasing
-            if self.model.n_free == 0:
-                with gil:
-                    self.reserve(2 * self.capacity)
-            if not self.place(i, rng):
-                with gil:
-                    raise unplaceable(i)
+            self.place_again(self.model.incomplete[m], rng)
+        return 0
+
+    cdef int place_all(self, bitgen_t* rng) except -1 nogil:
+        """Draw the cluster of every item, or that it is noise, one by one."""
+        cdef Py_ssize_t i
+        self.filled = True
+        for i in range(self.n_samples):
+            self.place_again(i, rng)
+        return 0
+
+    cdef int place_again(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
+        """`place`, which reserves a slot and raises."""
+        if self.model.n_free == 0:
+            with gil:
+                self.reserve(2 * self.capacity)
+        if not self.place(i, rng):
+            with gil:
+                raise unplaceable(i)
         return 0
 
     cdef void close_cluster(self, Py_ssize_t slot) noexcept nogil:
@@ -371,11 +469,39 @@ cdef class MixtureState:
         """log p(partition) at the current concentration. NaN while an item is detached, because
         the tables are of n_samples items; see `prior.log_eppf_at` for fewer."""
         cdef Py_ssize_t k
-        cdef double total = self.prior.log_v[self.n_clusters]
-        if self.n_attached != self.n_samples:
+        cdef double total
+        if self.n_attached + self.n_noise != self.n_samples:
             return NAN
+        if self.noise is None:
+            total = self.prior.log_v[self.n_clusters]
+        else:
+            total = self.log_prior_noise(self.n_noise, self.n_clusters)
         for k in range(self.n_clusters):
             total += self.prior.log_cluster[self.sizes[self.slots[k]]]
+        return total
+
+    cdef double log_prior_noise(self, Py_ssize_t n_noise, Py_ssize_t k) noexcept nogil:
+        """log B(a + n_noise, b + m) / B(a, b), the probability of the noise, and log V_{m,k}, if m
+        items are in k clusters."""
+        cdef double a = self.noise.a
+        cdef double b = self.noise.b
+        cdef Py_ssize_t m = self.n_samples - n_noise
+        cdef double total = (
+            lgamma(a + n_noise) - lgamma(a) + lgamma(b + m) - lgamma(b)
+            + lgamma(a + b) - lgamma(a + b + self.n_samples)
+        )
+        if m > 0:
+            total += self.prior.log_v_at(self.prior.concentration, m, k)
+        return total
+
+    cdef double log_likelihood_noise(self) noexcept nogil:
+        """log density of the items that are noise, less their `log_constants`."""
+        cdef Py_ssize_t i
+        cdef double total = 0.0
+        if self.n_noise > 0:
+            for i in range(self.n_samples):
+                if self.labels[i] == NOISE:
+                    total += self.noise.log_density[i] - log_constant(self.model, i)
         return total
 
     cdef double log_prior_gain(self, Py_ssize_t a, Py_ssize_t b) noexcept nogil:
@@ -388,9 +514,12 @@ cdef class MixtureState:
 
     cdef double log_joint(self) noexcept nogil:
         """log p(partition) + log p(X | partition)."""
-        return self.log_prior() + (
+        cdef double total = self.log_prior() + (
             self.model.log_likelihood(self.slots, self.n_clusters) + self.sum_constants
         ) + self.model.log_apart()
+        if self.noise is not None:
+            total += self.log_likelihood_noise()
+        return total
 
     # The Python boundary.
 
@@ -400,7 +529,8 @@ cdef class MixtureState:
         Parameters
         ----------
         labels : ndarray of shape (n_samples,)
-            Cluster of each item, 0, ..., K - 1, none of them empty; -1 for an item in no cluster.
+            Cluster of each item, 0, ..., K - 1, none of them empty; -1 for an item in no cluster,
+            which is noise if there is noise.
         """
         cdef Py_ssize_t i, k
         cdef const Py_ssize_t[::1] given = _as_labels(labels, self.n_samples)
@@ -408,13 +538,50 @@ cdef class MixtureState:
         cdef Py_ssize_t n_clusters = first.shape[0]
         self.reserve(n_clusters + 2)
         for i in range(self.n_samples):
-            if self.labels[i] >= 0:
+            if self.labels[i] != DETACHED:
                 self.detach(i)
         for k in range(n_clusters):
             self.attach(first[k], self.slots[k])
         for i in range(self.n_samples):
-            if given[i] >= 0 and first[given[i]] != i:
+            if given[i] < 0:
+                if self.noise is not None:
+                    self.attach(i, NOISE)
+            elif first[given[i]] != i:
                 self.attach(i, self.slots[given[i]])
+        self.model.settle()
+
+    def give_to_noise(self):
+        """Make whole clusters noise if this raises the log joint, for the start of a chain: single
+        items leave clusters of noise too slowly. The clusters are those that lose least per item,
+        and their number is the best one. (Noise in many small clusters is left by all of them, not
+        by one.) It does not keep the posterior."""
+        cdef Py_ssize_t i, j, k, n_noise
+        cdef double gain, total, best
+        # Missing entries have a density in clusters alone, so the two are not comparable.
+        if self.noise is None or self.model.n_incomplete > 0:
+            return
+        labels = self.cluster_labels()
+        inside = labels >= 0
+        log_density = np.array(self.noise.log_density)
+        if self.model.log_constants is not None:
+            log_density -= np.asarray(self.model.log_constants)[: self.n_samples]
+        gains = np.bincount(labels[inside], log_density[inside], self.n_clusters)
+        sizes = self.cluster_sizes()
+        for k in range(self.n_clusters):
+            gains[k] -= self.model.log_marginal(self.slots[k])
+            gains[k] -= self.prior.log_cluster[self.sizes[self.slots[k]]]
+        order = np.argsort(-gains / sizes, kind="stable")
+        n_noise, total, chosen = self.n_noise, 0.0, 0
+        best = self.log_prior_noise(n_noise, self.n_clusters)
+        for j, k in enumerate(order):
+            n_noise += sizes[k]
+            total += gains[k]
+            gain = total + self.log_prior_noise(n_noise, self.n_clusters - j - 1)
+            if gain > best:
+                best, chosen = gain, j + 1
+        for i in np.flatnonzero(np.isin(labels, order[:chosen])):
+            self.detach(i)
+            self.attach(i, NOISE)
         self.model.settle()
 
     def cluster_sizes(self):
@@ -437,7 +604,8 @@ cdef class MixtureState:
     def cluster_labels(self):
         """Cluster of each item: (n_samples,), numbered in the order of `dump`; -1 for an item in
         no cluster."""
-        positions = np.full(self.capacity + 1, -1, dtype=np.intp)     # the last one for label -1
+        # The last two are for DETACHED and NOISE.
+        positions = np.full(self.capacity + 2, -1, dtype=np.intp)
         positions[self.cluster_slots()] = np.arange(self.n_clusters)
         return positions[self._labels_owner[: self.n_samples]]
 
@@ -507,12 +675,13 @@ def _first_items(const Py_ssize_t[::1] labels):
     return first[:n_clusters]
 
 
-def _saved_labels(saved, Py_ssize_t n_samples):
+def _saved_labels(saved, Py_ssize_t n_samples, bint has_noise):
     """Labels (slots) and slots of a saved state; a ValueError if they disagree."""
+    cdef Py_ssize_t lowest = NOISE if has_noise else DETACHED
     labels = _as_labels(saved["labels"], n_samples)
     slots = np.ascontiguousarray(saved["slots"], dtype=np.intp)
-    inside = labels[labels >= 0]
-    if labels.min(initial=0) < -1 or not np.array_equal(np.unique(inside), np.sort(slots[:-1])):
+    used = np.unique(labels[labels >= 0])
+    if labels.min(initial=0) < lowest or not np.array_equal(used, np.sort(slots[:-1])):
         raise ValueError("the labels and clusters of the saved state disagree")
     return labels, slots
 
@@ -548,6 +717,7 @@ cdef class StoredState:
         state.model.store(state.slots, n_clusters, &self.stats[0])
         self.n_clusters = n_clusters
         self.n_attached = state.n_attached
+        self.n_noise = state.n_noise
         self.n_free = state.model.n_free
         self.n_slots = state.model.n_slots
         memcpy(&self.labels[0], state.labels, state.n_samples * sizeof(Py_ssize_t))
@@ -578,22 +748,29 @@ cdef class StoredState:
         state.model.reset(self.slots[self.n_clusters])
         state.n_clusters = self.n_clusters
         state.n_attached = self.n_attached
+        state.n_noise = self.n_noise
+        if state.noise is not None:
+            state.prior.focus(state.n_samples - state.n_noise)
 
 
 def labels_by_first_appearance(state):
-    """Labels of a state's rows, all in clusters, numbered by first appearance: (n_samples,), of
-    the smallest unsigned type."""
+    """Labels of a state's rows, none of them detached, numbered by first appearance: (n_samples,),
+    of the smallest unsigned type. If there is noise, of a signed type, with -1 for noise."""
     cdef Py_ssize_t i
     cdef Py_ssize_t n_seen = 0
     labels = state.cluster_labels()
     new = np.full(state.n_clusters, -1, dtype=np.intp)
-    numbered = np.empty(len(labels), dtype=np.intp)
+    numbered = np.full(len(labels), -1, dtype=np.intp)
     cdef const Py_ssize_t[::1] label = labels
     cdef Py_ssize_t[::1] new_view = new
     cdef Py_ssize_t[::1] numbered_view = numbered
     for i in range(label.shape[0]):
+        if label[i] < 0:
+            continue
         if new_view[label[i]] < 0:
             new_view[label[i]] = n_seen
             n_seen += 1
         numbered_view[i] = new_view[label[i]]
+    if getattr(state, "noise", None) is not None:
+        return numbered.astype(np.min_scalar_type(-max(state.n_clusters, 1)))
     return numbered.astype(np.min_scalar_type(state.n_clusters - 1))

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rows that are noise: their law, and draws of clusters in which some rows are in none (-1)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from skdpm._validation import check_real
+from skdpm.mixture.state._state import Noise
+from skdpm.partitions import relabel_by_size
+
+# Beta law of the probability of noise with `noise=True`.
+DEFAULT = (1.0, 49.0)
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseLaw:
+    """A row is noise with a probability that follows Beta(a, b), and then has the law
+    `background`."""
+
+    a: float
+    b: float
+    background: object
+
+    def of(self, X):
+        """The law of the rows X, for states."""
+        return Noise(self.a, self.b, self.background.log_density(X))
+
+    def weight(self, n_noise, n_samples):
+        """Probability that a new row is noise, if n_noise of n_samples rows are."""
+        return (self.a + n_noise) / (self.a + self.b + n_samples)
+
+
+def check_noise(noise):
+    """The parameters (a, b) of a Beta law, from the parameter `noise`; None if there is none."""
+    if noise is None or noise is False:
+        return None
+    if noise is True:
+        return DEFAULT
+    if not isinstance(noise, (tuple, list)) or len(noise) != 2:
+        raise ValueError(
+            f"noise must be None, True or a pair (a, b), the parameters of a Beta law; got "
+            f"{noise!r}"
+        )
+    return tuple(check_real(noise[j], f"noise[{j}]", low=0.0) for j in range(2))
+
+
+def alone(labels):
+    """Labels in which every row that is noise, -1, is a cluster of one row: ndarray of the same
+    shape (..., n_samples), without negative labels."""
+    flat = np.asarray(labels).reshape(-1, np.shape(labels)[-1])
+    found = flat.astype(np.int64)
+    for out in found:
+        is_noise = out < 0
+        out[is_noise] = out.max(initial=-1) + 1 + np.arange(np.count_nonzero(is_noise))
+    most = int(found.max(initial=0))
+    return found.astype(np.min_scalar_type(most)).reshape(np.shape(labels))
+
+
+def by_size(labels):
+    """`relabel_by_size` of the rows that are not noise; the others stay -1."""
+    found = np.full(len(labels), -1, dtype=np.int64)
+    inside = np.asarray(labels) >= 0
+    if inside.any():
+        found[inside] = relabel_by_size(labels[inside])
+    return found
+
+
+def share_of_noise(draws):
+    """Share of draws, (..., n_samples), in which each row is noise: (n_samples,)."""
+    return (draws.reshape(-1, draws.shape[-1]) < 0).mean(axis=0)
+
+
+def components_of(labels, of_draw):
+    """Components of the clusters of labels: parts that are together in a draw, by decreasing size;
+    -1 for other rows.
+
+    Rows that are noise in the draw count only for clusters of which the draw has no other rows.
+    """
+    outside = of_draw < 0
+    has_rows = np.isin(labels, labels[~outside])
+    cells = of_draw.astype(np.int64) * len(labels) + labels
+    cells[outside] = -len(labels) + labels[outside] - 1
+    cells -= cells.min(initial=0)
+    chosen = (labels >= 0) & ~(outside & has_rows)
+    found = np.full(len(labels), -1, dtype=np.int64)
+    if chosen.any():
+        found[chosen] = relabel_by_size(cells[chosen])
+    return found

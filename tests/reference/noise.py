@@ -1,0 +1,91 @@
+"""The posterior over noise and partitions, enumerated: n items have as many as n + 1 have
+partitions, whose last item marks the noise."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import betaln, logsumexp
+
+from reference.enumerate import enumerate_partitions, partition_index
+from reference.likelihoods import log_likelihood
+from reference.priors import log_eppf
+
+
+def noise_labels(n_samples):
+    """All labels of n items, -1 for noise: (n_states, n_samples), in the order of the partitions
+    of n + 1 items."""
+    partitions = enumerate_partitions(n_samples + 1)
+    states = np.where(partitions == partitions[:, -1:], -1, partitions)[:, :-1].copy()
+    for state in states:
+        inside = state >= 0
+        if inside.any():
+            state[inside] = np.unique(state[inside], return_inverse=True)[1]
+    return states
+
+
+def log_noise_prior(labels, beta, prior, prior_params):
+    """log p(which items are noise, partition of the others)."""
+    labels = np.asarray(labels)
+    a, b = beta
+    n_noise = (labels < 0).sum()
+    total = betaln(a + n_noise, b + len(labels) - n_noise) - betaln(a, b)
+    if n_noise < len(labels):
+        sizes = np.unique(labels[labels >= 0], return_counts=True)[1]
+        total += log_eppf(sizes, prior, **prior_params)
+    return total
+
+
+def log_noise_likelihood(X, labels, log_noise, likelihood, params):
+    """log p(X | noise and partition)."""
+    labels = np.asarray(labels)
+    inside = labels >= 0
+    total = np.asarray(log_noise)[~inside].sum()
+    if callable(likelihood):
+        total += sum(likelihood(X[labels == k], **params) for k in np.unique(labels[inside]))
+    elif inside.any():
+        total += log_likelihood(X[inside], labels[inside], likelihood, **params)
+    return total
+
+
+class NoisePosterior(NamedTuple):
+    """The law of noise and partition."""
+
+    partitions: np.ndarray  # (n_states, n_samples): labels, -1 for noise
+    log_joint: np.ndarray  # (n_states,)
+
+    @property
+    def probabilities(self):
+        return np.exp(self.log_joint - logsumexp(self.log_joint))
+
+    def draw(self, size, rng):
+        """Independent draws, (size, n_samples)."""
+        weights = self.probabilities
+        return self.partitions[rng.choice(len(weights), size=size, p=weights / weights.sum())]
+
+    def count(self, labels):
+        """How often each state occurs among labels, (m, n_samples)."""
+        labels = np.asarray(labels).astype(np.int64)
+        marked = np.column_stack([labels, np.full(len(labels), -1)])
+        return np.bincount(partition_index(marked), minlength=len(self.partitions))
+
+
+def log_noise_posterior(X, likelihood, prior, *, likelihood_params, prior_params, log_noise, beta):
+    """Enumerate the posterior over noise and partitions of the rows of X.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, n_features), n <= 6 or so
+    likelihood, prior, likelihood_params, prior_params
+        As in `log_posterior`.
+    log_noise : ndarray of shape (n,)
+        Log density of each row if it is noise.
+    beta : tuple (a, b)
+        Law of the probability of noise.
+    """
+    states = noise_labels(len(X))
+    log_joint = [
+        log_noise_prior(labels, beta, prior, prior_params)
+        + log_noise_likelihood(X, labels, log_noise, likelihood, likelihood_params)
+        for labels in states
+    ]
+    return NoisePosterior(states, np.array(log_joint))
