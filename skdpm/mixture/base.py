@@ -112,6 +112,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
 
     _finds_lengths = True
     _known = None  # known labels of the rows of `fit`
+    noise = None  # for subclasses without this parameter
     _ways_with_text = '; use likelihood="mixed" for tables with columns of text'
     _ways_with_sparse = (
         ", or choose a likelihood that takes sparse matrices: Multinomial or Relational"
