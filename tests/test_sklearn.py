@@ -144,7 +144,9 @@ def test_tags(name):
     assert tags.input_tags.allow_nan == (name in (*WITH_NAN, "gaussian", "gaussian_tied"))
     assert tags.input_tags.sparse == (name in SPARSE)
     assert tags.input_tags.pairwise == name.startswith("relational")
-    assert tags.input_tags.positive_only == (name in ("multinomial", "poisson"))
+    assert tags.input_tags.positive_only == (
+        name in ("multinomial", "negative_binomial", "poisson")
+    )
 
 
 @pytest.mark.parametrize("likelihood", ["no such name", None, 3, Gaussian])

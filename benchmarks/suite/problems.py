@@ -15,6 +15,7 @@ NAMES = (
     "bernoulli",
     "categorical",
     "multinomial",
+    "negative_binomial",
     "poisson",
     "relational",
 )
@@ -65,6 +66,9 @@ def make_problem(name, n_samples, n_features, n_clusters, *, spread=None, seed=0
     elif family == "multinomial":
         p = rng.dirichlet(np.full(n_features, 0.5), size=n_clusters)
         X = rng.multinomial(2 * n_features, p[labels])
+    elif family == "negative_binomial":
+        means = rng.gamma(2.0, 3.0, size=(n_clusters, n_features))
+        X = rng.poisson(means[labels] * rng.gamma(2.0, 0.5, size=(n_samples, n_features)))
     elif family == "poisson":
         rates = rng.gamma(2.0, 3.0, size=(n_clusters, n_features))
         X = rng.poisson(rates[labels])

@@ -36,6 +36,7 @@ cdef extern from *:
     # log Gamma(z) - [(z - 1/2) log z - z + log(2 pi) / 2]
     double stirling_error "skdpm_stirling_error"(double z) noexcept nogil
     # log Gamma(z), z > 0, by Stirling's series if that has all digits of a double
+    const double HALF_LOG_2_PI "SKDPM_HALF_LOG_2_PI"
     double log_gamma_function "skdpm_log_gamma"(double z) noexcept nogil
 
 
@@ -88,6 +89,15 @@ cdef inline double log_rising(double z, double v) noexcept nogil:
     return (
         (z - 0.5) * log1p(v / z) + v * (log(z + v) - 1.0)
         + (stirling_error(z + v) - stirling_error(z))
+    )
+
+
+cdef inline double log_beta(double a, double b) noexcept nogil:
+    """log of the beta function of positive numbers, of which one may be very large: the sum of
+    three log Gammas would have few digits then."""
+    return (
+        HALF_LOG_2_PI - 0.5 * log(a + b) - (a - 0.5) * log1p(b / a) - (b - 0.5) * log1p(a / b)
+        + ((stirling_error(a) - stirling_error(a + b)) + stirling_error(b))
     )
 
 

@@ -261,6 +261,11 @@ HYPERPARAMETERS = {
         "concentration": NOT_POSITIVE,
         "base": ["words", 1.0, True, [1.0], [1.0, 0.0, 1.0, 1.0], [NAN] * 4, ["a"] * 4, np.eye(4)],
     },
+    "negative_binomial": {
+        "shape": NOT_POSITIVE,
+        "rate": NOT_POSITIVE,
+        "dispersion": [*NOT_POSITIVE, [1.0], [1.0, 0.0, 1.0], ["a"] * 3],
+    },
     "poisson": {"shape": NOT_POSITIVE, "rate": NOT_POSITIVE},  # None: learned
     "grid": {
         "log_likelihood": [1.0, "normal", np.zeros((4, 6))],
@@ -343,6 +348,7 @@ GOOD = {
     "bernoulli": np.eye(4)[:, :3],
     "categorical": np.arange(12).reshape(4, 3) % 3,
     "multinomial": np.arange(12).reshape(4, 3),
+    "negative_binomial": np.arange(12).reshape(4, 3),
     "poisson": np.arange(12).reshape(4, 3),
     "grid": np.arange(8).reshape(4, 2) % 3,
     "pyclone": np.array([[7 + i, 3 + i % 3, 2, 1, 1, 1.0] for i in range(4)]),
@@ -355,6 +361,7 @@ BAD_VALUES = {
     "bernoulli": [2.0, -1.0, 0.5, 1e300, 5e-324],
     "categorical": [-1.0, 0.5, 1e300, 1e10, 2.0**31, -5e-324],
     "multinomial": [-1.0, 0.5, 1e300, -1e-300],
+    "negative_binomial": [-1.0, 0.5, 1e300, -1e-300],
     "poisson": [-1.0, 0.5, 1e300, -1e-300],
     "grid": [],
     "pyclone": [-1.0, 0.5, 1e300, 1e9, NAN],

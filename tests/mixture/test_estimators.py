@@ -136,6 +136,12 @@ def _posterior_means(name, X, labels, p):
     if name == "multinomial":
         counts = np.array([B.sum(0) for B in blocks]) + p["concentration"]
         return {"probabilities": counts / counts.sum(1, keepdims=True)}
+    if name == "negative_binomial":
+        k = p["rate"] + p["shape"] * p["dispersion"]
+        prior_sum = k * p["shape"] / p["rate"]
+        return {
+            "means": [(prior_sum + np.nansum(B, 0)) / (k + (~np.isnan(B)).sum(0)) for B in blocks]
+        }
     if name == "poisson":
         return {
             "rates": [

@@ -266,6 +266,7 @@ def test_rows_of_its_own_domain(name, data):
         "categorical": st.integers(0, 4).map(float),
         "multinomial": st.integers(0, 40).map(float),
         "poisson": st.integers(0, 40).map(float),
+        "negative_binomial": st.integers(0, 40).map(float),
         "grid": numbers,
         "pyclone": st.integers(0, 40).map(float),
         "relational": st.sampled_from([0.0, 1.0]),

@@ -85,6 +85,8 @@ def law(likelihood, theta):
         columns = [stats.norm(m, np.sqrt(v)).logpdf for m, v in zip(mean, variance, strict=True)]
     elif name == "Poisson":
         columns = [stats.poisson(rate).logpmf for rate in rates(likelihood, theta)]
+    elif name == "NegativeBinomial":
+        columns = [law.logpmf for law in negative_binomials(likelihood, theta)]
     elif name == "Multinomial":
         p = np.exp(theta)
         return lambda x: stats.multinomial(x.sum(), p / p.sum()).logpmf(x)
@@ -124,6 +126,12 @@ def gaussian_moments(likelihood, theta):
 
 def rates(likelihood, theta):
     return np.exp(np.split(theta[1:], 2)[0])
+
+
+def negative_binomials(likelihood, theta):
+    sizes = 1.0 / likelihood.dispersion
+    p = np.exp(-np.split(theta[1:], 2)[1] / sizes)
+    return [stats.nbinom(*column) for column in zip(sizes, p, strict=True)]
 
 
 def probabilities(likelihood, theta):
@@ -370,6 +378,17 @@ def pivots(case, items, power, params):
                 scale=1.0 / (likelihood.rate + power * len(known)),
             )
             out[f"rate {d}"] = drawn[:, d], posterior.cdf
+    elif name == "NegativeBinomial":
+        drawn = np.array([np.exp(np.split(theta[1:], 2)[0]) for theta in params])
+        for d in range(D):
+            known = X[~np.isnan(X[:, d]), d]
+            phi, shape, rate = likelihood.dispersion[d], likelihood.shape, likelihood.rate
+            worth = rate + shape * phi
+            posterior = stats.beta(
+                worth * shape / rate + power * known.sum(),
+                1.0 + (worth + power * len(known)) / phi,
+            )
+            out[f"probability {d}"] = drawn[:, d], posterior.cdf
     else:
         if name == "Multinomial":
             base = np.ones(D) * (likelihood.base if np.ndim(likelihood.base) else 1.0)
@@ -447,7 +466,10 @@ def assert_same_likelihood(actual, desired):
     assert type(actual) is type(desired)
     assert vars(actual).keys() == vars(desired).keys()
     for name, value in vars(desired).items():
-        if name == "parts":
+        if name == "_fitted_levels":
+            for one, other in zip(getattr(actual, name), value, strict=True):
+                np.testing.assert_array_equal(one, other)
+        elif name == "parts":
             for (_, part, _), (_, other, _) in zip(actual.parts, value, strict=True):
                 assert_same_likelihood(part, other)
         elif name in ("_positions", "_columns"):
@@ -502,6 +524,14 @@ def divergence(likelihood, a, b):
             p = stats.poisson(rate).pmf(x)
             total += p @ (stats.poisson(rate).logpmf(x) - stats.poisson(other).logpmf(x))
         return total
+    if name == "NegativeBinomial":
+        # log p(x | a) - log p(x | b) is linear in x.
+        pairs = zip(
+            negative_binomials(likelihood, a), negative_binomials(likelihood, b), strict=True
+        )
+        x = np.arange(2)
+        gaps = [(one.logpmf(x) - other.logpmf(x), one.mean()) for one, other in pairs]
+        return sum(gap[0] + (gap[1] - gap[0]) * mean for gap, mean in gaps)
     if name == "Gaussian":
         mean, covariance = gaussian_moments(likelihood, a)
         nodes, weights = np.polynomial.hermite_e.hermegauss(3)

@@ -156,6 +156,24 @@ def log_marginal_poisson(X, *, shape, rate):
     return log_columns.sum() - gammaln(counts + 1).sum()
 
 
+def log_marginal_negative_binomial(X, *, shape, rate, dispersion):
+    """Columns of counts of variance mu + dispersion mu^2. With r = 1 / dispersion, the mean is
+    mu = r (1 - p) / p with p ~ Beta(1 + k r, k m), m = shape / rate, k = rate + shape dispersion.
+    NaN is missing."""
+    X = np.asarray(X, dtype=float)
+    present = ~np.isnan(X)
+    counts = np.where(present, X, 0)
+    total, m = counts.sum(axis=0), present.sum(axis=0)
+    r = 1 / np.broadcast_to(np.asarray(dispersion, dtype=float), X.shape[1:])
+    k = rate + shape / r
+    a, b = 1 + k * r, k * shape / rate
+    log_columns = (
+        gammaln(a + m * r) + gammaln(b + total) - gammaln(a + m * r + b + total) - betaln(a, b)
+    )
+    log_choices = gammaln(counts + r) - gammaln(r) - gammaln(counts + 1)
+    return log_columns.sum() + log_choices[present].sum()
+
+
 def log_marginal_grid(X, *, log_likelihood, grid, log_weights, sample=None):
     """Rows in blocks, each with a point of the grid as its parameter.
 
@@ -342,6 +360,7 @@ LOG_MARGINALS = {
     "bernoulli": log_marginal_bernoulli,
     "categorical": log_marginal_categorical,
     "multinomial": log_marginal_multinomial,
+    "negative_binomial": log_marginal_negative_binomial,
     "poisson": log_marginal_poisson,
     "grid": log_marginal_grid,
     "pyclone": log_marginal_pyclone,

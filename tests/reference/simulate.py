@@ -135,6 +135,13 @@ def _multinomial(rng, labels, n_features, *, concentration, totals):
     return rng.multinomial(totals, probabilities).astype(float)
 
 
+def _negative_binomial(rng, labels, n_features, *, shape, rate, dispersion):
+    r = 1 / np.broadcast_to(np.asarray(dispersion, dtype=float), n_features)
+    k = rate + shape / r
+    p = rng.beta(1 + k * r, k * shape / rate, (*labels.shape, n_features))
+    return rng.negative_binomial(r, _rows(p, labels)).astype(float)
+
+
 def _poisson(rng, labels, n_features, *, shape, rate):
     mean = rng.gamma(shape, 1 / np.asarray(rate), (*labels.shape, n_features))
     return rng.poisson(_rows(mean, labels)).astype(float)
@@ -236,6 +243,7 @@ _SIMULATORS = {
     "bernoulli": _bernoulli,
     "categorical": _categorical,
     "multinomial": _multinomial,
+    "negative_binomial": _negative_binomial,
     "poisson": _poisson,
     "grid": _grid,
     "pyclone": _pyclone,
@@ -367,6 +375,10 @@ _CASES = {
             "genotype_prior": "major_copy_number",
             "n_grid": 11,
         },
+    ),
+    "negative_binomial": (
+        [[30, 90], [NAN, 80], [35, 3], [2, NAN], [1, 4]],
+        {"shape": 1.5, "rate": 0.1, "dispersion": 0.4},
     ),
 }
 

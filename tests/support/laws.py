@@ -108,13 +108,15 @@ def reference_of(likelihood, fitted):
         return partial(log_marginal_product, likelihood)
     if isinstance(likelihood, Subspace):
         return partial(reference.log_marginal_subspace, X_fit=fitted)
-    return reference.LOG_MARGINALS[type(likelihood).__name__.lower()]
+    return reference.LOG_MARGINALS[name_of(likelihood)]
+
+
+def name_of(likelihood):
+    """The name of the law of a likelihood in `reference`."""
+    return {cls: name for name, cls in LIKELIHOODS.items()}[type(likelihood)]
 
 
 def log_marginal_product(likelihood, X, **hyper):
     """That of a `Product`, of whose parameters the reference knows no objects."""
-    parts = [
-        (type(part).__name__.lower(), columns, numbers_of(part))
-        for _, part, columns in hyper["parts"]
-    ]
+    parts = [(name_of(part), columns, numbers_of(part)) for _, part, columns in hyper["parts"]]
     return reference.log_marginal_product(X, parts=parts)

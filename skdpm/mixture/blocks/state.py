@@ -47,7 +47,7 @@ class BlockState:
         return {
             "codes": codes,
             "collected": collected,
-            "log_constant": rows.log_constant(likelihood),
+            "log_constant": _fixed_log_constant(rows, likelihood),
         }
 
     @staticmethod
@@ -71,7 +71,7 @@ class BlockState:
         return {
             "codes": codes,
             "collected": first,
-            "log_constant": rows.log_constant(likelihood),
+            "log_constant": _fixed_log_constant(rows, likelihood),
         }
 
     def save(self):
@@ -200,7 +200,8 @@ class BlockState:
 
     def compute_log_joint(self):
         """Compute log p(partition, X) at the current concentration, natural logarithm."""
-        log_likelihood = self.model.log_marginals(self.dump()).sum() + self.log_constant
+        constants = self.log_constant + self.likelihood.sum_varying_constants()
+        log_likelihood = self.model.log_marginals(self.dump()).sum() + constants
         return float(self.prior.log_probability(self.cluster_sizes()) + log_likelihood)
 
     def rebuild(self):
@@ -215,3 +216,8 @@ class BlockState:
         cluster_numbers = np.zeros(self.n_slots, dtype=np.int64)
         cluster_numbers[occupied[order]] = np.arange(len(occupied))
         return KeptPartition(self.rows.keep(self.codes), cluster_numbers, self.dump(order))
+
+
+def _fixed_log_constant(rows, likelihood):
+    """Sum of the `log_constants` of all rows that do not depend on hyperparameters."""
+    return rows.log_constant(likelihood) - likelihood.sum_varying_constants()

@@ -13,6 +13,7 @@ cdef class ClusterModel:
     cdef readonly Py_ssize_t width          # doubles per row
     cdef readonly bint factorizes           # p(X | partition) = prod_k exp(log_marginal(k))
     cdef readonly bint drifts               # add and remove have rounding errors
+    cdef readonly bint constants_vary       # `constants` depend on hyperparameters
     cdef readonly tuple hyper_names         # of each hyperparameter; a vector repeats its name
     cdef readonly Py_ssize_t n_hyper
     cdef readonly Py_ssize_t hyper_period   # iterations between draws of hyperparameters
@@ -84,6 +85,7 @@ cdef class ClusterModel:
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil
     cdef void settle(self) noexcept nogil
+    cdef double sum_constants(self, Py_ssize_t n_items) noexcept nogil
     cdef double log_apart(self) noexcept nogil
     cdef double log_apart_of(self, Py_ssize_t i) noexcept nogil
     cdef void log_predictive_bound_many(

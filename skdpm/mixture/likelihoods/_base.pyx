@@ -6,9 +6,10 @@ adds the leading `n_stats` doubles. A likelihood only implements how one item en
 row, and two densities. `reserve` allocates all memory, under the GIL; the `nogil` methods neither
 allocate nor raise.
 
-Terms of log p(x_i) that depend neither on the cluster nor on hyperparameters, such as log 1 / x!
-of counts, are one array of the model, `log_constants`. Rows, densities and marginal likelihoods
-leave them out; MixtureState, SMC and scores add them once. Only bounds over boxes include them.
+Terms of log p(x_i) that do not depend on the cluster, such as log 1 / x! of counts, are one array
+of the model, `log_constants`. Rows, densities and marginal likelihoods leave them out;
+MixtureState, SMC and scores add them once. Only bounds over boxes include them. If they depend on
+hyperparameters (`constants_vary`), the model computes them anew in `retabulate`.
 
 Hyperparameters, common to all clusters, may change while rows stay: statistics do not depend on
 them, and cached terms are recomputed. They are learned by slice steps, one after the other, that
@@ -112,7 +113,7 @@ cdef class ClusterModel:
         return np.empty(0)
 
     def keep_log_constants(self, const double[::1] log_constants):
-        """Set the terms of log p(x_i) that depend neither on the cluster nor on hyperparameters.
+        """Set the terms of log p(x_i) that do not depend on the cluster.
 
         Parameters
         ----------
@@ -425,6 +426,14 @@ cdef class ClusterModel:
         completion. Its gaps are closed."""
         pass
 
+    cdef double sum_constants(self, Py_ssize_t n_items) noexcept nogil:
+        """Sum of `log_constants` of the first items, at the current hyperparameters."""
+        cdef Py_ssize_t i
+        cdef double total = 0.0
+        for i in range(n_items if self.constants != NULL else 0):
+            total += self.constants[i]
+        return total
+
     cdef double log_apart(self) noexcept nogil:
         """log density of what has one law for all rows, given the hyperparameters, for all items.
         Densities of clusters leave it out, and log joints add it."""
@@ -435,9 +444,12 @@ cdef class ClusterModel:
         return 0.0
 
     def log_density_apart(self):
-        """`log_apart`: float."""
+        """What marginal likelihoods leave out and depends on hyperparameters, for all items:
+        `log_apart`, and `log_constants` if they vary. A float."""
         self.settle()
-        return self.log_apart()
+        return self.log_apart() + (
+            self.sum_constants(self.n_samples) if self.constants_vary else 0.0
+        )
 
     cdef void log_predictive_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots,                  # IN (n_slots,)

@@ -14,11 +14,10 @@ or more: their densities are accurate as a whole, but the log density plus log x
 Only Gamma(a + s + x) depends on item, cluster and column together: one table lookup each. If s or
 x is large, the density is computed without Gamma functions, which have too few digits then.
 
-Row: n, sum of log x! over the large entries (in two parts: whole numbers and the rest), s_d (D),
-n_d (D) | log of the factors without x (all columns), log(rho + 1), a flag; then the first two for
-each column (D, D). The flag is 1 if all n_d are n and no s is large, so that the first two are
-valid; -1 if some n_d differs but no s is large; otherwise 0. The terms of columns are 0 unless the
-flag is not 1 and entries may be missing.
+Row: that of `_counts` | log of the factors without x (all columns), log(rho + 1), a flag; then the
+first two for each column (D, D). The flag is 1 if all n_d are n and no s is large, so that the
+first two are valid; -1 if some n_d differs but no s is large; otherwise 0. The terms of columns
+are 0 unless the flag is not 1 and entries may be missing.
 """
 cimport cython
 from libc.math cimport INFINITY
@@ -30,35 +29,20 @@ from libc.string cimport memset
 import numpy as np
 
 from skdpm._core._math cimport (
-    MAX_TABLE, CountTable, count_table, fill_log_gamma, log_gamma,
+    CountTable, count_table, fill_log_gamma, log_gamma,
     log_gamma_function, log_rising, stirling_error
 )
 from skdpm._core._memory cimport resized
 from skdpm._core._numerics import log_gamma_table
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate
-from skdpm.mixture.likelihoods._base cimport ClusterModel, row
-from skdpm.mixture.likelihoods._parametric cimport LD, TILE, ParametricModel
-
-
-cdef extern from "tiles.h" nogil:
-    void tile_gather(
-        const double* x, Py_ssize_t n_features, const Py_ssize_t* items, Py_ssize_t n,
-        double* out, Py_ssize_t ld
-    )
-    void tile_poisson(
-        const double* x, Py_ssize_t ld, Py_ssize_t n, Py_ssize_t n_features,
-        const double* log_rate, const double* rate, double top, bint missing, double* out
-    )
+from skdpm.mixture.likelihoods._base cimport row
+from skdpm.mixture.likelihoods._counts cimport LARGE, N_HEAD, CountModel, ParametricCounts
 
 
 cdef enum:
-    LARGE = MAX_TABLE // 2      # the sum of two smaller counts is within the longest table
     OWN_TABLE = 2048
-    N_HEAD = 3      # statistics before those of columns
     N_TERMS = 3     # cached terms before those of columns
 
-
-LARGE_COUNT = LARGE
 
 # Rounding error of a density, as a share of its largest term.
 cdef double ROUNDING = 1e-13
@@ -118,25 +102,21 @@ cdef inline double log_negative_binomial(double x, double size, double rho) noex
     )
 
 
-cdef class PoissonModel(ClusterModel):
+cdef class PoissonModel(CountModel):
     """Kernel of Poisson columns.
 
     Parameters
     ----------
     data : dict
-        X : ndarray of shape (n_samples, n_features)
-            Counts; NaN marks a missing entry.
+        X, log_large, drifts
+            See `CountModel.take_counts`.
         totals : ndarray of shape (n_samples,)
             Sums of the entries of the items, NaN if one is missing.
         log_constants : ndarray of shape (n_samples,)
             Sum of log 1 / x! over the entries of an item that are not large.
-        log_large : ndarray of shape (n_samples,)
-            Sum of log x! over the entries of an item that are large.
     tables : dict
-        n_max : int
-            Largest number of items of a cluster.
-        missing : bool
-            Whether entries may be missing.
+        n_max, missing
+            See `CountModel.take_counts`.
         log_gamma : ndarray
             log Gamma(a + m), m = 0, 1, ...
         log_next, log_step : ndarray
@@ -144,12 +124,8 @@ cdef class PoissonModel(ClusterModel):
     shape, rate : float
         a and b.
     """
-    cdef Py_ssize_t n_features      # D
-    cdef const double* X
     cdef const double* totals
-    cdef const double* log_large
     cdef double shape, rate
-    cdef bint missing
     cdef const double* log_next
     cdef const double* log_step
     cdef double n_tabled            # entries of these
@@ -159,20 +135,13 @@ cdef class PoissonModel(ClusterModel):
     cdef object _owners
 
     def __init__(self, data, tables, double shape, double rate):
-        cdef const double[:, ::1] X = data["X"]
         cdef const double[::1] totals = data["totals"]
-        cdef const double[::1] log_large = data["log_large"]
         cdef const double[::1] log_next = tables["log_next"]
         cdef const double[::1] log_step = tables["log_step"]
         cdef const double[::1] gamma = tables["log_gamma"]
-        self._owners = (X, totals, log_large, log_next, log_step, gamma)
-        self.n_samples = X.shape[0]
-        self.n_features = X.shape[1]
-        self.n_max = tables["n_max"]
-        self.X = &X[0, 0]
+        self._owners = (totals, log_next, log_step, gamma)
+        self.take_counts(data, tables)
         self.totals = &totals[0]
-        self.log_large = &log_large[0]
-        self.drifts = data["drifts"]
         self.keep_log_constants(data["log_constants"])
         self.log_next = &log_next[0]
         self.log_step = &log_step[0]
@@ -181,7 +150,6 @@ cdef class PoissonModel(ClusterModel):
         self.log_factorial = count_table(LOG_FACTORIAL, 1.0)
         self.shape = shape
         self.rate = rate
-        self.missing = tables["missing"]
         self.declare_hyperparameters(("shape", "rate"), (shape, rate))
         self.allocate(N_HEAD + 2 * self.n_features, N_HEAD + N_TERMS + 4 * self.n_features)
         self.compute(self.empty)
@@ -291,46 +259,18 @@ cdef class PoissonModel(ClusterModel):
     cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
         """Add item i (by = 1) or remove it (by = -1)."""
         cdef Py_ssize_t d
-        cdef Py_ssize_t n_features = self.n_features
-        cdef const double* x = self.X + i * n_features
-        cdef double* sums = stats + N_HEAD
-        cdef double* counts = sums + n_features
+        cdef const double* x = self.X + i * self.n_features
         cdef bint was_complete = stats[self.n_stats + 2] > 0.0
-        cdef double whole
-        stats[0] += by
-        if stats[0] == 0.0:
-            stats[1] = stats[2] = 0.0
-        elif self.log_large[i] > 0.0:
-            # Whole numbers add up exactly; the sum of the rest is small, and so is its rounding.
-            whole = floor(self.log_large[i])
-            stats[1] += by * whole
-            stats[2] += by * (self.log_large[i] - whole)
-        if not self.missing:
-            for d in range(n_features):
-                sums[d] += by * x[d]
-                counts[d] = stats[0]
-            self.compute_all(stats)
-            return
-        for d in range(n_features):
-            if x[d] == x[d]:
-                sums[d] += by * x[d]
-                counts[d] += by
+        self.move(stats, i, by)
         self.compute_all(stats)
+        if not self.missing:
+            return
         if stats[self.n_stats + 2] <= 0.0:
-            for d in range(n_features):
+            for d in range(self.n_features):
                 if was_complete or x[d] == x[d]:
                     self.compute_column(stats, d)
         elif not was_complete:
             self.forget_columns(stats)
-
-    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        self.change(row(self, slot), i, 1.0)
-
-    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        self.change(row(self, slot), i, -1.0)
-
-    cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
-        self.compute(row(self, slot))
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
         """Accurate relative to s log s, the size of its largest terms."""
@@ -541,44 +481,24 @@ cdef class PoissonModel(ClusterModel):
 
 
 @cython.final
-cdef class ParametricPoisson(ParametricModel):
+cdef class ParametricPoisson(ParametricCounts):
     """Rows of counts under drawn rates ~ Gamma(a + s, rate b + n), column by column.
 
     Parameters: minus the sum of the rates, their logarithms (D), the rates (D).
 
     Parameters
     ----------
-    X : ndarray of shape (n_samples, n_features)
-        Counts; NaN marks a missing entry.
+    X, missing, large
+        See `ParametricCounts`.
     shape, rate : float
         a and b.
-    missing, large : bool
-        Whether entries of this or another block may be missing or large.
     """
-    cdef Py_ssize_t n_features
-    cdef const double* X
     cdef double shape, rate
-    cdef bint missing, large
-    cdef double* work       # (n_features, LD)
-    cdef object _owner
 
-    def __init__(
-        self, const double[:, ::1] X, double shape, double rate, bint missing, bint large
-    ):
-        self._owner = X
-        self.n_samples = X.shape[0]
-        self.n_features = X.shape[1]
-        self.n_stats = N_HEAD + 2 * self.n_features
-        self.n_params = 1 + 2 * self.n_features
-        self.X = &X[0, 0] if X.shape[0] else NULL
+    def __init__(self, X, double shape, double rate, bint missing, bint large):
+        ParametricCounts.__init__(self, X, missing, large)
         self.shape = shape
         self.rate = rate
-        self.missing = missing
-        self.large = large
-        self.work = <double*>resized(NULL, self.n_features * LD, sizeof(double))
-
-    def __dealloc__(self):
-        free(self.work)
 
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
@@ -596,53 +516,3 @@ cdef class ParametricPoisson(ParametricModel):
             )
             rates[d] = exp(log_rates[d])
             params[0] -= rates[d]
-
-    cdef void log_density_many(
-        self, const Py_ssize_t* items, Py_ssize_t n_items,              # IN (n_items,), <= TILE
-        const double* params, const Py_ssize_t* which, Py_ssize_t n_which,
-        double* out                                                     # OUT (n_which, TILE)
-    ) noexcept nogil:
-        cdef Py_ssize_t i, k
-        cdef double log_large
-        cdef const double* theta
-        tile_gather(self.X, self.n_features, items, n_items, self.work, LD)
-        for k in range(n_which):
-            theta = params + which[k] * self.n_params
-            tile_poisson(
-                self.work, LD, n_items, self.n_features, theta + 1, theta + 1 + self.n_features,
-                theta[0], self.missing, out + k * TILE
-            )
-        for i in range(n_items if self.large else 0):
-            log_large = self.log_large_of(items[i])
-            for k in range(n_which):
-                out[k * TILE + i] -= log_large
-
-    cdef void accumulate(
-        self, double* stats, const Py_ssize_t* items, Py_ssize_t n_items    # n_items <= TILE
-    ) noexcept nogil:
-        cdef Py_ssize_t d, i
-        cdef const double* x
-        cdef double log_large, whole
-        cdef double* sums = stats + N_HEAD
-        cdef double* counts = sums + self.n_features
-        stats[0] += n_items
-        for i in range(n_items):
-            x = self.X + items[i] * self.n_features
-            for d in range(self.n_features):
-                sums[d] += x[d] if x[d] == x[d] else 0.0
-                counts[d] += 1.0 if x[d] == x[d] else 0.0
-            if self.large:
-                log_large = self.log_large_of(items[i])
-                whole = floor(log_large)
-                stats[1] += whole
-                stats[2] += log_large - whole
-
-    cdef double log_large_of(self, Py_ssize_t i) noexcept nogil:
-        """Sum of log x! over the large entries of an item."""
-        cdef Py_ssize_t d
-        cdef const double* x = self.X + i * self.n_features
-        cdef double total = 0.0
-        for d in range(self.n_features):
-            if x[d] >= LARGE:
-                total += log_gamma_function(x[d] + 1.0)
-        return total

@@ -77,6 +77,7 @@ cdef class ProductModel(ClusterModel):
     cdef double lowest_apart, highest_apart     # sums of these over the other parts
     cdef bint among_all             # whether the items are among those of the row of all items
     cdef tuple places
+    cdef double* own_constants      # (n_samples,): `constants`, if they vary
     cdef tuple _owners
 
     def __init__(
@@ -84,6 +85,7 @@ cdef class ProductModel(ClusterModel):
     ):
         cdef Py_ssize_t p
         cdef ClusterModel part
+        cdef double[::1] view
         self._owners = tuple(parts)
         self.n_parts = len(self._owners)
         self.parts = <void**>resized(NULL, self.n_parts, sizeof(void*))
@@ -113,6 +115,7 @@ cdef class ProductModel(ClusterModel):
             self.n_samples = part.n_samples
             self.n_max = part.n_max
             self.drifts = self.drifts or part.drifts
+            self.constants_vary = self.constants_vary or part.constants_vary
             self.keeps_all = self.keeps_all or part.keeps_all
             n_stats += part.n_stats
             values.extend(part.hyperparameters())
@@ -138,6 +141,10 @@ cdef class ProductModel(ClusterModel):
         if self.selects:
             self.reset(0)
         if constants is not None:
+            if self.constants_vary and self.n_samples > 0:
+                constants = np.array(constants)
+                view = constants
+                self.own_constants = &view[0]
             self.keep_log_constants(constants)
         self.declare_incomplete(np.concatenate([part.gap_items for part in self._owners]))
 
@@ -149,6 +156,25 @@ cdef class ProductModel(ClusterModel):
         free(self.discrete)
         free(self.active)
         free(self.extremes)
+
+    cdef void take_constants(self) noexcept nogil:
+        """Add up the `log_constants` of the parts anew, if some have changed."""
+        cdef Py_ssize_t i, p
+        cdef const double* of_part
+        if self.own_constants == NULL:
+            return
+        memset(self.own_constants, 0, self.n_samples * sizeof(double))
+        for p in range(self.n_parts):
+            of_part = (<ClusterModel>self.parts[p]).constants
+            if of_part == NULL:
+                continue
+            for i in range(self.n_samples):
+                self.own_constants[i] += of_part[i]
+            if self.selects and (<ClusterModel>self.parts[p]).constants_vary:
+                self.extremes[2 * p] = self.extremes[2 * p + 1] = of_part[0]
+                for i in range(1, self.n_samples):
+                    self.extremes[2 * p] = min(self.extremes[2 * p], of_part[i])
+                    self.extremes[2 * p + 1] = max(self.extremes[2 * p + 1], of_part[i])
 
     cdef void take_selected(self) noexcept nogil:
         """List the selected parts. `log_constants` has the terms of all parts, also in bounds."""
@@ -551,6 +577,7 @@ cdef class ProductModel(ClusterModel):
                 memcpy(part.hyper, self.hyper + self.hyper_starts[p], n_bytes)
                 part.retabulate()
         self.take_empty()
+        self.take_constants()
         self.take_selected()
         if self.selects:
             self.refresh(self.n_slots)
@@ -605,6 +632,9 @@ cdef class ProductModel(ClusterModel):
                 self.hyper + self.hyper_starts[p], part.hyper, part.n_hyper * sizeof(double)
             )
         self.take_empty()
+        if self.own_constants != NULL:
+            self.take_constants()
+            self.take_selected()
         return self.hyperparameters()
 
     cdef dict priors_of(self, Py_ssize_t p, priors):

@@ -433,9 +433,14 @@ class Likelihood(BaseEstimator):
         return None
 
     def log_constants(self, X):
-        """Terms of log p(x) that depend on neither the cluster nor the hyperparameters, equal to
-        `log_constants` of the kernel: ndarray of shape (n_rows,)."""
+        """Terms of log p(x) that do not depend on the cluster, equal to `log_constants` of the
+        kernel: ndarray of shape (n_rows,)."""
         return np.zeros(X.shape[0])
+
+    def sum_varying_constants(self):
+        """Sum over all rows of `fit` of those `log_constants` that depend on hyperparameters, at
+        their current values, after `resolve`. Chains that visit rows in blocks add it."""
+        return 0.0
 
     def divergences(self, params):
         """Symmetric Kullback-Leibler divergences (J-divergences) of drawn parameters.

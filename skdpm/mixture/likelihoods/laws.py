@@ -12,7 +12,9 @@ from functools import cached_property
 import numpy as np
 from scipy.special import (
     betainc,
+    betaincinv,
     betaln,
+    expit,
     gammaln,
     ndtr,
     ndtri,
@@ -32,6 +34,13 @@ DETERMINED = 1e-9
 LEAST_PIVOT = 1e-6
 # Distance of which the square may overflow; largest distance.
 FAR, LARGEST = 1e150, 1e308
+
+
+# Largest number of nodes of an integral over a parameter.
+MOST_NODES = 4096
+
+# Largest rate of a Poisson variate.
+LARGEST_RATE = 1e15
 
 
 # Laws of one column.
@@ -169,6 +178,68 @@ class Counts(ColumnLaw):
 
     def draw(self, rng):
         return rng.poisson(rng.gamma(self.shape, 1.0 / self.rate)).astype(np.float64)
+
+
+class BetaNegativeBinomial(ColumnLaw):
+    """Negative binomial with a size and a probability p ~ Beta(alpha, beta)."""
+
+    is_discrete = True
+
+    def __init__(self, size, alpha, beta):
+        self.size, self.alpha, self.beta = size, alpha, beta
+
+    def log_density(self, x):
+        x = x[:, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_h = np.where(x > 0.0, -np.log(x) - betaln(self.size, x), 0.0)
+        return (
+            betaln(self.alpha + self.size, self.beta + x) - betaln(self.alpha, self.beta) + log_h
+        )
+
+    def mean(self):
+        return self.size * self.beta / (self.alpha - 1.0)
+
+    def cdf(self, x):
+        """The mean over p of the incomplete beta function, by the trapezoidal rule in the
+        logarithm of (1 - p) / p. There the law of p is smooth with exponential tails, so the error
+        falls exponentially with the number of nodes."""
+        x = np.floor(x)
+        low = np.log(betaincinv(self.beta, self.alpha, 1e-16))
+        low -= np.log1p(-np.exp(low))
+        high = -np.log(betaincinv(self.alpha, self.beta, 1e-16))
+        high += np.log1p(-np.exp(-high))
+        # Steps are small compared with the widths of both laws.
+        width = np.sqrt(1.0 / self.alpha + 1.0 / self.beta)
+        sharp = np.sqrt(1.0 / self.size + 1.0 / (1.0 + np.maximum(x, 0.0)))
+        step = np.min(np.minimum(width, sharp)) / 4.0
+        n_nodes = int(np.clip(np.max(high - low) / step, 100, MOST_NODES))
+        t = np.linspace(low, high, n_nodes)
+        log_weights = self.beta * t - (self.alpha + self.beta) * np.logaddexp(0.0, t)
+        weights = np.exp(log_weights - log_weights.max(axis=0))
+        below = betainc(self.size, np.maximum(x, 0.0) + 1.0, expit(-t))
+        found = (weights * below).sum(axis=0) / weights.sum(axis=0)
+        return np.where(x >= 0.0, found, 0.0)
+
+    def quantile(self, p):
+        low, high = self.bracket(p)
+        while np.any(high - low > 1.0):
+            middle = np.floor((low + high) / 2.0)
+            enough = self.cdf(middle) >= p
+            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        return high
+
+    def bracket(self, p):
+        low, high = np.full((2, len(self.size)), -1.0)
+        high = np.ceil(np.maximum(self.mean(), 1.0))
+        while True:
+            short = self.cdf(high) < p
+            if not short.any():
+                return low, high
+            low, high = np.where(short, high, low), np.where(short, 4.0 * high, high)
+
+    def draw(self, rng):
+        rates = rng.gamma(self.size) * rng.gamma(self.beta) / rng.gamma(self.alpha)
+        return rng.poisson(np.minimum(rates, LARGEST_RATE)).astype(np.float64)
 
 
 class Rates(ColumnLaw):

@@ -5,33 +5,19 @@ import numpy as np
 from scipy.special import gammaln
 
 from skdpm._core._numerics import log_gamma_table
-from skdpm._validation import check_count_sums, check_counts, check_real
-from skdpm.hyperpriors import Gamma
-from skdpm.mixture.likelihoods._poisson import (
-    LARGE_COUNT,
-    ParametricPoisson,
-    PoissonModel,
-    rate_tables,
-)
+from skdpm._validation import check_counts
+from skdpm.mixture.likelihoods._counts import LARGE_COUNT
+from skdpm.mixture.likelihoods._poisson import ParametricPoisson, PoissonModel, rate_tables
 from skdpm.mixture.likelihoods.background import overall_counts
-from skdpm.mixture.likelihoods.base import (
-    MOST_BOXED,
-    Likelihood,
-    bounds,
-    j_divergences,
-    project_moments,
-    read_only,
-)
+from skdpm.mixture.likelihoods.base import bounds, j_divergences, project_moments, read_only
+from skdpm.mixture.likelihoods.counts import CountColumns
 from skdpm.mixture.likelihoods.laws import Counts, IndependentLaws, Rates
-from skdpm.mixture.likelihoods.means import ColumnMeans, means_of_columns
 
 # Largest argument in the kernel's table of log Gamma (8 MiB).
 LARGEST_TABLED = 2**20 - 1
 
-SHAPE_PRIOR = Gamma(2.0, 1.0)
 
-
-class Poisson(Likelihood):
+class Poisson(CountColumns):
     """Independent Poisson columns, each rate under a Gamma prior.
 
     Parameters
@@ -55,57 +41,19 @@ class Poisson(Likelihood):
     the Poisson rates is then about m. Chains start with shape 1 and rate shape / m.
     """
 
-    capabilities = frozenset({"joint", "product", "instantiated"})
     hyperparameters = ("shape", "rate")
-    allow_nan = True
-    discrete = True
-    positive_only = True
 
     def __init__(self, shape=None, rate=None, hyperpriors=None):
         self.shape = shape
         self.rate = rate
         self.hyperpriors = hyperpriors
 
-    def of_column(self, column, n_features):
-        return self._single_column(column, n_features)
-
-    def summarise(self, X):
-        """Sums of the columns, and the number of entries."""
-        check_counts(X, "Poisson", allow_nan=True)
-        missing = np.count_nonzero(np.isnan(X))
-        return {
-            "totals": np.nansum(X, axis=0, dtype=np.float64),
-            "entries": np.size(X) - missing,
-            "missing": missing > 0,
-        }
-
-    def merge_summaries(self, first, second):
-        return {
-            "totals": first["totals"] + second["totals"],
-            "entries": first["entries"] + second["entries"],
-            "missing": first["missing"] or second["missing"],
-        }
-
     def resolve_summary(self, summary):
-        totals = summary["totals"]
-        check_count_sums(totals, "Poisson", "column")
-        # A sum of 0 counts as 1.
-        mean = float(max(totals.sum(), 1.0) / max(summary["entries"], 1))
-        hyperpriors = {}
-        if self.shape is None:
-            shape, typical = 1.0, SHAPE_PRIOR.shape / SHAPE_PRIOR.rate
-            hyperpriors["shape"] = SHAPE_PRIOR
-        else:
-            shape = typical = check_real(self.shape, "Poisson.shape", low=0.0)
-        if self.rate is None:
-            rate = shape / mean
-            hyperpriors["rate"] = Gamma(2.0, 2.0 * mean / typical)
-        else:
-            rate = check_real(self.rate, "Poisson.rate", low=0.0)
-        resolved = self._copy(shape=shape, rate=rate)
+        values, hyperpriors = self._resolve_means(summary)
+        resolved = self._copy(**values)
         resolved._hyperpriors = self._learn_under(hyperpriors)
         resolved._fitted_missing = summary["missing"]
-        resolved._largest = np.max(totals, initial=0.0)
+        resolved._largest = np.max(summary["totals"], initial=0.0)
         return resolved
 
     def encode(self, X):
@@ -125,10 +73,6 @@ class Poisson(Likelihood):
                 "missing": bool(np.isnan(X).any()),
             }
         )
-
-    def box_points(self, data):
-        X = data["X"]
-        return None if data["missing"] or X.shape[1] > MOST_BOXED else X
 
     def tables(self, data, n_max):
         missing = n_max is None or data["missing"] or self._fitted_missing
@@ -186,13 +130,6 @@ class Poisson(Likelihood):
 
     def background(self, X):
         return overall_counts(X)
-
-    def column_means(self, stats, n_draws=None, rng=None):
-        return ColumnMeans.of_columns("count", means_of_columns(self, stats, n_draws, rng))
-
-    def _sums(self, stats):
-        """Sums and numbers of entries of each cluster and column."""
-        return np.split(stats[:, 3:], 2, axis=1)
 
     @classmethod
     def _examples(cls):

@@ -544,6 +544,9 @@ class Product(_BaseComposition, Likelihood):
     def log_constants(self, X):
         return sum(likelihood.log_constants(part) for _, likelihood, part in self._split(X))
 
+    def sum_varying_constants(self):
+        return sum(likelihood.sum_varying_constants() for likelihood in self._likelihoods())
+
     def divergences(self, params):
         parts = np.split(params, np.cumsum(self._n_params)[:-1], axis=1)
         return sum(

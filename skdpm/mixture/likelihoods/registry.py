@@ -6,6 +6,7 @@ from skdpm.mixture.likelihoods.categorical import Categorical
 from skdpm.mixture.likelihoods.gaussian import Gaussian
 from skdpm.mixture.likelihoods.grid import Grid
 from skdpm.mixture.likelihoods.multinomial import Multinomial
+from skdpm.mixture.likelihoods.negative_binomial import NegativeBinomial
 from skdpm.mixture.likelihoods.poisson import Poisson
 from skdpm.mixture.likelihoods.pyclone import PyClone
 from skdpm.mixture.likelihoods.relational import Relational
@@ -18,6 +19,7 @@ SINGLE = {
     "gaussian": Gaussian,
     "grid": Grid,
     "multinomial": Multinomial,
+    "negative_binomial": NegativeBinomial,
     "poisson": Poisson,
     "pyclone": PyClone,
     "relational": Relational,

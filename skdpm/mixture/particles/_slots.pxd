@@ -66,6 +66,7 @@ cdef class Family(SharedSlots):
     """
     cdef readonly Py_ssize_t number     # of the family
     cdef Py_ssize_t n_members           # particles
+    cdef double sum_constants           # `log_constants` of the rows so far, if they vary
     cdef Py_ssize_t n_live
     cdef bint stuck                     # whether a law of missing entries had no draw
     cdef Py_ssize_t empty               # a slot without items
@@ -82,6 +83,7 @@ cdef class Family(SharedSlots):
     cdef double v_new
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1
+    cdef void add_constant(self, Py_ssize_t i) noexcept nogil
     cdef double evaluate(self, Py_ssize_t i) noexcept nogil
     cdef void scale(self, double top, bint common, double sigma) noexcept nogil
     cdef void hold_all(self, const int* slots, Py_ssize_t n_slots) noexcept nogil

@@ -10,7 +10,7 @@ from libc.string cimport memset
 import numpy as np
 
 from skdpm._core._memory cimport resized
-from skdpm.mixture.likelihoods._base cimport ClusterModel
+from skdpm.mixture.likelihoods._base cimport ClusterModel, log_constant
 
 cdef extern from "tiles.h" nogil:
     void tile_exp(double* x, Py_ssize_t n)
@@ -78,6 +78,10 @@ cdef class Family:
         for slot in range(before, n_slots):
             self.turns[slot].tick = -1
         return self.bind(self.model, n_slots)
+
+    cdef void add_constant(self, Py_ssize_t i) noexcept nogil:
+        """Count the `log_constants` of row i."""
+        self.sum_constants += log_constant(self.model, i)
 
     cdef double evaluate(self, Py_ssize_t i) noexcept nogil:
         """Evaluate row i in all live slots and in a new cluster. Returns the largest log density;

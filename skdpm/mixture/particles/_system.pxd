@@ -18,7 +18,7 @@ cdef class ParticleSystem:
     """See `_system.pyx`. The memory of a placement is reserved first; the rest runs without the
     interpreter's lock."""
     cdef readonly Py_ssize_t n_rows, row_at_hand
-    cdef readonly double sum_constants      # `log_constants` of the rows so far
+    cdef readonly double sum_constants      # `log_constants` of the rows so far, unless they vary
     cdef readonly list families             # of Family
     cdef void** family_at                   # (n_families,): the same objects
     cdef Py_ssize_t n_families

@@ -267,6 +267,8 @@ cdef class ParticleSystem:
             return False
         self.totals[p] = total
         self.weights.log_w[p] += self.tops[p] + log(total)
+        if (<Family>self.kin[p]).model.constants_vary:
+            self.weights.log_w[p] += log_constant((<Family>self.kin[p]).model, self.row_at_hand)
         return True
 
     cdef Py_ssize_t draw(self, Py_ssize_t p, bitgen_t* rng) noexcept nogil:
@@ -298,7 +300,7 @@ cdef class ParticleSystem:
 
     cdef int place(self, Py_ssize_t i, bitgen_t* rng) except -1 nogil:
         """Weigh the particles by row i of the kernels, resample them, and let the row join."""
-        cdef Py_ssize_t p
+        cdef Py_ssize_t f, p
         if not self.has_room(1):
             with gil:
                 self.make_room(1)
@@ -322,7 +324,11 @@ cdef class ParticleSystem:
             with gil:
                 raise FloatingPointError(f"row {i}: its missing entries have no law")
         self.n_rows += 1
-        self.sum_constants += log_constant((<Family>self.family_at[0]).model, i)
+        if (<Family>self.family_at[0]).model.constants_vary:
+            for f in range(self.n_families):
+                (<Family>self.family_at[f]).add_constant(i)
+        else:
+            self.sum_constants += log_constant((<Family>self.family_at[0]).model, i)
         return 0
 
     cdef void resample(self, bitgen_t* rng) noexcept nogil:
@@ -568,8 +574,9 @@ cdef class ParticleSystem:
         """log p(partition) + log p(rows so far | partition) of a particle under a prior, whose
         tables are not used."""
         cdef Py_ssize_t j
-        cdef ClusterModel model = self.models[self.family_of(p)]
-        cdef double total = prior.log_probability(self.sizes_of(p))
+        cdef Family family = self.families[self.family_of(p)]
+        cdef ClusterModel model = family.model
+        cdef double total = prior.log_probability(self.sizes_of(p)) + family.sum_constants
         model.settle()
         for j in range(self.n_clusters[p]):
             total += model.log_marginal(self.slots[p, j])
@@ -657,6 +664,8 @@ cdef class ParticleSystem:
         if family.n_members == 0:
             model.set_hyperparameters(state.model.hyperparameters())
             model.reset(family.empty)
+            if model.constants_vary:
+                family.sum_constants = model.sum_constants(self.n_rows)
         if model.n_free < n_clusters:
             family.reserve(2 * family.n_live + n_clusters + 2)
         state.model.settle()
@@ -702,6 +711,7 @@ cdef class ParticleSystem:
             "family": np.array([self.family_of(p) for p in range(self.weights.n)], np.intp),
             "slots": slots,
             "stats": [family.save() for family in self.families],
+            "family_constants": [(<Family>family).sum_constants for family in self.families],
             "labels": self.all_labels(),
             "completions": self._kept_completions(),
             "step": self.nodes.step,
@@ -726,6 +736,8 @@ cdef class ParticleSystem:
             completions : (n_current, n_gap_values) or None, missing entries as drawn; without
                 them any
             sum_constants : float; without it that of before
+            family_constants : list of float, if `log_constants` vary: their sum in each family;
+                without it the rows so far are the first ones of the kernels
             step, k_capacity, vectors : laws of the concentration; without them they are computed
                 in closed form, as after every growth of the capacity
         """
@@ -752,6 +764,11 @@ cdef class ParticleSystem:
             np.asarray(self.completions)[:n] = state["completions"]
         self.n_rows = state["n_rows"]
         self.sum_constants = state.get("sum_constants", self.sum_constants)
+        for f, family in enumerate(self.families):
+            if "family_constants" in state:
+                family.sum_constants = state["family_constants"][f]
+            elif family.model.constants_vary:
+                family.sum_constants = family.model.sum_constants(self.n_rows)
         self.weights.n = 0
         self.k_most = max(len(slots) for slots in state["slots"])
         self.k_capacity = 0

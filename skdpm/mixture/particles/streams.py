@@ -118,6 +118,7 @@ class StreamChain(ParticleChain):
             **state,
             "family": family,
             "stats": [state["stats"][f] for f in used],
+            "family_constants": [state["family_constants"][f] for f in used],
         }
         return saved
 

@@ -514,7 +514,10 @@ cdef class MixtureState:
 
     cdef double log_joint(self) noexcept nogil:
         """log p(partition) + log p(X | partition)."""
-        cdef double total = self.log_prior() + (
+        cdef double total
+        if self.model.constants_vary:
+            self.sum_constants = self.model.sum_constants(self.n_samples)
+        total = self.log_prior() + (
             self.model.log_likelihood(self.slots, self.n_clusters) + self.sum_constants
         ) + self.model.log_apart()
         if self.noise is not None:

@@ -35,6 +35,7 @@ from skdpm.mixture.likelihoods import (
     Gaussian,
     Grid,
     Multinomial,
+    NegativeBinomial,
     Product,
     PyClone,
     Subspace,
@@ -625,6 +626,8 @@ def test_one_row_and_one_column(case):
             likelihood.set_params(base="uniform")
         if isinstance(likelihood, Bernoulli):
             likelihood.set_params(a=None, b=0.7)
+        if isinstance(likelihood, NegativeBinomial):
+            likelihood.set_params(dispersion=0.7)
         if type(likelihood) is Grid:
             likelihood.set_params(log_weights=None)
             if likelihood.log_likelihood is None:

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What likelihoods of independent columns of counts share."""
+
+import numpy as np
+
+from skdpm._validation import check_count_sums, check_counts, check_real
+from skdpm.hyperpriors import Gamma
+from skdpm.mixture.likelihoods.base import MOST_BOXED, Likelihood
+from skdpm.mixture.likelihoods.means import ColumnMeans, means_of_columns
+
+SHAPE_PRIOR = Gamma(2.0, 1.0)
+
+
+class CountColumns(Likelihood):
+    """Base class of likelihoods of independent columns of counts whose means in clusters have a
+    prior with the parameters `shape` and `rate` and the mean shape / rate.
+
+    Statistics of a cluster end with the sum and the number of entries of each column.
+    """
+
+    capabilities = frozenset({"joint", "product", "instantiated"})
+    allow_nan = True
+    discrete = True
+    positive_only = True
+
+    def of_column(self, column, n_features):
+        return self._single_column(column, n_features)
+
+    def summarise(self, X):
+        """Sums of the columns, and the number of entries."""
+        check_counts(X, type(self).__name__, allow_nan=True)
+        missing = np.count_nonzero(np.isnan(X))
+        return {
+            "totals": np.nansum(X, axis=0, dtype=np.float64),
+            "entries": np.size(X) - missing,
+            "missing": missing > 0,
+        }
+
+    def merge_summaries(self, first, second):
+        return {
+            "totals": first["totals"] + second["totals"],
+            "entries": first["entries"] + second["entries"],
+            "missing": first["missing"] or second["missing"],
+        }
+
+    def _resolve_means(self, summary):
+        """Values of shape and rate, and the default priors of those that are learned: (dict,
+        dict)."""
+        owner = type(self).__name__
+        check_count_sums(summary["totals"], owner, "column")
+        # A sum of 0 counts as 1.
+        mean = float(max(summary["totals"].sum(), 1.0) / max(summary["entries"], 1))
+        hyperpriors = {}
+        if self.shape is None:
+            shape, typical = 1.0, SHAPE_PRIOR.shape / SHAPE_PRIOR.rate
+            hyperpriors["shape"] = SHAPE_PRIOR
+        else:
+            shape = typical = check_real(self.shape, f"{owner}.shape", low=0.0)
+        if self.rate is None:
+            rate = shape / mean
+            hyperpriors["rate"] = Gamma(2.0, 2.0 * mean / typical)
+        else:
+            rate = check_real(self.rate, f"{owner}.rate", low=0.0)
+        return {"shape": shape, "rate": rate}, hyperpriors
+
+    def box_points(self, data):
+        X = data["X"]
+        return None if data["missing"] or X.shape[1] > MOST_BOXED else X
+
+    def column_means(self, stats, n_draws=None, rng=None):
+        return ColumnMeans.of_columns("count", means_of_columns(self, stats, n_draws, rng))
+
+    def _sums(self, stats):
+        """Sums and numbers of entries of each cluster and column."""
+        return np.split(stats[:, 3:], 2, axis=1)
