@@ -49,6 +49,7 @@ from skdpm.mixture.likelihoods import LIKELIHOODS
 from skdpm.mixture.likelihoods.automatic import Automatic, Mixed
 from skdpm.mixture.likelihoods.base import Likelihood
 from skdpm.mixture.likelihoods.classified import Classified
+from skdpm.mixture.overdispersion import overdispersed_columns
 from skdpm.mixture.particles.streams import STREAM_LENGTH
 from skdpm.mixture.questions import Questions, current_likelihood
 from skdpm.mixture.samplers import SAMPLERS, automatic_sampler
@@ -936,6 +937,23 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                 UserWarning,
             )
 
+    def _warn_of_overdispersion(self, program):
+        if program.known is not None or not program.store_labels:
+            return
+        if not isinstance(program.given, np.ndarray):
+            return
+        labels = self.label_samples_[0, -1]
+        columns = overdispersed_columns(program, labels, np.random.PCG64(0))
+        if columns:
+            named = listed(columns, getattr(self, "feature_names_in_", None))
+            vary = "varies" if len(columns) == 1 else "vary"
+            warn(
+                f"{named} of X {vary} more within clusters than Poisson counts. So components are "
+                "parts of clusters, and labels may cut clusters. Use NegativeBinomial() instead "
+                "of Poisson()",
+                UserWarning,
+            )
+
     def _settings(self, n_samples, sampler):
         """Check the settings of a program of `fit` or `partial_fit`, with the prior of n_samples
         rows: dict."""
@@ -1028,6 +1046,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         vars(self).update(program.further_attributes(chains))
         if "selected" in likelihood.learned:
             self.relevance_ = likelihood.relevance(draws.mean(column_of("selected")))
+        self._warn_of_overdispersion(program)
 
     def _log_density_draws(self, program, scored):
         """Mean log density of some rows of the fit under the scored draws, ndarray of shape

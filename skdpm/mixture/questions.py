@@ -33,7 +33,8 @@ def _has_laws(estimator):
         return True
     raise AttributeError(
         f"the likelihood {type(likelihood).__name__} has no law of some columns given others; "
-        "Gaussian, Subspace, Bernoulli, Categorical, Poisson and a Product of these have one"
+        "Gaussian, Subspace, Bernoulli, Categorical, Poisson, NegativeBinomial and a Product of "
+        "these have one"
     )
 
 

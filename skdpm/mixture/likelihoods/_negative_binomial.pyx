@@ -22,7 +22,11 @@ where B(.,.) is the beta function. log h(x) is the item's `log_constants`, which
 with phi. A draw of phi needs their sum over all items: it is computed from the numbers of the
 different values ("levels") of the column.
 
-Row: that of `_counts` | for each column A + (n + 1) r, log Gamma of this, -log B(A + n r, B + s).
+Small counts x cost x products, and a logarithm for all columns: Gamma(y + x) is Gamma(y) y (y + 1)
+... (y + x - 1).
+
+Row: that of `_counts` | for each column A + (n + 1) r, log Gamma of this, -log B(A + n r, B + s),
+log p(0 | cluster).
 """
 cimport cython
 from libc.math cimport INFINITY, ceil, exp, fabs, floor, log, log1p
@@ -40,7 +44,8 @@ from skdpm.mixture.likelihoods._parametric cimport draw_log_dirichlet
 
 
 cdef enum:
-    N_TERMS = 3         # cached terms of a column
+    N_TERMS = 4         # cached terms of a column
+    N_FACTORS = 12      # largest count that is small
     N_SHARED = 2        # hyperparameters before the dispersions
 
 # Below this argument the difference of two log Gammas has enough digits.
@@ -208,6 +213,7 @@ cdef class NegativeBinomialModel(CountModel):
             terms[2] = -log_beta(prior[0] + n * self.r[d], prior[1] + stats[N_HEAD + d])
         else:
             terms[2] = -prior[2]
+        terms[3] = self.log_predictive_column(0.0, stats, d)
 
     cdef void compute(self, double* stats) noexcept nogil:
         cdef Py_ssize_t d
@@ -328,17 +334,38 @@ cdef class NegativeBinomialModel(CountModel):
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
         """log p(x_i | items of each slot) less its `log_constants`, O(n_slots * D)."""
-        cdef Py_ssize_t d, k
+        cdef Py_ssize_t d, j, k
         cdef const double* x = self.X + i * self.n_features
         cdef const double* stats
-        cdef double total
+        cdef const double* terms
+        cdef double above, below, product, total, y, z
         for k in range(n_slots):
             stats = row(self, slots[k])
             total = 0.0
+            product = 1.0
             for d in range(self.n_features):
-                if x[d] == x[d]:
+                if not x[d] == x[d]:
+                    continue
+                terms = stats + self.n_stats + N_TERMS * d
+                y = self.prior[3 * d + 1] + stats[N_HEAD + d]
+                z = y + terms[0]
+                if x[d] > N_FACTORS or z > 1e20:
                     total += self.log_predictive_column(x[d], stats, d)
-            out[k] = total
+                    continue
+                total += terms[3]
+                if x[d] == 0.0:
+                    continue
+                above = y
+                below = z
+                for j in range(1, <Py_ssize_t>x[d]):
+                    above *= y + j
+                    below *= z + j
+                # A ratio is below 1, and hardly any below 1e-150.
+                product *= above / below
+                if product < 1e-150:
+                    total += log(product)
+                    product = 1.0
+            out[k] = total + log(product)
 
     cdef double slack(
         self, const double* stats, Py_ssize_t d, double highest

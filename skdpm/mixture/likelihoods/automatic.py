@@ -119,9 +119,9 @@ def _kinds_of_columns(X):
     if integers:
         raise ValueError(
             f'likelihood="mixed" does not guess what integers mean ({those(integers)}). Use '
-            "Product([(name, likelihood, columns), ...]) with Poisson() for counts or "
-            "Categorical() for codes of categories; or convert measurements to floats, "
-            "X.astype({column: float})"
+            "Product([(name, likelihood, columns), ...]) with NegativeBinomial() or Poisson() "
+            "for counts or Categorical() for codes of categories; or convert measurements to "
+            "floats, X.astype({column: float})"
         )
     others = [d for d, kind in enumerate(kinds) if kind not in _parts()]
     if others:

@@ -158,6 +158,17 @@ class Likelihood(BaseEstimator):
         but do not in some rows of X: list of int."""
         return []
 
+    def relearned_counts(self, X, overdispersed):
+        """This resolved likelihood with all hyperparameters of its Poisson columns learned, resolved
+        on X, and negative binomial columns in their place if `overdispersed`; None if it has no
+        Poisson columns."""
+        return None
+
+    def dispersions(self):
+        """Negative binomial columns and their dispersions, after `resolve`: list of tuples (int,
+        float)."""
+        return []
+
     def independent(self, X, completion=None):
         """The columns of X that clusters are made of. With a `completion`, the missing entries
         that chains draw have these values (`ClusterModel.completion`)."""

@@ -120,6 +120,9 @@ class NegativeBinomial(CountColumns):
         resolved._fitted_levels = summary["levels"]
         return resolved
 
+    def dispersions(self):
+        return list(enumerate(self.dispersion.tolist()))
+
     def encode(self, X):
         check_counts(X, "NegativeBinomial", allow_nan=True)
         X = np.ascontiguousarray(X, dtype=np.float64)

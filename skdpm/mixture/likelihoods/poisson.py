@@ -12,6 +12,7 @@ from skdpm.mixture.likelihoods.background import overall_counts
 from skdpm.mixture.likelihoods.base import bounds, j_divergences, project_moments, read_only
 from skdpm.mixture.likelihoods.counts import CountColumns
 from skdpm.mixture.likelihoods.laws import Counts, IndependentLaws, Rates
+from skdpm.mixture.likelihoods.negative_binomial import NegativeBinomial
 
 # Largest argument in the kernel's table of log Gamma (8 MiB).
 LARGEST_TABLED = 2**20 - 1
@@ -55,6 +56,10 @@ class Poisson(CountColumns):
         resolved._fitted_missing = summary["missing"]
         resolved._largest = np.max(summary["totals"], initial=0.0)
         return resolved
+
+    def relearned_counts(self, X, overdispersed):
+        cls = NegativeBinomial if overdispersed else Poisson
+        return cls(hyperpriors=self.hyperpriors).resolve(X)
 
     def encode(self, X):
         check_counts(X, "Poisson", allow_nan=True)

@@ -64,12 +64,12 @@ class Product(_BaseComposition, Likelihood):
 
     *Selection.* With ``select=True`` a unit is in the clustering, or it has one law for all rows.
     A unit is a column of a part whose columns are independent given the cluster (`Bernoulli`,
-    `Categorical`, `Poisson`, and `Gaussian` with diagonal covariances), otherwise a whole part. A
-    priori each unit is in with the same probability theta ~ Beta(1, 1), which is integrated out.
-    Each iteration draws every unit given the clusters, by marginal likelihoods (Tadesse, Sha &
-    Vannucci 2005). The estimator's `relevance_` is the posterior probability of each column, and
-    its ``hyperparameter_samples_["selected"]`` has the draws: 1 for a column that is in. Point
-    estimates use the columns that are in with a probability of at least one half.
+    `Categorical`, `Poisson`, `NegativeBinomial`, and `Gaussian` with diagonal covariances),
+    otherwise a whole part. A priori each unit is in with the same probability theta ~ Beta(1, 1),
+    which is integrated out. Each iteration draws every unit given the clusters, by marginal
+    likelihoods (Tadesse, Sha & Vannucci 2005). The estimator's `relevance_` is the posterior
+    probability of each column, and its ``hyperparameter_samples_["selected"]`` has the draws: 1
+    for a column that is in. Point estimates use the columns that are in with a probability of at least one half.
 
     Each unit has separate hyperparameters, learned from the rows of its clusters or, if it is
     outside, from all rows as one cluster. Those of the columns of a part are vectors.
@@ -454,6 +454,24 @@ class Product(_BaseComposition, Likelihood):
         if unknown:
             raise ValueError(f"{type(self).__name__} has no hyperparameter {unknown[0]!r}")
         return self._with(lambda name, likelihood: likelihood.at(_values_of(name, values)))
+
+    def relearned_counts(self, X, overdispersed):
+        if self.select:
+            return None
+        found = {
+            name: likelihood.relearned_counts(part, overdispersed)
+            for name, likelihood, part in self._split(X)
+        }
+        if not any(found.values()):
+            return None
+        return self._with(lambda name, likelihood: found[name] or likelihood)
+
+    def dispersions(self):
+        return [
+            (int(positions[d]), phi)
+            for positions, likelihood in zip(self._positions, self._likelihoods(), strict=True)
+            for d, phi in likelihood.dispersions()
+        ]
 
     def without_learning(self):
         return self._with(lambda _, likelihood: likelihood.without_learning())

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Whether counts vary more within clusters than the Poisson law of a fit allows.
+
+Variances within the components of a fit do not show it: many small components follow overdispersed
+counts well. So the likelihood of the fit is compared with the same that has `NegativeBinomial` in
+place of `Poisson`, by the evidence p(X) at typical hyperparameters, which sequential Monte Carlo
+estimates. As negative binomial clusters contain Poisson ones, at dispersions near 0, and pay for
+the prior of a dispersion per column, their evidence is hardly larger if counts are Poisson.
+
+Most fits are cleared before by a quick test: the components of a draw are merged under each of the
+two likelihoods. The log joint density of merged components favours few large ones, because it
+ignores that rows belong to several components with some probability. So it may be too large for
+the second model only.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from skdpm.mixture.chains.automatic import merge_pieces
+from skdpm.mixture.samplers import SMC, Gibbs
+from skdpm.mixture.state._state import MixtureState
+
+# Fewest rows that are checked, and the most.
+FEWEST_ROWS, MOST_ROWS = 50, 1000
+# Differences of log joint densities of merged components, and of log evidences, above which a fit
+# is said to have overdispersed counts.
+CLEAR_MERGED, CLEAR = 10.0, 5.0
+# First values of the dispersions; the evidence may have several maxima.
+FIRST_DISPERSIONS = 0.05, 0.2, 0.8
+# Gibbs sweeps that bring the hyperparameters of either model to typical values.
+N_SWEEPS = 15
+N_PARTICLES, N_RUNS = 100, 3
+# Smallest excess of the variance within a cluster, relative to the mean, of a column that is
+# named.
+NAMED = 0.2
+
+
+def overdispersed_columns(program, labels, bit_generator):
+    """Positions of the columns whose counts vary more within clusters than Poisson counts.
+
+    Parameters
+    ----------
+    program : MixtureProgram
+        Program of a fit with rows in memory, at its end.
+    labels : ndarray of shape (n_samples,)
+        Components of a draw.
+    bit_generator : numpy BitGenerator
+
+    Returns
+    -------
+    columns : list of int
+        Empty without clear evidence, or if the likelihood has no Poisson columns.
+    """
+    given = program.likelihood
+    if len(labels) < FEWEST_ROWS or given.relearned_counts(program.given[:2], True) is None:
+        return []
+    step = -(-len(labels) // MOST_ROWS)
+    X = np.ascontiguousarray(program.given[::step], dtype=np.float64)
+    labels = np.unique(labels[::step], return_inverse=True)[1].astype(np.intp)
+    one, other = (
+        Comparison(program, given.relearned_counts(X, overdispersed), X, bit_generator)
+        for overdispersed in (False, True)
+    )
+    try:
+        return _compare(one, other, labels)
+    except FloatingPointError:
+        return []  # a warning is not worth an error
+
+
+def _compare(one, other, labels):
+    if not other.log_joint_merged(labels) - one.log_joint_merged(labels) > CLEAR_MERGED:
+        return []
+    one.settle(labels)
+    most = np.max(one.log_evidences())
+    for first in FIRST_DISPERSIONS:
+        other.begin(first)
+        if np.min(other.log_evidences()) - most > CLEAR:
+            means = np.nansum(one.X, axis=0) / np.maximum((~np.isnan(one.X)).sum(axis=0), 1)
+            excess = {d: phi * means[d] for d, phi in other.likelihood.dispersions()}
+            named = [d for d in excess if excess[d] > NAMED]
+            return named or [max(excess, key=excess.get)]
+    return []
+
+
+class Comparison:
+    """A likelihood with hyperparameters for some rows, and their evidence.
+
+    Parameters
+    ----------
+    program : MixtureProgram
+    likelihood : Likelihood
+        Resolved.
+    X : ndarray of shape (n_rows, n_features)
+    bit_generator : numpy BitGenerator
+    """
+
+    def __init__(self, program, likelihood, X, bit_generator):
+        self.program = replace(program, likelihood=likelihood)
+        self.likelihood, self.X, self.bit_generator = likelihood, X, bit_generator
+        self.rng = np.random.Generator(bit_generator)
+        self.prior = program.make_prior(program.first_concentration, len(X))
+
+    def _model(self, X, n_max):
+        data = self.likelihood.encode(X)
+        return self.likelihood.bind(data, self.likelihood.tables(data, n_max))
+
+    def log_joint_merged(self, labels):
+        """Log joint density of the clusters into which some are merged; priors of hyperparameters
+        are left out."""
+        model = self._model(self.X, len(self.X) + 1)
+        prior = self.program.make_prior(self.program.first_concentration, len(self.X))
+        stats = MixtureState(model, prior, labels).dump()
+        model.clear(0)
+        merged = merge_pieces(self.program, model, prior, stats, self.bit_generator)
+        model.clear(0)
+        if merged.values:
+            model.set_hyperparameters(self.likelihood.at(merged.values).flat_hyperparameters())
+        prior.set_concentration(merged.concentration)
+        total = model.log_marginals(merged.stats).sum() + model.log_density_apart()
+        if not model.constants_vary:
+            total += model.sum_log_constants(len(self.X))
+        return total + prior.log_probability(merged.stats[:, 0].astype(np.intp))
+
+    def begin(self, dispersion):
+        """Set all dispersions, and let the other hyperparameters follow."""
+        values = {
+            name: np.full(np.shape(getattr(self.likelihood, name)), dispersion)
+            for name in self.likelihood.learned
+            if name.split("__")[-1] == "dispersion"
+        }
+        self.likelihood = self.likelihood.at(values)
+        system, order = self._system()
+        p = int(np.argmax(system.final_log_weights()))
+        labels = np.empty(len(order), dtype=np.intp)
+        labels[order] = system.labels_of(p)
+        self.settle(labels)
+
+    def settle(self, labels):
+        """Bring hyperparameters to typical values by Gibbs sweeps that start from labels."""
+        model = self._model(self.X, len(self.X) + 1)
+        state = MixtureState(model, self.prior, labels)
+        kernel = Gibbs().kernel()
+        for _ in range(N_SWEEPS):
+            self.program.resample_concentration(
+                self.prior, state.cluster_sizes(), self.bit_generator
+            )
+            if self.likelihood.learned:
+                flat = model.resample_hyperparameters(
+                    state.cluster_slots(), self.likelihood.learned_priors, self.bit_generator
+                )
+            kernel.run(state, self.bit_generator)
+        if self.likelihood.learned:
+            self.likelihood = self.likelihood.at(self.likelihood.learned_values(flat))
+
+    def log_evidences(self):
+        """Estimates of log p(X) given the hyperparameters: list of float."""
+        return [self._system()[0].log_evidence for _ in range(N_RUNS)]
+
+    def _system(self):
+        """A particle system that has taken all rows, and the order in which they came."""
+        order = self.rng.permutation(len(self.X))
+        model = self._model(self.X[order], None)
+        prior = self.program.make_prior(self.prior.concentration, len(order))
+        system = SMC(N_PARTICLES).system(prior, None, True)
+        system.begin([model])
+        system.run(self.bit_generator, 0, len(order))
+        return system, order

@@ -1,0 +1,282 @@
+"""Negative binomial columns: the Poisson limit, priors of means, laws, bounds and dispersions."""
+
+import itertools
+
+import numpy as np
+import pytest
+from reference.likelihoods import (
+    log_likelihood,
+    log_marginal_negative_binomial,
+    log_marginal_poisson,
+)
+from reference.simulate import simulate_data, simulate_partitions
+from scipy import stats
+from support.kernels import bind
+from support.probes import Probe
+from support.pvalues import assert_p_matrix, worst_p
+
+from skdpm.hyperpriors import Gamma
+from skdpm.mixture.likelihoods import Bernoulli, NegativeBinomial, Product
+from skdpm.mixture.likelihoods.laws import BetaNegativeBinomial
+from skdpm.mixture.priors import DirichletProcessPrior
+from skdpm.mixture.samplers import Gibbs
+from skdpm.mixture.state._state import MixtureState
+from skdpm.mixture.state._tiles import RowTiles
+
+HYPER = {"shape": 1.3, "rate": 0.2, "dispersion": 0.6}
+
+
+def filled(likelihood, X, clusters, n_max=None):
+    probe = Probe(bind(likelihood, likelihood.encode(X), n_max or len(X)), len(clusters) + 1)
+    for items in clusters:
+        slot = probe.acquire()
+        for i in items:
+            probe.add(slot, i)
+    probe.acquire()
+    return probe
+
+
+def counts(n=40, unit=1.0, seed=0):
+    rng = np.random.default_rng(seed)
+    return np.floor(rng.gamma(0.7, 10.0 * unit, size=(n, 2)))
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e3])
+def test_poisson_limit(unit):
+    X = counts(unit=unit)
+    prior = {"shape": 1.3, "rate": 0.2 / unit}
+    for dispersion, rtol in ((1e-7 / unit, 1e-4), (1e-11 / unit, 1e-8)):
+        likelihood = NegativeBinomial(**prior, dispersion=dispersion).resolve(X)
+        probe = filled(likelihood, X, [range(10), range(10, 13)])
+        for slot, stop in ((0, 10), (1, 13)):
+            items = X[10:stop] if slot else X[:stop]
+            constants = likelihood.log_constants(items).sum()
+            np.testing.assert_allclose(
+                probe.log_marginal(slot) + constants, log_marginal_poisson(items, **prior), rtol
+            )
+        for i in (20, 30):
+            both = np.vstack([X[10:13], X[i]])
+            expected = log_marginal_poisson(both, **prior)
+            expected -= log_marginal_poisson(X[10:13], **prior)
+            assert probe.log_predictive(1, i) == pytest.approx(expected, rel=10 * rtol)
+
+
+@pytest.mark.parametrize("dispersion", [1e-3, 0.4, 5.0, 1e3])
+def test_the_prior_of_a_mean_is_sensible_for_every_dispersion(dispersion):
+    """Its mean is shape / rate, and it is spread by a factor that depends on the shape only."""
+    shape, rate = 3.0, 0.1
+    likelihood = NegativeBinomial(shape, rate, dispersion).resolve(np.ones((2, 1)))
+    empty = np.zeros((1, 5))
+    assert likelihood.cluster_params(empty)["means"].item() == pytest.approx(shape / rate)
+    assert likelihood.laws(empty).columns[0].mean().item() == pytest.approx(shape / rate)
+    means = likelihood._ratios(np.zeros((20_000, 5)), np.random.default_rng(0)) / dispersion
+    assert 0.3 < np.std(np.log(means)) < 0.8  # Gamma(3): 0.63, InvGamma(4): 0.53
+    # Of many entries, the mean of a cluster is that of the data.
+    stat = np.array([[1e10, 0.0, 0.0, 7e10, 1e10]])
+    assert likelihood.cluster_params(stat)["means"].item() == pytest.approx(7.0, rel=1e-5)
+
+
+@pytest.mark.parametrize("dispersion", [0.01, 0.6, 3.0])
+def test_predictives_sum_to_one(dispersion):
+    X = np.concatenate([[[3.0], [9.0], [0.0], [5.0]], np.arange(20_000.0)[:, None]])
+    likelihood = NegativeBinomial(2.0, 0.5, dispersion).resolve(X)
+    probe = filled(likelihood, X, [range(4)], n_max=len(X) + 1)
+    densities = np.exp(probe.model.log_predictive_rows([0, 1], 4, len(X)))
+    law = likelihood.laws(probe.model.dump([0, 1])).columns[0]
+    x = np.arange(20_000.0)
+    np.testing.assert_allclose(densities, np.exp(law.log_density(x)).T, rtol=1e-7)
+    # Tails beyond the last count, from the law's distribution function.
+    rest = 1.0 - law.cdf(np.full(2, 19_999.0))
+    np.testing.assert_allclose(densities.sum(axis=1) + rest, 1.0, atol=1e-8)
+    for at in (0, 2, 30, 500):
+        expected = densities[:, : at + 1].sum(axis=1)
+        np.testing.assert_allclose(law.cdf(np.full(2, at + 0.5)), expected, atol=1e-9)
+    cumulated = densities.cumsum(axis=1)
+    for p in (0.001, 0.3, 0.9):
+        expected = (cumulated < p).sum(axis=1)
+        np.testing.assert_array_equal(law.quantile(p), expected)
+    assert (law.cdf(np.full(2, -1.0)) == 0.0).all()
+
+
+def test_draws_follow_the_law():
+    law = BetaNegativeBinomial(*np.repeat([[1.5], [4.0], [6.0]], 40_000, axis=1))
+    drawn = law.draw(np.random.default_rng(0))
+    one = BetaNegativeBinomial(*np.array([[1.5], [4.0], [6.0]]))
+    assert drawn.mean() == pytest.approx(one.mean().item(), rel=0.05)
+    for x in (0.0, 2.0, 10.0):
+        assert np.mean(drawn <= x) == pytest.approx(one.cdf(np.array([x])).item(), abs=0.01)
+
+
+# Bounds.
+
+LAWS = [(1.0, 1.0, 0.5), (0.3, 1e-3, 2.0), (50.0, 1e-6, 1e-3), (2.0, 1.0, 30.0), (1.0, 0.1, 1e-7)]
+
+
+@pytest.mark.parametrize("hyper", LAWS)
+def test_bounds_by_all_counts_of_boxes(hyper, seed_sequence):
+    rng = np.random.default_rng(seed_sequence)
+    X = counts(seed=rng)
+    likelihood = NegativeBinomial(*hyper).resolve(X)
+    clusters = [range(1), range(1, 12), range(12, 40)]
+    stats_ = filled(likelihood, X, clusters).model.dump(range(4))
+    for _ in range(25):
+        low = rng.integers(0, [3, 100])[rng.permutation(2)]
+        width = rng.integers(0, 8, size=2) * rng.integers(0, 2, size=2)
+        ranges = [np.arange(a, a + w + 1.0) for a, w in zip(low, width, strict=True)]
+        rows = np.array(list(itertools.product(*ranges)))
+        data = likelihood.encode_new(rows)
+        model = bind(likelihood, data, None)
+        model.load(stats_)
+        tiles = RowTiles(likelihood.box_points(data), len(rows))
+        (bound,) = model.log_predictive_bounds(range(4), tiles.boxes)
+        highest = model.log_predictive_rows(range(4), 0, len(rows)).max(axis=1)
+        assert (bound >= highest).all()
+        np.testing.assert_allclose(bound, highest, rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("hyper", LAWS)
+@pytest.mark.parametrize("unit", [1.0, 300.0])
+def test_floors_of_items_without_themselves(hyper, unit):
+    X = counts(unit=unit)
+    likelihood = NegativeBinomial(*hyper).resolve(X)
+    probe = filled(likelihood, X, [range(40)])
+    points = np.ascontiguousarray(likelihood.box_points(likelihood.encode(X)))
+    alone = []
+    for i in range(40):
+        probe.remove(0, i)
+        alone.append(probe.log_predictive(0, i))
+        probe.add(0, i)
+    alone = np.array(alone)
+    for size in (1, 3, 16):
+        tiles = RowTiles(points, size)
+        floors = probe.model.log_predictive_floors([0], tiles.boxes)[:, 0]
+        order, starts = np.asarray(tiles.order), np.asarray(tiles.starts)
+        for t, floor in enumerate(floors):
+            here = alone[order[starts[t] : starts[t + 1]]]
+            assert floor <= here.min()
+            if size == 1:
+                assert floor >= here.min() - 1e-2
+
+
+# Dispersions.
+
+
+def test_a_product_has_the_log_joint_of_its_parts():
+    """Also after changes of the dispersions, which change the constants of rows."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([counts(12), rng.integers(0, 2, size=12)])
+    X[3, 0] = np.nan
+    likelihood = Product(
+        [("n", NegativeBinomial(1.0, 0.1), [0, 1]), ("b", Bernoulli(1.0, 1.0), [2])]
+    ).resolve(X)
+    model = bind(likelihood, likelihood.encode(X), 12)
+    labels = np.arange(12) % 3
+    state = MixtureState(model, DirichletProcessPrior(12, 1.0), labels)
+    for _ in range(3):
+        flat = model.resample_hyperparameters(
+            state.cluster_slots(), likelihood.learned_priors, rng.bit_generator
+        )
+        phi = likelihood.at(likelihood.learned_values(flat)).n__dispersion
+        hyper = {"shape": 1.0, "rate": 0.1, "dispersion": phi}
+        expected = state.prior.log_probability(state.cluster_sizes())
+        expected += log_likelihood(X[:, :2], labels, "negative_binomial", **hyper)
+        expected += log_likelihood(X[:, 2:], labels, "bernoulli", a=1.0, b=1.0)
+        assert state.compute_log_joint() == pytest.approx(expected, rel=1e-10)
+        constants = NegativeBinomial(**hyper).resolve(X[:, :2]).log_constants(X[:, :2])
+        np.testing.assert_allclose(model.log_constants, constants, rtol=1e-12, atol=1e-12)
+
+
+def test_dispersions_are_drawn_for_the_items_of_the_clusters():
+    X = counts(10)
+    likelihood = NegativeBinomial(1.0, 0.1).resolve(X)
+    probe = filled(likelihood, X, [[0, 2], [1, 3]])
+    values = probe.model.hyperparameters() * np.ones((2, 1))
+    values[1, 2] *= 3.0
+    first, second = (
+        sum(
+            log_marginal_negative_binomial(
+                X[rows], shape=1.0, rate=0.1, dispersion=[phi, values[0, 3]]
+            )
+            for rows in ([0, 2], [1, 3])
+        )
+        for phi in values[:, 2]
+    )
+    found = probe.model.log_likelihoods_at([0, 1], values, 2)
+    np.testing.assert_allclose(np.diff(found), second - first, rtol=1e-9)
+    # All rows of the fit, of which the kernel has one.
+    one = bind(likelihood, likelihood.encode(X[:1]), 10)
+    one.load(filled(likelihood, X, [range(6), range(6, 10)]).model.dump([0, 1]))
+    found = one.log_likelihoods_at([0, 1], values, 2)
+    whole = filled(likelihood, X, [range(6), range(6, 10)])
+    expected = whole.model.log_likelihoods_at([0, 1], values, 2)
+    np.testing.assert_allclose(np.diff(found), np.diff(expected), rtol=1e-12)
+    with pytest.raises(ValueError, match="first items"):
+        filled(likelihood, X, [[4, 5]]).model.log_likelihoods_at([0], values, 2)
+    with pytest.raises(ValueError, match="clusters of 4 items"):
+        one.load(probe.model.dump([0, 1]))
+        one.log_likelihoods_at([0, 1], values, 2)
+
+
+PRIOR = Gamma(2.0, 2.0)
+GRID = np.exp(np.linspace(-7.0, 4.0, 400))
+
+
+def by_slices(model, state, rng):
+    slots = state.cluster_slots()
+    model.resample_hyperparameters(slots, {"dispersion": PRIOR}, rng.bit_generator)
+
+
+def without_terms_of_rows(model, state, rng):
+    """A planted error: log h(x_i) is left out of the law of a dispersion."""
+    values = model.hyperparameters() * np.ones((len(GRID), 1))
+    values[:, 2] = GRID
+    slots = state.cluster_slots()
+    log_p = PRIOR.log_density(GRID) + np.log(GRID)
+    log_p += [model.log_marginals_at(slots, value).sum() for value in values]
+    p = np.exp(log_p - log_p.max())
+    model.set_hyperparameters(values[rng.choice(len(GRID), p=p / p.sum())])
+
+
+def joint_p(seed, n_starts, draw=by_slices, n=5):
+    """p-values of dispersion and partition after some alternations of a Gibbs sweep, a draw of the
+    dispersion and new data, from i.i.d. draws of all three."""
+    rng = np.random.default_rng(seed)
+    kernel = Gibbs().kernel()
+    labels = simulate_partitions("dp", n, n_starts, rng, concentration=1.0)
+    drawn, sizes, both = np.empty(n_starts), np.empty(n_starts), np.empty((2, n_starts))
+    for m in range(n_starts):
+        z, phi = labels[m], PRIOR.draw(rng)
+        hyper = {"shape": 1.5, "rate": 0.2}
+        for turn in range(4):
+            X = simulate_data("negative_binomial", z, rng, n_features=1, dispersion=phi, **hyper)
+            if turn == 0:
+                both[0, m] = np.std(X) / (1.0 + X.mean()) - phi
+            likelihood = NegativeBinomial(**hyper, dispersion=float(phi)).resolve(X)
+            model = bind(likelihood, likelihood.encode(X), n)
+            state = MixtureState(model, DirichletProcessPrior(n, 1.0), z.astype(np.intp))
+            kernel.run(state, rng.bit_generator)
+            draw(model, state, rng)
+            z, phi = state.cluster_labels(), model.hyperparameters()[2]
+        drawn[m], sizes[m] = phi, z.max() + 1
+        X = simulate_data("negative_binomial", z, rng, n_features=1, dispersion=phi, **hyper)
+        both[1, m] = np.std(X) / (1.0 + X.mean()) - phi
+    half = n_starts // 2
+    n_clusters = labels.max(axis=1) + 1
+    return {
+        "dispersion": stats.kstest(drawn, stats.gamma(2.0, scale=0.5).cdf).pvalue,
+        "clusters": stats.ks_2samp(n_clusters[:half], sizes[half:]).pvalue,
+        "both": stats.ks_2samp(both[0, :half], both[1, half:]).pvalue,
+    }
+
+
+def test_sweeps_and_draws_keep_the_joint_law(seed_sequence):
+    runs = {
+        name: lambda seed, factor, name=name: joint_p(seed, 400 * factor)[name]
+        for name in ("dispersion", "clusters", "both")
+    }
+    assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+def test_a_planted_error_is_seen(seed_sequence):
+    p = joint_p(np.random.default_rng(seed_sequence), 300, without_terms_of_rows)
+    assert worst_p(p).corrected < 1e-6

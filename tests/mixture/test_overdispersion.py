@@ -1,0 +1,72 @@
+"""The warning of counts that vary more within clusters than the Poisson law allows."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from skdpm import DPMixture
+from skdpm.mixture.likelihoods import Categorical, NegativeBinomial, Poisson, Product
+
+SHORT = {"n_chains": 1, "n_warmup": 40, "n_draws": 20, "random_state": 0}
+MEANS = np.array([[5.0, 20.0], [40.0, 60.0]])
+
+
+def counts(rng, n, dispersion, means=MEANS):
+    labels = np.arange(n) % len(means)
+    factors = rng.gamma(1.0 / dispersion, dispersion, (n, means.shape[1])) if dispersion else 1.0
+    return rng.poisson(means[labels] * factors).astype(float)
+
+
+@pytest.mark.parametrize("columns", [[0], [0, 1]])
+@pytest.mark.parametrize("sampler", ["auto", "sub_cluster"])
+def test_fits_to_overdispersed_counts_warn(columns, sampler, seed):
+    X = counts(np.random.default_rng(seed), 1000, 1 / 3)[:, columns]
+    model = DPMixture(likelihood=Poisson(), sampler=sampler, **SHORT)
+    named = "column 0 and column 1" if len(columns) == 2 else "column 0"
+    with pytest.warns(UserWarning, match=rf"{named} of X .*Use NegativeBinomial\(\)"):
+        model.fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        model.set_params(likelihood=NegativeBinomial()).fit(X)
+
+
+@pytest.mark.parametrize("n_features", [1, 3, 40])
+def test_fits_to_poisson_counts_do_not(n_features, seed):
+    rng = np.random.default_rng(seed)
+    means = rng.gamma(2.0, 10.0, size=(4, n_features))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        DPMixture(likelihood=Poisson(), **SHORT).fit(counts(rng, 600, 0.0, means))
+
+
+def test_columns_of_a_table_are_named():
+    rng = np.random.default_rng(0)
+    X = counts(rng, 800, 0.5)
+    table = pd.DataFrame(
+        {
+            "kind": np.array(["a", "b"])[np.arange(800) % 2],
+            "even": rng.poisson(7.0, size=800),
+            "visits": X[:, 0],
+            "stays": X[:, 1],
+        }
+    )
+    parts = [
+        ("kind", Categorical(), ["kind"]),
+        ("counts", Poisson(), ["even", "visits", "stays"]),
+    ]
+    with pytest.warns(UserWarning, match="column 'visits' and column 'stays' of X vary"):
+        DPMixture(likelihood=Product(parts), **SHORT).fit(table)
+
+
+def test_few_rows_known_labels_and_missing_entries():
+    X = counts(np.random.default_rng(0), 600, 0.5)
+    quiet = DPMixture(likelihood=Poisson(), **SHORT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        quiet.fit(X[:40])
+        quiet.fit(X, known_labels=np.where(np.arange(600) < 4, np.arange(600) % 2, -1))
+    X[::7, 0] = np.nan
+    with pytest.warns(UserWarning, match="NegativeBinomial"):
+        quiet.fit(X)
