@@ -3,9 +3,10 @@
 
 Variances within the components of a fit do not show it: many small components follow overdispersed
 counts well. So the likelihood of the fit is compared with the same that has `NegativeBinomial` in
-place of `Poisson`, by the evidence p(X) at typical hyperparameters, which sequential Monte Carlo
-estimates. As negative binomial clusters contain Poisson ones, at dispersions near 0, and pay for
-the prior of a dispersion per column, their evidence is hardly larger if counts are Poisson.
+place of `Poisson`, both with learned hyperparameters: fixed ones may suit the data badly. What is
+compared is the evidence p(X) at typical hyperparameters, which sequential Monte Carlo estimates.
+As negative binomial clusters contain Poisson ones, at dispersions near 0, and pay for the prior of
+a dispersion per column, their evidence is hardly larger if counts are Poisson.
 
 Most fits are cleared before by a quick test: the components of a draw are merged under each of the
 two likelihoods. The log joint density of merged components favours few large ones, because it

@@ -159,9 +159,9 @@ class Likelihood(BaseEstimator):
         return []
 
     def relearned_counts(self, X, overdispersed):
-        """This resolved likelihood with all hyperparameters of its Poisson columns learned, resolved
-        on X, and negative binomial columns in their place if `overdispersed`; None if it has no
-        Poisson columns."""
+        """This resolved likelihood with all hyperparameters of its Poisson columns learned,
+        resolved on X, and negative binomial columns in their place if `overdispersed`; None if it
+        has no Poisson columns."""
         return None
 
     def dispersions(self):

@@ -69,7 +69,8 @@ class Product(_BaseComposition, Likelihood):
     which is integrated out. Each iteration draws every unit given the clusters, by marginal
     likelihoods (Tadesse, Sha & Vannucci 2005). The estimator's `relevance_` is the posterior
     probability of each column, and its ``hyperparameter_samples_["selected"]`` has the draws: 1
-    for a column that is in. Point estimates use the columns that are in with a probability of at least one half.
+    for a column that is in. Point estimates use the columns that are in with a probability of at
+    least one half.
 
     Each unit has separate hyperparameters, learned from the rows of its clusters or, if it is
     outside, from all rows as one cluster. Those of the columns of a part are vectors.

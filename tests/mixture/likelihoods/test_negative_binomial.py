@@ -8,6 +8,7 @@ from reference.likelihoods import (
     log_likelihood,
     log_marginal_negative_binomial,
     log_marginal_poisson,
+    log_posterior,
 )
 from reference.simulate import simulate_data, simulate_partitions
 from scipy import stats
@@ -19,7 +20,7 @@ from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods import Bernoulli, NegativeBinomial, Product
 from skdpm.mixture.likelihoods.laws import BetaNegativeBinomial
 from skdpm.mixture.priors import DirichletProcessPrior
-from skdpm.mixture.samplers import Gibbs
+from skdpm.mixture.samplers import SMC, Gibbs
 from skdpm.mixture.state._state import MixtureState
 from skdpm.mixture.state._tiles import RowTiles
 
@@ -215,6 +216,53 @@ def test_dispersions_are_drawn_for_the_items_of_the_clusters():
     with pytest.raises(ValueError, match="clusters of 4 items"):
         one.load(probe.model.dump([0, 1]))
         one.log_likelihoods_at([0, 1], values, 2)
+
+
+def test_particles_of_several_dispersions(seed_sequence):
+    """Constants of rows depend on the particle: log joints are those of the reference, and the
+    weights estimate the evidence without bias."""
+    X = np.array([[0.0], [9.0], [2.0], [30.0]])
+    dispersions = 0.05, 3.0
+    hyper = {"shape": 1.5, "rate": 0.2}
+    models = []
+    for phi in dispersions:
+        likelihood = NegativeBinomial(**hyper, dispersion=phi).resolve(X)
+        models.append(bind(likelihood, likelihood.encode(X), None))
+    prior = DirichletProcessPrior(4, 1.0)
+    exact = [
+        log_posterior(
+            X,
+            "negative_binomial",
+            "dp",
+            likelihood_params={**hyper, "dispersion": phi},
+            prior_params={"concentration": 1.0},
+        ).log_evidence
+        for phi in dispersions
+    ]
+    bit_generator = np.random.PCG64(seed_sequence)
+
+    def run(resample_threshold):
+        sampler = SMC(2, resampling="systematic", resample_threshold=resample_threshold)
+        system = sampler.system(prior, None, True)
+        system.begin(models)
+        system.run(bit_generator, 0, 4)
+        return system
+
+    system = run(0.0)
+    saved = system.get_state()
+    for again in (False, True):
+        if again:
+            system.set_state(models, saved)
+        for p, phi in enumerate(dispersions):
+            expected = log_likelihood(
+                X, system.labels_of(p), "negative_binomial", **hyper, dispersion=phi
+            )
+            expected += prior.log_probability(system.sizes_of(p))
+            assert system.log_joint_of(p, prior) == pytest.approx(expected, rel=1e-10)
+    ratios = np.array([np.exp(run(0.9).log_evidence) for _ in range(2000)])
+    ratios /= np.mean(np.exp(exact))
+    assert abs(ratios.mean() - 1.0) < 4.5 * ratios.std() / np.sqrt(len(ratios))
+    assert ratios.std() < 1.0  # so that the test has power
 
 
 PRIOR = Gamma(2.0, 2.0)
