@@ -26,7 +26,7 @@ from skdpm.mixture.state._state import MixtureState
 FEWEST_ROWS, MOST_ROWS = 50, 1000
 # Differences of log joint densities of merged components, and of log evidences, above which a fit
 # is said to have overdispersed counts.
-CLEAR_MERGED, CLEAR = 10.0, 5.0
+CLEAR_MERGED, CLEAR = 10.0, 6.0
 # First values of the dispersions; the evidence may have several maxima.
 FIRST_DISPERSIONS = 0.05, 0.2, 0.8
 # Gibbs sweeps that bring the hyperparameters of either model to typical values.
