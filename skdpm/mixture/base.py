@@ -938,7 +938,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             )
 
     def _warn_of_overdispersion(self, program):
-        if program.known is not None or not program.store_labels:
+        if program.known is not None or program.noise is not None or not program.store_labels:
             return
         if not isinstance(program.given, np.ndarray):
             return
