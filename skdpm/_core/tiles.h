@@ -10,7 +10,7 @@
  * - rows and columns: tile_gather; tile_rotate; tile_enclose, the box around items
  * - statistics: tile_scatter, tile_moments, tile_keyed_moments
  * - Gaussian densities: tile_gaussian, tile_gaussian_columns, tile_gaussian_diag, and tile_tails of
- *   Student's t
+ *   Student's t; tile_weigh and tile_scale_mixtures of rows with weights
  * - densities of counts and categories: tile_categories, tile_counts, tile_poisson
  * draws.h draws clusters from such densities. */
 #ifndef SKDPM_TILES_H
@@ -109,6 +109,88 @@ SKDPM_UNUSED static void tile_log(double *x, ptrdiff_t n)
     for (ptrdiff_t first = 0; first < n; first += 8)
         for (ptrdiff_t i = 0; i < 8; i++)
             x[first + i] = log_positive(x[first + i]);
+}
+
+/* Rows with weights w, for which a cluster is Student's t with a factor h = rho w / (rho + w) of
+ * squared distances. There are 2 or 8 weights; those that do not exist have log_p = -infinity. */
+
+/* out = log_p + half log(h), then h. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_weigh(
+    double rho, const double *restrict w, const double *restrict log_p, double half,
+    ptrdiff_t n_weights, double *restrict out)
+{
+    double h[8];
+    for (ptrdiff_t i = 0; i < 8; i++) {
+        const double weight = w[i % n_weights];
+        h[i] = rho * weight / (rho + weight);
+    }
+    double logs[8];
+    for (ptrdiff_t i = 0; i < 8; i++)
+        logs[i] = log_positive(h[i]);
+    for (ptrdiff_t i = 0; i < n_weights; i++) {
+        out[i] = log_p[i] + half * logs[i];
+        out[n_weights + i] = h[i];
+    }
+}
+
+/* The log of the sum over weights of exp(v), v = out - exponent log(1 + square h), with out and h
+ * of tile_weigh for each of n clusters; and shares = exp(v - the largest v): (n, n_weights). There
+ * must be room for n rounded up to a multiple of 8. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_scale_mixtures(
+    const double *squares, const double *exponents, const double *const *weighed, ptrdiff_t n,
+    ptrdiff_t n_weights, double *restrict shares, double *restrict logs)
+{
+    double exponent[512], top[512];
+    const ptrdiff_t n_all = n * n_weights, padded = (n_all + 7) / 8 * 8;
+    for (ptrdiff_t k = 0; k < n; k++) {
+        const double *restrict h = weighed[k] + n_weights;
+        double *restrict to = shares + k * n_weights, *restrict by = exponent + k * n_weights;
+        for (ptrdiff_t g = 0; g < n_weights; g++) {
+            to[g] = 1.0 + squares[k] * h[g];
+            by[g] = exponents[k];
+        }
+    }
+    for (ptrdiff_t i = n_all; i < padded; i++)
+        shares[i] = exponent[i] = 1.0;
+    for (ptrdiff_t i = 0; i < padded; i++)
+        shares[i] = -exponent[i] * log_positive(shares[i]);
+    for (ptrdiff_t k = 0; k < n; k++) {
+        const double *restrict w = weighed[k];
+        double *restrict v = shares + k * n_weights, *restrict to = top + k * n_weights;
+        double most;
+        for (ptrdiff_t g = 0; g < n_weights; g++)
+            v[g] += w[g];
+        if (n_weights == 8) {
+            const double a = v[0] > v[1] ? v[0] : v[1], b = v[2] > v[3] ? v[2] : v[3];
+            const double c = v[4] > v[5] ? v[4] : v[5], d = v[6] > v[7] ? v[6] : v[7];
+            const double ab = a > b ? a : b, cd = c > d ? c : d;
+            most = ab > cd ? ab : cd;
+        } else {
+            most = v[0] > v[1] ? v[0] : v[1];
+        }
+        for (ptrdiff_t g = 0; g < n_weights; g++)
+            to[g] = most;
+        logs[k] = most;
+    }
+    for (ptrdiff_t i = n_all; i < padded; i++)
+        top[i] = shares[i];
+    for (ptrdiff_t i = 0; i < padded; i++)
+        shares[i] = exp_negative(shares[i] - top[i]);
+    double *restrict sums = top;
+    for (ptrdiff_t k = 0; k < n; k++) {
+        const double *v = shares + k * n_weights;
+        sums[k] = v[0] + v[1];
+        if (n_weights == 8)
+            sums[k] = (sums[k] + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+    }
+    for (ptrdiff_t k = n; k < (n + 7) / 8 * 8; k++)
+        sums[k] = 1.0;
+    for (ptrdiff_t k = 0; k < (n + 7) / 8 * 8; k++)
+        sums[k] = log_positive(sums[k]);
+    for (ptrdiff_t k = 0; k < n; k++)
+        logs[k] += sums[k];
 }
 
 /* Sums. */

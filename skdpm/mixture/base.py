@@ -823,6 +823,10 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             raise ValueError("known_labels cannot be combined with noise; set noise=None")
         if not self.store_labels:
             raise ValueError("noise needs label draws; set store_labels=True")
+        if likelihood.weighs_rows:
+            raise ValueError(
+                "noise cannot be combined with Gaussian(tails=...); set noise=None or tails=None"
+            )
         if likelihood.select:
             raise ValueError(
                 "columns cannot be selected with a noise component; set noise=None or "
@@ -1196,7 +1200,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                     likelihood.independent, X, draw["completion"]
                 )
                 for draw in self.draws_.scored.draws
-                if "completion" in draw
+                if "completion" in draw and likelihood.draws_gaps
             }
             if completed:  # of the first chains, whose draws are scored
                 draws = draws[: 1 + max(c for c, _ in completed)]

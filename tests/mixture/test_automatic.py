@@ -484,7 +484,7 @@ def test_blocks_start_at_the_clusters(sampler, sampled, groups, monkeypatch, tmp
         with program.resume(program.chain(0, c)) as chain:
             found = canonical_labels(chain.state.cluster_labels())
             np.testing.assert_array_equal(found, labels)
-            assert chain.values.keys() == set(Gaussian.hyperparameters)
+            assert chain.values.keys() == set(Gaussian().hyperparameters)
     for other in fits[1:]:
         assert_same_fit(fits[0], other, X)
 

@@ -297,6 +297,14 @@ HYPERPARAMETERS = {
         "degree_concentration": NOT_POSITIVE,
     },
 }
+for _name in ("gaussian", "gaussian_diag"):
+    HYPERPARAMETERS[_name] |= {
+        "tails": [1, "heavy", ["t"]],
+        # They have no meaning without tails.
+        "tail_df": [0.0, 3.0, "a"],
+        "contamination": [0.0, 0.1, "a"],
+        "inflation": [0.0, 3.0, "a"],
+    }
 for _name, _values in HYPERPARAMETERS.items():
     if _name not in ("grid", "pyclone"):
         _values["hyperpriors"] = [1, "no such", [("a", (1, 1))], {"no such": (1, 1)}]

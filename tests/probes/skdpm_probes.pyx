@@ -141,6 +141,13 @@ cdef class Probe:
             return out
         return None
 
+    def open_rest(
+        self, const Py_ssize_t[::1] slots, Py_ssize_t own, Py_ssize_t i, const double[::1] log_prior
+    ):
+        return self.model.open_rest(
+            &slots[0], slots.shape[0], own, self._item(i), &log_prior[0]
+        )
+
     def place_within(self, ClusterModel host, Py_ssize_t offset):
         """Let the rows stand within those of `host`, from this double of each on."""
         self.model.place(host.stats + offset, host.stride, host.n_slots)

@@ -88,9 +88,11 @@ def densities(case, probe, slots):
 
 
 def numbers_of(likelihood):
-    """Parameters as the reference takes them, which knows no hyperpriors: dict."""
+    """Parameters as the reference takes them, which knows no hyperpriors and no tails (for these
+    see test_tails.py): dict."""
     params = likelihood.get_params(deep=False)
-    params.pop("hyperpriors", None)
+    for name in ("hyperpriors", "tails", "tail_df", "contamination", "inflation"):
+        params.pop(name, None)
     return params
 
 

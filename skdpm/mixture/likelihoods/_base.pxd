@@ -33,6 +33,7 @@ cdef class ClusterModel:
     cdef readonly Py_ssize_t n_gap_values   # missing entries of all of them
     cdef const Py_ssize_t* incomplete       # (n_incomplete,)
     cdef const unsigned char* has_gaps      # (n_samples,): whether each item is one of these
+    cdef public bint bounds_rest            # `open_rest` is overridden; False: do not use it
     cdef object _labels_owner, _constants_owner, _gaps_owner
 
     # Slots. Not overridden.
@@ -101,12 +102,16 @@ cdef class ClusterModel:
         const Py_ssize_t* items, Py_ssize_t n_items,                        # IN (n_items,)
         double* out                                                # OUT (n_slots, n_items)
     ) noexcept nogil
-    # ... these six if a chain draws missing entries, ...
+    # ... some of these seven if a chain draws missing entries or weights of rows, ...
     cdef void open_gaps(self, Py_ssize_t i) noexcept nogil
     cdef void close_gaps(self, Py_ssize_t i) noexcept nogil
     cdef bint log_open_bound_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil
+    cdef double open_rest(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t own, Py_ssize_t i,
+        const double* log_prior                                     # IN (n_slots,)
     ) noexcept nogil
     # (`rng` is a bitgen_t*: packages with other likelihoods need no headers of numpy.)
     cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil

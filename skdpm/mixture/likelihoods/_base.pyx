@@ -408,6 +408,15 @@ cdef class ClusterModel:
         are much cheaper than these; otherwise `out` is not set."""
         return False
 
+    cdef double open_rest(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t own, Py_ssize_t i,
+        const double* log_prior                                     # IN (n_slots,)
+    ) noexcept nogil:
+        """Upper bound of the sum of the weights of all slots but number `own` for an item with
+        open gaps, as a multiple of the weight of that one; infinity if no cheap bound is known.
+        Weights are densities times exp(log_prior)."""
+        return INFINITY
+
     cdef bint fill_gaps(self, Py_ssize_t slot, Py_ssize_t i, void* rng) noexcept nogil:
         """Draw the missing entries of item i given its other entries and the items of a slot, and
         close its gaps. Returns False if the law has no draw."""
@@ -700,27 +709,16 @@ cdef class ClusterModel:
         FloatingPointError
             If the density of a hyperparameter is NaN; the message names it.
         """
-        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         cdef HyperSampler sampler = HyperSampler(self, slots)
         cdef Py_ssize_t h
-        cdef bint good
         self.settle()
         for name in priors:
             if name not in self.hyper_names:
                 raise ValueError(f"{type(self).__name__} has no hyperparameter {name!r}")
         for h in range(self.n_hyper):
             prior = priors.get(self.hyper_names[h])
-            if prior is None:
-                continue
-            sampler.density = prior.family.density
-            sampler.low, sampler.log_unit = prior.low, log(prior.unit)
-            with bit_generator.lock, nogil:
-                good = sampler.step(h, rng)
-            if not good:
-                raise FloatingPointError(
-                    f"the density of the hyperparameter {self.hyper_names[h]!r} is NaN (its value "
-                    f"was {self.hyper[h]:g}); rescale the columns of X, or fix this parameter"
-                )
+            if prior is not None:
+                sampler.draw(h, prior, bit_generator)
         self.set_hyperparameters(sampler.values)
         return self.hyperparameters()
 
@@ -848,6 +846,22 @@ cdef class HyperSampler(SliceSampled):
                 &self.slots[0], self.slots.shape[0], &self.hyper[0], h
             )
         return total
+
+    def draw(self, Py_ssize_t h, prior, bit_generator):
+        """Draw the hyperparameter h under a prior given all others. Returns its value."""
+        cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
+        cdef bint good
+        self.density = prior.family.density
+        self.low, self.log_unit = prior.low, log(prior.unit)
+        with bit_generator.lock, nogil:
+            good = self.step(h, rng)
+        if not good:
+            raise FloatingPointError(
+                f"the density of the hyperparameter {self.model.hyper_names[h]!r} is NaN (its "
+                f"value was {self.model.hyper[h]:g}); rescale the columns of X, or fix this "
+                "parameter"
+            )
+        return self.hyper[h]
 
     cdef bint step(self, Py_ssize_t h, bitgen_t* rng) noexcept nogil:
         """Draw the hyperparameter h given all others. Returns False if its density is NaN."""

@@ -527,8 +527,9 @@ cdef class GaussianModel(ClusterModel):
         scale = values["scale"]
         if not self.diagonal:
             scale = scale.reshape(self.n_features, self.n_features)
+        stats = self.dump(slots)
         laws = FullLaws(
-            priors, values, self.spread, self.origin, self.floor, self.dump(slots), scale
+            priors, values, self.spread, self.origin, self.floor, stats, stats[:, 0], scale
         )
         return laws.resample(self, bit_generator)
 
@@ -933,17 +934,22 @@ cdef class FullLaws(GaussianLaws):
     priors, values, spread, origin, floor
         See `GaussianLaws`.
     stats : ndarray of shape (n_clusters, n_stats)
+        Numbers of items, means and scatters.
+    masses : ndarray of shape (n_clusters,)
+        Precisions of the means, in units of Sigma_k^-1: the numbers of items, unless these have
+        weights.
     scale : ndarray of shape (n_features,) or (n_features, n_features)
         S, or its diagonal.
     """
     cdef Py_ssize_t n_packed
     cdef const double[:, ::1] stats     # in units of the spreads
+    cdef const double[::1] masses       # (K,)
     cdef double[:, ::1] factors         # (K, n_packed): of S_n, while columns take their steps
     cdef double[::1] squares            # (K,): g' (S + C)^-1 g with g = x_bar - u; or (S_n^-1)_dd
     cdef const double[::1] scale        # (n_packed,): S if it is fixed
     cdef double[::1] work               # (3 D + n_packed,)
 
-    def __init__(self, priors, values, spread, origin, floor, stats, scale):
+    def __init__(self, priors, values, spread, origin, floor, stats, masses, scale):
         cdef Py_ssize_t n_features = len(spread)
         GaussianLaws.__init__(self, priors, values, spread, origin, n_features - 1.0, floor)
         upper = np.triu_indices(n_features)
@@ -951,6 +957,7 @@ cdef class FullLaws(GaussianLaws):
         self.n_packed = len(products)
         self.n_clusters = len(stats)
         self.stats = stats / np.concatenate([[1.0], spread, products])
+        self.masses = np.ascontiguousarray(masses)
         self.factors = np.empty((self.n_clusters, self.n_packed))
         self.squares = np.empty(self.n_clusters)
         self.work = np.empty(3 * n_features + self.n_packed)
@@ -990,13 +997,14 @@ cdef class FullLaws(GaussianLaws):
 
     cdef double log_evidence_precision(self, double r) noexcept nogil:
         cdef Py_ssize_t k
-        cdef double n
+        cdef double mass
         cdef double total = 0.0
         for k in range(self.n_clusters):
-            n = self.stats[k, 0]
+            mass = self.masses[k]
             total -= 0.5 * (
-                self.n_features * log1p(n / r)
-                + (self.low + self.excess + n) * log1p(self.squares[k] / (1.0 / r + 1.0 / n))
+                self.n_features * log1p(mass / r)
+                + (self.low + self.excess + self.stats[k, 0])
+                * log1p(self.squares[k] / (1.0 / r + 1.0 / mass))
             )
         return total
 
@@ -1018,7 +1026,9 @@ cdef class FullLaws(GaussianLaws):
             if self.factor_of(k, excess, factor, &log_det, &square) == NULL:
                 return NAN
             n = self.stats[k, 0]
-            total -= 0.5 * (nu + n) * (log_det + log1p(square / (1.0 / self.r + 1.0 / n)))
+            total -= 0.5 * (nu + n) * (
+                log_det + log1p(square / (1.0 / self.r + 1.0 / self.masses[k]))
+            )
             for d in range(self.n_features):
                 total += log_rising(0.5 * (nu - d), 0.5 * n)
         return total
@@ -1034,7 +1044,7 @@ cdef class FullLaws(GaussianLaws):
             self.work[d] = stats[1 + d] - self.u[d]
         return cholesky_update(
             &self.factors[k, 0], self.n_features, &self.work[0],
-            1.0 / (1.0 / self.r + 1.0 / stats[0]), &log_det
+            1.0 / (1.0 / self.r + 1.0 / self.masses[k]), &log_det
         )
 
     cdef bint prepare_scale(self) noexcept nogil:
@@ -1102,7 +1112,7 @@ cdef class FullLaws(GaussianLaws):
             system[t] = 1.0
             t += n_features - d
         for k in range(self.n_clusters):
-            weight = 1.0 / (1.0 / self.r + 1.0 / self.stats[k, 0])
+            weight = 1.0 / (1.0 / self.r + 1.0 / self.masses[k])
             mean = &self.stats[k, 1]
             for d in range(n_features):
                 draw_root_row(

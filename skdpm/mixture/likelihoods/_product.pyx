@@ -328,7 +328,8 @@ cdef class ProductModel(ClusterModel):
             values = None if values is None else values[n_values:]
 
     def completion(self):
-        return np.concatenate([part.completion() for part in self._owners])
+        values = [part.completion() for part in self._owners if part.n_gap_values]
+        return np.concatenate(values) if values else np.empty(0)
 
     cdef void open_gaps(self, Py_ssize_t i) noexcept nogil:
         cdef Py_ssize_t p

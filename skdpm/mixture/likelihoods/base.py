@@ -57,6 +57,8 @@ class Likelihood(BaseEstimator):
         Whether chains draw missing entries with the clusters of their rows
         (`ClusterModel.complete`).
         Otherwise NaN is integrated out of all densities, or not allowed.
+    weighs_rows : bool
+        Whether chains draw a weight of every row with its cluster (`Gaussian.tails`).
     discrete : bool
         Whether densities of rows are probabilities, and so at most 1.
     select : bool
@@ -76,6 +78,7 @@ class Likelihood(BaseEstimator):
     nan_hint = ""
     reads_tables = False
     draws_gaps = False
+    weighs_rows = False
     discrete = False
     select = False
     fewest_columns = 1
@@ -173,6 +176,10 @@ class Likelihood(BaseEstimator):
         """The columns of X that clusters are made of. With a `completion`, the missing entries
         that chains draw have these values (`ClusterModel.completion`)."""
         return X
+
+    def n_drawn(self, X):
+        """Number of values that chains draw for rows, of a `completion` of them."""
+        return 0
 
     def read(self, table):
         """Convert a `Table` to the numbers that all other methods take.

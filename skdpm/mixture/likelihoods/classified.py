@@ -64,6 +64,10 @@ class Classified(Likelihood):
         return self.likelihood.draws_gaps
 
     @property
+    def weighs_rows(self):
+        return self.likelihood.weighs_rows
+
+    @property
     def fitted_gaps(self):
         return self.likelihood.fitted_gaps
 

@@ -23,6 +23,7 @@ from skdpm.mixture.likelihoods._gaussian_spherical import (
     GaussianSphericalModel,
     ParametricGaussianSpherical,
 )
+from skdpm.mixture.likelihoods._gaussian_tails import GaussianTailsModel
 from skdpm.mixture.likelihoods._gaussian_tied import (
     GaussianTiedModel,
     ParametricGaussianTied,
@@ -31,6 +32,7 @@ from skdpm.mixture.likelihoods._gaussian_tied import (
 from skdpm.mixture.likelihoods.laws import (
     IndependentLaws,
     MatrixLaws,
+    MixedLaws,
     ScaledLaws,
     Student,
     factors,
@@ -381,7 +383,10 @@ class Matrix(Covariance):
         return np.diagonal(as_matrix(g.scale))
 
     def laws(self, g, stats, rng):
-        loc, root, df = self.row_law(g, stats, rng)
+        return self.matrix_laws(*self.row_law(g, stats, rng))
+
+    def matrix_laws(self, loc, root, df):
+        """Laws of rows with these locations, roots of scale matrices and degrees of freedom."""
         n_features = loc.shape[1]
         everything = np.arange(n_features), np.zeros(n_features), np.eye(n_features)
         return MatrixLaws(loc, root, df, *everything)
@@ -484,6 +489,57 @@ class Full(Matrix):
         return constant + means @ weights, rho, df - means.shape[1] + 1.0, spread, 0.0
 
 
+class FullWithTails(Full):
+    """A covariance matrix for each cluster, and a weight of each row."""
+
+    model = GaussianTailsModel
+
+    def bind(self, g, data, tables):
+        return self.model(
+            data,
+            tables,
+            g.mean,
+            g.mean_precision,
+            g.df,
+            np.asarray(g.scale),
+            g.law_of_weights,
+            np.array(g.tail_values),
+        )
+
+    def weighted(self, g, stats):
+        """Masses, means and scatters of clusters, as statistics of `Full`."""
+        law = g.law_of_weights
+        return law.moments(stats, len(g.mean), law.log_law(g.tail_values)[1])
+
+    def posterior(self, g, stats):
+        weighted = self.weighted(g, stats)
+        means, scales, df, rho = super().posterior(g, weighted)
+        return means, scales, df + (stats[:, 0] - weighted[:, 0]), rho
+
+    def factors(self, g, stats):
+        return super().factors(g, self.weighted(g, stats))
+
+    def draw(self, g, stats, rng):
+        nothing = np.full((len(stats), len(g.mean)), np.nan)
+        return self.laws(g, stats, None).fill(nothing, np.arange(len(stats)), rng)
+
+    def laws(self, g, stats, rng):
+        log_probabilities, weights = g.law_of_weights.weights(g.tail_values)
+        means, _, df, rho = self.posterior(g, stats)
+        roots = self.factors(g, stats)
+        if rng is None:
+            df = df - means.shape[1] + 1.0
+            by = (rho[:, None] + weights) / (rho * df)[:, None] / weights
+        else:
+            roots = np.array([drawn_root(*law, rng) for law in zip(df, roots, strict=True)])
+            means, df = draw_means(means, roots, rho, rng), np.full(len(df), np.inf)
+            by = np.tile(1.0 / weights, (len(stats), 1))
+        parts = [
+            self.matrix_laws(means, roots * factor[:, None, None], df) for factor in np.sqrt(by).T
+        ]
+        return MixedLaws(np.tile(log_probabilities, (len(stats), 1)), parts)
+
+
 class Tied(Matrix):
     """One covariance matrix, `scale` itself, for all clusters."""
 
@@ -550,6 +606,9 @@ COVARIANCES = {
     "tied": Tied(),
     "spherical": Spherical(),
 }
+
+# With heavy tails.
+TAILED = {"full": FullWithTails()}
 
 
 def normal_laws(means, spread):

@@ -16,6 +16,7 @@ from scipy.special import (
     betaln,
     expit,
     gammaln,
+    logsumexp,
     ndtr,
     ndtri,
     pdtr,
@@ -295,6 +296,54 @@ class Shares(ColumnLaw):
         return self.p
 
 
+class MixedLaw(ColumnLaw):
+    """A mixture of laws in each cluster.
+
+    log_weights : ndarray of shape (n_clusters, n_parts)
+    parts : list of ColumnLaw
+    """
+
+    def __init__(self, log_weights, parts):
+        self.log_weights, self.parts = log_weights, parts
+
+    @property
+    def is_discrete(self):
+        """See `ColumnLaw`."""
+        return self.parts[0].is_discrete
+
+    def take(self, clusters):
+        return MixedLaw(self.log_weights[clusters], [part.take(clusters) for part in self.parts])
+
+    @classmethod
+    def joined(cls, laws):
+        parts = zip(*(law.parts for law in laws), strict=True)
+        return cls(
+            np.concatenate([law.log_weights for law in laws]),
+            [type(same[0]).joined(same) for same in parts],
+        )
+
+    def _sum(self, values):
+        return sum(np.exp(self.log_weights[:, j]) * value for j, value in enumerate(values))
+
+    def log_density(self, x):
+        densities = np.stack([part.log_density(x) for part in self.parts], axis=-1)
+        return logsumexp(densities + self.log_weights, axis=-1)
+
+    def mean(self):
+        return self._sum(part.mean() for part in self.parts)
+
+    def cdf(self, x):
+        return self._sum(part.cdf(x) for part in self.parts)
+
+    def bracket(self, p):
+        lowest, highest = zip(*(part.bracket(p) for part in self.parts), strict=True)
+        return np.min(lowest, axis=0), np.max(highest, axis=0)
+
+    def draw(self, rng):
+        chosen = draw_rows(self.log_weights, rng)
+        return np.choose(chosen, [part.draw(rng) for part in self.parts])
+
+
 # Laws of rows.
 
 
@@ -408,6 +457,11 @@ class StudentLaws(Laws):
     share."""
 
     of_clusters = ("loc", "scale", "df")
+
+    def of_cluster(self, k):
+        """The law of one cluster."""
+        arrays = {name: getattr(self, name)[k : k + 1] for name in self.of_clusters}
+        return replace(self, **arrays)
 
     @classmethod
     def joined(cls, laws):
@@ -613,6 +667,61 @@ class MatrixLaws(StudentLaws):
         return filled
 
 
+class MixedLaws(Laws):
+    """A mixture of laws of a row in each cluster.
+
+    Parameters
+    ----------
+    log_weights : ndarray of shape (n_clusters, n_parts)
+    parts : list of Laws
+    """
+
+    def __init__(self, log_weights, parts):
+        self.log_weights, self.parts = log_weights, parts
+        self.width = sum(part.width for part in parts)
+
+    def log_density(self, X, log_weights=None):
+        densities = [
+            self.log_weights[:, j] + part.log_density(X) for j, part in enumerate(self.parts)
+        ]
+        return logsumexp(densities, axis=0)
+
+    def _posterior(self, X, clusters):
+        """Log weights of the parts given the known entries of each pair: (n_pairs, n_parts)."""
+        log_weights = self.log_weights[clusters]
+        known = ~np.isnan(X).all(axis=1)
+        for k in np.unique(clusters[known]):
+            rows = np.flatnonzero(known & (clusters == k))
+            for j, part in enumerate(self.parts):
+                log_weights[rows, j] += part.of_cluster(k).log_density(X[rows])[:, 0]
+        return log_weights - logsumexp(log_weights, axis=1, keepdims=True)
+
+    def given(self, X, clusters, columns):
+        log_weights = self._posterior(X, clusters)
+        columns = zip(*(part.given(X, clusters, columns) for part in self.parts), strict=True)
+        return [MixedLaw(log_weights, list(laws)) for laws in columns]
+
+    def fill(self, X, clusters, rng):
+        chosen = draw_rows(self._posterior(X, clusters), rng)
+        filled = np.empty(X.shape)
+        for j, part in enumerate(self.parts):
+            rows = np.flatnonzero(chosen == j)
+            if len(rows):
+                filled[rows] = part.fill(X[rows], clusters[rows], rng)
+        return filled
+
+    @classmethod
+    def joined(cls, laws):
+        parts = zip(*(law.parts for law in laws), strict=True)
+        return cls(
+            np.concatenate([law.log_weights for law in laws]),
+            [type(same[0]).joined(same) for same in parts],
+        )
+
+    def rebuilt(self, projection):
+        return MixedLaws(self.log_weights, [part.rebuilt(projection) for part in self.parts])
+
+
 class JointLaws(Laws):
     """Groups of columns that are independent given the cluster.
 
@@ -695,6 +804,13 @@ def norms(vectors, axis):
                 found < FAR, found, np.linalg.norm(vectors * 1e-200, axis=axis) * 1e200
             )
     return np.where(found < LARGEST, found, LARGEST)
+
+
+def draw_rows(log_weights, rng):
+    """Draw a column of each row of log weights: (n_rows,), intp."""
+    cumulated = np.cumsum(np.exp(log_weights), axis=1)
+    u = rng.random((len(log_weights), 1)) * cumulated[:, -1:]
+    return np.minimum((u >= cumulated).sum(axis=1), log_weights.shape[1] - 1)
 
 
 def shared_factors(df, rng):

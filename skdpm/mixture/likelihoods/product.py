@@ -228,6 +228,13 @@ class Product(_BaseComposition, Likelihood):
         return any(likelihood.draws_gaps for likelihood in self._likelihoods())
 
     @property
+    def weighs_rows(self):
+        return any(likelihood.weighs_rows for likelihood in self._likelihoods())
+
+    def n_drawn(self, X):
+        return sum(likelihood.n_drawn(part) for _, likelihood, part in self._split(X))
+
+    @property
     def fitted_gaps(self):
         return any(likelihood.fitted_gaps for likelihood in self._likelihoods())
 
@@ -288,9 +295,9 @@ class Product(_BaseComposition, Likelihood):
         parts = []
         for _, likelihood, part in self._split(X):
             values = None
-            if completion is not None and likelihood.draws_gaps:
-                n_gaps = np.count_nonzero(np.isnan(likelihood.independent(part)))
-                values, completion = completion[:n_gaps], completion[n_gaps:]
+            n_drawn = 0 if completion is None else likelihood.n_drawn(part)
+            if n_drawn > 0:
+                values, completion = completion[:n_drawn], completion[n_drawn:]
             parts.append(likelihood.independent(part, values))
         return np.hstack(parts)
 

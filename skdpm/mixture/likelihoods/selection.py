@@ -79,6 +79,11 @@ class Selection:
     def resolve(self, X):
         resolved = super().resolve(X)
         for name, unit, _ in resolved.parts:
+            if unit.weighs_rows:
+                raise ValueError(
+                    f"Product(select=True): part {name!r} has tails, and all rows cannot have one "
+                    "law then; use Gaussian(tails=None)"
+                )
             if unit.fitted_gaps:
                 raise ValueError(
                     f"Product(select=True): part {name!r} has missing entries in columns that are "

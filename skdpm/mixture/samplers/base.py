@@ -19,6 +19,8 @@ class Sampler(BaseEstimator):
         Capability that a likelihood must have (`Likelihood.capabilities`).
     draws_gaps : bool
         Whether it can draw missing entries with the clusters of their rows.
+    weighs_rows : bool
+        Whether it can draw weights of rows with their clusters (`Gaussian.tails`).
     n_replicas : int
         Number of states of a chain, each with its own random stream and hyperparameters. One
         kernel serves them all. Draws are those of the first; the others start from random
@@ -36,6 +38,7 @@ class Sampler(BaseEstimator):
 
     requires = "joint"
     draws_gaps = True
+    weighs_rows = True
     online = False
     takes_labels = True
     takes_noise = False
@@ -87,6 +90,12 @@ class Sampler(BaseEstimator):
 
     def _lacking(self, likelihood, X):
         """Return the objection to a likelihood without the capability, or to NaN in X; or None."""
+        if likelihood.weighs_rows and not self.weighs_rows:
+            return (
+                f"{type(self).__name__} cannot draw the weights of rows of a Gaussian likelihood "
+                'with tails; use a sampler of rows in memory, such as "auto", "gibbs" or "sams", '
+                "or Gaussian(tails=None)"
+            )
         if self.requires in likelihood.capabilities:
             return self._incomplete(likelihood, X)
         if likelihood.select:
@@ -132,6 +141,7 @@ class BlockSampler(Sampler):
 
     requires = "instantiated"
     draws_gaps = False
+    weighs_rows = False
     takes_labels = False
     needs_labels = False  # whether new labels depend on the previous ones
 

@@ -71,6 +71,7 @@ class SMC(Sampler):
     """
 
     requires = "product"
+    weighs_rows = False
     online = True
     takes_labels = False
 

@@ -348,6 +348,12 @@ cdef class MixtureState:
         cdef double* log_w = self.log_w
         cdef double log_own
         cdef double total = 1.0
+        if self.model.bounds_rest and self.noise is None:
+            for j in range(self.n_clusters + 1):
+                log_w[j] = 0.0
+            self.add_log_prior()
+            total += self.model.open_rest(self.slots, self.n_clusters + 1, place, i, log_w)
+            return u * total * (1.0 + 1e-12) < 1.0
         if not (
             self.model.log_open_bound_many(self.slots, place, i, log_w)
             and self.model.log_open_bound_many(

@@ -89,7 +89,7 @@ def test_summaries_are_those_of_the_columns_alone():
     x = np.random.default_rng(0).normal(size=(999, 1))
     expected = Gaussian().resolve(x)
     found = Gaussian().resolve(np.column_stack([np.ones(999), x]))
-    for name in Gaussian.hyperparameters:
+    for name in Gaussian().hyperparameters:
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
 
 
