@@ -310,6 +310,7 @@ def test_the_columns_chosen_are_those_in_which_clusters_are_apart(model, table):
     assert ClustersDisplay.from_estimator(again, moved).column_names == ("column 1", "column 2")
 
 
+@pytest.mark.filterwarnings("ignore:.* vary more within clusters than Poisson counts")
 @pytest.mark.parametrize(
     "likelihood", [Gaussian(), Gaussian(covariance_type="diag"), Subspace(n_axes=2), "poisson"]
 )
