@@ -161,10 +161,11 @@ cdef class ParticleSystem:
         (<Family>self.kin[src]).hold_all(&self.slots[src, 0], k)
         memcpy(&self.slots[dst, 0], &self.slots[src, 0], k * sizeof(int))
         self.labels.copy(dst, src, self.n_rows)
-        memcpy(
-            &self.completions[dst, 0], &self.completions[src, 0],
-            self.completions.shape[1] * sizeof(double)
-        )
+        if self.completions.shape[1] > 0:
+            memcpy(
+                &self.completions[dst, 0], &self.completions[src, 0],
+                self.completions.shape[1] * sizeof(double)
+            )
         self.nodes.branch(dst, src)
 
     cdef void count(self) noexcept nogil:
