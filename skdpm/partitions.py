@@ -523,10 +523,7 @@ class MergeTree:
         for m in range(most - n_clusters - 1, -1, -1):
             # Backwards, so that the result of a merge already knows its root.
             root[self.linkage[m, :2].astype(np.intp)] = root[most + m]
-        labels = self.labels.copy()
-        inside = labels >= 0
-        labels[inside] = relabel_by_size(root[labels[inside]])
-        return labels
+        return _relabel_inside(np.where(self.labels >= 0, root[self.labels], -1))
 
 
 def merge_tree(label_samples, labels, loss="vi"):
@@ -705,6 +702,15 @@ def relabel_by_size(labels):
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.lexsort((first, -sizes))] = np.arange(len(first))
     return rank[codes]
+
+
+def _relabel_inside(labels):
+    """`relabel_by_size` of the rows in clusters; others, -1, stay as they are."""
+    found = np.full(len(labels), -1, dtype=np.int64)
+    inside = np.asarray(labels) >= 0
+    if inside.any():
+        found[inside] = relabel_by_size(labels[inside])
+    return found
 
 
 def _as_labels(labels, name):

@@ -38,7 +38,6 @@ from skdpm.mixture.answers.lazy import over_rows, row_chunks
 from skdpm.mixture.answers.noise import (
     NoiseLaw,
     alone,
-    by_size,
     check_noise,
     components_of,
     share_of_noise,
@@ -1248,7 +1247,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         of_noise, is_single = of_noise[inside], (np.bincount(found) == 1)[found]
         of_cluster[is_single] -= of_noise[is_single]
         labels[inside] = np.where(of_noise > of_cluster, -1, found)
-        return by_size(labels)
+        return partitions._relabel_inside(labels)
 
     def _give_classes(self, known, labels):
         """Give rows of no cluster, -1 in labels, their most probable class given that they have
@@ -1300,7 +1299,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
                     program.statistics,
                 )
                 return replace(estimate, clusters=clusters)
-            labels = by_size(draws["labels"][chain, draw])
+            labels = partitions._relabel_inside(draws["labels"][chain, draw])
             return PointEstimate(labels, program.statistics(labels))
         candidates = [Candidates(chain["candidates"]) for chain in chains]
         if self.point_estimate == "last":

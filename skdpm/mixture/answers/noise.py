@@ -7,7 +7,7 @@ import numpy as np
 
 from skdpm._validation import check_real
 from skdpm.mixture.state._state import Noise
-from skdpm.partitions import relabel_by_size
+from skdpm.partitions import _relabel_inside
 
 # Beta law of the probability of noise with `noise=True`.
 DEFAULT = (1.0, 49.0)
@@ -57,15 +57,6 @@ def alone(labels):
     return found.astype(np.min_scalar_type(most)).reshape(np.shape(labels))
 
 
-def by_size(labels):
-    """`relabel_by_size` of the rows that are not noise; the others stay -1."""
-    found = np.full(len(labels), -1, dtype=np.int64)
-    inside = np.asarray(labels) >= 0
-    if inside.any():
-        found[inside] = relabel_by_size(labels[inside])
-    return found
-
-
 def share_of_noise(draws):
     """Share of draws, (..., n_samples), in which each row is noise: (n_samples,)."""
     return (draws.reshape(-1, draws.shape[-1]) < 0).mean(axis=0)
@@ -83,7 +74,4 @@ def components_of(labels, of_draw):
     cells[outside] = -len(labels) + labels[outside] - 1
     cells -= cells.min(initial=0)
     chosen = (labels >= 0) & ~(outside & has_rows)
-    found = np.full(len(labels), -1, dtype=np.int64)
-    if chosen.any():
-        found[chosen] = relabel_by_size(cells[chosen])
-    return found
+    return _relabel_inside(np.where(chosen, cells, -1))

@@ -213,9 +213,9 @@ class MixtureChain(LiveChain):
             "values": dict(self.values),
             **self.completion(),
         }
-        noise = self.program.noise
+        noise = self.program.noise_law
         if noise is not None:
-            weight = noise.weight(state.n_noise)
+            weight = noise.weight(state.n_noise, state.n_samples)
             snapshot["log_weights"] = snapshot["log_weights"] + np.log1p(-weight)
             snapshot["noise_weight"] = weight
             snapshot["n_stats"] = state.model.n_stats

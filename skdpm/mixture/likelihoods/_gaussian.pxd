@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Counts, means and scatter matrices of clusters: n, x_bar (D), C (packed by columns)."""
+"""What kernels with covariance matrices share: counts, means and scatter matrices of clusters, n,
+x_bar (D), C (packed by columns), scale matrices, and squares of far rows."""
+from libc.math cimport INFINITY
 from libc.string cimport memset
+
+
+cdef extern from "cholesky.h" nogil:
+    double solve_squared(const double* packed, Py_ssize_t n, double* vector)
 
 
 cdef extern from "tiles.h" nogil:
@@ -53,3 +59,39 @@ cdef inline void moments_of(
             centred[d] = x[d] - mean[d]
         centred += n_features
     tile_scatter(work, n_items, n_features, mean + n_features)
+
+
+cdef inline void unpack_scale(
+    const double* scale, bint diagonal, Py_ssize_t n_features,
+    double* packed          # OUT (D (D + 1) / 2,)
+) noexcept nogil:
+    """S, given by rows or as its diagonal, packed by columns."""
+    cdef Py_ssize_t d, e
+    cdef Py_ssize_t t = 0
+    for d in range(n_features):
+        for e in range(d, n_features):
+            if diagonal:
+                packed[t] = scale[d] if d == e else 0.0
+            else:
+                packed[t] = scale[d * n_features + e]
+            t += 1
+
+
+cdef inline double far_square(
+    const double* x, const double* center, const double* factor, Py_ssize_t n_features,
+    double* work,           # scratch (D,)
+    Py_ssize_t* n_steps     # OUT
+) noexcept nogil:
+    """The square of a row so far away that it overflows, times 1e-200 for each of `n_steps`: from
+    distances divided by 1e100 until it does not."""
+    cdef Py_ssize_t d, _step
+    cdef double q = INFINITY
+    n_steps[0] = 0
+    while not q < 1e300 and n_steps[0] < 5:
+        n_steps[0] += 1
+        for d in range(n_features):
+            work[d] = x[d] - center[d]
+            for _step in range(n_steps[0]):
+                work[d] *= 1e-100
+        q = solve_squared(factor, n_features, work)
+    return q

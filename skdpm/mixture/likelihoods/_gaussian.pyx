@@ -53,7 +53,9 @@ from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bitgen_t, log_gamma_variate, random_standard_normal
 from skdpm.mixture.likelihoods._base cimport STRIP, ClusterModel, row
 from skdpm.mixture.likelihoods._gaps cimport Gaps
-from skdpm.mixture.likelihoods._gaussian cimport combine_moments, moments_of
+from skdpm.mixture.likelihoods._gaussian cimport (
+    combine_moments, far_square, moments_of, solve_squared, unpack_scale
+)
 from skdpm.mixture.likelihoods._gaussian_hyper cimport (
     GaussianLaws, fill_log_norm, labels_show, log_norm_at, own_size
 )
@@ -89,7 +91,6 @@ cdef extern from "cholesky.h" nogil:
     bint cholesky_update(
         double* packed, Py_ssize_t n, double* vector, double alpha, double* log_det
     )
-    double solve_squared(const double* packed, Py_ssize_t n, double* vector)
     double gap_squared(
         const double* packed, Py_ssize_t n, const double* x, const double* c, double* vector
     )
@@ -290,20 +291,6 @@ cdef class GaussianModel(ClusterModel):
         free(self.strip)
         free(self.own)
 
-    cdef void unpack_scale(self, const double* hyper, double* packed) noexcept nogil:
-        """S of some hyperparameters, packed by columns."""
-        cdef Py_ssize_t d, e
-        cdef Py_ssize_t t = 0
-        cdef Py_ssize_t n_features = self.n_features
-        cdef const double* scale = hyper + n_features + 2
-        for d in range(n_features):
-            for e in range(d, n_features):
-                if self.diagonal:
-                    packed[t] = scale[d] if d == e else 0.0
-                else:
-                    packed[t] = scale[d * n_features + e]
-                t += 1
-
     cdef int take_hyperparameters(self) except -1:
         """Set the attributes that follow from `hyper`, and the empty row."""
         cdef Py_ssize_t d
@@ -315,7 +302,9 @@ cdef class GaussianModel(ClusterModel):
             self.prior_mean[d] = center[d] = self.hyper[d] - self.origin_view[d]
         self.mean_precision = self.hyper[n_features]
         self.df = self.hyper[n_features + 1]
-        self.unpack_scale(self.hyper, self.scale)
+        unpack_scale(
+            self.hyper + self.n_features + 2, self.diagonal, self.n_features, self.scale
+        )
         memcpy(factor, self.scale, self.n_packed * sizeof(double))
         if not self.finish(self.empty, cholesky(factor, n_features, log_det)):
             raise ValueError("Gaussian.scale must be positive definite")
@@ -503,10 +492,10 @@ cdef class GaussianModel(ClusterModel):
         cdef double log_det, log_det_prior
         if n == 0.0:
             return 0.0
-        self.unpack_scale(hyper, factor)
+        unpack_scale(hyper + n_features + 2, self.diagonal, n_features, factor)
         if not cholesky(factor, n_features, &log_det_prior):
             return NAN
-        self.unpack_scale(hyper, factor)
+        unpack_scale(hyper + n_features + 2, self.diagonal, n_features, factor)
         for t in range(self.n_packed):
             factor[t] += stats[1 + n_features + t]
         for d in range(n_features):
@@ -540,18 +529,12 @@ cdef class GaussianModel(ClusterModel):
             self.factorize(row(self, dst), row(self, src))
 
     cdef double log_far_tail(self, const double* x, const double* cached) noexcept nogil:
-        """log(1 + q rho / (rho + 1)) for a new row so far away that the square q overflows, from
-        distances divided by 1e100 until it does not."""
-        cdef Py_ssize_t d, _step
-        cdef Py_ssize_t n_steps = 0
-        cdef double q = INFINITY
-        while not q < 1e300 and n_steps < 5:
-            n_steps += 1
-            for d in range(self.n_features):
-                self.work[d] = x[d] - cached[CENTER + d]
-                for _step in range(n_steps):
-                    self.work[d] *= 1e-100
-            q = solve_squared(cached + CENTER + self.n_features, self.n_features, self.work)
+        """log(1 + q rho / (rho + 1)) for a new row so far away that the square q overflows."""
+        cdef Py_ssize_t n_steps
+        cdef const double* center = cached + CENTER
+        cdef double q = far_square(
+            x, center, center + self.n_features, self.n_features, self.work, &n_steps
+        )
         return log(q * cached[SHRINKAGE]) + 2.0 * n_steps * LOG_1E100
 
     cdef void log_predictive_many(

@@ -41,7 +41,7 @@ import numpy as np
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bitgen_t, uniform
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
-from skdpm.mixture.likelihoods._gaussian cimport combine_moments
+from skdpm.mixture.likelihoods._gaussian cimport combine_moments, far_square, unpack_scale
 from skdpm.mixture.likelihoods._gaussian_hyper cimport (
     fill_log_norm, labels_show, log_norm_at, log_step, own_size
 )
@@ -80,7 +80,6 @@ cdef extern from "cholesky.h" nogil:
     bint cholesky_update(
         double* packed, Py_ssize_t n, double* vector, double alpha, double* log_det
     )
-    double solve_squared(const double* packed, Py_ssize_t n, double* vector)
     double gap_squared(
         const double* packed, Py_ssize_t n, const double* x, const double* c, double* vector
     )
@@ -208,19 +207,6 @@ cdef class GaussianTailsModel(ClusterModel):
 
     # Hyperparameters.
 
-    cdef void unpack_scale(self, const double* hyper, double* packed) noexcept nogil:
-        """S of some hyperparameters, packed by columns."""
-        cdef Py_ssize_t d, e
-        cdef Py_ssize_t t = 0
-        cdef const double* scale = hyper + self.n_features + 2
-        for d in range(self.n_features):
-            for e in range(d, self.n_features):
-                if self.diagonal:
-                    packed[t] = scale[d] if d == e else 0.0
-                else:
-                    packed[t] = scale[d * self.n_features + e]
-                t += 1
-
     cdef int take_hyperparameters(self) except -1:
         """Set the attributes that follow from `hyper`, and the empty row."""
         cdef Py_ssize_t d
@@ -232,7 +218,9 @@ cdef class GaussianTailsModel(ClusterModel):
         self.mean_precision = self.hyper[self.n_features]
         self.df = self.hyper[self.n_features + 1]
         self.weights.take([self.hyper[d] for d in range(self.first_law, self.n_hyper)])
-        self.unpack_scale(self.hyper, self.scale)
+        unpack_scale(
+            self.hyper + self.n_features + 2, self.diagonal, self.n_features, self.scale
+        )
         memcpy(factor, self.scale, self.n_packed * sizeof(double))
         if not self.finish(self.empty, cholesky(factor, self.n_features, cached + LOG_DET)):
             raise ValueError("Gaussian.scale must be positive definite")
@@ -566,10 +554,10 @@ cdef class GaussianTailsModel(ClusterModel):
             return 0.0
         for g in range(self.n_sets):
             factors[g] = 1.0 if g == 0 else 1.0 / hyper[self.n_hyper - 1]
-        self.unpack_scale(hyper, factor)
+        unpack_scale(hyper + n_features + 2, self.diagonal, n_features, factor)
         if not cholesky(factor, n_features, &log_det_prior):
             return NAN
-        self.unpack_scale(hyper, factor)
+        unpack_scale(hyper + n_features + 2, self.diagonal, n_features, factor)
         for d in range(n_features):
             prior_mean[d] = hyper[d] - self.origin_view[d]
         if not self.factor_at(
@@ -725,18 +713,12 @@ cdef class GaussianTailsModel(ClusterModel):
     # Densities.
 
     cdef double log_far_square(self, const double* x, const double* cached) noexcept nogil:
-        """log q for a row so far away that q overflows, from distances divided by 1e100 until it
-        does not."""
-        cdef Py_ssize_t d, _step
-        cdef Py_ssize_t n_steps = 0
-        cdef double q = INFINITY
-        while not q < 1e300 and n_steps < 5:
-            n_steps += 1
-            for d in range(self.n_features):
-                self.work[d] = x[d] - cached[self.center + d]
-                for _step in range(n_steps):
-                    self.work[d] *= 1e-100
-            q = solve_squared(cached + self.center + self.n_features, self.n_features, self.work)
+        """log q for a row so far away that q overflows."""
+        cdef Py_ssize_t n_steps
+        cdef const double* center = cached + self.center
+        cdef double q = far_square(
+            x, center, center + self.n_features, self.n_features, self.work, &n_steps
+        )
         return log(q) + 2.0 * n_steps * LOG_1E100
 
     cdef inline void read_terms(self, Py_ssize_t slot, Py_ssize_t i, Py_ssize_t k) noexcept nogil:

@@ -316,11 +316,7 @@ class MixedLaw(ColumnLaw):
 
     @classmethod
     def joined(cls, laws):
-        parts = zip(*(law.parts for law in laws), strict=True)
-        return cls(
-            np.concatenate([law.log_weights for law in laws]),
-            [type(same[0]).joined(same) for same in parts],
-        )
+        return cls(np.concatenate([law.log_weights for law in laws]), _joined_parts(laws))
 
     def _sum(self, values):
         return sum(np.exp(self.log_weights[:, j]) * value for j, value in enumerate(values))
@@ -712,11 +708,7 @@ class MixedLaws(Laws):
 
     @classmethod
     def joined(cls, laws):
-        parts = zip(*(law.parts for law in laws), strict=True)
-        return cls(
-            np.concatenate([law.log_weights for law in laws]),
-            [type(same[0]).joined(same) for same in parts],
-        )
+        return cls(np.concatenate([law.log_weights for law in laws]), _joined_parts(laws))
 
     def rebuilt(self, projection):
         return MixedLaws(self.log_weights, [part.rebuilt(projection) for part in self.parts])
@@ -764,11 +756,13 @@ class JointLaws(Laws):
 
     @classmethod
     def joined(cls, laws):
-        first = laws[0]
-        parts = [
-            type(same[0]).joined(same) for same in zip(*(law.parts for law in laws), strict=True)
-        ]
-        return cls(first.n_features, first.positions, parts)
+        return cls(laws[0].n_features, laws[0].positions, _joined_parts(laws))
+
+
+def _joined_parts(laws):
+    """Each part of several laws, of the clusters of all: list."""
+    parts = zip(*(law.parts for law in laws), strict=True)
+    return [type(same[0]).joined(same) for same in parts]
 
 
 def log_student(distances, log_scales, df, n_columns):

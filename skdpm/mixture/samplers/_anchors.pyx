@@ -195,9 +195,10 @@ def merge_probabilities(MixtureState state):
     model.release(scratch)
     if not (ratios < np.inf).all():     # a NaN fails this comparison too
         a, b = np.argwhere(~(ratios < np.inf))[0]
-        first = [np.argmax(state.cluster_labels() == k) for k in range(state.n_clusters)]
+        labels = state.cluster_labels()
+        i, j = (np.argmax(labels == k) for k in (a, b))
         raise FloatingPointError(
-            f"rows {first[a]} and {first[b]}: the union of their clusters has no density; check "
+            f"rows {i} and {j}: the union of their clusters has no density; check "
             "these rows for extreme values"
         )
     # If no union is possible, the second anchor is in the cluster of the first.

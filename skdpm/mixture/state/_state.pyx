@@ -38,10 +38,6 @@ cdef class Noise:
         self.b = b
         self.log_density = np.ascontiguousarray(log_density, dtype=np.float64)
 
-    def weight(self, n_noise):
-        """Probability that a new item is noise, if n_noise of these are."""
-        return (self.a + n_noise) / (self.a + self.b + len(self.log_density))
-
 
 cdef class TileBounds:
 
@@ -54,7 +50,8 @@ cdef class TileBounds:
         self.backoffs = np.zeros(shape, np.uint8) if pauses is None else np.array(pauses)
         if noise is not None:
             ordered = np.asarray(noise.log_density)[np.asarray(tiles.order)]
-            self.log_noise = np.maximum.reduceat(ordered, np.asarray(tiles.starts)[:-1])
+            starts = np.asarray(tiles.starts)
+            self.log_noise = np.maximum.reduceat(ordered, starts[: len(starts) - 1])
 
     cdef int reserve(self, Py_ssize_t n_slots) except -1:
         """Make room for `n_slots` clusters; no bound is known afterwards."""
