@@ -12,8 +12,9 @@ row x of total t has
 The factors t! / prod_d x_d! are the item's `log_constants` and left out below.
 
 Only stored entries are visited. A count of 1, the most frequent, needs a cached log(a_d + c_d).
-Larger counts use a table if all a_d are equal and fixed; otherwise the logarithm of the product of
-a_d + c_d, a_d + c_d + 1, ..., one logarithm for many entries.
+Larger counts use a table if all a_d are equal; otherwise the logarithm of the product of
+a_d + c_d, a_d + c_d + 1, ..., one logarithm for many entries. A merge of two clusters changes only
+the terms of columns in which both have counts.
 
 The hyperparameter is c in a_d = c w_d, with fixed weights w_d of mean 1. Given the partition its
 density is a product of c w + j over weights w and j, and most counts are small. So the number of
@@ -29,7 +30,8 @@ from libc.string cimport memset
 import numpy as np
 
 from skdpm._core._math cimport (
-    CountTable, count_table, log_count, log_gamma_ratio, log_rising, log_rising_count
+    CountTable, count_table, fill_log_gamma, log_count, log_gamma_ratio, log_rising,
+    log_rising_count
 )
 from skdpm._core._memory cimport resized
 from skdpm._core._rng cimport bitgen_t
@@ -52,6 +54,7 @@ cdef enum:
     N_HEAD = 2      # statistics before the counts of columns
     N_FACTORS = 8   # largest count for which the product is computed
     N_TALLIED = 16  # counts up to here are tallied
+    OWN_TABLE = 1024    # largest number of entries of tables filled for a value of c
 
 
 @cython.final
@@ -97,7 +100,10 @@ cdef class MultinomialModel(ClusterModel):
     cdef Py_ssize_t n_weights
     cdef double total_weight
     cdef const double* pseudo_counts
-    cdef double* own                # (n_features,): if the hyperparameter has changed
+    # If the hyperparameter has changed: a_d, then a table of each kind.
+    cdef double* own                # (n_features + 2 n_tabled,)
+    cdef Py_ssize_t n_tabled        # 0 if the a_d differ
+    cdef int* present               # (n_features,): scratch
     cdef CountTable log_counts, gamma_column, gamma_total
     # Number of counts above j, j < N_TALLIED, of clusters in columns of each weight.
     cdef double* tally              # (n_weights, N_TALLIED)
@@ -141,12 +147,15 @@ cdef class MultinomialModel(ClusterModel):
         self.log_counts = count_table(log_counts, concentration)
         self.gamma_column = count_table(gamma_column, concentration)
         self.gamma_total = count_table(gamma_total, concentration * self.total_weight)
+        self.n_tabled = min(self.log_counts.size, <Py_ssize_t>OWN_TABLE)
+        self.present = <int*>resized(NULL, self.n_features, sizeof(int))
         self.declare_hyperparameters(("concentration",), (concentration,))
         self.allocate(N_HEAD + self.n_features, N_HEAD + 2 * self.n_features)
         self.compute_empty()
 
     def __dealloc__(self):
         free(self.own)
+        free(self.present)
         free(self.tally)
         free(self.large)
         free(self.large_class)
@@ -157,12 +166,20 @@ cdef class MultinomialModel(ClusterModel):
             self.empty[self.n_stats + d] = self.log_pseudo(d, 0.0)
 
     cdef int retabulate(self) except -1:
-        cdef Py_ssize_t d
-        self.own = <double*>resized(self.own, self.n_features, sizeof(double))
+        cdef Py_ssize_t d, m
+        cdef Py_ssize_t size = self.n_tabled
+        cdef double* logs
+        self.own = <double*>resized(self.own, self.n_features + 2 * size, sizeof(double))
         for d in range(self.n_features):
             self.own[d] = self.hyper[0] * self.weights[self.classes[d]]
         self.pseudo_counts = self.own
-        self.log_counts.size = self.gamma_column.size = self.gamma_total.size = 0
+        logs = self.own + self.n_features
+        for m in range(size):
+            logs[m] = log(self.own[0] + m)
+        fill_log_gamma(logs + size, size, self.own[0])
+        self.log_counts = CountTable(logs, size, self.own[0])
+        self.gamma_column = CountTable(logs + size, size, self.own[0])
+        self.gamma_total.size = 0
         self.gamma_total.shift = self.hyper[0] * self.total_weight
         self.compute_empty()
         return 0
@@ -226,6 +243,46 @@ cdef class MultinomialModel(ClusterModel):
         if stats[1] > 0.0:
             total -= log_rising_count(hyper[0] * self.total_weight, stats[1])
         return total
+
+    cdef void log_merge_many(
+        self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t src,  # IN (n_slots,)
+        double* out                                                         # OUT (n_slots,)
+    ) noexcept nogil:
+        cdef Py_ssize_t d, k, m
+        cdef Py_ssize_t n_present = 0
+        cdef const double* of_src = row(self, src)
+        cdef const double* other
+        cdef double a, b, total
+        for d in range(self.n_features):
+            if of_src[N_HEAD + d] > 0.0:
+                self.present[n_present] = <int>d
+                n_present += 1
+        for k in range(n_slots):
+            other = row(self, slots[k])
+            total = 0.0
+            for m in range(n_present):
+                d = self.present[m]
+                a = of_src[N_HEAD + d]
+                b = other[N_HEAD + d]
+                if b > 0.0:
+                    total += self.log_joint_gain(d, a, b)
+            a = min(of_src[1], other[1])
+            b = max(of_src[1], other[1])
+            total -= log_gamma_ratio(&self.gamma_total, b, a)
+            out[k] = total + log_gamma_ratio(&self.gamma_total, 0.0, a)
+
+    cdef inline double log_joint_gain(self, Py_ssize_t d, double a, double b) noexcept nogil:
+        """log of Gamma(a_d + a + b) Gamma(a_d) / (Gamma(a_d + a) Gamma(a_d + b))."""
+        cdef const double* table = self.gamma_column.values
+        if a + b < self.gamma_column.size:
+            return (
+                (table[<Py_ssize_t>(a + b)] - table[<Py_ssize_t>a])
+                - (table[<Py_ssize_t>b] - table[0])
+            )
+        return (
+            log_rising_count(self.pseudo_counts[d] + max(a, b), min(a, b))
+            - log_rising_count(self.pseudo_counts[d], min(a, b))
+        )
 
     cdef double log_likelihood_at(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots,      # IN (n_slots,)
