@@ -834,8 +834,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if "product" not in likelihood.capabilities or likelihood.background is None:
             raise ValueError(
                 f"{type(likelihood).__name__} has no law of rows that are noise; set noise=None. "
-                "Gaussian, Subspace, Poisson, Bernoulli, Categorical and a Product of these have "
-                "one"
+                "Gaussian, Subspace, Poisson, NegativeBinomial, Bernoulli, Categorical and a "
+                "Product of these have one"
             )
         if self.make_prior(1, 1.0).latent:
             raise ValueError("dynamic=True cannot be combined with noise; set noise=None")

@@ -59,7 +59,7 @@ from skdpm.mixture.state._tiles import RowTiles
 
 BETA = (1.5, 3.0)
 LIKELIHOODS = ("gaussian", "gaussian_diag", "bernoulli", "poisson")
-OTHERS = ("gaussian_tied", "gaussian_spherical", "categorical")
+OTHERS = ("gaussian_tied", "gaussian_spherical", "categorical", "negative_binomial")
 SAMPLERS = [
     pytest.param(name, sampler, id=repr(sampler))
     for name, sampler in [
@@ -83,6 +83,7 @@ def log_noise_of(likelihood):
         "gaussian_spherical": -5.0,
         "bernoulli": -2.5,
         "categorical": -3.0,
+        "negative_binomial": -9.0,
         "poisson": -6.0,
     }
     return level[likelihood] + np.linspace(-0.8, 0.8, len(case.X))

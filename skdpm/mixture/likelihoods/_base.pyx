@@ -522,7 +522,8 @@ cdef class ClusterModel:
     # The Python boundary: chain states, scoring, predictions.
 
     def bind_labels(self, Py_ssize_t[::1] labels):
-        """Bind the array from which the model reads the slot of each item."""
+        """Bind the array from which the model reads the slot of each item, -1 or less if it is in
+        no cluster. A kernel with independent clusters reads it only to draw hyperparameters."""
         self._labels_owner = labels
         self.n_labels = labels.shape[0]
         self.labels = &labels[0] if labels.shape[0] else NULL

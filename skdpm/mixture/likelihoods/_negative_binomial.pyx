@@ -285,10 +285,12 @@ cdef class NegativeBinomialModel(CountModel):
         return ClusterModel.log_likelihoods_at(self, slots, values, h)
 
     cdef int tally_items(self, slots) except -1:
-        """Count how often each level is among the items of the slots: the first items of this
-        kernel or, if there are more, all rows of the fit, which are seen in blocks."""
+        """Count how often each level is among the items of the slots: those that have labels of
+        clusters or, without labels, the first items of this kernel or, if there are more, all rows
+        of the fit, which are seen in blocks."""
         cdef Py_ssize_t d, i, v
         cdef double n = 0.0
+        cdef Py_ssize_t n_labelled = self.count_labelled()
         for slot in slots:
             n += row(self, slot)[0]
         if n > self.n_samples:
@@ -299,7 +301,9 @@ cdef class NegativeBinomialModel(CountModel):
             self.tally_of = self.fitted_tally
         else:
             memset(self.tally, 0, self.starts[self.n_features] * sizeof(double))
-            for i in range(<Py_ssize_t>n):
+            for i in range(self.n_samples if n == n_labelled else <Py_ssize_t>n):
+                if n == n_labelled and self.labels[i] < 0:
+                    continue
                 for d in range(self.n_features):
                     self.tally[self.codes[i * self.n_features + d]] += 1.0
             self.tally_levels = self.levels
@@ -314,8 +318,20 @@ cdef class NegativeBinomialModel(CountModel):
             for slot in slots:
                 total -= row(self, slot)[N_HEAD + d]
             if total != 0.0:
-                raise ValueError("the clusters do not consist of the first items of the kernel")
+                raise ValueError(
+                    "the clusters do not consist of the items with labels, nor of the first items "
+                    "of the kernel"
+                )
         return 0
+
+    cdef Py_ssize_t count_labelled(self) noexcept nogil:
+        """Number of items whose labels are clusters; 0 if no labels of the items are bound."""
+        cdef Py_ssize_t i
+        cdef Py_ssize_t n = 0
+        if self.n_labels == self.n_samples:
+            for i in range(self.n_samples):
+                n += self.labels[i] >= 0
+        return n
 
     cdef double log_predictive_column(
         self, double x, const double* stats, Py_ssize_t d

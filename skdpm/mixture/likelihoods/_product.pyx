@@ -157,6 +157,11 @@ cdef class ProductModel(ClusterModel):
         free(self.active)
         free(self.extremes)
 
+    def bind_labels(self, Py_ssize_t[::1] labels):
+        ClusterModel.bind_labels(self, labels)
+        for part in self._owners:
+            part.bind_labels(labels)
+
     cdef void take_constants(self) noexcept nogil:
         """Add up the `log_constants` of the parts anew, if some have changed."""
         cdef Py_ssize_t i, p

@@ -5,6 +5,7 @@ import numpy as np
 
 from skdpm._validation import check_count_sums, check_counts, check_real
 from skdpm.hyperpriors import Gamma
+from skdpm.mixture.likelihoods.background import overall_counts
 from skdpm.mixture.likelihoods.base import MOST_BOXED, Likelihood
 from skdpm.mixture.likelihoods.means import ColumnMeans, means_of_columns
 
@@ -66,6 +67,9 @@ class CountColumns(Likelihood):
     def box_points(self, data):
         X = data["X"]
         return None if data["missing"] or X.shape[1] > MOST_BOXED else X
+
+    def background(self, X):
+        return overall_counts(X)
 
     def column_means(self, stats, n_draws=None, rng=None):
         return ColumnMeans.of_columns("count", means_of_columns(self, stats, n_draws, rng))

@@ -8,7 +8,6 @@ from skdpm._core._numerics import log_gamma_table
 from skdpm._validation import check_counts
 from skdpm.mixture.likelihoods._counts import LARGE_COUNT
 from skdpm.mixture.likelihoods._poisson import ParametricPoisson, PoissonModel, rate_tables
-from skdpm.mixture.likelihoods.background import overall_counts
 from skdpm.mixture.likelihoods.base import bounds, j_divergences, project_moments, read_only
 from skdpm.mixture.likelihoods.counts import CountColumns
 from skdpm.mixture.likelihoods.laws import Counts, IndependentLaws, Rates
@@ -132,9 +131,6 @@ class Poisson(CountColumns):
             return IndependentLaws([Rates(column) for column in rng.gamma(shapes, 1.0 / rates).T])
         columns = zip(shapes.T, rates.T, strict=True)
         return IndependentLaws([Counts(*column) for column in columns])
-
-    def background(self, X):
-        return overall_counts(X)
 
     @classmethod
     def _examples(cls):

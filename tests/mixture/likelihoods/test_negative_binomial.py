@@ -10,21 +10,26 @@ from reference.likelihoods import (
     log_marginal_poisson,
     log_posterior,
 )
+from reference.noise import log_noise_prior, noise_labels
+from reference.priors import log_eppf
 from reference.simulate import simulate_data, simulate_partitions
 from scipy import stats
+from scipy.special import gammaln
 from support.kernels import bind
 from support.probes import Probe
 from support.pvalues import assert_p_matrix, worst_p
 
+from skdpm import DPMixture
 from skdpm.hyperpriors import Gamma
 from skdpm.mixture.likelihoods import Bernoulli, NegativeBinomial, Product
 from skdpm.mixture.likelihoods.laws import BetaNegativeBinomial
 from skdpm.mixture.priors import DirichletProcessPrior
 from skdpm.mixture.samplers import SMC, Gibbs
-from skdpm.mixture.state._state import MixtureState
+from skdpm.mixture.state._state import MixtureState, Noise
 from skdpm.mixture.state._tiles import RowTiles
 
-HYPER = {"shape": 1.3, "rate": 0.2, "dispersion": 0.6}
+NOISE_BETA = 1.5, 3.0
+NOISE_LAW = stats.nbinom(1.5, 0.05)
 
 
 def filled(likelihood, X, clusters, n_max=None):
@@ -162,8 +167,10 @@ def test_floors_of_items_without_themselves(hyper, unit):
 # Dispersions.
 
 
-def test_a_product_has_the_log_joint_of_its_parts():
-    """Also after changes of the dispersions, which change the constants of rows."""
+@pytest.mark.parametrize("noise", [False, True])
+def test_a_product_has_the_log_joint_of_its_parts(noise):
+    """Also after changes of the dispersions, which change the constants of rows, those that are
+    noise too."""
     rng = np.random.default_rng(0)
     X = np.column_stack([counts(12), rng.integers(0, 2, size=12)])
     X[3, 0] = np.nan
@@ -172,16 +179,27 @@ def test_a_product_has_the_log_joint_of_its_parts():
     ).resolve(X)
     model = bind(likelihood, likelihood.encode(X), 12)
     labels = np.arange(12) % 3
-    state = MixtureState(model, DirichletProcessPrior(12, 1.0), labels)
+    log_noise, prior = np.linspace(-9.0, -7.0, 12), ("dp", {"concentration": 1.0})
+    if noise:
+        labels[[0, 4, 5]] = -1
+    law = Noise(*NOISE_BETA, log_noise) if noise else None
+    state = MixtureState(model, DirichletProcessPrior(12, 1.0), noise=law)
+    state.assign(labels)
+    inside = labels >= 0
     for _ in range(3):
         flat = model.resample_hyperparameters(
             state.cluster_slots(), likelihood.learned_priors, rng.bit_generator
         )
         phi = likelihood.at(likelihood.learned_values(flat)).n__dispersion
         hyper = {"shape": 1.0, "rate": 0.1, "dispersion": phi}
-        expected = state.prior.log_probability(state.cluster_sizes())
-        expected += log_likelihood(X[:, :2], labels, "negative_binomial", **hyper)
-        expected += log_likelihood(X[:, 2:], labels, "bernoulli", a=1.0, b=1.0)
+        expected = log_eppf(state.cluster_sizes(), "dp", concentration=1.0)
+        if noise:
+            expected = log_noise_prior(labels, NOISE_BETA, *prior) + log_noise[~inside].sum()
+        for columns, name, params in (
+            (slice(2), "negative_binomial", hyper),
+            ([2], "bernoulli", {"a": 1.0, "b": 1.0}),
+        ):
+            expected += log_likelihood(X[inside][:, columns], labels[inside], name, **params)
         assert state.compute_log_joint() == pytest.approx(expected, rel=1e-10)
         constants = NegativeBinomial(**hyper).resolve(X[:, :2]).log_constants(X[:, :2])
         np.testing.assert_allclose(model.log_constants, constants, rtol=1e-12, atol=1e-12)
@@ -269,62 +287,109 @@ PRIOR = Gamma(2.0, 2.0)
 GRID = np.exp(np.linspace(-7.0, 4.0, 400))
 
 
-def by_slices(model, state, rng):
+def by_slices(model, state, rng, X):
     slots = state.cluster_slots()
     model.resample_hyperparameters(slots, {"dispersion": PRIOR}, rng.bit_generator)
 
 
-def without_terms_of_rows(model, state, rng):
-    """A planted error: log h(x_i) is left out of the law of a dispersion."""
-    values = model.hyperparameters() * np.ones((len(GRID), 1))
-    values[:, 2] = GRID
-    slots = state.cluster_slots()
-    log_p = PRIOR.log_density(GRID) + np.log(GRID)
-    log_p += [model.log_marginals_at(slots, value).sum() for value in values]
-    p = np.exp(log_p - log_p.max())
-    model.set_hyperparameters(values[rng.choice(len(GRID), p=p / p.sum())])
+def with_terms_of(rows_of):
+    """Draws on a grid. Terms log h(x_i) are those of the rows that a state has chosen by its
+    labels; other rows than those in clusters are a planted error."""
+
+    def draw(model, state, rng, X):
+        values = model.hyperparameters() * np.ones((len(GRID), 1))
+        values[:, 2] = GRID
+        x, r = X[rows_of(state.cluster_labels())].ravel(), 1.0 / GRID[:, None]
+        log_p = PRIOR.log_density(GRID) + np.log(GRID)
+        log_p += (gammaln(x + r) - gammaln(r)).sum(axis=1)
+        slots = state.cluster_slots()
+        log_p += [model.log_marginals_at(slots, value).sum() for value in values]
+        p = np.exp(log_p - log_p.max())
+        model.set_hyperparameters(values[rng.choice(len(GRID), p=p / p.sum())])
+
+    return draw
 
 
-def joint_p(seed, n_starts, draw=by_slices, n=5):
-    """p-values of dispersion and partition after some alternations of a Gibbs sweep, a draw of the
+def first_labels(n, n_starts, rng, noise):
+    """Labels drawn from the prior, -1 for noise."""
+    if not noise:
+        return simulate_partitions("dp", n, n_starts, rng, concentration=1.0)
+    labels = noise_labels(n)
+    prior = "dp", {"concentration": 1.0}
+    p = np.exp([log_noise_prior(z, NOISE_BETA, *prior) for z in labels])
+    return labels[rng.choice(len(labels), n_starts, p=p / p.sum())]
+
+
+def simulated(z, rng, phi, hyper):
+    X = NOISE_LAW.rvs((len(z), 1), random_state=rng).astype(float)
+    inside = z >= 0
+    if inside.any():
+        X[inside] = simulate_data(
+            "negative_binomial", z[inside], rng, n_features=1, dispersion=phi, **hyper
+        )
+    return X
+
+
+def joint_p(seed, n_starts, draw=by_slices, noise=False, n=5):
+    """p-values of dispersion and labels after some alternations of a Gibbs sweep, a draw of the
     dispersion and new data, from i.i.d. draws of all three."""
     rng = np.random.default_rng(seed)
     kernel = Gibbs().kernel()
-    labels = simulate_partitions("dp", n, n_starts, rng, concentration=1.0)
-    drawn, sizes, both = np.empty(n_starts), np.empty(n_starts), np.empty((2, n_starts))
+    labels = first_labels(n, n_starts, rng, noise)
+    drawn, sizes, both = np.empty(n_starts), np.empty((2, n_starts)), np.empty((2, n_starts))
+    hyper = {"shape": 1.5, "rate": 0.2}
     for m in range(n_starts):
         z, phi = labels[m], PRIOR.draw(rng)
-        hyper = {"shape": 1.5, "rate": 0.2}
         for turn in range(4):
-            X = simulate_data("negative_binomial", z, rng, n_features=1, dispersion=phi, **hyper)
+            X = simulated(z, rng, phi, hyper)
             if turn == 0:
                 both[0, m] = np.std(X) / (1.0 + X.mean()) - phi
             likelihood = NegativeBinomial(**hyper, dispersion=float(phi)).resolve(X)
             model = bind(likelihood, likelihood.encode(X), n)
-            state = MixtureState(model, DirichletProcessPrior(n, 1.0), z.astype(np.intp))
+            law = Noise(*NOISE_BETA, NOISE_LAW.logpmf(X[:, 0])) if noise else None
+            state = MixtureState(model, DirichletProcessPrior(n, 1.0), noise=law)
+            state.assign(z.astype(np.intp))
             kernel.run(state, rng.bit_generator)
-            draw(model, state, rng)
+            draw(model, state, rng, X)
             z, phi = state.cluster_labels(), model.hyperparameters()[2]
-        drawn[m], sizes[m] = phi, z.max() + 1
-        X = simulate_data("negative_binomial", z, rng, n_features=1, dispersion=phi, **hyper)
+        drawn[m], sizes[:, m] = phi, (z.max() + 1, (z < 0).sum())
+        X = simulated(z, rng, phi, hyper)
         both[1, m] = np.std(X) / (1.0 + X.mean()) - phi
     half = n_starts // 2
-    n_clusters = labels.max(axis=1) + 1
+    n_clusters, n_noise = labels.max(axis=1) + 1, (labels < 0).sum(axis=1)
     return {
         "dispersion": stats.kstest(drawn, stats.gamma(2.0, scale=0.5).cdf).pvalue,
-        "clusters": stats.ks_2samp(n_clusters[:half], sizes[half:]).pvalue,
+        "clusters": stats.ks_2samp(n_clusters[:half], sizes[0, half:]).pvalue,
+        "noise": stats.ks_2samp(n_noise[:half], sizes[1, half:]).pvalue,
         "both": stats.ks_2samp(both[0, :half], both[1, half:]).pvalue,
     }
 
 
-def test_sweeps_and_draws_keep_the_joint_law(seed_sequence):
+@pytest.mark.parametrize("noise", [False, True])
+def test_sweeps_and_draws_keep_the_joint_law(noise, seed_sequence):
     runs = {
-        name: lambda seed, factor, name=name: joint_p(seed, 400 * factor)[name]
-        for name in ("dispersion", "clusters", "both")
+        name: lambda seed, factor, name=name: joint_p(seed, 400 * factor, noise=noise)[name]
+        for name in ("dispersion", "clusters", "both", *(["noise"] if noise else []))
     }
     assert_p_matrix(runs, seed_sequence=seed_sequence)
 
 
-def test_a_planted_error_is_seen(seed_sequence):
-    p = joint_p(np.random.default_rng(seed_sequence), 300, without_terms_of_rows)
+@pytest.mark.parametrize("noise, rows_of", [(False, lambda z: z < -1), (True, lambda z: z >= -1)])
+def test_a_planted_error_is_seen(noise, rows_of, seed_sequence):
+    """No terms of rows in the law of a dispersion; those of rows that are noise too."""
+    p = joint_p(np.random.default_rng(seed_sequence), 300, with_terms_of(rows_of), noise)
     assert worst_p(p).corrected < 1e-6
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_fits_with_noise():
+    rng = np.random.default_rng(0)
+    X = rng.negative_binomial(20, 20 / (20 + np.repeat([[5.0], [100.0]], 40, axis=0)))
+    X[::10] = rng.integers(40, 250, size=(8, 1))
+    short = {"n_warmup": 20, "n_draws": 20, "n_chains": 2, "random_state": 0}
+    model = DPMixture(likelihood=NegativeBinomial(), noise=True, **short).fit(X)
+    assert 0.0 < model.noise_probabilities_.mean() < 0.5
+    scores = model.score_samples(np.arange(60_000.0)[:, None])
+    assert np.exp(scores).sum() == pytest.approx(1.0, abs=1e-5)
+    again = DPMixture(likelihood=NegativeBinomial(), noise=True, n_jobs=2, **short).fit(X)
+    np.testing.assert_array_equal(model.log_joint_samples_, again.log_joint_samples_)
