@@ -19,19 +19,21 @@ is the law of Poisson clusters if phi is small. With n entries of sum s in a col
     h(x) = Gamma(x + r) / (Gamma(r) x!) = 1 / (x B(r, x)),
 
 where B(.,.) is the beta function. log h(x) is the item's `log_constants`, which therefore vary
-with phi. A draw of phi needs their sum over all items: it is computed from the numbers of the
-different values ("levels") of the column.
+with phi. A draw of phi needs their sum over the items in clusters: it is computed from the numbers
+of the different values ("levels") of the column.
 
-Small counts x cost x products, and a logarithm for all columns: Gamma(y + x) is Gamma(y) y (y + 1)
-... (y + x - 1).
+Small counts x cost x products and a logarithm: Gamma(y + x) is Gamma(y) y (y + 1) ... (y + x - 1).
+Most rows stay in their cluster, so densities seldom change. Tables of the slots keep those of the
+levels in two cases: for the cluster as it is, and for a row that has just left it. A table knows
+for which statistics it is valid, so that values never depend on whether there is one.
 
-Row: that of `_counts` | for each column A + (n + 1) r, log Gamma of this, -log B(A + n r, B + s),
-log p(0 | cluster).
+Row: that of `_counts` | for each column s and n for which the following are valid, A + (n + 1) r,
+log Gamma of this, -log B(A + n r, B + s), log p(0 | cluster).
 """
 cimport cython
-from libc.math cimport INFINITY, ceil, exp, fabs, floor, log, log1p
-from libc.stdlib cimport free
-from libc.string cimport memset
+from libc.math cimport INFINITY, NAN, ceil, exp, fabs, floor, log, log1p
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memset
 
 import numpy as np
 
@@ -44,9 +46,17 @@ from skdpm.mixture.likelihoods._parametric cimport draw_log_dirichlet
 
 
 cdef enum:
-    N_TERMS = 4         # cached terms of a column
+    N_TERMS = 6         # cached terms of a column, the first two of which are its statistics
+    MOST_LEVELS = 1024  # of a column with tables
+    N_OF_LEVEL = 3      # smallest number of items per level of such a column
+    N_USES = 2          # numbers of a table before its statistics
+    PATIENCE = 16       # a table of less use is not made anew at once,
+    PAUSE = 64          # ... but after it was passed over so often
     N_FACTORS = 12      # largest count that is small
     N_SHARED = 2        # hyperparameters before the dispersions
+
+# Largest number of doubles of the tables of all slots.
+cdef Py_ssize_t MOST_TABLED = 2**19
 
 # Below this argument the difference of two log Gammas has enough digits.
 cdef double MODERATE = 2.0**20
@@ -101,6 +111,7 @@ cdef void add_terms(
         out[i] = total
 
 
+@cython.final
 cdef class NegativeBinomialModel(CountModel):
     """Kernel of negative binomial columns.
 
@@ -138,6 +149,16 @@ cdef class NegativeBinomialModel(CountModel):
     cdef double* r                  # (n_features,)
     cdef double* terms              # (n_levels,): log h
     cdef double* own_constants      # (n_samples,)
+    # Of each slot: how often its table was of use, and will be passed over; s and n of the
+    # columns (D, D); densities of the levels (n_tabled) for a cluster with these statistics, and
+    # for an item that has just left it (n_tabled).
+    cdef double* tables
+    cdef Py_ssize_t n_tables        # number of slots with tables, the first ones
+    cdef Py_ssize_t table_width
+    cdef Py_ssize_t n_tabled
+    cdef Py_ssize_t* table_starts   # (D + 1,): first levels of columns; the next's: not in tables
+    cdef double* left_terms         # (D, N_TERMS): cached terms of the cluster that the item left
+    cdef Py_ssize_t left_slot, left_item
     # Tally of the items whose clusters are those of a draw of hyperparameters, by its levels.
     cdef double* tally
     cdef const double* tally_of
@@ -153,6 +174,7 @@ cdef class NegativeBinomialModel(CountModel):
         cdef const Py_ssize_t[::1] fitted_starts = tables["fitted_starts"]
         cdef const double[::1] fitted_tally = tables["fitted_tally"]
         cdef double[::1] constants
+        cdef Py_ssize_t d, v
         self.take_counts(data, tables)
         self._owners = (levels, starts, codes, fitted_levels, fitted_starts, fitted_tally)
         self.levels = &levels[0] if levels.shape[0] else NULL
@@ -166,6 +188,18 @@ cdef class NegativeBinomialModel(CountModel):
         self.r = <double*>resized(NULL, self.n_features, sizeof(double))
         self.terms = <double*>resized(NULL, levels.shape[0] + 1, sizeof(double))
         self.tally = <double*>resized(NULL, levels.shape[0] + 1, sizeof(double))
+        self.left_terms = <double*>resized(NULL, N_TERMS * self.n_features, sizeof(double))
+        self.table_starts = <Py_ssize_t*>resized(
+            NULL, self.n_features + 1, sizeof(Py_ssize_t)
+        )
+        self.table_starts[0] = 0
+        for d in range(self.n_features):
+            v = starts[d + 1] - starts[d]
+            v = v if v <= min(MOST_LEVELS, self.n_samples // N_OF_LEVEL) else 0
+            self.table_starts[d + 1] = self.table_starts[d] + v
+        self.n_tabled = self.table_starts[self.n_features]
+        self.table_width = N_USES + 2 * (self.n_features + self.n_tabled)
+        self.left_slot = self.left_item = -1
         self.constants_vary = True
         own = np.empty(self.n_samples)
         if self.n_samples > 0:
@@ -182,6 +216,46 @@ cdef class NegativeBinomialModel(CountModel):
         free(self.r)
         free(self.terms)
         free(self.tally)
+        free(self.tables)
+        free(self.table_starts)
+        free(self.left_terms)
+
+    def dump(self, slots, bint cached=False):
+        cdef Py_ssize_t d
+        cdef Py_ssize_t slot
+        for slot in slots if cached else ():
+            for d in range(self.n_features if 0 <= slot < self.n_slots else 0):
+                self.terms_of(row(self, slot), d, False)
+        return ClusterModel.dump(self, slots, cached)
+
+    cdef int reserve(self, Py_ssize_t n_slots) except -1:
+        ClusterModel.reserve(self, n_slots)
+        self.make_tables()
+        return 0
+
+    cdef void place(self, double* stats, Py_ssize_t stride, Py_ssize_t n_slots) noexcept:
+        ClusterModel.place(self, stats, stride, n_slots)
+        self.make_tables()
+
+    cdef void make_tables(self) noexcept:
+        """Make tables for the slots; without memory for more there are fewer."""
+        cdef Py_ssize_t n = min(self.n_slots, MOST_TABLED // self.table_width)
+        cdef void* memory
+        if n > self.n_tables:
+            memory = realloc(self.tables, n * self.table_width * sizeof(double))
+            if memory != NULL:
+                self.tables = <double*>memory
+                self.forget_tables(self.n_tables, n)
+                self.n_tables = n
+
+    cdef void forget_tables(self, Py_ssize_t first, Py_ssize_t stop) noexcept nogil:
+        """Make the tables of slots valid for no statistics."""
+        cdef Py_ssize_t d, k
+        for k in range(first, stop):
+            for d in range(self.n_features):
+                self.tables[k * self.table_width + N_USES + d] = -1.0
+            self.tables[k * self.table_width] = PATIENCE
+            self.tables[k * self.table_width + 1] = 0.0
 
     cdef int retabulate(self) except -1:
         cdef Py_ssize_t d, v
@@ -199,43 +273,79 @@ cdef class NegativeBinomialModel(CountModel):
                 add_terms(
                     self.terms, self.codes, self.n_samples, self.n_features, self.own_constants
                 )
+            self.forget_tables(0, self.n_tables)
+            for d in range(self.n_features):
+                self.compute_terms(self.empty, d, self.left_terms + N_TERMS * d)
             self.compute(self.empty)
         return 0
 
-    cdef inline void compute_column(self, double* stats, Py_ssize_t d) noexcept nogil:
-        """Cached terms of a column from its statistics."""
+    cdef const double* compute_terms(
+        self, const double* stats, Py_ssize_t d, double* terms              # OUT (N_TERMS,)
+    ) noexcept nogil:
+        """Terms of a column from its statistics: `terms`."""
         cdef const double* prior = self.prior + 3 * d
-        cdef double* terms = stats + self.n_stats + N_TERMS * d
         cdef double n = stats[N_HEAD + self.n_features + d]
-        terms[0] = prior[0] + (n + 1.0) * self.r[d]
-        terms[1] = log_gamma_function(terms[0])
-        if n > 0.0:
-            terms[2] = -log_beta(prior[0] + n * self.r[d], prior[1] + stats[N_HEAD + d])
+        cdef double alpha = prior[0] + n * self.r[d]
+        cdef double beta = prior[1] + stats[N_HEAD + d]
+        cdef double of_alpha, of_sum
+        terms[0] = stats[N_HEAD + d]
+        terms[1] = n
+        terms[2] = prior[0] + (n + 1.0) * self.r[d]
+        terms[3] = log_gamma_function(terms[2])
+        if terms[2] + beta < MODERATE:
+            of_alpha = log_gamma_function(alpha)
+            of_sum = log_gamma_function(alpha + beta)
+            terms[4] = of_sum - of_alpha - log_gamma_function(beta)
+            terms[5] = (terms[3] - of_alpha) - (log_gamma_function(terms[2] + beta) - of_sum)
         else:
-            terms[2] = -prior[2]
-        terms[3] = self.log_predictive_column(0.0, stats, d)
+            terms[4] = -log_beta(alpha, beta)
+            terms[5] = log_beta(terms[2], beta) + terms[4]
+        if n == 0.0:
+            terms[4] = -prior[2]
+        return terms
+
+    cdef inline const double* terms_of(
+        self, const double* stats, Py_ssize_t d, bint left
+    ) noexcept nogil:
+        """Terms of a column, computed anew if the statistics have changed. Those of the cluster
+        that the item has just left are kept apart, as the item is likely to come back."""
+        cdef double* terms = self.left_terms if left else <double*>stats + self.n_stats
+        terms += N_TERMS * d
+        if terms[0] == stats[N_HEAD + d] and terms[1] == stats[N_HEAD + self.n_features + d]:
+            return terms
+        return self.renew_terms(stats, d, terms)
+
+    cdef const double* renew_terms(
+        self, const double* stats, Py_ssize_t d, double* terms              # OUT (N_TERMS,)
+    ) noexcept nogil:
+        """`terms_of` other statistics than before. After the item has left for another cluster,
+        they are known."""
+        cdef const double* known = self.left_terms + N_TERMS * d
+        if known[0] == stats[N_HEAD + d] and known[1] == stats[N_HEAD + self.n_features + d]:
+            memcpy(terms, known, N_TERMS * sizeof(double))
+            return terms
+        return self.compute_terms(stats, d, terms)
 
     cdef void compute(self, double* stats) noexcept nogil:
         cdef Py_ssize_t d
         for d in range(self.n_features):
-            self.compute_column(stats, d)
+            self.compute_terms(stats, d, stats + self.n_stats + N_TERMS * d)
 
     cdef void change(self, double* stats, Py_ssize_t i, double by) noexcept nogil:
-        cdef Py_ssize_t d
-        cdef const double* x = self.X + i * self.n_features
         self.move(stats, i, by)
-        for d in range(self.n_features):
-            if x[d] == x[d]:
-                self.compute_column(stats, d)
+
+    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        CountModel.remove(self, slot, i)
+        self.left_slot = slot
+        self.left_item = i
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
         """Accurate relative to s log s, the size of its largest terms."""
         cdef Py_ssize_t d
         cdef const double* stats = row(self, slot)
-        cdef const double* terms = stats + self.n_stats
         cdef double total = 0.0
         for d in range(self.n_features):
-            total -= terms[N_TERMS * d + 2] + self.prior[3 * d + 2]
+            total -= self.terms_of(stats, d, False)[4] + self.prior[3 * d + 2]
         return total
 
     cdef double log_column_at(
@@ -325,70 +435,143 @@ cdef class NegativeBinomialModel(CountModel):
         return 0
 
     cdef Py_ssize_t count_labelled(self) noexcept nogil:
-        """Number of items whose labels are clusters; 0 if no labels of the items are bound."""
+        """Number of items whose labels are clusters; -1 if no labels of the items are bound."""
         cdef Py_ssize_t i
         cdef Py_ssize_t n = 0
-        if self.n_labels == self.n_samples:
-            for i in range(self.n_samples):
-                n += self.labels[i] >= 0
+        if self.n_labels != self.n_samples:
+            return -1
+        for i in range(self.n_samples):
+            n += self.labels[i] >= 0
         return n
 
-    cdef double log_predictive_column(
-        self, double x, const double* stats, Py_ssize_t d
+    cdef inline double log_ratio(
+        self, double x, double y, const double* terms
     ) noexcept nogil:
-        """log p(x | column d), without h."""
-        cdef const double* terms = stats + self.n_stats + N_TERMS * d
-        cdef double y = self.prior[3 * d + 1] + stats[N_HEAD + d] + x
-        if terms[0] + y < MODERATE:
+        """log p(x | column), without h, by log Gammas; y = B + s."""
+        if terms[2] + y + x < MODERATE:
             return (
-                (log_gamma_function(y) - log_gamma_function(terms[0] + y)) + terms[1] + terms[2]
+                (log_gamma_function(y + x) - log_gamma_function(terms[2] + y + x))
+                + terms[3] + terms[4]
             )
-        return log_beta(terms[0], y) + terms[2]
+        return log_beta(terms[2], y + x) + terms[4]
+
+    cdef double log_predictive_column(
+        self, double x, const double* stats, Py_ssize_t d, bint left
+    ) noexcept nogil:
+        """log p(x | column d), without h; `left` as for `terms_of`."""
+        cdef const double* terms = self.terms_of(stats, d, left)
+        cdef double y = self.prior[3 * d + 1] + stats[N_HEAD + d]
+        cdef double z = y + terms[2]
+        cdef double above = y
+        cdef double below = z
+        cdef Py_ssize_t j
+        if x == 0.0:
+            return terms[5]
+        if x > N_FACTORS or z > 1e20:
+            return self.log_ratio(x, y, terms)
+        for j in range(1, <Py_ssize_t>x):
+            above *= y + j
+            below *= z + j
+        return terms[5] + log(above / below)
+
+    cdef double* table_of(
+        self, Py_ssize_t slot, const double* stats, Py_ssize_t i, bint left
+    ) noexcept nogil:
+        """Densities of the levels for a slot or, with `left`, for item i that it has just lost;
+        NULL: there are none, or the cluster changes too often."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* x = self.X + i * n_features
+        cdef const double* sums = stats + N_HEAD
+        cdef const double* counts = sums + n_features
+        cdef double* uses
+        cdef double* known
+        cdef double back
+        cdef bint same = True
+        if slot >= self.n_tables or self.n_tabled == 0:
+            return NULL
+        uses = self.tables + slot * self.table_width
+        known = uses + N_USES
+        if uses[1] > 0.0:
+            uses[1] -= 1.0
+            return NULL
+        if left:
+            for d in range(n_features):
+                back = x[d] == x[d]
+                same &= (sums[d] + (x[d] if back else 0.0) == known[d])
+                same &= (counts[d] + back == known[n_features + d])
+        else:
+            for d in range(n_features):
+                same &= (sums[d] == known[d]) & (counts[d] == known[n_features + d])
+        if not same:
+            if uses[0] < PATIENCE:
+                uses[0] = PATIENCE
+                uses[1] = PAUSE
+                return NULL
+            uses[0] = 0.0
+            self.begin_table(known, stats, x, left)
+        uses[0] += 1.0
+        known += 2 * n_features
+        return known + self.n_tabled if left else known
+
+    cdef void begin_table(
+        self, double* known, const double* stats, const double* x, bint left
+    ) noexcept nogil:
+        """Make a table valid for a cluster; with `left`, for this and an item x more."""
+        cdef Py_ssize_t d, v
+        cdef double* table = known + 2 * self.n_features
+        cdef double s, n
+        for d in range(self.n_features):
+            s = stats[N_HEAD + d]
+            n = stats[N_HEAD + self.n_features + d]
+            if left and x[d] == x[d]:
+                s += x[d]
+                n += 1.0
+            if s != known[d] or n != known[self.n_features + d]:
+                known[d] = s
+                known[self.n_features + d] = n
+                for v in range(self.table_starts[d], self.table_starts[d + 1]):
+                    table[v] = table[self.n_tabled + v] = NAN
 
     cdef void log_predictive_many(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i,    # IN (n_slots,)
         double* out                                                         # OUT (n_slots,)
     ) noexcept nogil:
         """log p(x_i | items of each slot) less its `log_constants`, O(n_slots * D)."""
-        cdef Py_ssize_t d, j, k
+        cdef Py_ssize_t d, k
         cdef const double* x = self.X + i * self.n_features
+        cdef const int* codes = self.codes + i * self.n_features
         cdef const double* stats
-        cdef const double* terms
-        cdef double above, below, product, total, y, z
+        cdef double* table
+        cdef double* at
+        cdef double total, value
+        cdef bint left
         for k in range(n_slots):
             stats = row(self, slots[k])
+            left = slots[k] == self.left_slot and i == self.left_item
+            table = self.table_of(slots[k], stats, i, left)
             total = 0.0
-            product = 1.0
             for d in range(self.n_features):
                 if not x[d] == x[d]:
                     continue
-                terms = stats + self.n_stats + N_TERMS * d
-                y = self.prior[3 * d + 1] + stats[N_HEAD + d]
-                z = y + terms[0]
-                if x[d] > N_FACTORS or z > 1e20:
-                    total += self.log_predictive_column(x[d], stats, d)
-                    continue
-                total += terms[3]
-                if x[d] == 0.0:
-                    continue
-                above = y
-                below = z
-                for j in range(1, <Py_ssize_t>x[d]):
-                    above *= y + j
-                    below *= z + j
-                # A ratio is below 1, and hardly any below 1e-150.
-                product *= above / below
-                if product < 1e-150:
-                    total += log(product)
-                    product = 1.0
-            out[k] = total + log(product)
+                at = NULL
+                if table != NULL and self.table_starts[d] < self.table_starts[d + 1]:
+                    at = table + self.table_starts[d] + (codes[d] - self.starts[d])
+                    if at[0] == at[0]:
+                        total += at[0]
+                        continue
+                value = self.log_predictive_column(x[d], stats, d, left)
+                total += value
+                if at != NULL:
+                    at[0] = value
+            out[k] = total
 
     cdef double slack(
         self, const double* stats, Py_ssize_t d, double highest
     ) noexcept nogil:
         """Bound of the rounding errors of the densities of a column, for counts up to `highest`.
         The terms of log Gamma(z) are below (1 + z) log(2 + z)."""
-        cdef double z = stats[self.n_stats + N_TERMS * d] + self.prior[3 * d + 1] + (
+        cdef double z = self.terms_of(stats, d, False)[2] + self.prior[3 * d + 1] + (
             stats[N_HEAD + d] + highest
         )
         return ROUNDING * (1.0 + z) * (
@@ -417,14 +600,14 @@ cdef class NegativeBinomialModel(CountModel):
             stats = row(self, slots[k])
             total = 0.0
             for d in range(n_features):
-                alpha = stats[self.n_stats + N_TERMS * d] - self.r[d]
+                alpha = self.terms_of(stats, d, False)[2] - self.r[d]
                 beta = self.prior[3 * d + 1] + stats[N_HEAD + d]
                 high = floor(box[d] + box[n_features + d])
                 mode = 0.0
                 if self.r[d] > 1.0:
                     mode = floor((self.r[d] - 1.0) * (beta - 1.0) / (1.0 + alpha))
                 x = max(0.0, max(ceil(box[d] - box[n_features + d]), min(mode, high)))
-                total += self.log_predictive_column(x, stats, d) + log_h(x, self.r[d])
+                total += self.log_predictive_column(x, stats, d, False) + log_h(x, self.r[d])
                 total += self.slack(stats, d, max(high, x))
             out[k] = total
 
@@ -453,14 +636,14 @@ cdef class NegativeBinomialModel(CountModel):
             high = min(stats[N_HEAD + d], max(0.0, floor(high)))
             total += min(
                 self.log_leaving(stats, d, low), self.log_leaving(stats, d, high)
-            ) - stats[self.n_stats + N_TERMS * d + 2] - self.slack(stats, d, high)
+            ) - self.terms_of(stats, d, False)[4] - self.slack(stats, d, high)
         return total
 
     cdef inline double log_leaving(
         self, const double* stats, Py_ssize_t d, double x
     ) noexcept nogil:
         """log of p(x | others) / B(alpha, beta) of a column."""
-        cdef double alpha = stats[self.n_stats + N_TERMS * d] - 2.0 * self.r[d]
+        cdef double alpha = self.terms_of(stats, d, False)[2] - 2.0 * self.r[d]
         cdef double beta = self.prior[3 * d + 1] + (stats[N_HEAD + d] - x)
         return log_h(x, self.r[d]) - log_beta(alpha, beta)
 

@@ -164,6 +164,41 @@ def test_floors_of_items_without_themselves(hyper, unit):
                 assert floor >= here.min() - 1e-2
 
 
+# Tables of densities.
+
+
+@pytest.mark.parametrize("move, n_columns", [(0.05, 4), (0.5, 4), (0.1, 1)])
+def test_densities_do_not_depend_on_tables(move, n_columns, seed_sequence):
+    """A kernel in which items leave clusters and mostly return has the same bits as one that has
+    just been filled."""
+    rng = np.random.default_rng(seed_sequence)
+    X = np.arange(40.0)
+    X = np.column_stack([rng.integers(0, 3, size=40), X // 5, X, counts(40, seed=rng)[:, 0]])
+    X = np.ascontiguousarray(X[:, :n_columns])
+    X[rng.random(X.shape) < 0.1] = np.nan
+    likelihood = NegativeBinomial(1.3, 0.2, 0.6).resolve(X)
+    data = likelihood.encode(X)
+    labels = rng.integers(3, size=40)
+    probe = filled(likelihood, X, [np.flatnonzero(labels == k) for k in range(3)])
+    values = probe.model.hyperparameters()
+    for turn in range(400):
+        if turn in (150, 300):
+            values = values * rng.gamma(9.0, 1.0 / 9.0, size=len(values))
+            probe.model.set_hyperparameters(values)
+        else:  # otherwise the same item again
+            i = rng.integers(40)
+        probe.remove(labels[i], i)
+        fresh = bind(likelihood, data, 40)
+        fresh.set_hyperparameters(values)
+        fresh.load(probe.model.dump(range(4)))
+        expected = fresh.log_predictive_rows(range(4), i, i + 1)[:, 0]
+        found = [probe.log_predictive(slot, i) for slot in range(4)]
+        np.testing.assert_array_equal(found, expected)
+        if rng.random() < move:
+            labels[i] = rng.integers(3)
+        probe.add(labels[i], i)
+
+
 # Dispersions.
 
 
