@@ -49,9 +49,6 @@ cdef enum:
     N_TERMS = 6         # cached terms of a column, the first two of which are its statistics
     MOST_LEVELS = 1024  # of a column with tables
     N_OF_LEVEL = 3      # smallest number of items per level of such a column
-    N_USES = 2          # numbers of a table before its statistics
-    PATIENCE = 16       # a table of less use is not made anew at once,
-    PAUSE = 64          # ... but after it was passed over so often
     N_FACTORS = 12      # largest count that is small
     N_SHARED = 2        # hyperparameters before the dispersions
 
@@ -149,9 +146,8 @@ cdef class NegativeBinomialModel(CountModel):
     cdef double* r                  # (n_features,)
     cdef double* terms              # (n_levels,): log h
     cdef double* own_constants      # (n_samples,)
-    # Of each slot: how often its table was of use, and will be passed over; s and n of the
-    # columns (D, D); densities of the levels (n_tabled) for a cluster with these statistics, and
-    # for an item that has just left it (n_tabled).
+    # Of each slot: s and n of the columns (D, D); densities of the levels (n_tabled) for a cluster
+    # with these statistics, and for an item that has just left it (n_tabled).
     cdef double* tables
     cdef Py_ssize_t n_tables        # number of slots with tables, the first ones
     cdef Py_ssize_t table_width
@@ -198,7 +194,7 @@ cdef class NegativeBinomialModel(CountModel):
             v = v if v <= min(MOST_LEVELS, self.n_samples // N_OF_LEVEL) else 0
             self.table_starts[d + 1] = self.table_starts[d] + v
         self.n_tabled = self.table_starts[self.n_features]
-        self.table_width = N_USES + 2 * (self.n_features + self.n_tabled)
+        self.table_width = 2 * (self.n_features + self.n_tabled)
         self.left_slot = self.left_item = -1
         self.constants_vary = True
         own = np.empty(self.n_samples)
@@ -253,9 +249,7 @@ cdef class NegativeBinomialModel(CountModel):
         cdef Py_ssize_t d, k
         for k in range(first, stop):
             for d in range(self.n_features):
-                self.tables[k * self.table_width + N_USES + d] = -1.0
-            self.tables[k * self.table_width] = PATIENCE
-            self.tables[k * self.table_width + 1] = 0.0
+                self.tables[k * self.table_width + d] = -1.0
 
     cdef int retabulate(self) except -1:
         cdef Py_ssize_t d, v
@@ -478,23 +472,18 @@ cdef class NegativeBinomialModel(CountModel):
         self, Py_ssize_t slot, const double* stats, Py_ssize_t i, bint left
     ) noexcept nogil:
         """Densities of the levels for a slot or, with `left`, for item i that it has just lost;
-        NULL: there are none, or the cluster changes too often."""
+        NaN if not yet computed. NULL: there is no table."""
         cdef Py_ssize_t d
         cdef Py_ssize_t n_features = self.n_features
         cdef const double* x = self.X + i * n_features
         cdef const double* sums = stats + N_HEAD
         cdef const double* counts = sums + n_features
-        cdef double* uses
         cdef double* known
         cdef double back
         cdef bint same = True
         if slot >= self.n_tables or self.n_tabled == 0:
             return NULL
-        uses = self.tables + slot * self.table_width
-        known = uses + N_USES
-        if uses[1] > 0.0:
-            uses[1] -= 1.0
-            return NULL
+        known = self.tables + slot * self.table_width
         if left:
             for d in range(n_features):
                 back = x[d] == x[d]
@@ -504,13 +493,7 @@ cdef class NegativeBinomialModel(CountModel):
             for d in range(n_features):
                 same &= (sums[d] == known[d]) & (counts[d] == known[n_features + d])
         if not same:
-            if uses[0] < PATIENCE:
-                uses[0] = PATIENCE
-                uses[1] = PAUSE
-                return NULL
-            uses[0] = 0.0
             self.begin_table(known, stats, x, left)
-        uses[0] += 1.0
         known += 2 * n_features
         return known + self.n_tabled if left else known
 
