@@ -10,7 +10,7 @@
  * - rows and columns: tile_gather; tile_rotate; tile_enclose, the box around items
  * - statistics: tile_scatter, tile_moments, tile_keyed_moments
  * - Gaussian densities: tile_gaussian, tile_gaussian_columns, tile_gaussian_diag, and tile_tails of
- *   Student's t; tile_weigh and tile_scale_mixtures of rows with weights
+ *   Student's t; tile_weigh, tile_mixtures and others of rows with weights
  * - densities of counts and categories: tile_categories, tile_counts, tile_poisson
  * draws.h draws clusters from such densities. */
 #ifndef SKDPM_TILES_H
@@ -134,34 +134,17 @@ SKDPM_UNUSED static void tile_weigh(
     }
 }
 
-/* The log of the sum over weights of exp(v), v = out - exponent log(1 + square h), with out and h
- * of tile_weigh for each of n clusters; and shares = exp(v - the largest v): (n, n_weights). There
- * must be room for n rounded up to a multiple of 8. */
-SKDPM_VERSIONS
-SKDPM_UNUSED static void tile_scale_mixtures(
-    const double *squares, const double *exponents, const double *const *weighed, ptrdiff_t n,
-    ptrdiff_t n_weights, double *restrict shares, double *restrict logs)
+/* logs = log of the sum over weights of exp(v), for v = shares of n clusters: (n, n_weights); and
+ * shares = exp(v - the largest v). There must be room for n rounded up to a multiple of 8. */
+SKDPM_INLINE void sum_mixtures(
+    double *restrict shares, ptrdiff_t n, ptrdiff_t n_weights, double *restrict logs)
 {
-    double exponent[512], top[512];
+    double top[512];
     const ptrdiff_t n_all = n * n_weights, padded = (n_all + 7) / 8 * 8;
     for (ptrdiff_t k = 0; k < n; k++) {
-        const double *restrict h = weighed[k] + n_weights;
-        double *restrict to = shares + k * n_weights, *restrict by = exponent + k * n_weights;
-        for (ptrdiff_t g = 0; g < n_weights; g++) {
-            to[g] = 1.0 + squares[k] * h[g];
-            by[g] = exponents[k];
-        }
-    }
-    for (ptrdiff_t i = n_all; i < padded; i++)
-        shares[i] = exponent[i] = 1.0;
-    for (ptrdiff_t i = 0; i < padded; i++)
-        shares[i] = -exponent[i] * log_positive(shares[i]);
-    for (ptrdiff_t k = 0; k < n; k++) {
-        const double *restrict w = weighed[k];
-        double *restrict v = shares + k * n_weights, *restrict to = top + k * n_weights;
+        const double *restrict v = shares + k * n_weights;
+        double *restrict to = top + k * n_weights;
         double most;
-        for (ptrdiff_t g = 0; g < n_weights; g++)
-            v[g] += w[g];
         if (n_weights == 8) {
             const double a = v[0] > v[1] ? v[0] : v[1], b = v[2] > v[3] ? v[2] : v[3];
             const double c = v[4] > v[5] ? v[4] : v[5], d = v[6] > v[7] ? v[6] : v[7];
@@ -175,7 +158,7 @@ SKDPM_UNUSED static void tile_scale_mixtures(
         logs[k] = most;
     }
     for (ptrdiff_t i = n_all; i < padded; i++)
-        top[i] = shares[i];
+        shares[i] = top[i] = 0.0;
     for (ptrdiff_t i = 0; i < padded; i++)
         shares[i] = exp_negative(shares[i] - top[i]);
     double *restrict sums = top;
@@ -191,6 +174,75 @@ SKDPM_UNUSED static void tile_scale_mixtures(
         sums[k] = log_positive(sums[k]);
     for (ptrdiff_t k = 0; k < n; k++)
         logs[k] += sums[k];
+}
+
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_mixtures(
+    double *restrict shares, ptrdiff_t n, ptrdiff_t n_weights, double *restrict logs)
+{
+    sum_mixtures(shares, n, n_weights, logs);
+}
+
+/* The same for v = out - exponent log(1 + square h), with out and h of tile_weigh. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static void tile_scale_mixtures(
+    const double *squares, const double *exponents, const double *const *weighed, ptrdiff_t n,
+    ptrdiff_t n_weights, double *restrict shares, double *restrict logs)
+{
+    double exponent[512];
+    const ptrdiff_t n_all = n * n_weights, padded = (n_all + 7) / 8 * 8;
+    for (ptrdiff_t k = 0; k < n; k++) {
+        const double *restrict h = weighed[k] + n_weights;
+        double *restrict to = shares + k * n_weights, *restrict by = exponent + k * n_weights;
+        for (ptrdiff_t g = 0; g < n_weights; g++) {
+            to[g] = 1.0 + squares[k] * h[g];
+            by[g] = exponents[k];
+        }
+    }
+    for (ptrdiff_t i = n_all; i < padded; i++)
+        shares[i] = exponent[i] = 1.0;
+    for (ptrdiff_t i = 0; i < padded; i++)
+        shares[i] = -exponent[i] * log_positive(shares[i]);
+    for (ptrdiff_t k = 0; k < n; k++) {
+        const double *restrict w = weighed[k];
+        double *restrict v = shares + k * n_weights;
+        for (ptrdiff_t g = 0; g < n_weights; g++)
+            v[g] += w[g];
+    }
+    sum_mixtures(shares, n, n_weights, logs);
+}
+
+/* out = -exponent times the log of the product over columns of 1 + t^2 h, t = (x - center) spread,
+ * for h that do not increase; 8 numbers, and h again and again if there are fewer. Returns whether
+ * no square is too large for the product. */
+SKDPM_VERSIONS
+SKDPM_UNUSED static int tile_scale_products(
+    const double *restrict x, const double *restrict center, const double *restrict spread,
+    ptrdiff_t n_features, const double *restrict h, ptrdiff_t n_weights, double exponent,
+    double *restrict out)
+{
+    double scale[8], product[8], total[8];
+    for (ptrdiff_t i = 0; i < 8; i++) {
+        scale[i] = h[i % n_weights];
+        product[i] = 1.0;
+        total[i] = 0.0;
+    }
+    for (ptrdiff_t d = 0; d < n_features; d++) {
+        const double t = (x[d] - center[d]) * spread[d], square = t * t;
+        if (!(square < 1e100))
+            return 0;
+        for (ptrdiff_t i = 0; i < 8; i++)
+            product[i] *= 1.0 + square * scale[i];
+        if (product[0] > 1e180) {
+            for (ptrdiff_t i = 0; i < 8; i++) {
+                total[i] += log_positive(product[i]);
+                product[i] = 1.0;
+            }
+        }
+    }
+    for (ptrdiff_t i = 0; i < 8; i++)
+        out[i] = -exponent * (total[i] + log_positive(product[i]));
+    return 1;
 }
 
 /* Sums. */
