@@ -39,6 +39,7 @@ cdef class GaussianDiagModel(ClusterModel):
 
 cdef class DiagLaws(GaussianLaws):
     cdef const double[:, :, ::1] stats  # (K, 3, D): n, x_bar and C, in units of the spreads
+    cdef const double[:, ::1] masses    # (K, D): precisions of the means, in units of 1 / v: n
     cdef double[:, ::1] squares         # (K, D): C + w (x_bar - u)^2
     cdef const double[::1] entries      # (D,): entries of each column, over all clusters
     cdef const double[::1] scale        # (D,): s, if it is fixed
@@ -52,7 +53,7 @@ cdef class DiagLaws(GaussianLaws):
     cdef inline double square(self, Py_ssize_t k, Py_ssize_t d, double r) noexcept nogil:
         """C + w (x_bar - u)^2 of a column with entries."""
         cdef double gap = self.stats[k, 1, d] - self.u[d]
-        return self.stats[k, 2, d] + gap * gap / (1.0 / r + 1.0 / self.stats[k, 0, d])
+        return self.stats[k, 2, d] + gap * gap / (1.0 / r + 1.0 / self.masses[k, d])
 
 
 cdef class ParametricGaussianDiag(ParametricModel):

@@ -585,12 +585,17 @@ cdef class DiagLaws(GaussianLaws):
     priors, values, spread, origin, floor
         See `GaussianLaws`.
     stats : ndarray of shape (n_clusters, n_stats)
+    masses : ndarray of shape (n_clusters, n_features), optional
+        Precisions of the means, in units of 1 / v. Default: the numbers of entries.
     """
-    def __init__(self, priors, values, spread, origin, floor, stats):
+    def __init__(self, priors, values, spread, origin, floor, stats, masses=None):
         GaussianLaws.__init__(self, priors, values, spread, origin, 0.0, floor)
         self.n_clusters = len(stats)
         self.stats = stats[:, 1:].reshape(-1, 3, self.n_features) / np.stack(
             [np.ones_like(spread), spread, spread**2]
+        )
+        self.masses = np.ascontiguousarray(
+            stats[:, 1 : 1 + self.n_features] if masses is None else masses
         )
         self.squares = np.empty((self.n_clusters, self.n_features))
         self.entries = stats[:, 1 : 1 + self.n_features].sum(axis=0)
@@ -626,7 +631,7 @@ cdef class DiagLaws(GaussianLaws):
         cdef double total = 0.0
         for k in range(self.n_clusters):
             for d in range(self.n_features):
-                n = self.stats[k, 0, d]
+                n = self.masses[k, d]
                 if n != last:
                     log_ratio = log1p(n / r)
                     last = n
@@ -683,7 +688,7 @@ cdef class DiagLaws(GaussianLaws):
                 if n > 0.0:
                     weight = 0.5 * (self.square(k, d, self.r) + self.any_scale(d, self.excess))
                     weight = exp(log_gamma_variate(rng, 0.5 * (self.excess + n))) / weight
-                    weight /= 1.0 / self.r + 1.0 / n
+                    weight /= 1.0 / self.r + 1.0 / self.masses[k, d]
                     precision += weight
                     total += weight * (self.stats[k, 1, d] - self.center[d])
             self.u[d] = (

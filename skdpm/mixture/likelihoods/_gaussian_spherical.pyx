@@ -290,14 +290,14 @@ cdef class SphericalLaws(DiagLaws):
 
     Parameters
     ----------
-    priors, values, spread, origin, floor, stats
+    priors, values, spread, origin, floor, stats, masses
         See `DiagLaws`. All columns have the same spread.
     """
     cdef double[::1] totals         # (K,): sums of squares, then 1 / v
     cdef const double[::1] sizes    # (K,): N
 
-    def __init__(self, priors, values, spread, origin, floor, stats):
-        DiagLaws.__init__(self, priors, values, spread, origin, floor, stats)
+    def __init__(self, priors, values, spread, origin, floor, stats, masses=None):
+        DiagLaws.__init__(self, priors, values, spread, origin, floor, stats, masses)
         self.totals = np.empty(self.n_clusters)
         self.sizes = stats[:, 1 : 1 + self.n_features].sum(axis=1)
 
@@ -318,7 +318,7 @@ cdef class SphericalLaws(DiagLaws):
         cdef double total = 0.0
         for k in range(self.n_clusters):
             for d in range(self.n_features):
-                n = self.stats[k, 0, d]
+                n = self.masses[k, d]
                 if n != last:
                     log_ratio = log1p(n / r)
                     last = n
@@ -368,7 +368,7 @@ cdef class SphericalLaws(DiagLaws):
             total = 0.0
             for k in range(self.n_clusters):
                 if self.stats[k, 0, d] > 0.0:
-                    weight = self.totals[k] / (1.0 / self.r + 1.0 / self.stats[k, 0, d])
+                    weight = self.totals[k] / (1.0 / self.r + 1.0 / self.masses[k, d])
                     precision += weight
                     total += weight * (self.stats[k, 1, d] - self.center[d])
             self.u[d] = (

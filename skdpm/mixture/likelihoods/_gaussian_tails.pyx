@@ -36,8 +36,6 @@ from libc.math cimport exp, lgamma, log
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-import numpy as np
-
 from skdpm._core._memory cimport resized
 from skdpm.mixture.likelihoods._base cimport ClusterModel, row
 from skdpm.mixture.likelihoods._gaussian cimport far_square, unpack_scale
@@ -118,15 +116,14 @@ cdef class GaussianTailsModel(ScatterModel):
     cdef const double* weighed[MANY]    # log p(w) h^(D/2), then h
     cdef double own_weighed[2 * MOST_WEIGHTS]   # of the pending cluster without the item
     cdef double log_det_prior
-    cdef object _owners
 
     def __init__(
         self, data, tables, mean, double mean_precision, double df, scale, law, law_values
     ):
         cdef const double[::1] log_norm = tables["log_norm"]
         cdef Py_ssize_t n_features
-        self._owners = (data["X"], log_norm)
         self.begin(data, tables, mean, mean_precision, df, scale, law, law_values)
+        self._owners = (data["X"], log_norm)
         n_features = self.n_features
         self.log_n_features = log(<double>n_features)
         self.n_packed = n_features * (n_features + 1) // 2
@@ -455,9 +452,9 @@ cdef class GaussianTailsModel(ScatterModel):
             rho += (
                 stats[COUNTS + g] * self.weights.relative[g] * factors[self.weights.sets[g]]
             )
-        return self.log_law(stats + COUNTS, stats + COUNTS, n_features, factors) + self.log_evidence(
+        return self.log_evidence(
             stats, r, rho, hyper[n_features + 1], log_det_prior, log_det
-        )
+        ) + self.log_law(stats + COUNTS, stats + COUNTS, n_features, factors)
 
     def gaussian_laws(self, priors, values, stats, factors, bit_generator):
         scale = values["scale"]

@@ -46,6 +46,9 @@ from skdpm.mixture.likelihoods._gaussian cimport combine_moments, moments_of
 from skdpm.mixture.likelihoods._gaussian_diag cimport ParametricGaussianDiag
 from skdpm.mixture.likelihoods._gaussian_hyper cimport GaussianLaws, labels_show
 from skdpm.mixture.likelihoods._parametric cimport ParametricModel
+from skdpm.mixture.likelihoods._tails cimport (
+    BOUND, COUNTS, MOST_WEIGHTS, PEAK, ScatterModel, weigh
+)
 
 cdef double LOG_2PI = log(2.0 * PI)
 # Largest square of a distance. Rows beyond it count as equally far away.
@@ -58,6 +61,9 @@ cdef enum:
     LOG_PEAK = 0
     HALF_PRECISION = 1
     CENTER = 2
+    # With tails, after PEAK and BOUND.
+    PRECISION = 2       # rho
+    TIED_WEIGHED = 3    # log p(w) h^(D/2), then h, each (n_lanes,)
 
 
 cdef extern from "cholesky.h" nogil:
@@ -356,21 +362,10 @@ cdef class GaussianTiedModel(ClusterModel):
         """
         values = self.named_hyperparameters()
         stats = self.dump(slots)
-        n, means = stats[:, 0], stats[:, 1 : 1 + self.n_features] + self.origin
-        if "scale" in priors:
-            scatter = np.zeros((self.n_features, self.n_features))
-            lower = np.triu_indices(self.n_features)[::-1]
-            scatter[lower] = stats[:, 1 + self.n_features :].sum(axis=0)
-            gaps = means - values["mean"]
-            weights = 1.0 / (1.0 / values["mean_precision"] + 1.0 / n)
-            scatter += np.tril((weights * gaps.T) @ gaps)
-            scatter += np.tril(scatter, -1).T
-            sigma = priors["scale"].given(n.sum(), scatter).draw(
-                np.random.Generator(bit_generator)
-            )
-            values["scale"] = sigma.ravel()
-        others = {name: law for name, law in priors.items() if name != "scale"}
-        laws = TiedLaws(others, values, self.spread, self.origin.base, self.floor, n, means)
+        laws = given_covariance(
+            priors, values, self.spread, self.origin.base, self.floor, stats[:, 0],
+            stats[:, 0], stats, bit_generator
+        )
         return laws.resample(self, bit_generator)
 
     cdef void log_predictive_many(
@@ -550,6 +545,41 @@ cdef class GaussianTiedModel(ClusterModel):
         return peak - q - SLACK * (1.0 + fabs(peak) + q)
 
 
+def given_covariance(
+    priors, values, spread, origin, floor, n, masses, moments, bit_generator
+):
+    """Draw Sigma in `values` if it is learned, and return the laws of the other hyperparameters.
+
+    Parameters
+    ----------
+    priors, values, spread, origin, floor
+        See `GaussianLaws`.
+    n, masses : ndarray of shape (n_clusters,)
+        Numbers of items, and precisions of the means in units of Sigma^-1.
+    moments : ndarray of shape (n_clusters, n_stats)
+        As the statistics of `GaussianTiedModel`; the first column is not used.
+    bit_generator : BitGenerator
+
+    Returns
+    -------
+    laws : TiedLaws
+    """
+    n_features = len(spread)
+    means = moments[:, 1 : 1 + n_features] + origin
+    if "scale" in priors:
+        scatter = np.zeros((n_features, n_features))
+        lower = np.triu_indices(n_features)[::-1]
+        scatter[lower] = moments[:, 1 + n_features :].sum(axis=0)
+        gaps = means - values["mean"]
+        weights = 1.0 / (1.0 / values["mean_precision"] + 1.0 / masses)
+        scatter += np.tril((weights * gaps.T) @ gaps)
+        scatter += np.tril(scatter, -1).T
+        sigma = priors["scale"].given(n.sum(), scatter).draw(np.random.Generator(bit_generator))
+        values["scale"] = sigma.ravel()
+    others = {name: law for name, law in priors.items() if name != "scale"}
+    return TiedLaws(others, values, spread, origin, floor, masses, means)
+
+
 @cython.final
 cdef class TiedLaws(GaussianLaws):
     """Conditional laws of r and u, given Sigma.
@@ -559,6 +589,7 @@ cdef class TiedLaws(GaussianLaws):
     priors, values, spread, origin, floor
         See `GaussianLaws`; "scale" is not among the priors, and Sigma by rows among the values.
     n : ndarray of shape (n_clusters,)
+        Precisions of the means, in units of Sigma^-1.
     means : ndarray of shape (n_clusters, n_features)
         x_bar, not relative to the origin.
     """
@@ -631,6 +662,244 @@ cdef class TiedLaws(GaussianLaws):
         for d in range(n_features):
             self.u[d] = self.center[d] + b[d]
         return True
+
+
+@cython.final
+cdef class GaussianTiedTailsModel(ScatterModel):
+    """Kernel of Gaussian clusters with one covariance and heavy tails: x | w ~ N(mu, Sigma / w).
+
+    With W = sum w_i, x_bar = sum w_i x_i / W, C = sum w_i (x_i - x_bar)(x_i - x_bar)',
+    rho = r + W and h = rho w / (rho + w),
+
+        p(x, w | cluster) = p(w) |2 pi Sigma|^(-1/2) h^(D/2) exp(-h |y - m|^2 / 2),
+
+    and p(items | weights) is that of `GaussianTiedModel` with W for n in the terms of the mean,
+    times the product of w_i^(D/2). The largest h^(D/2) exp(-h q / 2) is at h = D / q.
+
+    Row: n, number of items with each weight (G), then for each set of moments its mass, mean (D)
+    and scatter (packed) | log |2 pi Sigma|^(-1/2), a bound, rho, for each weight log p(w) h^(D/2)
+    (G) and h (G); m (D).
+
+    Parameters
+    ----------
+    data, tables, mean, mean_precision, df, scale
+        See `GaussianTiedModel`. No entry is missing.
+    law : Tails
+        Law of the weights.
+    law_values : ndarray of shape (n_law_values,)
+        Its parameters.
+    """
+    cdef Py_ssize_t center              # place of m behind the statistics
+    cdef const double[:, ::1] rows, white
+    cdef double log_det
+    cdef double[::1] factor             # (n_packed,): of Sigma
+    cdef double[::1] precision          # (n_packed,): see `invert`
+    cdef double[::1] work               # (3 D + 2 n_packed,)
+
+    def __init__(
+        self, data, tables, mean, double mean_precision, double df, scale, law, law_values
+    ):
+        self.begin(data, tables, mean, mean_precision, df, scale, law, law_values)
+        self.rows = data["X"]
+        self.white = tables["white"]
+        self.n_packed = self.n_features * (self.n_features + 1) // 2
+        self.n_set = 1 + self.n_features + self.n_packed
+        self.center = TIED_WEIGHED + 2 * self.n_lanes
+        self.factor = np.empty(self.n_packed)
+        self.precision = np.empty(self.n_packed)
+        self.work = np.empty(3 * self.n_features + 2 * self.n_packed)
+        self.allocate(
+            self.first_set + self.n_sets * self.n_set,
+            self.first_set + self.n_sets * self.n_set + self.center + self.n_features,
+        )
+        self.take_hyperparameters()
+        self.declare_incomplete(data["incomplete"])
+
+    cdef int take_hyperparameters(self) except -1:
+        """Set the attributes that follow from `hyper`, and the empty row."""
+        self.take_prior()
+        if not factorize(
+            self.hyper + self.n_features + 2, self.n_features, &self.factor[0], &self.log_det
+        ):
+            raise ValueError("Gaussian.scale must be positive definite")
+        invert(&self.factor[0], self.n_features, &self.precision[0], &self.work[0])
+        self.compute(self.empty)
+        return 0
+
+    cdef int retabulate(self) except -1:
+        cdef Py_ssize_t n_features = self.n_features
+        self.take_hyperparameters()
+        sigma = self.hyperparameters()[n_features + 2 : self.first_law]
+        self.white = whitened(self.rows, sigma.reshape(n_features, n_features))
+        return 0
+
+    cdef void compute(self, double* stats) noexcept nogil:
+        """Cached terms from the statistics, O(D^2)."""
+        cdef Py_ssize_t d, k
+        cdef const double* moments = stats + self.first_set
+        cdef double* center = &self.work[0]
+        cdef double mass
+        cdef double rho = self.mean_precision
+        memcpy(center, self.prior_mean, self.n_features * sizeof(double))
+        for k in range(self.n_sets):
+            mass = self.weights.factors[k] * moments[0]
+            rho += mass
+            for d in range(self.n_features):
+                center[d] += mass / rho * (moments[1 + d] - center[d])
+            moments += self.n_set
+        whiten(&self.factor[0], self.n_features, center, stats + self.n_stats + self.center)
+        self.finish(stats)
+
+    cdef void finish(self, double* stats) noexcept nogil:
+        """Set the cached terms that follow from the numbers of items."""
+        cdef double* cached = stats + self.n_stats
+        self.n_last = 0
+        cached[PEAK] = -0.5 * (self.n_features * LOG_2PI + self.log_det)
+        cached[BOUND] = 0.5 * self.n_features * (log(<double>self.n_features) - 1.0)
+        cached[PRECISION] = self.rho_of(stats)
+        weigh(self, cached[PRECISION], cached + TIED_WEIGHED)
+
+    cdef void change(self, double* stats, Py_ssize_t i, double sign) noexcept nogil:
+        """Item i enters (sign = 1) or leaves (-1): all terms of the row, O(D^2)."""
+        cdef Py_ssize_t d
+        cdef Py_ssize_t g = self.weights.chosen[i]
+        cdef double* center = stats + self.n_stats + self.center
+        cdef double by
+        self.count(stats, &self.rows[i, 0], g, sign, &self.work[0])
+        self.finish(stats)
+        by = sign * self.weights.values[g] / stats[self.n_stats + PRECISION]
+        for d in range(self.n_features):
+            center[d] += by * (self.white[i, d] - center[d])
+
+    cdef bint lost(self, const double* moments, Py_ssize_t i, double weight) noexcept nogil:
+        """Whether the removal of item i has cancelled too many digits of the scatter."""
+        cdef Py_ssize_t d
+        cdef const double* scatter = moments + 1 + self.n_features
+        cdef const double* sigma = self.hyper + self.n_features + 2
+        cdef double gap
+        for d in range(self.n_features):
+            gap = self.rows[i, d] - moments[1 + d]
+            if weight * gap * gap > LARGEST_LOSS * (scatter[0] + sigma[d * (self.n_features + 1)]):
+                return True
+            scatter += self.n_features - d
+        return False
+
+    cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        self.change(row(self, slot), i, 1.0)
+
+    cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        cdef Py_ssize_t j
+        cdef Py_ssize_t g = self.weights.chosen[i]
+        cdef double* stats = row(self, slot)
+        if stats[0] == 1.0:
+            memcpy(stats, self.empty, self.width * sizeof(double))
+            return
+        self.change(stats, i, -1.0)
+        # If the removal of an outlier cost digits, start from the items.
+        if (
+            self.lost(self.set_of(stats, g), i, self.weights.relative[g])
+            and labels_show(self, slot, stats[0])
+        ):
+            memcpy(stats, self.empty, self.width * sizeof(double))
+            for j in range(self.n_samples):
+                if self.labels[j] == slot:
+                    self.change(stats, j, 1.0)
+
+    cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
+        self.compute(row(self, slot))
+
+    cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
+        self.add_moments(row(self, dst), row(self, src), &self.work[0])
+        self.compute(row(self, dst))
+
+    cdef double log_evidence(
+        self, const double* stats, const double* hyper, const double* factors,
+        const double* factor, const double* precision, double log_det
+    ) noexcept nogil:
+        """log p(items, their weights). The mean of a set is compared with that of the sets before,
+        the prior mean first."""
+        cdef Py_ssize_t d, k, t
+        cdef Py_ssize_t n_features = self.n_features
+        cdef const double* moments = stats + self.first_set
+        cdef double* gap = &self.work[0]
+        cdef double* z = gap + n_features
+        cdef double* center = z + n_features
+        cdef double r = hyper[n_features]
+        cdef double rho = r
+        cdef double squares = 0.0
+        cdef double total = 0.0
+        cdef double mass
+        for d in range(n_features):
+            center[d] = hyper[d] - self.origin_view[d]
+        for k in range(self.n_sets):
+            mass = factors[k] * moments[0]
+            if mass > 0.0:
+                total = 0.0
+                for t in range(self.n_packed):
+                    total += precision[t] * moments[1 + n_features + t]
+                squares += factors[k] * total
+                for d in range(n_features):
+                    gap[d] = moments[1 + d] - center[d]
+                whiten(factor, n_features, gap, z)
+                total = 0.0
+                for d in range(n_features):
+                    total += z[d] * z[d]
+                    center[d] += mass / (rho + mass) * gap[d]
+                squares += rho * (mass / (rho + mass)) * total
+                rho += mass
+            moments += self.n_set
+        return self.log_law(stats + COUNTS, stats + COUNTS, n_features, factors) - 0.5 * (
+            stats[0] * (n_features * LOG_2PI + log_det) + n_features * log(rho / r) + squares
+        )
+
+    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
+        return self.log_evidence(
+            row(self, slot), self.hyper, &self.weights.factors[0], &self.factor[0],
+            &self.precision[0], self.log_det
+        )
+
+    cdef double log_marginal_at(
+        self, Py_ssize_t slot, const double* hyper      # IN (n_hyper,)
+    ) noexcept nogil:
+        cdef Py_ssize_t n_features = self.n_features
+        cdef double* factor = &self.work[3 * n_features]
+        cdef double* precision = factor + self.n_packed
+        cdef double factors[MOST_WEIGHTS]
+        cdef double log_det
+        self.take_factors(hyper, factors)
+        if not factorize(hyper + n_features + 2, n_features, factor, &log_det):
+            return NAN
+        invert(factor, n_features, precision, &self.work[0])
+        return self.log_evidence(row(self, slot), hyper, factors, factor, precision, log_det)
+
+    def gaussian_laws(self, priors, values, stats, factors, bit_generator):
+        moments = self.weights.law.moments(stats, self.n_features, factors)
+        return given_covariance(
+            priors, values, self.spread, self.origin, self.floor, stats[:, 0],
+            moments[:, 0], moments, bit_generator
+        )
+
+    cdef double bound_square(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        """|y - m|^2."""
+        cdef Py_ssize_t d
+        cdef const double* y = &self.white[i, 0]
+        cdef const double* center = row(self, slot) + self.n_stats + self.center
+        cdef double gap
+        cdef double q = 0.0
+        for d in range(self.n_features):
+            gap = y[d] - center[d]
+            q += gap * gap
+        return q if q < FARTHEST else FARTHEST
+
+    cdef void log_terms(
+        self, Py_ssize_t slot, Py_ssize_t i, Py_ssize_t first, Py_ssize_t n, double* out
+    ) noexcept nogil:
+        cdef Py_ssize_t g
+        cdef const double* cached = row(self, slot) + self.n_stats
+        cdef const double* weighed = cached + TIED_WEIGHED + first
+        cdef double q = 0.5 * self.bound_square(slot, i)
+        for g in range(n):
+            out[g] = cached[PEAK] + weighed[g] - q * weighed[self.n_lanes + g]
 
 
 @cython.final

@@ -51,6 +51,7 @@ cdef class WeighedModel(ClusterModel):
     cdef object origin, spread, floor
     cdef const double[::1] origin_view
     cdef RowWeights weights
+    cdef object _owners
     # Of the last item whose densities were summed over weights, in some slots:
     cdef Py_ssize_t n_last              # number of slots; 0 if rows have changed since
     cdef Py_ssize_t last[MANY]          # these slots

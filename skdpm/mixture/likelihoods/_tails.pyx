@@ -95,6 +95,7 @@ cdef class WeighedModel(ClusterModel):
     cdef int begin(self, data, tables, mean, mean_precision, df, scale, law, values) except -1:
         """Set what subclasses share, before the arena is allocated."""
         cdef const double[:, ::1] X = data["X"]
+        self._owners = data["X"]
         self.drifts = True
         self.bounds_rest = True
         self.n_samples = X.shape[0]

@@ -18,6 +18,10 @@ from scipy.special import multigammaln
 from skdpm.hyperpriors import Gamma, Shifted
 from skdpm.mixture.likelihoods._gaussian import GaussianModel, ParametricGaussian
 from skdpm.mixture.likelihoods._gaussian_diag import GaussianDiagModel, ParametricGaussianDiag
+from skdpm.mixture.likelihoods._gaussian_diag_tails import (
+    GaussianDiagTailsModel,
+    GaussianSphericalTailsModel,
+)
 from skdpm.mixture.likelihoods._gaussian_hyper import log_evidence_norm_table, log_norm_table
 from skdpm.mixture.likelihoods._gaussian_spherical import (
     GaussianSphericalModel,
@@ -26,6 +30,7 @@ from skdpm.mixture.likelihoods._gaussian_spherical import (
 from skdpm.mixture.likelihoods._gaussian_tails import GaussianTailsModel
 from skdpm.mixture.likelihoods._gaussian_tied import (
     GaussianTiedModel,
+    GaussianTiedTailsModel,
     ParametricGaussianTied,
     whitened,
 )
@@ -489,57 +494,6 @@ class Full(Matrix):
         return constant + means @ weights, rho, df - means.shape[1] + 1.0, spread, 0.0
 
 
-class FullWithTails(Full):
-    """A covariance matrix for each cluster, and a weight of each row."""
-
-    model = GaussianTailsModel
-
-    def bind(self, g, data, tables):
-        return self.model(
-            data,
-            tables,
-            g.mean,
-            g.mean_precision,
-            g.df,
-            np.asarray(g.scale),
-            g.law_of_weights,
-            np.array(g.tail_values),
-        )
-
-    def weighted(self, g, stats):
-        """Masses, means and scatters of clusters, as statistics of `Full`."""
-        law = g.law_of_weights
-        return law.moments(stats, len(g.mean), law.log_law(g.tail_values)[1])
-
-    def posterior(self, g, stats):
-        weighted = self.weighted(g, stats)
-        means, scales, df, rho = super().posterior(g, weighted)
-        return means, scales, df + (stats[:, 0] - weighted[:, 0]), rho
-
-    def factors(self, g, stats):
-        return super().factors(g, self.weighted(g, stats))
-
-    def draw(self, g, stats, rng):
-        nothing = np.full((len(stats), len(g.mean)), np.nan)
-        return self.laws(g, stats, None).fill(nothing, np.arange(len(stats)), rng)
-
-    def laws(self, g, stats, rng):
-        log_probabilities, weights = g.law_of_weights.weights(g.tail_values)
-        means, _, df, rho = self.posterior(g, stats)
-        roots = self.factors(g, stats)
-        if rng is None:
-            df = df - means.shape[1] + 1.0
-            by = (rho[:, None] + weights) / (rho * df)[:, None] / weights
-        else:
-            roots = np.array([drawn_root(*law, rng) for law in zip(df, roots, strict=True)])
-            means, df = draw_means(means, roots, rho, rng), np.full(len(df), np.inf)
-            by = np.tile(1.0 / weights, (len(stats), 1))
-        parts = [
-            self.matrix_laws(means, roots * factor[:, None, None], df) for factor in np.sqrt(by).T
-        ]
-        return MixedLaws(np.tile(log_probabilities, (len(stats), 1)), parts)
-
-
 class Tied(Matrix):
     """One covariance matrix, `scale` itself, for all clusters."""
 
@@ -600,6 +554,123 @@ class Tied(Matrix):
         return constant + means @ weights, rho[:, 0], df, df * (weights @ g.scale @ weights), 0.0
 
 
+class WithTails:
+    """Structures whose rows have weights: a mixin, whose kernels also take the law of these."""
+
+    def bind(self, g, data, tables):
+        law, values = g.law_of_weights, np.array(g.tail_values)
+        return self.model(
+            data, tables, g.mean, g.mean_precision, g.df, np.asarray(g.scale), law, values
+        )
+
+    def draw(self, g, stats, rng):
+        nothing = np.full((len(stats), len(g.mean)), np.nan)
+        return self.laws(g, stats, None).fill(nothing, np.arange(len(stats)), rng)
+
+    def laws(self, g, stats, rng):
+        log_probabilities, weights = g.law_of_weights.weights(g.tail_values)
+        log_weights = np.tile(log_probabilities, (len(stats), 1))
+        return MixedLaws(log_weights, self.laws_given(g, stats, rng, weights))
+
+    def laws_given(self, g, stats, rng, weights):
+        """Laws of a row with each of these weights: list of Laws."""
+        raise NotImplementedError
+
+    def weighted(self, g, stats):
+        """Masses, means and scatters of clusters, as statistics of the kernel without tails."""
+        law = g.law_of_weights
+        return law.moments(stats, len(g.mean), law.log_law(g.tail_values)[1])
+
+
+class ByColumnWithTails(WithTails):
+    """A mixin for `ByColumn`."""
+
+    def tables(self, g, data, n_tabled, missing):
+        return {"missing": missing}
+
+    def moments(self, g, stats):
+        law = g.law_of_weights
+        n, mass, center, squares = law.moments_by_column(
+            stats, len(g.mean), law.log_law(g.tail_values)[1]
+        )
+        rho = g.mean_precision + mass
+        gap = np.where(n > 0.0, center - (g.mean - g._origin), 0.0)
+        return g.mean + mass / rho * gap, squares + g.mean_precision * mass / rho * gap**2, n, rho
+
+    def laws_given(self, g, stats, rng, weights):
+        means, scales, df, rho = self.posterior(g, stats)
+        if rng is None:
+            return [
+                self.student(means, np.sqrt(scales * (rho + w) / (rho * df * w)), df)
+                for w in weights
+            ]
+        spread = np.sqrt(scales / self.draw_factors(df, rng))
+        means = means + spread / np.sqrt(rho) * rng.standard_normal(means.shape)
+        return [normal_laws(means, spread / np.sqrt(w)) for w in weights]
+
+
+class DiagonalWithTails(ByColumnWithTails, Diagonal):
+    """A variance for each column of each cluster, and a weight of each row."""
+
+    model = GaussianDiagTailsModel
+
+
+class SphericalWithTails(ByColumnWithTails, Spherical):
+    """One variance for each cluster, and a weight of each row."""
+
+    model = GaussianSphericalTailsModel
+
+
+class FullWithTails(WithTails, Full):
+    """A covariance matrix for each cluster, and a weight of each row."""
+
+    model = GaussianTailsModel
+
+    def posterior(self, g, stats):
+        weighted = self.weighted(g, stats)
+        means, scales, df, rho = Full.posterior(self, g, weighted)
+        return means, scales, df + (stats[:, 0] - weighted[:, 0]), rho
+
+    def factors(self, g, stats):
+        return Full.factors(self, g, self.weighted(g, stats))
+
+    def laws_given(self, g, stats, rng, weights):
+        means, _, df, rho = self.posterior(g, stats)
+        roots = self.factors(g, stats)
+        if rng is None:
+            df = df - means.shape[1] + 1.0
+            by = (rho[:, None] + weights) / (rho * df)[:, None] / weights
+        else:
+            roots = np.array([drawn_root(*law, rng) for law in zip(df, roots, strict=True)])
+            means, df = draw_means(means, roots, rho, rng), np.full(len(df), np.inf)
+            by = np.tile(1.0 / weights, (len(stats), 1))
+        return [
+            self.matrix_laws(means, roots * factor[:, None, None], df) for factor in np.sqrt(by).T
+        ]
+
+
+class TiedWithTails(WithTails, Tied):
+    """One covariance matrix for all clusters, and a weight of each row."""
+
+    model = GaussianTiedTailsModel
+
+    def means(self, g, stats):
+        return Tied.means(self, g, self.weighted(g, stats))
+
+    def laws_given(self, g, stats, rng, weights):
+        means, rho = self.means(g, stats)
+        roots = np.tile(np.linalg.cholesky(g.scale), (len(stats), 1, 1))
+        df = np.full(len(stats), np.inf)
+        if rng is None:
+            by = (rho + weights) / rho / weights
+        else:
+            means = draw_means(means, roots, rho[:, 0], rng)
+            by = np.tile(1.0 / weights, (len(stats), 1))
+        return [
+            self.matrix_laws(means, roots * factor[:, None, None], df) for factor in np.sqrt(by).T
+        ]
+
+
 COVARIANCES = {
     "full": Full(),
     "diag": Diagonal(),
@@ -608,7 +679,12 @@ COVARIANCES = {
 }
 
 # With heavy tails.
-TAILED = {"full": FullWithTails()}
+TAILED = {
+    "full": FullWithTails(),
+    "diag": DiagonalWithTails(),
+    "tied": TiedWithTails(),
+    "spherical": SphericalWithTails(),
+}
 
 
 def normal_laws(means, spread):

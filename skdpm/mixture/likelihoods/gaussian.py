@@ -221,7 +221,10 @@ default=None
     """
 
     has_points = True
-    nan_hint = "with tails no entry may be missing; use tails=None, or fill the entries first"
+    nan_hint = (
+        'with tails and covariance_type="full" or "tied" no entry may be missing; choose "diag" or '
+        '"spherical", use tails=None, or fill the entries first'
+    )
 
     def __init__(
         self,
@@ -256,14 +259,7 @@ default=None
         structure = COVARIANCES[
             check_choice(self.covariance_type, "Gaussian.covariance_type", tuple(COVARIANCES))
         ]
-        if self.law_of_weights is None:
-            return structure
-        if self.covariance_type not in TAILED:
-            raise ValueError(
-                f'Gaussian.tails needs covariance_type="full", got {self.covariance_type!r}; '
-                "choose that, or tails=None"
-            )
-        return TAILED[self.covariance_type]
+        return structure if self.law_of_weights is None else TAILED[self.covariance_type]
 
     @property
     def law_of_weights(self):
@@ -289,7 +285,7 @@ default=None
 
     @property
     def allow_nan(self):
-        return not self.weighs_rows
+        return not (self.weighs_rows and self._correlates)
 
     @property
     def weighs_rows(self):
@@ -297,8 +293,12 @@ default=None
 
     @property
     def draws_gaps(self):
+        return self.tails is None and self._correlates
+
+    @property
+    def _correlates(self):
         structure = COVARIANCES.get(self.covariance_type)
-        return self.tails is None and structure is not None and structure.correlates
+        return structure is not None and structure.correlates
 
     def n_drawn(self, X):
         if self.weighs_rows:

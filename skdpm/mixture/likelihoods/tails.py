@@ -135,6 +135,28 @@ class Tails:
             out[:, 0] += mass
         return out
 
+    def moments_by_column(self, stats, n_features, factors):
+        """Numbers of entries, masses, means and sums of squares of the columns of clusters, from
+        these factors of the sets of moments: (n_clusters, n_features) each.
+
+        Parameters
+        ----------
+        stats : ndarray of shape (n_clusters, n_stats)
+            Numbers of items; those with each weight, and of their entries; and for each set
+            numbers of entries, masses, means and sums of squares of the columns.
+        """
+        sets = stats[:, 1 + 2 * len(self.relative) :].reshape(len(stats), -1, 4, n_features)
+        n, mass, mean, squares = np.zeros((4, len(stats), n_features))
+        for k, factor in enumerate(factors):
+            more = factor * sets[:, k, 1]
+            share = more / np.where(more > 0.0, mass + more, 1.0)
+            gap = sets[:, k, 2] - mean
+            n += sets[:, k, 0]
+            squares += factor * sets[:, k, 3] + mass * share * gap**2
+            mean += share * gap
+            mass += more
+        return n, mass, mean, squares
+
     def resample(self, counts, values, priors, step, rng):
         """Draw learned parameters given the numbers of rows with each weight.
 
