@@ -2,14 +2,15 @@
 
 Given their weights w and a covariance Sigma, the rows X of a cluster are matrix normal: their
 columns have the covariance Sigma, and their rows diag(1 / w) + 11' / r. So they are matrix t with
-Sigma integrated out. No formula of a posterior or of a predictive law is used.
+Sigma integrated out, and the same column by column if Sigma is diagonal. No formula of a
+posterior or of a predictive law is used.
 """
 
 import itertools
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp, multigammaln
+from scipy.special import gammaln, logsumexp, multigammaln
 from scipy.stats import gamma
 
 from reference.enumerate import enumerate_partitions, partition_sizes
@@ -30,13 +31,21 @@ def law_of_weights(tails, values):
     return T_WEIGHTS, cdf[:-1] - cdf[1:]
 
 
-def log_marginal_weighted(X, w, *, mean, mean_precision, df, scale):
-    """log p(rows of a cluster | their weights)."""
-    n, n_features = X.shape
-    if n == 0:
-        return 0.0
-    rows = np.diag(1.0 / np.asarray(w)) + 1.0 / mean_precision
+def log_marginal_weighted(X, w, *, mean, mean_precision, df, scale, covariance_type="full"):
+    """log p(known entries of the rows of a cluster | weights of the rows)."""
+    law = {"full": matrix_t, "diag": by_column, "spherical": one_variance, "tied": one_normal}
     gaps = X - np.asarray(mean)
+    return law[covariance_type](gaps, np.asarray(w), mean_precision, df, scale) if len(X) else 0.0
+
+
+def rows_of(w, r):
+    """Covariance of the rows of a column, in units of the variance of the cluster."""
+    return np.diag(1.0 / w) + 1.0 / r
+
+
+def matrix_t(gaps, w, r, df, scale):
+    n, n_features = gaps.shape
+    rows = rows_of(w, r)
     scatter = np.asarray(scale) + gaps.T @ np.linalg.solve(rows, gaps)
     return (
         multigammaln(0.5 * (df + n), n_features)
@@ -46,6 +55,43 @@ def log_marginal_weighted(X, w, *, mean, mean_precision, df, scale):
         + 0.5 * df * np.linalg.slogdet(scale)[1]
         - 0.5 * (df + n) * np.linalg.slogdet(scatter)[1]
     )
+
+
+def known_columns(gaps, w):
+    """Known entries of each column, and their weights."""
+    for column in gaps.T:
+        known = ~np.isnan(column)
+        yield column[known], w[known]
+
+
+def by_column(gaps, w, r, df, scale):
+    scales = np.broadcast_to(scale, gaps.shape[1])
+    return sum(
+        matrix_t(x[:, None], v, r, df, [[s]]) if len(x) else 0.0
+        for (x, v), s in zip(known_columns(gaps, w), scales, strict=True)
+    )
+
+
+def one_variance(gaps, w, r, df, scale):
+    n = np.count_nonzero(~np.isnan(gaps))
+    squares = log_det = 0.0
+    for x, v in known_columns(gaps, w):
+        rows = rows_of(v, r)
+        squares += x @ np.linalg.solve(rows, x)
+        log_det += np.linalg.slogdet(rows)[1]
+    return (
+        gammaln(0.5 * (df + n))
+        - gammaln(0.5 * df)
+        - 0.5 * (n * np.log(np.pi) + log_det)
+        + 0.5 * df * np.log(scale)
+        - 0.5 * (df + n) * np.log(scale + squares)
+    )
+
+
+def one_normal(gaps, w, r, df, scale):
+    covariance = np.kron(rows_of(w, r), scale)
+    squares = gaps.ravel() @ np.linalg.solve(covariance, gaps.ravel())
+    return -0.5 * (gaps.size * np.log(2 * np.pi) + np.linalg.slogdet(covariance)[1] + squares)
 
 
 class TailPosterior(NamedTuple):

@@ -258,7 +258,9 @@ cdef class WeighedModel(ClusterModel):
             n = min(n_slots - first, <Py_ssize_t>MANY)
             for k in range(n):
                 square = self.bound_square(slots[first + k], i)
-                # A smaller square has a larger bound; NaN has none.
+                if not square == square:
+                    return INFINITY
+                # A smaller square has a larger bound.
                 logs[k] = 1e-300 if square < 1e-300 else 1e300 if square > 1e300 else square
             m = (n + 7) // 8 * 8
             for k in range(n, m):

@@ -422,6 +422,10 @@ class IndependentLaws(Laws):
             total = total + np.where(known, law.log_density(np.where(known[:, 0], x, 0.0)), 0.0)
         return total
 
+    def of_cluster(self, k):
+        """The law of one cluster."""
+        return IndependentLaws([law and law.take(np.array([k])) for law in self.columns])
+
     def given(self, X, clusters, columns):
         return [self.columns[d].take(clusters) for d in columns]
 
