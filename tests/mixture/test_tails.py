@@ -24,12 +24,16 @@ from support.pvalues import (
     assert_p_matrix,
     chi_squared_p,
     correct_for_number,
+    mean_p,
 )
+from support.smc import all_labels, fitted
 
 from skdpm import DPMixture, FiniteMixture
 from skdpm.hyperpriors import Gamma, Shifted
 from skdpm.mixture.likelihoods import Gaussian, Product
 from skdpm.mixture.likelihoods.tails import Beta, OnGrid
+from skdpm.mixture.particles._annealed import AnnealedSystem
+from skdpm.mixture.samplers.smc import SMC, AnnealedSMC
 from skdpm.mixture.state._state import MixtureState
 
 HYPER = {"mean": [0.3, -0.5], "mean_precision": 0.4, "df": 5.0, "scale": [[1.2, 0.7], [0.7, 1.1]]}
@@ -243,6 +247,142 @@ def test_weights_drawn_from_their_prior_are_seen(tails, seed_sequence):
     chosen[:, 3] = rng.choice(len(probabilities), size=len(chosen), p=probabilities)
     cells = cells_of(tails, posterior, labels, chosen)
     assert chi_squared_p(cells.counts, cells.probabilities) < 1e-6
+
+
+# Particles.
+
+
+def particle_cells(labels, chosen):
+    """Cells by partition and class of the weight of a row that comes in the middle."""
+    return partition_index(labels) * 2 + (chosen[:, 2] > 0)
+
+
+def joint_of_cells(name):
+    """log p(rows), and probabilities of the cells."""
+    posterior = posterior_of(name)
+    states = np.repeat(np.arange(15), len(posterior.chosen))
+    chosen = np.tile(posterior.chosen, (15, 1))
+    cells = particle_cells(posterior.partitions[states], chosen)
+    law = np.bincount(cells, posterior.probabilities.ravel(), 30)
+    return logsumexp(posterior.log_joint), law
+
+
+def particle_run(name, scheme, n_particles, active_block, shift=0.0, n_runs=1_000):
+    """Mean weights of particles by partition and weights of rows are their joint density. `shift`
+    is an error of the log evidence."""
+    log_evidence, law = joint_of_cells(name)
+    rows = CASES[name].rows
+    likelihood = likelihood_of(name)
+    model = bind(likelihood, likelihood.encode(rows), len(rows))
+    prior = make_prior("dp", len(rows), **PRIORS["dp"][1])
+    system = AnnealedSystem(n_particles, scheme, 1.0, prior, active_block=active_block)
+
+    def run(seed, factor):
+        bit_generator = np.random.PCG64(seed)
+        Y = np.empty((n_runs * factor, law.size))
+        for y in Y:
+            system.begin([model])
+            system.run(bit_generator, 0, len(rows))
+            chosen = system.get_state()["completions"]
+            weights = np.exp(system.log_weights() - log_evidence + shift)
+            y[:] = np.bincount(particle_cells(all_labels(system), chosen), weights, law.size)
+        return mean_p(Y, law)
+
+    return run
+
+
+DESIGNS = [
+    ("t", "systematic", 3, 0),
+    ("contaminated", "multinomial", 3, 3),
+    ("diag gaps", "optimal", 4, 0),
+    ("tied contaminated", "systematic", 3, 2),
+    ("spherical t", "stratified", 3, 2),
+]
+
+
+def test_particles_draw_weights(seed_sequence):
+    """Particles that follow all choices, that are resampled, and whose old rows are drawn again;
+    their mean weight is the evidence, summed over weights of rows."""
+    runs = {" ".join(map(str, design)): particle_run(*design) for design in DESIGNS}
+    assert_p_matrix(runs, seed_sequence=seed_sequence)
+
+
+def test_another_evidence_is_seen(seed_sequence):
+    assert particle_run(*DESIGNS[0], shift=0.05)(seed_sequence, 4) < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, sampler",
+    [
+        ("t", SMC(3, rejuvenation="gibbs", growth=1.01, resample_threshold=1.0)),
+        ("diag gaps", SMC(2, growth=1.3, resample_threshold=1.0, resampling="stratified")),
+        ("contaminated", AnnealedSMC(3, rejuvenation="sams", growth=1.3, active_block=2)),
+    ],
+)
+def test_moved_particles_draw_weights(name, sampler, seed_sequence):
+    """The same for fits, whose particles are moved and whose rows come in a random order."""
+    log_evidence, law = joint_of_cells(name)
+    case = CASES[name]
+    likelihood = Gaussian(**case.hyper, **case.parameters, tails=case.tails)
+
+    def run(seed, factor):
+        Y = []
+        for state in seed.generate_state(8 * factor):
+            model = fitted(
+                likelihood,
+                "dp",
+                case.rows,
+                sampler,
+                concentration=PRIORS["dp"][1]["concentration"],
+                n_chains=100,
+                point_estimate="last",
+                random_state=int(state),
+            )
+            chosen = np.array([draw["completion"] for draw in model.draws_.scored.draws])
+            labels = model.label_samples_[:, 0].astype(int)
+            z = np.exp(model.log_evidence_chains_ - log_evidence)
+            cells = particle_cells(labels, chosen)
+            Y += [np.bincount([cell], [w], law.size) for cell, w in zip(cells, z, strict=True)]
+        return mean_p(np.array(Y), law)
+
+    assert_p(run, seed_sequence=seed_sequence)
+
+
+@pytest.mark.filterwarnings("ignore:the chains, which are independent particle systems")
+@pytest.mark.parametrize("name", ["t", "diag", "product"])
+def test_streams_take_rows(name):
+    """Batches of any size give the same bits, and what follows scores new rows."""
+    rows = rows_for(name)
+    settings = {**SETTINGS, "likelihood": OBJECTS[name], "sampler": SMC(30)}
+    start = two_groups()[10:40]
+    whole = DPMixture(**settings).partial_fit(start).partial_fit(rows)
+    parts = DPMixture(**settings).partial_fit(start).partial_fit(rows[:13]).partial_fit(rows[13:])
+    assert np.array_equal(whole.log_evidence_chains_, parts.log_evidence_chains_)
+    assert np.array_equal(whole.score_samples(rows), parts.score_samples(rows))
+    assert adjusted_rand_score(np.arange(60) < 20, whole.predict(rows)) > 0.8
+
+
+@pytest.mark.filterwarnings("ignore:the chains, which are independent particle systems")
+@pytest.mark.parametrize("sampler", [SMC(4), SMC(4, rejuvenation=None), AnnealedSMC(4)], ids=repr)
+@pytest.mark.parametrize("name", ["contaminated", "tied", "spherical", "product"])
+def test_particles_hold_the_weights_of_their_rows(name, sampler):
+    """Statistics of the clusters of draws are those of their labels and weights, also where chains
+    take the rows in another order."""
+    rows = rows_for(name, 40)
+    model = DPMixture(likelihood=OBJECTS[name], sampler=sampler, **SETTINGS).fit(rows)
+    resolved = model.likelihood_
+    data = resolved.encode(rows)
+    for draw in model.draws_.scored.draws[::20]:
+        labels = model.draws_["labels"][draw["chain"], draw["draw"]].astype(np.intp)
+        kernel = resolved.at(draw["values"]).bind(data, resolved.tables(data, len(rows)))
+        prior = make_prior("dp", len(rows), concentration=1.0)
+        state = MixtureState(kernel, prior, labels, completion=draw["completion"])
+        expected = state.dump()
+        found = model.draws_.scored.stats[draw["clusters"]]
+        found = found[found[:, 0] > 0]
+        order = [np.lexsort(np.round(stats, 6).T) for stats in (expected, found)]
+        np.testing.assert_allclose(found[order[1]], expected[order[0]], rtol=1e-7, atol=1e-7)
 
 
 # Densities.
@@ -937,12 +1077,11 @@ def test_refusals():
         tails="t",
         hyperpriors={"tail_df": (1.0, 1.0)},
     )
-    for sampler in ("smc", "sub_cluster"):
-        refuses(
-            'cannot draw the weights of rows .*, such as "auto".*tails=None',
-            sampler=sampler,
-            tails="t",
-        )
+    refuses(
+        'cannot draw the weights of rows .*, such as "auto".*tails=None',
+        sampler="sub_cluster",
+        tails="t",
+    )
     with pytest.raises(ValueError, match="BlockedGibbs cannot draw the weights"):
         FiniteMixture(2, likelihood=Gaussian(tails="t"), sampler="blocked_gibbs").fit(rows)
     with pytest.raises(ValueError, match="noise cannot be combined with Gaussian"):

@@ -37,7 +37,9 @@ import numpy as np
 from skdpm._core._math cimport log_rising
 from skdpm.mixture.likelihoods._base cimport row
 from skdpm.mixture.likelihoods._gaussian_hyper cimport labels_show, log_step
-from skdpm.mixture.likelihoods._tails cimport BOUND, COUNTS, MOST_WEIGHTS, PEAK, WeighedModel, weigh
+from skdpm.mixture.likelihoods._tails cimport (
+    BOUND, COUNTS, MOST_WEIGHTS, PEAK, WeighedModel, weigh
+)
 
 from skdpm.mixture.likelihoods._gaussian_diag import DiagLaws
 from skdpm.mixture.likelihoods._gaussian_spherical import SphericalLaws
@@ -264,7 +266,7 @@ cdef class GaussianDiagTailsModel(WeighedModel):
         self.compute(row(self, slot))
 
     cdef void merge(self, Py_ssize_t dst, Py_ssize_t src) noexcept nogil:
-        cdef Py_ssize_t d, k
+        cdef Py_ssize_t _set, d, k
         cdef Py_ssize_t n_features = self.n_features
         cdef double* stats = row(self, dst)
         cdef double* moments = stats + self.first_set
@@ -273,7 +275,7 @@ cdef class GaussianDiagTailsModel(WeighedModel):
         for k in range(self.first_set):
             stats[k] += other[k]
         other += self.first_set
-        for k in range(self.n_sets):
+        for _set in range(self.n_sets):
             for d in range(n_features):
                 if other[d] == 0.0:
                     continue

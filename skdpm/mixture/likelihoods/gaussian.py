@@ -222,8 +222,8 @@ default=None
 
     has_points = True
     nan_hint = (
-        'with tails and covariance_type="full" or "tied" no entry may be missing; choose "diag" or '
-        '"spherical", use tails=None, or fill the entries first'
+        'with tails and covariance_type="full" or "tied" no entry may be missing; choose "diag" '
+        'or "spherical", use tails=None, or fill the entries first'
     )
 
     def __init__(

@@ -760,7 +760,8 @@ cdef class ParticleSystem:
             self.family_at[f] = <void*>self.families[f]
         for model in models:
             model.complete()
-        self.completions = np.tile(models[0].completion(), (self.weights.n_most, 1))
+        completion = models[0].completion().astype(np.float64)
+        self.completions = np.tile(completion, (self.weights.n_most, 1))
         if state.get("completions") is not None:
             np.asarray(self.completions)[:n] = state["completions"]
         self.n_rows = state["n_rows"]

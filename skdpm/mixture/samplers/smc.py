@@ -71,7 +71,6 @@ class SMC(Sampler):
     """
 
     requires = "product"
-    weighs_rows = False
     online = True
     takes_labels = False
 
