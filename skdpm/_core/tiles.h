@@ -134,6 +134,32 @@ SKDPM_UNUSED static void tile_weigh(
     }
 }
 
+/* `sum_mixtures` of one cluster, in registers, if the number of weights is known to the compiler. */
+SKDPM_INLINE void sum_mixture(double *restrict v, ptrdiff_t n_weights, double *restrict logs)
+{
+    double most[8], sums[8];
+    memcpy(most, v, n_weights * sizeof(double));
+    for (ptrdiff_t m = n_weights / 2; m > 0; m /= 2)
+        for (ptrdiff_t g = 0; g < m; g++)
+            most[g] = most[g] > most[g + m] ? most[g] : most[g + m];
+    for (ptrdiff_t g = 0; g < n_weights; g++)
+        sums[g] = v[g] = exp_negative(v[g] - most[0]);
+    for (ptrdiff_t m = n_weights / 2; m > 0; m /= 2)
+        for (ptrdiff_t g = 0; g < m; g++)
+            sums[g] += sums[g + m];
+    logs[0] = most[0] + log_positive(sums[0]);
+}
+
+/* `tile_scale_mixtures` of one cluster. */
+SKDPM_INLINE void scale_mixture(
+    double square, double exponent, const double *restrict w, ptrdiff_t n_weights,
+    double *restrict shares, double *restrict logs)
+{
+    for (ptrdiff_t g = 0; g < n_weights; g++)
+        shares[g] = w[g] - exponent * log_positive(1.0 + square * w[n_weights + g]);
+    sum_mixture(shares, n_weights, logs);
+}
+
 /* logs = log of the sum over weights of exp(v), for v = shares of n clusters: (n, n_weights); and
  * shares = exp(v - the largest v). There must be room for n rounded up to a multiple of 8. */
 SKDPM_INLINE void sum_mixtures(
@@ -141,6 +167,14 @@ SKDPM_INLINE void sum_mixtures(
 {
     double top[512];
     const ptrdiff_t n_all = n * n_weights, padded = (n_all + 7) / 8 * 8;
+    if (n == 1 && n_weights == 8) {
+        sum_mixture(shares, 8, logs);
+        return;
+    }
+    if (n == 1) {
+        sum_mixture(shares, 2, logs);
+        return;
+    }
     for (ptrdiff_t k = 0; k < n; k++) {
         const double *restrict v = shares + k * n_weights;
         double *restrict to = top + k * n_weights;
@@ -191,6 +225,14 @@ SKDPM_UNUSED static void tile_scale_mixtures(
 {
     double exponent[512];
     const ptrdiff_t n_all = n * n_weights, padded = (n_all + 7) / 8 * 8;
+    if (n == 1 && n_weights == 8) {
+        scale_mixture(squares[0], exponents[0], weighed[0], 8, shares, logs);
+        return;
+    }
+    if (n == 1) {
+        scale_mixture(squares[0], exponents[0], weighed[0], 2, shares, logs);
+        return;
+    }
     for (ptrdiff_t k = 0; k < n; k++) {
         const double *restrict h = weighed[k] + n_weights;
         double *restrict to = shares + k * n_weights, *restrict by = exponent + k * n_weights;
@@ -243,6 +285,27 @@ SKDPM_UNUSED static int tile_scale_products(
     for (ptrdiff_t i = 0; i < 8; i++)
         out[i] = -exponent * (total[i] + log_positive(product[i]));
     return 1;
+}
+
+/* At most log(x), by up to 0.06, for normal x > 0: linear between powers of 2. */
+SKDPM_INLINE double log_below(double x)
+{
+    uint64_t bits;
+    int64_t above;
+    memcpy(&bits, &x, sizeof bits);
+    above = (int64_t)(bits - 0x3ff0000000000000u);  /* 2^52 (e + m - 1), for x = 2^e m */
+    return (double)above * (0x1.62e42fefa39efp-1 * 0x1p-52);
+}
+
+/* At least exp(x), by a factor of up to 1.07, for x <= 0: the same line. */
+SKDPM_INLINE double exp_above(double x)
+{
+    const double bounded = x < -700.0 ? -700.0 : x;
+    const int64_t above = (int64_t)(bounded * (0x1.71547652b82fep0 * 0x1p52));
+    const uint64_t bits = (uint64_t)above + 0x3ff0000000000000u;
+    double y;
+    memcpy(&y, &bits, sizeof y);
+    return y * (1.0 + 1e-10);
 }
 
 /* Sums. */

@@ -101,6 +101,7 @@ cdef class GaussianDiagTailsModel(WeighedModel):
             self.first_set + self.n_sets * self.n_set,
             self.first_set + (self.n_sets + 1) * self.n_set + self.center,
         )
+        self.reserve_kept()
         self.retabulate()
         self.declare_incomplete(data["incomplete"])
 
@@ -240,8 +241,9 @@ cdef class GaussianDiagTailsModel(WeighedModel):
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         cdef double* stats = row(self, slot)
-        self.change(stats, self.X + i * self.n_features, self.weights.chosen[i], 1.0)
-        self.compute(stats)
+        if not self.comes_back(slot, i):
+            self.change(stats, self.X + i * self.n_features, self.weights.chosen[i], 1.0)
+            self.compute(stats)
 
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         cdef Py_ssize_t j
@@ -250,6 +252,7 @@ cdef class GaussianDiagTailsModel(WeighedModel):
         if stats[0] == 1.0:
             memcpy(stats, self.empty, self.width * sizeof(double))
             return
+        self.keep(slot, i)
         self.change(stats, x, self.weights.chosen[i], -1.0)
         self.compute(stats)
         # If the removal of an outlier cost digits, start from the items.
@@ -261,6 +264,7 @@ cdef class GaussianDiagTailsModel(WeighedModel):
                         stats, self.X + j * self.n_features, self.weights.chosen[j], 1.0
                     )
             self.compute(stats)
+        self.keep_rest(slot)
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
         self.compute(row(self, slot))

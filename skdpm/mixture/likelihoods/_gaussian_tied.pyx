@@ -712,6 +712,7 @@ cdef class GaussianTiedTailsModel(ScatterModel):
             self.first_set + self.n_sets * self.n_set,
             self.first_set + self.n_sets * self.n_set + self.center + self.n_features,
         )
+        self.reserve_kept()
         self.take_hyperparameters()
         self.declare_incomplete(data["incomplete"])
 
@@ -785,7 +786,8 @@ cdef class GaussianTiedTailsModel(ScatterModel):
         return False
 
     cdef void add(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
-        self.change(row(self, slot), i, 1.0)
+        if not self.comes_back(slot, i):
+            self.change(row(self, slot), i, 1.0)
 
     cdef void remove(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         cdef Py_ssize_t j
@@ -794,6 +796,7 @@ cdef class GaussianTiedTailsModel(ScatterModel):
         if stats[0] == 1.0:
             memcpy(stats, self.empty, self.width * sizeof(double))
             return
+        self.keep(slot, i)
         self.change(stats, i, -1.0)
         # If the removal of an outlier cost digits, start from the items.
         if (
@@ -804,6 +807,7 @@ cdef class GaussianTiedTailsModel(ScatterModel):
             for j in range(self.n_samples):
                 if self.labels[j] == slot:
                     self.change(stats, j, 1.0)
+        self.keep_rest(slot)
 
     cdef void refresh(self, Py_ssize_t slot) noexcept nogil:
         self.compute(row(self, slot))

@@ -57,8 +57,17 @@ cdef class WeighedModel(ClusterModel):
     cdef Py_ssize_t last[MANY]          # these slots
     cdef double shares[MANY * MOST_WEIGHTS]     # of the weights, up to a factor per slot
 
+    # See `keep`:
+    cdef double* kept                   # (width + n_stats,)
+    cdef Py_ssize_t kept_item           # -1: none
+    cdef Py_ssize_t kept_weight
+
     cdef int begin(self, data, tables, mean, mean_precision, df, scale, law, values) except -1
     cdef int take_prior(self) except -1
+    cdef int reserve_kept(self) except -1
+    cdef void keep(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil
+    cdef void keep_rest(self, Py_ssize_t slot) noexcept nogil
+    cdef bint comes_back(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil
     cdef void log_sum_some(
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t i, double* out
     ) noexcept nogil

@@ -11,7 +11,7 @@ from the draws of weights to those of the parameters of their law, is here.
 """
 from libc.math cimport INFINITY, NAN, fabs
 from libc.stdlib cimport free
-from libc.string cimport memset
+from libc.string cimport memcmp, memcpy, memset
 
 import numpy as np
 
@@ -22,13 +22,9 @@ from skdpm.mixture.likelihoods._gaussian cimport combine_moments
 
 from skdpm.mixture.likelihoods._base import HyperSampler
 
-cdef enum:
-    FEW = 10    # slots for which bounds would save nothing if there are two weights
-
-
 cdef extern from "tiles.h" nogil:
-    void tile_log(double* x, Py_ssize_t n)
-    void tile_exp(double* x, Py_ssize_t n)
+    double log_below(double x)
+    double exp_above(double x)
 
 
 cdef class RowWeights:
@@ -91,6 +87,7 @@ cdef class WeighedModel(ClusterModel):
 
     def __dealloc__(self):
         free(self.prior_mean)
+        free(self.kept)
 
     cdef int begin(self, data, tables, mean, mean_precision, df, scale, law, values) except -1:
         """Set what subclasses share, before the arena is allocated."""
@@ -130,7 +127,37 @@ cdef class WeighedModel(ClusterModel):
         if not self.mean_precision > 0.0:
             raise ValueError("Gaussian.mean_precision must be positive")
         self.weights.take([self.hyper[d] for d in range(self.first_law, self.n_hyper)])
+        self.kept_item = -1
         return 0
+
+    # Rows of clusters that an item leaves and mostly enters again.
+
+    cdef int reserve_kept(self) except -1:
+        """Make memory for `keep`, after the arena is allocated."""
+        self.kept = <double*>resized(self.kept, self.width + self.n_stats, sizeof(double))
+        return 0
+
+    cdef void keep(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        """Keep the row of a cluster that item i is about to leave."""
+        self.kept_item = i
+        self.kept_weight = self.weights.chosen[i]
+        memcpy(self.kept, row(self, slot), self.width * sizeof(double))
+
+    cdef void keep_rest(self, Py_ssize_t slot) noexcept nogil:
+        """Keep the statistics of this row without the item."""
+        memcpy(self.kept + self.width, row(self, slot), self.n_stats * sizeof(double))
+
+    cdef bint comes_back(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
+        """Whether item i enters a cluster with the statistics and the weight of the item as they
+        were when it left. Its row is then that which was kept."""
+        if (
+            i != self.kept_item or self.weights.chosen[i] != self.kept_weight
+            or memcmp(row(self, slot), self.kept + self.width, self.n_stats * sizeof(double)) != 0
+        ):
+            return False
+        self.n_last = 0
+        memcpy(row(self, slot), self.kept, self.width * sizeof(double))
+        return True
 
     # Weights of rows.
 
@@ -239,47 +266,32 @@ cdef class WeighedModel(ClusterModel):
         self, const Py_ssize_t* slots, Py_ssize_t n_slots, Py_ssize_t own, Py_ssize_t i,
         const double* log_prior                                     # IN (n_slots,)
     ) noexcept nogil:
-        """The sum over weights p(w) f(h) is at most the largest f(h) for any h, so one logarithm
-        and one exponential serve all weights of a cluster."""
-        cdef Py_ssize_t _part, first, k, m, n
+        """The sum over weights p(w) f(h) is at most the largest f(h) for any h. So bounds of one
+        logarithm and of one exponential serve all weights of a cluster."""
+        cdef Py_ssize_t k
         cdef Py_ssize_t slot = slots[own]
         cdef const double* cached
-        cdef double log_own, square
+        cdef double log_least, square, value
         cdef double total = 0.0
-        cdef double logs[MANY]
-        if self.n_lanes == 2 and n_slots < FEW:
-            return INFINITY     # bounds would save nothing
-        self.log_predictive_many(&slot, 1, i, &log_own)
-        log_own += log_prior[own]
-        if not -1e300 < log_own < 1e300:
+        self.log_predictive_many(&slot, 1, i, &log_least)
+        log_least += log_prior[own]
+        if not -1e300 < log_least < 1e300:
             return INFINITY
-        for _part in range((n_slots + MANY - 1) // MANY):
-            first = _part * MANY
-            n = min(n_slots - first, <Py_ssize_t>MANY)
-            for k in range(n):
-                square = self.bound_square(slots[first + k], i)
-                if not square == square:
-                    return INFINITY
-                # A smaller square has a larger bound.
-                logs[k] = 1e-300 if square < 1e-300 else 1e300 if square > 1e300 else square
-            m = (n + 7) // 8 * 8
-            for k in range(n, m):
-                logs[k] = 1.0
-            tile_log(logs, m)
-            for k in range(n):
-                cached = row(self, slots[first + k]) + self.n_stats
-                logs[k] = cached[PEAK] + cached[BOUND] - self.half * logs[k]
-                logs[k] += log_prior[first + k] - log_own
-                logs[k] += 1e-10 * (1.0 + fabs(log_own) + fabs(cached[PEAK]))
-                if first + k == own:
-                    logs[k] = -INFINITY
-                if not logs[k] <= 0.0:
-                    return INFINITY
-            for k in range(n, m):
-                logs[k] = -INFINITY
-            tile_exp(logs, m)
-            for k in range(n):
-                total += logs[k]
+        log_least -= 1e-10 * (1.0 + fabs(log_least))
+        for k in range(n_slots):
+            if k == own:
+                continue
+            square = self.bound_square(slots[k], i)
+            if not square == square:
+                return INFINITY
+            # A smaller square has a larger bound.
+            square = 1e-300 if square < 1e-300 else 1e300 if square > 1e300 else square
+            cached = row(self, slots[k]) + self.n_stats
+            value = cached[PEAK] + cached[BOUND] - self.half * log_below(square)
+            value += log_prior[k] - log_least + 1e-10 * (1.0 + fabs(cached[PEAK]))
+            if not value <= 0.0:
+                return INFINITY
+            total += exp_above(value)
         return total
 
     # Hyperparameters.
