@@ -91,8 +91,8 @@ default=None
         The priors of `mean`, of a tied `scale`, of `tail_df` and of `contamination` are fixed.
         Entries of fixed parameters have no effect.
     tails : {"contaminated", "t"} or None, default=None
-        Heavy tails of the clusters, with covariance_type="full": a row of cluster k is
-        N(mean_k, Sigma_k / w), with a weight w that the chains draw for each row. "t": w is
+        Heavy tails of the clusters: a row of cluster k is N(mean_k, covariance_k / w), with one
+        weight w of all its columns, which the chains draw for each row. "t": w is
         Gamma(tail_df / 2, rate=tail_df / 2) on a grid of 8 values, so that clusters are about
         multivariate t with `tail_df` degrees of freedom. "contaminated": w = 1 / inflation with
         probability `contamination`, otherwise w = 1. None: clusters are Gaussian. See the notes.
@@ -179,11 +179,13 @@ default=None
         inflation - 1  ~ Gamma(2, rate=0.1)
 
     Chains start with weights of 1, tail_df = 4, contamination = 0.1 and inflation = 10. Log joints
-    include the probabilities of the weights. `covariances` of `cluster_params_` are those of rows
-    with the weight 1. Samplers of particles and of blocks of rows refuse tails. No entry of a row
-    of `fit` may be missing. A sweep evaluates all clusters for every row. It then takes up to
-    twice as long as without tails in 5 columns or more, and two to five times as long in 2. The
-    ratio is larger for many clusters in few columns, where other sweeps pass over far clusters.
+    include the probabilities of the weights; the evidence by `SMC` is summed over the weights.
+    `covariances` of `cluster_params_` are those of rows with the weight 1. Samplers of blocks of
+    rows refuse tails. With diagonal and spherical covariances entries of rows may be missing; with
+    full and tied ones `fit` refuses missing entries. A sweep bounds the densities of all clusters
+    for every row. It takes about twice as long as one without tails that computes the densities of
+    all clusters, and three times as long with tied covariances in 2 columns. The ratio is larger
+    for many clusters in few columns, where other sweeps pass over far clusters.
 
     *Constant columns*, columns without entries, and with full or tied covariances columns that are
     affine combinations of earlier ones, contain no information about clusters. If `scale` and `df`
