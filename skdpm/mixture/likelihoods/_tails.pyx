@@ -149,9 +149,12 @@ cdef class WeighedModel(ClusterModel):
 
     cdef bint comes_back(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         """Whether item i enters a cluster with the statistics and the weight of the item as they
-        were when it left. Its row is then that which was kept."""
+        were when it left. Its row is then that which was kept. What was kept serves once, so that
+        continued chains have the same bits."""
+        cdef bint is_kept = i == self.kept_item
+        self.kept_item = -1
         if (
-            i != self.kept_item or self.weights.chosen[i] != self.kept_weight
+            not is_kept or self.weights.chosen[i] != self.kept_weight
             or memcmp(row(self, slot), self.kept + self.width, self.n_stats * sizeof(double)) != 0
         ):
             return False

@@ -183,9 +183,9 @@ default=None
     `covariances` of `cluster_params_` are those of rows with the weight 1. Samplers of blocks of
     rows refuse tails. With diagonal and spherical covariances entries of rows may be missing; with
     full and tied ones `fit` refuses missing entries. A sweep bounds the densities of all clusters
-    for every row. It takes about twice as long as one without tails that computes the densities of
-    all clusters, and three times as long with tied covariances in 2 columns. The ratio is larger
-    for many clusters in few columns, where other sweeps pass over far clusters.
+    for every row. It takes 1.5 to 3 times as long as one without tails that computes all
+    densities, and longest with few columns. Sweeps without tails are faster still for many
+    clusters in few columns, where they pass over far clusters.
 
     *Constant columns*, columns without entries, and with full or tied covariances columns that are
     affine combinations of earlier ones, contain no information about clusters. If `scale` and `df`
