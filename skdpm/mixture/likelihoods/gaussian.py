@@ -174,7 +174,7 @@ default=None
     it by their logarithms. The priors are::
 
         tail_df        on 33 values from 1 to 256, each 2^(1/4) times the last, with
-                       probabilities proportional to tail_df exp(-tail_df / 10)
+                       probabilities proportional to tail_df^2 exp(-tail_df / 50)
         contamination  ~ Beta(1, 9)
         inflation - 1  ~ Gamma(2, rate=0.1)
 

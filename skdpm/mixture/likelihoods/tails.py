@@ -20,7 +20,7 @@ RATIO = 2.25
 POWERS = np.arange(1, -7, -1)
 # Degrees of freedom that can be learned, and their prior, by the density Gamma(shape, rate).
 FREEDOMS = 2.0 ** (np.arange(33) / 4.0)
-FREEDOM_SHAPE, FREEDOM_RATE = 1.0, 0.1
+FREEDOM_SHAPE, FREEDOM_RATE = 2.0, 0.02
 FIRST_FREEDOM = 4.0
 
 # Prior of the share of contaminated rows, and of the factor of their variances less 1.
