@@ -728,7 +728,7 @@ def test_hyperparameters_follow_their_posteriors(seed_sequence):
 
 def test_hyperparameters_of_other_covariances_follow_theirs(seed_sequence):
     runs = {
-        f"{kind} {name}": single_run("contaminated", name, n_starts=500, kind=kind)
+        f"{kind} {name}": single_run("contaminated", name, n_starts=300, kind=kind)
         for kind in ("diag", "spherical", "tied")
         for name in NAMES
         if (kind, name) != ("tied", "df")  # not learned
